@@ -1,5 +1,5 @@
-//! What an edge costs: source, map, filter, shuffle(1000), batch(100) over a million integers (W5), beside the same
-//! work as a hand-written loop, and peers.
+//! What an edge costs: source, map, filter, shuffle(1000), batch(100) over a million integers (W5),
+//! beside the same work as a hand-written loop, and peers.
 
 mod support;
 
@@ -10,7 +10,11 @@ use support::{bar, case, compare, peer_case};
 const N: u64 = 1_000_000;
 
 fn graph() -> Graph<Vec<u64>> {
-    Graph::range(0..N).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(100)
+    Graph::range(0..N)
+        .map(|v| v + 1)
+        .filter(|v| v % 2 == 0)
+        .shuffle(1000)
+        .batch(100)
 }
 
 fn sums(batch: &[u64]) -> (u64, u64) {
@@ -22,13 +26,21 @@ fn add(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
 }
 
 fn epoch(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
-    loader.epoch(0).blocking().map(|batch| sums(&batch.expect("integers do not fail"))).fold((0, 0), add)
+    loader
+        .epoch(0)
+        .blocking()
+        .map(|batch| sums(&batch.expect("integers do not fail")))
+        .fold((0, 0), add)
 }
 
 /// The same as a stream, whose graph runs on other threads.
 fn streamed(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let batches = loader.epoch(0).map(|batch| sums(&batch.expect("integers do not fail")));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
+    let batches = loader
+        .epoch(0)
+        .map(|batch| sums(&batch.expect("integers do not fail")));
     runtime.block_on(batches.fold((0, 0), async |a, b| add(a, b)))
 }
 
@@ -41,7 +53,10 @@ fn by_hand() -> (u64, u64) {
     let mut put = |value: u64, batch: &mut Vec<u64>| {
         batch.push(value);
         if batch.len() == 100 {
-            total = add(total, sums(&std::mem::replace(batch, Vec::with_capacity(100))));
+            total = add(
+                total,
+                sums(&std::mem::replace(batch, Vec::with_capacity(100))),
+            );
         }
     };
     for v in 0..std::hint::black_box(N) {
@@ -63,7 +78,12 @@ fn by_hand() -> (u64, u64) {
 }
 
 fn main() {
-    let build = |workers| DataLoader::builder(graph()).workers(workers).build().expect("a right graph");
+    let build = |workers| {
+        DataLoader::builder(graph())
+            .workers(workers)
+            .build()
+            .expect("a right graph")
+    };
     let (inline, one, two) = (build(0), build(1), build(2));
     assert_eq!(epoch(&inline), by_hand());
     assert_eq!(epoch(&two), by_hand());
@@ -85,9 +105,16 @@ fn main() {
     bar("2 workers over inline", ratios[3] / ratios[1], 1.1, false);
 
     let n = N.to_string();
-    let peers = [("Python generators", "generators.py"), ("WebDataset", "webdataset_w5.py")];
+    let peers = [
+        ("Python generators", "generators.py"),
+        ("WebDataset", "webdataset_w5.py"),
+    ];
     let mut cases = vec![case("2 workers", || epoch(&two))];
-    cases.extend(peers.iter().filter_map(|(name, script)| peer_case(name, script, vec![n.clone()])));
+    cases.extend(
+        peers
+            .iter()
+            .filter_map(|(name, script)| peer_case(name, script, vec![n.clone()])),
+    );
     if cases.len() > 1 {
         let ratios = compare("W5 beside peers", N as f64, "items", 5, cases);
         let fastest = ratios[1..].iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,9 +1,11 @@
-//! Single objects of about 115 kB that lie far away, over HTTP: what share of the link arrives, what slow connections
-//! cost, what the number in flight matters, and the peers and the floor beside it.
+//! Single objects of about 115 kB that lie far away, over HTTP: what share of the link arrives,
+//! what slow connections cost, what the number in flight matters, and the peers and the floor
+//! beside it.
 //!
-//! `cargo bench --features http --bench far [-- SECTION...]`; the sections are `cap`, `peers`, `slow`, `map`, `first`.
-//! The server runs in a process of its own on the same cores, and models the link (`examples/support/link.rs`).
-//! Peers run with the interpreter that `DATAPIPES_PEERS` names.
+//! `cargo bench --features http --bench far [-- SECTION...]`; the sections are `cap`, `peers`,
+//! `slow`, `map`, `first`. The server runs in a process of its own on the same cores, and models
+//! the link (`examples/support/link.rs`). Peers run with the interpreter that `DATAPIPES_PEERS`
+//! names.
 
 #[path = "../examples/support/link.rs"]
 mod link;
@@ -27,9 +29,15 @@ const CAP: f64 = 100.0;
 
 fn main() -> Result<(), BoxError> {
     link::serve_if_asked();
-    let sections: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with("--")).collect();
+    let sections: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with("--"))
+        .collect();
     let wanted = |name: &str| sections.is_empty() || sections.iter().any(|section| section == name);
-    let bench = Bench { link: Link::noise(OBJECTS)?, run: std::cell::Cell::new(0) };
+    let bench = Bench {
+        link: Link::noise(OBJECTS)?,
+        run: std::cell::Cell::new(0),
+    };
     if wanted("cap") {
         bench.cap()?;
     }
@@ -68,7 +76,8 @@ impl Pass {
         OBJECTS as f64 / self.wall
     }
 
-    /// MB/s from the batch that ends the first quarter on, up to the last but a tenth, where the link empties.
+    /// MB/s from the batch that ends the first quarter on, up to the last but a tenth, where the
+    /// link empties.
     fn steady(&self) -> f64 {
         let (from, to) = (self.batches.len() / 4, self.batches.len() * 9 / 10);
         let bytes: usize = self.bytes[from + 1..=to].iter().sum();
@@ -78,7 +87,10 @@ impl Pass {
     /// The slowest batch behind the first quarter, and the median, in seconds from batch to batch.
     fn gaps(&self) -> (f64, f64) {
         let from = self.batches.len() / 4;
-        let gaps: Vec<f64> = self.batches[from..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let gaps: Vec<f64> = self.batches[from..]
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .collect();
         (gaps.iter().copied().fold(0.0, f64::max), median(gaps))
     }
 }
@@ -92,7 +104,12 @@ struct Setting {
     epochs: u64,
 }
 
-const STRICT: Setting = Setting { order: Order::Strict, in_flight: None, workers: 2, epochs: 1 };
+const STRICT: Setting = Setting {
+    order: Order::Strict,
+    in_flight: None,
+    workers: 2,
+    epochs: 1,
+};
 
 impl Bench {
     /// A URL whose link nobody else has used.
@@ -106,9 +123,11 @@ impl Bench {
         let index = store.clone().files(["index.txt"]).load_files().collect()?;
         let (keys, sizes) = keys(&index[0].data)?;
         let graph = store.files(keys).load_files().batch(BATCH);
-        let mut builder = DataLoader::builder(graph).workers(setting.workers).order(setting.order);
+        let mut builder = DataLoader::builder(graph)
+            .workers(setting.workers)
+            .order(setting.order);
         if let Some(in_flight) = setting.in_flight {
-            builder = builder.in_flight(in_flight);
+            builder = builder.concurrency(in_flight);
         }
         let loader = builder.build()?;
         let mut last = None;
@@ -121,8 +140,17 @@ impl Bench {
                 bytes.push(batch.iter().map(|file| file.data.len()).sum());
             }
             let wall = begun.elapsed().as_secs_f64();
-            assert_eq!(bytes.iter().sum::<usize>(), sizes.iter().sum::<usize>(), "every object once");
-            last = Some(Pass { wall, batches, bytes, cpu: cpu_seconds() - cpu });
+            assert_eq!(
+                bytes.iter().sum::<usize>(),
+                sizes.iter().sum::<usize>(),
+                "every object once"
+            );
+            last = Some(Pass {
+                wall,
+                batches,
+                bytes,
+                cpu: cpu_seconds() - cpu,
+            });
         }
         if std::env::var_os("STATS").is_some() {
             println!("{}\n{}", loader.explain(), loader.stats().expect("it ran"));
@@ -140,7 +168,8 @@ impl Bench {
         );
         for rtt in [0, 20, 150] {
             for order in [Order::Strict, Order::Bounded(256), Order::Arrival] {
-                let pass = self.read(&format!("rtt={rtt},cap={CAP}"), Setting { order, ..STRICT })?;
+                let pass =
+                    self.read(&format!("rtt={rtt},cap={CAP}"), Setting { order, ..STRICT })?;
                 let whole = pass.bytes.iter().sum::<usize>() as f64 / 1e6 / pass.wall;
                 println!(
                     "{:<10} {:>10} {:>11.1}% {:>11.1}% {:>10.1} {:>10.3}",
@@ -151,10 +180,20 @@ impl Bench {
                     pass.steady(),
                     pass.cpu * 1e3 / OBJECTS as f64
                 );
-                bar(&format!("share of the cap, {rtt} ms, {order}"), pass.steady() / CAP, 0.95, true);
+                bar(
+                    &format!("share of the cap, {rtt} ms, {order}"),
+                    pass.steady() / CAP,
+                    0.95,
+                    true,
+                );
             }
             let floor = self.floor(&format!("rtt={rtt},cap={CAP}"), 256)?;
-            println!("{:<10} {:>10} {:>37.1}  (whole epoch)", format!("{rtt} ms"), "raw sockets", floor.0);
+            println!(
+                "{:<10} {:>10} {:>37.1}  (whole epoch)",
+                format!("{rtt} ms"),
+                "raw sockets",
+                floor.0
+            );
         }
         Ok(())
     }
@@ -163,23 +202,42 @@ impl Bench {
         println!(
             "\nUncapped: objects a second, and CPU ms an object, each at its best number in flight (medians of 3)"
         );
-        println!("{:<8} {:<28} {:>10} {:>12} {:>12}", "RTT", "", "in flight", "objects/s", "CPU ms");
+        println!(
+            "{:<8} {:<28} {:>10} {:>12} {:>12}",
+            "RTT", "", "in flight", "objects/s", "CPU ms"
+        );
         let mut at_zero = 0.0;
         for rtt in [0, 20, 150] {
             let link = format!("rtt={rtt}");
             let line = |name: &str, in_flight: &str, (rate, cpu): (f64, f64)| {
-                println!("{:<8} {name:<28} {in_flight:>10} {rate:>12.0} {cpu:>12.3}", format!("{rtt} ms"));
+                println!(
+                    "{:<8} {name:<28} {in_flight:>10} {rate:>12.0} {cpu:>12.3}",
+                    format!("{rtt} ms")
+                );
             };
             let ours = |setting: Setting| -> Result<(f64, f64), BoxError> {
-                let passes = (0..3).map(|_| self.read(&link, setting)).collect::<Result<Vec<_>, _>>()?;
-                let cpu = median(passes.iter().map(|pass| pass.cpu * 1e3 / OBJECTS as f64).collect());
+                let passes = (0..3)
+                    .map(|_| self.read(&link, setting))
+                    .collect::<Result<Vec<_>, _>>()?;
+                let cpu = median(
+                    passes
+                        .iter()
+                        .map(|pass| pass.cpu * 1e3 / OBJECTS as f64)
+                        .collect(),
+                );
                 Ok((median(passes.iter().map(Pass::items_per_s).collect()), cpu))
             };
             let first = ours(STRICT)?;
             line("datapipes, first epoch", "found", first);
-            let second = ours(Setting { epochs: 3, ..STRICT })?;
+            let second = ours(Setting {
+                epochs: 3,
+                ..STRICT
+            })?;
             line("datapipes, third epoch", "found", second);
-            let given = ours(Setting { in_flight: Some(1024), ..STRICT })?;
+            let given = ours(Setting {
+                in_flight: Some(1024),
+                ..STRICT
+            })?;
             line("datapipes, given", "1024", given);
             let (rate, cpu) = self.floor(&link, 512)?;
             line("raw sockets", "512", (rate * 1e6 / 115_000.0, cpu));
@@ -190,7 +248,9 @@ impl Bench {
                 ("urllib3 in threads", "threads"),
             ] {
                 for in_flight in [64, 256, 1024] {
-                    if (script == "curl" && in_flight > 300) || (script == "threads" && in_flight > 256) {
+                    if (script == "curl" && in_flight > 300)
+                        || (script == "threads" && in_flight > 256)
+                    {
                         continue; // curl's own limit; and a thread each
                     }
                     let runs: Vec<(f64, f64)> = (0..3)
@@ -220,7 +280,12 @@ impl Bench {
                     if rtt == 150 { 3.0 } else { 2.0 },
                     true,
                 );
-                bar(&format!("CPU over the fastest peer's, {rtt} ms"), ours.1 / best.1, 0.5, false);
+                bar(
+                    &format!("CPU over the fastest peer's, {rtt} ms"),
+                    ours.1 / best.1,
+                    0.5,
+                    false,
+                );
             }
             match rtt {
                 0 => at_zero = second.0,
@@ -241,7 +306,11 @@ impl Bench {
             "\nEvery fourth connection ten times slower, 20 ms, link of {CAP} MB/s: rate, slowest and median batch"
         );
         for order in [Order::Strict, Order::Bounded(256), Order::Arrival] {
-            let setting = Setting { order, epochs: 2, ..STRICT };
+            let setting = Setting {
+                order,
+                epochs: 2,
+                ..STRICT
+            };
             let even = self.read(&format!("rtt=20,cap={CAP}"), setting)?;
             let uneven = self.read(&format!("rtt=20,cap={CAP},slow=25"), setting)?;
             let (worst, usual) = uneven.gaps();
@@ -254,15 +323,27 @@ impl Bench {
                 usual * 1e3
             );
             if order != Order::Strict {
-                bar(&format!("rate kept, {order}"), uneven.steady() / even.steady(), 0.9, true);
-                bar(&format!("slowest batch over the median, {order}"), worst / usual, 3.0, false);
+                bar(
+                    &format!("rate kept, {order}"),
+                    uneven.steady() / even.steady(),
+                    0.9,
+                    true,
+                );
+                bar(
+                    &format!("slowest batch over the median, {order}"),
+                    worst / usual,
+                    3.0,
+                    false,
+                );
             }
         }
         Ok(())
     }
 
     fn map(&self) -> Result<(), BoxError> {
-        println!("\nWorkers by requests in flight, 20 ms uncapped, strict: objects a second (medians of 3)");
+        println!(
+            "\nWorkers by requests in flight, 20 ms uncapped, strict: objects a second (medians of 3)"
+        );
         let counts = [16, 32, 64, 128, 256, 512, 1024];
         print!("{:<10}", "workers");
         counts.iter().for_each(|count| print!("{count:>9}"));
@@ -272,7 +353,11 @@ impl Bench {
             print!("{workers:<10}");
             let mut best: f64 = 0.0;
             for in_flight in counts {
-                let setting = Setting { workers, in_flight: Some(in_flight), ..STRICT };
+                let setting = Setting {
+                    workers,
+                    in_flight: Some(in_flight),
+                    ..STRICT
+                };
                 let rates = (0..3).map(|_| Ok(self.read("rtt=20", setting)?.items_per_s()));
                 let rate = median(rates.collect::<Result<Vec<_>, BoxError>>()?);
                 print!("{rate:>9.0}");
@@ -281,14 +366,22 @@ impl Bench {
             }
             println!();
         }
-        bar("least rate over the best with fewer in flight", worst, 0.95, true);
+        bar(
+            "least rate over the best with fewer in flight",
+            worst,
+            0.95,
+            true,
+        );
         Ok(())
     }
 
     fn first(&self) -> Result<(), BoxError> {
         let before = memory_mb("VmHWM");
         let in_flight = 256;
-        let setting = Setting { in_flight: Some(in_flight), ..STRICT };
+        let setting = Setting {
+            in_flight: Some(in_flight),
+            ..STRICT
+        };
         self.read("rtt=150", setting)?;
         let asked = in_flight as f64 * 0.115;
         println!(
@@ -302,16 +395,28 @@ impl Bench {
                 .collect::<Result<Vec<f64>, BoxError>>()?;
             let first = median(pass);
             println!("{rtt} ms: {first:.1} ms");
-            bar(&format!("ms over connect and request, {rtt} ms"), first - 2.0 * rtt as f64, 50.0, false);
+            bar(
+                &format!("ms over connect and request, {rtt} ms"),
+                first - 2.0 * rtt as f64,
+                50.0,
+                false,
+            );
         }
         Ok(())
     }
 
-    /// MB/s and CPU ms an object of bare connections, each of which asks for one object after the other.
+    /// MB/s and CPU ms an object of bare connections, each of which asks for one object after the
+    /// other.
     fn floor(&self, link: &str, connections: usize) -> Result<(f64, f64), BoxError> {
         let url = self.url(link);
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-        let (host, path) = url.trim_start_matches("http://").split_once('/').ok_or("a path")?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let (host, path) = url
+            .trim_start_matches("http://")
+            .split_once('/')
+            .ok_or("a path")?;
         let (host, path) = (host.to_owned(), format!("/{path}"));
         let cpu = cpu_seconds();
         let begun = Instant::now();
@@ -320,10 +425,15 @@ impl Bench {
             let readers: Vec<_> = (0..connections)
                 .map(|_| {
                     let (host, path, next) = (host.clone(), path.clone(), next.clone());
-                    #[expect(clippy::disallowed_methods, reason = "the floor does without the library")]
-                    tokio::spawn(
-                        async move { reader(&host, &path, &next).await.expect("the server answers") },
-                    )
+                    #[expect(
+                        clippy::disallowed_methods,
+                        reason = "the floor does without the library"
+                    )]
+                    tokio::spawn(async move {
+                        reader(&host, &path, &next)
+                            .await
+                            .expect("the server answers")
+                    })
                 })
                 .collect();
             let mut bytes = 0;
@@ -332,11 +442,18 @@ impl Bench {
             }
             bytes
         });
-        Ok((bytes as f64 / 1e6 / begun.elapsed().as_secs_f64(), (cpu_seconds() - cpu) * 1e3 / OBJECTS as f64))
+        Ok((
+            bytes as f64 / 1e6 / begun.elapsed().as_secs_f64(),
+            (cpu_seconds() - cpu) * 1e3 / OBJECTS as f64,
+        ))
     }
 }
 
-async fn reader(host: &str, path: &str, next: &std::sync::atomic::AtomicUsize) -> std::io::Result<usize> {
+async fn reader(
+    host: &str,
+    path: &str,
+    next: &std::sync::atomic::AtomicUsize,
+) -> std::io::Result<usize> {
     let mut stream = TcpStream::connect(host).await?;
     let mut total = 0;
     let mut head = Vec::new();
@@ -355,7 +472,9 @@ async fn reader(host: &str, path: &str, next: &std::sync::atomic::AtomicUsize) -
             }
         };
         let text = String::from_utf8_lossy(&head[..end]).into_owned();
-        let length = text.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let length = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Content-Length: "));
         let length: usize = length.and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = Vec::with_capacity(length);
         body.extend_from_slice(&head[end..]);
@@ -371,5 +490,7 @@ fn keys(index: &[u8]) -> Result<(Vec<String>, Vec<usize>), BoxError> {
         let (key, size) = line.split_once('\t')?;
         Some((key.to_owned(), size.parse::<usize>().ok()?))
     };
-    lines.map(|line| entry(line).ok_or_else(|| BoxError::from("a line of the index"))).collect()
+    lines
+        .map(|line| entry(line).ok_or_else(|| BoxError::from("a line of the index")))
+        .collect()
 }

@@ -1,5 +1,6 @@
-//! Time to the first batch (W6): 64 images from tar shards that lie in the page cache, decoded, cropped, flipped,
-//! normalised and collated, in a process that has done nothing before; and what stays in memory over epochs.
+//! Time to the first batch (W6): 64 images from tar shards that lie in the page cache, decoded,
+//! cropped, flipped, normalised and collated, in a process that has done nothing before; and what
+//! stays in memory over epochs.
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes.
 
@@ -20,19 +21,27 @@ const BATCH: usize = 64;
 fn loader(dir: &Path, workers: usize) -> DataLoader<(Tensor, Tensor)> {
     // A buffer of samples must be filled before the first comes out; it is kept to a batch here.
     let graph = images::training_batches(images::from_shards(dir, 1000, BATCH), 224, BATCH);
-    DataLoader::builder(graph).workers(workers).build().expect("a right graph")
+    DataLoader::builder(graph)
+        .workers(workers)
+        .build()
+        .expect("a right graph")
 }
 
-/// Seconds to decode and transform one batch on one thread, with nothing around it: the floor, times the cores.
+/// Seconds to decode and transform one batch on one thread, with nothing around it: the floor,
+/// times the cores.
 fn bare_batch(dir: &Path) -> f64 {
-    let encoded = images::from_shards(dir, 1000, BATCH).take(BATCH as u64).collect().expect("good shards");
+    let encoded = images::from_shards(dir, 1000, BATCH)
+        .take(BATCH as u64)
+        .collect()
+        .expect("good shards");
     let mut times: Vec<f64> = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();
         for (bytes, _) in &encoded {
             let image = datapipes_image::decode(bytes).expect("good images");
             let mut rng = datapipes::Rng::from_key([7; 4]);
-            let crop = datapipes_image::random_resized_crop(&image, 224, &mut rng).expect("a right size");
+            let crop =
+                datapipes_image::random_resized_crop(&image, 224, &mut rng).expect("a right size");
             let tensor = datapipes_image::to_tensor(&crop, &datapipes_image::Normalize::IMAGENET);
             std::hint::black_box(tensor.expect("finite constants"));
         }
@@ -44,8 +53,10 @@ fn bare_batch(dir: &Path) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     if args.next().as_deref() == Some("child") {
-        let (dir, workers) =
-            (PathBuf::from(args.next().unwrap_or_default()), args.next().unwrap_or_default());
+        let (dir, workers) = (
+            PathBuf::from(args.next().unwrap_or_default()),
+            args.next().unwrap_or_default(),
+        );
         let begun = Instant::now();
         let loader = loader(&dir, workers.parse()?);
         let first = loader.epoch(0).blocking().next().ok_or("no batch")??;
@@ -61,28 +72,55 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (mut floors, mut times) = (Vec::new(), Vec::new());
     for _ in 0..9 {
         floors.push(bare_batch(&dir) / 2.0);
-        let child = Command::new(std::env::current_exe()?).arg("child").arg(&dir).arg("2").output()?;
+        let child = Command::new(std::env::current_exe()?)
+            .arg("child")
+            .arg(&dir)
+            .arg("2")
+            .output()?;
         times.push(String::from_utf8(child.stdout)?.trim().parse::<f64>()?);
     }
-    let over = median(times.iter().zip(&floors).map(|(time, floor)| time - floor).collect());
+    let over = median(
+        times
+            .iter()
+            .zip(&floors)
+            .map(|(time, floor)| time - floor)
+            .collect(),
+    );
     let (floor, time) = (median(floors), median(times));
     println!("\nW6: first batch of {BATCH} in a fresh process, 2 workers (medians of 9, in turn)");
-    println!("decoding that batch on two threads (floor)   {:>8.1} ms", floor * 1e3);
-    println!("first batch after                            {:>8.1} ms", time * 1e3);
+    println!(
+        "decoding that batch on two threads (floor)   {:>8.1} ms",
+        floor * 1e3
+    );
+    println!(
+        "first batch after                            {:>8.1} ms",
+        time * 1e3
+    );
     bar("ms over the floor", over * 1e3, 20.0, false);
     if let Some(seconds) = peer("torch_first_batch.py", &[&dir.display().to_string()]) {
-        println!("PyTorch, 2 forked workers, imports not counted {:>6.1} ms", seconds * 1e3);
+        println!(
+            "PyTorch, 2 forked workers, imports not counted {:>6.1} ms",
+            seconds * 1e3
+        );
     }
 
     let loader = loader(&dir, 2);
     print!("\nmemory over epochs, MB:");
     let mut seen = Vec::new();
     for epoch in 0..5 {
-        loader.epoch(epoch).blocking().try_for_each(|batch| batch.map(drop))?;
+        loader
+            .epoch(epoch)
+            .blocking()
+            .try_for_each(|batch| batch.map(drop))?;
         seen.push(memory_mb("VmRSS"));
         print!(" {:.0}", seen[seen.len() - 1]);
     }
     println!("; at most {:.0}", memory_mb("VmHWM"));
-    bar("growth from epoch 1 to 4, MB", seen[4] - seen[1], 16.0, false);
+    bar(
+        "growth from epoch 1 to 4, MB",
+        seen[4] - seen[1],
+        16.0,
+        false,
+    );
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Formats from memory beside what is underneath: the checksum's own speed, the crate's own speed, one copy of the bytes;
-//! and allocations a member, by a counting allocator.
+//! Formats from memory beside what is underneath: the checksum's own speed, the crate's own speed,
+//! one copy of the bytes; and allocations a member, by a counting allocator.
 
 mod support;
 
@@ -37,11 +37,19 @@ static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 11;
 
-/// One epoch over some files, on the consumer's thread, in batches as training takes them; how many items came.
+/// One epoch over some files, on the consumer's thread, in batches as training takes them; how many
+/// items came.
 fn read<F: Format + Clone>(files: &[File], format: F) -> usize {
     let graph = Graph::from_vec(files.to_vec()).read_as(format).batch(256);
-    let loader = DataLoader::builder(graph).workers(0).build().expect("a right graph");
-    loader.epoch(0).blocking().map(|batch| batch.expect("the files are good").len()).sum()
+    let loader = DataLoader::builder(graph)
+        .workers(0)
+        .build()
+        .expect("a right graph");
+    loader
+        .epoch(0)
+        .blocking()
+        .map(|batch| batch.expect("the files are good").len())
+        .sum()
 }
 
 #[derive(Clone, Deserialize)]
@@ -69,7 +77,13 @@ fn tfrecord() -> Result<(), Box<dyn std::error::Error>> {
         case("CRC-32C of the file (floor)", || crc32c::crc32c(&data)),
         case("TfRecords", || read(&files, TfRecords::new())),
     ];
-    let ratios = compare("TFRecord, records of 100 kB", data.len() as f64 / 1e6, "MB", ROUNDS, cases);
+    let ratios = compare(
+        "TFRecord, records of 100 kB",
+        data.len() as f64 / 1e6,
+        "MB",
+        ROUNDS,
+        cases,
+    );
     bar("rate over the checksum's own", 1.0 / ratios[1], 0.8, true);
     Ok(())
 }
@@ -77,19 +91,36 @@ fn tfrecord() -> Result<(), Box<dyn std::error::Error>> {
 fn json_lines() {
     let mut text = String::new();
     for id in 0..50_000 {
-        text += &format!("{{\"id\": {id}, \"name\": \"sample number {id}\", \"score\": {}.25}}\n", id % 100);
+        text += &format!(
+            "{{\"id\": {id}, \"name\": \"sample number {id}\", \"score\": {}.25}}\n",
+            id % 100
+        );
     }
     let files = [File::new("a.jsonl", text)];
     let data = files[0].data.clone();
     let cases = vec![
         case("serde_json over the lines (floor)", || {
-            let lines = data.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-            lines.inspect(|line| drop(black_box(serde_json::from_slice::<Row>(line).expect("good")))).count()
+            let lines = data
+                .split(|&byte| byte == b'\n')
+                .filter(|line| !line.is_empty());
+            lines
+                .inspect(|line| {
+                    drop(black_box(
+                        serde_json::from_slice::<Row>(line).expect("good"),
+                    ))
+                })
+                .count()
         }),
         case("JsonLines", || read(&files, JsonLines::<Row>::new())),
         case("lines alone", || read(&files, Lines::new())),
     ];
-    let ratios = compare("JSON lines, 50 000 of some 60 bytes", 50_000.0, "lines", ROUNDS, cases);
+    let ratios = compare(
+        "JSON lines, 50 000 of some 60 bytes",
+        50_000.0,
+        "lines",
+        ROUNDS,
+        cases,
+    );
     bar("time over serde_json's own", ratios[1], 1.1, false);
 }
 
@@ -103,11 +134,20 @@ fn csv() {
     let cases = vec![
         case("the csv crate (floor)", || {
             let mut reader = csv::Reader::from_reader(&data[..]);
-            reader.deserialize::<Row>().inspect(|row| _ = black_box(row.as_ref().expect("good"))).count()
+            reader
+                .deserialize::<Row>()
+                .inspect(|row| _ = black_box(row.as_ref().expect("good")))
+                .count()
         }),
         case("Csv", || read(&files, Csv::<Row>::new())),
     ];
-    let ratios = compare("CSV, 50 000 rows of some 30 bytes", 50_000.0, "rows", ROUNDS, cases);
+    let ratios = compare(
+        "CSV, 50 000 rows of some 30 bytes",
+        50_000.0,
+        "rows",
+        ROUNDS,
+        cases,
+    );
     bar("time over the csv crate's own", ratios[1], 1.1, false);
 }
 
@@ -122,11 +162,17 @@ fn allocations() -> Result<(), Box<dyn std::error::Error>> {
             tar.append(&format!("folder/{number:06}.jpg"), &noise[..size])?;
         }
         let files = vec![File::new("a.tar", Bytes::from(tar.finish()?))];
-        let loader =
-            DataLoader::builder(Graph::from_vec(files).untar()).workers(0).build().expect("a right graph");
+        let loader = DataLoader::builder(Graph::from_vec(files).untar())
+            .workers(0)
+            .build()
+            .expect("a right graph");
         let mut epoch = loader.epoch(0).blocking();
         // What the start costs is not a member's.
-        let skipped = epoch.by_ref().take(members / 2).inspect(|file| assert!(file.is_ok())).count();
+        let skipped = epoch
+            .by_ref()
+            .take(members / 2)
+            .inspect(|file| assert!(file.is_ok()))
+            .count();
         let before = ALLOCATED.load(Ordering::Relaxed);
         let rest = epoch.inspect(|file| assert!(file.is_ok())).count();
         let per_member = (ALLOCATED.load(Ordering::Relaxed) - before) as f64 / rest as f64;
@@ -134,7 +180,8 @@ fn allocations() -> Result<(), Box<dyn std::error::Error>> {
         println!("{members:>6} members of {size:>7} bytes: {per_member:.2}");
         each.push(per_member);
     }
-    let spread = each.iter().copied().fold(0.0, f64::max) - each.iter().copied().fold(f64::MAX, f64::min);
+    let spread =
+        each.iter().copied().fold(0.0, f64::max) - each.iter().copied().fold(f64::MAX, f64::min);
     bar("difference between sizes", spread, 0.5, false);
     Ok(())
 }

@@ -1,7 +1,9 @@
-//! A GPU fed from JPEG shards through candle: a ResNet-50 that trains, and a step as long as other frameworks' ResNet-50.
+//! A GPU fed from JPEG shards through candle: a ResNet-50 that trains, and a step as long as other
+//! frameworks' ResNet-50.
 //!
-//! The floor is the same step on one batch that stays on the device. Where there is no GPU the bench says so and ends; with one it is
-//! run by `cargo bench --features cudnn --bench gpu`, which needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and `-- resnet` run a part.
+//! The floor is the same step on one batch that stays on the device. Where there is no GPU the
+//! bench says so and ends; with one it is run by `cargo bench --features cudnn --bench gpu`, which
+//! needs CUDA's compiler and cuDNN to build; `-- upload`, `-- fixed` and `-- resnet` run a part.
 
 mod support;
 
@@ -10,8 +12,8 @@ use std::time::Instant;
 
 use candle_core::{D, DType, Device, Module, ModuleT, Result, Tensor};
 use candle_nn::{
-    BatchNorm, Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap, batch_norm, conv2d_no_bias,
-    linear, loss,
+    BatchNorm, Conv2d, Conv2dConfig, Linear, Optimizer, SGD, VarBuilder, VarMap, batch_norm,
+    conv2d_no_bias, linear, loss,
 };
 use datapipes::{DataLoader, Graph, Rng};
 use datapipes_candle::{CandleLoader, to_candle};
@@ -21,7 +23,8 @@ use support::bar;
 
 const SIZE: usize = 224;
 const IMAGES: u64 = 8192;
-/// Images a second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last, 256 a batch.
+/// Images a second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last,
+/// 256 a batch.
 const FAST_STEP: f64 = 4000.0;
 
 type Batch = (Tensor, Tensor);
@@ -48,7 +51,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     for batch in [64, 256].into_iter().filter(|_| wanted("fixed")) {
         let step = matmuls(batch, &device)?;
-        beside("a step of fixed length", batch, &step, (shards.path(), &device, cores))?;
+        beside(
+            "a step of fixed length",
+            batch,
+            &step,
+            (shards.path(), &device, cores),
+        )?;
     }
     if !wanted("resnet") {
         return Ok(());
@@ -62,7 +70,12 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         optimizer.borrow_mut().backward_step(&loss)?;
         loss.to_scalar::<f32>().map(drop)
     };
-    beside("ResNet-50 by candle, f32", 64, &train, (shards.path(), &device, cores))
+    beside(
+        "ResNet-50 by candle, f32",
+        64,
+        &train,
+        (shards.path(), &device, cores),
+    )
 }
 
 /// Prints a step's rate on a batch that stays on the device, and fed, by more and more workers.
@@ -79,7 +92,9 @@ fn beside(
     let begun = Instant::now();
     (0..steps).try_for_each(|_| step(&resident))?;
     let floor = (steps * batch) as f64 / begun.elapsed().as_secs_f64();
-    println!("\n{name}, batches of {batch}: {floor:.0} images/s on a batch that stays on the device");
+    println!(
+        "\n{name}, batches of {batch}: {floor:.0} images/s on a batch that stays on the device"
+    );
     let mut best = 0f64;
     for workers in steps_up_to(cores) {
         let (rate, waited) = run(&feed(shards, batch, workers, device)?, step)?;
@@ -110,7 +125,9 @@ fn run(
     let mut epoch = loader.epoch(1).blocking();
     loop {
         let asked = Instant::now();
-        let Some(batch) = epoch.next().transpose()? else { break };
+        let Some(batch) = epoch.next().transpose()? else {
+            break;
+        };
         waited += asked.elapsed().as_secs_f64();
         count += batch.1.elem_count();
         step(&batch)?;
@@ -119,7 +136,8 @@ fn run(
     Ok((count as f64 / wall, waited / wall))
 }
 
-/// Shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1, uploaded as bytes, and `[n]` of `i64`.
+/// Shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1, uploaded as bytes, and
+/// `[n]` of `i64`.
 fn feed(
     shards: &Path,
     batch: usize,
@@ -142,17 +160,32 @@ fn feed(
         .batch(batch)
         .collate();
     let loader = DataLoader::builder(graph).workers(workers).build()?;
-    Ok(CandleLoader::with(&loader, device, |(images, labels), device| {
-        Ok(((to_candle(images, device)?.to_dtype(DType::F32)? / 255.0)?, to_candle(labels, device)?))
-    }))
+    Ok(CandleLoader::with(
+        &loader,
+        device,
+        |(images, labels), device| {
+            Ok((
+                (to_candle(images, device)?.to_dtype(DType::F32)? / 255.0)?,
+                to_candle(labels, device)?,
+            ))
+        },
+    ))
 }
 
 /// Pictures with a photograph's spectrum, in shards of 512.
 fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let graph = Graph::range(0..IMAGES).try_map_random(|number, rng: &mut Rng| {
+    let graph = Graph::range(0..IMAGES).try_map_with_rng(|number, rng: &mut Rng| {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
-        let mut image = resize(&Image::new(40, 30, 3, coarse)?, 500, 375, Filter::CatmullRom)?;
-        image.data_mut().iter_mut().for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
+        let mut image = resize(
+            &Image::new(40, 30, 3, coarse)?,
+            500,
+            375,
+            Filter::CatmullRom,
+        )?;
+        image
+            .data_mut()
+            .iter_mut()
+            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
         let mut jpeg = Vec::new();
         let mut encoder = jpeg_encoder::Encoder::new(&mut jpeg, 87);
         encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
@@ -165,7 +198,11 @@ fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     for picture in DataLoader::builder(graph).build()?.epoch(0).blocking() {
         let (number, jpeg) = picture?;
         let class = (number % 1000).to_string();
-        shards.write(&Sample::new(format!("{number:06}")).with("jpg", jpeg).with("cls", class))?;
+        shards.write(
+            &Sample::new(format!("{number:06}"))
+                .with("jpg", jpeg)
+                .with("cls", class),
+        )?;
     }
     shards.finish()?;
     Ok(())
@@ -205,7 +242,11 @@ fn unit(
     stride: usize,
     variables: VarBuilder<'_>,
 ) -> Result<(Conv2d, BatchNorm)> {
-    let config = Conv2dConfig { padding: kernel / 2, stride, ..Default::default() };
+    let config = Conv2dConfig {
+        padding: kernel / 2,
+        stride,
+        ..Default::default()
+    };
     Ok((
         conv2d_no_bias(from, to, kernel, config, variables.pp("conv"))?,
         batch_norm(to, 1e-5, variables.pp("norm"))?,
@@ -219,7 +260,10 @@ fn through((convolution, norm): &(Conv2d, BatchNorm), x: &Tensor, train: bool) -
 impl ResNet {
     fn new(variables: VarBuilder<'_>) -> Result<Self> {
         let (mut blocks, mut from) = (Vec::new(), 64);
-        for (stage, (count, width)) in [(3, 64), (4, 128), (6, 256), (3, 512)].into_iter().enumerate() {
+        for (stage, (count, width)) in [(3, 64), (4, 128), (6, 256), (3, 512)]
+            .into_iter()
+            .enumerate()
+        {
             for number in 0..count {
                 let variables = variables.pp(format!("block{stage}.{number}"));
                 let (to, stride) = (4 * width, if number == 0 && stage > 0 { 2 } else { 1 });
@@ -231,12 +275,19 @@ impl ResNet {
                 let shortcut = (number == 0)
                     .then(|| unit((from, to), 1, stride, variables.pp("shortcut")))
                     .transpose()?;
-                blocks.push(Bottleneck { convolutions, shortcut });
+                blocks.push(Bottleneck {
+                    convolutions,
+                    shortcut,
+                });
                 from = to;
             }
         }
         let stem = unit((3, 64), 7, 2, variables.pp("stem"))?;
-        Ok(ResNet { stem, blocks, head: linear(2048, 1000, variables.pp("head"))? })
+        Ok(ResNet {
+            stem,
+            blocks,
+            head: linear(2048, 1000, variables.pp("head"))?,
+        })
     }
 }
 
@@ -246,7 +297,11 @@ impl ModuleT for ResNet {
         let x = through(&self.stem, images, train)?.relu()?;
         // candle has no gradient of a pool whose windows overlap.
         let mut x = x.avg_pool2d(2)?;
-        for Bottleneck { convolutions: [one, two, three], shortcut } in &self.blocks {
+        for Bottleneck {
+            convolutions: [one, two, three],
+            shortcut,
+        } in &self.blocks
+        {
             let y = through(one, &x, train)?.relu()?;
             let y = through(three, &through(two, &y, train)?.relu()?, train)?;
             let kept = match shortcut {

@@ -1,8 +1,10 @@
-//! W2: JPEGs from files, decoded, cropped at random, scaled to 224, mirrored, normalised to f32 CHW, in batches.
+//! W2: JPEGs from files, decoded, cropped at random, scaled to 224, mirrored, normalised to f32
+//! CHW, in batches.
 //!
-//! The floor is the bare loop of the same decoder and resizer over files in memory, on one thread and on two. Peers are those
-//! of `benches/peers/images_w2.py` that are installed. Pictures are those of `$BENCH_DATA/img/train/CLASS/*.jpg`, or, if that
-//! is not set, 300 of about 500x375 made for the run; and the same four times as wide and high.
+//! The floor is the bare loop of the same decoder and resizer over files in memory, on one thread
+//! and on two. Peers are those of `benches/peers/images_w2.py` that are installed. Pictures are
+//! those of `$BENCH_DATA/img/train/CLASS/*.jpg`, or, if that is not set, 300 of about 500x375 made
+//! for the run; and the same four times as wide and high.
 
 mod support;
 
@@ -45,7 +47,9 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 fn rows() -> ImageRows {
-    ImageRows::random_resized_crop(SIZE).random_hflip(0.5).normalize(Normalize::IMAGENET)
+    ImageRows::random_resized_crop(SIZE)
+        .random_hflip(0.5)
+        .normalize(Normalize::IMAGENET)
 }
 
 /// Pictures of the run: photographs' spectrum, about as many bits a pixel.
@@ -57,12 +61,20 @@ fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
         let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
         let mut image = resize(&coarse, width, height, Filter::CatmullRom).expect("a fine size");
-        image.data_mut().iter_mut().for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
+        image
+            .data_mut()
+            .iter_mut()
+            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
         let file = std::fs::File::create(dir.join(format!("class/{number:04}.jpg")))?;
         let mut encoder = jpeg_encoder::Encoder::new(std::io::BufWriter::new(file), 87);
         encoder.set_sampling_factor(jpeg_encoder::SamplingFactor::F_2_2);
         encoder
-            .encode(image.data(), width as u16, height as u16, jpeg_encoder::ColorType::Rgb)
+            .encode(
+                image.data(),
+                width as u16,
+                height as u16,
+                jpeg_encoder::ColorType::Rgb,
+            )
             .map_err(std::io::Error::other)?;
     }
     Ok(())
@@ -76,7 +88,10 @@ fn files(dir: &Path) -> std::io::Result<Vec<Bytes>> {
         }
     }
     paths.sort();
-    paths.iter().map(|path| std::fs::read(path).map(Bytes::from)).collect()
+    paths
+        .iter()
+        .map(|path| std::fs::read(path).map(Bytes::from))
+        .collect()
 }
 
 /// The bare loop over a share of the files, into one row after another of a batch.
@@ -85,11 +100,14 @@ fn bare(rows: &ImageRows, files: &[Bytes], threads: usize) {
         for part in files.chunks(files.len().div_ceil(threads)) {
             scope.spawn(move || {
                 let mut batch: Vec<Tensor> = (0..BATCH)
-                    .map(|_| Tensor::zeros(datapipes::DType::F32, rows.shape()).expect("a fine size"))
+                    .map(|_| {
+                        Tensor::zeros(datapipes::DType::F32, rows.shape()).expect("a fine size")
+                    })
                     .collect();
                 for (number, file) in part.iter().enumerate() {
                     let mut rng = Rng::from_key([number as u64; 4]);
-                    rows.fill(file, &mut rng, &mut batch[number % BATCH]).expect("a fine picture");
+                    rows.fill(file, &mut rng, &mut batch[number % BATCH])
+                        .expect("a fine picture");
                 }
             });
         }
@@ -105,7 +123,9 @@ fn steps(files: &[Bytes]) {
         if rng.chance(0.5) {
             datapipes_image::hflip(&mut crop);
         }
-        std::hint::black_box(datapipes_image::to_tensor(&crop, &Normalize::IMAGENET).expect("a fine size"));
+        std::hint::black_box(
+            datapipes_image::to_tensor(&crop, &Normalize::IMAGENET).expect("a fine size"),
+        );
     }
 }
 
@@ -117,7 +137,11 @@ fn loader(graph: Graph<Bytes>, rows: ImageRows, workers: usize) -> DataLoader<Te
 }
 
 fn epoch(loader: &DataLoader<Tensor>, number: u64) -> usize {
-    loader.epoch(number).blocking().map(|batch| batch.expect("fine pictures").shape()[0]).sum()
+    loader
+        .epoch(number)
+        .blocking()
+        .map(|batch| batch.expect("fine pictures").shape()[0])
+        .sum()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -137,11 +161,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let small = files(&dir)?;
     let count = small.len();
-    println!("{count} pictures, {:.1} MB", small.iter().map(Bytes::len).sum::<usize>() as f64 / 1e6);
+    println!(
+        "{count} pictures, {:.1} MB",
+        small.iter().map(Bytes::len).sum::<usize>() as f64 / 1e6
+    );
     let in_memory = || Graph::from_vec(small.clone());
 
     // In files' bytes: the loader beside the bare loop.
-    let (one, two) = (loader(in_memory(), rows(), 1), loader(in_memory(), rows(), 2));
+    let (one, two) = (
+        loader(in_memory(), rows(), 1),
+        loader(in_memory(), rows(), 2),
+    );
     let ratios = compare(
         "from bytes in memory to batches",
         count as f64,
@@ -156,7 +186,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ],
     );
     bar("1 worker beside the bare loop", 1.0 / ratios[2], 0.9, true);
-    bar("2 workers beside the bare loop on two threads", ratios[1] / ratios[3], 0.9, true);
+    bar(
+        "2 workers beside the bare loop on two threads",
+        ratios[1] / ratios[3],
+        0.9,
+        true,
+    );
     bar("2 workers beside 1", ratios[2] / ratios[3], 1.9, true);
 
     // Allocations.
@@ -181,10 +216,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (after[1] - before[1]) as f64 / count as f64
     );
 
-    let beside = peers_beside(&dir, count, &[("datapipes", rows()), ("datapipes, scaled", rows().scaled())])?;
-    let wanted = if cfg!(feature = "turbo") { [1.4, 1.7] } else { [1.1, 1.1] };
+    let beside = peers_beside(
+        &dir,
+        count,
+        &[
+            ("datapipes", rows()),
+            ("datapipes, scaled", rows().scaled()),
+        ],
+    )?;
+    let wanted = if cfg!(feature = "turbo") {
+        [1.4, 1.7]
+    } else {
+        [1.1, 1.1]
+    };
     for (ratio, wanted) in beside.into_iter().zip(wanted) {
-        bar("images a CPU second, beside the best peer", ratio, wanted, true);
+        bar(
+            "images a CPU second, beside the best peer",
+            ratio,
+            wanted,
+            true,
+        );
     }
 
     // Large photographs, where only a part and a scale of them are needed.
@@ -204,8 +255,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ],
     );
     println!("scaled: {:.2} times as many", 1.0 / ratios[2]);
-    let beside = peers_beside(&large_dir, large.len(), &[("datapipes, scaled", rows().scaled())])?;
-    beside.into_iter().for_each(|ratio| bar("images a CPU second, beside the best peer", ratio, 4.0, true));
+    let beside = peers_beside(
+        &large_dir,
+        large.len(),
+        &[("datapipes, scaled", rows().scaled())],
+    )?;
+    beside.into_iter().for_each(|ratio| {
+        bar(
+            "images a CPU second, beside the best peer",
+            ratio,
+            4.0,
+            true,
+        )
+    });
     let ratios = compare(
         "one thread, the small pictures",
         count as f64,
@@ -221,19 +283,40 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Memory, in a process of its own.
     for numbers in ["u8", "f32"] {
-        let peak = Command::new(std::env::current_exe()?).args(["--memory", numbers]).arg(&dir).output()?;
+        let peak = Command::new(std::env::current_exe()?)
+            .args(["--memory", numbers])
+            .arg(&dir)
+            .output()?;
         let peak: f64 = String::from_utf8(peak.stdout)?.trim().parse()?;
-        bar(&format!("peak MB of batches of 256 {numbers}"), peak, 300.0, false);
+        bar(
+            &format!("peak MB of batches of 256 {numbers}"),
+            peak,
+            300.0,
+            false,
+        );
     }
     Ok(())
 }
 
-/// Prints what a process needs for some batches of 256, in MB. The consumer drops each before it asks for the next.
+/// Prints what a process needs for some batches of 256, in MB. The consumer drops each before it
+/// asks for the next.
 fn memory(numbers: &str, dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
-    let rows = if numbers == "u8" { ImageRows::random_resized_crop(SIZE) } else { rows() };
-    let graph =
-        list_files(dir, "*/*.jpg").load_files().map(|file| file.data).image_rows(rows).batch(256).collate();
-    let loader = DataLoader::builder(graph).workers(2).prefetch(1).memory(100 << 20).build()?;
+    let rows = if numbers == "u8" {
+        ImageRows::random_resized_crop(SIZE)
+    } else {
+        rows()
+    };
+    let graph = list_files(dir, "*/*.jpg")
+        .load_files()
+        .map(|file| file.data)
+        .image_rows(rows)
+        .batch(256)
+        .collate();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .prefetch(1)
+        .memory(100 << 20)
+        .build()?;
     for batch in loader.epoch(0).blocking() {
         drop(batch?);
     }
@@ -241,7 +324,8 @@ fn memory(numbers: &str, dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Our rows from files and those of peers, in CPU time: how many times as many images a CPU second ours are as the best peer's.
+/// Our rows from files and those of peers, in CPU time: how many times as many images a CPU second
+/// ours are as the best peer's.
 fn peers_beside(
     dir: &Path,
     count: usize,
@@ -254,7 +338,10 @@ fn peers_beside(
         .collect();
     let mut loaders = Vec::new();
     for (name, rows) in ours {
-        let graph = list_files(dir, "*/*.jpg").shuffle(count).load_files().map(|file| file.data);
+        let graph = list_files(dir, "*/*.jpg")
+            .shuffle(count)
+            .load_files()
+            .map(|file| file.data);
         let graph = graph.image_rows(rows.clone()).batch(BATCH).collate();
         loaders.push((name, DataLoader::builder(graph).workers(2).build()?));
     }
@@ -270,7 +357,10 @@ fn peers_beside(
         }
     }
     println!("\nfrom {count} files, two threads (medians of 3 rounds in turn)");
-    println!("{:<20} {:>12} {:>22}", "", "images/s", "images a CPU second");
+    println!(
+        "{:<20} {:>12} {:>22}",
+        "", "images/s", "images a CPU second"
+    );
     let by = |figures: &[(f64, f64)], pick: fn(&(f64, f64)) -> f64| {
         count as f64 / median(figures.iter().map(pick).collect())
     };
@@ -278,8 +368,16 @@ fn peers_beside(
     let mut rates = Vec::new();
     for (name, figures) in names.zip(&figures) {
         rates.push(by(figures, |f| f.1));
-        println!("{name:<20} {:>12.0} {:>22.0}", by(figures, |f| f.0), by(figures, |f| f.1));
+        println!(
+            "{name:<20} {:>12.0} {:>22.0}",
+            by(figures, |f| f.0),
+            by(figures, |f| f.1)
+        );
     }
     let best = rates[loaders.len()..].iter().copied().fold(0.0, f64::max);
-    Ok(rates[..loaders.len()].iter().filter(|_| best > 0.0).map(|rate| rate / best).collect())
+    Ok(rates[..loaders.len()]
+        .iter()
+        .filter(|_| best > 0.0)
+        .map(|rate| rate / best)
+        .collect())
 }

@@ -1,12 +1,16 @@
-//! Instructions an item, on one thread, so that a change that makes a hot path slower is seen on any machine.
+//! Instructions an item, on one thread, so that a change that makes a hot path slower is seen on
+//! any machine.
 //!
-//! Each case runs in a process of its own under `valgrind --tool=callgrind`, once with `n` items and once with `2n`:
-//! the difference is what `n` items take, without what starting takes. The figures depend on the compiler and hardly
-//! on the machine; those we hold are in `instructions.txt`.
+//! Each case runs in a process of its own under `valgrind --tool=callgrind`, once with `n` items
+//! and once with `2n`: the difference is what `n` items take, without what starting takes. The
+//! figures depend on the compiler and hardly on the machine; those we hold are in
+//! `instructions.txt`.
 //!
 //! - `cargo bench --bench instructions`: prints them beside the budgets.
-//! - `… -- --check`: fails if one is exceeded by more than the tolerance, or has no budget. For the gate.
-//! - `… -- --bless`: writes them into `instructions.txt`. A change that needs this says why in its commit.
+//! - `… -- --check`: fails if one is exceeded by more than the tolerance, or has no budget. For the
+//!   gate.
+//! - `… -- --bless`: writes them into `instructions.txt`. A change that needs this says why in its
+//!   commit.
 //! - `… -- shuffle`: only the cases whose name has this in it.
 
 use std::collections::BTreeMap;
@@ -22,19 +26,25 @@ use futures::StreamExt;
 const TOLERANCE: f64 = 0.10;
 const BUDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 
-/// A name, the number of items to start from, and what to do with so many. A new case is one line here, its work in
-/// a function below, and one `--bless`.
+/// A name, the number of items to start from, and what to do with so many. A new case is one line
+/// here, its work in a function below, and one `--bless`.
 const CASES: &[Case] = &[
     ("range", 100_000, |n| drain(range(n))),
     ("map", 100_000, |n| drain(range(n).map(|v| v + 1))),
-    ("filter", 100_000, |n| drain(range(n).filter(|v| v % 2 == 0))),
-    ("map_random", 50_000, |n| drain(range(n).map_random(|v, rng| v + rng.below(10)))),
+    ("filter", 100_000, |n| {
+        drain(range(n).filter(|v| v % 2 == 0))
+    }),
+    ("map_random", 50_000, |n| {
+        drain(range(n).map_with_rng(|v, rng| v + rng.below(10)))
+    }),
     ("shuffle_1000", 50_000, |n| drain(range(n).shuffle(1000))),
     ("batch_100", 100_000, |n| drain(range(n).batch(100))),
     ("through", 50_000, |n| drain(range(n).through(item_by_item))),
     ("w5", 100_000, |n| drain(w5(n))),
     // What it costs that its state can be asked for.
-    ("w5_resumable", 100_000, |n| run(DataLoader::builder(w5(n)).resumable())),
+    ("w5_resumable", 100_000, |n| {
+        run(DataLoader::builder(w5(n)).resumable())
+    }),
 ];
 
 type Case = (&'static str, u64, fn(u64));
@@ -44,12 +54,18 @@ fn range(n: u64) -> Graph<u64> {
 }
 
 /// A pipe as a user writes it: a function from stream to stream that looks at each item.
-fn item_by_item(input: Items<u64>) -> impl futures::Stream<Item = datapipes::Result<datapipes::Item<u64>>> {
+fn item_by_item(
+    input: Items<u64>,
+) -> impl futures::Stream<Item = datapipes::Result<datapipes::Item<u64>>> {
     input.map(|item| item.map(|item| item.map(|v| v + 1)))
 }
 
 fn w5(n: u64) -> Graph<Vec<u64>> {
-    range(n).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(100)
+    range(n)
+        .map(|v| v + 1)
+        .filter(|v| v % 2 == 0)
+        .shuffle(1000)
+        .batch(100)
 }
 
 fn drain<T: Send + 'static>(graph: Graph<T>) {
@@ -65,21 +81,32 @@ fn run<T: Send + 'static>(builder: Builder<T>) {
 
 fn main() -> ExitCode {
     // Cargo adds `--bench`.
-    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| arg != "--bench")
+        .collect();
     if let [hidden, name, items] = &args[..]
         && hidden == "case"
     {
-        let (_, _, run) = CASES.iter().find(|(known, ..)| known == name).expect("the parent knows the cases");
+        let (_, _, run) = CASES
+            .iter()
+            .find(|(known, ..)| known == name)
+            .expect("the parent knows the cases");
         run(items.parse().expect("the parent gives a number"));
         return ExitCode::SUCCESS;
     }
     let (flags, wanted): (Vec<_>, Vec<_>) = args.iter().partition(|arg| arg.starts_with("--"));
-    if let Some(unknown) = flags.iter().find(|flag| !matches!(flag.as_str(), "--check" | "--bless")) {
+    if let Some(unknown) = flags
+        .iter()
+        .find(|flag| !matches!(flag.as_str(), "--check" | "--bless"))
+    {
         eprintln!("`{unknown}` is no option: --check or --bless");
         return ExitCode::FAILURE;
     }
-    let (check, bless) =
-        (flags.iter().any(|flag| *flag == "--check"), flags.iter().any(|flag| *flag == "--bless"));
+    let (check, bless) = (
+        flags.iter().any(|flag| *flag == "--check"),
+        flags.iter().any(|flag| *flag == "--bless"),
+    );
     if cfg!(debug_assertions) {
         println!("skipped: this build is not optimised; use `cargo bench`");
         return ExitCode::SUCCESS;
@@ -91,12 +118,17 @@ fn main() -> ExitCode {
 
     let mut budgets = budgets();
     let mut problems = Vec::new();
-    println!("{:<20} {:>12} {:>12} {:>8}", "instructions an item", "is", "budget", "ratio");
+    println!(
+        "{:<20} {:>12} {:>12} {:>8}",
+        "instructions an item", "is", "budget", "ratio"
+    );
     for &(name, items, _) in CASES {
         if !wanted.is_empty() && !wanted.iter().any(|part| name.contains(part.as_str())) {
             continue;
         }
-        let is = match count(name, 2 * items).and_then(|two| Ok((two - count(name, items)?) / items as f64)) {
+        let is = match count(name, 2 * items)
+            .and_then(|two| Ok((two - count(name, items)?) / items as f64))
+        {
             Ok(is) => is,
             Err(problem) => {
                 problems.push(format!("{name}: {problem}"));
@@ -109,9 +141,9 @@ fn main() -> ExitCode {
         }
         match budgets.get(name) {
             _ if bless => drop(budgets.insert(name.to_owned(), is)),
-            None => {
-                problems.push(format!("{name}: no budget in benches/instructions.txt; add it by `--bless`"))
-            }
+            None => problems.push(format!(
+                "{name}: no budget in benches/instructions.txt; add it by `--bless`"
+            )),
             Some(budget) if is > budget * (1.0 + TOLERANCE) => problems.push(format!(
                 "{name}: {is:.1} instructions an item, {budget:.1} allowed (and {:.0} % more)",
                 TOLERANCE * 100.0
@@ -123,23 +155,36 @@ fn main() -> ExitCode {
         write(&budgets);
     }
     problems.iter().for_each(|problem| eprintln!("{problem}"));
-    if (check || bless) && !problems.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if (check || bless) && !problems.is_empty() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// The instructions of a whole process that runs one case.
 fn count(name: &str, items: u64) -> Result<f64, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--error-exitcode=1"])
+        .args([
+            "--tool=callgrind",
+            "--callgrind-out-file=/dev/null",
+            "--error-exitcode=1",
+        ])
         .arg(this)
         .args(["case", name, &items.to_string()])
         .output()
         .map_err(|error| error.to_string())?;
     let log = String::from_utf8_lossy(&output.stderr);
-    let collected = log.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    let collected = log
+        .lines()
+        .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
     match collected {
         Some(instructions) if output.status.success() => Ok(instructions),
-        _ => Err(format!("valgrind could not run it ({}):\n{log}", output.status)),
+        _ => Err(format!(
+            "valgrind could not run it ({}):\n{log}",
+            output.status
+        )),
     }
 }
 
@@ -148,7 +193,12 @@ fn budgets() -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .filter_map(|line| line.split_once(char::is_whitespace))
-        .map(|(name, number)| (name.to_owned(), number.trim().parse().expect("a budget is a number")))
+        .map(|(name, number)| {
+            (
+                name.to_owned(),
+                number.trim().parse().expect("a budget is a number"),
+            )
+        })
         .collect()
 }
 
@@ -165,8 +215,9 @@ fn write(budgets: &BTreeMap<String, f64>) {
 
 /// The clock of this process: it stands still, but for the 25 ns that a look at it takes.
 ///
-/// How many items the library takes at once follows from measured time, and valgrind makes everything fifty times
-/// slower, more or less. With this clock each run takes the same decisions, which are those of a fast machine.
+/// How many items the library takes at once follows from measured time, and valgrind makes
+/// everything fifty times slower, more or less. With this clock each run takes the same decisions,
+/// which are those of a fast machine.
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod clock {
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -179,12 +230,19 @@ mod clock {
 
     static NOW_NS: AtomicI64 = AtomicI64::new(1_000_000_000);
 
-    // SAFETY: has the name and the signature of the C library's function, and stands before it for this executable.
+    // SAFETY: has the name and the signature of the C library's function, and stands before it for
+    // this executable.
     #[unsafe(no_mangle)]
     extern "C" fn clock_gettime(_clock: i32, time: *mut Time) -> i32 {
         let now = NOW_NS.fetch_add(25, Ordering::Relaxed);
-        // SAFETY: the caller passes a place for the time, as the C library's documentation asks for.
-        unsafe { time.write(Time { seconds: now / 1_000_000_000, nanoseconds: now % 1_000_000_000 }) };
+        // SAFETY: the caller passes a place for the time, as the C library's documentation asks
+        // for.
+        unsafe {
+            time.write(Time {
+                seconds: now / 1_000_000_000,
+                nanoseconds: now % 1_000_000_000,
+            })
+        };
         0
     }
 }

@@ -1,4 +1,5 @@
-//! Memory does not grow with the data set: ten million listed items, shuffled and batched; and a folder of many files.
+//! Memory does not grow with the data set: ten million listed items, shuffled and batched; and a
+//! folder of many files.
 
 mod support;
 
@@ -11,9 +12,12 @@ const ITEMS: u64 = 10_000_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // As a listing would: a name made for each, when it is its turn.
-    let names =
-        Graph::from_iter_with(|| (0..ITEMS).map(|i| format!("train/class{:03}/{i:08}.jpg", i % 1000)));
-    let loader = DataLoader::builder(names.shuffle(10_000).batch(256)).workers(2).build()?;
+    let names = Graph::from_iter_with(|| {
+        (0..ITEMS).map(|i| format!("train/class{:03}/{i:08}.jpg", i % 1000))
+    });
+    let loader = DataLoader::builder(names.shuffle(10_000).batch(256))
+        .workers(2)
+        .build()?;
     let begun = Instant::now();
     let (mut first, mut early, mut count) = (None, 0.0, 0);
     for batch in loader.epoch(0).blocking() {
@@ -29,8 +33,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         begun.elapsed().as_secs_f64(),
         begun.elapsed().as_nanos() as f64 / ITEMS as f64
     );
-    println!("first batch after {:.1} ms", first.unwrap_or_default().as_secs_f64() * 1e3);
-    println!("memory after 1 %: {early:.1} MB, at most {:.1} MB", memory_mb("VmHWM"));
+    println!(
+        "first batch after {:.1} ms",
+        first.unwrap_or_default().as_secs_f64() * 1e3
+    );
+    println!(
+        "memory after 1 %: {early:.1} MB, at most {:.1} MB",
+        memory_mb("VmHWM")
+    );
     bar("growth, MB", memory_mb("VmHWM") - early, 8.0, false);
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Parts of graphs in processes of their own beside the same on threads: images that become 600 kB tensors, values of 100 bytes,
-//! the start, and a crash. Peers are Python's loaders with processes (`benches/peers/processes.py`) that are installed.
+//! Parts of graphs in processes of their own beside the same on threads: images that become 600 kB
+//! tensors, values of 100 bytes, the start, and a crash. Peers are Python's loaders with processes
+//! (`benches/peers/processes.py`) that are installed.
 
 mod support;
 
@@ -24,10 +25,15 @@ fn pictures(count: usize) -> Vec<Bytes> {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
         let coarse = Image::new(40, 30, 3, coarse).expect("of this size");
         let mut image = resize(&coarse, 500, 375, Filter::CatmullRom).expect("a fine size");
-        image.data_mut().iter_mut().for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
+        image
+            .data_mut()
+            .iter_mut()
+            .for_each(|v| *v = v.saturating_add(rng.below(24) as u8));
         let mut file = Vec::new();
         let encoder = jpeg_encoder::Encoder::new(&mut file, 87);
-        encoder.encode(image.data(), 500, 375, jpeg_encoder::ColorType::Rgb).expect("a fine picture");
+        encoder
+            .encode(image.data(), 500, 375, jpeg_encoder::ColorType::Rgb)
+            .expect("a fine picture");
         Bytes::from(file)
     };
     (0..count).map(|_| picture()).collect()
@@ -35,7 +41,11 @@ fn pictures(count: usize) -> Vec<Bytes> {
 
 /// The work of W2 on one picture.
 fn decoded(files: Graph<Bytes>) -> Graph<Tensor> {
-    files.image_rows(ImageRows::random_resized_crop(224).random_hflip(0.5).normalize(Normalize::IMAGENET))
+    files.image_rows(
+        ImageRows::random_resized_crop(224)
+            .random_hflip(0.5)
+            .normalize(Normalize::IMAGENET),
+    )
 }
 
 fn large(numbers: Graph<u64>) -> Graph<Tensor> {
@@ -47,7 +57,10 @@ fn small(numbers: Graph<u64>) -> Graph<[u8; 100]> {
 }
 
 fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
-    DataLoader::builder(graph).workers(CHILDREN).build().expect("a right graph")
+    DataLoader::builder(graph)
+        .workers(CHILDREN)
+        .build()
+        .expect("a right graph")
 }
 
 /// One epoch, after one that has started what is needed.
@@ -62,16 +75,30 @@ fn again<'a, T: Send + 'static>(name: &str, loader: DataLoader<T>) -> support::C
     })
 }
 
-/// Seconds from the making of a loader to its first batch, in a process that has done nothing before.
+/// Seconds from the making of a loader to its first batch, in a process that has done nothing
+/// before.
 fn first_batch() -> f64 {
     let begun = Instant::now();
-    let loader = loader(Graph::range(0..10_000).in_processes(CHILDREN, small).batch(BATCH));
-    assert_eq!(loader.epoch(0).blocking().next().expect("a batch").expect("no failure").len(), BATCH);
+    let loader = loader(
+        Graph::range(0..10_000)
+            .in_processes(CHILDREN, small)
+            .batch(BATCH),
+    );
+    assert_eq!(
+        loader
+            .epoch(0)
+            .blocking()
+            .next()
+            .expect("a batch")
+            .expect("no failure")
+            .len(),
+        BATCH
+    );
     begun.elapsed().as_secs_f64()
 }
 
-/// The longest that an epoch stood still, in seconds, where it has one item in 500 that ends two processes; and how many were given
-/// up.
+/// The longest that an epoch stood still, in seconds, where it has one item in 500 that ends two
+/// processes; and how many were given up.
 fn crashes() -> (f64, usize) {
     let graph = Graph::range(0..5000).in_processes(CHILDREN, |numbers| {
         numbers.map(|n| {
@@ -85,13 +112,20 @@ fn crashes() -> (f64, usize) {
         })
     });
     let policy = OnError::skip(100);
-    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().expect("a right graph");
+    let loader = DataLoader::builder(graph)
+        .on_error(policy.clone())
+        .build()
+        .expect("a right graph");
     let mut last = Instant::now();
     let mut longest: f64 = 0.0;
     for (place, item) in loader.epoch(0).blocking().enumerate() {
         item.expect("skipped");
         // The first comes once the processes have started.
-        longest = longest.max(if place > 0 { last.elapsed().as_secs_f64() } else { 0.0 });
+        longest = longest.max(if place > 0 {
+            last.elapsed().as_secs_f64()
+        } else {
+            0.0
+        });
         last = Instant::now();
     }
     (longest, policy.skipped().len())
@@ -113,7 +147,10 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         7,
         vec![
             again("2 threads", loader(decoded(source()))),
-            again("2 processes", loader(source().in_processes(CHILDREN, decoded))),
+            again(
+                "2 processes",
+                loader(source().in_processes(CHILDREN, decoded)),
+            ),
         ],
     );
     bar("processes to threads, images", 1.0 / ratios[1], 0.9, true);
@@ -123,11 +160,27 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         "images",
         7,
         vec![
-            again("2 threads", loader(decoded(source()).batch(BATCH).collate())),
-            again("2 processes", loader(source().in_processes(CHILDREN, decoded).batch(BATCH).collate())),
+            again(
+                "2 threads",
+                loader(decoded(source()).batch(BATCH).collate()),
+            ),
+            again(
+                "2 processes",
+                loader(
+                    source()
+                        .in_processes(CHILDREN, decoded)
+                        .batch(BATCH)
+                        .collate(),
+                ),
+            ),
         ],
     );
-    bar("processes to threads, images in batches", 1.0 / ratios[1], 0.9, true);
+    bar(
+        "processes to threads, images in batches",
+        1.0 / ratios[1],
+        0.9,
+        true,
+    );
 
     let count = 4000u64;
     let range = || Graph::range(0..count);
@@ -135,15 +188,28 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         again("2 threads", loader(large(range()))),
         again("2 processes", loader(range().in_processes(CHILDREN, large))),
     ];
-    let peers = [("PyTorch DataLoader, 2 workers", "torch"), ("multiprocessing.Pool(2).imap", "pool")];
+    let peers = [
+        ("PyTorch DataLoader, 2 workers", "torch"),
+        ("multiprocessing.Pool(2).imap", "pool"),
+    ];
     let with = |size: &'static str, count: u64| {
         peers.iter().filter_map(move |(name, peer)| {
-            peer_case(name, "processes.py", vec![(*peer).to_owned(), size.to_owned(), count.to_string()])
+            peer_case(
+                name,
+                "processes.py",
+                vec![(*peer).to_owned(), size.to_owned(), count.to_string()],
+            )
         })
     };
     let own = cases.len();
     cases.extend(with("large", count));
-    let ratios = compare("Tensors of 600 kB, filled and no more", count as f64, "items", 5, cases);
+    let ratios = compare(
+        "Tensors of 600 kB, filled and no more",
+        count as f64,
+        "items",
+        5,
+        cases,
+    );
     if let Some(best) = ratios[own..].iter().copied().reduce(f64::min) {
         bar("times the best peer, 600 kB", best / ratios[1], 5.0, true);
     }
@@ -169,13 +235,23 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         vec![again("2 threads", loader(small(range()))), timed],
     );
     let rate = count as f64 / median(seconds);
-    bar("values of 100 bytes a second through 2 processes", rate, 300_000.0, true);
+    bar(
+        "values of 100 bytes a second through 2 processes",
+        rate,
+        300_000.0,
+        true,
+    );
     for (name, script) in peers {
         let args = [script, "small", &small_peers.to_string()].map(str::to_owned);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         if let Some(took) = peer("processes.py", &args) {
             println!("{name}: {:.0} items/s", small_peers as f64 / took);
-            bar(&format!("times {name}, 100 bytes"), rate * took / small_peers as f64, 5.0, true);
+            bar(
+                &format!("times {name}, 100 bytes"),
+                rate * took / small_peers as f64,
+                5.0,
+                true,
+            );
         }
     }
 
@@ -185,7 +261,12 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let output = Command::new(&this).arg("first").output()?;
         starts.push(String::from_utf8(output.stdout)?.trim().parse::<f64>()?);
     }
-    bar("milliseconds to the first batch, with 2 processes to start", median(starts) * 1e3, 100.0, false);
+    bar(
+        "milliseconds to the first batch, with 2 processes to start",
+        median(starts) * 1e3,
+        100.0,
+        false,
+    );
     let pauses: Vec<f64> = (0..5)
         .map(|_| crashes())
         .map(|(longest, given_up)| {
@@ -193,6 +274,11 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
             longest
         })
         .collect();
-    bar("milliseconds of the longest pause, with 10 items that crash", median(pauses) * 1e3, 100.0, false);
+    bar(
+        "milliseconds of the longest pause, with 10 items that crash",
+        median(pauses) * 1e3,
+        100.0,
+        false,
+    );
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use datapipes::{DataLoader, Graph, Indexed, State};
+use datapipes::{Checkpoint, DataLoader, Graph, Indexed};
 use support::{bar, case, compare, median};
 
 const N: u64 = 1_000_000;
@@ -14,17 +14,27 @@ const BUFFER: usize = 10_000;
 
 /// W5, with and without.
 fn on_the_way() {
-    let graph = || Graph::range(0..N).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(100);
+    let graph = || {
+        Graph::range(0..N)
+            .map(|v| v + 1)
+            .filter(|v| v % 2 == 0)
+            .shuffle(1000)
+            .batch(100)
+    };
     let build = |workers| DataLoader::builder(graph()).workers(workers);
     let epoch = |loader: &DataLoader<Vec<u64>>| {
-        loader.epoch(0).blocking().map(|batch| batch.expect("integers do not fail").len()).sum::<usize>()
+        loader
+            .epoch(0)
+            .blocking()
+            .map(|batch| batch.expect("integers do not fail").len())
+            .sum::<usize>()
     };
     let asking = |loader: &DataLoader<Vec<u64>>| {
         let mut epoch = loader.epoch(0).blocking();
         let mut bytes = 0;
         while let Some(batch) = epoch.next() {
             bytes += batch.expect("integers do not fail").len();
-            bytes += epoch.state().expect("a state").epoch() as usize;
+            bytes += epoch.checkpoint().expect("a state").epoch() as usize;
         }
         bytes
     };
@@ -55,14 +65,22 @@ fn archives(reads: &Arc<AtomicU64>, irregular: bool) -> Graph<u64> {
     });
     let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
     match irregular {
-        true => members.filter(move |&n| hash(n) != 3).map(|n| n).shuffle(BUFFER),
+        true => members
+            .filter(move |&n| hash(n) != 3)
+            .map(|n| n)
+            .shuffle(BUFFER),
         false => members.shuffle(BUFFER),
     }
 }
 
 fn of_archives(title: &str, irregular: bool) {
     let reads = Arc::new(AtomicU64::new(0));
-    let build = || DataLoader::builder(archives(&reads, irregular)).workers(2).resumable().build();
+    let build = || {
+        DataLoader::builder(archives(&reads, irregular))
+            .workers(2)
+            .resumable()
+            .build()
+    };
     let loader = build().expect("a right graph");
     let mut epoch = loader.epoch(0).blocking();
     let mut times = Vec::new();
@@ -70,16 +88,31 @@ fn of_archives(title: &str, irregular: bool) {
         sample.expect("integers do not fail");
     }
     for _ in 0..300 {
-        epoch.by_ref().take(100).for_each(|sample| _ = sample.expect("integers do not fail"));
+        epoch
+            .by_ref()
+            .take(100)
+            .for_each(|sample| _ = sample.expect("integers do not fail"));
         let begun = Instant::now();
-        let state = epoch.state().expect("a state");
+        let state = epoch.checkpoint().expect("a state");
         times.push(begun.elapsed().as_secs_f64() * 1e6);
         drop(state);
     }
-    let state = epoch.state().expect("a state");
+    let state = epoch.checkpoint().expect("a state");
     let bytes = state.to_bytes().len();
-    println!("\n{title}: {BUFFER} samples in the buffer, {} delivered", state.delivered());
-    bar("bytes of a state", bytes as f64, if irregular { 12.0 * BUFFER as f64 } else { 4096.0 }, false);
+    println!(
+        "\n{title}: {BUFFER} samples in the buffer, {} delivered",
+        state.delivered()
+    );
+    bar(
+        "bytes of a state",
+        bytes as f64,
+        if irregular {
+            12.0 * BUFFER as f64
+        } else {
+            4096.0
+        },
+        false,
+    );
     bar("to make it, in µs", median(times), 50.0, false);
     let wanted = epoch.next().expect("more").expect("integers do not fail");
     drop(epoch);
@@ -87,26 +120,43 @@ fn of_archives(title: &str, irregular: bool) {
     let before = reads.load(Ordering::Relaxed);
     let begun = Instant::now();
     let loader = build().expect("a right graph");
-    let state = State::from_bytes(&state.to_bytes()).expect("the same state");
+    let state = Checkpoint::from_bytes(&state.to_bytes()).expect("the same state");
     let mut epoch = loader.resume(&state).expect("the same graph").blocking();
     let first = epoch.next().expect("more").expect("integers do not fail");
     let (took, again) = (begun.elapsed(), reads.load(Ordering::Relaxed) - before);
     assert_eq!(first, wanted);
-    println!("the first behind it after {took:.1?}; {again} archives of {} were read for it", before);
+    println!(
+        "the first behind it after {took:.1?}; {again} archives of {} were read for it",
+        before
+    );
 }
 
 /// Data by index, far into an epoch.
 fn by_index() {
     let steps = 1_000_000u64;
-    let graph = || Indexed::range(steps * 64).shuffle().fetch().map(|n| n).batch(32);
-    let loader = DataLoader::builder(graph()).workers(2).resumable().build().expect("a right graph");
-    // Where an epoch stands after a million steps is a matter of arithmetic; so it can be taken from one that is short.
+    let graph = || {
+        Indexed::range(steps * 64)
+            .shuffle()
+            .fetch()
+            .map(|n| n)
+            .batch(32)
+    };
+    let loader = DataLoader::builder(graph())
+        .workers(2)
+        .resumable()
+        .build()
+        .expect("a right graph");
+    // Where an epoch stands after a million steps is a matter of arithmetic; so it can be taken
+    // from one that is short.
     let mut state = None;
     let mut times = Vec::new();
     let mut epoch = loader.epoch(0).blocking();
-    epoch.by_ref().take(steps as usize).for_each(|batch| _ = batch.expect("integers do not fail"));
+    epoch
+        .by_ref()
+        .take(steps as usize)
+        .for_each(|batch| _ = batch.expect("integers do not fail"));
     let wanted = {
-        state.replace(epoch.state().expect("a state"));
+        state.replace(epoch.checkpoint().expect("a state"));
         epoch.next().expect("more").expect("integers do not fail")
     };
     let state = state.expect("made above");
@@ -117,7 +167,11 @@ fn by_index() {
         state.to_bytes().len()
     );
     for _ in 0..21 {
-        let loader = DataLoader::builder(graph()).workers(2).resumable().build().expect("a right graph");
+        let loader = DataLoader::builder(graph())
+            .workers(2)
+            .resumable()
+            .build()
+            .expect("a right graph");
         let begun = Instant::now();
         let mut epoch = loader.resume(&state).expect("the same graph").blocking();
         let first = epoch.next().expect("more").expect("integers do not fail");
@@ -126,9 +180,18 @@ fn by_index() {
     }
     let fresh: Vec<f64> = (0..21)
         .map(|_| {
-            let loader = DataLoader::builder(graph()).workers(2).resumable().build().expect("a right graph");
+            let loader = DataLoader::builder(graph())
+                .workers(2)
+                .resumable()
+                .build()
+                .expect("a right graph");
             let begun = Instant::now();
-            loader.epoch(0).blocking().next().expect("one").expect("integers do not fail");
+            loader
+                .epoch(0)
+                .blocking()
+                .next()
+                .expect("one")
+                .expect("integers do not fail");
             begun.elapsed().as_secs_f64() * 1e3
         })
         .collect();

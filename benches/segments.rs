@@ -1,4 +1,5 @@
-//! What a CPU segment gains from workers: 100 µs an item, in each order; also where 1 item in 50 takes 20 times as long.
+//! What a CPU segment gains from workers: 100 µs an item, in each order; also where 1 item in 50
+//! takes 20 times as long.
 
 mod support;
 
@@ -18,19 +19,33 @@ fn spin(us: u64) {
 
 /// Calibrated work, so that a worker that is kept off its core does not count waiting as work.
 fn work(units: u64) -> u64 {
-    (0..units).fold(1u64, |x, i| std::hint::black_box(x.wrapping_mul(6364136223846793005).wrapping_add(i)))
+    (0..units).fold(1u64, |x, i| {
+        std::hint::black_box(x.wrapping_mul(6364136223846793005).wrapping_add(i))
+    })
 }
 
 fn loader(workers: usize, order: Order, units: u64, stragglers: bool) -> DataLoader<u64> {
     let graph = Graph::range(0..N).map(move |n| {
-        std::hint::black_box(work(if stragglers && n % 50 == 49 { 20 * units } else { units }));
+        std::hint::black_box(work(if stragglers && n % 50 == 49 {
+            20 * units
+        } else {
+            units
+        }));
         n
     });
-    DataLoader::builder(graph).workers(workers).order(order).build().expect("a right graph")
+    DataLoader::builder(graph)
+        .workers(workers)
+        .order(order)
+        .build()
+        .expect("a right graph")
 }
 
 fn epoch(loader: &DataLoader<u64>) -> u64 {
-    loader.epoch(0).blocking().map(|n| n.expect("integers do not fail")).sum()
+    loader
+        .epoch(0)
+        .blocking()
+        .map(|n| n.expect("integers do not fail"))
+        .sum()
 }
 
 fn main() {
@@ -44,7 +59,8 @@ fn main() {
         let total = if stragglers { N / 50 * (49 + 20) } else { N };
         let build = |workers, order| loader(workers, order, units, stragglers);
         let one = build(1, Order::Strict);
-        let two = [Order::Strict, Order::Bounded(64), Order::Arrival].map(|order| (order, build(2, order)));
+        let two = [Order::Strict, Order::Bounded(64), Order::Arrival]
+            .map(|order| (order, build(2, order)));
         // Two plain threads, each with half of the work: what the machine gives at this moment.
         let halves = || {
             std::thread::scope(|scope| {
@@ -62,13 +78,27 @@ fn main() {
             case("the work on two bare threads (floor for 2)", halves),
         ];
         cases.extend(
-            two.iter().map(|(order, loader)| case(format!("2 workers, {order}"), move || epoch(loader))),
+            two.iter()
+                .map(|(order, loader)| case(format!("2 workers, {order}"), move || epoch(loader))),
         );
-        let what =
-            if stragglers { "100 µs an item, 1 in 50 takes 20 times as long" } else { "100 µs an item" };
+        let what = if stragglers {
+            "100 µs an item, 1 in 50 takes 20 times as long"
+        } else {
+            "100 µs an item"
+        };
         let ratios = compare(what, N as f64, "items", 7, cases);
         bar("strict, 2 workers over 1", 1.0 / ratios[2], 1.9, true);
-        bar("bounded, time over two bare threads", ratios[3] / ratios[1], 1.05, false);
-        bar("arrival, time over two bare threads", ratios[4] / ratios[1], 1.05, false);
+        bar(
+            "bounded, time over two bare threads",
+            ratios[3] / ratios[1],
+            1.05,
+            false,
+        );
+        bar(
+            "arrival, time over two bare threads",
+            ratios[4] / ratios[1],
+            1.05,
+            false,
+        );
     }
 }

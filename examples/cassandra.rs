@@ -1,12 +1,15 @@
-//! A data set in a table: written once, divided by its metadata, and trained on by key, in a true random order.
+//! A data set in a table: written once, divided by its metadata, and trained on by key, in a true
+//! random order.
 //!
-//! `cargo run --release --features sqlite --example cassandra` makes 1000 photo-like pictures of made-up patients, writes
-//! them into an SQLite file in the cache folder (again: only what is missing), divides them so that no patient is in two
-//! parts, and reads them as training would. With `--features cassandra` and `--url cassandra://HOST/KEYSPACE.TABLE` the
-//! table is on a server, and nothing else changes.
+//! `cargo run --release --features sqlite --example cassandra` makes 1000 photo-like pictures of
+//! made-up patients, writes them into an SQLite file in the cache folder (again: only what is
+//! missing), divides them so that no patient is in two parts, and reads them as training would.
+//! With `--features cassandra` and `--url cassandra://HOST/KEYSPACE.TABLE` the table is on a
+//! server, and nothing else changes.
 //!
-//! Options: `--url URL`, `--folder PATH` (a folder of images for each class, instead of made-up ones), `--images N`,
-//! `--where FILTER` (such as `'age >= 40 and sex = "f"'`), `--epochs N`, `--batch N`, `--size PIXELS`, `--seed N`.
+//! Options: `--url URL`, `--folder PATH` (a folder of images for each class, instead of made-up
+//! ones), `--images N`, `--where FILTER` (such as `'age >= 40 and sex = "f"'`), `--epochs N`,
+//! `--batch N`, `--size PIXELS`, `--seed N`.
 
 mod support;
 
@@ -39,12 +42,21 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = ["url", "folder", "images", "where", "epochs", "batch", "size", "seed"];
+    let known = [
+        "url", "folder", "images", "where", "epochs", "batch", "size", "seed",
+    ];
     let args = Args::parse(&[], &known, USAGE);
-    let (count, seed) = (args.get("images").unwrap_or(1000), args.get("seed").unwrap_or(42));
+    let (count, seed) = (
+        args.get("images").unwrap_or(1000),
+        args.get("seed").unwrap_or(42),
+    );
     let filter: Filter = args.get("where").unwrap_or_else(Filter::all);
     let folder: Option<String> = args.get("folder");
-    let schema = if folder.is_some() { Ingest::folder_schema() } else { made_up_schema() };
+    let schema = if folder.is_some() {
+        Ingest::folder_schema()
+    } else {
+        made_up_schema()
+    };
     let url = match args.get("url") {
         Some(url) => url,
         None => sqlite_url(folder.as_deref())?,
@@ -65,33 +77,53 @@ fn run() -> Result<(), BoxError> {
     write(writing, total, &ingest)?;
 
     // Choose and divide, by metadata alone.
-    let mut splitter =
-        Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)]).balance_classes().seed(seed);
+    let mut splitter = Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)])
+        .balance_classes()
+        .seed(seed);
     if folder.is_none() {
         splitter = splitter.group_by("patient");
     }
     let begun = Instant::now();
     let splits = runtime.block_on(table.select(&[]).filter(filter).split(&splitter))?;
-    println!("\nsplits, in {:.0} ms:\n{splits}", begun.elapsed().as_secs_f64() * 1e3);
+    println!(
+        "\nsplits, in {:.0} ms:\n{splits}",
+        begun.elapsed().as_secs_f64() * 1e3
+    );
     let file = shards::cache_folder().join("splits.json");
     splits.save(&file)?;
     println!("saved as {}\n", file.display());
 
     // Read by key, in another random order in each epoch, label and picture together.
     let keys = splits.keys("train")?.to_vec();
-    let samples = Indexed::new(RowsByIndex::new(table, keys)).shuffle().shard().fetch();
+    let samples = Indexed::new(RowsByIndex::new(table, keys))
+        .shuffle()
+        .shard()
+        .fetch();
     let bytes = samples.clone().map(|row| row.data.len()).batch(64);
-    measure("reading alone", bytes, seed, 1, |sizes| (sizes.len(), sizes.iter().sum()))?;
+    measure("reading alone", bytes, seed, 1, |sizes| {
+        (sizes.len(), sizes.iter().sum())
+    })?;
     let labelled = samples.map(|row| {
-        let class = if let Label::Class(class) = row.label { class as u32 } else { 0 };
+        let class = if let Label::Class(class) = row.label {
+            class as u32
+        } else {
+            0
+        };
         (row.data, class)
     });
-    let (size, batch) = (args.get("size").unwrap_or(224), args.get("batch").unwrap_or(64));
+    let (size, batch) = (
+        args.get("size").unwrap_or(224),
+        args.get("batch").unwrap_or(64),
+    );
     let batches = images::training_batches(labelled.named("label"), size, batch);
     // Here a model would be trained.
-    measure("reading, decoding, augmenting", batches, seed, args.get("epochs").unwrap_or(2), |(images, _)| {
-        (images.shape()[0], 0)
-    })
+    measure(
+        "reading, decoding, augmenting",
+        batches,
+        seed,
+        args.get("epochs").unwrap_or(2),
+        |(images, _)| (images.shape()[0], 0),
+    )
 }
 
 fn made_up_schema() -> Schema {
@@ -110,8 +142,11 @@ fn made_up(ingest: &Ingest, count: u64) -> Graph<Written> {
     let rows = numbers.map(move |number| {
         let patient = number / 7;
         let class = (number % shards::CLASSES) as i64;
-        let row =
-            Row { key: key_of(number), label: Label::Class(class), data: shards::photo(number, 0).into() };
+        let row = Row {
+            key: key_of(number),
+            label: Label::Class(class),
+            data: shards::photo(number, 0).into(),
+        };
         let weight = (patient % 3 > 0).then_some(50.0 + (patient % 40) as f64);
         let sex = if patient.is_multiple_of(2) { "f" } else { "m" };
         let values = vec![
@@ -129,7 +164,8 @@ fn write(writing: Graph<Written>, total: Option<u64>, ingest: &Ingest) -> Result
     let style = "{msg} {wide_bar} {pos}/{len} images, {per_sec}";
     let bar = match total {
         Some(total) => ProgressBar::new(total).with_style(bar_style(style)),
-        None => ProgressBar::no_length().with_style(bar_style("{msg} {spinner} {pos} images, {per_sec}")),
+        None => ProgressBar::no_length()
+            .with_style(bar_style("{msg} {spinner} {pos} images, {per_sec}")),
     };
     bar.set_message("writing");
     let begun = Instant::now();
@@ -170,7 +206,11 @@ fn measure<T: Send + 'static>(
             bytes += size;
         }
         let wall = begun.elapsed().as_secs_f64();
-        let rate = if bytes > 0 { format!(", {:.0} MB/s", bytes as f64 / wall / 1e6) } else { String::new() };
+        let rate = if bytes > 0 {
+            format!(", {:.0} MB/s", bytes as f64 / wall / 1e6)
+        } else {
+            String::new()
+        };
         println!(
             "{what}, epoch {epoch}: {images} images in {wall:.2} s, {:.0} images/s{rate}; first batch after {:.0} ms",
             images as f64 / wall,
@@ -184,7 +224,9 @@ fn measure<T: Send + 'static>(
 fn sqlite_url(folder: Option<&str>) -> Result<String, BoxError> {
     let cache = shards::cache_folder();
     std::fs::create_dir_all(&cache)?;
-    let name = folder.and_then(|folder| Path::new(folder).file_name()).map(|name| name.to_string_lossy());
+    let name = folder
+        .and_then(|folder| Path::new(folder).file_name())
+        .map(|name| name.to_string_lossy());
     let file = cache.join(format!("{}.db", name.as_deref().unwrap_or("patients")));
     Ok(tables::sqlite_url(file, "images")?)
 }

@@ -1,8 +1,9 @@
-//! A decoder that calls native code which crashes on one sample in a thousand, hangs on another, and leaks now and then. In processes
-//! of its own it costs the samples that it cannot decode, and nothing else: the epoch delivers all others, in order, and
-//! says which were bad, and why.
+//! A decoder that calls native code which crashes on one sample in a thousand, hangs on another,
+//! and leaks now and then. In processes of its own it costs the samples that it cannot decode, and
+//! nothing else: the epoch delivers all others, in order, and says which were bad, and why.
 //!
-//! `cargo run --release --no-default-features --example crashing_decoder [--n SAMPLES] [--processes N]`
+//! `cargo run --release --no-default-features --example crashing_decoder [--n SAMPLES] [--processes
+//! N]`
 
 mod support;
 
@@ -33,7 +34,10 @@ mod native {
             _ if sample % 10 == LEAKS => _ = std::hint::black_box(vec![1u8; 8 << 20]).leak(),
             _ => {}
         }
-        pixels.iter_mut().enumerate().for_each(|(place, value)| *value = pixel(sample, place));
+        pixels
+            .iter_mut()
+            .enumerate()
+            .for_each(|(place, value)| *value = pixel(sample, place));
     }
 
     /// About as costly as what a decoder does for one.
@@ -57,15 +61,18 @@ fn main() -> Result<(), BoxError> {
     let args = Args::parse(&[], &["n", "processes"], USAGE);
     let samples: u64 = args.get("n").unwrap_or(3000);
     let processes = Processes::new(args.get("processes").unwrap_or(2))
-        // More than it should need; a child that has used nearly all of it is replaced between two samples.
+        // More than it should need; a child that has used nearly all of it is replaced between two
+        // samples.
         .memory(96 << 20)
         // No honest sample takes so long.
         .time_limit(Duration::from_millis(500));
 
-    let graph =
-        Graph::range(0..samples).in_processes(processes, |samples| samples.try_map(decode).named("decode"));
+    let graph = Graph::range(0..samples)
+        .in_processes(processes, |samples| samples.try_map(decode).named("decode"));
     let policy = OnError::skip(samples);
-    let loader = DataLoader::builder(graph).on_error(policy.clone()).build()?;
+    let loader = DataLoader::builder(graph)
+        .on_error(policy.clone())
+        .build()?;
 
     let begun = Instant::now();
     let mut delivered = Vec::new();
@@ -84,7 +91,10 @@ fn main() -> Result<(), BoxError> {
         println!("{}", bad.error);
     }
     let good = (0..samples).filter(|n| ![native::CRASHES, native::HANGS].contains(&(n % 1000)));
-    assert!(good.eq(delivered.iter().copied()), "all others, in order, once");
+    assert!(
+        good.eq(delivered.iter().copied()),
+        "all others, in order, once"
+    );
     println!(
         "\n{} of {samples} samples delivered, in order, in {:.2} s; {} given up; the longest wait was {:.0} ms",
         delivered.len(),
@@ -96,7 +106,10 @@ fn main() -> Result<(), BoxError> {
     if let Some(processes) = &stats.segments[0].processes
         && samples >= 1000
     {
-        assert!(processes.replaced > 0, "what leaks is replaced before it has no memory left");
+        assert!(
+            processes.replaced > 0,
+            "what leaks is replaced before it has no memory left"
+        );
     }
     println!("\n{}\n\n{stats}", loader.explain());
     Ok(())

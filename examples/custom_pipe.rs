@@ -1,10 +1,11 @@
-//! A pipe of your own that the executor spreads over workers: it hides a square of each picture, at random, and the square
-//! grows from epoch to epoch.
+//! A pipe of your own that the executor spreads over workers: it hides a square of each picture, at
+//! random, and the square grows from epoch to epoch.
 //!
 //! `cargo run --no-default-features --example custom_pipe`
 //!
-//! Most steps need no such type: a closure in [`Graph::map_random`] does. Write a [`Pipe`] where a step has settings to
-//! check before anything runs, wants to know the epoch, should show in the plan what it does, or is for others to use.
+//! Most steps need no such type: a closure in [`Graph::map_with_rng`] does. Write a [`Pipe`] where
+//! a step has settings to check before anything runs, wants to know the epoch, should show in the
+//! plan what it does, or is for others to use.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,8 +15,8 @@ use datapipes::{
 };
 use datapipes_image::{Image, hflip};
 
-/// Hides a square of each picture (Cutout, DeVries and Taylor 2017). Its edge grows evenly over the first epochs, so that
-/// training begins with easy pictures.
+/// Hides a square of each picture (Cutout, DeVries and Taylor 2017). Its edge grows evenly over the
+/// first epochs, so that training begins with easy pictures.
 #[derive(Clone, Debug)]
 struct Cutout {
     /// The edge of the square in the end, in pixels.
@@ -31,16 +32,23 @@ impl Cutout {
     }
 }
 
-/// What is done to one picture, without knowing of graphs: easy to test, and of use in a closure, too.
+/// What is done to one picture, without knowing of graphs: easy to test, and of use in a closure,
+/// too.
 fn hide_square(image: &mut Image, edge: u32, rng: &mut Rng) -> datapipes::Result<()> {
     let (width, height, channels) = (image.width(), image.height(), usize::from(image.channels()));
     if edge > width.min(height) {
-        let message = format!("a square of {edge} pixels does not fit in an image of {width}x{height}");
+        let message =
+            format!("a square of {edge} pixels does not fit in an image of {width}x{height}");
         return Err(Error::new(ErrorKind::Shape, message));
     }
     let x = rng.below(u64::from(width - edge) + 1) as usize;
     let y = rng.below(u64::from(height - edge) + 1) as usize;
-    for row in image.data_mut().chunks_exact_mut(width as usize * channels).skip(y).take(edge as usize) {
+    for row in image
+        .data_mut()
+        .chunks_exact_mut(width as usize * channels)
+        .skip(y)
+        .take(edge as usize)
+    {
         row[x * channels..(x + edge as usize) * channels].fill(0);
     }
     Ok(())
@@ -53,8 +61,8 @@ impl Pipe<Image> for Cutout {
     fn apply(&self, input: Items<Image>, cx: &Context) -> Items<Image> {
         let (edge, context) = (self.edge_in(cx.epoch()), cx.clone());
         input.each(cx, move |item| {
-            // Random numbers of this item alone: by seed, epoch, the node's name and where the item comes from. So it does
-            // not matter which worker takes it, or when.
+            // Random numbers of this item alone: by seed, epoch, the node's name and where the item
+            // comes from. So it does not matter which worker takes it, or when.
             let mut rng = context.rng(item.origin());
             // `try_map` names the item in an error. `None` here would leave it out.
             Some(item.try_map(|mut image| {
@@ -64,7 +72,8 @@ impl Pipe<Image> for Cutout {
         })
     }
 
-    // Hints: what the executor may do with it. Left out, it would be right as well, and run on one thread.
+    // Hints: what the executor may do with it. Left out, it would be right as well, and run on one
+    // thread.
 
     /// It looks at one picture at a time and keeps nothing, so that its input may be cut anywhere.
     fn is_shardable(&self) -> bool {
@@ -80,7 +89,9 @@ impl Pipe<Image> for Cutout {
     fn facts(&self) -> Facts {
         let problem = (self.edge == 0).then_some("a square without pixels");
         let settings = format!("edge {} from epoch {} on", self.edge, self.full_in);
-        Facts::any_order().with_settings(settings).with_problem(problem)
+        Facts::any_order()
+            .with_settings(settings)
+            .with_problem(problem)
     }
 
     /// For queues that are bounded in bytes.
@@ -95,47 +106,81 @@ fn draw(n: u64) -> Image {
     let (cx, cy) = (5.0 + (n % 12) as f64, 3.0 + (n % 5) as f64);
     let pixel = |x: u32, y: u32| {
         let distance = ((f64::from(x) - cx) / 2.0).hypot(f64::from(y) - cy);
-        if distance < 3.0 { 255 - (distance * 40.0) as u8 } else { 60 }
+        if distance < 3.0 {
+            255 - (distance * 40.0) as u8
+        } else {
+            60
+        }
     };
-    let data = (0..height).flat_map(|y| (0..width).map(move |x| pixel(x, y))).collect();
+    let data = (0..height)
+        .flat_map(|y| (0..width).map(move |x| pixel(x, y)))
+        .collect();
     Image::new(width, height, 1, data).expect("as many pixels as its size says")
 }
 
 /// The pipe among closures.
 fn training() -> Graph<Image> {
-    let mirrored = Graph::range(0..1000).map(draw).map_random(|mut image, rng| {
-        if rng.chance(0.5) {
-            hflip(&mut image);
-        }
-        image
-    });
-    mirrored.pipe(Cutout { edge: 8, full_in: 3 })
+    let mirrored = Graph::range(0..1000)
+        .map(draw)
+        .map_with_rng(|mut image, rng| {
+            if rng.chance(0.5) {
+                hflip(&mut image);
+            }
+            image
+        });
+    mirrored.pipe(Cutout {
+        edge: 8,
+        full_in: 3,
+    })
 }
 
 fn main() -> Result<(), BoxError> {
-    // The kit that this library's own pipes are tested with: laziness, order, pauses, errors that pass by, drop, and
-    // whether what the hints promise is true. It would be in a test; it panics if something is wrong.
+    // The kit that this library's own pipes are tested with: laziness, order, pauses, errors that
+    // pass by, drop, and whether what the hints promise is true. It would be in a test; it panics
+    // if something is wrong.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {})); // it raises a panic on purpose, to see it arrive
-    datapipes::testing::check_pipe(&Cutout { edge: 2, full_in: 0 }, (0..12).map(draw).collect());
+    datapipes::testing::check_pipe(
+        &Cutout {
+            edge: 2,
+            full_in: 0,
+        },
+        (0..12).map(draw).collect(),
+    );
     std::panic::set_hook(hook);
     println!("check_pipe: Cutout keeps the contract\n");
 
     // A setting without sense is found before anything runs.
-    let error =
-        DataLoader::builder(Graph::range(0..1).map(draw).pipe(Cutout { edge: 0, full_in: 3 })).build();
+    let error = DataLoader::builder(Graph::range(0..1).map(draw).pipe(Cutout {
+        edge: 0,
+        full_in: 3,
+    }))
+    .build();
     println!("an edge of 0: {}\n", error.err().ok_or("it was not found")?);
 
-    // The same pictures whatever the number of workers; others in another epoch, and with larger squares.
+    // The same pictures whatever the number of workers; others in another epoch, and with larger
+    // squares.
     let mut digests = BTreeSet::new();
     for workers in [0, 1, 4] {
         let policy = OnError::skip(1);
-        let loader =
-            DataLoader::builder(training()).workers(workers).seed(7).on_error(policy.clone()).build()?;
-        let images = loader.epoch(3).blocking().collect::<datapipes::Result<Vec<Image>>>()?;
+        let loader = DataLoader::builder(training())
+            .workers(workers)
+            .seed(7)
+            .on_error(policy.clone())
+            .build()?;
+        let images = loader
+            .epoch(3)
+            .blocking()
+            .collect::<datapipes::Result<Vec<Image>>>()?;
         let mut hasher = DefaultHasher::new();
-        images.iter().for_each(|image| image.data().hash(&mut hasher));
-        println!("workers: {workers}, {} pictures, digest {:016x}", images.len(), hasher.finish());
+        images
+            .iter()
+            .for_each(|image| image.data().hash(&mut hasher));
+        println!(
+            "workers: {workers}, {} pictures, digest {:016x}",
+            images.len(),
+            hasher.finish()
+        );
         for skipped in policy.skipped() {
             println!("  left out: {}", skipped.error);
         }
@@ -146,7 +191,10 @@ fn main() -> Result<(), BoxError> {
     }
 
     println!();
-    let loader = DataLoader::builder(training()).seed(7).on_error(OnError::skip(1)).build()?;
+    let loader = DataLoader::builder(training())
+        .seed(7)
+        .on_error(OnError::skip(1))
+        .build()?;
     let mut shown = Vec::new();
     for epoch in 0..4 {
         shown.extend(loader.epoch(epoch).blocking().nth(8).transpose()?);
@@ -160,7 +208,11 @@ fn main() -> Result<(), BoxError> {
 /// Picture 8 in each epoch, in characters.
 fn print_beside(images: &[Image]) {
     for (epoch, image) in images.iter().enumerate() {
-        print!("{:<width$}", format!("epoch {epoch}"), width = image.width() as usize + 3);
+        print!(
+            "{:<width$}",
+            format!("epoch {epoch}"),
+            width = image.width() as usize + 3
+        );
     }
     println!();
     for y in 0..images.first().map_or(0, Image::height) {

@@ -1,5 +1,5 @@
-//! A store for a system of your own: here one whose objects are computed. It gets retries, limits, caches, listing by
-//! pattern and reading by index from the library, as any other store does.
+//! A store for a system of your own: here one whose objects are computed. It gets retries, limits,
+//! caches, listing by pattern and reading by index from the library, as any other store does.
 //!
 //! `cargo run --example custom_store`
 
@@ -35,45 +35,76 @@ impl Store for Squares {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let number = key.strip_prefix("squares/").and_then(|rest| rest.strip_suffix(".txt"));
-        let number = number.and_then(|number| number.parse::<u64>().ok()).filter(|&n| n < self.many);
-        // Errors begin with the URL of the object. One that may pass is `.passing()`, and is tried again.
+        let number = key
+            .strip_prefix("squares/")
+            .and_then(|rest| rest.strip_suffix(".txt"));
+        let number = number
+            .and_then(|number| number.parse::<u64>().ok())
+            .filter(|&n| n < self.many);
+        // Errors begin with the URL of the object. One that may pass is `.transient()`, and is
+        // tried again.
         let n = number.ok_or_else(|| Error::new(ErrorKind::NotFound, self.url_of(key)))?;
         if get.version.is_some_and(|version| version != "1") {
             return Err(Error::new(ErrorKind::Changed, self.url_of(key)));
         }
-        let whole = Object::whole(self.url_of(key), self.meta(n), Bytes::from((n * n).to_string()));
+        let whole = Object::whole(
+            self.url_of(key),
+            self.meta(n),
+            Bytes::from((n * n).to_string()),
+        );
         whole.part(get.range)
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         let (store, prefix) = (self.clone(), prefix.to_owned());
         let all = (0..self.many).map(move |n| store.meta(n));
-        futures::stream::iter(all.filter(move |meta| meta.key.starts_with(&prefix)).map(Ok)).boxed()
+        futures::stream::iter(
+            all.filter(move |meta| meta.key.starts_with(&prefix))
+                .map(Ok),
+        )
+        .boxed()
     }
 }
 
 fn main() -> Result<(), BoxError> {
-    let store = Squares { many: 1000 }.retry(Backoff::default()).cache_in_memory(1 << 20, Evict::Oldest);
+    let store = Squares { many: 1000 }
+        .retry(Backoff::default())
+        .cache_in_memory(1 << 20, Evict::Oldest);
 
     // By pattern, as a stream.
-    let graph = store.clone().list_files("squares/*.txt").load_files().batch(100);
+    let graph = store
+        .clone()
+        .list_files("squares/*.txt")
+        .load_files()
+        .batch(100);
     let loader = DataLoader::builder(graph).build()?;
     for batch in loader.epoch(0).blocking() {
         let batch = batch?;
-        println!("{} … {}: {:?}", batch[0].name, batch[99].name, batch[99].data);
+        println!(
+            "{} … {}: {:?}",
+            batch[0].name, batch[99].name, batch[99].data
+        );
     }
 
     // By index: shuffled as a whole, then read.
     let keys = (0..1000).map(|n| format!("squares/{n}.txt"));
     let graph = store.clone().index(keys).shuffle().subset(0..5).fetch();
-    for file in DataLoader::builder(graph).seed(7).build()?.epoch(0).blocking() {
+    for file in DataLoader::builder(graph)
+        .seed(7)
+        .build()?
+        .epoch(0)
+        .blocking()
+    {
         let file = file?;
         println!("{} is {:?}", file.name, file.data);
     }
 
     // An error names node and object.
-    let error = store.files(["squares/1000.txt"]).load_files().collect().unwrap_err();
+    let error = store
+        .files(["squares/1000.txt"])
+        .load_files()
+        .collect()
+        .unwrap_err();
     println!("{error}");
     Ok(())
 }

@@ -1,12 +1,13 @@
-//! The same pictures, read one by one over links of 0, 20 and 150 ms, in each order; and how long each batch took, drawn
-//! over time as in figure 4 of *Hiding Latencies in Network-Based Image Loading for Deep Learning* (Versaci and
-//! Busonera, 2024).
+//! The same pictures, read one by one over links of 0, 20 and 150 ms, in each order; and how long
+//! each batch took, drawn over time as in figure 4 of *Hiding Latencies in Network-Based Image
+//! Loading for Deep Learning* (Versaci and Busonera, 2024).
 //!
-//! `cargo run --release --features http --example latency [-- OPTIONS]`. The server runs on this machine, and models
-//! the link: its round trip, its bandwidth, and every tenth connection ten times slower.
+//! `cargo run --release --features http --example latency [-- OPTIONS]`. The server runs on this
+//! machine, and models the link: its round trip, its bandwidth, and every tenth connection ten
+//! times slower.
 //!
-//! Options: `--images N` (1000), `--batch N` (32), `--cap MB/S` of the link in all (60; 0 for none), `--slow PERCENT` of
-//! the connections (10), `--svg PATH` (`latency.svg`).
+//! Options: `--images N` (1000), `--batch N` (32), `--cap MB/S` of the link in all (60; 0 for
+//! none), `--slow PERCENT` of the connections (10), `--svg PATH` (`latency.svg`).
 
 mod support;
 
@@ -27,7 +28,10 @@ fn main() -> Result<(), BoxError> {
     let args = Args::parse(&[], &["images", "batch", "cap", "slow", "svg"], USAGE);
     let images: u64 = args.get("images").unwrap_or(1000);
     let batch: usize = args.get("batch").unwrap_or(32);
-    let (cap, slow) = (args.get("cap").unwrap_or(60.0), args.get("slow").unwrap_or(10u64));
+    let (cap, slow) = (
+        args.get("cap").unwrap_or(60.0),
+        args.get("slow").unwrap_or(10u64),
+    );
     let svg = args.get("svg").unwrap_or("latency.svg".to_owned());
 
     let folder = std::env::temp_dir().join(format!("datapipes-latency-{}", std::process::id()));
@@ -53,10 +57,17 @@ fn main() -> Result<(), BoxError> {
     let mut panels = Vec::new();
     for rtt in [0, 20, 150] {
         let mut curves = Vec::new();
-        for (run, order) in [Order::Strict, Order::Bounded(4 * batch), Order::Arrival].into_iter().enumerate()
+        for (run, order) in [Order::Strict, Order::Bounded(4 * batch), Order::Arrival]
+            .into_iter()
+            .enumerate()
         {
-            let store = stores::open(&server.url(&format!("rtt={rtt},cap={cap},slow={slow},run={run}")))?;
-            let graph = store.list_files("*.jpg").load_files().map(|file| file.data.len()).batch(batch);
+            let store =
+                stores::open(&server.url(&format!("rtt={rtt},cap={cap},slow={slow},run={run}")))?;
+            let graph = store
+                .list_files("*.jpg")
+                .load_files()
+                .map(|file| file.data.len())
+                .batch(batch);
             let loader = DataLoader::builder(graph).order(order).build()?;
             let begun = Instant::now();
             let (mut bytes, mut curve) = (0, Vec::new());
@@ -92,7 +103,14 @@ struct Curve {
 impl Curve {
     fn new(order: Order, times: &[f64]) -> Curve {
         let before = std::iter::once(0.0).chain(times.iter().copied());
-        Curve { order, points: times.iter().zip(before).map(|(&at, before)| (at, at - before)).collect() }
+        Curve {
+            order,
+            points: times
+                .iter()
+                .zip(before)
+                .map(|(&at, before)| (at, at - before))
+                .collect(),
+        }
     }
 
     fn median(&self) -> f64 {
@@ -103,7 +121,11 @@ impl Curve {
 
     /// Without the first, which is a round trip in any order.
     fn slowest(&self) -> f64 {
-        self.points.iter().skip(1).map(|point| point.1).fold(0.0, f64::max)
+        self.points
+            .iter()
+            .skip(1)
+            .map(|point| point.1)
+            .fold(0.0, f64::max)
     }
 }
 
@@ -124,8 +146,15 @@ fn draw(panels: &[(u64, Vec<Curve>)]) -> String {
         let end = points().map(|point| point.0).fold(0.1, f64::max);
         let most = points().map(|point| point.1).fold(0.001, f64::max);
         let digits = if end < 2.0 { 2 } else { 1 };
-        let (x, y) = (|at: f64| left + at / end * width, |wait: f64| y0 + height - wait / most * height);
-        let _ = writeln!(svg, "<text x='{left}' y='{}' font-weight='bold'>{rtt} ms</text>", y0 - 10.0);
+        let (x, y) = (
+            |at: f64| left + at / end * width,
+            |wait: f64| y0 + height - wait / most * height,
+        );
+        let _ = writeln!(
+            svg,
+            "<text x='{left}' y='{}' font-weight='bold'>{rtt} ms</text>",
+            y0 - 10.0
+        );
         for (place, curve) in curves.iter().enumerate() {
             let at = left + 80.0 + 150.0 * place as f64;
             let _ = writeln!(
@@ -152,8 +181,11 @@ fn draw(panels: &[(u64, Vec<Curve>)]) -> String {
             );
         }
         for (place, curve) in curves.iter().enumerate() {
-            let line: Vec<String> =
-                curve.points.iter().map(|&(at, wait)| format!("{:.1},{:.1}", x(at), y(wait))).collect();
+            let line: Vec<String> = curve
+                .points
+                .iter()
+                .map(|&(at, wait)| format!("{:.1},{:.1}", x(at), y(wait)))
+                .collect();
             let _ = writeln!(
                 svg,
                 "<polyline points='{}' fill='none' stroke='{}' stroke-width='1.5'/>",

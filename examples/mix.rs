@@ -1,12 +1,13 @@
-//! Three sources mixed by weight, with a curriculum: exact shares at every point, a stop and a resume, other weights in the
-//! middle, and one sample looked at again.
+//! Three sources mixed by weight, with a curriculum: exact shares at every point, a stop and a
+//! resume, other weights in the middle, and one sample looked at again.
 //!
-//! `cargo run --no-default-features --example mix`. Exits with an error if anything is not as it says.
+//! `cargo run --no-default-features --example mix`. Exits with an error if anything is not as it
+//! says.
 
 use std::process::ExitCode;
 
 use datapipes::pipes::{Schedule, Stop};
-use datapipes::{BoxError, DataLoader, Edited, Graph, State};
+use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Graph};
 
 const NAMES: [&str; 3] = ["web", "books", "code"];
 const BATCH: usize = 8;
@@ -17,19 +18,29 @@ type Sample = (usize, u64, u64);
 
 /// At first the web alone; books come in at step 64, code at step 160.
 fn curriculum() -> Schedule {
-    Schedule::new([1.0, 0.0, 0.0]).then(64, [3.0, 1.0, 0.0]).then(160, [2.0, 1.0, 1.0])
+    Schedule::new([1.0, 0.0, 0.0])
+        .then(64, [3.0, 1.0, 0.0])
+        .then(160, [2.0, 1.0, 1.0])
 }
 
 fn sources() -> [Graph<Sample>; 3] {
     [(0, 500), (1, 90), (2, 120)].map(|(source, samples)| {
-        let graph = Graph::range(0..samples).shuffle(32).named(format!("shuffle-{}", NAMES[source]));
-        graph.map_random(move |n, rng| (source, n, rng.next_u64())).named(NAMES[source])
+        let graph = Graph::range(0..samples)
+            .shuffle(32)
+            .named(format!("shuffle-{}", NAMES[source]));
+        graph
+            .map_with_rng(move |n, rng| (source, n, rng.next_u64()))
+            .named(NAMES[source])
     })
 }
 
 fn loader(schedule: Schedule) -> Result<DataLoader<Vec<Sample>>, BoxError> {
     let mixed = Graph::mix_scheduled(Stop::CycleForever, sources(), schedule).batch(BATCH);
-    Ok(DataLoader::builder(mixed).seed(42).max_steps(BATCHES as u64).resumable().build()?)
+    Ok(DataLoader::builder(mixed)
+        .seed(42)
+        .max_steps(BATCHES as u64)
+        .resumable()
+        .build()?)
 }
 
 fn counts<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> [usize; 3] {
@@ -45,7 +56,9 @@ fn check_shares(samples: &[Sample], weights: &[f64]) -> Result<(), BoxError> {
         for (count, weight) in counts(&samples[..end]).into_iter().zip(weights) {
             let due = end as f64 * weight / total;
             if (count as f64 - due).abs() >= 3.0 {
-                return Err(format!("{count} samples after {end} steps, and {due} were due").into());
+                return Err(
+                    format!("{count} samples after {end} steps, and {due} were due").into(),
+                );
             }
         }
     }
@@ -53,7 +66,11 @@ fn check_shares(samples: &[Sample], weights: &[f64]) -> Result<(), BoxError> {
 }
 
 fn check(is_so: bool, what: &str) -> Result<(), BoxError> {
-    if is_so { Ok(()) } else { Err(format!("not so: {what}").into()) }
+    if is_so {
+        Ok(())
+    } else {
+        Err(format!("not so: {what}").into())
+    }
 }
 
 fn main() -> ExitCode {
@@ -69,26 +86,41 @@ fn main() -> ExitCode {
 fn run() -> Result<(), BoxError> {
     // An epoch of a mix without end, in a budget of steps.
     let loader = loader(curriculum())?;
-    let whole: Vec<Vec<Sample>> = loader.epoch(0).blocking().collect::<datapipes::Result<_>>()?;
-    check(whole.len() == BATCHES, "an epoch has as many batches as its budget")?;
+    let whole: Vec<Vec<Sample>> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<datapipes::Result<_>>()?;
+    check(
+        whole.len() == BATCHES,
+        "an epoch has as many batches as its budget",
+    )?;
     let samples = whole.concat();
     println!("{:>9}  {:>22}  {}", "steps", "weights", NAMES.join(" / "));
     for (from, until) in [(0, 64), (64, 160), (160, samples.len())] {
         let schedule = curriculum();
         let weights = schedule.weights(from as u64);
         check_shares(&samples[from..until], weights)?;
-        println!("{from:>4}..{until:<4} {:>22}  {:?}", format!("{weights:?}"), counts(&samples[from..until]));
+        println!(
+            "{from:>4}..{until:<4} {:>22}  {:?}",
+            format!("{weights:?}"),
+            counts(&samples[from..until])
+        );
     }
 
     // Stopped behind 25 batches, and gone on with in what could be another process.
     let mut epoch = loader.epoch(0).blocking();
     let first: Vec<_> = epoch.by_ref().take(25).collect::<datapipes::Result<_>>()?;
-    let bytes = epoch.state()?.to_bytes();
+    let bytes = epoch.checkpoint()?.to_bytes();
     drop(epoch);
-    let state = State::from_bytes(&bytes)?;
-    let rest: Vec<_> =
-        self::loader(curriculum())?.resume(&state)?.blocking().collect::<datapipes::Result<_>>()?;
-    check([first.clone(), rest].concat() == whole, "what is resumed is what would have come")?;
+    let state = Checkpoint::from_bytes(&bytes)?;
+    let rest: Vec<_> = self::loader(curriculum())?
+        .resume(&state)?
+        .blocking()
+        .collect::<datapipes::Result<_>>()?;
+    check(
+        [first.clone(), rest].concat() == whole,
+        "what is resumed is what would have come",
+    )?;
     println!(
         "\nstopped behind 25 batches ({} bytes of state) and resumed: the same {BATCHES} batches",
         bytes.len()
@@ -96,31 +128,53 @@ fn run() -> Result<(), BoxError> {
 
     // From there on mostly code: not by accident, but where it is asked for.
     let code = self::loader(Schedule::new([1.0, 1.0, 6.0]))?;
-    check(code.resume(&state).is_err(), "other weights are refused unless they are asked for")?;
-    let rest: Vec<_> =
-        code.resume_edited(&state, Edited::Weights)?.blocking().collect::<datapipes::Result<_>>()?;
+    check(
+        code.resume(&state).is_err(),
+        "other weights are refused unless they are asked for",
+    )?;
+    let rest: Vec<_> = code
+        .resume_edited(&state, Edited::Weights)?
+        .blocking()
+        .collect::<datapipes::Result<_>>()?;
     let before = counts(&first.concat());
     let after = rest.concat();
     // Each source goes on where it stood: no sample of its first round comes twice.
     for source in 0..3 {
         let own = |samples: &[Sample]| -> Vec<Sample> {
-            samples.iter().copied().filter(|sample| sample.0 == source).collect()
+            samples
+                .iter()
+                .copied()
+                .filter(|sample| sample.0 == source)
+                .collect()
         };
         let (now, then) = ([own(&first.concat()), own(&after)].concat(), own(&samples));
         let both = now.len().min(then.len());
-        check(now[..both] == then[..both], "each source goes on where it stood")?;
+        check(
+            now[..both] == then[..both],
+            "each source goes on where it stood",
+        )?;
     }
-    // What had been mixed ahead of the batches stays as it was; the last steps are behind all of that.
+    // What had been mixed ahead of the batches stays as it was; the last steps are behind all of
+    // that.
     let shares = counts(&after[after.len() - 80..]);
-    check(shares == [10, 10, 60], "the shares of the new weights are exact")?;
+    check(
+        shares == [10, 10, 60],
+        "the shares of the new weights are exact",
+    )?;
     println!("resumed with weights 1 : 1 : 6: {before:?} before, {shares:?} in the last 80 steps");
 
     // One sample of the last batch, once more, node by node.
     let mut batches = loader.epoch(0).blocking().items();
-    let batch = batches.by_ref().nth(BATCHES - 1).ok_or("the last batch")??;
+    let batch = batches
+        .by_ref()
+        .nth(BATCHES - 1)
+        .ok_or("the last batch")??;
     let (sample, origin) = (batch[3], &batch.origin().parts()[3]);
     let replay = loader.replay(0, origin)?;
     println!("\n{replay}");
     let again = replay.items::<Sample>();
-    check(again.len() == 1 && *again[0] == sample, "a sample that is replayed is what it was")
+    check(
+        again.len() == 1 && *again[0] == sample,
+        "a sample that is replayed is what it was",
+    )
 }

@@ -1,11 +1,13 @@
-//! Tar shards of JPEGs become shuffled, augmented, batched tensors, on all cores; then the plan and the figures.
+//! Tar shards of JPEGs become shuffled, augmented, batched tensors, on all cores; then the plan and
+//! the figures.
 //!
-//! `cargo run --release --example quickstart` makes 4000 photo-like pictures (once, about 450 MB in a cache folder) and
-//! runs an epoch over them. `cargo run --release --example quickstart -- PATH` runs on your own tar shards, or on
-//! a folder with a folder of images for each class.
+//! `cargo run --release --example quickstart` makes 4000 photo-like pictures (once, about 450 MB in
+//! a cache folder) and runs an epoch over them. `cargo run --release --example quickstart -- PATH`
+//! runs on your own tar shards, or on a folder with a folder of images for each class.
 //!
-//! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size PIXELS`, `--seed N`,
-//! `--images N` (how many pictures to make), `--skip N` (how many bad ones may be left out).
+//! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size
+//! PIXELS`, `--seed N`, `--images N` (how many pictures to make), `--skip N` (how many bad ones may
+//! be left out).
 
 mod support;
 
@@ -32,9 +34,14 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let known = ["epochs", "batch", "workers", "order", "size", "seed", "images", "skip"];
+    let known = [
+        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip",
+    ];
     let args = Args::parse(&[], &known, USAGE);
-    let (batch, size) = (args.get("batch").unwrap_or(64), args.get("size").unwrap_or(224));
+    let (batch, size) = (
+        args.get("batch").unwrap_or(64),
+        args.get("size").unwrap_or(224),
+    );
     let path = match args.words.first() {
         Some(path) => PathBuf::from(path),
         None => shards::quickstart_shards(args.get("images").unwrap_or(4000).max(1))?,
@@ -49,26 +56,34 @@ fn run() -> Result<(), BoxError> {
 
     // Check and plan. Nothing has been read yet.
     let policy = args.get("skip").map_or_else(OnError::fail, OnError::skip);
-    let mut builder =
-        DataLoader::builder(graph).seed(args.get("seed").unwrap_or(42)).on_error(policy.clone());
+    let mut builder = DataLoader::builder(graph)
+        .seed(args.get("seed").unwrap_or(42))
+        .on_error(policy.clone());
     if let Some(workers) = args.get("workers") {
         builder = builder.workers(workers);
     }
-    let loader = builder.order(args.get::<Order>("order").unwrap_or_default()).build()?;
+    let loader = builder
+        .order(args.get::<Order>("order").unwrap_or_default())
+        .build()?;
 
     // Run and consume.
     for epoch in 0..args.get("epochs").unwrap_or(1) {
-        let bar = ProgressBar::no_length()
-            .with_style(bar_style("{msg} {spinner} {pos} images, {per_sec}, {elapsed}"));
+        let bar = ProgressBar::no_length().with_style(bar_style(
+            "{msg} {spinner} {pos} images, {per_sec}, {elapsed}",
+        ));
         bar.set_message(format!("epoch {epoch}"));
         let begun = Instant::now();
         let (mut count, mut first, mut mean) = (0, None, 0.0);
         for result in loader.epoch(epoch).blocking() {
             let (images, labels) = result?;
             first.get_or_insert_with(|| begun.elapsed());
-            // Here a model would be trained. We look at one value of each picture, to show that they are there.
+            // Here a model would be trained. We look at one value of each picture, to show that
+            // they are there.
             let pixels = images.as_slice::<f32>()?;
-            mean += pixels.iter().step_by(3 * (size * size) as usize).sum::<f32>();
+            mean += pixels
+                .iter()
+                .step_by(3 * (size * size) as usize)
+                .sum::<f32>();
             count += labels.len();
             bar.set_position(count as u64);
         }

@@ -1,10 +1,12 @@
-//! A training run that is killed at random batches goes on each time, and has seen exactly what it would have seen in one go.
+//! A training run that is killed at random batches goes on each time, and has seen exactly what it
+//! would have seen in one go.
 //!
-//! `cargo run --release --no-default-features --example resume [--n SAMPLES] [--kills N] [--every N]`
+//! `cargo run --release --no-default-features --example resume [--n SAMPLES] [--kills N] [--every
+//! N]`
 //!
-//! The run is a process of its own, which this one starts again whenever it has ended. It writes down each batch that it was
-//! given, saves its state every few batches, and ends itself, without warning, at a batch that nobody chose. Each time it
-//! has another number of workers.
+//! The run is a process of its own, which this one starts again whenever it has ended. It writes
+//! down each batch that it was given, saves its state every few batches, and ends itself, without
+//! warning, at a batch that nobody chose. Each time it has another number of workers.
 
 mod support;
 
@@ -14,7 +16,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Instant, SystemTime};
 
-use datapipes::{BoxError, DataLoader, Graph, State};
+use datapipes::{BoxError, Checkpoint, DataLoader, Graph};
 use support::args::Args;
 
 const USAGE: &str = "resume [--n SAMPLES] [--kills N] [--every N]";
@@ -26,12 +28,16 @@ fn graph(samples: u64) -> Graph<Vec<u64>> {
         .flat_map(|archive| (0..100).map(move |member| archive * 100 + member))
         .shuffle(2000)
         .filter(|sample| sample % 13 != 5)
-        .map_random(|sample, rng| sample * 1000 + rng.below(1000))
+        .map_with_rng(|sample, rng| sample * 1000 + rng.below(1000))
         .batch(32)
 }
 
 fn loader(samples: u64, workers: usize) -> Result<DataLoader<Vec<u64>>, BoxError> {
-    Ok(DataLoader::builder(graph(samples)).seed(42).workers(workers).resumable().build()?)
+    Ok(DataLoader::builder(graph(samples))
+        .seed(42)
+        .workers(workers)
+        .resumable()
+        .build()?)
 }
 
 /// One line for each batch.
@@ -41,7 +47,11 @@ fn line(batch: &[u64]) -> String {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse(&[], &["n", "kills", "every", "run-in", "die-at", "workers"], USAGE);
+    let args = Args::parse(
+        &[],
+        &["n", "kills", "every", "run-in", "die-at", "workers"],
+        USAGE,
+    );
     let samples = args.get("n").unwrap_or(100_000);
     let every = args.get("every").unwrap_or(25);
     let done = match args.get::<String>("run-in") {
@@ -72,7 +82,7 @@ fn train(
     let loader = loader(samples, workers)?;
     let (mut epoch, behind) = match state_file.exists() {
         true => {
-            let state = State::load(&state_file)?;
+            let state = Checkpoint::load(&state_file)?;
             (loader.resume(&state)?.blocking(), state.delivered())
         }
         false => (loader.epoch(0).blocking(), 0),
@@ -87,14 +97,14 @@ fn train(
         log.write_all(line(&batch?).as_bytes())?;
         step += 1;
         if step.is_multiple_of(every) {
-            epoch.state()?.save(&state_file)?;
+            epoch.checkpoint()?.save(&state_file)?;
         }
         if die_at == Some(step - behind) {
             // As SIGKILL does: nothing is closed, nothing is told.
             std::process::abort();
         }
     }
-    epoch.state()?.save(&state_file)?;
+    epoch.checkpoint()?.save(&state_file)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -108,25 +118,43 @@ fn supervise(samples: u64, every: u64, kills: u64) -> Result<ExitCode, BoxError>
     println!("{samples} samples, {batches} batches; a state every {every} batches");
 
     let folder = tempfile::tempdir()?;
-    let mut entropy = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64;
+    let mut entropy = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)?
+        .as_nanos() as u64;
     for run in 0.. {
         let workers = [2, 0, 1, 4][run as usize % 4];
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("--run-in").arg(folder.path()).args(["--n", &samples.to_string()]);
-        command.args(["--every", &every.to_string(), "--workers", &workers.to_string()]);
+        command
+            .arg("--run-in")
+            .arg(folder.path())
+            .args(["--n", &samples.to_string()]);
+        command.args([
+            "--every",
+            &every.to_string(),
+            "--workers",
+            &workers.to_string(),
+        ]);
         if run < kills {
-            entropy = entropy.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            entropy = entropy
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let most = (batches / kills).max(1);
             command.args(["--die-at", &(1 + (entropy >> 33) % most).to_string()]);
         }
         // The text of an abort is of no interest.
         let begun = Instant::now();
         let output = command.output()?;
-        let state = State::load(folder.path().join("state")).ok();
-        let place = state.as_ref().map_or(0, State::delivered);
+        let state = Checkpoint::load(folder.path().join("state")).ok();
+        let place = state.as_ref().map_or(0, Checkpoint::delivered);
         let size = state.as_ref().map_or(0, |state| state.to_bytes().len());
-        let seen = fs::read_to_string(folder.path().join("log"))?.lines().count();
-        let how = if output.status.success() { "came to the end" } else { "was killed" };
+        let seen = fs::read_to_string(folder.path().join("log"))?
+            .lines()
+            .count();
+        let how = if output.status.success() {
+            "came to the end"
+        } else {
+            "was killed"
+        };
         println!(
             "run {run}, {workers} workers: {how} after {:.0?} at batch {seen}; the state ({size} bytes) is of batch {place}",
             begun.elapsed()

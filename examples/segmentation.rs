@@ -1,10 +1,12 @@
-//! Pictures, masks and boxes together: the same random part, flip and turn for all three, then batches.
+//! Pictures, masks and boxes together: the same random part, flip and turn for all three, then
+//! batches.
 //!
-//! `cargo run --release --example segmentation` makes 120 pictures of shapes (once, in a cache folder), runs an epoch over
-//! them, and measures on every pixel of every batch whether its colour is still that of its class in the mask.
+//! `cargo run --release --example segmentation` makes 120 pictures of shapes (once, in a cache
+//! folder), runs an epoch over them, and measures on every pixel of every batch whether its colour
+//! is still that of its class in the mask.
 //!
-//! Options: `--out DIR` (writes a sheet of pictures and masks there), `--pictures N`, `--batch N`, `--size PIXELS`,
-//! `--workers N`, `--seed N`, `--epochs N`.
+//! Options: `--out DIR` (writes a sheet of pictures and masks there), `--pictures N`, `--batch N`,
+//! `--size PIXELS`, `--workers N`, `--seed N`, `--epochs N`.
 
 mod support;
 
@@ -14,8 +16,8 @@ use std::time::Instant;
 
 use datapipes::{BoxError, Collate, DataLoader, Graph, Result, Rng, Tensor};
 use datapipes_image::{
-    Boxes, Filter, Geometry, Image, Mask, Normalize, RandomFlip, RandomResizedCrop, RandomRotation, Rect,
-    Spatial, decode, to_tensor,
+    Boxes, Filter, Geometry, Image, Mask, Normalize, RandomFlip, RandomResizedCrop, RandomRotation,
+    Rect, Spatial, decode, to_tensor,
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
@@ -43,10 +45,17 @@ impl Scene {
         let mask = Mask::<u8>::decode(sample.get("mask.png")?)?.outside(IGNORE);
         let things: Vec<(u8, f32, f32, f32, f32)> =
             serde_json::from_slice(sample.get("boxes.json")?).map_err(datapipes::Error::user)?;
-        let corners =
-            things.iter().map(|&(_, left, top, right, bottom)| [left, top, right, bottom]).collect();
+        let corners = things
+            .iter()
+            .map(|&(_, left, top, right, bottom)| [left, top, right, bottom])
+            .collect();
         let boxes = Boxes::new(image.width(), image.height(), corners)?;
-        Ok(Scene { image, mask, boxes, labels: things.iter().map(|thing| thing.0).collect() })
+        Ok(Scene {
+            image,
+            mask,
+            boxes,
+            labels: things.iter().map(|thing| thing.0).collect(),
+        })
     }
 
     /// One geometry is drawn; then all parts go through it.
@@ -63,20 +72,34 @@ impl Scene {
         let (boxes, kept) = self.boxes.sanitize(1.0, 1.0)?;
         let labels = kept.select(self.labels)?;
         let image = to_tensor(&self.image, &Normalize::UNIT)?;
-        Ok(Item { image, mask: self.mask.into_tensor()?, things: Things { boxes, labels } })
+        Ok(Item {
+            image,
+            mask: self.mask.into_tensor()?,
+            things: Things { boxes, labels },
+        })
     }
 }
 
 impl Spatial for Scene {
     fn place(self, geometry: &Geometry) -> Result<Scene> {
-        let Scene { image, mask, boxes, labels } = self;
+        let Scene {
+            image,
+            mask,
+            boxes,
+            labels,
+        } = self;
         let (image, mask, boxes) = geometry.apply((image, mask, boxes))?;
-        Ok(Scene { image, mask, boxes, labels })
+        Ok(Scene {
+            image,
+            mask,
+            boxes,
+            labels,
+        })
     }
 }
 
-/// What a model sees of it. A batch has the fields `image`, `[n, 3, size, size]` of `f32`; `mask`, `[n, size, size]` of
-/// `u8`; and a list of `things`, of which each picture has its own number.
+/// What a model sees of it. A batch has the fields `image`, `[n, 3, size, size]` of `f32`; `mask`,
+/// `[n, size, size]` of `u8`; and a list of `things`, of which each picture has its own number.
 #[derive(Collate)]
 struct Item {
     image: Tensor,
@@ -102,8 +125,17 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    let args = Args::parse(&[], &["out", "pictures", "batch", "size", "workers", "seed", "epochs"], USAGE);
-    let (batch, size) = (args.get("batch").unwrap_or(16), args.get("size").unwrap_or(128));
+    let args = Args::parse(
+        &[],
+        &[
+            "out", "pictures", "batch", "size", "workers", "seed", "epochs",
+        ],
+        USAGE,
+    );
+    let (batch, size) = (
+        args.get("batch").unwrap_or(16),
+        args.get("size").unwrap_or(128),
+    );
     let folder = shapes::make(args.get("pictures").unwrap_or(120).max(1))?;
 
     let graph: Graph<ItemBatch> = list_files(folder, "**/*.tar")
@@ -115,7 +147,7 @@ fn run() -> Result<(), BoxError> {
         .named("shuffle samples")
         .try_map(Scene::read)
         .named("decode")
-        .try_map_random(move |scene, rng| scene.augment(size, rng))
+        .try_map_with_rng(move |scene, rng| scene.augment(size, rng))
         .named("augment")
         .try_map(Scene::into_item)
         .named("to_tensor")
@@ -134,7 +166,8 @@ fn run() -> Result<(), BoxError> {
         let mut boxed = Share::default();
         for batch in loader.epoch(epoch).blocking() {
             let batch = batch?;
-            // Here a model would be trained. We look whether pictures, masks and boxes still belong together.
+            // Here a model would be trained. We look whether pictures, masks and boxes still belong
+            // together.
             for (index, things) in batch.things.iter().enumerate() {
                 let image = picture(&batch.image.row(index)?)?;
                 let mask = Mask::<u8>::from_tensor(batch.mask.row(index)?)?;
@@ -148,10 +181,22 @@ fn run() -> Result<(), BoxError> {
             }
         }
         let wall = begun.elapsed().as_secs_f64();
-        println!("epoch {epoch}: {pictures} pictures in {wall:.2} s, {:.0}/s", f64::from(pictures) / wall);
-        println!("  {:.2} % of the pixels have the colour of their class", aligned.percent());
-        println!("  {:.2} % would, were the masks mirrored", mirrored.percent());
-        println!("  {:.2} % of the pixels of shapes are in a box of their class", boxed.percent());
+        println!(
+            "epoch {epoch}: {pictures} pictures in {wall:.2} s, {:.0}/s",
+            f64::from(pictures) / wall
+        );
+        println!(
+            "  {:.2} % of the pixels have the colour of their class",
+            aligned.percent()
+        );
+        println!(
+            "  {:.2} % would, were the masks mirrored",
+            mirrored.percent()
+        );
+        println!(
+            "  {:.2} % of the pixels of shapes are in a box of their class",
+            boxed.percent()
+        );
         if aligned.percent() < 98.0 || boxed.percent() < 98.0 {
             return Err("pictures, masks and boxes do not belong together any more".into());
         }
@@ -174,8 +219,8 @@ fn picture(tensor: &Tensor) -> Result<Image> {
     let (height, width) = (tensor.shape()[1], tensor.shape()[2]);
     let values = tensor.as_slice::<f32>()?;
     let plane = width * height;
-    let pixels =
-        (0..plane).flat_map(|at| [0, 1, 2].map(|channel| (values[channel * plane + at] * 255.0) as u8));
+    let pixels = (0..plane)
+        .flat_map(|at| [0, 1, 2].map(|channel| (values[channel * plane + at] * 255.0) as u8));
     Image::new(width as u32, height as u32, 3, pixels.collect())
 }
 
@@ -199,14 +244,21 @@ impl Share {
 
     /// Pixels of things whose middle is in a box of their class.
     fn count_boxed(&mut self, mask: &Mask, things: &Things) {
-        for (at, class) in mask.values().iter().enumerate().filter(|(_, class)| ![0, IGNORE].contains(class))
+        for (at, class) in mask
+            .values()
+            .iter()
+            .enumerate()
+            .filter(|(_, class)| ![0, IGNORE].contains(class))
         {
             let (x, y) = (at as u32 % mask.width(), at as u32 / mask.width());
             let (x, y) = (x as f32 + 0.5, y as f32 + 0.5);
-            let is_in = |[left, top, right, bottom]: [f32; 4]| x > left && x < right && y > top && y < bottom;
+            let is_in = |[left, top, right, bottom]: [f32; 4]| {
+                x > left && x < right && y > top && y < bottom
+            };
             let mut pairs = things.boxes.corners().iter().zip(&things.labels);
             self.all += 1;
-            self.right += u64::from(pairs.any(|(corners, label)| label == class && is_in(*corners)));
+            self.right +=
+                u64::from(pairs.any(|(corners, label)| label == class && is_in(*corners)));
         }
     }
 
@@ -230,16 +282,28 @@ fn draw(sheet: &[(Image, Mask, Boxes)]) -> Result<Image, BoxError> {
         };
         for (at, class) in mask.values().iter().enumerate() {
             let (x, y) = (at as u32 % width, at as u32 / width);
-            let colour = shapes::COLOURS.get(usize::from(*class)).copied().unwrap_or([255; 3]);
+            let colour = shapes::COLOURS
+                .get(usize::from(*class))
+                .copied()
+                .unwrap_or([255; 3]);
             put(x, y, image.pixel(x, y));
             // The mask over the picture, so that what does not fit shows.
-            let over: Vec<u8> =
-                image.pixel(x, y).iter().zip(colour).map(|(a, b)| a / 3 + b / 3 * 2).collect();
+            let over: Vec<u8> = image
+                .pixel(x, y)
+                .iter()
+                .zip(colour)
+                .map(|(a, b)| a / 3 + b / 3 * 2)
+                .collect();
             put(width + x, y, &over);
         }
         for corners in boxes.corners() {
             let [left, top, right, bottom] = corners.map(|value| value as u32);
-            let part = Rect { x: left, y: top, width: right - left, height: bottom - top };
+            let part = Rect {
+                x: left,
+                y: top,
+                width: right - left,
+                height: bottom - top,
+            };
             for x in part.x..(part.x + part.width).min(width) {
                 put(x, part.y.min(height - 1), &[255, 255, 0]);
                 put(x, (part.y + part.height).min(height - 1), &[255, 255, 0]);

@@ -1,11 +1,13 @@
 //! A small convolutional net learns digits with burn's own learner, fed from tar shards of JPEGs.
 //!
-//! `cargo run --release --no-default-features --features burn --example train_burn` makes the shards (once, in a cache
-//! folder), trains on the CPU for one to two minutes, and prints how often the net is right about pictures that it has
-//! not seen, and how long the training waited for data. In a terminal it shows burn's dashboard.
-//! `… -- PATH` trains on MNIST or CIFAR-10, whichever the files below the path are.
+//! `cargo run --release --no-default-features --features burn --example train_burn` makes the
+//! shards (once, in a cache folder), trains on the CPU for one to two minutes, and prints how often
+//! the net is right about pictures that it has not seen, and how long the training waited for data.
+//! In a terminal it shows burn's dashboard. `… -- PATH` trains on MNIST or CIFAR-10, whichever the
+//! files below the path are.
 //!
-//! Options: `--small` (a few hundred pictures, one epoch), `--epochs N`, `--batch N`, `--workers N`, `--seed N`.
+//! Options: `--small` (a few hundred pictures, one epoch), `--epochs N`, `--batch N`, `--workers
+//! N`, `--seed N`.
 
 mod support;
 
@@ -22,7 +24,9 @@ use burn::optim::AdamConfig;
 use burn::optim::lr_scheduler::cosine::CosineAnnealingLrSchedulerConfig;
 use burn::prelude::*;
 use burn::train::metric::{AccuracyMetric, LossMetric};
-use burn::train::{ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep};
+use burn::train::{
+    ClassificationOutput, InferenceStep, Learner, SupervisedTraining, TrainOutput, TrainStep,
+};
 use datapipes::{BoxError, DataLoader, Graph};
 use datapipes_burn::{BurnLoader, IntoBurn};
 use support::args::Args;
@@ -46,12 +50,19 @@ fn main() -> ExitCode {
 fn run() -> Result<(), BoxError> {
     let args = Args::parse(&["small"], &["epochs", "batch", "workers", "seed"], USAGE);
     let (small, path) = (args.has("small"), args.words.first().map(Path::new));
-    let (batch, seed) = (args.get("batch").unwrap_or(64), args.get("seed").unwrap_or(42));
+    let (batch, seed) = (
+        args.get("batch").unwrap_or(64),
+        args.get("seed").unwrap_or(42),
+    );
     let epochs = args.get("epochs").unwrap_or(if small { 1 } else { 3 });
     let pictures = Pictures::open(path, small)?;
     let steps = pictures.train / batch;
     if steps == 0 {
-        return Err(format!("{} pictures are less than a batch of {batch}", pictures.train).into());
+        return Err(format!(
+            "{} pictures are less than a batch of {batch}",
+            pictures.train
+        )
+        .into());
     }
 
     let device = Device::flex();
@@ -61,7 +72,8 @@ fn run() -> Result<(), BoxError> {
         if let Some(workers) = args.get("workers") {
             loader = loader.workers(workers);
         }
-        // Burn's metrics compare classes with guesses, which are integers of the type that the device prefers.
+        // Burn's metrics compare classes with guesses, which are integers of the type that the
+        // device prefers.
         let into_burn = |batch: (datapipes::Tensor, datapipes::Tensor), device: &Device| {
             let (pictures, classes): Batch = batch.into_burn(device)?;
             datapipes::Ok((pictures, classes.cast(device.settings().int_dtype)))
@@ -75,23 +87,34 @@ fn run() -> Result<(), BoxError> {
     let net = Net::new(pictures.channels, &device.clone().autodiff());
     let rate = CosineAnnealingLrSchedulerConfig::new(4e-3, steps * epochs).init()?;
     let folder = tempfile::tempdir()?; // for what burn writes down
-    let outcome = SupervisedTraining::new(folder.path(), Arc::new(training.clone()), Arc::new(test.clone()))
-        .metrics((AccuracyMetric::new(), LossMetric::new()))
-        .num_epochs(epochs)
-        .with_application_logger(None)
-        .launch(Learner::new(net, AdamConfig::new().init(), rate));
+    let outcome = SupervisedTraining::new(
+        folder.path(),
+        Arc::new(training.clone()),
+        Arc::new(test.clone()),
+    )
+    .metrics((AccuracyMetric::new(), LossMetric::new()))
+    .num_epochs(epochs)
+    .with_application_logger(None)
+    .launch(Learner::new(net, AdamConfig::new().init(), rate));
     drop(outcome.renderer); // gives the terminal back
     if let Some(error) = outcome.error {
         return Err(error.to_string().into());
     }
 
     let right = accuracy(&outcome.model, &test)?;
-    println!("{}: {} pictures, {epochs} epochs of {steps} steps", pictures.name, pictures.train);
+    println!(
+        "{}: {} pictures, {epochs} epochs of {steps} steps",
+        pictures.name, pictures.train
+    );
     println!("training: {}", training.waits());
     if let Some(stats) = training.inner().stats() {
         println!("its last epoch: {stats}");
     }
-    println!("accuracy on {} test pictures: {:.2} %", pictures.test, 100.0 * right);
+    println!(
+        "accuracy on {} test pictures: {:.2} %",
+        pictures.test,
+        100.0 * right
+    );
     if path.is_none() && !small && right < 0.9 {
         return Err("that is less than 90 %".into());
     }
@@ -113,7 +136,8 @@ fn accuracy(
     Ok(right as f64 / all.max(1) as f64)
 }
 
-/// Four convolutions, each with a norm and a ReLU, the first three with a pool; then the mean of each channel decides.
+/// Four convolutions, each with a norm and a ReLU, the first three with a pool; then the mean of
+/// each channel decides.
 #[derive(Module, Debug)]
 struct Net {
     convs: Vec<Conv2d>,
@@ -135,7 +159,10 @@ impl Net {
         };
         Net {
             convs: widths.windows(2).map(conv).collect(),
-            norms: widths[1..].iter().map(|&width| BatchNormConfig::new(width).init(device)).collect(),
+            norms: widths[1..]
+                .iter()
+                .map(|&width| BatchNormConfig::new(width).init(device))
+                .collect(),
             relu: Relu::new(),
             pool: MaxPool2dConfig::new([2, 2]).init(),
             mean: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
@@ -157,8 +184,9 @@ impl Net {
 
     fn judge(&self, (pictures, classes): Batch) -> ClassificationOutput {
         let logits = self.forward(pictures);
-        let loss =
-            CrossEntropyLossConfig::new().init(&logits.device()).forward(logits.clone(), classes.clone());
+        let loss = CrossEntropyLossConfig::new()
+            .init(&logits.device())
+            .forward(logits.clone(), classes.clone());
         ClassificationOutput::new(loss, logits, classes)
     }
 }

@@ -1,10 +1,13 @@
-//! Trains a small convolutional net with candle on the CPU, from tar shards of digits that it makes itself.
+//! Trains a small convolutional net with candle on the CPU, from tar shards of digits that it makes
+//! itself.
 //!
-//! `cargo run --release --no-default-features --features candle --example train_candle` draws 22 000 pictures (once, some
-//! 70 MB in a cache folder), trains for some 80 s of CPU time, and says how many of the test pictures it gets right
-//! and how long training waited for data. With a PATH it takes MNIST or CIFAR-10 from the files there.
+//! `cargo run --release --no-default-features --features candle --example train_candle` draws 22
+//! 000 pictures (once, some 70 MB in a cache folder), trains for some 80 s of CPU time, and says
+//! how many of the test pictures it gets right and how long training waited for data. With a PATH
+//! it takes MNIST or CIFAR-10 from the files there.
 //!
-//! Options: `--epochs N`, `--batch N`, `--workers N`, `--small` (a few seconds, to see that it runs).
+//! Options: `--epochs N`, `--batch N`, `--workers N`, `--small` (a few seconds, to see that it
+//! runs).
 
 mod support;
 
@@ -14,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use candle_core::{D, DType, Device, Tensor};
 use candle_nn::{
-    AdamW, Conv2d, Conv2dConfig, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, VarMap, conv2d, linear,
-    loss,
+    AdamW, Conv2d, Conv2dConfig, Linear, Module, Optimizer, ParamsAdamW, VarBuilder, VarMap,
+    conv2d, linear, loss,
 };
 use datapipes::{BoxError, DataLoader};
 use datapipes_candle::CandleLoader;
@@ -54,22 +57,38 @@ fn run() -> Result<(), BoxError> {
         }
         Ok(CandleLoader::new(&builder.build()?, &device))
     };
-    let (train, test) =
-        (run_on(pictures.training_batches(batch))?, run_on(pictures.test_batches(4 * batch))?);
+    let (train, test) = (
+        run_on(pictures.training_batches(batch))?,
+        run_on(pictures.test_batches(4 * batch))?,
+    );
 
     // The model.
     let variables = VarMap::new();
-    let net = Net::new(pictures.channels, VarBuilder::from_varmap(&variables, DType::F32, &device))?;
-    let mut optimizer =
-        AdamW::new(variables.all_vars(), ParamsAdamW { lr: RATE, weight_decay: 1e-3, ..Default::default() })?;
+    let net = Net::new(
+        pictures.channels,
+        VarBuilder::from_varmap(&variables, DType::F32, &device),
+    )?;
+    let mut optimizer = AdamW::new(
+        variables.all_vars(),
+        ParamsAdamW {
+            lr: RATE,
+            weight_decay: 1e-3,
+            ..Default::default()
+        },
+    )?;
 
     // The last, partial batch of an epoch is left out.
     let (begun, steps) = (Instant::now(), (pictures.train / batch.max(1)) as u64);
     let (mut trained, mut waited) = (Duration::ZERO, Duration::ZERO);
-    println!("{}: {} pictures, {epochs} epochs of {steps} steps", pictures.name, pictures.train);
+    println!(
+        "{}: {} pictures, {epochs} epochs of {steps} steps",
+        pictures.name, pictures.train
+    );
     for epoch in 0..epochs {
         let bar = ProgressBar::new(steps)
-            .with_style(bar_style("{prefix} {wide_bar} {pos}/{len} steps, {elapsed}, {msg}"))
+            .with_style(bar_style(
+                "{prefix} {wide_bar} {pos}/{len} steps, {elapsed}, {msg}",
+            ))
             .with_prefix(format!("epoch {epoch}"));
         for (step, batch) in train.epoch(epoch).blocking().enumerate() {
             let (images, labels) = batch?;
@@ -113,8 +132,16 @@ fn accuracy(
     let (mut right, mut all) = (0.0, 0);
     for batch in test.epoch(0).blocking() {
         let (images, labels) = batch?;
-        let said = net.forward(&images)?.argmax(D::Minus1)?.to_dtype(DType::I64)?;
-        right += f64::from(said.eq(&labels)?.to_dtype(DType::F32)?.sum_all()?.to_scalar::<f32>()?);
+        let said = net
+            .forward(&images)?
+            .argmax(D::Minus1)?
+            .to_dtype(DType::I64)?;
+        right += f64::from(
+            said.eq(&labels)?
+                .to_dtype(DType::F32)?
+                .sum_all()?
+                .to_scalar::<f32>()?,
+        );
         all += labels.elem_count();
     }
     Ok(right / f64::max(all as f64, 1.0))
@@ -129,11 +156,18 @@ struct Net {
 impl Net {
     fn new(channels: usize, variables: VarBuilder<'_>) -> candle_core::Result<Self> {
         let halving = |from, to, kernel: usize, name| {
-            let config = Conv2dConfig { padding: kernel / 2, stride: 2, ..Default::default() };
+            let config = Conv2dConfig {
+                padding: kernel / 2,
+                stride: 2,
+                ..Default::default()
+            };
             conv2d(from, to, kernel, config, variables.pp(name))
         };
-        let convolutions =
-            [halving(channels, 16, 5, "c1")?, halving(16, 32, 3, "c2")?, halving(32, 64, 3, "c3")?];
+        let convolutions = [
+            halving(channels, 16, 5, "c1")?,
+            halving(16, 32, 3, "c2")?,
+            halving(32, 64, 3, "c3")?,
+        ];
         let edge = SIZE / 8;
         let head = linear(64 * edge * edge, CLASSES, variables.pp("head"))?;
         Ok(Net { convolutions, head })

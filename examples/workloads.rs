@@ -1,18 +1,21 @@
-//! Runs a workload and prints one JSON line, in the format of common loader benchmarks, to stand beside other loaders.
+//! Runs a workload and prints one JSON line, in the format of common loader benchmarks, to stand
+//! beside other loaders.
 //!
-//! `cargo run --release --example workloads -- w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N] [--n N] [--order ORDER]
-//! [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight N] [--processes N] [--stats] --json`; options may also
-//! be given as `key=value`.
+//! `cargo run --release --example workloads -- w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N]
+//! [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight
+//! N] [--processes N] [--stats] --json`; options may also be given as `key=value`.
 //!
 //! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); what an item costs.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
-//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64; with `--scaled`, decoded at
-//!   a lower scale where that is enough; with `--processes`, decoded in so many processes instead of on threads.
-//! - `w3`: single files far away, without decoding, in batches of 256: all below `--url` (`http://`, `s3://`, …; needs
-//!   `--features http` or `cloud`), or those that `--keys` names, one a line.
+//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64;
+//!   with `--scaled`, decoded at a lower scale where that is enough; with `--processes`, decoded in
+//!   so many processes instead of on threads.
+//! - `w3`: single files far away, without decoding, in batches of 256: all below `--url`
+//!   (`http://`, `s3://`, …; needs `--features http` or `cloud`), or those that `--keys` names, one
+//!   a line.
 //!
-//! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); without `--data` it is `$BENCH_DATA`, else the
-//! shards that the quickstart example makes.
+//! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); without `--data` it is
+//! `$BENCH_DATA`, else the shards that the quickstart example makes.
 
 mod support;
 
@@ -34,8 +37,19 @@ const USAGE: &str = "workloads w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N
 
 fn main() -> Result<(), BoxError> {
     datapipes::worker::init();
-    let known =
-        ["workers", "batch", "epochs", "n", "order", "data", "src", "url", "keys", "in-flight", "processes"];
+    let known = [
+        "workers",
+        "batch",
+        "epochs",
+        "n",
+        "order",
+        "data",
+        "src",
+        "url",
+        "keys",
+        "in-flight",
+        "processes",
+    ];
     let args = Args::parse(&["json", "scaled", "stats"], &known, USAGE);
     match args.words.first().map(|w| w.to_lowercase()).as_deref() {
         Some("w5") => w5(&args),
@@ -50,8 +64,15 @@ fn main() -> Result<(), BoxError> {
 }
 
 fn w5(args: &Args) -> Result<(), BoxError> {
-    let (n, batch) = (args.get("n").unwrap_or(1_000_000), args.get("batch").unwrap_or(100));
-    let graph = Graph::range(0..n).map(|v| v + 1).filter(|v| v % 2 == 0).shuffle(1000).batch(batch);
+    let (n, batch) = (
+        args.get("n").unwrap_or(1_000_000),
+        args.get("batch").unwrap_or(100),
+    );
+    let graph = Graph::range(0..n)
+        .map(|v| v + 1)
+        .filter(|v| v % 2 == 0)
+        .shuffle(1000)
+        .batch(batch);
     let settings = serde_json::json!({ "n": n, "batch": batch });
     let mut sum = 0;
     let mut meter = Meter::new("W5", args, settings);
@@ -61,7 +82,11 @@ fn w5(args: &Args) -> Result<(), BoxError> {
     })?;
     meter.items = n * meter.epochs_s.len() as u64;
     let even = n / 2;
-    assert_eq!(sum, even * (even + 1) * meter.epochs_s.len() as u64, "every item once");
+    assert_eq!(
+        sum,
+        even * (even + 1) * meter.epochs_s.len() as u64,
+        "every item once"
+    );
     meter.print()
 }
 
@@ -69,22 +94,35 @@ fn w1(args: &Args) -> Result<(), BoxError> {
     let batch = args.get("batch").unwrap_or(256);
     let (data, folder) = data(args)?;
     let images = if folder {
-        list_files(data, "**/*.{jpg,jpeg,png}").load_files().map(|file| file.data)
+        list_files(data, "**/*.{jpg,jpeg,png}")
+            .load_files()
+            .map(|file| file.data)
     } else {
         let samples = list_files(data, "**/*.tar").load_files().untar().samples();
         samples.try_map(|mut sample| sample.take("jpg"))
     };
-    let mut meter = Meter::new("W1", args, serde_json::json!({ "batch": batch, "src": source(folder) }));
-    meter
-        .run(images.batch(batch), |batch| (batch.len() as u64, batch.iter().map(|b| b.len() as u64).sum()))?;
+    let mut meter = Meter::new(
+        "W1",
+        args,
+        serde_json::json!({ "batch": batch, "src": source(folder) }),
+    );
+    meter.run(images.batch(batch), |batch| {
+        (
+            batch.len() as u64,
+            batch.iter().map(|b| b.len() as u64).sum(),
+        )
+    })?;
     meter.print()
 }
 
 fn w2(args: &Args) -> Result<(), BoxError> {
     let batch = args.get("batch").unwrap_or(64);
     let (data, folder) = data(args)?;
-    let images =
-        if folder { images::from_folder(&data, 100_000)? } else { images::from_shards(&data, 1000, 500) };
+    let images = if folder {
+        images::from_folder(&data, 100_000)?
+    } else {
+        images::from_shards(&data, 1000, 500)
+    };
     let scaled = args.has("scaled");
     let rows = match args.get::<usize>("processes") {
         None => image_rows(images, &scaled),
@@ -119,9 +157,17 @@ fn w3(args: &Args) -> Result<(), BoxError> {
         None => store.list_files("**"),
     };
     let bytes = files.load_files().map(|file| file.data);
-    let mut meter = Meter::new("W3", args, serde_json::json!({ "batch": batch, "url": shown }));
-    meter
-        .run(bytes.batch(batch), |batch| (batch.len() as u64, batch.iter().map(|b| b.len() as u64).sum()))?;
+    let mut meter = Meter::new(
+        "W3",
+        args,
+        serde_json::json!({ "batch": batch, "url": shown }),
+    );
+    meter.run(bytes.batch(batch), |batch| {
+        (
+            batch.len() as u64,
+            batch.iter().map(|b| b.len() as u64).sum(),
+        )
+    })?;
     meter.print()
 }
 
@@ -132,7 +178,9 @@ fn source(folder: bool) -> &'static str {
 /// Where the data is, and whether it is a folder of images.
 fn data(args: &Args) -> Result<(PathBuf, bool), BoxError> {
     let folder = args.get::<String>("src").is_some_and(|src| src == "folder");
-    let root = args.get::<PathBuf>("data").or_else(|| std::env::var_os("BENCH_DATA").map(PathBuf::from));
+    let root = args
+        .get::<PathBuf>("data")
+        .or_else(|| std::env::var_os("BENCH_DATA").map(PathBuf::from));
     Ok(match root {
         Some(root) if folder => (root.join("img/train"), true),
         Some(root) => (root.join("wds"), false),
@@ -142,7 +190,10 @@ fn data(args: &Args) -> Result<(PathBuf, bool), BoxError> {
 
 fn bytes_below(path: &std::path::Path) -> Result<u64, BoxError> {
     let files = list_files(path, "**/*.{tar,jpg,jpeg,png}").collect()?;
-    Ok(files.iter().map(|file| file.path.metadata().map_or(0, |m| m.len())).sum())
+    Ok(files
+        .iter()
+        .map(|file| file.path.metadata().map_or(0, |m| m.len()))
+        .sum())
 }
 
 /// Times epochs and prints the line.
@@ -198,9 +249,11 @@ impl Meter {
         mut count: impl FnMut(&T) -> (u64, u64),
     ) -> Result<(), BoxError> {
         let (begun, cpu) = (Instant::now(), cpu_seconds());
-        let mut builder = DataLoader::builder(graph).workers(self.workers).order(self.order);
+        let mut builder = DataLoader::builder(graph)
+            .workers(self.workers)
+            .order(self.order);
         if let Some(in_flight) = self.in_flight {
-            builder = builder.in_flight(in_flight);
+            builder = builder.concurrency(in_flight);
         }
         let loader = builder.build()?;
         for epoch in 0..self.epochs {
@@ -219,7 +272,11 @@ impl Meter {
         self.wall_s = begun.elapsed().as_secs_f64();
         self.cpu_s = cpu_seconds() - cpu;
         if self.stats {
-            eprintln!("{}\n{}", loader.explain(), loader.stats().expect("an epoch ran"));
+            eprintln!(
+                "{}\n{}",
+                loader.explain(),
+                loader.stats().expect("an epoch ran")
+            );
         }
         Ok(())
     }
@@ -266,14 +323,31 @@ fn round(value: f64, digits: i32) -> f64 {
 /// User and system time of this process so far.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |i: usize| {
+        fields
+            .get(i)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     (ticks(11) + ticks(12)) / 100.0
 }
 
 /// The largest part of this process that was in memory at once.
 fn peak_rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM"))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kb| kb.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1024.0
 }

@@ -1,5 +1,5 @@
-//! What must be gone afterwards: threads, descriptors, memory. A binary of its own, one test after the other, since
-//! such things are counted for a whole process.
+//! What must be gone afterwards: threads, descriptors, memory. A binary of its own, one test after
+//! the other, since such things are counted for a whole process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -31,7 +31,10 @@ fn alone() -> MutexGuard<'static, ()> {
 fn soon(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "not after 10 s: {what}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(10),
+            "not after 10 s: {what}"
+        );
         std::thread::yield_now();
     }
 }
@@ -41,7 +44,12 @@ fn spin(n: u64) -> u64 {
 }
 
 fn graph() -> Graph<Vec<u64>> {
-    Graph::range(0..200).map(spin).concurrency(32).shuffle(20).map(spin).batch(7)
+    Graph::range(0..200)
+        .map(spin)
+        .concurrency(32)
+        .shuffle(20)
+        .map(spin)
+        .batch(7)
 }
 
 /// Row 21: the consumer drops the epoch before, at or after any item.
@@ -51,9 +59,16 @@ fn row_21_dropping_an_epoch_anywhere_ends_what_it_started() {
     let before = Resources::now();
     for workers in [0, 1, 2, 8] {
         for taken in [0, 1, 2, 15, 28, 29, 100] {
-            let loader = DataLoader::builder(graph()).workers(workers).prefetch(3).build().unwrap();
+            let loader = DataLoader::builder(graph())
+                .workers(workers)
+                .prefetch(3)
+                .build()
+                .unwrap();
             let mut epoch = loader.epoch(0).blocking();
-            epoch.by_ref().take(taken).for_each(|batch| drop(batch.unwrap()));
+            epoch
+                .by_ref()
+                .take(taken)
+                .for_each(|batch| drop(batch.unwrap()));
             drop(epoch);
             drop(loader);
             before.assert_back();
@@ -82,8 +97,11 @@ fn an_epoch_that_ends_with_an_error_or_a_panic_leaves_nothing() {
                 4 => Err("four"),
                 n => Ok(n),
             });
-            let loader =
-                DataLoader::builder(graph).workers(workers).on_error(OnError::fail()).build().unwrap();
+            let loader = DataLoader::builder(graph)
+                .workers(workers)
+                .on_error(OnError::fail())
+                .build()
+                .unwrap();
             let results: Vec<_> = loader.epoch(0).blocking().collect();
             assert_eq!(results.iter().filter(|r| r.is_err()).count(), 1);
             drop(loader);
@@ -98,7 +116,10 @@ fn rows_22_and_25_unwinding_and_async_drops_leave_nothing() {
     let _alone = alone();
     let before = Resources::now();
     for workers in [0, 2] {
-        let loader = DataLoader::builder(graph()).workers(workers).build().unwrap();
+        let loader = DataLoader::builder(graph())
+            .workers(workers)
+            .build()
+            .unwrap();
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
             let mut epoch = loader.epoch(0).blocking();
             epoch.next().unwrap().unwrap();
@@ -106,9 +127,15 @@ fn rows_22_and_25_unwinding_and_async_drops_leave_nothing() {
         }));
         assert!(unwound.is_err());
         before.assert_back();
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .build()
+            .unwrap();
         runtime.block_on(async {
-            let loader = DataLoader::builder(graph()).workers(workers).build().unwrap();
+            let loader = DataLoader::builder(graph())
+                .workers(workers)
+                .build()
+                .unwrap();
             let mut epoch = loader.epoch(0);
             epoch.next().await.unwrap().unwrap();
         });
@@ -122,7 +149,11 @@ fn rows_22_and_25_unwinding_and_async_drops_leave_nothing() {
 fn row_41_many_epochs_of_a_tiny_set_are_flat() {
     let _alone = alone();
     let before = Resources::now();
-    let graph = Graph::range(0..16).map(|n| n + 1).concurrency(4).shuffle(4).batch(4);
+    let graph = Graph::range(0..16)
+        .map(|n| n + 1)
+        .concurrency(4)
+        .shuffle(4)
+        .batch(4);
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
     let epochs = |range: std::ops::Range<u64>| {
         for epoch in range {
@@ -134,7 +165,10 @@ fn row_41_many_epochs_of_a_tiny_set_are_flat() {
     let threads = Resources::now();
     let late = epochs(500..3000);
     threads.assert_back();
-    assert!(late < early + 2048, "grew from {early} to {late} kB in 2500 epochs");
+    assert!(
+        late < early + 2048,
+        "grew from {early} to {late} kB in 2500 epochs"
+    );
     drop(loader);
     before.assert_back();
 }
@@ -143,7 +177,10 @@ fn row_41_many_epochs_of_a_tiny_set_are_flat() {
 #[test]
 fn rows_23_and_46_memory_is_flat_over_the_data() {
     let _alone = alone();
-    let graph = Graph::range(0..10_000_000).map(|n| n ^ 1).shuffle(1000).batch(1000);
+    let graph = Graph::range(0..10_000_000)
+        .map(|n| n ^ 1)
+        .shuffle(1000)
+        .batch(1000);
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
     let mut after_some = 0;
     for (i, batch) in loader.epoch(0).blocking().enumerate() {
@@ -152,13 +189,18 @@ fn rows_23_and_46_memory_is_flat_over_the_data() {
             after_some = resident_kb();
         }
     }
-    assert!(resident_kb() < after_some + 4096, "from {after_some} to {} kB", resident_kb());
+    assert!(
+        resident_kb() < after_some + 4096,
+        "from {after_some} to {} kB",
+        resident_kb()
+    );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Law 6: dropping an epoch of any graph at any point ends what it started, and so does its end.
+    /// Law 6: dropping an epoch of any graph at any point ends what it started, and so does its
+    /// end.
     #[test]
     fn law_6_drop_is_cancel(
         spec in graphs::spec(), run in graphs::strict_run(), taken in 0usize..200, at_once in any::<bool>(),
@@ -193,13 +235,22 @@ mod processes {
         let of = |task: std::fs::DirEntry| {
             std::fs::read_to_string(task.path().join("children")).unwrap_or_default()
         };
-        tasks.flat_map(|task| of(task).split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
+        tasks
+            .flat_map(|task| {
+                of(task)
+                    .split_whitespace()
+                    .map(str::to_owned)
+                    .collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// Memory of queues that is mapped, in bytes.
     fn mapped() -> usize {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let of_queues = maps.lines().filter(|line| line.contains("/memfd:datapipes"));
+        let of_queues = maps
+            .lines()
+            .filter(|line| line.contains("/memfd:datapipes"));
         let len = |line: &str| {
             let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
             let [from, to] = [from, to].map(|number| usize::from_str_radix(number, 16).unwrap());
@@ -208,8 +259,8 @@ mod processes {
         of_queues.map(len).sum()
     }
 
-    /// Dropping an epoch waits only a moment for the thread that worked ahead. While that is there it has the children, so
-    /// that another epoch would start others.
+    /// Dropping an epoch waits only a moment for the thread that worked ahead. While that is there
+    /// it has the children, so that another epoch would start others.
     fn epochs_have_ended() {
         // The system keeps 15 bytes of a name.
         let works_ahead = |task: std::fs::DirEntry| {
@@ -221,7 +272,9 @@ mod processes {
     }
 
     fn nothing_is_left() {
-        soon("no children and no memory of queues", || (children(), mapped()) == (vec![], 0));
+        soon("no children and no memory of queues", || {
+            (children(), mapped()) == (vec![], 0)
+        });
     }
 
     /// Small items go in, large ones come out.
@@ -244,7 +297,13 @@ mod processes {
             for epoch in 0..2 {
                 let mut items = loader.epoch(epoch).blocking();
                 // To the end, or not.
-                kept.extend(items.by_ref().take([1000, 0, 1, 30][round % 4]).map(Result::unwrap).take(3));
+                kept.extend(
+                    items
+                        .by_ref()
+                        .take([1000, 0, 1, 30][round % 4])
+                        .map(Result::unwrap)
+                        .take(3),
+                );
                 drop(items);
                 epochs_have_ended();
                 assert!(children().len() <= 2, "{:?}", children());
@@ -254,7 +313,9 @@ mod processes {
             before.assert_back();
             // What the consumer keeps is all that is left of shared memory.
             let least: usize = kept.iter().map(Tensor::byte_len).sum();
-            soon("at most twice what is kept is mapped", || mapped() <= least * 2);
+            soon("at most twice what is kept is mapped", || {
+                mapped() <= least * 2
+            });
             assert!(mapped() >= least, "{} for {least}", mapped());
             drop(kept);
             nothing_is_left();
@@ -267,7 +328,10 @@ mod processes {
         let before = Resources::now();
         let loader = DataLoader::builder(graph(100)).build().unwrap();
         let run = |epoch| {
-            assert_eq!(loader.epoch(epoch).blocking().filter(Result::is_ok).count(), 150);
+            assert_eq!(
+                loader.epoch(epoch).blocking().filter(Result::is_ok).count(),
+                150
+            );
             epochs_have_ended();
         };
         (0..10).for_each(run);
@@ -278,7 +342,11 @@ mod processes {
         assert_eq!(children(), children_then);
         // How much is in flight at once is a matter of luck, but never more than what an epoch has.
         const EPOCH: usize = 150 * 9000 * 8;
-        assert!(mapped() <= mapped_then + 2 * EPOCH, "from {mapped_then} to {}", mapped());
+        assert!(
+            mapped() <= mapped_then + 2 * EPOCH,
+            "from {mapped_then} to {}",
+            mapped()
+        );
         drop(loader);
         nothing_is_left();
         before.assert_back();
@@ -290,9 +358,14 @@ mod processes {
         const BUDGET: usize = 24 << 20;
         let _alone = alone();
         let graph = Graph::range(0..8).in_processes(2, |numbers| {
-            numbers.flat_map(|_| 0u64..).try_map(|n| Tensor::from_vec(vec![n; 9000], [9000]))
+            numbers
+                .flat_map(|_| 0u64..)
+                .try_map(|n| Tensor::from_vec(vec![n; 9000], [9000]))
         });
-        let loader = DataLoader::builder(graph.batch(4)).memory(BUDGET).build().unwrap();
+        let loader = DataLoader::builder(graph.batch(4))
+            .memory(BUDGET)
+            .build()
+            .unwrap();
         let mut epoch = loader.epoch(0).blocking();
         assert_eq!(epoch.next().unwrap().unwrap().len(), 4);
         let (begun, mut last, mut still) = (Instant::now(), (0, 0), 0);
@@ -300,14 +373,26 @@ mod processes {
             let now = (mapped(), resident_kb());
             still = if now == last { still + 1 } else { 0 };
             last = now;
-            assert!(begun.elapsed() < Duration::from_secs(10), "it goes on and on: {last:?}");
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "it goes on and on: {last:?}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
-        // What waits here, what waits in the queues of the two children, and what they keep for what comes.
-        assert!(mapped() < BUDGET + 2 * (16 << 20) + 2 * (32 << 20), "{} bytes are mapped", mapped());
+        // What waits here, what waits in the queues of the two children, and what they keep for
+        // what comes.
+        assert!(
+            mapped() < BUDGET + 2 * (16 << 20) + 2 * (32 << 20),
+            "{} bytes are mapped",
+            mapped()
+        );
         let begun = Instant::now();
         drop(epoch);
-        assert!(begun.elapsed() < Duration::from_secs(5), "dropping took {:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_secs(5),
+            "dropping took {:?}",
+            begun.elapsed()
+        );
         drop(loader);
         nothing_is_left();
     }
@@ -317,7 +402,8 @@ mod processes {
             cases: graphs::cases_apart(24), failure_persistence: None, ..ProptestConfig::default()
         })]
 
-        /// Law 6 with processes: dropping an epoch of any graph at any point ends what it started, and soon.
+        /// Law 6 with processes: dropping an epoch of any graph at any point ends what it started,
+        /// and soon.
         #[test]
         fn law_6_drop_is_cancel_with_processes(
             spec in graphs::spec_apart(), run in graphs::strict_run(), taken in 0usize..200, at_once in any::<bool>(),
@@ -346,12 +432,15 @@ mod processes {
 
 fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// B.10, n-th failure: whichever call fails, in a source or a step, once or from then on, what came before it arrives,
-/// the error names its node, and nothing is left over.
+/// B.10, n-th failure: whichever call fails, in a source or a step, once or from then on, what came
+/// before it arrives, the error names its node, and nothing is left over.
 #[test]
 fn any_call_may_fail() {
     let _alone = alone();
@@ -402,12 +491,22 @@ fn skipped_failures_cost_their_own_items_only() {
         each_failure(|fail| {
             let policy = OnError::skip(100);
             let fail = fail.clone();
-            let graph =
-                ledger.source().try_map(move |entry| fail.call().map(|()| entry)).concurrency(4).shuffle(5);
-            let loader =
-                DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
+            let graph = ledger
+                .source()
+                .try_map(move |entry| fail.call().map(|()| entry))
+                .concurrency(4)
+                .shuffle(5);
+            let loader = DataLoader::builder(graph)
+                .workers(workers)
+                .on_error(policy.clone())
+                .build()
+                .unwrap();
             let arrived: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-            let lost: Vec<u64> = policy.skipped().iter().map(|s| s.item.as_ref().unwrap().index()).collect();
+            let lost: Vec<u64> = policy
+                .skipped()
+                .iter()
+                .map(|s| s.item.as_ref().unwrap().index())
+                .collect();
             ledger.check(&arrived, |number| lost.contains(&number));
             assert_eq!(loader.stats().unwrap().skipped, lost.len() as u64);
         });
@@ -435,7 +534,8 @@ mod far {
     use super::bad_http::*;
     use super::*;
 
-    /// Rows 21 and 71: with hundreds of requests in flight, some unanswered and some half-way in a body.
+    /// Rows 21 and 71: with hundreds of requests in flight, some unanswered and some half-way in a
+    /// body.
     #[test]
     fn row_21_dropping_an_epoch_ends_its_connections() {
         const MANY: usize = 200;
@@ -448,23 +548,44 @@ mod far {
                 let server = BadHttp::start();
                 let half = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nand then".to_vec();
                 for n in 0..MANY {
-                    let begun = if n % 2 == 0 { vec![] } else { vec![Step::Send(half.clone())] };
+                    let begun = if n % 2 == 0 {
+                        vec![]
+                    } else {
+                        vec![Step::Send(half.clone())]
+                    };
                     let steps = begun.into_iter().chain([Step::Hold]).collect();
                     server.on(&format!("/{n}"), [Act::Steps(steps)]);
                 }
                 let store = stores::open(&server.url()).unwrap();
-                let graph = store.files((0..MANY).map(|n| n.to_string())).load_files().batch(MANY);
-                let loader = DataLoader::builder(graph).workers(workers).order(order).build().unwrap();
+                let graph = store
+                    .files((0..MANY).map(|n| n.to_string()))
+                    .load_files()
+                    .batch(MANY);
+                let loader = DataLoader::builder(graph)
+                    .workers(workers)
+                    .order(order)
+                    .build()
+                    .unwrap();
                 let mut epoch = loader.epoch(0);
                 soon("they are all asked for", || {
-                    assert!(epoch.next().now_or_never().is_none(), "nothing can be there yet");
+                    assert!(
+                        epoch.next().now_or_never().is_none(),
+                        "nothing can be there yet"
+                    );
                     server.requests().len() == asked
                 });
                 let (busy, begun) = (Resources::now(), Instant::now());
                 drop(epoch);
-                assert!(begun.elapsed() < Duration::from_secs(5), "dropping took {:?}", begun.elapsed());
+                assert!(
+                    begun.elapsed() < Duration::from_secs(5),
+                    "dropping took {:?}",
+                    begun.elapsed()
+                );
                 // The server still holds its ends of them.
-                let after = Resources { descriptors: busy.descriptors - asked, ..busy };
+                let after = Resources {
+                    descriptors: busy.descriptors - asked,
+                    ..busy
+                };
                 after.assert_back();
                 drop(loader);
                 drop(server);
@@ -484,16 +605,21 @@ mod far {
             for socket in listener.incoming() {
                 let mut lines = BufReader::new(socket.unwrap());
                 let mut head = String::new();
-                while !head.ends_with("\r\n\r\n") && lines.read_line(&mut head).is_ok_and(|read| read > 0) {}
+                while !head.ends_with("\r\n\r\n")
+                    && lines.read_line(&mut head).is_ok_and(|read| read > 0)
+                {}
                 let mut out = BufWriter::new(lines.into_inner());
                 if !head.starts_with("GET /index.txt ") {
-                    let _ =
-                        out.write_all(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                    let _ = out.write_all(
+                        b"HTTP/1.1 404 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                    );
                     continue;
                 }
                 let length = keys * 18;
-                let _ =
-                    write!(out, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+                let _ = write!(
+                    out,
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+                );
                 for n in 0..keys {
                     if writeln!(out, "train/{n:07}.jpg").is_err() {
                         return;
@@ -513,16 +639,24 @@ mod far {
         const KEYS: u64 = 1_000_000;
         let _alone = alone();
         let (url, sent) = long_manifest(KEYS);
-        let graph = stores::open(&url).unwrap().list_files("train/*.jpg").map(|file| file.path).batch(1000);
+        let graph = stores::open(&url)
+            .unwrap()
+            .list_files("train/*.jpg")
+            .map(|file| file.path)
+            .batch(1000);
         let loader = DataLoader::builder(graph).workers(2).build().unwrap();
         let begun = Instant::now();
         let mut epoch = loader.epoch(0).blocking();
         let first = epoch.next().unwrap().unwrap();
-        assert!(sent.load(Ordering::Relaxed) < KEYS * 18, "all of it was sent before the first was there");
+        assert!(
+            sent.load(Ordering::Relaxed) < KEYS * 18,
+            "all of it was sent before the first was there"
+        );
         assert_eq!(first[0].to_str(), Some("train/0000000.jpg"));
         let (mut next, mut before) = (first.len(), 0);
         for batch in epoch {
-            // The first tenth fills what there is to fill. Keeping the rest would take a hundred megabytes.
+            // The first tenth fills what there is to fill. Keeping the rest would take a hundred
+            // megabytes.
             if before == 0 && next as u64 >= KEYS / 10 {
                 std::fs::write("/proc/self/clear_refs", "5").expect("the peak can be forgotten");
                 before = peak_kb();
@@ -540,7 +674,10 @@ mod far {
 
     fn peak_kb() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmHWM"))
+            .unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }

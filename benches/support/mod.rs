@@ -18,12 +18,22 @@ pub fn case<'a, R>(name: impl Into<String>, mut run: impl FnMut() -> R + 'a) -> 
         black_box(run());
         begun.elapsed()
     };
-    Case { name: name.into(), run: Box::new(run) }
+    Case {
+        name: name.into(),
+        run: Box::new(run),
+    }
 }
 
-/// Runs the cases in turn, A B C A B C …, so that a machine that changes its speed does so for all; prints for each
-/// the median and its ratio to the first, by the medians of the pairs' ratios. `units` of work are in one run.
-pub fn compare(title: &str, units: f64, unit: &str, rounds: usize, mut cases: Vec<Case<'_>>) -> Vec<f64> {
+/// Runs the cases in turn, A B C A B C …, so that a machine that changes its speed does so for all;
+/// prints for each the median and its ratio to the first, by the medians of the pairs' ratios.
+/// `units` of work are in one run.
+pub fn compare(
+    title: &str,
+    units: f64,
+    unit: &str,
+    rounds: usize,
+    mut cases: Vec<Case<'_>>,
+) -> Vec<f64> {
     for case in &mut cases {
         (case.run)();
     }
@@ -34,13 +44,25 @@ pub fn compare(title: &str, units: f64, unit: &str, rounds: usize, mut cases: Ve
         }
     }
     println!("\n{title} (medians of {rounds} rounds in turn; ratio is time over the first line's)");
-    println!("{:<52} {:>12} {:>16} {:>8}", "", "time", format!("{unit}/s"), "ratio");
+    println!(
+        "{:<52} {:>12} {:>16} {:>8}",
+        "",
+        "time",
+        format!("{unit}/s"),
+        "ratio"
+    );
     let base = times[0].clone();
     let mut ratios = Vec::new();
     for (case, times) in cases.iter().zip(&times) {
         let ratio = median(times.iter().zip(&base).map(|(a, b)| a / b).collect());
         let time = median(times.clone());
-        println!("{:<52} {:>9.3} ms {:>16.0} {:>8.2}", case.name, time * 1e3, units / time, ratio);
+        println!(
+            "{:<52} {:>9.3} ms {:>16.0} {:>8.2}",
+            case.name,
+            time * 1e3,
+            units / time,
+            ratio
+        );
         ratios.push(ratio);
     }
     ratios
@@ -51,15 +73,20 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints whether a figure reaches its bar. The bars are the project's own; nothing fails, since machines differ.
+/// Prints whether a figure reaches its bar. The bars are the project's own; nothing fails, since
+/// machines differ.
 pub fn bar(what: &str, is: f64, wanted: f64, at_least: bool) {
     let good = if at_least { is >= wanted } else { is <= wanted };
     let sign = if at_least { "≥" } else { "≤" };
-    println!("{} {what}: {is:.2} (wanted {sign} {wanted})", if good { "ok  " } else { "MISS" });
+    println!(
+        "{} {what}: {is:.2} (wanted {sign} {wanted})",
+        if good { "ok  " } else { "MISS" }
+    );
 }
 
-/// Runs a peer of `benches/peers/` with the interpreter that `DATAPIPES_PEERS` names (`python3` otherwise), and
-/// returns the seconds it says it took; `None`, with a line that says why, where it is not installed.
+/// Runs a peer of `benches/peers/` with the interpreter that `DATAPIPES_PEERS` names (`python3`
+/// otherwise), and returns the seconds it says it took; `None`, with a line that says why, where it
+/// is not installed.
 pub fn peer(script: &str, args: &[&str]) -> Option<f64> {
     peer_line(script, args)?.trim().parse().ok()
 }
@@ -76,10 +103,15 @@ fn peer_line(script: &str, args: &[&str]) -> Option<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/").to_owned() + script;
     let output = Command::new(python).arg(path).args(args).output();
     let text = match &output {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
         Ok(output) => {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            println!("peer {script}: did not run ({})", stderr.lines().last().unwrap_or_default());
+            println!(
+                "peer {script}: did not run ({})",
+                stderr.lines().last().unwrap_or_default()
+            );
             return None;
         }
         Err(error) => {
@@ -97,20 +129,40 @@ pub fn peer_case(name: &str, script: &'static str, args: Vec<String>) -> Option<
         peer(script, &args).map(Duration::from_secs_f64)
     };
     run()?;
-    Some(Case { name: name.to_owned(), run: Box::new(move || run().unwrap_or(Duration::MAX)) })
+    Some(Case {
+        name: name.to_owned(),
+        run: Box::new(move || run().unwrap_or(Duration::MAX)),
+    })
 }
 
 /// User and system time of this process so far.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |i: usize| {
+        fields
+            .get(i)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     (ticks(11) + ticks(12)) / 100.0
 }
 
 /// A field of `/proc/self/status` in MB: `VmRSS` now, `VmHWM` at most so far.
 pub fn memory_mb(field: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with(field)).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    let line = status
+        .lines()
+        .find(|line| line.starts_with(field))
+        .unwrap_or_default();
+    line.split_whitespace()
+        .nth(1)
+        .and_then(|kb| kb.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1024.0
 }

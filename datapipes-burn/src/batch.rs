@@ -5,7 +5,8 @@ use datapipes::Result;
 
 use crate::tensor::{Kind, into_data, into_tensor};
 
-/// A batch of this library that becomes something of burn's on a device: `O`, which the place that uses it says.
+/// A batch of this library that becomes something of burn's on a device: `O`, which the place that
+/// uses it says.
 ///
 /// | batch | becomes |
 /// |---|---|
@@ -14,19 +15,22 @@ use crate::tensor::{Kind, into_data, into_tensor};
 /// | `Option` of a batch | `Option` of what it becomes |
 /// | tuples of batches | tuples of what they become |
 ///
-/// The element type stays what it is, unlike with [`Tensor::from_data`], which makes it the device's default: `u8`
-/// pixels are a `Tensor<4, Int>` of `u8`, a quarter of the bytes to upload, and `.float()` makes floats of them on
-/// the device. What is not of the asked kind or rank is an error, never converted in silence.
+/// The element type stays what it is, unlike with [`Tensor::from_data`], which makes it the
+/// device's default: `u8` pixels are a `Tensor<4, Int>` of `u8`, a quarter of the bytes to upload,
+/// and `.float()` makes floats of them on the device. What is not of the asked kind or rank is an
+/// error, never converted in silence.
 ///
-/// Burn's operations take two tensors of one type only, and panic on others: `i64` labels do not compare with what
-/// `argmax` gives, which is of the device's default type (`i32` on the CPU), as burn's accuracy does. Collate labels
-/// as `i32`, or `.cast(device.settings().int_dtype)` what they became, in [`BurnLoader::with`](crate::BurnLoader::with).
+/// Burn's operations take two tensors of one type only, and panic on others: `i64` labels do not
+/// compare with what `argmax` gives, which is of the device's default type (`i32` on the CPU), as
+/// burn's accuracy does. Collate labels as `i32`, or `.cast(device.settings().int_dtype)` what they
+/// became, in [`BurnLoader::with`](crate::BurnLoader::with).
 ///
 /// # Copies
-/// None on the CPU (burn's `flex`): a tensor that owns its numbers gives them away, and burn may write to them in
-/// place; one that shares them lends them, and burn copies before it writes. The memory is the same, and the tests
-/// compare addresses. A GPU gets one upload from where the numbers are. What was not aligned for its type was
-/// copied when [`datapipes::Tensor::from_bytes`] took it. Only a backend that stores a bool in four bytes converts.
+/// None on the CPU (burn's `flex`): a tensor that owns its numbers gives them away, and burn may
+/// write to them in place; one that shares them lends them, and burn copies before it writes. The
+/// memory is the same, and the tests compare addresses. A GPU gets one upload from where the
+/// numbers are. What was not aligned for its type was copied when [`datapipes::Tensor::from_bytes`]
+/// took it. Only a backend that stores a bool in four bytes converts.
 ///
 /// # Examples
 /// ```
@@ -74,8 +78,9 @@ pub trait IntoBurn<O>: Sized {
     /// Makes it what it becomes.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) for a tensor of another rank or kind than was asked for,
-    /// [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for an element type that the device does not have.
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) for a tensor of another rank or kind than
+    /// was asked for, [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for an element
+    /// type that the device does not have.
     fn into_burn(self, device: &Device) -> Result<O>;
 }
 

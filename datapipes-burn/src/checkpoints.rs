@@ -11,32 +11,37 @@ use burn_train::checkpoint::{
 };
 use burn_train::metric::store::EventStoreClient;
 use burn_train::{InferenceStep, Interrupter, LearnerModel, SupervisedTraining, TrainStep};
-use datapipes::{Error, ErrorKind, Result, State};
+use datapipes::{Checkpoint, Error, ErrorKind, Result};
 
 use crate::BurnLoader;
 
 /// Files that the learner saves of itself.
 const PARTS: [&str; 3] = ["model", "optim", "scheduler"];
 
-/// A training by burn's learner that goes on where it was stopped or killed, with model, optimizer, learning rate and data of one
-/// moment.
+/// A training by burn's learner that goes on where it was stopped or killed, with model, optimizer,
+/// learning rate and data of one moment.
 ///
-/// It is [`SupervisedTraining::new`] with checkpoints in `folder/checkpoint`, of which each has the loader's
-/// [state](BurnLoader::state) with it; `strategy` says which epochs are saved and kept, as burn's
-/// [`KeepLastNCheckpoints`](burn_train::checkpoint::KeepLastNCheckpoints) does. Where there are some already, the newest whole one is
-/// gone on with, by the learner as by the loader.
+/// It is [`SupervisedTraining::new`] with checkpoints in `folder/checkpoint`, of which each has the
+/// loader's [state](BurnLoader::checkpoint) with it; `strategy` says which epochs are saved and
+/// kept, as burn's [`KeepLastNCheckpoints`](burn_train::checkpoint::KeepLastNCheckpoints) does.
+/// Where there are some already, the newest whole one is gone on with, by the learner as by the
+/// loader.
 ///
-/// - Burn's learner saves at the end of its epochs alone. With [`BurnLoader::steps_per_epoch`] those are so many batches, in the middle of
-///   the loader's: what a kill costs are the batches since the last of them. Validation comes as often.
-/// - A file of a checkpoint is written whole or not at all, and an old checkpoint goes only when all files of a newer one are
-///   there; so there may be one more than the strategy keeps. Files are written by burn's threads; the state, some
-///   hundred bytes, is on the disk before they begin.
-/// - Not in burn's checkpoints, and so not gone on with: what its backend draws (dropout), metrics, and gradients that
-///   are accumulated and not applied yet.
+/// - Burn's learner saves at the end of its epochs alone. With [`BurnLoader::steps_per_epoch`]
+///   those are so many batches, in the middle of the loader's: what a kill costs are the batches
+///   since the last of them. Validation comes as often.
+/// - A file of a checkpoint is written whole or not at all, and an old checkpoint goes only when
+///   all files of a newer one are there; so there may be one more than the strategy keeps. Files
+///   are written by burn's threads; the state, some hundred bytes, is on the disk before they
+///   begin.
+/// - Not in burn's checkpoints, and so not gone on with: what its backend draws (dropout), metrics,
+///   and gradients that are accumulated and not applied yet.
 ///
 /// # Errors
-/// As [`BurnLoader::resume`], so also where the loader is not [resumable](datapipes::loader::Builder::resumable); [`ErrorKind::Io`] if the
-/// folder cannot be read. A state that cannot be saved interrupts the training, as any checkpoint that burn cannot save.
+/// As [`BurnLoader::resume`], so also where the loader is not
+/// [resumable](datapipes::loader::Builder::resumable); [`ErrorKind::Io`] if the folder cannot be
+/// read. A state that cannot be saved interrupts the training, as any checkpoint that burn cannot
+/// save.
 ///
 /// # Examples
 /// ```no_run
@@ -81,15 +86,18 @@ where
     fs::create_dir_all(&files.0).map_err(|error| files.failed(error))?;
     let newest = files.newest()?;
     let loader = match newest {
-        Some(number) => loader.resume(&State::load(files.state(number))?)?,
+        Some(number) => loader.resume(&Checkpoint::load(files.state(number))?)?,
         None => loader,
     };
     // Without a state of its own it would go on with other data.
-    loader.inner().epoch(0).state()?;
+    loader.inner().epoch(0).checkpoint()?;
 
     let training = SupervisedTraining::new(folder, Arc::new(loader.clone()), validation);
     let interrupter = training.interrupter();
-    let part = |name| Part { files: files.clone(), name };
+    let part = |name| Part {
+        files: files.clone(),
+        name,
+    };
     let [model, optim, scheduler] = PARTS;
     let training = training.with_custom_checkpointers(part(model), part(optim), part(scheduler));
     let strategy = WithState {
@@ -129,16 +137,23 @@ impl Files {
         let mut newest: Option<usize> = None;
         for entry in fs::read_dir(&self.0).map_err(|error| self.failed(error))? {
             let name = entry.map_err(|error| self.failed(error))?.file_name();
-            let number = name
-                .to_str()
-                .and_then(|name| name.strip_prefix("data-")?.strip_suffix(".state")?.parse().ok());
+            let number = name.to_str().and_then(|name| {
+                name.strip_prefix("data-")?
+                    .strip_suffix(".state")?
+                    .parse()
+                    .ok()
+            });
             newest = newest.max(number.filter(|&number| self.is_whole(number)));
         }
         Ok(newest)
     }
 
     fn failed(&self, error: io::Error) -> Error {
-        Error::new(ErrorKind::Io, format!("{}: the checkpoints", self.0.display())).with_source(error)
+        Error::new(
+            ErrorKind::Io,
+            format!("{}: the checkpoints", self.0.display()),
+        )
+        .with_source(error)
     }
 }
 
@@ -155,8 +170,13 @@ impl<R: Checkpoint> Checkpointer<R> for Part {
         let synced = File::open(&beside).and_then(|file| file.sync_all());
         let renamed = synced.and_then(|()| fs::rename(&beside, self.files.part(self.name, number)));
         // The new name is on the disk, too, where folders can be opened.
-        let synced =
-            renamed.and_then(|()| if cfg!(unix) { File::open(&self.files.0)?.sync_all() } else { Ok(()) });
+        let synced = renamed.and_then(|()| {
+            if cfg!(unix) {
+                File::open(&self.files.0)?.sync_all()
+            } else {
+                Ok(())
+            }
+        });
         synced.map_err(CheckpointerError::IOError)
     }
 
@@ -171,7 +191,9 @@ impl<R: Checkpoint> Checkpointer<R> for Part {
 
 fn remove(path: &Path) -> Result<(), CheckpointerError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(CheckpointerError::IOError(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(CheckpointerError::IOError(error))
+        }
         _ => Ok(()),
     }
 }
@@ -191,11 +213,16 @@ struct WithState<B, O> {
 
 impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
     /// Called between two epochs of the learner, by the thread that reads the loader.
-    fn checkpointing(&mut self, number: usize, store: &EventStoreClient) -> Vec<CheckpointingAction> {
+    fn checkpointing(
+        &mut self,
+        number: usize,
+        store: &EventStoreClient,
+    ) -> Vec<CheckpointingAction> {
         let mut actions = Vec::new();
         if self.saved.is_none_or(|newest| self.files.is_whole(newest)) {
             for old in self.late.drain(..) {
-                self.interrupter.fail_on_error(remove(&self.files.state(old)));
+                self.interrupter
+                    .fail_on_error(remove(&self.files.state(old)));
                 actions.push(CheckpointingAction::Delete(old));
             }
         }
@@ -203,12 +230,18 @@ impl<B: Send + 'static, O: 'static> CheckpointingStrategy for WithState<B, O> {
             match action {
                 CheckpointingAction::Delete(old) => self.late.push(old),
                 CheckpointingAction::Save => {
-                    match self.loader.state().and_then(|state| state.save(self.files.state(number))) {
+                    match self
+                        .loader
+                        .checkpoint()
+                        .and_then(|state| state.save(self.files.state(number)))
+                    {
                         Ok(()) => {
                             self.saved = Some(number);
                             actions.push(action);
                         }
-                        Err(error) => self.interrupter.fail(CheckpointerError::Unknown(error.to_string())),
+                        Err(error) => self
+                            .interrupter
+                            .fail(CheckpointerError::Unknown(error.to_string())),
                     }
                 }
             }

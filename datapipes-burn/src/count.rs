@@ -36,7 +36,8 @@ enum Unit {
 }
 
 impl Count {
-    /// Of an epoch of so many batches, if that is known; `rows` if a batch says how many items it has.
+    /// Of an epoch of so many batches, if that is known; `rows` if a batch says how many items it
+    /// has.
     pub fn new(told: Told, batches: Option<u64>, rows: bool) -> Result<Count> {
         let batches = batches.and_then(|batches| usize::try_from(batches).ok());
         let config = |what: &str| Err(Error::new(ErrorKind::Config, what));
@@ -49,9 +50,10 @@ impl Count {
                     "burn wants to know how many items a batch has, and this one does not say: give `batch_size`",
                 );
             }
-            (None, Some(each), Some(batches)) => {
-                (batches.saturating_mul(each), if rows { Unit::Rows } else { Unit::Each(each) })
-            }
+            (None, Some(each), Some(batches)) => (
+                batches.saturating_mul(each),
+                if rows { Unit::Rows } else { Unit::Each(each) },
+            ),
             (None, None, Some(batches)) => (batches, Unit::Batch),
             (None, _, None) => {
                 return config(
@@ -59,7 +61,13 @@ impl Count {
                 );
             }
         };
-        Ok(Count { total, batches, unit, seen: 0, done: 0 })
+        Ok(Count {
+            total,
+            batches,
+            unit,
+            seen: 0,
+            done: 0,
+        })
     }
 
     pub fn total(&self) -> usize {
@@ -73,14 +81,16 @@ impl Count {
             (Unit::Rows, Some(rows)) => self.done.saturating_add(rows),
             (Unit::Each(each), _) => self.done.saturating_add(each),
             (Unit::Share, _) => {
-                let part = self.total as u128 * self.seen as u128 / self.batches.unwrap_or(1).max(1) as u128;
+                let part = self.total as u128 * self.seen as u128
+                    / self.batches.unwrap_or(1).max(1) as u128;
                 usize::try_from(part).unwrap_or(usize::MAX)
             }
             (Unit::Batch | Unit::Rows, _) => self.done.saturating_add(1),
         };
     }
 
-    /// So many batches have been before: an epoch that goes on. Their items are estimated where only batches say.
+    /// So many batches have been before: an epoch that goes on. Their items are estimated where
+    /// only batches say.
     pub fn begin_at(&mut self, batches: u64) {
         let batches = usize::try_from(batches).unwrap_or(usize::MAX);
         self.seen = batches;
@@ -95,15 +105,20 @@ impl Count {
         };
     }
 
-    /// Never beyond the total, where burn's estimate of the time that is left would underflow. Complete with the last
-    /// batch, if their number is known, and not before: burn's learner then applies gradients that it has accumulated.
+    /// Never beyond the total, where burn's estimate of the time that is left would underflow.
+    /// Complete with the last batch, if their number is known, and not before: burn's learner then
+    /// applies gradients that it has accumulated.
     pub fn progress(&self) -> Progress {
         let done = match self.batches {
             Some(batches) if self.seen >= batches => self.total,
             Some(_) => self.done.min(self.total.saturating_sub(1)),
             None => self.done.min(self.total),
         };
-        let unit = if self.unit == Unit::Batch { "batches" } else { "items" };
+        let unit = if self.unit == Unit::Batch {
+            "batches"
+        } else {
+            "items"
+        };
         Progress::new(done, self.total, Some(unit.to_owned()))
     }
 }
@@ -129,7 +144,10 @@ mod tests {
     #[test]
     fn rows_are_counted_where_batches_have_them() {
         let count = Count::new(told(Some(10), None), None, true).unwrap();
-        assert_eq!(course(count, &[4, 4, 2]), [(4, false), (8, false), (10, true)]);
+        assert_eq!(
+            course(count, &[4, 4, 2]),
+            [(4, false), (8, false), (10, true)]
+        );
         // More than was said is not shown.
         assert_eq!(course(count, &[8, 8]), [(8, false), (10, true)]);
     }
@@ -138,15 +156,24 @@ mod tests {
     fn the_last_batch_completes_an_epoch_of_known_length_and_no_other() {
         let count = Count::new(told(None, Some(4)), Some(3), true).unwrap();
         assert_eq!(count.total(), 12);
-        assert_eq!(course(count, &[4, 4, 2]), [(4, false), (8, false), (12, true)]);
+        assert_eq!(
+            course(count, &[4, 4, 2]),
+            [(4, false), (8, false), (12, true)]
+        );
         let count = Count::new(told(Some(5), None), Some(3), true).unwrap();
-        assert_eq!(course(count, &[4, 4, 2]), [(4, false), (4, false), (5, true)]);
+        assert_eq!(
+            course(count, &[4, 4, 2]),
+            [(4, false), (4, false), (5, true)]
+        );
     }
 
     #[test]
     fn batches_that_do_not_say_get_a_share_or_a_fixed_number() {
         let count = Count::new(told(Some(10), None), Some(4), false).unwrap();
-        assert_eq!(course(count, &[0; 4]), [(2, false), (5, false), (7, false), (10, true)]);
+        assert_eq!(
+            course(count, &[0; 4]),
+            [(2, false), (5, false), (7, false), (10, true)]
+        );
         let count = Count::new(told(Some(10), Some(4)), None, false).unwrap();
         assert_eq!(course(count, &[0; 3]), [(4, false), (8, false), (10, true)]);
         let count = Count::new(told(None, None), Some(2), false).unwrap();
@@ -180,9 +207,15 @@ mod tests {
     #[test]
     fn nothing_overflows() {
         let count = Count::new(told(None, Some(usize::MAX)), Some(u64::MAX), true).unwrap();
-        assert_eq!(course(count, &[usize::MAX, usize::MAX]), [(usize::MAX - 1, false); 2]);
+        assert_eq!(
+            course(count, &[usize::MAX, usize::MAX]),
+            [(usize::MAX - 1, false); 2]
+        );
         let count = Count::new(told(Some(usize::MAX), None), Some(2), false).unwrap();
         assert_eq!(course(count, &[0, 0])[1], (usize::MAX, true));
-        assert_eq!(course(Count::new(told(Some(0), None), Some(0), true).unwrap(), &[]), []);
+        assert_eq!(
+            course(Count::new(told(Some(0), None), Some(0), true).unwrap(), &[]),
+            []
+        );
     }
 }

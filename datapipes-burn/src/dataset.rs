@@ -11,11 +11,13 @@ use datapipes::{DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, asy
 /// An [`Indexed`] as a [`Dataset`] of burn, for burn's own loaders, splits and transformations.
 ///
 /// Sample `index` is the one at that place of the order: a shuffle before it is that of
-/// [`epoch`](BurnDataset::epoch) 0 with [`seed`](BurnDataset::seed) 0, unless told otherwise, and the same each time it is asked for.
-/// To read a whole data set in parallel, with another order in each epoch, use a [`BurnLoader`](crate::BurnLoader) instead.
+/// [`epoch`](BurnDataset::epoch) 0 with [`seed`](BurnDataset::seed) 0, unless told otherwise, and
+/// the same each time it is asked for. To read a whole data set in parallel, with another order in
+/// each epoch, use a [`BurnLoader`](crate::BurnLoader) instead.
 ///
-/// Each `get` checks and runs a small graph on the thread that calls it, which costs about 0.1 ms beside the reading.
-/// `get_many`, which burn's loaders call once for each batch, costs it once for all of its samples.
+/// Each `get` checks and runs a small graph on the thread that calls it, which costs about 0.1 ms
+/// beside the reading. `get_many`, which burn's loaders call once for each batch, costs it once for
+/// all of its samples.
 ///
 /// # Examples
 /// ```
@@ -40,7 +42,12 @@ impl<T: Send + 'static> BurnDataset<T> {
     /// Of all samples, as one rank sees them.
     pub fn new(samples: Indexed<T>) -> Self {
         let len = samples.len_for(Rank::default(), Uneven::Allow);
-        BurnDataset { samples, len: usize::try_from(len).unwrap_or(usize::MAX), seed: 0, epoch: 0 }
+        BurnDataset {
+            samples,
+            len: usize::try_from(len).unwrap_or(usize::MAX),
+            seed: 0,
+            epoch: 0,
+        }
     }
 
     /// The seed of the order's randomness.
@@ -59,10 +66,18 @@ impl<T: Send + 'static> BurnDataset<T> {
         if let Some(index) = indexes.iter().find(|&&index| index >= self.len) {
             panic!("index {index} of a data set of {}", self.len);
         }
-        let graph =
-            self.samples.clone().subset(indexes.iter().map(|&index| index as u64).collect::<Vec<_>>());
-        let loader = DataLoader::builder(graph.fetch()).seed(self.seed).workers(0).build();
-        let loader = loader.map_err(|error| Error::new(ErrorKind::Config, error.problems().join("; ")))?;
+        let graph = self.samples.clone().subset(
+            indexes
+                .iter()
+                .map(|&index| index as u64)
+                .collect::<Vec<_>>(),
+        );
+        let loader = DataLoader::builder(graph.fetch())
+            .seed(self.seed)
+            .workers(0)
+            .build();
+        let loader =
+            loader.map_err(|error| Error::new(ErrorKind::Config, error.problems().join("; ")))?;
         loader.epoch(self.epoch).blocking().collect()
     }
 }
@@ -71,8 +86,15 @@ impl<T: Send + 'static> BurnDataset<T> {
 impl<T: Send + 'static> Dataset<T> for BurnDataset<T> {
     fn get(&self, index: usize) -> Result<T, DatasetError> {
         let sample = self.read(vec![index]).map(|mut samples| samples.pop());
-        let none = || Error::new(ErrorKind::Truncated, format!("no sample came for index {index}"));
-        sample.and_then(|sample| sample.ok_or_else(none)).map_err(DatasetError::new)
+        let none = || {
+            Error::new(
+                ErrorKind::Truncated,
+                format!("no sample came for index {index}"),
+            )
+        };
+        sample
+            .and_then(|sample| sample.ok_or_else(none))
+            .map_err(DatasetError::new)
     }
 
     fn get_many(&self, indexes: Vec<usize>) -> Result<Vec<T>, DatasetError> {
@@ -86,15 +108,18 @@ impl<T: Send + 'static> Dataset<T> for BurnDataset<T> {
 
 impl<T> fmt::Debug for BurnDataset<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BurnDataset").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("BurnDataset")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
 /// A [`Dataset`] of burn as data of this library: a [`MapPipe`], for [`Indexed::new`].
 ///
-/// Its `get` may block, so it runs on the blocking threads of the async runtime, many at once: as many as the
-/// loader has [in flight](datapipes::Indexed::in_flight). A data set whose `get` computes for long, such as one that
-/// decodes pictures, is better read on the CPU workers: `Indexed::range(len).try_map(move |index| data.get(index as usize))`.
+/// Its `get` may block, so it runs on the blocking threads of the async runtime, many at once: as
+/// many as the loader has [in flight](datapipes::Indexed::concurrency). A data set whose `get`
+/// computes for long, such as one that decodes pictures, is better read on the CPU workers:
+/// `Indexed::range(len).try_map(move |index| data.get(index as usize))`.
 ///
 /// # Examples
 /// ```
@@ -122,7 +147,10 @@ impl<D: Dataset<T>, T> FromDataset<D, T> {
 impl<D: Dataset<T> + ?Sized, T> FromDataset<D, T> {
     /// Takes a data set that is shared.
     pub fn shared(data: Arc<D>) -> Self {
-        FromDataset { data, sample: PhantomData }
+        FromDataset {
+            data,
+            sample: PhantomData,
+        }
     }
 }
 
@@ -139,13 +167,20 @@ where
     }
     async fn get(&self, index: u64) -> Result<T> {
         let (data, index) = (self.data.clone(), place(index));
-        datapipes::blocking(move || data.get(index)).await?.map_err(failed)
+        datapipes::blocking(move || data.get(index))
+            .await?
+            .map_err(failed)
     }
     /// One after another on one thread: a hop to it costs more than a sample that is in memory.
     async fn get_many(&self, indices: &[u64]) -> Vec<Result<T>> {
         let (data, indices) = (self.data.clone(), indices.to_vec());
         let asked = indices.len();
-        let read = move || indices.into_iter().map(|index| data.get(place(index)).map_err(failed)).collect();
+        let read = move || {
+            indices
+                .into_iter()
+                .map(|index| data.get(place(index)).map_err(failed))
+                .collect()
+        };
         match datapipes::blocking::<Vec<Result<T>>>(read).await {
             Ok(samples) => samples,
             // Whose panic it was is found by asking for each by itself.

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use burn_core::data::dataloader::{DataLoaderIterator, Progress};
 use burn_core::data::dataset::DatasetError;
-use datapipes::{Blocking, Error, Item, Result, State};
+use datapipes::{Blocking, Checkpoint, Error, Item, Result};
 
 use crate::count::Count;
 use crate::{BurnLoader, Waits};
@@ -16,7 +16,7 @@ pub(crate) struct Reading<B>(Arc<Mutex<Stage<B>>>);
 enum Stage<B> {
     Running(Box<Blocking<B>>),
     /// Where it stood at its end, or why that is not known.
-    Ended(Result<State>),
+    Ended(Result<Checkpoint>),
 }
 
 impl<B> Clone for Reading<B> {
@@ -31,9 +31,9 @@ impl<B: Send + 'static> Reading<B> {
     }
 
     /// Behind the last batch that was taken. Waits for one that is being taken.
-    pub fn state(&self) -> Result<State> {
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
         match &*self.stage() {
-            Stage::Running(epoch) => epoch.state(),
+            Stage::Running(epoch) => epoch.checkpoint(),
             Stage::Ended(Ok(state)) => Ok(state.clone()),
             Stage::Ended(Err(error)) => Err(Error::new(error.kind(), error.to_string())),
         }
@@ -60,7 +60,7 @@ impl<B: Send + 'static> Reading<B> {
     fn end(&self) {
         let mut stage = self.stage();
         if let Stage::Running(epoch) = &*stage {
-            *stage = Stage::Ended(epoch.state());
+            *stage = Stage::Ended(epoch.checkpoint());
         }
     }
 
@@ -85,7 +85,12 @@ pub(crate) struct Batches<'a, B: Send + 'static, O> {
 }
 
 impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
-    pub fn new(from: &'a BurnLoader<B, O>, count: Count, items: Reading<B>, left: Option<u64>) -> Self {
+    pub fn new(
+        from: &'a BurnLoader<B, O>,
+        count: Count,
+        items: Reading<B>,
+        left: Option<u64>,
+    ) -> Self {
         let waits = Waits::default();
         Batches {
             from,
@@ -114,9 +119,12 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         }
     }
 
-    /// The next of what is read. Where epochs are cut, the one that has ended is followed by the next.
+    /// The next of what is read. Where epochs are cut, the one that has ended is followed by the
+    /// next.
     fn next_item(&mut self) -> Result<Option<Item<B>>> {
-        let Some(items) = self.items.as_mut().filter(|_| self.left != Some(0)) else { return Ok(None) };
+        let Some(items) = self.items.as_mut().filter(|_| self.left != Some(0)) else {
+            return Ok(None);
+        };
         let mut item = items.next();
         if item.is_none() && self.left.is_some() {
             items.end();
@@ -147,17 +155,24 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         Ok(Some(made))
     }
 
-    /// Ends everything that the epoch started, unless the next `iter` goes on with it, and the clock.
+    /// Ends everything that the epoch started, unless the next `iter` goes on with it, and the
+    /// clock.
     fn finish(&mut self) {
         if let Some(items) = self.items.take()
             && (self.left.is_none() || self.has_failed)
         {
             items.end();
         }
-        let Some(begun) = self.begun.take() else { return };
+        let Some(begun) = self.begun.take() else {
+            return;
+        };
         self.waits.epochs = 1;
         self.waits.wall = begun.elapsed();
-        let mut all = self.from.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .from
+            .waits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         all.add(&std::mem::take(&mut self.waits));
     }
 }

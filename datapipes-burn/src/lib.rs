@@ -1,10 +1,12 @@
 //! Batches of `datapipes` in [burn](https://burn.dev) 0.22.
 //!
 //! - [`IntoBurn`]: a batch becomes burn's tensors, without a copy of its numbers on the CPU.
-//! - [`BurnLoader`]: a loader of this library as one of burn's, for its learner or a loop of your own.
-//! - `resumable_training` (feature `train`): burn's learner with checkpoints in the middle of an epoch, each with the loader's state,
-//!   to go on from after a kill.
-//! - [`BurnDataset`] and [`FromDataset`]: data that is read by index, from here to burn and from burn to here.
+//! - [`BurnLoader`]: a loader of this library as one of burn's, for its learner or a loop of your
+//!   own.
+//! - `resumable_training` (feature `train`): burn's learner with checkpoints in the middle of an
+//!   epoch, each with the loader's state, to go on from after a kill.
+//! - [`BurnDataset`] and [`FromDataset`]: data that is read by index, from here to burn and from
+//!   burn to here.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -17,7 +19,7 @@
 //! // A batch of samples `(pixels, label)`, each pixel from the sample's own generator.
 //! let graph = Graph::range(0..96)
 //!     .shuffle(96)
-//!     .map_random(|n, rng| ([(); 28 * 28].map(|_| rng.f32()), (n % 10) as i64))
+//!     .map_with_rng(|n, rng| ([(); 28 * 28].map(|_| rng.f32()), (n % 10) as i64))
 //!     .batch(32)
 //!     .collate()
 //!     .try_map(|(pixels, labels)| datapipes::Ok((pixels.reshape([32, 1, 28, 28])?, labels)));

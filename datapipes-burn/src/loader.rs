@@ -8,26 +8,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn_core::data::dataloader::DataLoaderIterator;
 use burn_core::tensor::Device;
-use datapipes::{BoxError, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result, State};
+use datapipes::{BoxError, Checkpoint, DataLoader, Edited, Epoch, Error, ErrorKind, Rank, Result};
 
 use crate::count::{Count, Told};
 use crate::epoch::{Batches, Reading};
 use crate::{IntoBurn, Waits};
 
-/// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of burn, for its learner or
-/// a loop of your own.
+/// A [`datapipes::DataLoader`] as a [`DataLoader`](burn_core::data::dataloader::DataLoader) of
+/// burn, for its learner or a loop of your own.
 ///
-/// - **Epochs.** Each [`iter`](burn_core::data::dataloader::DataLoader::iter) is the next epoch, whether it is
-///   read to its end or not: number 0, or what [`with_epoch`](BurnLoader::with_epoch) says, then 1, and so on. So a
-///   shuffle gives another order each time, and the same ones when the program runs again. A clone, and a copy for
-///   another device, goes on from where this one is, with a counter of its own.
-/// - **Threads.** Reading and decoding run ahead, on the threads of the loader. A batch becomes tensors in `next`,
-///   on the thread that calls it: a GPU backend keeps a stream and a memory pool for each thread that it meets.
-///   Dropping the iterator ends everything that the epoch started.
-/// - **Errors** reach the learner as `Err` with the whole text (node, item, cause), end the epoch and interrupt the
-///   training. What the loader's [`OnError`](datapipes::OnError) skips does not.
-/// - **Items.** Burn counts items, not batches, for its progress bars and to know when an epoch is complete, which is
-///   when its learner applies the last of the gradients that it accumulates: see [`items`](BurnLoader::items).
+/// - **Epochs.** Each [`iter`](burn_core::data::dataloader::DataLoader::iter) is the next epoch,
+///   whether it is read to its end or not: number 0, or what [`with_epoch`](BurnLoader::with_epoch)
+///   says, then 1, and so on. So a shuffle gives another order each time, and the same ones when
+///   the program runs again. A clone, and a copy for another device, goes on from where this one
+///   is, with a counter of its own.
+/// - **Threads.** Reading and decoding run ahead, on the threads of the loader. A batch becomes
+///   tensors in `next`, on the thread that calls it: a GPU backend keeps a stream and a memory pool
+///   for each thread that it meets. Dropping the iterator ends everything that the epoch started.
+/// - **Errors** reach the learner as `Err` with the whole text (node, item, cause), end the epoch
+///   and interrupt the training. What the loader's [`OnError`](datapipes::OnError) skips does not.
+/// - **Items.** Burn counts items, not batches, for its progress bars and to know when an epoch is
+///   complete, which is when its learner applies the last of the gradients that it accumulates: see
+///   [`items`](BurnLoader::items).
 /// - **Devices.** See [`for_devices`](BurnLoader::for_devices) for training on several.
 ///
 /// # Examples
@@ -68,7 +70,7 @@ pub struct BurnLoader<B, O> {
     /// The epoch that this loader has begun last, for the next `iter` to go on with.
     current: Mutex<Option<Reading<B>>>,
     /// Where the next epoch goes on.
-    goes_on: Mutex<Option<(State, Option<Edited>)>>,
+    goes_on: Mutex<Option<(Checkpoint, Option<Edited>)>>,
     /// The epoch that was begun last, by this loader or a clone.
     reading: Arc<Mutex<Option<Reading<B>>>>,
     pub(crate) waits: Arc<Mutex<Waits>>,
@@ -90,7 +92,10 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         B: IntoBurn<O>,
     {
         let rows = Some(<B as IntoBurn<O>>::rows as fn(&B) -> usize);
-        BurnLoader { rows, ..BurnLoader::with(loader, device, B::into_burn) }
+        BurnLoader {
+            rows,
+            ..BurnLoader::with(loader, device, B::into_burn)
+        }
     }
 
     /// Of batches that become what a function makes of them.
@@ -140,19 +145,21 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// How many items an epoch has: what burn's `num_items` gives.
     ///
     /// Without it, and if the graph knows how many batches come ([`DataLoader::len_hint`]), it is
-    /// [`batch_size`](BurnLoader::batch_size) times that, or without that too, batches are counted instead of items.
-    /// If nothing of this is known (samples from archives, a filter), an epoch is one error that says so.
+    /// [`batch_size`](BurnLoader::batch_size) times that, or without that too, batches are counted
+    /// instead of items. If nothing of this is known (samples from archives, a filter), an epoch is
+    /// one error that says so.
     ///
-    /// Progress never passes this number. Where the number of batches is known, the last one completes the epoch, however
-    /// many items it has; else the number should be exact, without what a last batch leaves out. Samples that are
-    /// skipped because they are bad make it fall short.
+    /// Progress never passes this number. Where the number of batches is known, the last one
+    /// completes the epoch, however many items it has; else the number should be exact, without
+    /// what a last batch leaves out. Samples that are skipped because they are bad make it fall
+    /// short.
     pub fn items(mut self, items: usize) -> Self {
         self.told.items = Some(items);
         self
     }
 
-    /// How many items a batch has, if batches do not say themselves: those of [`new`](BurnLoader::new) do, by
-    /// [`IntoBurn::rows`].
+    /// How many items a batch has, if batches do not say themselves: those of
+    /// [`new`](BurnLoader::new) do, by [`IntoBurn::rows`].
     pub fn batch_size(mut self, items: usize) -> Self {
         self.told.batch_size = Some(items);
         self
@@ -164,17 +171,21 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self
     }
 
-    /// Lets what burn takes for an epoch be so many batches, at least 1: each `iter` goes on behind the batches of the one
-    /// before, from one of the loader's epochs to the next, which begins as soon as the data of one has ended.
+    /// Lets what burn takes for an epoch be so many batches, at least 1: each `iter` goes on behind
+    /// the batches of the one before, from one of the loader's epochs to the next, which begins as
+    /// soon as the data of one has ended.
     ///
-    /// Burn's learner validates and saves its checkpoints at the end of its epochs alone. With this it does so in the middle of
-    /// long ones; see `Checkpoints` (feature `train`), which saves the loader's [`state`](BurnLoader::state) with them. What
-    /// the learner counts by epochs (`num_epochs`, its figures, early stopping) then counts by these. What it accumulates of gradients
-    /// it applies at their ends, so let `batches` be a multiple of that.
+    /// Burn's learner validates and saves its checkpoints at the end of its epochs alone. With this
+    /// it does so in the middle of long ones; see `Checkpoints` (feature `train`), which saves the
+    /// loader's [`state`](BurnLoader::checkpoint) with them. What the learner counts by epochs
+    /// (`num_epochs`, its figures, early stopping) then counts by these. What it accumulates of
+    /// gradients it applies at their ends, so let `batches` be a multiple of that.
     ///
-    /// Between two `iter`s the epoch stays, with what was made ahead. An `iter` that is dropped midway is gone on with by the next.
-    /// Burn's `num_items` is that of so many batches, by their [`batch_size`](BurnLoader::batch_size), else counted in batches;
-    /// [`items`](BurnLoader::items) is not needed. With [several devices](BurnLoader::for_devices) each has so many batches.
+    /// Between two `iter`s the epoch stays, with what was made ahead. An `iter` that is dropped
+    /// midway is gone on with by the next. Burn's `num_items` is that of so many batches, by their
+    /// [`batch_size`](BurnLoader::batch_size), else counted in batches;
+    /// [`items`](BurnLoader::items) is not needed. With [several devices](BurnLoader::for_devices)
+    /// each has so many batches.
     ///
     /// # Examples
     /// ```
@@ -186,8 +197,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// let graph = Graph::range(0..20).map(|n| n as f32).batch(4).collate(); // epochs of 5 batches
     /// let loader: BurnLoader<_, Tensor<1>> =
     ///     BurnLoader::new(DataLoader::builder(graph).resumable().build()?, &Device::flex()).steps_per_epoch(3);
-    /// assert_eq!((loader.iter().count(), loader.state()?.delivered()), (3, 3));
-    /// assert_eq!((loader.iter().count(), loader.state()?.epoch(), loader.state()?.delivered()), (3, 1, 1));
+    /// assert_eq!((loader.iter().count(), loader.checkpoint()?.delivered()), (3, 3));
+    /// assert_eq!((loader.iter().count(), loader.checkpoint()?.epoch(), loader.checkpoint()?.delivered()), (3, 1, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn steps_per_epoch(mut self, batches: u64) -> Self {
@@ -195,19 +206,22 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self
     }
 
-    /// For training on several devices, where burn cuts a loader into as many slices: slice `k` becomes the loader that
-    /// `make` makes of rank `k` of `devices`. The graph needs a [`sharding_filter`](datapipes::Graph::sharding_filter) or
-    /// [`shard`](datapipes::Indexed::shard); with [`Uneven::Drop`](datapipes::Uneven::Drop) every device gets equally
-    /// many items, so that they step together.
+    /// For training on several devices, where burn cuts a loader into as many slices: slice `k`
+    /// becomes the loader that `make` makes of rank `k` of `devices`. The graph needs a
+    /// [`sharding_filter`](datapipes::Graph::sharding_filter) or
+    /// [`shard`](datapipes::Indexed::shard); with [`Uneven::Drop`](datapipes::Uneven::Drop) every
+    /// device gets equally many items, so that they step together.
     ///
-    /// Burn asks for items `k * (items / devices)` and so on, the last slice with what is left over. A stream cannot be
-    /// cut at an item, and need not be: which items are whose is the sharding's business, which gives each device other
-    /// ones in each epoch, if a shuffle stands before it. What burn gets is as many items, not the same ones. Any other
-    /// slice, any without this, and any of fewer items than devices is refused: its epochs are one error that says so.
+    /// Burn asks for items `k * (items / devices)` and so on, the last slice with what is left
+    /// over. A stream cannot be cut at an item, and need not be: which items are whose is the
+    /// sharding's business, which gives each device other ones in each epoch, if a shuffle stands
+    /// before it. What burn gets is as many items, not the same ones. Any other slice, any without
+    /// this, and any of fewer items than devices is refused: its epochs are one error that says so.
     ///
-    /// Where a policy skips bad samples, one device may come short of a batch and let the others wait for it: filter them out
-    /// before, or let the epoch fail. Each slice counts its epochs by itself, as each clone does; burn cuts once for a whole
-    /// training, and who cuts anew in each epoch says which by [`with_epoch`](BurnLoader::with_epoch).
+    /// Where a policy skips bad samples, one device may come short of a batch and let the others
+    /// wait for it: filter them out before, or let the epoch fail. Each slice counts its epochs by
+    /// itself, as each clone does; burn cuts once for a whole training, and who cuts anew in each
+    /// epoch says which by [`with_epoch`](BurnLoader::with_epoch).
     ///
     /// # Examples
     /// ```
@@ -243,17 +257,20 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self.next.load(Relaxed)
     }
 
-    /// Lets the next `iter` resume behind the batches of a [state](BurnLoader::state), and the ones after it be the epochs that
-    /// follow. Where the state is that of an epoch at its end, the next one begins.
+    /// Lets the next `iter` resume behind the batches of a [state](BurnLoader::checkpoint), and the
+    /// ones after it be the epochs that follow. Where the state is that of an epoch at its end, the
+    /// next one begins.
     ///
-    /// Burn's learner counts its own epochs: let it resume the same one from its checkpoint. Its progress begins with
-    /// the batches that have been; how many items those had is estimated where only batches say.
+    /// Burn's learner counts its own epochs: let it resume the same one from its checkpoint. Its
+    /// progress begins with the batches that have been; how many items those had is estimated where
+    /// only batches say.
     ///
-    /// The state of a loader [for several devices](BurnLoader::for_devices) is that of all of its slices; it can be
-    /// resumed for as many devices, or [fewer](State::merge).
+    /// The state of a loader [for several devices](BurnLoader::for_devices) is that of all of its
+    /// slices; it can be resumed for as many devices, or [fewer](Checkpoint::merge).
     ///
     /// # Errors
-    /// As [`DataLoader::resume`]; what only a slice finds wrong is the one error of that slice's epoch.
+    /// As [`DataLoader::resume`]; what only a slice finds wrong is the one error of that slice's
+    /// epoch.
     ///
     /// # Examples
     /// ```
@@ -269,13 +286,13 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// };
     /// let first = loader()?;
     /// assert_eq!(first.iter().take(3).count(), 3);
-    /// let state = first.state()?;
+    /// let state = first.checkpoint()?;
     ///
     /// let second = loader()?.resume(&state)?;
     /// assert_eq!((second.iter().count(), second.epoch()), (2, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(self, state: &State) -> Result<Self>
+    pub fn resume(self, state: &Checkpoint) -> Result<Self>
     where
         B: Send,
     {
@@ -286,26 +303,28 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`].
-    pub fn resume_edited(self, state: &State, edited: Edited) -> Result<Self>
+    pub fn resume_edited(self, state: &Checkpoint, edited: Edited) -> Result<Self>
     where
         B: Send,
     {
         self.resumed(state, Some(edited))
     }
 
-    fn resumed(mut self, state: &State, edited: Option<Edited>) -> Result<Self>
+    fn resumed(mut self, state: &Checkpoint, edited: Option<Edited>) -> Result<Self>
     where
         B: Send,
     {
         // As this loader sees it: another budget of steps may leave something.
-        let is_finished = resumed(&self.loader, state, edited)?.state()?.is_finished();
+        let is_finished = resumed(&self.loader, state, edited)?
+            .checkpoint()?
+            .is_finished();
         *self.next.get_mut() = state.epoch() + u64::from(is_finished);
         *lock(&self.goes_on) = (!is_finished).then(|| (state.clone(), edited));
         Ok(self)
     }
 
-    /// Resumes from the state in a file; where there is none, the next `iter` is what it was. For a loop of one's own, with
-    /// [`autosave`](datapipes::loader::Builder::autosave) to the same path.
+    /// Resumes from the state in a file; where there is none, the next `iter` is what it was. For a
+    /// loop of one's own, with [`autosave`](datapipes::loader::Builder::autosave) to the same path.
     ///
     /// # Errors
     /// As [`DataLoader::resume_or_start`].
@@ -313,30 +332,36 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     where
         B: Send,
     {
-        match State::load(path) {
+        match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(self),
             state => self.resume(&state?),
         }
     }
 
-    /// Where the epoch stands that was begun last, by this loader or a clone of it, such as the one that burn's learner made:
-    /// behind the last batch that was taken from it, also when it has ended or was dropped. A batch that could not be made
-    /// into burn's comes again. Waits while a batch is being taken. See [`Epoch::state`](datapipes::Epoch::state). With several
-    /// devices it is that of the slices' epochs together; ask for it when all have taken equally many.
+    /// Where the epoch stands that was begun last, by this loader or a clone of it, such as the one
+    /// that burn's learner made: behind the last batch that was taken from it, also when it has
+    /// ended or was dropped. A batch that could not be made into burn's comes again. Waits while a
+    /// batch is being taken. See [`Epoch::checkpoint`](datapipes::Epoch::checkpoint). With several
+    /// devices it is that of the slices' epochs together; ask for it when all have taken equally
+    /// many.
     ///
     /// # Errors
-    /// As [`Epoch::state`](datapipes::Epoch::state), and [`State::merge`]; of `Config` if no epoch was begun.
-    pub fn state(&self) -> Result<State>
+    /// As [`Epoch::checkpoint`](datapipes::Epoch::checkpoint), and [`Checkpoint::merge`]; of
+    /// `Config` if no epoch was begun.
+    pub fn checkpoint(&self) -> Result<Checkpoint>
     where
         B: Send,
     {
         let slices = lock(&self.slices).clone();
         if !slices.is_empty() && self.device_index.is_none() {
-            let states = slices.values().map(Reading::state).collect::<Result<Vec<_>>>()?;
-            return State::merge(&states);
+            let states = slices
+                .values()
+                .map(Reading::state)
+                .collect::<Result<Vec<_>>>()?;
+            return Checkpoint::merge(&states);
         }
         match lock(&self.reading).clone() {
-            Some(reading) => reading.state(),
+            Some(reading) => reading.checkpoint(),
             None => Err(Error::new(ErrorKind::Config, "no epoch was begun yet")),
         }
     }
@@ -346,8 +371,8 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         &self.loader
     }
 
-    /// How long consumers have waited, over all epochs so far that have ended or were dropped, of this loader, its clones
-    /// and its slices together.
+    /// How long consumers have waited, over all epochs so far that have ended or were dropped, of
+    /// this loader, its clones and its slices together.
     pub fn waits(&self) -> Waits {
         lock(&self.waits).clone()
     }
@@ -360,7 +385,7 @@ impl<B: Send + 'static, O> BurnLoader<B, O> {
         let (epoch, delivered) = match lock(&self.goes_on).take() {
             Some((state, edited)) => {
                 let epoch = resumed(&self.loader, &state, edited)?;
-                let delivered = epoch.state()?.delivered();
+                let delivered = epoch.checkpoint()?.delivered();
                 (epoch, delivered)
             }
             None => (self.loader.epoch(number), 0),
@@ -380,9 +405,14 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         match &self.refused {
             Some(why) => Err(Error::new(ErrorKind::Config, &**why)),
             None => match self.steps {
-                Some(steps) => {
-                    Count::new(Told { items: None, ..self.told }, Some(steps), self.rows.is_some())
-                }
+                Some(steps) => Count::new(
+                    Told {
+                        items: None,
+                        ..self.told
+                    },
+                    Some(steps),
+                    self.rows.is_some(),
+                ),
                 None => Count::new(self.told, self.loader.len_hint(), self.rows.is_some()),
             },
         }
@@ -405,12 +435,16 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         Ok((count, reading))
     }
 
-    /// Whether there are fewer items than devices, so that the parts that burn asks for cannot be told apart.
+    /// Whether there are fewer items than devices, so that the parts that burn asks for cannot be
+    /// told apart.
     fn is_too_small(&self, items: usize) -> bool {
-        self.parts.as_ref().is_some_and(|parts| parts.devices > 1 && items < parts.devices)
+        self.parts
+            .as_ref()
+            .is_some_and(|parts| parts.devices > 1 && items < parts.devices)
     }
 
-    /// The part that burn wants when it cuts a loader of so many items for several devices, or why there is none.
+    /// The part that burn wants when it cuts a loader of so many items for several devices, or why
+    /// there is none.
     fn part(&self, items: usize, start: usize, end: usize) -> Result<Self, String> {
         let Some(Parts { devices, make }) = &self.parts else {
             return Err(format!(
@@ -421,23 +455,39 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         if self.is_too_small(items) {
             return Err(format!("{items} items are too few for {devices} devices"));
         }
-        let is_part = |&k: &usize| start == k * each && end == if k == last { items } else { start + each };
+        let is_part =
+            |&k: &usize| start == k * each && end == if k == last { items } else { start + each };
         let Some(index) = (0..*devices).find(is_part) else {
-            return Err(format!("items {start}..{end} of {items} are not one of {devices} equal parts"));
+            return Err(format!(
+                "items {start}..{end} of {items} are not one of {devices} equal parts"
+            ));
         };
-        let loader = make(Rank { index, world: *devices });
+        let loader = make(Rank {
+            index,
+            world: *devices,
+        });
         let loader = loader.map_err(|error| format!("part {index} of {devices}: {error}"))?;
         // Ranks get equally many where burn would give the last one more.
-        let told = Told { items: self.told.items.map(|_| each), ..self.told };
+        let told = Told {
+            items: self.told.items.map(|_| each),
+            ..self.told
+        };
         // The state of a part is not that of the whole.
         let (device_index, reading) = (Some(index), Arc::default());
-        Ok(BurnLoader { loader, told, parts: None, device_index, reading, ..self.clone() })
+        Ok(BurnLoader {
+            loader,
+            told,
+            parts: None,
+            device_index,
+            reading,
+            ..self.clone()
+        })
     }
 }
 
 fn resumed<B: Send + 'static>(
     loader: &DataLoader<B>,
-    state: &State,
+    state: &Checkpoint,
     edited: Option<Edited>,
 ) -> Result<Epoch<B>> {
     match edited {
@@ -459,7 +509,10 @@ impl<B, O> Clone for BurnLoader<B, O> {
             convert: self.convert.clone(),
             rows: self.rows,
             told: self.told,
-            parts: parts.map(|parts| Parts { devices: parts.devices, make: parts.make.clone() }),
+            parts: parts.map(|parts| Parts {
+                devices: parts.devices,
+                make: parts.make.clone(),
+            }),
             device_index: self.device_index,
             slices: self.slices.clone(),
             refused: self.refused.clone(),
@@ -484,7 +537,9 @@ impl<B, O> fmt::Debug for BurnLoader<B, O> {
     }
 }
 
-impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> for BurnLoader<B, O> {
+impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
+    for BurnLoader<B, O>
+{
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<O> + 'a> {
         Box::new(match self.read() {
             Ok((count, items)) => Batches::new(self, count, items, self.steps),
@@ -498,15 +553,27 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O> f
     }
 
     fn to_device(&self, device: &Device) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
-        Arc::new(BurnLoader { device: device.clone(), ..self.clone() })
+        Arc::new(BurnLoader {
+            device: device.clone(),
+            ..self.clone()
+        })
     }
 
-    /// One of the equal parts that burn makes for several devices; see [`for_devices`](BurnLoader::for_devices).
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
+    /// One of the equal parts that burn makes for several devices; see
+    /// [`for_devices`](BurnLoader::for_devices).
+    fn slice(
+        &self,
+        start: usize,
+        end: usize,
+    ) -> Arc<dyn burn_core::data::dataloader::DataLoader<O>> {
         Arc::new(match self.count() {
-            Ok(count) if (start, end) != (0, count.total()) || self.is_too_small(count.total()) => self
-                .part(count.total(), start, end)
-                .unwrap_or_else(|why| BurnLoader { refused: Some(why.into()), ..self.clone() }),
+            Ok(count) if (start, end) != (0, count.total()) || self.is_too_small(count.total()) => {
+                self.part(count.total(), start, end)
+                    .unwrap_or_else(|why| BurnLoader {
+                        refused: Some(why.into()),
+                        ..self.clone()
+                    })
+            }
             _ => self.clone(),
         })
     }

@@ -2,7 +2,8 @@
 
 use burn_core::tensor::kind::Basic;
 use burn_core::tensor::{
-    AllocationProperty, Bool, BoolStore, Bytes, DType, DataError, Device, Float, Int, Tensor, TensorData,
+    AllocationProperty, Bool, BoolStore, Bytes, DType, DataError, Device, Float, Int, Tensor,
+    TensorData,
 };
 use datapipes::{Error, ErrorKind, Result, TypedVec};
 
@@ -57,7 +58,10 @@ pub(crate) fn into_tensor<const D: usize, K: Kind>(
         return Err(Error::new(ErrorKind::Shape, message));
     }
     if rank != D || D == 0 {
-        let message = format!("a tensor of shape {:?} was asked for rank {D}", data.shape().as_slice());
+        let message = format!(
+            "a tensor of shape {:?} was asked for rank {D}",
+            data.shape().as_slice()
+        );
         return Err(Error::new(ErrorKind::Shape, message));
     }
     if !dtype.is_bool() && !device.supports_dtype(dtype) {
@@ -67,7 +71,8 @@ pub(crate) fn into_tensor<const D: usize, K: Kind>(
     Ok(Tensor::from_data(data, (device, dtype)))
 }
 
-/// The numbers as burn's data, of the type that they have; bools are called what a device stores them as.
+/// The numbers as burn's data, of the type that they have; bools are called what a device stores
+/// them as.
 pub(crate) fn into_data(tensor: datapipes::Tensor, bools: BoolStore) -> Result<TensorData> {
     let dtype = dtype(tensor.dtype(), bools)?;
     let shape = tensor.shape().to_vec();
@@ -82,15 +87,21 @@ pub(crate) fn into_data(tensor: datapipes::Tensor, bools: BoolStore) -> Result<T
 enum Buffer {
     /// Moves: burn owns it, may write in place, and gives it back by `into_vec`.
     Typed(TypedVec),
-    /// Is shared: burn reads it where it is, copies before it writes, and lets go of it with the last tensor.
+    /// Is shared: burn reads it where it is, copies before it writes, and lets go of it with the
+    /// last tensor.
     Shared(bytes::Bytes),
 }
 
 /// Which of the two. Both are handed over without a copy.
 ///
-/// A batch that is the loader's own memory is shared, so that the memory finds its way home when burn drops it.
+/// A batch that is the loader's own memory is shared, so that the memory finds its way home when
+/// burn drops it.
 fn buffer(tensor: datapipes::Tensor) -> Buffer {
-    let tensor = if tensor.is_pooled() { tensor.into_shared() } else { tensor };
+    let tensor = if tensor.is_pooled() {
+        tensor.into_shared()
+    } else {
+        tensor
+    };
     match tensor.shared() {
         // Aligned for its type, which `Tensor` promises and burn takes for granted.
         Some(bytes) => Buffer::Shared(bytes.clone()),
@@ -125,7 +136,10 @@ macro_rules! dtypes {
 dtypes! { U8 U8 I8 I8 U16 U16 I16 I16 U32 U32 I32 I32 U64 U64 I64 I64 F16 F16 BF16 BF16 F32 F32 F64 F64 }
 
 fn unsupported(dtype: datapipes::DType) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("burn has no tensors of {dtype}"))
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("burn has no tensors of {dtype}"),
+    )
 }
 
 fn unfit(error: DataError) -> Error {

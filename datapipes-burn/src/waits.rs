@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// How long the consumer of a [`BurnLoader`](crate::BurnLoader) waited; see [`waits`](crate::BurnLoader::waits).
-/// Prints as a line.
+/// How long the consumer of a [`BurnLoader`](crate::BurnLoader) waited; see
+/// [`waits`](crate::BurnLoader::waits). Prints as a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Waits {
@@ -35,10 +35,17 @@ impl Waits {
     }
 }
 
-/// `3 epochs, 120 batches in 41.203 s: waited 0.310 s (0.8 %) for data, 0.002 s to make tensors of it`.
+/// `3 epochs, 120 batches in 41.203 s: waited 0.310 s (0.8 %) for data, 0.002 s to make tensors of
+/// it`.
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Waits { epochs, batches, waited, converted, wall } = self;
+        let Waits {
+            epochs,
+            batches,
+            waited,
+            converted,
+            wall,
+        } = self;
         write!(
             f,
             "{epochs} epochs, {batches} batches in {:.3} s: waited {:.3} s ({:.1} %) for data, {:.3} s to make tensors of it",

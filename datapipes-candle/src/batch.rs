@@ -10,8 +10,8 @@ use crate::to_candle;
 
 /// A batch that can be moved to candle.
 ///
-/// A [`Tensor`](datapipes::Tensor) is moved by [`to_candle`]. Tuples of up to six, arrays, `Vec`s, `Option`s and maps are
-/// moved piece by piece; text stays as it is.
+/// A [`Tensor`](datapipes::Tensor) is moved by [`to_candle`]. Tuples of up to six, arrays, `Vec`s,
+/// `Option`s and maps are moved piece by piece; text stays as it is.
 ///
 /// # Examples
 /// For a struct of your own:
@@ -78,7 +78,9 @@ texts!(String &'static str);
 
 /// Moves one piece; an error names it.
 fn piece<T: IntoCandle>(name: impl fmt::Display, value: T, device: &Device) -> Result<T::Batch> {
-    value.into_candle(device).map_err(|error| Error::Msg(format!("{name}: {error}")))
+    value
+        .into_candle(device)
+        .map_err(|error| Error::Msg(format!("{name}: {error}")))
 }
 
 macro_rules! tuples {
@@ -102,7 +104,10 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 impl<T: IntoCandle> IntoCandle for Vec<T> {
     type Batch = Vec<T::Batch>;
     fn into_candle(self, device: &Device) -> Result<Self::Batch> {
-        self.into_iter().enumerate().map(|(place, value)| piece(place, value, device)).collect()
+        self.into_iter()
+            .enumerate()
+            .map(|(place, value)| piece(place, value, device))
+            .collect()
     }
 }
 
@@ -110,7 +115,9 @@ impl<T: IntoCandle, const N: usize> IntoCandle for [T; N] {
     type Batch = [T::Batch; N];
     fn into_candle(self, device: &Device) -> Result<Self::Batch> {
         let moved = Vec::from(self).into_candle(device)?;
-        Ok(moved.try_into().unwrap_or_else(|_| unreachable!("as many as there were")))
+        Ok(moved
+            .try_into()
+            .unwrap_or_else(|_| unreachable!("as many as there were")))
     }
 }
 
@@ -165,11 +172,21 @@ mod tests {
     #[test]
     fn structures_are_moved_piece_by_piece() {
         let names = vec!["a".to_owned(), "b".to_owned()];
-        let batch = (tensor(1), [tensor(2), tensor(3)], (vec![tensor(4)], names.clone()), Some(tensor(5)));
+        let batch = (
+            tensor(1),
+            [tensor(2), tensor(3)],
+            (vec![tensor(4)], names.clone()),
+            Some(tensor(5)),
+        );
         let (a, [b, c], (d, same), e) = batch.into_candle(&Device::Cpu).unwrap();
         let lens = [&a, &b, &c, &d[0], &e.unwrap()].map(Tensor::elem_count);
         assert_eq!((lens, same), ([1, 2, 3, 4, 5], names));
-        assert!(None::<datapipes::Tensor>.into_candle(&Device::Cpu).unwrap().is_none());
+        assert!(
+            None::<datapipes::Tensor>
+                .into_candle(&Device::Cpu)
+                .unwrap()
+                .is_none()
+        );
 
         let map = BTreeMap::from([("x".to_owned(), tensor(2))]);
         assert_eq!(map.into_candle(&Device::Cpu).unwrap()["x"].elem_count(), 2);
@@ -180,7 +197,14 @@ mod tests {
     #[test]
     fn an_error_names_the_field() {
         let bad = || datapipes::Tensor::zeros(datapipes::DType::I8, [1]).unwrap();
-        let said = |error: Error| error.to_string().split(';').next().unwrap_or_default().to_owned();
+        let said = |error: Error| {
+            error
+                .to_string()
+                .split(';')
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        };
         let batch = (tensor(1), (tensor(1), vec![tensor(1), bad()]));
         assert_eq!(
             batch.into_candle(&Device::Cpu).map_err(said).unwrap_err(),

@@ -1,4 +1,5 @@
-//! Batches of [`datapipes`] in candle: without a copy on the CPU, by one upload ahead of the step on a GPU.
+//! Batches of [`datapipes`] in candle: without a copy on the CPU, by one upload ahead of the step
+//! on a GPU.
 //!
 //! ```
 //! use candle_core::{Device, Tensor};

@@ -11,7 +11,8 @@ use std::task::{self, Poll, ready};
 pub use agreed::CandleAgreed;
 use candle_core::{Device, Error, Result};
 use datapipes::{
-    Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch, Item, State,
+    Blocking, Checkpoint, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch,
+    Item,
 };
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
@@ -21,14 +22,16 @@ use crate::tensor::wrapped;
 
 /// Runs a [`DataLoader`] and gives its batches as candle's tensors, on a device.
 ///
-/// - On the CPU a batch is moved when the consumer takes it: nothing is copied where the tensors own their numbers, as
-///   collated ones do.
-/// - On any other device a batch is uploaded by a thread of the loader's own, one ahead of the consumer; see
-///   [`DataLoader::prefetch_to_device`]. There the upload is waited for ([`Device::synchronize`]), so that what the
-///   consumer gets is ready whichever stream it uses.
-/// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends behind one.
+/// - On the CPU a batch is moved when the consumer takes it: nothing is copied where the tensors
+///   own their numbers, as collated ones do.
+/// - On any other device a batch is uploaded by a thread of the loader's own, one ahead of the
+///   consumer; see [`DataLoader::prefetch_to_device`]. There the upload is waited for
+///   ([`Device::synchronize`]), so that what the consumer gets is ready whichever stream it uses.
+/// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends behind
+///   one.
 ///
-/// Figures, the plan and the number of batches are those of the loader it was made of, [`loader`](CandleLoader::loader).
+/// Figures, the plan and the number of batches are those of the loader it was made of,
+/// [`loader`](CandleLoader::loader).
 ///
 /// # Examples
 /// ```
@@ -67,8 +70,9 @@ where
 }
 
 impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
-    /// The batches of a loader, made into what a function makes of them: for types of other crates, or to cast, pad or
-    /// normalise on the device. The function runs where batches are moved; see [`CandleLoader`].
+    /// The batches of a loader, made into what a function makes of them: for types of other crates,
+    /// or to cast, pad or normalise on the device. The function runs where batches are moved; see
+    /// [`CandleLoader`].
     ///
     /// # Examples
     /// ```
@@ -94,16 +98,25 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     ) -> Self {
         let convert: Convert<T, U> = Arc::new(convert);
         let ahead = (!device.is_cpu()).then(|| uploaded(loader, device, convert.clone()));
-        CandleLoader { loader: loader.clone(), device: device.clone(), convert, ahead }
+        CandleLoader {
+            loader: loader.clone(),
+            device: device.clone(),
+            convert,
+            ahead,
+        }
     }
 
-    /// How many batches are kept ready on a device that is not the CPU, besides the one that the consumer holds: 1 by
-    /// default and at least.
+    /// How many batches are kept ready on a device that is not the CPU, besides the one that the
+    /// consumer holds: 1 by default and at least.
     pub fn depth(self, batches: usize) -> Self {
-        CandleLoader { ahead: self.ahead.map(|ahead| ahead.depth(batches)), ..self }
+        CandleLoader {
+            ahead: self.ahead.map(|ahead| ahead.depth(batches)),
+            ..self
+        }
     }
 
-    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](CandleEpoch::blocking) an iterator. Inert until polled.
+    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](CandleEpoch::blocking) an iterator.
+    /// Inert until polled.
     pub fn epoch(&self, epoch: u64) -> CandleEpoch<T, U> {
         match &self.ahead {
             Some(ahead) => CandleEpoch(Way::Ahead(ahead.epoch(epoch))),
@@ -111,8 +124,8 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
         }
     }
 
-    /// The epoch of a state, behind the batches that had been taken then; see [`DataLoader::resume`]. The state may be one
-    /// of another device.
+    /// The epoch of a state, behind the batches that had been taken then; see
+    /// [`DataLoader::resume`]. The state may be one of another device.
     ///
     /// # Errors
     /// As [`DataLoader::resume`], in candle's form.
@@ -127,18 +140,19 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
     /// let mut epoch = loader.epoch(0).blocking();
     /// let first: Vec<Tensor> = epoch.by_ref().take(5).collect::<candle_core::Result<_>>()?;
-    /// let state = epoch.state()?;
+    /// let state = epoch.checkpoint()?;
     ///
     /// let rest: Vec<Tensor> = loader.resume(&state)?.blocking().collect::<candle_core::Result<_>>()?;
     /// assert_eq!(first.len() + rest.len(), 13);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(&self, state: &State) -> Result<CandleEpoch<T, U>> {
+    pub fn resume(&self, state: &Checkpoint) -> Result<CandleEpoch<T, U>> {
         self.begun(|loader| loader.resume(state), |ahead| ahead.resume(state))
     }
 
-    /// The epoch that training goes on with, by the state in a file: the epoch of the state, the one after it, or epoch 0; see
-    /// [`DataLoader::resume_or_start`]. Its [number](CandleEpoch::number) says which it is.
+    /// The epoch that training goes on with, by the state in a file: the epoch of the state, the
+    /// one after it, or epoch 0; see [`DataLoader::resume_or_start`]. Its
+    /// [number](CandleEpoch::number) says which it is.
     ///
     /// # Errors
     /// As [`DataLoader::resume_or_start`], in candle's form.
@@ -168,12 +182,13 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    /// Where the weights have to be those of the very step, both are saved together: first the weights, to a file whose name
-    /// says which step that is, then the state, which is the mark that the pair is there.
+    /// Where the weights have to be those of the very step, both are saved together: first the
+    /// weights, to a file whose name says which step that is, then the state, which is the mark
+    /// that the pair is there.
     /// ```
     /// use std::collections::HashMap;
     /// use candle_core::{DType, Device, Tensor, safetensors};
-    /// use datapipes::{DataLoader, Graph, State};
+    /// use datapipes::{DataLoader, Graph, Checkpoint};
     /// use datapipes_candle::CandleLoader;
     /// # let folder = std::env::temp_dir().join(format!("datapipes-candle-pair-{}", std::process::id()));
     /// # std::fs::create_dir_all(&folder)?;
@@ -181,11 +196,11 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// let graph = Graph::range(0..100).map(|n| n as f32).batch(8).collate();
     /// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
     /// let mut model = HashMap::from([("w".to_owned(), Tensor::zeros(3, DType::F32, &Device::Cpu)?)]);
-    /// let (path, weights) = (folder.join("train.state"), |state: &State| {
+    /// let (path, weights) = (folder.join("train.state"), |state: &Checkpoint| {
     ///     folder.join(format!("weights-{}-{}.safetensors", state.epoch(), state.delivered()))
     /// });
     /// if path.exists() {
-    ///     model = safetensors::load(weights(&State::load(&path)?), &Device::Cpu)?;
+    ///     model = safetensors::load(weights(&Checkpoint::load(&path)?), &Device::Cpu)?;
     /// }
     /// let mut batches = loader.resume_or_start(&path)?.blocking();
     /// let mut step = 0;
@@ -193,26 +208,32 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     ///     let _batch = batch?; // and the step
     ///     step += 1;
     ///     if step % 5 == 0 {
-    ///         let state = batches.state()?;
+    ///         let state = batches.checkpoint()?;
     ///         safetensors::save(&model, weights(&state))?;
     ///         state.save(&path)?;
     ///     }
     /// }
-    /// assert!(weights(&State::load(&path)?).exists());
+    /// assert!(weights(&Checkpoint::load(&path)?).exists());
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<CandleEpoch<T, U>> {
         let path = path.as_ref();
-        self.begun(|loader| loader.resume_or_start(path), |ahead| ahead.resume_or_start(path))
+        self.begun(
+            |loader| loader.resume_or_start(path),
+            |ahead| ahead.resume_or_start(path),
+        )
     }
 
     /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`], in candle's form.
-    pub fn resume_edited(&self, state: &State, edited: Edited) -> Result<CandleEpoch<T, U>> {
-        self.begun(|loader| loader.resume_edited(state, edited), |ahead| ahead.resume_edited(state, edited))
+    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<CandleEpoch<T, U>> {
+        self.begun(
+            |loader| loader.resume_edited(state, edited),
+            |ahead| ahead.resume_edited(state, edited),
+        )
     }
 
     fn begun(
@@ -264,20 +285,32 @@ fn uploaded<T: Send + 'static, U: Send + 'static>(
 
 impl<T, U> Clone for CandleLoader<T, U> {
     fn clone(&self) -> Self {
-        let CandleLoader { loader, device, convert, ahead } = self;
+        let CandleLoader {
+            loader,
+            device,
+            convert,
+            ahead,
+        } = self;
         let (loader, device) = (loader.clone(), device.clone());
-        CandleLoader { loader, device, convert: convert.clone(), ahead: ahead.clone() }
+        CandleLoader {
+            loader,
+            device,
+            convert: convert.clone(),
+            ahead: ahead.clone(),
+        }
     }
 }
 
 impl<T, U> fmt::Debug for CandleLoader<T, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CandleLoader").field("device", &self.device).finish_non_exhaustive()
+        f.debug_struct("CandleLoader")
+            .field("device", &self.device)
+            .finish_non_exhaustive()
     }
 }
 
-/// An epoch of candle's tensors: a `Stream` of candle's results, or an iterator by [`blocking`](CandleEpoch::blocking) or in a
-/// `for` loop; see [`CandleLoader`].
+/// An epoch of candle's tensors: a `Stream` of candle's results, or an iterator by
+/// [`blocking`](CandleEpoch::blocking) or in a `for` loop; see [`CandleLoader`].
 #[must_use = "an epoch does nothing until it is iterated"]
 pub struct CandleEpoch<T, U>(Way<T, U>);
 
@@ -334,15 +367,16 @@ impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
         }
     }
 
-    /// Where the epoch stands: behind the last batch that was taken from it, whatever is on the device already. A batch
-    /// that could not be made into candle's comes again. See [`Epoch::state`].
+    /// Where the epoch stands: behind the last batch that was taken from it, whatever is on the
+    /// device already. A batch that could not be made into candle's comes again. See
+    /// [`Epoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`Epoch::state`], in candle's form.
-    pub fn state(&self) -> Result<State> {
+    /// As [`Epoch::checkpoint`], in candle's form.
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
         match &self.0 {
-            Way::Here(epoch, ..) => epoch.state(),
-            Way::Ahead(epoch) => epoch.state(),
+            Way::Here(epoch, ..) => epoch.checkpoint(),
+            Way::Ahead(epoch) => epoch.checkpoint(),
         }
         .map_err(wrapped)
     }
@@ -355,7 +389,9 @@ impl<T: Send + 'static, U: Send + 'static> Stream for CandleEpoch<T, U> {
         match &mut self.0 {
             Way::Ahead(epoch) => Pin::new(epoch).poll_next(cx).map_err(wrapped),
             Way::Here(epoch, convert, device) => {
-                let Some(item) = ready!(epoch.poll_next_item(cx)) else { return Poll::Ready(None) };
+                let Some(item) = ready!(epoch.poll_next_item(cx)) else {
+                    return Poll::Ready(None);
+                };
                 let batch = moved(item, &**convert, device);
                 if batch.is_err() {
                     epoch.fail_last();
@@ -390,8 +426,13 @@ fn moved<T, U>(
 ) -> Result<U> {
     let item = item.map_err(wrapped)?;
     let (batch, origin) = item.into_parts();
-    convert(batch, device)
-        .map_err(|error| wrapped(datapipes::Error::user(error).at(&"to_candle".into()).of(&origin)))
+    convert(batch, device).map_err(|error| {
+        wrapped(
+            datapipes::Error::user(error)
+                .at(&"to_candle".into())
+                .of(&origin),
+        )
+    })
 }
 
 impl<T, U> fmt::Debug for CandleEpoch<T, U> {
@@ -407,7 +448,7 @@ pub struct CandleBlocking<U>(Box<dyn Batches<U> + Send>);
 /// What gives batches and says where it stands.
 trait Batches<U> {
     fn next(&mut self) -> Option<Result<U>>;
-    fn state(&self) -> datapipes::Result<State>;
+    fn checkpoint(&self) -> datapipes::Result<Checkpoint>;
     fn steps_left(&self) -> Option<u64>;
     fn size_hint(&self) -> (usize, Option<usize>);
     fn fail_last(&mut self);
@@ -426,8 +467,8 @@ impl<T: Send + 'static, U> Batches<U> for Here<T, U> {
         }
         Some(batch)
     }
-    fn state(&self) -> datapipes::Result<State> {
-        self.0.state()
+    fn checkpoint(&self) -> datapipes::Result<Checkpoint> {
+        self.0.checkpoint()
     }
     fn steps_left(&self) -> Option<u64> {
         self.0.steps_left()
@@ -447,7 +488,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
     fn next(&mut self) -> Option<Result<U>> {
         Iterator::next(self).map(|batch| batch.map_err(wrapped))
     }
-    fn state(&self) -> datapipes::Result<State> {
+    fn checkpoint(&self) -> datapipes::Result<Checkpoint> {
         DeviceBlocking::state(self)
     }
     fn steps_left(&self) -> Option<u64> {
@@ -465,12 +506,12 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
 }
 
 impl<U> CandleBlocking<U> {
-    /// Where the epoch stands; see [`CandleEpoch::state`].
+    /// Where the epoch stands; see [`CandleEpoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`CandleEpoch::state`].
-    pub fn state(&self) -> Result<State> {
-        self.0.state().map_err(wrapped)
+    /// As [`CandleEpoch::checkpoint`].
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        self.0.checkpoint().map_err(wrapped)
     }
 
     /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].

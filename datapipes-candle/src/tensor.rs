@@ -5,14 +5,15 @@ use datapipes::{DType, TypedVec};
 
 /// Moves a tensor to candle, to a device.
 ///
-/// - On the CPU a tensor that owns its numbers is moved: no copy, the same address. One of shared bytes
-///   ([`Tensor::is_shared`](datapipes::Tensor::is_shared)) is copied once, since candle's tensors on the CPU own a
-///   vector.
+/// - On the CPU a tensor that owns its numbers is moved: no copy, the same address. One of shared
+///   bytes ([`Tensor::is_shared`](datapipes::Tensor::is_shared)) is copied once, since candle's
+///   tensors on the CPU own a vector.
 /// - On a GPU the numbers are uploaded from where they lie, once, and the tensor is dropped.
 /// - `bool` becomes `u8`, 0 or 1, also without a copy.
 ///
 /// # Errors
-/// For `i8`, `u16` and `u64`, which candle does not have (see [`to_candle_widened`]); those of the device.
+/// For `i8`, `u16` and `u64`, which candle does not have (see [`to_candle_widened`]); those of the
+/// device.
 ///
 /// # Examples
 /// ```
@@ -38,9 +39,11 @@ pub fn to_candle(tensor: datapipes::Tensor, device: &Device) -> Result<Tensor> {
         TypedVec::F16(values) => Tensor::from_vec(values, shape, device),
         TypedVec::F32(values) => Tensor::from_vec(values, shape, device),
         TypedVec::F64(values) => Tensor::from_vec(values, shape, device),
-        TypedVec::Bool(values) => {
-            Tensor::from_vec(bytemuck::allocation::cast_vec::<bool, u8>(values), shape, device)
-        }
+        TypedVec::Bool(values) => Tensor::from_vec(
+            bytemuck::allocation::cast_vec::<bool, u8>(values),
+            shape,
+            device,
+        ),
         other => Err(unsupported(other.dtype())),
     }
 }
@@ -49,7 +52,11 @@ pub fn to_candle(tensor: datapipes::Tensor, device: &Device) -> Result<Tensor> {
 fn upload(tensor: &datapipes::Tensor, device: &Device) -> Result<Tensor> {
     macro_rules! from_slice {
         ($type:ty) => {
-            Tensor::from_slice(tensor.as_slice::<$type>().map_err(wrapped)?, tensor.shape(), device)
+            Tensor::from_slice(
+                tensor.as_slice::<$type>().map_err(wrapped)?,
+                tensor.shape(),
+                device,
+            )
         };
     }
     match tensor.dtype() {
@@ -70,14 +77,16 @@ fn upload(tensor: &datapipes::Tensor, device: &Device) -> Result<Tensor> {
 
 fn unsupported(dtype: DType) -> Error {
     let how = match dtype {
-        DType::I8 | DType::U16 | DType::U64 => "; `to_candle_widened` makes a type of it that candle has",
+        DType::I8 | DType::U16 | DType::U64 => {
+            "; `to_candle_widened` makes a type of it that candle has"
+        }
         _ => "",
     };
     Error::Msg(format!("candle has no tensors of {dtype}{how}"))
 }
 
-/// As [`to_candle`], but gives the types that candle does not have as wider ones that hold the same values: `i8` as
-/// `i16`, `u16` as `u32`, `u64` as `i64`. These are copied, once.
+/// As [`to_candle`], but gives the types that candle does not have as wider ones that hold the same
+/// values: `i8` as `i16`, `u16` as `u32`, `u64` as `i64`. These are copied, once.
 ///
 /// # Errors
 /// For a number of `u64` that `i64` cannot hold, with its place; those of the device.
@@ -100,10 +109,16 @@ pub fn to_candle_widened(tensor: datapipes::Tensor, device: &Device) -> Result<T
             let values = tensor.as_slice::<u64>().map_err(wrapped)?;
             let signed = |(place, &value)| {
                 i64::try_from(value).map_err(|_| {
-                    Error::Msg(format!("element {place} of a tensor of u64 is {value}, too large for i64"))
+                    Error::Msg(format!(
+                        "element {place} of a tensor of u64 is {value}, too large for i64"
+                    ))
                 })
             };
-            let values = values.iter().enumerate().map(signed).collect::<Result<Vec<i64>>>()?;
+            let values = values
+                .iter()
+                .enumerate()
+                .map(signed)
+                .collect::<Result<Vec<i64>>>()?;
             Tensor::from_vec(values, shape, device)
         }
         _ => to_candle(tensor, device),
@@ -111,7 +126,12 @@ pub fn to_candle_widened(tensor: datapipes::Tensor, device: &Device) -> Result<T
 }
 
 fn widened<A: datapipes::Element + Into<B>, B>(tensor: &datapipes::Tensor) -> Result<Vec<B>> {
-    Ok(tensor.as_slice::<A>().map_err(wrapped)?.iter().map(|&value| value.into()).collect())
+    Ok(tensor
+        .as_slice::<A>()
+        .map_err(wrapped)?
+        .iter()
+        .map(|&value| value.into())
+        .collect())
 }
 
 /// An error of ours with its whole text. `Error::wrap` would put a backtrace behind it.
@@ -140,7 +160,10 @@ mod tests {
         let (at, wanted) = (values.as_ptr().cast(), values.clone());
         let tensor = datapipes::Tensor::from_vec(values, [3, 2]).unwrap();
         let moved = to_candle(tensor, &Device::Cpu).unwrap();
-        assert_eq!((moved.dtype(), moved.dims()), (<T as WithDType>::DTYPE, &[3, 2][..]));
+        assert_eq!(
+            (moved.dtype(), moved.dims()),
+            (<T as WithDType>::DTYPE, &[3, 2][..])
+        );
         assert_eq!(address::<T>(&moved), at, "{:?} was copied", moved.dtype());
         assert_eq!(moved.flatten_all().unwrap().to_vec1::<T>().unwrap(), wanted);
     }
@@ -148,14 +171,20 @@ mod tests {
     #[test]
     fn a_batch_whose_rows_were_filled_in_place_moves() {
         let batches = datapipes::testing::pooled_batches(10, 4);
-        let loader = datapipes::DataLoader::builder(batches).workers(0).build().unwrap();
+        let loader = datapipes::DataLoader::builder(batches)
+            .workers(0)
+            .build()
+            .unwrap();
         for (number, batch) in loader.epoch(0).blocking().enumerate() {
             let batch = batch.unwrap();
             let at = batch.as_bytes().as_ptr();
             assert!(batch.is_pooled());
             let moved = to_candle(batch, &Device::Cpu).unwrap();
             assert_eq!(address::<f32>(&moved), at, "it was copied");
-            assert_eq!(moved.flatten_all().unwrap().to_vec1::<f32>().unwrap()[0], 4.0 * number as f32);
+            assert_eq!(
+                moved.flatten_all().unwrap().to_vec1::<f32>().unwrap()[0],
+                4.0 * number as f32
+            );
         }
     }
 
@@ -176,7 +205,11 @@ mod tests {
     fn bool_is_u8_at_the_same_address() {
         let values = vec![true, false, true];
         let at = values.as_ptr().cast();
-        let moved = to_candle(datapipes::Tensor::from_vec(values, [3]).unwrap(), &Device::Cpu).unwrap();
+        let moved = to_candle(
+            datapipes::Tensor::from_vec(values, [3]).unwrap(),
+            &Device::Cpu,
+        )
+        .unwrap();
         assert_eq!((moved.dtype(), address::<u8>(&moved)), (Candle::U8, at));
         assert_eq!(moved.to_vec1::<u8>().unwrap(), [1, 0, 1]);
     }
@@ -186,8 +219,12 @@ mod tests {
         let bytes = Bytes::from((0..13).collect::<Vec<u8>>());
         for start in 0..4 {
             let slice = bytes.slice(start..start + 8);
-            let wanted: Vec<f32> =
-                slice.as_chunks::<4>().0.iter().map(|word| f32::from_ne_bytes(*word)).collect();
+            let wanted: Vec<f32> = slice
+                .as_chunks::<4>()
+                .0
+                .iter()
+                .map(|word| f32::from_ne_bytes(*word))
+                .collect();
             let tensor = datapipes::Tensor::from_bytes(slice, datapipes::DType::F32, [2]).unwrap();
             let copied = to_candle(tensor, &Device::Cpu).unwrap();
             assert_eq!(copied.to_vec1::<f32>().unwrap(), wanted);
@@ -199,11 +236,22 @@ mod tests {
     fn uploads_give_the_same_values() {
         // What a GPU takes, on this machine's CPU: the same code of ours.
         let check = |tensor: datapipes::Tensor| {
-            let (moved, uploaded) =
-                (to_candle(tensor.clone(), &Device::Cpu).unwrap(), upload(&tensor, &Device::Cpu).unwrap());
-            assert_eq!((moved.dtype(), moved.dims()), (uploaded.dtype(), uploaded.dims()));
+            let (moved, uploaded) = (
+                to_candle(tensor.clone(), &Device::Cpu).unwrap(),
+                upload(&tensor, &Device::Cpu).unwrap(),
+            );
+            assert_eq!(
+                (moved.dtype(), moved.dims()),
+                (uploaded.dtype(), uploaded.dims())
+            );
             let numbers = |tensor: &Tensor| {
-                tensor.to_dtype(Candle::F64).unwrap().flatten_all().unwrap().to_vec1::<f64>().unwrap()
+                tensor
+                    .to_dtype(Candle::F64)
+                    .unwrap()
+                    .flatten_all()
+                    .unwrap()
+                    .to_vec1::<f64>()
+                    .unwrap()
             };
             assert_eq!(numbers(&moved), numbers(&uploaded));
         };
@@ -246,7 +294,9 @@ mod tests {
         }
         let large = datapipes::Tensor::from_vec(vec![0u64, 1 << 63], [2]).unwrap();
         assert_eq!(
-            to_candle_widened(large, &Device::Cpu).unwrap_err().to_string(),
+            to_candle_widened(large, &Device::Cpu)
+                .unwrap_err()
+                .to_string(),
             "element 1 of a tensor of u64 is 9223372036854775808, too large for i64"
         );
         let least = datapipes::Tensor::from_vec(vec![i8::MIN, i8::MAX], [2]).unwrap();

@@ -6,14 +6,17 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{
-    Data, DeriveInput, Error, Expr, Field, Fields, Ident, Index, Path, Result, Type, parse_macro_input,
+    Data, DeriveInput, Error, Expr, Field, Fields, Ident, Index, Path, Result, Type,
+    parse_macro_input,
 };
 
-/// Makes a batch type of a struct, a column for each field, and implements `Collate` for the struct.
+/// Makes a batch type of a struct, a column for each field, and implements `Collate` for the
+/// struct.
 ///
-/// `Sample { image, label }` becomes `SampleBatch { image, label }`. The batch has the struct's visibility and its
-/// fields are public; it is `Clone` and `Debug`. Each field's type must be `Collate`, or say how it is collated.
-/// Tuple structs and structs without fields work too; enums, unions and generic structs do not.
+/// `Sample { image, label }` becomes `SampleBatch { image, label }`. The batch has the struct's
+/// visibility and its fields are public; it is `Clone` and `Debug`. Each field's type must be
+/// `Collate`, or say how it is collated. Tuple structs and structs without fields work too; enums,
+/// unions and generic structs do not.
 ///
 /// ```
 /// use datapipes::{Collate, Graph, Tensor};
@@ -31,8 +34,9 @@ use syn::{
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 ///
-/// A field can be collated by a function of one's own, `fn(Vec<Field>) -> datapipes::Result<Batch>`. It is named
-/// together with the batch, because a macro does not know what a function returns:
+/// A field can be collated by a function of one's own, `fn(Vec<Field>) ->
+/// datapipes::Result<Batch>`. It is named together with the batch, because a macro does not know
+/// what a function returns:
 ///
 /// ```
 /// use datapipes::{Collate, Result, Tensor};
@@ -49,13 +53,16 @@ use syn::{
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 ///
-/// A field of sequences whose lengths differ is padded, each with a value of its own; the type of the numbers stays. Any
-/// expression may be the value. What a field may be is told at `datapipes::Ragged`: a `Vec` of numbers, a `Tensor`, maps of them.
+/// A field of sequences whose lengths differ is padded, each with a value of its own; the type of
+/// the numbers stays. Any expression may be the value. What a field may be is told at
+/// `datapipes::Ragged`: a `Vec` of numbers, a `Tensor`, maps of them.
 ///
 /// - `#[collate(pad = 0)]`: to the longest of the batch.
 /// - `multiple_of = 8`, `length = 512`, `all_axes`: as the methods of `datapipes::Padding`.
-/// - `lengths = name`: the batch gets a field of this name with the lengths before that, `[n]` of `i64`.
-/// - `mask = name`: the batch gets a field of this name that says where there is no padding, `[n, longest]` of `bool`.
+/// - `lengths = name`: the batch gets a field of this name with the lengths before that, `[n]` of
+///   `i64`.
+/// - `mask = name`: the batch gets a field of this name that says where there is no padding, `[n,
+///   longest]` of `bool`.
 ///
 /// ```
 /// use datapipes::{Collate, Graph};
@@ -129,13 +136,17 @@ use syn::{
 #[proc_macro_derive(Collate, attributes(collate))]
 pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand(input).unwrap_or_else(Error::into_compile_error).into()
+    expand(input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
 }
 
-/// Implements `Wire` for a struct or an enum, so that it can travel to another process: its fields, one behind the other.
+/// Implements `Wire` for a struct or an enum, so that it can travel to another process: its fields,
+/// one behind the other.
 ///
-/// Each field's type has to be `Wire`, or say what becomes of it. Generic types work, too: each type parameter has to be
-/// `Wire`. An enum is written as the number of its variant, and the fields of that.
+/// Each field's type has to be `Wire`, or say what becomes of it. Generic types work, too: each
+/// type parameter has to be `Wire`. An enum is written as the number of its variant, and the fields
+/// of that.
 ///
 /// ```
 /// use datapipes::{Tensor, Wire};
@@ -156,7 +167,8 @@ pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 /// ```
 ///
 /// - `#[wire(skip)]`: the field is not written, and is its type's `Default` on the other side.
-/// - `#[wire(serde)]`: serde writes and reads the field, as in `datapipes::Serde`; needs the feature `serde`.
+/// - `#[wire(serde)]`: serde writes and reads the field, as in `datapipes::Serde`; needs the
+///   feature `serde`.
 ///
 /// What cannot travel does not compile:
 ///
@@ -193,14 +205,17 @@ pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 #[proc_macro_derive(Wire, attributes(wire))]
 pub fn wire(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    wire::expand(input).unwrap_or_else(Error::into_compile_error).into()
+    wire::expand(input)
+        .unwrap_or_else(Error::into_compile_error)
+        .into()
 }
 
 fn expand(input: DeriveInput) -> Result<TokenStream> {
     let fields = match &input.data {
         Data::Struct(data) => &data.fields,
         _ => {
-            let message = "`Collate` can be derived for structs; implement it by hand for this type";
+            let message =
+                "`Collate` can be derived for structs; implement it by hand for this type";
             return Err(Error::new_spanned(&input.ident, message));
         }
     };
@@ -208,20 +223,31 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
         let message = "`Collate` cannot be derived for a generic struct; implement it by hand";
         return Err(Error::new_spanned(&input.generics, message));
     }
-    let columns = fields.iter().enumerate().map(Column::new).collect::<Result<Vec<_>>>()?;
-    if let (Fields::Unnamed(_), Some(name)) = (fields, columns.iter().flat_map(|c| c.added()).next()) {
-        let message =
-            "the fields of a tuple have no names: give the struct named fields, or use `datapipes::Padding`";
+    let columns = fields
+        .iter()
+        .enumerate()
+        .map(Column::new)
+        .collect::<Result<Vec<_>>>()?;
+    if let (Fields::Unnamed(_), Some(name)) =
+        (fields, columns.iter().flat_map(|c| c.added()).next())
+    {
+        let message = "the fields of a tuple have no names: give the struct named fields, or use `datapipes::Padding`";
         return Err(Error::new_spanned(name.0, message));
     }
 
-    let (vis, sample, batch) = (&input.vis, &input.ident, format_ident!("{}Batch", input.ident));
+    let (vis, sample, batch) = (
+        &input.vis,
+        &input.ident,
+        format_ident!("{}Batch", input.ident),
+    );
     let docs = format!("A batch of [`{sample}`]: a column of each field.");
     let definition = match fields {
         Fields::Named(_) => {
             let fields = columns.iter().map(|c| {
                 let (member, batch, docs) = (&c.member, c.batch(), c.docs());
-                let added = c.added().map(|(name, batch, docs)| quote!(#[doc = #docs] pub #name: #batch,));
+                let added = c
+                    .added()
+                    .map(|(name, batch, docs)| quote!(#[doc = #docs] pub #name: #batch,));
                 quote!(#[doc = #docs] pub #member: #batch, #(#added)*)
             });
             quote!(#vis struct #batch { #(#fields)* })
@@ -296,14 +322,23 @@ struct Pad {
 impl<'a> Column<'a> {
     fn new((place, field): (usize, &'a Field)) -> Result<Self> {
         let (member, name) = match &field.ident {
-            Some(ident) => (quote!(#ident), ident.to_string().trim_start_matches("r#").to_owned()),
+            Some(ident) => (
+                quote!(#ident),
+                ident.to_string().trim_start_matches("r#").to_owned(),
+            ),
             None => {
                 let index = Index::from(place);
                 (quote!(#index), place.to_string())
             }
         };
         let variable = format_ident!("column_{place}");
-        Ok(Column { member, name, variable, kind: &field.ty, how: how(field)? })
+        Ok(Column {
+            member,
+            name,
+            variable,
+            kind: &field.ty,
+            how: how(field)?,
+        })
     }
 
     fn batch(&self) -> TokenStream {
@@ -327,10 +362,19 @@ impl<'a> Column<'a> {
         };
         let lengths = lengths.map(|lengths| {
             let batch = quote_spanned!(kind.span()=> <#kind as ::datapipes::Ragged>::Lengths);
-            (lengths, batch, format!("The lengths of `{name}` before they were padded."))
+            (
+                lengths,
+                batch,
+                format!("The lengths of `{name}` before they were padded."),
+            )
         });
-        let mask =
-            mask.map(|mask| (mask, quote!(::datapipes::Tensor), format!("Where `{name}` has no padding.")));
+        let mask = mask.map(|mask| {
+            (
+                mask,
+                quote!(::datapipes::Tensor),
+                format!("Where `{name}` has no padding."),
+            )
+        });
         lengths.into_iter().chain(mask)
     }
 
@@ -346,9 +390,16 @@ impl<'a> Column<'a> {
                 let with = &with.0;
                 quote!(let #variable = ::datapipes::derived::named(#name, #with(#variable))?;)
             }
-            How::ByItself => quote!(let #variable = ::datapipes::derived::field(#name, #variable)?;),
+            How::ByItself => {
+                quote!(let #variable = ::datapipes::derived::field(#name, #variable)?;)
+            }
             How::Padded(pad) => {
-                let Pad { value, settings, mask, .. } = &**pad;
+                let Pad {
+                    value,
+                    settings,
+                    mask,
+                    ..
+                } = &**pad;
                 let [lengths, is_step] = self.variables_added();
                 let mask = mask.as_ref().map(|_| {
                     quote! {
@@ -373,7 +424,8 @@ impl<'a> Column<'a> {
 
     /// The fields of the batch.
     fn made(&self) -> TokenStream {
-        let (member, variable, [lengths, mask]) = (&self.member, &self.variable, self.variables_added());
+        let (member, variable, [lengths, mask]) =
+            (&self.member, &self.variable, self.variables_added());
         let added = match &self.how {
             How::Padded(pad) => {
                 let lengths = pad.lengths.as_ref().map(|name| quote!(#name: #lengths,));
@@ -402,7 +454,11 @@ impl<'a> Column<'a> {
 fn how(field: &Field) -> Result<How> {
     let (mut with, mut batch, mut pad) = (None, None, None);
     let (mut settings, mut lengths, mut mask) = (TokenStream::new(), None, None);
-    for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("collate")) {
+    for attribute in field
+        .attrs
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("collate"))
+    {
         attribute.parse_nested_meta(|meta| {
             let is = |name| meta.path.is_ident(name);
             if is("with") {
@@ -431,10 +487,17 @@ fn how(field: &Field) -> Result<How> {
     let of_padding = !settings.is_empty() || lengths.is_some() || mask.is_some();
     let error = |message| Err(Error::new_spanned(field, message));
     match (with, batch, pad) {
-        (None, None, None) if of_padding => error("say what to pad with, too: `#[collate(pad = 0)]`"),
+        (None, None, None) if of_padding => {
+            error("say what to pad with, too: `#[collate(pad = 0)]`")
+        }
         (None, None, None) => Ok(How::ByItself),
         (Some(with), Some(batch), None) if !of_padding => Ok(How::With(Box::new((with, batch)))),
-        (None, None, Some(value)) => Ok(How::Padded(Box::new(Pad { value, settings, lengths, mask }))),
+        (None, None, Some(value)) => Ok(How::Padded(Box::new(Pad {
+            value,
+            settings,
+            lengths,
+            mask,
+        }))),
         (_, _, Some(_)) => error("a field is padded, or collated `with` a function, not both"),
         _ => error("say both: `#[collate(with = function, batch = Type)]`"),
     }

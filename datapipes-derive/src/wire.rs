@@ -6,7 +6,11 @@ use syn::spanned::Spanned;
 use syn::{Data, DeriveInput, Error, Field, Fields, Ident, Index, Path, Result, Type, parse_quote};
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
-    if let Some(attribute) = input.attrs.iter().find(|attribute| attribute.path().is_ident("wire")) {
+    if let Some(attribute) = input
+        .attrs
+        .iter()
+        .find(|attribute| attribute.path().is_ident("wire"))
+    {
         let message = "`#[wire(…)]` is for fields: `#[wire(serde)]` or `#[wire(skip)]`";
         return Err(Error::new_spanned(attribute, message));
     }
@@ -14,7 +18,11 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let (encode, decode, all) = match &input.data {
         Data::Struct(data) => {
             let fields = Parts::new(&data.fields)?;
-            let (pattern, encode, decode) = (fields.pattern(), fields.encode(), fields.decode(&quote!(Self)));
+            let (pattern, encode, decode) = (
+                fields.pattern(),
+                fields.encode(),
+                fields.decode(&quote!(Self)),
+            );
             // Every value takes a byte.
             let (put, take) = match fields.travel() {
                 true => (quote!(), quote!()),
@@ -23,12 +31,17 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
                     quote!(<() as ::datapipes::Wire>::decode(from)?;),
                 ),
             };
-            (quote!(let Self #pattern = self; #put #encode), quote!(#take #decode), fields.list)
+            (
+                quote!(let Self #pattern = self; #put #encode),
+                quote!(#take #decode),
+                fields.list,
+            )
         }
         Data::Enum(data) => {
             let (mut puts, mut takes, mut all) = (Vec::new(), Vec::new(), Vec::new());
             for (number, variant) in data.variants.iter().enumerate() {
-                if let Some(attribute) = variant.attrs.iter().find(|it| it.path().is_ident("wire")) {
+                if let Some(attribute) = variant.attrs.iter().find(|it| it.path().is_ident("wire"))
+                {
                     return Err(Error::new_spanned(
                         attribute,
                         "`#[wire(…)]` is for fields, not for variants",
@@ -56,15 +69,17 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
             (encode, decode, all)
         }
         Data::Union(data) => {
-            let message =
-                "`Wire` can be derived for structs and enums: nobody knows which field of a union is set";
+            let message = "`Wire` can be derived for structs and enums: nobody knows which field of a union is set";
             return Err(Error::new(data.union_token.span(), message));
         }
     };
 
     let mut generics = input.generics.clone();
     let wire: Path = parse_quote!(::datapipes::Wire);
-    let params: Vec<Ident> = generics.type_params().map(|param| param.ident.clone()).collect();
+    let params: Vec<Ident> = generics
+        .type_params()
+        .map(|param| param.ident.clone())
+        .collect();
     let bounds = generics.make_where_clause();
     for param in params {
         // One that stands in skipped fields only has to travel, too: it is simpler to say.
@@ -72,7 +87,9 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     }
     for part in all.iter().filter(|part| part.serde) {
         let kind = &part.kind;
-        bounds.predicates.push(parse_quote!(#kind: ::datapipes::derived::Serial));
+        bounds
+            .predicates
+            .push(parse_quote!(#kind: ::datapipes::derived::Serial));
     }
     let (for_impl, for_type, bounds) = generics.split_for_impl();
     Ok(quote! {
@@ -107,7 +124,13 @@ struct Part {
 
 impl Parts {
     fn new(fields: &Fields) -> Result<Self> {
-        Ok(Parts { list: fields.iter().enumerate().map(Part::new).collect::<Result<_>>()? })
+        Ok(Parts {
+            list: fields
+                .iter()
+                .enumerate()
+                .map(Part::new)
+                .collect::<Result<_>>()?,
+        })
     }
 
     /// Whether any is written.
@@ -118,7 +141,11 @@ impl Parts {
     /// Takes a reference to it apart; what is skipped is left out.
     fn pattern(&self) -> TokenStream {
         let parts = self.list.iter().filter(|part| !part.skip);
-        let parts = parts.map(|Part { member, variable, .. }| quote!(#member: #variable,));
+        let parts = parts.map(
+            |Part {
+                 member, variable, ..
+             }| quote!(#member: #variable,),
+        );
         quote!({ #(#parts)* .. })
     }
 
@@ -155,7 +182,11 @@ impl Part {
             }
         };
         let (mut serde, mut skip) = (false, false);
-        for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("wire")) {
+        for attribute in field
+            .attrs
+            .iter()
+            .filter(|attribute| attribute.path().is_ident("wire"))
+        {
             attribute.parse_nested_meta(|meta| {
                 match () {
                     () if meta.path.is_ident("serde") => serde = true,
@@ -165,7 +196,10 @@ impl Part {
                 Ok(())
             })?;
             if !serde && !skip {
-                return Err(Error::new_spanned(attribute, "say `#[wire(serde)]` or `#[wire(skip)]`"));
+                return Err(Error::new_spanned(
+                    attribute,
+                    "say `#[wire(serde)]` or `#[wire(skip)]`",
+                ));
             }
         }
         if serde && skip {
@@ -175,6 +209,12 @@ impl Part {
             ));
         }
         let variable = format_ident!("field_{place}", span = Span::mixed_site());
-        Ok(Part { member, variable, kind: field.ty.clone(), serde, skip })
+        Ok(Part {
+            member,
+            variable,
+            kind: field.ty.clone(),
+            serde,
+            skip,
+        })
     }
 }

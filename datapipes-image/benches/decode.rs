@@ -1,7 +1,9 @@
-//! How many JPEGs are decoded per second of CPU time: whole, in part, scaled, and by zune-jpeg beside that.
+//! How many JPEGs are decoded per second of CPU time: whole, in part, scaled, and by zune-jpeg
+//! beside that.
 //!
-//! `BENCH_DATA=folder cargo bench -p datapipes-image --bench decode` reads the JPEGs of that folder and of those in it;
-//! without it, a few are made. Ways take turns, so that a machine whose speed changes changes all of them.
+//! `BENCH_DATA=folder cargo bench -p datapipes-image --bench decode` reads the JPEGs of that folder
+//! and of those in it; without it, a few are made. Ways take turns, so that a machine whose speed
+//! changes changes all of them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -64,18 +66,38 @@ fn main() {
                 size.1,
                 &mut Rng::from_key([n as u64, 0, 0, 0]),
             );
-            let whole = Rect { x: 0, y: 0, width: size.0, height: size.1 };
+            let whole = Rect {
+                x: 0,
+                y: 0,
+                width: size.0,
+                height: size.1,
+            };
             // Turned pictures are left out: what a crop is of would differ.
-            decode_jpeg_part(&bytes, 1, whole).is_ok().then_some(Photo { bytes, size, crop })
+            decode_jpeg_part(&bytes, 1, whole)
+                .is_ok()
+                .then_some(Photo { bytes, size, crop })
         })
         .collect();
     assert!(!photos.is_empty(), "no JPEGs in BENCH_DATA");
     let bytes: usize = photos.iter().map(|photo| photo.bytes.len()).sum();
-    println!("{} JPEGs, {} kB each", photos.len(), bytes / photos.len() / 1000);
+    println!(
+        "{} JPEGs, {} kB each",
+        photos.len(),
+        bytes / photos.len() / 1000
+    );
 
     let scaled = |photo: &Photo, scale: u32| {
         let (width, height) = (photo.size.0.div_ceil(scale), photo.size.1.div_ceil(scale));
-        drop(decode_jpeg_part(&photo.bytes, scale, Rect { x: 0, y: 0, width, height }));
+        drop(decode_jpeg_part(
+            &photo.bytes,
+            scale,
+            Rect {
+                x: 0,
+                y: 0,
+                width,
+                height,
+            },
+        ));
     };
     let ways: [Way<'_>; 6] = [
         ("whole", &|photo| drop(decode(&photo.bytes))),
@@ -85,7 +107,9 @@ fn main() {
         ("1/2", &|photo| scaled(photo, 2)),
         ("1/4", &|photo| scaled(photo, 4)),
         ("1/8", &|photo| scaled(photo, 8)),
-        ("zune-jpeg, whole", &|photo| drop(JpegDecoder::new(ZCursor::new(&photo.bytes)).decode())),
+        ("zune-jpeg, whole", &|photo| {
+            drop(JpegDecoder::new(ZCursor::new(&photo.bytes)).decode())
+        }),
     ];
     let mut times = vec![Vec::new(); ways.len()];
     let mut allocations = vec![0; ways.len()];
@@ -100,7 +124,8 @@ fn main() {
             }
         }
     }
-    for ((name, _), (mut times, allocations)) in ways.iter().zip(times.into_iter().zip(allocations)) {
+    for ((name, _), (mut times, allocations)) in ways.iter().zip(times.into_iter().zip(allocations))
+    {
         times.sort();
         let rate = |time: Duration| photos.len() as f64 / time.as_secs_f64();
         println!(
@@ -125,12 +150,17 @@ fn read(folder: &Path, most: usize) -> Vec<Vec<u8>> {
     let (mut folders, mut files) = (vec![folder.to_path_buf()], Vec::new());
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(&folder).expect("BENCH_DATA is a folder that can be read");
-        let mut paths: Vec<_> = entries.map(|entry| entry.expect("its entries can be read").path()).collect();
+        let mut paths: Vec<_> = entries
+            .map(|entry| entry.expect("its entries can be read").path())
+            .collect();
         paths.sort();
         for path in paths {
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|ext| ext == "jpg" || ext == "jpeg") && files.len() < most
+            } else if path
+                .extension()
+                .is_some_and(|ext| ext == "jpg" || ext == "jpeg")
+                && files.len() < most
             {
                 files.push(std::fs::read(&path).expect("its files can be read"));
             }
@@ -143,15 +173,24 @@ fn read(folder: &Path, most: usize) -> Vec<Vec<u8>> {
 fn made(n: u32) -> Vec<u8> {
     let (width, height) = (500u16, 375u16);
     let pixel = |x: u32, y: u32| {
-        let grain =
-            ((x.wrapping_mul(2_654_435_761) ^ y.wrapping_mul(40_503_123)).wrapping_mul(97) >> 27) as f32;
+        let grain = ((x.wrapping_mul(2_654_435_761) ^ y.wrapping_mul(40_503_123)).wrapping_mul(97)
+            >> 27) as f32;
         let wave = ((x + n * 31) as f32 / 23.0).sin() + (y as f32 / 17.0).cos();
-        let edge = if (x / 60 + y / 45 + n).is_multiple_of(3) { 60.0 } else { 0.0 };
-        [wave * 40.0 + edge + grain, wave * 30.0 + 20.0 + grain, 60.0 - wave * 25.0 + edge]
-            .map(|value| (value + 80.0) as u8)
+        let edge = if (x / 60 + y / 45 + n).is_multiple_of(3) {
+            60.0
+        } else {
+            0.0
+        };
+        [
+            wave * 40.0 + edge + grain,
+            wave * 30.0 + 20.0 + grain,
+            60.0 - wave * 25.0 + edge,
+        ]
+        .map(|value| (value + 80.0) as u8)
     };
-    let data: Vec<u8> =
-        (0..u32::from(height)).flat_map(|y| (0..u32::from(width)).flat_map(move |x| pixel(x, y))).collect();
+    let data: Vec<u8> = (0..u32::from(height))
+        .flat_map(|y| (0..u32::from(width)).flat_map(move |x| pixel(x, y)))
+        .collect();
     let mut file = Vec::new();
     let mut encoder = Encoder::new(&mut file, 90);
     encoder.set_sampling_factor(if n.is_multiple_of(3) {
@@ -159,6 +198,8 @@ fn made(n: u32) -> Vec<u8> {
     } else {
         SamplingFactor::F_2_2
     });
-    encoder.encode(&data, width, height, ColorType::Rgb).expect("it has its size");
+    encoder
+        .encode(&data, width, height, ColorType::Rgb)
+        .expect("it has its size");
     file
 }

@@ -5,16 +5,18 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use crate::Image;
 use crate::portable::exp;
 
-/// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in pixels. Edges are
-/// mirrored, without the edge itself.
+/// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in
+/// pixels. Edges are mirrored, without the edge itself.
 ///
-/// This is torchvision's `gaussian_blur` on a picture or a tensor of `u8`, where a value may differ by 1 (one in 20000 of
-/// noise did): a sum of 32-bit floats in another order, rounded. The two directions are computed one after the other.
-/// Allocates the result and `kernel` rows of `f32`. For a range of sigmas, see [`RandomGaussianBlur`].
+/// This is torchvision's `gaussian_blur` on a picture or a tensor of `u8`, where a value may differ
+/// by 1 (one in 20000 of noise did): a sum of 32-bit floats in another order, rounded. The two
+/// directions are computed one after the other. Allocates the result and `kernel` rows of `f32`.
+/// For a range of sigmas, see [`RandomGaussianBlur`].
 ///
 /// # Errors
 /// - [`ErrorKind::Config`] if the kernel is even, or sigma is not positive and finite.
-/// - [`ErrorKind::Shape`] if the picture is too small for mirrored edges: half of the kernel has to be smaller.
+/// - [`ErrorKind::Shape`] if the picture is too small for mirrored edges: half of the kernel has to
+///   be smaller.
 ///
 /// # Examples
 /// ```
@@ -49,12 +51,18 @@ pub struct RandomGaussianBlur {
 impl RandomGaussianBlur {
     /// Weighs so many columns and rows, which is odd. Sigma is from 0.1 to 2.
     pub fn new(kernel: u32) -> Self {
-        RandomGaussianBlur { kernel, sigma: (0.1, 2.0) }
+        RandomGaussianBlur {
+            kernel,
+            sigma: (0.1, 2.0),
+        }
     }
 
     /// The least and the largest sigma, in pixels.
     pub fn sigma(self, least: f64, most: f64) -> Self {
-        RandomGaussianBlur { sigma: (least, most), ..self }
+        RandomGaussianBlur {
+            sigma: (least, most),
+            ..self
+        }
     }
 
     /// Blurs a picture; see [`gaussian_blur`].
@@ -110,14 +118,33 @@ fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
     let mut next = 0;
     for (y, to) in out.data_mut().chunks_exact_mut(row).enumerate() {
         while next < height.min(y + reach + 1) {
-            widen(&image.data()[next * row..][..row], wing, channels, &mut wide);
+            widen(
+                &image.data()[next * row..][..row],
+                wing,
+                channels,
+                &mut wide,
+            );
             let sums = &mut ring[place(next)..][..row];
-            weigh(sums, across.iter().enumerate().map(|(t, &w)| (w, &wide[t * channels..][..row])));
+            weigh(
+                sums,
+                across
+                    .iter()
+                    .enumerate()
+                    .map(|(t, &w)| (w, &wide[t * channels..][..row])),
+            );
             next += 1;
         }
-        let rows = (0..down.len()).map(|t| mirrored(y as isize + t as isize - reach as isize, height));
-        weigh(&mut sums, down.iter().zip(rows).map(|(&w, y)| (w, &ring[place(y)..][..row])));
-        to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = sum.round_ties_even() as u8);
+        let rows =
+            (0..down.len()).map(|t| mirrored(y as isize + t as isize - reach as isize, height));
+        weigh(
+            &mut sums,
+            down.iter()
+                .zip(rows)
+                .map(|(&w, y)| (w, &ring[place(y)..][..row])),
+        );
+        to.iter_mut()
+            .zip(&sums)
+            .for_each(|(to, sum)| *to = sum.round_ties_even() as u8);
     }
     Ok(out)
 }
@@ -125,7 +152,8 @@ fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
 /// [`ErrorKind::Config`] if a setting makes no sense.
 pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
     if kernel.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
-        let message = format!("a blur of {kernel} pixels with sigma {sigma}: it has to be odd and positive");
+        let message =
+            format!("a blur of {kernel} pixels with sigma {sigma}: it has to be odd and positive");
         return Err(Error::new(ErrorKind::Config, message));
     }
     Ok(())
@@ -134,7 +162,10 @@ pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
 /// The weights of a kernel, for an edge of this length.
 fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
     if len / 2 >= edge {
-        let message = format!("a blur of {len} pixels mirrors {} at an edge of {edge}", len / 2);
+        let message = format!(
+            "a blur of {len} pixels mirrors {} at an edge of {edge}",
+            len / 2
+        );
         return Err(Error::new(ErrorKind::Shape, message));
     }
     let weight = |t: u32| exp(-0.5 * ((f64::from(t) - f64::from(len / 2)) / sigma).powi(2));
@@ -147,7 +178,9 @@ fn widen(row: &[u8], wing: usize, channels: usize, wide: &mut [f32]) {
     let width = row.len() / channels;
     for (x, to) in wide.chunks_exact_mut(channels).enumerate() {
         let from = &row[mirrored(x as isize - wing as isize, width) * channels..];
-        to.iter_mut().zip(from).for_each(|(to, &value)| *to = f32::from(value));
+        to.iter_mut()
+            .zip(from)
+            .for_each(|(to, &value)| *to = f32::from(value));
     }
 }
 
@@ -161,7 +194,9 @@ fn mirrored(place: isize, len: usize) -> usize {
 fn weigh<'a>(sums: &mut [f32], rows: impl Iterator<Item = (f32, &'a [f32])>) {
     sums.fill(0.0);
     for (weight, row) in rows {
-        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += weight * value);
+        sums.iter_mut()
+            .zip(row)
+            .for_each(|(sum, value)| *sum += weight * value);
     }
 }
 
@@ -176,9 +211,15 @@ mod tests {
         assert_eq!(places, [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
         // By hand: sigma so large that all three weigh the same.
         let image = Image::new(4, 1, 1, vec![30, 60, 90, 240]).unwrap();
-        assert_eq!(blur(&image, (3, 1), (1e9, 1.0)).unwrap().data(), [50, 60, 130, 140]);
+        assert_eq!(
+            blur(&image, (3, 1), (1e9, 1.0)).unwrap().data(),
+            [50, 60, 130, 140]
+        );
         let image = Image::new(1, 4, 1, vec![30, 60, 90, 240]).unwrap();
-        assert_eq!(blur(&image, (1, 3), (1.0, 1e9)).unwrap().data(), [50, 60, 130, 140]);
+        assert_eq!(
+            blur(&image, (1, 3), (1.0, 1e9)).unwrap().data(),
+            [50, 60, 130, 140]
+        );
     }
 
     #[test]
@@ -207,15 +248,20 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(text), "{error}");
         }
-        for (kernel, edge) in
-            [((9, 1), "an edge of 4"), ((1, 7), "an edge of 3"), ((u32::MAX, 1), "an edge of 4")]
-        {
+        for (kernel, edge) in [
+            ((9, 1), "an edge of 4"),
+            ((1, 7), "an edge of 3"),
+            ((u32::MAX, 1), "an edge of 4"),
+        ] {
             let error = blur(&image, kernel, (1.0, 1.0)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
             assert!(error.to_string().contains(edge), "{error}");
         }
         assert!(blur(&image, (7, 5), (1.0, 1.0)).is_ok());
-        assert_eq!(gaussian_blur(&image, 7, 1.0).unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!(
+            gaussian_blur(&image, 7, 1.0).unwrap_err().kind(),
+            ErrorKind::Shape
+        );
         let new = RandomGaussianBlur::new;
         for (random, text) in [
             (new(4), "4 pixels"),
@@ -223,7 +269,9 @@ mod tests {
             (new(3).sigma(1.0, f64::INFINITY), "sigma inf"),
             (new(3).sigma(2.0, 1.0), "from 2 to 1"),
         ] {
-            let error = random.apply(&mut image, &mut Rng::from_key([0; 4])).unwrap_err();
+            let error = random
+                .apply(&mut image, &mut Rng::from_key([0; 4]))
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(text), "{error}");
         }
@@ -240,14 +288,23 @@ mod tests {
 
     #[test]
     fn at_random_it_is_the_blur_with_the_sigma_drawn() {
-        let before = Image::new(12, 7, 3, (0..=251).rev().map(|n: u8| n.wrapping_mul(37)).collect()).unwrap();
+        let before = Image::new(
+            12,
+            7,
+            3,
+            (0..=251).rev().map(|n: u8| n.wrapping_mul(37)).collect(),
+        )
+        .unwrap();
         let random = RandomGaussianBlur::new(5).sigma(0.3, 4.0);
         let mut seen = Vec::new();
         for key in 0..20 {
             let rng = || Rng::from_key([key, 0, 0, 0]);
             let mut image = before.clone();
             random.apply(&mut image, &mut rng()).unwrap();
-            assert_eq!(image, gaussian_blur(&before, 5, random.draw(&mut rng())).unwrap());
+            assert_eq!(
+                image,
+                gaussian_blur(&before, 5, random.draw(&mut rng())).unwrap()
+            );
             seen.push(image.into_data());
         }
         seen.sort();
@@ -258,18 +315,29 @@ mod tests {
     #[test]
     fn pictures_are_blurred_as_by_torchvision() {
         let picture = |name: &str| {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/data")
+                .join(name);
             decode(&std::fs::read(path).unwrap()).unwrap()
         };
         let rgb = picture("resize.source.png");
         let green = rgb.data().iter().skip(1).step_by(3).copied().collect();
         let gray = Image::new(rgb.width(), rgb.height(), 1, green).unwrap();
-        for (kernel, sigma) in [((3, 3), (0.5, 0.5)), ((9, 5), (1.7, 0.9)), ((23, 39), (4.0, 7.0))] {
+        for (kernel, sigma) in [
+            ((3, 3), (0.5, 0.5)),
+            ((9, 5), (1.7, 0.9)),
+            ((23, 39), (4.0, 7.0)),
+        ] {
             for (image, name, step) in [(&rgb, "rgb", 1), (&gray, "gray", 3)] {
                 let expected = picture(&format!("blur.{name}.{}x{}.png", kernel.0, kernel.1));
                 let expected: Vec<u8> = expected.data().iter().step_by(step).copied().collect();
                 let blurred = blur(image, kernel, sigma).unwrap();
-                let off = blurred.data().iter().zip(&expected).map(|(a, b)| a.abs_diff(*b)).max();
+                let off = blurred
+                    .data()
+                    .iter()
+                    .zip(&expected)
+                    .map(|(a, b)| a.abs_diff(*b))
+                    .max();
                 assert_eq!(
                     (expected.len(), off <= Some(1)),
                     (blurred.data().len(), true),
@@ -277,6 +345,9 @@ mod tests {
                 );
             }
         }
-        assert_eq!(gaussian_blur(&rgb, 3, 0.5).unwrap(), blur(&rgb, (3, 3), (0.5, 0.5)).unwrap());
+        assert_eq!(
+            gaussian_blur(&rgb, 3, 0.5).unwrap(),
+            blur(&rgb, (3, 3), (0.5, 0.5)).unwrap()
+        );
     }
 }

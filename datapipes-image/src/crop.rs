@@ -27,7 +27,12 @@ impl Wire for Rect {
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let (x, y, width, height) = Wire::decode(from)?;
-        Ok(Rect { x, y, width, height })
+        Ok(Rect {
+            x,
+            y,
+            width,
+            height,
+        })
     }
 }
 
@@ -39,34 +44,51 @@ impl Rect {
 
     /// An error unless it has pixels and lies inside a picture of this size.
     pub(crate) fn check_within(&self, edge_x: u32, edge_y: u32) -> Result<()> {
-        let fits = |start: u32, len, edge| len > 0 && start.checked_add(len).is_some_and(|end| end <= edge);
+        let fits = |start: u32, len, edge| {
+            len > 0 && start.checked_add(len).is_some_and(|end| end <= edge)
+        };
         if fits(self.x, self.width, edge_x) && fits(self.y, self.height, edge_y) {
             return Ok(());
         }
-        let Rect { x, y, width, height } = self;
-        let message =
-            format!("a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {edge_x}x{edge_y}");
+        let Rect {
+            x,
+            y,
+            width,
+            height,
+        } = self;
+        let message = format!(
+            "a crop of {width}x{height} at ({x}, {y}) does not lie in an image of {edge_x}x{edge_y}"
+        );
         Err(Error::new(ErrorKind::Shape, message))
     }
 
     /// The middle of a picture of this size, if it is not smaller.
     pub(crate) fn middle((edge_x, edge_y): (u32, u32), width: u32, height: u32) -> Rect {
         // torchvision rounds half a pixel to even.
-        let middle =
-            |edge: u32, part: u32| (f64::from(edge.saturating_sub(part)) / 2.0).round_ties_even() as u32;
-        Rect { x: middle(edge_x, width), y: middle(edge_y, height), width, height }
+        let middle = |edge: u32, part: u32| {
+            (f64::from(edge.saturating_sub(part)) / 2.0).round_ties_even() as u32
+        };
+        Rect {
+            x: middle(edge_x, width),
+            y: middle(edge_y, height),
+            width,
+            height,
+        }
     }
 }
 
 /// Cuts a part out.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the part is empty or not inside the picture. For a border first, [`pad`](crate::pad()).
+/// [`ErrorKind::Shape`] if the part is empty or not inside the picture. For a border first,
+/// [`pad`](crate::pad()).
 pub fn crop(image: &Image, part: Rect) -> Result<Image> {
     part.check(image)?;
     let data = match image.channels() {
         1 => Raster::new(image.width(), image.data()).crop(part),
-        _ => Raster::new(image.width(), image.data().as_chunks::<3>().0).crop(part).into_flattened(),
+        _ => Raster::new(image.width(), image.data().as_chunks::<3>().0)
+            .crop(part)
+            .into_flattened(),
     };
     Image::new(part.width, part.height, image.channels(), data)
 }
@@ -76,7 +98,10 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
 /// # Errors
 /// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
 pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
-    crop(image, Rect::middle((image.width(), image.height()), width, height))
+    crop(
+        image,
+        Rect::middle((image.width(), image.height()), width, height),
+    )
 }
 
 /// Cuts out the corners and the middle: upper left, upper right, lower left, lower right, middle.
@@ -84,10 +109,29 @@ pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
 /// # Errors
 /// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
 pub fn five_crop(image: &Image, width: u32, height: u32) -> Result<[Image; 5]> {
-    let corner = |x, y| crop(image, Rect { x, y, width, height });
-    let (right, below) = (image.width().saturating_sub(width), image.height().saturating_sub(height));
+    let corner = |x, y| {
+        crop(
+            image,
+            Rect {
+                x,
+                y,
+                width,
+                height,
+            },
+        )
+    };
+    let (right, below) = (
+        image.width().saturating_sub(width),
+        image.height().saturating_sub(height),
+    );
     let middle = center_crop(image, width, height)?;
-    Ok([corner(0, 0)?, corner(right, 0)?, corner(0, below)?, corner(right, below)?, middle])
+    Ok([
+        corner(0, 0)?,
+        corner(right, 0)?,
+        corner(0, below)?,
+        corner(right, below)?,
+        middle,
+    ])
 }
 
 /// Mirrors left and right, in place.
@@ -114,25 +158,61 @@ mod tests {
 
     /// Each pixel holds its column and row.
     fn grid(width: u32, height: u32) -> Image {
-        let data = (0..height).flat_map(|y| (0..width).flat_map(move |x| [x as u8, y as u8, 0])).collect();
+        let data = (0..height)
+            .flat_map(|y| (0..width).flat_map(move |x| [x as u8, y as u8, 0]))
+            .collect();
         Image::new(width, height, 3, data).unwrap()
     }
 
     #[test]
     fn a_crop_keeps_its_pixels() {
-        let part = crop(&grid(7, 5), Rect { x: 2, y: 1, width: 4, height: 3 }).unwrap();
+        let part = crop(
+            &grid(7, 5),
+            Rect {
+                x: 2,
+                y: 1,
+                width: 4,
+                height: 3,
+            },
+        )
+        .unwrap();
         assert_eq!((part.width(), part.height()), (4, 3));
         assert_eq!(part.pixel(0, 0), [2, 1, 0]);
         assert_eq!(part.pixel(3, 2), [5, 3, 0]);
-        assert_eq!(crop(&grid(7, 5), Rect { x: 0, y: 0, width: 7, height: 5 }).unwrap(), grid(7, 5));
+        assert_eq!(
+            crop(
+                &grid(7, 5),
+                Rect {
+                    x: 0,
+                    y: 0,
+                    width: 7,
+                    height: 5
+                }
+            )
+            .unwrap(),
+            grid(7, 5)
+        );
     }
 
     #[test]
     fn a_crop_that_does_not_fit_is_an_error_with_numbers() {
-        for (x, y, width, height) in
-            [(0, 0, 8, 5), (4, 0, 4, 1), (0, 0, 0, 1), (u32::MAX, 0, 2, 1), (7, 0, 1, 1)]
-        {
-            let error = crop(&grid(7, 5), Rect { x, y, width, height }).unwrap_err();
+        for (x, y, width, height) in [
+            (0, 0, 8, 5),
+            (4, 0, 4, 1),
+            (0, 0, 0, 1),
+            (u32::MAX, 0, 2, 1),
+            (7, 0, 1, 1),
+        ] {
+            let error = crop(
+                &grid(7, 5),
+                Rect {
+                    x,
+                    y,
+                    width,
+                    height,
+                },
+            )
+            .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
             assert!(error.to_string().contains("7x5"), "{error}");
         }
@@ -146,7 +226,10 @@ mod tests {
     #[test]
     fn the_middle_is_torchvisions() {
         // int(round((7 - 4) / 2.0)) == 2, int(round((5 - 4) / 2.0)) == 0
-        assert_eq!(center_crop(&grid(7, 5), 4, 4).unwrap().pixel(0, 0), [2, 0, 0]);
+        assert_eq!(
+            center_crop(&grid(7, 5), 4, 4).unwrap().pixel(0, 0),
+            [2, 0, 0]
+        );
     }
 
     #[test]
@@ -163,7 +246,10 @@ mod tests {
         vflip(&mut gray);
         assert_eq!(gray.data(), [6, 5, 4, 3, 2, 1]);
         vflip(&mut image);
-        assert_eq!((image.pixel(6, 0), image.pixel(3, 2)), (&[6, 4, 0][..], &[3, 2, 0][..]));
+        assert_eq!(
+            (image.pixel(6, 0), image.pixel(3, 2)),
+            (&[6, 4, 0][..], &[3, 2, 0][..])
+        );
         vflip(&mut image);
         assert_eq!(image, grid(7, 5));
     }
@@ -176,7 +262,10 @@ mod tests {
             [[0, 0], [3, 0], [0, 1], [3, 1], [2, 0]]
         );
         for (width, height) in [(8, 1), (1, 6), (0, 1)] {
-            assert_eq!(five_crop(&grid(7, 5), width, height).unwrap_err().kind(), ErrorKind::Shape);
+            assert_eq!(
+                five_crop(&grid(7, 5), width, height).unwrap_err().kind(),
+                ErrorKind::Shape
+            );
         }
     }
 }

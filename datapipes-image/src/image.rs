@@ -23,20 +23,34 @@ impl Image {
     /// A picture of these bytes, which are not copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the length does not fit.
+    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the length
+    /// does not fit.
     pub fn new(width: u32, height: u32, channels: u8, data: Vec<u8>) -> Result<Image> {
         let wanted = u128::from(width) * u128::from(height) * u128::from(channels);
         if wanted == 0 || !matches!(channels, 1 | 3) || wanted != data.len() as u128 {
-            let message = format!("{} bytes for an image of {width}x{height}x{channels}", data.len());
+            let message = format!(
+                "{} bytes for an image of {width}x{height}x{channels}",
+                data.len()
+            );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(Image { width, height, channels, data })
+        Ok(Image {
+            width,
+            height,
+            channels,
+            data,
+        })
     }
 
     /// A black picture, for a size that the caller has checked.
     pub(crate) fn black(width: u32, height: u32, channels: u8) -> Image {
         let data = vec![0; width as usize * height as usize * usize::from(channels)];
-        Image { width, height, channels, data }
+        Image {
+            width,
+            height,
+            channels,
+            data,
+        }
     }
 
     /// Pixels in a row.
@@ -74,14 +88,18 @@ impl Image {
     /// # Panics
     /// If it lies outside.
     pub fn pixel(&self, x: u32, y: u32) -> &[u8] {
-        assert!(x < self.width && y < self.height, "({x}, {y}) is outside {self:?}");
+        assert!(
+            x < self.width && y < self.height,
+            "({x}, {y}) is outside {self:?}"
+        );
         let start = (y as usize * self.width as usize + x as usize) * usize::from(self.channels);
         &self.data[start..start + usize::from(self.channels)]
     }
 }
 
-/// Size and pixels. Pixels of 64 KiB or more are copied once when they are read, since a picture owns them; a
-/// [`Tensor`](datapipes::Tensor) by [`to_tensor_u8`](crate::to_tensor_u8) or the like is not copied then.
+/// Size and pixels. Pixels of 64 KiB or more are copied once when they are read, since a picture
+/// owns them; a [`Tensor`](datapipes::Tensor) by [`to_tensor_u8`](crate::to_tensor_u8) or the like
+/// is not copied then.
 impl Wire for Image {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.width.encode(to)?;
@@ -104,7 +122,10 @@ impl fmt::Debug for Image {
 /// An error about a size that no picture can have.
 pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     if width == 0 || height == 0 {
-        return Err(Error::new(ErrorKind::Config, format!("an image of {width}x{height} has no pixels")));
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!("an image of {width}x{height} has no pixels"),
+        ));
     }
     if u64::from(width) * u64::from(height) > MAX_PIXELS {
         let message = format!("an image of {width}x{height} has more than {MAX_PIXELS} pixels");
@@ -118,7 +139,10 @@ pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
     if width > 0 && height > 0 {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Shape, format!("{what} of {width}x{height}, which has no pixels")))
+    Err(Error::new(
+        ErrorKind::Shape,
+        format!("{what} of {width}x{height}, which has no pixels"),
+    ))
 }
 
 /// [`ErrorKind::Config`] unless it is from 0 to 1.
@@ -126,7 +150,10 @@ pub(crate) fn check_probability(p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Config, format!("the probability is {p}, not from 0 to 1")))
+    Err(Error::new(
+        ErrorKind::Config,
+        format!("the probability is {p}, not from 0 to 1"),
+    ))
 }
 
 #[cfg(test)]
@@ -136,10 +163,15 @@ mod tests {
     #[test]
     fn its_data_fits_its_size() {
         assert!(Image::new(2, 3, 3, vec![0; 18]).is_ok());
-        for (width, height, channels, len) in [(2, 3, 3, 17), (0, 3, 3, 0), (2, 3, 4, 24), (2, 3, 0, 0)] {
+        for (width, height, channels, len) in
+            [(2, 3, 3, 17), (0, 3, 3, 0), (2, 3, 4, 24), (2, 3, 0, 0)]
+        {
             let error = Image::new(width, height, channels, vec![0; len]).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
-            assert!(error.to_string().contains(&format!("{len} bytes")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("{len} bytes")),
+                "{error}"
+            );
         }
         let huge = Image::new(u32::MAX, u32::MAX, 3, vec![]).unwrap_err();
         assert_eq!(huge.kind(), ErrorKind::Shape);

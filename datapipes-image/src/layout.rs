@@ -7,15 +7,16 @@ use crate::Normalize;
 /// The order of a picture's axes in a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// `[channels, height, width]`, a plane for each channel: what burn, candle and PyTorch expect. A batch is `NCHW`.
+    /// `[channels, height, width]`, a plane for each channel: what burn, candle and PyTorch expect.
+    /// A batch is `NCHW`.
     #[default]
     Chw,
     /// `[height, width, channels]`, as pixels lie in a picture. A batch is `NHWC`.
     Hwc,
 }
 
-/// Width, height and channels of a picture with these axes. Without a layout it is [`Layout::Chw`], unless the channels
-/// seem to come last.
+/// Width, height and channels of a picture with these axes. Without a layout it is [`Layout::Chw`],
+/// unless the channels seem to come last.
 pub(crate) fn picture_size(
     what: &str,
     shape: &[usize],
@@ -24,9 +25,15 @@ pub(crate) fn picture_size(
 ) -> Result<(u32, u32, usize)> {
     let refused = |why: &str| Error::new(ErrorKind::Shape, format!("{what} {shape:?}: {why}"));
     let [a, b, c] = axes;
-    let (channels, height, width) = if layout == Some(Layout::Hwc) { (c, a, b) } else { (a, b, c) };
+    let (channels, height, width) = if layout == Some(Layout::Hwc) {
+        (c, a, b)
+    } else {
+        (a, b, c)
+    };
     if layout.is_none() && !matches!(a, 1 | 3) && matches!(c, 1 | 3) {
-        return Err(refused("the channels seem to come last; if so, say `Layout::Hwc`"));
+        return Err(refused(
+            "the channels seem to come last; if so, say `Layout::Hwc`",
+        ));
     }
     match (u32::try_from(width), u32::try_from(height)) {
         (Ok(width), Ok(height)) if width > 0 && height > 0 => Ok((width, height, channels)),
@@ -65,7 +72,13 @@ impl Number for f32 {
 
 impl RowWriter {
     /// Writes row `y`. `pixels` are RGB, `out` the whole picture's numbers.
-    pub(crate) fn write<T: Number>(self, y: u32, pixels: &[u8], normalize: &Normalize, out: &mut [T]) {
+    pub(crate) fn write<T: Number>(
+        self,
+        y: u32,
+        pixels: &[u8],
+        normalize: &Normalize,
+        out: &mut [T],
+    ) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2.
@@ -86,24 +99,49 @@ impl RowWriter {
         let (width, pixels) = (self.width, pixels.as_chunks::<3>().0);
         match self.layout {
             Layout::Chw => {
-                for (c, plane) in out.chunks_exact_mut(width * self.height).take(3).enumerate() {
+                for (c, plane) in out
+                    .chunks_exact_mut(width * self.height)
+                    .take(3)
+                    .enumerate()
+                {
                     let (scale, shift) = normalize.line(c);
                     let row = &mut plane[y as usize * width..][..width];
                     let number = |pixel: &[u8; 3]| T::of(pixel[c], scale, shift);
                     match self.flip {
-                        false => row.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = number(pixel)),
-                        true => row.iter_mut().rev().zip(pixels).for_each(|(to, pixel)| *to = number(pixel)),
+                        false => row
+                            .iter_mut()
+                            .zip(pixels)
+                            .for_each(|(to, pixel)| *to = number(pixel)),
+                        true => row
+                            .iter_mut()
+                            .rev()
+                            .zip(pixels)
+                            .for_each(|(to, pixel)| *to = number(pixel)),
                     }
                 }
             }
             Layout::Hwc => {
                 let [r, g, b] = [0, 1, 2].map(|c| normalize.line(c));
-                let row = out[y as usize * width * 3..][..width * 3].as_chunks_mut::<3>().0;
-                let numbers =
-                    |p: &[u8; 3]| [T::of(p[0], r.0, r.1), T::of(p[1], g.0, g.1), T::of(p[2], b.0, b.1)];
+                let row = out[y as usize * width * 3..][..width * 3]
+                    .as_chunks_mut::<3>()
+                    .0;
+                let numbers = |p: &[u8; 3]| {
+                    [
+                        T::of(p[0], r.0, r.1),
+                        T::of(p[1], g.0, g.1),
+                        T::of(p[2], b.0, b.1),
+                    ]
+                };
                 match self.flip {
-                    false => row.iter_mut().zip(pixels).for_each(|(to, pixel)| *to = numbers(pixel)),
-                    true => row.iter_mut().rev().zip(pixels).for_each(|(to, pixel)| *to = numbers(pixel)),
+                    false => row
+                        .iter_mut()
+                        .zip(pixels)
+                        .for_each(|(to, pixel)| *to = numbers(pixel)),
+                    true => row
+                        .iter_mut()
+                        .rev()
+                        .zip(pixels)
+                        .for_each(|(to, pixel)| *to = numbers(pixel)),
                 }
             }
         }

@@ -1,21 +1,26 @@
 //! Pictures for `datapipes`: decoding and augmentation, as plain functions and as steps of a graph.
 //!
-//! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode()`], [`DecodeImage`]. What is cut short or
-//!   damaged is an error, never a picture with a grey lower half; what would not fit in memory is refused from its header.
-//! - **All in one step**, from files to the rows of a batch, with nothing in between: [`ImageRows`]. The fastest way.
-//! - **Transform**: [`resize()`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`], [`random_crop`],
-//!   [`random_resized_crop`], [`pad()`], [`hflip`], [`vflip`], [`rotate`], [`affine()`], [`random_rotation`],
-//!   [`random_affine`], [`gaussian_blur`], [`to_tensor`]. All are functions of an [`Image`] (and a [`Rng`](datapipes::Rng)
-//!   where they are random), for use in [`map_random`](datapipes::Graph::map_random) on samples of any type.
-//! - **Colours**, as torchvision makes them of `uint8` tensors: [`adjust_brightness`], [`adjust_contrast`],
-//!   [`adjust_saturation`], [`adjust_hue`], [`adjust_sharpness`], [`grayscale`], [`invert`], [`posterize`], [`solarize`],
-//!   [`autocontrast`], [`equalize`]; at random, [`ColorJitter`], [`random_grayscale`], [`RandomGaussianBlur`],
-//!   [`RandomErasing`] and the policies [`RandAugment`] and [`TrivialAugmentWide`].
-//! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same [`Geometry`],
-//!   which is drawn once. [`Mask::decode`] reads the classes in a PNG.
+//! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode()`], [`DecodeImage`].
+//!   What is cut short or damaged is an error, never a picture with a grey lower half; what would
+//!   not fit in memory is refused from its header.
+//! - **All in one step**, from files to the rows of a batch, with nothing in between:
+//!   [`ImageRows`]. The fastest way.
+//! - **Transform**: [`resize()`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`],
+//!   [`random_crop`], [`random_resized_crop`], [`pad()`], [`hflip`], [`vflip`], [`rotate`],
+//!   [`affine()`], [`random_rotation`], [`random_affine`], [`gaussian_blur`], [`to_tensor`]. All
+//!   are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for use
+//!   in [`map_with_rng`](datapipes::Graph::map_with_rng) on samples of any type.
+//! - **Colours**, as torchvision makes them of `uint8` tensors: [`adjust_brightness`],
+//!   [`adjust_contrast`], [`adjust_saturation`], [`adjust_hue`], [`adjust_sharpness`],
+//!   [`grayscale`], [`invert`], [`posterize`], [`solarize`], [`autocontrast`], [`equalize`]; at
+//!   random, [`ColorJitter`], [`random_grayscale`], [`RandomGaussianBlur`], [`RandomErasing`] and
+//!   the policies [`RandAugment`] and [`TrivialAugmentWide`].
+//! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the
+//!   same [`Geometry`], which is drawn once. [`Mask::decode`] reads the classes in a PNG.
 //! - **Mix** pictures and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
-//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`], [`ImageGraph`] and [`ColorGraph`] say the same;
-//!   those of [`EraseGraph`] are also for tensors, those of [`BatchGraph`] for batches.
+//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`], [`ImageGraph`] and
+//!   [`ColorGraph`] say the same; those of [`EraseGraph`] are also for tensors, those of
+//!   [`BatchGraph`] for batches.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -42,7 +47,7 @@
 //! # let mut file = Vec::new();
 //! # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
 //! let samples: Graph<(Vec<u8>, u64)> = Graph::from_vec(vec![(file, 7)]);
-//! let training = samples.try_map_random(|(file, label), rng| {
+//! let training = samples.try_map_with_rng(|(file, label), rng| {
 //!     let mut image = random_resized_crop(&decode(&file)?, 224, rng)?;
 //!     if rng.chance(0.5) {
 //!         hflip(&mut image);
@@ -54,11 +59,12 @@
 //! ```
 //!
 //! # Features
-//! - `turbo`: JPEGs by libjpeg-turbo with SIMD, as [`DecodeImage`] says. It is built from the source that comes with
-//!   `turbojpeg-sys`, for which a C compiler, cmake and, on x86, nasm are needed (on Debian, `apt install
-//!   build-essential cmake nasm`). Where one is missing, the build of `turbojpeg-sys` says "is `cmake` not
-//!   installed?", or "No CMAKE_ASM_NASM_COMPILER could be found", which is nasm. It never falls back to a decoder
-//!   without SIMD. Programs with it contain work of the Independent JPEG Group, whose licence asks to be named.
+//! - `turbo`: JPEGs by libjpeg-turbo with SIMD, as [`DecodeImage`] says. It is built from the
+//!   source that comes with `turbojpeg-sys`, for which a C compiler, cmake and, on x86, nasm are
+//!   needed (on Debian, `apt install build-essential cmake nasm`). Where one is missing, the build
+//!   of `turbojpeg-sys` says "is `cmake` not installed?", or "No CMAKE_ASM_NASM_COMPILER could be
+//!   found", which is nasm. It never falls back to a decoder without SIMD. Programs with it contain
+//!   work of the Independent JPEG Group, whose licence asks to be named.
 
 mod blur;
 mod color;
@@ -80,15 +86,17 @@ mod tensor;
 
 pub use crate::blur::{RandomGaussianBlur, gaussian_blur};
 pub use crate::color::{
-    ColorJitter, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, adjust_sharpness,
-    autocontrast, equalize, grayscale, invert, posterize, random_grayscale, solarize,
+    ColorJitter, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation,
+    adjust_sharpness, autocontrast, equalize, grayscale, invert, posterize, random_grayscale,
+    solarize,
 };
 pub use crate::crop::{Rect, center_crop, crop, five_crop, hflip, vflip};
 pub use crate::decode::{DecodeImage, ImageFormat, decode, decode_jpeg_part, dimensions};
 pub use crate::erase::RandomErasing;
 pub use crate::geometry::{
-    Affine, Draw, Fill, Geometry, Op, PadMode, Padding, RandomAffine, RandomCrop, RandomFlip, RandomRotation,
-    Rotation, Spatial, Warp, affine, pad, random_affine, random_crop, random_rotation, rotate,
+    Affine, Draw, Fill, Geometry, Op, PadMode, Padding, RandomAffine, RandomCrop, RandomFlip,
+    RandomRotation, Rotation, Spatial, Warp, affine, pad, random_affine, random_crop,
+    random_rotation, rotate,
 };
 pub use crate::graph::{BatchGraph, ColorGraph, DecodeGraph, EraseGraph, ImageGraph};
 pub use crate::image::Image;
@@ -104,9 +112,10 @@ pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tens
 /// What a graph of pictures needs in scope.
 pub mod prelude {
     pub use crate::{
-        Affine, BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph, Filter,
-        Geometry, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, MixUp, Normalize, OneHot, Padding,
-        RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip, RandomGaussianBlur, RandomMix,
-        RandomResizedCrop, RandomRotation, Rect, Rotation, TrivialAugmentWide,
+        Affine, BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph,
+        Filter, Geometry, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, MixUp, Normalize,
+        OneHot, Padding, RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip,
+        RandomGaussianBlur, RandomMix, RandomResizedCrop, RandomRotation, Rect, Rotation,
+        TrivialAugmentWide,
     };
 }

@@ -1,6 +1,7 @@
-//! Functions of real numbers that give the same bits on every machine: only additions, multiplications, divisions and
-//! square roots, which IEEE 754 fixes. Those of `std` come from the system's library, and differ in the last bit. What
-//! decides which pixels are taken, or what a batch is mixed by, must not.
+//! Functions of real numbers that give the same bits on every machine: only additions,
+//! multiplications, divisions and square roots, which IEEE 754 fixes. Those of `std` come from the
+//! system's library, and differ in the last bit. What decides which pixels are taken, or what a
+//! batch is mixed by, must not.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
@@ -9,8 +10,8 @@ use datapipes::Rng;
 const FRACTION: u64 = (1 << 52) - 1;
 const ONE: u64 = 1023 << 52;
 
-/// The natural logarithm of a positive number that is neither tiny (below 2⁻¹⁰²²) nor infinite; within some units of
-/// the last place.
+/// The natural logarithm of a positive number that is neither tiny (below 2⁻¹⁰²²) nor infinite;
+/// within some units of the last place.
 pub(crate) fn ln(x: f64) -> f64 {
     debug_assert!(x.is_normal() && x > 0.0);
     let mut exponent = (x.to_bits() >> 52) as i64 - 1023;
@@ -21,11 +22,14 @@ pub(crate) fn ln(x: f64) -> f64 {
     }
     // ln m = 2 artanh((m - 1) / (m + 1)), whose argument is below 0.172: 12 terms are enough.
     let s = (mantissa - 1.0) / (mantissa + 1.0);
-    let series = (0..12).rev().fold(0.0, |sum, k| sum * (s * s) + 1.0 / f64::from(2 * k + 1));
+    let series = (0..12)
+        .rev()
+        .fold(0.0, |sum, k| sum * (s * s) + 1.0 / f64::from(2 * k + 1));
     exponent as f64 * LN_2 + 2.0 * s * series
 }
 
-/// The exponential function; within some units of the last place. Below -708 it is 0, above 709 infinite.
+/// The exponential function; within some units of the last place. Below -708 it is 0, above 709
+/// infinite.
 pub(crate) fn exp(x: f64) -> f64 {
     if x < -708.0 {
         return 0.0;
@@ -38,7 +42,9 @@ pub(crate) fn exp(x: f64) -> f64 {
     const LOW: f64 = 1.908_214_929_270_587_7e-10;
     let halvings = (x * LOG2_E + 0.5).floor();
     let rest = x - halvings * HIGH - halvings * LOW;
-    let series = (1..=16).rev().fold(1.0, |sum, k| 1.0 + rest / f64::from(k) * sum);
+    let series = (1..=16)
+        .rev()
+        .fold(1.0, |sum, k| 1.0 + rest / f64::from(k) * sum);
     series * f64::from_bits(((halvings as i64 + 1023) as u64) << 52)
 }
 
@@ -68,7 +74,8 @@ pub(crate) fn open_unit(rng: &mut Rng) -> f64 {
     ((rng.next_u64() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
-/// Two numbers of the normal distribution with mean 0 and deviation 1: the polar method (Marsaglia and Bray 1964).
+/// Two numbers of the normal distribution with mean 0 and deviation 1: the polar method (Marsaglia
+/// and Bray 1964).
 pub(crate) fn two_normals(rng: &mut Rng) -> [f64; 2] {
     loop {
         let (x, y) = (2.0 * open_unit(rng) - 1.0, 2.0 * open_unit(rng) - 1.0);
@@ -80,8 +87,8 @@ pub(crate) fn two_normals(rng: &mut Rng) -> [f64; 2] {
     }
 }
 
-/// A number of the distribution Beta(a, a), from 0 to 1: by Jöhnk 1964, in logarithms, for `a` up to 1; by Cheng 1978
-/// (BB) above. `a` has to be positive and not huge.
+/// A number of the distribution Beta(a, a), from 0 to 1: by Jöhnk 1964, in logarithms, for `a` up
+/// to 1; by Cheng 1978 (BB) above. `a` has to be positive and not huge.
 pub(crate) fn beta(a: f64, rng: &mut Rng) -> f64 {
     if a <= 1.0 {
         loop {
@@ -115,18 +122,35 @@ mod tests {
     fn they_are_what_they_are_called() {
         for i in 1..5_000 {
             let x = f64::from(i) * 1.48e-2;
-            assert!((ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0), "ln {x}");
-            assert!(close(exp(x), x.exp()) && close(exp(-x), (-x).exp()), "exp {x}");
+            assert!(
+                (ln(x) - x.ln()).abs() <= 4e-16 * x.ln().abs().max(1.0),
+                "ln {x}"
+            );
+            assert!(
+                close(exp(x), x.exp()) && close(exp(-x), (-x).exp()),
+                "exp {x}"
+            );
             let (sin, cos) = sin_cos_degrees(x * 10.0 - 360.0);
             let should = (x * 10.0 - 360.0).to_radians().sin_cos();
-            assert!((sin - should.0).abs() < 2e-15 && (cos - should.1).abs() < 2e-15, "sin, cos {x}");
+            assert!(
+                (sin - should.0).abs() < 2e-15 && (cos - should.1).abs() < 2e-15,
+                "sin, cos {x}"
+            );
         }
         for x in [1e-300, f64::MIN_POSITIVE, 1e300, 2f64.powi(-53)] {
             assert!(close(ln(x), x.ln()), "ln {x}");
         }
-        assert_eq!((exp(0.0), exp(-800.0), exp(800.0), ln(1.0)), (1.0, 0.0, f64::INFINITY, 0.0));
+        assert_eq!(
+            (exp(0.0), exp(-800.0), exp(800.0), ln(1.0)),
+            (1.0, 0.0, f64::INFINITY, 0.0)
+        );
         assert!(close(exp(-707.9), (-707.9f64).exp()) && close(exp(708.9), 708.9f64.exp()));
-        for (angle, sin, cos) in [(0.0, 0.0, 1.0), (90.0, 1.0, 0.0), (-90.0, -1.0, 0.0), (180.0, 0.0, -1.0)] {
+        for (angle, sin, cos) in [
+            (0.0, 0.0, 1.0),
+            (90.0, 1.0, 0.0),
+            (-90.0, -1.0, 0.0),
+            (180.0, 0.0, -1.0),
+        ] {
             assert_eq!(sin_cos_degrees(angle), (sin, cos));
         }
     }
@@ -143,11 +167,20 @@ mod tests {
             x.to_bits(),
             y.to_bits(),
         ];
-        assert_eq!((bits, betas), (GOLDEN_BITS, GOLDEN_BETAS), "{bits:#x?} {betas:#x?}");
+        assert_eq!(
+            (bits, betas),
+            (GOLDEN_BITS, GOLDEN_BETAS),
+            "{bits:#x?} {betas:#x?}"
+        );
     }
 
-    const GOLDEN_BITS: [u64; 5] =
-        [0xbff34378fcbda720, 0x4015e552770df8a6, 0x3fb415e532398e49, 0xbfe14e6309c8054b, 0xbfc8b3a8e2a83fa2];
+    const GOLDEN_BITS: [u64; 5] = [
+        0xbff34378fcbda720,
+        0x4015e552770df8a6,
+        0x3fb415e532398e49,
+        0xbfe14e6309c8054b,
+        0xbfc8b3a8e2a83fa2,
+    ];
     const GOLDEN_BETAS: [u64; 3] = [0x3fd98137ec837b00, 0x3fe1ad1de14937ae, 0x3fdf6e1f4fc825d2];
 
     #[test]
@@ -156,16 +189,33 @@ mod tests {
         for a in [1e-6, 0.1, 0.4, 1.0, 1.0000001, 2.0, 20.0, 1e6] {
             let values: Vec<f64> = (0..draws).map(|_| beta(a, &mut rng)).collect();
             assert!(values.iter().all(|x| (0.0..=1.0).contains(x)), "{a}");
-            let moment = |k: i32| values.iter().map(|x| (x - 0.5).powi(k)).sum::<f64>() / f64::from(draws);
+            let moment =
+                |k: i32| values.iter().map(|x| (x - 0.5).powi(k)).sum::<f64>() / f64::from(draws);
             // Of Beta(a, a): mean 1/2, variance 1/(4(2a+1)), fourth moment 3/(16(2a+1)(2a+3)).
             let variance = 0.25 / (2.0 * a + 1.0);
             let fourth = 3.0 / (16.0 * (2.0 * a + 1.0) * (2.0 * a + 3.0));
-            assert!(moment(1).abs() < 4.0 * (variance / f64::from(draws)).sqrt(), "{a}: {}", moment(1));
-            assert!((moment(2) / variance - 1.0).abs() < 0.06, "{a}: {} {variance}", moment(2));
-            assert!((moment(4) / fourth - 1.0).abs() < 0.14, "{a}: {} {fourth}", moment(4));
+            assert!(
+                moment(1).abs() < 4.0 * (variance / f64::from(draws)).sqrt(),
+                "{a}: {}",
+                moment(1)
+            );
+            assert!(
+                (moment(2) / variance - 1.0).abs() < 0.06,
+                "{a}: {} {variance}",
+                moment(2)
+            );
+            assert!(
+                (moment(4) / fourth - 1.0).abs() < 0.14,
+                "{a}: {} {fourth}",
+                moment(4)
+            );
         }
         let normals: Vec<f64> = (0..draws / 2).flat_map(|_| two_normals(&mut rng)).collect();
         let moment = |k: i32| normals.iter().map(|x| x.powi(k)).sum::<f64>() / f64::from(draws);
-        assert!(moment(1).abs() < 0.04 && (moment(2) - 1.0).abs() < 0.06 && (moment(4) - 3.0).abs() < 0.4);
+        assert!(
+            moment(1).abs() < 0.04
+                && (moment(2) - 1.0).abs() < 0.06
+                && (moment(4) - 3.0).abs() < 0.4
+        );
     }
 }

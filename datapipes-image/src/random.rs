@@ -19,20 +19,33 @@ pub struct RandomResizedCrop {
 }
 
 impl RandomResizedCrop {
-    /// Crops of this width and height, of 8 % to 100 % of the picture's area and 3:4 to 4:3 in shape.
+    /// Crops of this width and height, of 8 % to 100 % of the picture's area and 3:4 to 4:3 in
+    /// shape.
     pub fn new(width: u32, height: u32) -> Self {
         let (scale, ratio) = ((0.08, 1.0), (3.0 / 4.0, 4.0 / 3.0));
-        RandomResizedCrop { width, height, scale, ratio, filter: Filter::Bilinear }
+        RandomResizedCrop {
+            width,
+            height,
+            scale,
+            ratio,
+            filter: Filter::Bilinear,
+        }
     }
 
     /// The least and the largest part of the picture's area.
     pub fn scale(self, least: f64, most: f64) -> Self {
-        RandomResizedCrop { scale: (least, most), ..self }
+        RandomResizedCrop {
+            scale: (least, most),
+            ..self
+        }
     }
 
     /// The least and the largest width divided by height, before the part is scaled.
     pub fn ratio(self, least: f64, most: f64) -> Self {
-        RandomResizedCrop { ratio: (least, most), ..self }
+        RandomResizedCrop {
+            ratio: (least, most),
+            ..self
+        }
     }
 
     /// How pixels are weighed.
@@ -40,9 +53,10 @@ impl RandomResizedCrop {
         RandomResizedCrop { filter, ..self }
     }
 
-    /// Which part of a picture of this size is taken: torchvision's algorithm. It draws up to ten times an area,
-    /// uniformly, and a ratio, uniformly in its logarithm; with the first that fits, its row and then its column. If none
-    /// fits, it takes the largest part in the middle whose ratio is allowed.
+    /// Which part of a picture of this size is taken: torchvision's algorithm. It draws up to ten
+    /// times an area, uniformly, and a ratio, uniformly in its logarithm; with the first that fits,
+    /// its row and then its column. If none fits, it takes the largest part in the middle whose
+    /// ratio is allowed.
     ///
     /// # Panics
     /// If an edge is 0.
@@ -58,7 +72,12 @@ impl RandomResizedCrop {
             if (1..=width).contains(&part_w) && (1..=height).contains(&part_h) {
                 let y = rng.below(u64::from(height - part_h) + 1) as u32;
                 let x = rng.below(u64::from(width - part_w) + 1) as u32;
-                return Rect { x, y, width: part_w, height: part_h };
+                return Rect {
+                    x,
+                    y,
+                    width: part_w,
+                    height: part_h,
+                };
             }
         }
         let (part_w, part_h) = match w / h {
@@ -67,7 +86,12 @@ impl RandomResizedCrop {
             _ => (width, height),
         };
         let (part_w, part_h) = (part_w.clamp(1, width), part_h.clamp(1, height));
-        Rect { x: (width - part_w) / 2, y: (height - part_h) / 2, width: part_w, height: part_h }
+        Rect {
+            x: (width - part_w) / 2,
+            y: (height - part_h) / 2,
+            width: part_w,
+            height: part_h,
+        }
     }
 
     /// Width and height of what comes out.
@@ -85,7 +109,8 @@ impl RandomResizedCrop {
         check_size(self.width, self.height)?;
         for (name, (least, most)) in [("scale", self.scale), ("ratio", self.ratio)] {
             if !(least > 0.0 && least <= most && most.is_finite()) {
-                let message = format!("{name} from {least} to {most}: it has to be positive and in order");
+                let message =
+                    format!("{name} from {least} to {most}: it has to be positive and in order");
                 return Err(Error::new(ErrorKind::Config, message));
             }
         }
@@ -93,8 +118,17 @@ impl RandomResizedCrop {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let RandomResizedCrop { width, height, scale, ratio, filter } = self;
-        format!("{width}x{height}, scale {scale:?}, ratio ({:.4}, {:.4}), {filter:?}", ratio.0, ratio.1)
+        let RandomResizedCrop {
+            width,
+            height,
+            scale,
+            ratio,
+            filter,
+        } = self;
+        format!(
+            "{width}x{height}, scale {scale:?}, ratio ({:.4}, {:.4}), {filter:?}",
+            ratio.0, ratio.1
+        )
     }
 }
 
@@ -142,7 +176,13 @@ pub fn random_resized_crop(
     let settings = settings.into();
     settings.check()?;
     let part = settings.part(image.width(), image.height(), rng);
-    resized_crop(image, part, settings.width, settings.height, settings.filter)
+    resized_crop(
+        image,
+        part,
+        settings.width,
+        settings.height,
+        settings.filter,
+    )
 }
 
 #[cfg(test)]
@@ -171,11 +211,16 @@ mod tests {
                 rights += f64::from(part.x) / f64::from(width - part.width) - 0.5;
             }
         }
-        // What Python gives for torchvision's algorithm, over a million draws. The area is below the middle of the
-        // scale, and the ratio above 1, as parts that are large or upright fit less often.
+        // What Python gives for torchvision's algorithm, over a million draws. The area is below
+        // the middle of the scale, and the ratio above 1, as parts that are large or upright fit
+        // less often.
         let mean = |sum: f64| sum / f64::from(draws);
         assert!((mean(areas) - 0.4329).abs() < 0.006, "{}", mean(areas));
-        assert!((mean(log_ratios) - 0.0308).abs() < 0.005, "{}", mean(log_ratios));
+        assert!(
+            (mean(log_ratios) - 0.0308).abs() < 0.005,
+            "{}",
+            mean(log_ratios)
+        );
         assert!(mean(rights).abs() < 0.01, "{}", mean(rights));
     }
 
@@ -184,7 +229,9 @@ mod tests {
         let settings = RandomResizedCrop::from(224);
         let parts = |key| {
             let mut rng = rng(key);
-            (0..5).map(|_| settings.part(500, 375, &mut rng)).collect::<Vec<_>>()
+            (0..5)
+                .map(|_| settings.part(500, 375, &mut rng))
+                .collect::<Vec<_>>()
         };
         assert_eq!(parts(1), parts(1));
         assert_ne!(parts(1), parts(2));
@@ -194,13 +241,47 @@ mod tests {
     fn what_does_not_fit_falls_back_to_the_middle() {
         let settings = RandomResizedCrop::new(224, 224).scale(1.0, 1.0);
         let part = settings.part(1000, 10, &mut rng(1));
-        assert_eq!(part, Rect { x: 493, y: 0, width: 13, height: 10 });
+        assert_eq!(
+            part,
+            Rect {
+                x: 493,
+                y: 0,
+                width: 13,
+                height: 10
+            }
+        );
         let part = settings.part(10, 1000, &mut rng(1));
-        assert_eq!(part, Rect { x: 0, y: 493, width: 10, height: 13 });
+        assert_eq!(
+            part,
+            Rect {
+                x: 0,
+                y: 493,
+                width: 10,
+                height: 13
+            }
+        );
         let part = settings.part(1, 1, &mut rng(1));
-        assert_eq!(part, Rect { x: 0, y: 0, width: 1, height: 1 });
-        let whole = RandomResizedCrop::new(8, 8).scale(2.0, 3.0).part(40, 36, &mut rng(1));
-        assert_eq!(whole, Rect { x: 0, y: 0, width: 40, height: 36 });
+        assert_eq!(
+            part,
+            Rect {
+                x: 0,
+                y: 0,
+                width: 1,
+                height: 1
+            }
+        );
+        let whole = RandomResizedCrop::new(8, 8)
+            .scale(2.0, 3.0)
+            .part(40, 36, &mut rng(1));
+        assert_eq!(
+            whole,
+            Rect {
+                x: 0,
+                y: 0,
+                width: 40,
+                height: 36
+            }
+        );
     }
 
     #[test]

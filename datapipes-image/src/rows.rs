@@ -12,20 +12,24 @@ use crate::layout::{Number, RowWriter};
 use crate::resize::{Resampler, shorter_size};
 use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
 
-/// Decodes pictures, cuts, scales, mirrors and normalises them, and writes the result to where the batch has it, in one step
-/// that makes no picture in between: what [`decode`](crate::decode()), [`random_resized_crop`](crate::random_resized_crop()),
-/// [`hflip`](crate::hflip()) and [`to_tensor`](crate::to_tensor()) do one after the other, with the same draws and the same
+/// Decodes pictures, cuts, scales, mirrors and normalises them, and writes the result to where the
+/// batch has it, in one step that makes no picture in between: what [`decode`](crate::decode()),
+/// [`random_resized_crop`](crate::random_resized_crop()), [`hflip`](crate::hflip()) and
+/// [`to_tensor`](crate::to_tensor()) do one after the other, with the same draws and the same
 /// numbers, to the last bit.
 ///
-/// - Of a JPEG only what a random crop needs is decoded: rows below it not at all. With [`scaled`](ImageRows::scaled) it is
-///   decoded at a half, a quarter or an eighth of its size where that is enough.
-/// - Pixels in between are kept by each thread for its next picture: up to 16 MiB in each of some buffers, or what the last
-///   picture took. So for JPEGs nothing is allocated once they are large enough, but for parts of over 5 megapixels.
-/// - What opens archives is best parted from this by a shuffle: in one piece of work with it, nobody knows which row of which batch
-///   a picture will be, and batches are copied together.
-/// - In a graph of samples of your own, `map` one to a pair of its file and the rest before, and back behind: such steps are
-///   one-in-one-out. The rows of one batch are written where the batch has them, if only steps of one-in-one-out lie between this
-///   and [`batch`](Graph::batch): see [`Context::row`]. The memory of a batch returns to the loader when it is dropped.
+/// - Of a JPEG only what a random crop needs is decoded: rows below it not at all. With
+///   [`scaled`](ImageRows::scaled) it is decoded at a half, a quarter or an eighth of its size
+///   where that is enough.
+/// - Pixels in between are kept by each thread for its next picture: up to 16 MiB in each of some
+///   buffers, or what the last picture took. So for JPEGs nothing is allocated once they are large
+///   enough, but for parts of over 5 megapixels.
+/// - What opens archives is best parted from this by a shuffle: in one piece of work with it,
+///   nobody knows which row of which batch a picture will be, and batches are copied together.
+/// - In a graph of samples of your own, `map` one to a pair of its file and the rest before, and
+///   back behind: such steps are one-in-one-out. The rows of one batch are written where the batch
+///   has them, if only steps of one-in-one-out lie between this and [`batch`](Graph::batch): see
+///   [`Context::row`]. The memory of a batch returns to the loader when it is dropped.
 ///
 /// # Examples
 /// ```
@@ -84,7 +88,14 @@ struct Cut {
 impl ImageRows {
     fn new(geometry: Geometry) -> Self {
         let (decode, layout) = (DecodeImage::new(), Layout::Chw);
-        ImageRows { decode, geometry, hflip: 0.0, normalize: None, layout, scaled: false }
+        ImageRows {
+            decode,
+            geometry,
+            hflip: 0.0,
+            normalize: None,
+            layout,
+            scaled: false,
+        }
     }
 
     /// A random part, scaled: for training. See [`RandomResizedCrop`].
@@ -94,12 +105,22 @@ impl ImageRows {
 
     /// All of the picture, scaled to this width and height, whatever its shape.
     pub fn resize(width: u32, height: u32) -> Self {
-        ImageRows::new(Geometry::Whole { width, height, filter: Filter::Bilinear })
+        ImageRows::new(Geometry::Whole {
+            width,
+            height,
+            filter: Filter::Bilinear,
+        })
     }
 
-    /// The middle of this width and height, once the shorter edge was scaled to `shorter`: for validation.
+    /// The middle of this width and height, once the shorter edge was scaled to `shorter`: for
+    /// validation.
     pub fn resize_center_crop(shorter: u32, width: u32, height: u32) -> Self {
-        ImageRows::new(Geometry::Center { shorter, width, height, filter: Filter::Bilinear })
+        ImageRows::new(Geometry::Center {
+            shorter,
+            width,
+            height,
+            filter: Filter::Bilinear,
+        })
     }
 
     /// How pixels are weighed when they are scaled. By default [`Filter::Bilinear`].
@@ -118,7 +139,10 @@ impl ImageRows {
 
     /// Makes `f32`, normalised. Without, rows are `u8`, 0 to 255.
     pub fn normalize(self, normalize: Normalize) -> Self {
-        ImageRows { normalize: Some(normalize), ..self }
+        ImageRows {
+            normalize: Some(normalize),
+            ..self
+        }
     }
 
     /// The order of the axes. By default [`Layout::Chw`].
@@ -126,11 +150,15 @@ impl ImageRows {
         ImageRows { layout, ..self }
     }
 
-    /// Decodes JPEGs at the least of 1/1, 1/2, 1/4 and 1/8 of their size at which the part is not smaller than the row, as
-    /// Pillow's `draft` does. That takes less time for pictures much larger than the row, and gives other numbers: the
-    /// decoder's average over blocks comes before the filter. By default not.
+    /// Decodes JPEGs at the least of 1/1, 1/2, 1/4 and 1/8 of their size at which the part is not
+    /// smaller than the row, as Pillow's `draft` does. That takes less time for pictures much
+    /// larger than the row, and gives other numbers: the decoder's average over blocks comes before
+    /// the filter. By default not.
     pub fn scaled(self) -> Self {
-        ImageRows { scaled: true, ..self }
+        ImageRows {
+            scaled: true,
+            ..self
+        }
     }
 
     /// Settings of the decoder: limits, orientation.
@@ -148,12 +176,17 @@ impl ImageRows {
         }
     }
 
-    /// Makes a tensor of its own of one file; in a graph [`ImageRowsGraph::image_rows`] writes into batches.
+    /// Makes a tensor of its own of one file; in a graph [`ImageRowsGraph::image_rows`] writes into
+    /// batches.
     ///
     /// # Errors
     /// As [`fill`](ImageRows::fill).
     pub fn tensor(&self, file: &[u8], rng: &mut Rng) -> Result<Tensor> {
-        let dtype = if self.normalize.is_some() { datapipes::DType::F32 } else { datapipes::DType::U8 };
+        let dtype = if self.normalize.is_some() {
+            datapipes::DType::F32
+        } else {
+            datapipes::DType::U8
+        };
         let mut tensor = Tensor::zeros(dtype, self.shape())?;
         self.fill(file, rng, &mut tensor)?;
         Ok(tensor)
@@ -162,13 +195,19 @@ impl ImageRows {
     /// Fills a tensor from one file. Draws first the part and then whether to mirror it.
     ///
     /// # Errors
-    /// - What [`DecodeImage::decode`] says of the file. Damage below the part is not found, since it is not looked at.
-    /// - [`ErrorKind::Shape`] if the tensor is not of this shape and type, or a scaled picture is smaller than its crop.
+    /// - What [`DecodeImage::decode`] says of the file. Damage below the part is not found, since
+    ///   it is not looked at.
+    /// - [`ErrorKind::Shape`] if the tensor is not of this shape and type, or a scaled picture is
+    ///   smaller than its crop.
     /// - [`ErrorKind::Config`] if a setting makes no sense.
     pub fn fill(&self, file: &[u8], rng: &mut Rng, row: &mut Tensor) -> Result<()> {
         self.check()?;
         if row.shape() != self.shape() {
-            let message = format!("a row of shape {:?} for pictures of {:?}", row.shape(), self.shape());
+            let message = format!(
+                "a row of shape {:?} for pictures of {:?}",
+                row.shape(),
+                self.shape()
+            );
             return Err(Error::new(ErrorKind::Shape, message));
         }
         match &self.normalize {
@@ -191,19 +230,28 @@ impl ImageRows {
             let decoded = self.decode.decode_part(file, memory, |width, height| {
                 let chosen = self.cut(width, height, rng)?;
                 flip = rng.chance(self.hflip);
-                let wanted = Wanted { part: chosen.part, least: self.scaled.then_some(chosen.target) };
+                let wanted = Wanted {
+                    part: chosen.part,
+                    least: self.scaled.then_some(chosen.target),
+                };
                 cut = Some(chosen);
                 Ok(wanted)
             })?;
-            let Cut { target: (width, height), window, .. } =
-                cut.expect("chosen before anything was decoded");
+            let Cut {
+                target: (width, height),
+                window,
+                ..
+            } = cut.expect("chosen before anything was decoded");
             let writer = RowWriter {
                 width: window.width as usize,
                 height: window.height as usize,
                 layout: self.layout,
                 flip,
             };
-            let (left, right) = (window.x as usize * 3, (window.x + window.width) as usize * 3);
+            let (left, right) = (
+                window.x as usize * 3,
+                (window.x + window.width) as usize * 3,
+            );
             resampler.resize_rows(
                 decoded.view,
                 decoded.part,
@@ -220,20 +268,44 @@ impl ImageRows {
     }
 
     fn cut(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Cut> {
-        let whole = |width, height| Rect { x: 0, y: 0, width, height };
+        let whole = |width, height| Rect {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        };
         Ok(match self.geometry {
             Geometry::Random(crop) => {
                 let (w, h) = crop.size();
-                Cut { part: crop.part(width, height, rng), target: (w, h), window: whole(w, h) }
+                Cut {
+                    part: crop.part(width, height, rng),
+                    target: (w, h),
+                    window: whole(w, h),
+                }
             }
-            Geometry::Whole { width: w, height: h, .. } => {
-                Cut { part: whole(width, height), target: (w, h), window: whole(w, h) }
-            }
-            Geometry::Center { shorter, width: w, height: h, .. } => {
+            Geometry::Whole {
+                width: w,
+                height: h,
+                ..
+            } => Cut {
+                part: whole(width, height),
+                target: (w, h),
+                window: whole(w, h),
+            },
+            Geometry::Center {
+                shorter,
+                width: w,
+                height: h,
+                ..
+            } => {
                 let target = shorter_size(width, height, shorter)?;
                 let window = Rect::middle(target, w, h);
                 window.check_within(target.0, target.1)?;
-                Cut { part: whole(width, height), target, window }
+                Cut {
+                    part: whole(width, height),
+                    target,
+                    window,
+                }
             }
         })
     }
@@ -241,7 +313,9 @@ impl ImageRows {
     fn size(&self) -> (u32, u32) {
         match self.geometry {
             Geometry::Random(crop) => crop.size(),
-            Geometry::Whole { width, height, .. } | Geometry::Center { width, height, .. } => (width, height),
+            Geometry::Whole { width, height, .. } | Geometry::Center { width, height, .. } => {
+                (width, height)
+            }
         }
     }
 
@@ -257,11 +331,17 @@ impl ImageRows {
         match self.geometry {
             Geometry::Random(crop) => crop.check()?,
             Geometry::Whole { width, height, .. } => check_size(width, height)?,
-            Geometry::Center { shorter, width, height, .. } => {
+            Geometry::Center {
+                shorter,
+                width,
+                height,
+                ..
+            } => {
                 check_size(width, height)?;
                 if width.max(height) > shorter && width.min(height) > shorter {
-                    let message =
-                        format!("a crop of {width}x{height} of pictures whose shorter edge is {shorter}");
+                    let message = format!(
+                        "a crop of {width}x{height} of pictures whose shorter edge is {shorter}"
+                    );
                     return Err(Error::new(ErrorKind::Config, message));
                 }
                 check_size(shorter, shorter)?;
@@ -283,16 +363,37 @@ impl fmt::Display for ImageRows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.geometry {
             Geometry::Random(crop) => write!(f, "random_resized_crop {}", crop.settings())?,
-            Geometry::Whole { width, height, filter } => write!(f, "resize {width}x{height}, {filter:?}")?,
-            Geometry::Center { shorter, width, height, filter } => {
-                write!(f, "resize_shorter {shorter}, {filter:?}, center_crop {width}x{height}")?;
+            Geometry::Whole {
+                width,
+                height,
+                filter,
+            } => write!(f, "resize {width}x{height}, {filter:?}")?,
+            Geometry::Center {
+                shorter,
+                width,
+                height,
+                filter,
+            } => {
+                write!(
+                    f,
+                    "resize_shorter {shorter}, {filter:?}, center_crop {width}x{height}"
+                )?;
             }
         }
         if self.hflip > 0.0 {
             write!(f, ", hflip {}", self.hflip)?;
         }
-        let numbers = if self.normalize.is_some() { "f32" } else { "u8" };
-        write!(f, ", {numbers} {:?}{}", self.layout, if self.scaled { ", scaled" } else { "" })
+        let numbers = if self.normalize.is_some() {
+            "f32"
+        } else {
+            "u8"
+        };
+        write!(
+            f,
+            ", {numbers} {:?}{}",
+            self.layout,
+            if self.scaled { ", scaled" } else { "" }
+        )
     }
 }
 
@@ -369,24 +470,28 @@ impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
     }
     fn facts(&self) -> Facts {
         let problem = self.0.check().err().map(|error| error.to_string());
-        Facts::any_order().with_rows().with_settings(&self.0).with_problem(problem.as_deref())
+        Facts::any_order()
+            .with_rows()
+            .with_settings(&self.0)
+            .with_problem(problem.as_deref())
     }
     fn weigh(&self, item: &In::Row) -> Option<usize> {
         Some(item.row().byte_len())
     }
 }
 
-/// [`ImageRows`] for a graph of files, alone or each with a label or anything else. Bring it into scope by the
-/// [`prelude`](crate::prelude).
+/// [`ImageRows`] for a graph of files, alone or each with a label or anything else. Bring it into
+/// scope by the [`prelude`](crate::prelude).
 pub trait ImageRowsGraph: sealed::Sealed {
     /// The same with rows in place of files.
     type Rows;
 
-    /// Makes a row of each file; see [`ImageRows`]. It runs on the CPU workers, on many files at once; order is kept.
+    /// Makes a row of each file; see [`ImageRows`]. It runs on the CPU workers, on many files at
+    /// once; order is kept.
     ///
     /// # Errors
-    /// What is wrong with a file takes the item's place; see [`ImageRows::fill`]. Settings without sense are found when the
-    /// loader is built.
+    /// What is wrong with a file takes the item's place; see [`ImageRows::fill`]. Settings without
+    /// sense are found when the loader is built.
     fn image_rows(self, rows: ImageRows) -> Self::Rows;
 }
 

@@ -5,7 +5,8 @@ use datapipes::{Element, Error, ErrorKind, Result, Tensor};
 use crate::layout::{Number, RowWriter};
 use crate::{Image, Layout};
 
-/// Mean and standard deviation of each channel, on a scale from 0 to 1. A gray picture uses the first of each.
+/// Mean and standard deviation of each channel, on a scale from 0 to 1. A gray picture uses the
+/// first of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalize {
     mean: [f32; 3],
@@ -14,9 +15,15 @@ pub struct Normalize {
 
 impl Normalize {
     /// Those of ImageNet, which most pretrained models expect.
-    pub const IMAGENET: Normalize = Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] };
+    pub const IMAGENET: Normalize = Normalize {
+        mean: [0.485, 0.456, 0.406],
+        std: [0.229, 0.224, 0.225],
+    };
     /// None: values from 0 to 1.
-    pub const UNIT: Normalize = Normalize { mean: [0.0; 3], std: [1.0; 3] };
+    pub const UNIT: Normalize = Normalize {
+        mean: [0.0; 3],
+        std: [1.0; 3],
+    };
 
     /// Takes `mean` off and divides by `std`.
     ///
@@ -24,8 +31,8 @@ impl Normalize {
     /// [`ErrorKind::Config`] if a value is not finite or a standard deviation is not positive.
     pub fn new(mean: [f32; 3], std: [f32; 3]) -> Result<Normalize> {
         // The reciprocal of a tiny number is infinite.
-        let fine =
-            mean.iter().all(|m| m.is_finite()) && std.iter().all(|&s| s > 0.0 && (1.0 / s).is_normal());
+        let fine = mean.iter().all(|m| m.is_finite())
+            && std.iter().all(|&s| s > 0.0 && (1.0 / s).is_normal());
         if !fine {
             return Err(Error::new(
                 ErrorKind::Config,
@@ -42,10 +49,11 @@ impl Normalize {
     }
 }
 
-/// Makes a tensor of `f32`, `[channels, height, width]`: pixels divided by 255 and normalised, in one pass.
+/// Makes a tensor of `f32`, `[channels, height, width]`: pixels divided by 255 and normalised, in
+/// one pass.
 ///
-/// A value may differ in its last bit from dividing, subtracting and dividing, since it is computed as one
-/// multiplication and one addition.
+/// A value may differ in its last bit from dividing, subtracting and dividing, since it is computed
+/// as one multiplication and one addition.
 ///
 /// # Errors
 /// None that the types do not rule out.
@@ -53,8 +61,8 @@ pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
     tensor_of::<f32>(image, normalize)
 }
 
-/// Makes a tensor of `u8`, `[channels, height, width]`: a quarter of the memory, for a model that normalises by
-/// itself.
+/// Makes a tensor of `u8`, `[channels, height, width]`: a quarter of the memory, for a model that
+/// normalises by itself.
 ///
 /// # Errors
 /// None that the types do not rule out.
@@ -62,10 +70,12 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     tensor_of::<u8>(image, &Normalize::UNIT)
 }
 
-/// Decodes a picture to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a decoder of a sample's fields
-/// wants, for the extensions in [`EXTENSIONS`]. The pixels are not copied.
+/// Decodes a picture to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a
+/// decoder of a sample's fields wants, for the extensions in [`EXTENSIONS`]. The pixels are not
+/// copied.
 ///
-/// With `datapipes-io`: `FieldDecoder::new().with(datapipes_image::EXTENSIONS, datapipes_image::decode_tensor)`.
+/// With `datapipes-io`: `FieldDecoder::new().with(datapipes_image::EXTENSIONS,
+/// datapipes_image::decode_tensor)`.
 ///
 /// # Errors
 /// As [`DecodeImage::decode`](crate::DecodeImage::decode).
@@ -79,7 +89,11 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
 /// ```
 pub fn decode_tensor(bytes: impl AsRef<[u8]>) -> Result<Tensor> {
     let image = crate::decode(bytes.as_ref())?;
-    let shape = [image.height() as usize, image.width() as usize, usize::from(image.channels())];
+    let shape = [
+        image.height() as usize,
+        image.width() as usize,
+        usize::from(image.channels()),
+    ];
     Tensor::from_vec(image.into_data(), shape)
 }
 
@@ -92,9 +106,17 @@ fn tensor_of<T: Number + Element>(image: &Image, normalize: &Normalize) -> Resul
     let mut values = vec![T::default(); image.data().len()];
     if image.channels() == 1 {
         let (scale, shift) = normalize.line(0);
-        values.iter_mut().zip(image.data()).for_each(|(to, &value)| *to = T::of(value, scale, shift));
+        values
+            .iter_mut()
+            .zip(image.data())
+            .for_each(|(to, &value)| *to = T::of(value, scale, shift));
     } else {
-        let writer = RowWriter { width, height, layout: Layout::Chw, flip: false };
+        let writer = RowWriter {
+            width,
+            height,
+            layout: Layout::Chw,
+            flip: false,
+        };
         for (y, row) in image.data().chunks_exact(width * 3).enumerate() {
             writer.write(y as u32, row, normalize, &mut values);
         }
@@ -111,7 +133,10 @@ mod tests {
         let image = Image::new(2, 2, 3, vec![0, 10, 20, 1, 11, 21, 2, 12, 22, 3, 13, 23]).unwrap();
         let tensor = to_tensor_u8(&image).unwrap();
         assert_eq!(tensor.shape(), [3, 2, 2]);
-        assert_eq!(tensor.as_slice::<u8>().unwrap(), [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]);
+        assert_eq!(
+            tensor.as_slice::<u8>().unwrap(),
+            [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]
+        );
         let gray = Image::new(3, 1, 1, vec![0, 255, 0]).unwrap();
         let tensor = to_tensor(&gray, &Normalize::UNIT).unwrap();
         assert_eq!(tensor.shape(), [1, 1, 3]);

@@ -28,17 +28,36 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_picture_from_file_to_row_allocates_nothing() {
-    let names =
-        ["rgb444", "rgb422", "rgb420", "progressive", "restarts", "gray", "cmyk", "exif6", "adobe_rgb"];
+    let names = [
+        "rgb444",
+        "rgb422",
+        "rgb420",
+        "progressive",
+        "restarts",
+        "gray",
+        "cmyk",
+        "exif6",
+        "adobe_rgb",
+    ];
     let path = |name: &str| format!("{}/tests/data/{name}.jpg", env!("CARGO_MANIFEST_DIR"));
-    let files: Vec<Vec<u8>> =
-        names.iter().map(|name| std::fs::read(path(name)).expect("a file of ours")).collect();
+    let files: Vec<Vec<u8>> = names
+        .iter()
+        .map(|name| std::fs::read(path(name)).expect("a file of ours"))
+        .collect();
     for rows in [
-        ImageRows::random_resized_crop(24).random_hflip(0.5).normalize(Normalize::IMAGENET),
-        ImageRows::random_resized_crop(12).random_hflip(0.5).scaled(),
+        ImageRows::random_resized_crop(24)
+            .random_hflip(0.5)
+            .normalize(Normalize::IMAGENET),
+        ImageRows::random_resized_crop(12)
+            .random_hflip(0.5)
+            .scaled(),
         ImageRows::resize_center_crop(20, 16, 16),
     ] {
-        let dtype = if rows.clone().to_string().contains("f32") { DType::F32 } else { DType::U8 };
+        let dtype = if rows.clone().to_string().contains("f32") {
+            DType::F32
+        } else {
+            DType::U8
+        };
         let mut row = Tensor::zeros(dtype, rows.shape()).expect("a fine size");
         let mut pass = || {
             for (file, name) in files.iter().zip(names) {

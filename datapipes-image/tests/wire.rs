@@ -6,7 +6,8 @@ use datapipes::testing::{sent, wire_bytes, wire_from};
 use datapipes::{ErrorKind, Wire};
 use datapipes_image::{Boxes, Image, Keypoint, Keypoints, Mask, Rect, Visibility};
 
-/// It makes the round trip; each cut of it is an error, and each bit that is turned over gives a value or an error.
+/// It makes the round trip; each cut of it is an error, and each bit that is turned over gives a
+/// value or an error.
 fn check<T: Wire + PartialEq + Debug>(value: T) {
     assert_eq!(sent(&value).unwrap(), value);
     let whole = wire_bytes(&value).unwrap();
@@ -14,7 +15,10 @@ fn check<T: Wire + PartialEq + Debug>(value: T) {
         return;
     }
     for len in 0..whole.len() {
-        assert_eq!(wire_from::<T>(&whole[..len], &[]).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            wire_from::<T>(&whole[..len], &[]).unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
     for at in 0..whole.len() {
         for bit in 0..8 {
@@ -31,7 +35,12 @@ fn check<T: Wire + PartialEq + Debug>(value: T) {
 fn pictures() {
     check(Image::new(2, 3, 3, (0..18).collect()).unwrap());
     check(Image::new(400, 300, 1, vec![7; 120_000]).unwrap());
-    check(Rect { x: 1, y: 2, width: 3, height: 4 });
+    check(Rect {
+        x: 1,
+        y: 2,
+        width: 3,
+        height: 4,
+    });
 }
 
 #[test]
@@ -40,7 +49,10 @@ fn a_picture_of_another_size_than_its_pixels_is_damage() {
     bytes[0] = 3;
     let error = wire_from::<Image>(&bytes, &[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    assert!(error.to_string().contains("18 bytes for an image of 3x3x3"), "{error}");
+    assert!(
+        error.to_string().contains("18 bytes for an image of 3x3x3"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -59,6 +71,9 @@ fn boxes_points_and_what_was_kept() {
     check(kept);
     let point = |x, y, visibility| Keypoint { x, y, visibility };
     check(point(-1.0, 5e9, Visibility::Absent));
-    let points = vec![point(1.0, 2.0, Visibility::Visible), point(90.0, 2.0, Visibility::Hidden)];
+    let points = vec![
+        point(1.0, 2.0, Visibility::Visible),
+        point(90.0, 2.0, Visibility::Hidden),
+    ];
     check(Keypoints::new(10, 10, points).unwrap());
 }

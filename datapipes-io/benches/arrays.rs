@@ -1,5 +1,6 @@
-//! How fast arrays are read from memory: `cargo bench -p datapipes-io --features zip --bench arrays`, or with `-- npy` (`order`, `npz`) a
-//! part of it. NumPy, and SPDL if it is there, are timed beside by the interpreter that `DATAPIPES_PEERS` names.
+//! How fast arrays are read from memory: `cargo bench -p datapipes-io --features zip --bench
+//! arrays`, or with `-- npy` (`order`, `npz`) a part of it. NumPy, and SPDL if it is there, are
+//! timed beside by the interpreter that `DATAPIPES_PEERS` names.
 
 use std::hint::black_box;
 use std::io::{Cursor, Write};
@@ -23,8 +24,16 @@ fn best(mut run: impl FnMut()) -> Duration {
 
 /// One epoch of a loader, after one to warm up.
 fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Duration {
-    let loader = DataLoader::builder(graph).workers(workers).build().expect("a graph that is right");
-    let run = || loader.epoch(0).blocking().for_each(|item| drop(black_box(item.expect("no errors"))));
+    let loader = DataLoader::builder(graph)
+        .workers(workers)
+        .build()
+        .expect("a graph that is right");
+    let run = || {
+        loader
+            .epoch(0)
+            .blocking()
+            .for_each(|item| drop(black_box(item.expect("no errors"))))
+    };
     run();
     best(run)
 }
@@ -50,7 +59,9 @@ fn numbers(len: usize) -> Vec<f32> {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         state >> 16
     };
-    (0..len).map(|n| (n % 100) as f32 + (draw() % 64) as f32 / 64.0).collect()
+    (0..len)
+        .map(|n| (n % 100) as f32 + (draw() % 64) as f32 / 64.0)
+        .collect()
 }
 
 fn array(shape: &[usize]) -> Array {
@@ -64,22 +75,37 @@ fn rate(bytes: usize, time: Duration) -> String {
 
 /// What peers take for one file.
 fn peers(kind: &str, threads: usize, count: usize, data: &[u8]) -> Vec<(String, f64)> {
-    let Ok(python) = std::env::var("DATAPIPES_PEERS") else { return Vec::new() };
+    let Ok(python) = std::env::var("DATAPIPES_PEERS") else {
+        return Vec::new();
+    };
     let mut file = tempfile::NamedTempFile::new().expect("a place for a file");
     file.write_all(data).expect("room for it");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/peers/arrays.py");
     let (threads, count) = (threads.to_string(), count.to_string());
-    let output = Command::new(python).args([script, kind, &threads, &count]).arg(file.path()).output();
+    let output = Command::new(python)
+        .args([script, kind, &threads, &count])
+        .arg(file.path())
+        .output();
     let output = output.expect("an interpreter");
     if !output.status.success() {
         println!(
             "  peers did not run: {}",
-            String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or_default()
+            String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .last()
+                .unwrap_or_default()
         );
     }
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = |line: &str| line.split_once('\t').map(|(name, time)| (name.to_owned(), time.parse().ok()));
-    lines.lines().filter_map(line).filter_map(|(name, time)| Some((name, time?))).collect()
+    let line = |line: &str| {
+        line.split_once('\t')
+            .map(|(name, time)| (name.to_owned(), time.parse().ok()))
+    };
+    lines
+        .lines()
+        .filter_map(line)
+        .filter_map(|(name, time)| Some((name, time?)))
+        .collect()
 }
 
 fn npy() {
@@ -88,10 +114,14 @@ fn npy() {
         let file = Bytes::from(array(shape).to_npy());
         let rounds = 10_000;
         let each = |time: Duration| time.as_nanos() as f64 / f64::from(rounds);
-        let parse = best(|| (0..rounds).for_each(|_| drop(black_box(Array::parse(black_box(file.clone()))))));
+        let parse = best(|| {
+            (0..rounds).for_each(|_| drop(black_box(Array::parse(black_box(file.clone())))))
+        });
         let tensor = best(|| {
             for _ in 0..rounds {
-                drop(black_box(Array::parse(black_box(file.clone())).and_then(|array| array.tensor())));
+                drop(black_box(
+                    Array::parse(black_box(file.clone())).and_then(|array| array.tensor()),
+                ));
             }
         });
         let files = Graph::from_vec(vec![File::new("a.npy", file.clone()); rounds as usize]);
@@ -105,7 +135,11 @@ fn npy() {
         );
         if file.len() < 10_000_000 {
             for (name, time) in peers("npy", 1, 40, &file) {
-                println!("    {name} {:.0}: {:.0} times as long", time * 1e9, time * 1e9 / each(graph));
+                println!(
+                    "    {name} {:.0}: {:.0} times as long",
+                    time * 1e9,
+                    time * 1e9 / each(graph)
+                );
             }
         }
     }
@@ -117,13 +151,21 @@ fn order() {
     let bytes = native.len();
     let header = |from: &str, to: &str| {
         let mut file = native.clone();
-        let at = file.windows(from.len()).position(|part| part == from.as_bytes()).expect("it is there");
+        let at = file
+            .windows(from.len())
+            .position(|part| part == from.as_bytes())
+            .expect("it is there");
         file[at..at + to.len()].copy_from_slice(to.as_bytes());
         Array::parse(file.into()).expect("a header that is right")
     };
     let floor = best(|| drop(black_box(native.clone())));
-    println!("order, {:.0} MB: memcpy {}", bytes as f64 / 1e6, rate(bytes, floor));
-    let shifted = Array::parse(Bytes::from([b"x", &native[..]].concat()).slice(1..)).expect("as it was");
+    println!(
+        "order, {:.0} MB: memcpy {}",
+        bytes as f64 / 1e6,
+        rate(bytes, floor)
+    );
+    let shifted =
+        Array::parse(Bytes::from([b"x", &native[..]].concat()).slice(1..)).expect("as it was");
     for (name, array) in [
         ("not aligned", shifted),
         ("big endian", header("<f4", ">f4")),
@@ -140,7 +182,10 @@ fn order() {
 
 fn npz() {
     const FILES: usize = 48;
-    let arrays = [("images", array(&[2, 3, 224, 224])), ("weights", array(&[311, 1000]))];
+    let arrays = [
+        ("images", array(&[2, 3, 224, 224])),
+        ("weights", array(&[311, 1000])),
+    ];
     let pack = |deflated: bool| {
         let mut npz = NpzWriter::new(Cursor::new(Vec::new()));
         if deflated {
@@ -154,7 +199,9 @@ fn npz() {
     let bytes: usize = arrays.iter().map(|(_, array)| array.data().len()).sum();
     // Files of their own, each as NumPy would place it: nothing in it is aligned.
     let files = |data: &[u8]| -> Vec<Bytes> {
-        (0..FILES).map(|_| Bytes::from([b"x", data].concat()).slice(1..)).collect()
+        (0..FILES)
+            .map(|_| Bytes::from([b"x", data].concat()).slice(1..))
+            .collect()
     };
     let stored = files(&pack(false));
     let deflated = files(&pack(true));
@@ -172,12 +219,18 @@ fn npz() {
         })
         .collect();
     let graph = |files: &[Bytes]| {
-        Graph::from_vec(files.iter().map(|data| File::new("a.npz", data.clone())).collect::<Vec<_>>())
+        Graph::from_vec(
+            files
+                .iter()
+                .map(|data| File::new("a.npz", data.clone()))
+                .collect::<Vec<_>>(),
+        )
     };
     let raw: Vec<Vec<u8>> = arrays
         .iter()
         .map(|(_, array)| {
-            let mut deflate = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+            let mut deflate =
+                flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
             deflate.write_all(&array.to_npy()).expect("in memory");
             deflate.finish().expect("in memory")
         })
@@ -193,7 +246,9 @@ fn npz() {
         let part = |thread: usize| thread * FILES / threads..(thread + 1) * FILES / threads;
         let copy = in_threads(threads, |thread| {
             for file in &contents[part(thread)] {
-                drop(black_box(file.iter().map(|data| data.to_vec()).collect::<Vec<_>>()));
+                drop(black_box(
+                    file.iter().map(|data| data.to_vec()).collect::<Vec<_>>(),
+                ));
             }
         });
         let inflate = in_threads(threads, |thread| {
@@ -226,30 +281,62 @@ fn npz() {
             in_threads(threads, |thread| {
                 for data in &files[part(thread)] {
                     let file = File::new("a.npz", data.clone());
-                    for entry in npz.open(file, &Context::default()).expect("as it was written") {
-                        let Entry::Item(_, array) = entry else { panic!("{entry:?}") };
+                    for entry in npz
+                        .open(file, &Context::default())
+                        .expect("as it was written")
+                    {
+                        let Entry::Item(_, array) = entry else {
+                            panic!("{entry:?}")
+                        };
                         black_box(array.tensor().expect("numbers"));
                     }
                 }
             })
         };
         let tensors = |files: &[Bytes], npz: Npz| {
-            epoch(graph(files).read_as(npz).try_map(|array: Array| array.tensor()), workers)
+            epoch(
+                graph(files)
+                    .read_as(npz)
+                    .try_map(|array: Array| array.tensor()),
+                workers,
+            )
         };
-        line("stored, unchecked, alone", alone(&stored, &Npz::new().unchecked()), copy);
-        line("stored, CRC checked, alone", alone(&stored, &Npz::new()), copy);
-        line("stored, unchecked", tensors(&stored, Npz::new().unchecked()), in_graph);
+        line(
+            "stored, unchecked, alone",
+            alone(&stored, &Npz::new().unchecked()),
+            copy,
+        );
+        line(
+            "stored, CRC checked, alone",
+            alone(&stored, &Npz::new()),
+            copy,
+        );
+        line(
+            "stored, unchecked",
+            tensors(&stored, Npz::new().unchecked()),
+            in_graph,
+        );
         let checked = tensors(&stored, Npz::new());
         line("stored, CRC checked", checked, in_graph);
         line("deflated, alone", alone(&deflated, &Npz::new()), inflate);
         let inflated = tensors(&deflated, Npz::new());
         line("deflated", inflated, inflate);
-        let members = graph(&deflated[..1]).repeat(FILES as u64).read_as(Npz::new().members());
+        let members = graph(&deflated[..1])
+            .repeat(FILES as u64)
+            .read_as(Npz::new().members());
         let decoded = members.try_map(|member: NpzMember| member.decode()?.tensor());
         line("deflated, by member", epoch(decoded, workers), inflate);
-        for (what, files, ours) in [("stored", &stored, checked), ("deflated", &deflated, inflated)] {
+        for (what, files, ours) in [
+            ("stored", &stored, checked),
+            ("deflated", &deflated, inflated),
+        ] {
             let ours = ours.as_secs_f64() / FILES as f64;
-            for (name, time) in peers("npz", threads, if what == "stored" { 40 } else { 8 }, &files[0]) {
+            for (name, time) in peers(
+                "npz",
+                threads,
+                if what == "stored" { 40 } else { 8 },
+                &files[0],
+            ) {
                 println!(
                     "    {name} {what}: {}, {:.1} times as long",
                     rate(bytes, Duration::from_secs_f64(time)),
@@ -261,7 +348,10 @@ fn npz() {
 }
 
 fn main() {
-    let only: Vec<_> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let only: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
     for (name, part) in [("npy", npy as fn()), ("order", order), ("npz", npz)] {
         if only.is_empty() || only.iter().any(|only| only == name) {
             part();

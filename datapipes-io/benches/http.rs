@@ -4,8 +4,10 @@
 //! DATAPIPES_BENCH_HTTP=http://127.0.0.1:9000/img/ cargo bench -p datapipes-io --features http --bench http
 //! ```
 //!
-//! The URL is that of a folder with a listing (a page, or an `index.json`). `DATAPIPES_BENCH_SECONDS` (2) is how long each
-//! row takes; `DATAPIPES_BENCH_HTTP2` speaks HTTP/2 without asking. CPU is that of this process alone, so that other load on the machine hardly shows.
+//! The URL is that of a folder with a listing (a page, or an `index.json`).
+//! `DATAPIPES_BENCH_SECONDS` (2) is how long each row takes; `DATAPIPES_BENCH_HTTP2` speaks HTTP/2
+//! without asking. CPU is that of this process alone, so that other load on the machine hardly
+//! shows.
 
 use std::time::{Duration, Instant};
 
@@ -19,21 +21,33 @@ fn main() {
         println!("skipped: DATAPIPES_BENCH_HTTP names no server");
         return;
     };
-    let seconds =
-        std::env::var("DATAPIPES_BENCH_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2.0);
-    let workers =
-        std::env::var("DATAPIPES_BENCH_WORKERS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let seconds = std::env::var("DATAPIPES_BENCH_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2.0);
+    let workers = std::env::var("DATAPIPES_BENCH_WORKERS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(2);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers)
         .enable_all()
         .build()
         .expect("a runtime");
     let http = Http::builder(&url);
-    let http =
-        if std::env::var_os("DATAPIPES_BENCH_HTTP2").is_some() { http.http2_prior_knowledge() } else { http };
+    let http = if std::env::var_os("DATAPIPES_BENCH_HTTP2").is_some() {
+        http.http2_prior_knowledge()
+    } else {
+        http
+    };
     let store = http.build().expect("a URL");
     let keys: Vec<String> = runtime.block_on(async {
-        store.list("").take(2000).map(|meta| meta.expect("a listing").key).collect().await
+        store
+            .list("")
+            .take(2000)
+            .map(|meta| meta.expect("a listing").key)
+            .collect()
+            .await
     });
     println!("{} keys, {workers} threads", keys.len());
     println!("in flight   requests/s     MB/s   CPU us/request   CPU us/MB");
@@ -64,7 +78,9 @@ async fn run(store: Http, keys: Vec<String>, in_flight: usize, time: Duration) -
             waiting.push(async move { store.read(key).await });
             next += 1;
         }
-        let Some(data) = waiting.next().await else { return (requests, bytes) };
+        let Some(data) = waiting.next().await else {
+            return (requests, bytes);
+        };
         bytes += data.expect("an object").len() as u64;
         requests += 1;
     }

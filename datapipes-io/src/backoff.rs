@@ -5,12 +5,13 @@ use std::time::Duration;
 use datapipes::{Error, Result};
 use tokio::time::Instant;
 
-/// How often and how patiently a request is tried; see [`Retry`](crate::stores::wrappers::Retry) and
-/// [`RetryTable`](crate::tables::RetryTable).
+/// How often and how patiently a request is tried; see [`Retry`](crate::stores::wrappers::Retry)
+/// and [`RetryTable`](crate::tables::RetryTable).
 ///
-/// The pauses are exponential with *decorrelated jitter*: each is drawn evenly between [`first`](Backoff::first) and
-/// three times the pause before, and is never above [`most`](Backoff::most). (Marc Brooker, *Exponential Backoff and
-/// Jitter*, AWS Architecture Blog, 2015.) Clients that failed together so do not come back together.
+/// The pauses are exponential with *decorrelated jitter*: each is drawn evenly between
+/// [`first`](Backoff::first) and three times the pause before, and is never above
+/// [`most`](Backoff::most). (Marc Brooker, *Exponential Backoff and Jitter*, AWS Architecture Blog,
+/// 2015.) Clients that failed together so do not come back together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backoff {
     /// The most tries of one request, the first included. 0 counts as 1.
@@ -19,12 +20,14 @@ pub struct Backoff {
     pub first: Duration,
     /// The longest pause, unless the service asks for a longer one.
     pub most: Duration,
-    /// How long from the first try on another one may begin. No try is broken off by it; that is for
-    /// [`Timeout`](crate::stores::wrappers::Timeout).
+    /// How long from the first try on another one may begin. No try is broken off by it; that is
+    /// for [`Timeout`](crate::stores::wrappers::Timeout).
     pub deadline: Duration,
-    /// The tries beyond the first that the whole store may make at once, before they are spread out. Of stores only.
+    /// The tries beyond the first that the whole store may make at once, before they are spread
+    /// out. Of stores only.
     pub burst: u32,
-    /// The tries beyond the first that the whole store may make in a second, once `burst` is used up. Of stores only.
+    /// The tries beyond the first that the whole store may make in a second, once `burst` is used
+    /// up. Of stores only.
     pub per_second: f64,
 }
 
@@ -54,7 +57,10 @@ impl Backoff {
     ///
     /// # Errors
     /// The last one.
-    pub async fn run<T, F: Future<Output = Result<T>>>(&self, mut attempt: impl FnMut() -> F) -> Result<T> {
+    pub async fn run<T, F: Future<Output = Result<T>>>(
+        &self,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T> {
         let mut pauses = self.begin();
         loop {
             match attempt().await {
@@ -69,7 +75,12 @@ impl Backoff {
 
     /// The pauses of one task, from now on.
     pub(crate) fn begin(&self) -> Pauses {
-        Pauses { policy: self.clone(), begun: Instant::now(), tried: 0, last: Duration::ZERO }
+        Pauses {
+            policy: self.clone(),
+            begun: Instant::now(),
+            tried: 0,
+            last: Duration::ZERO,
+        }
     }
 }
 
@@ -85,11 +96,11 @@ impl Pauses {
     /// How long to wait after this error; none if that was the last try.
     pub(crate) fn next(&mut self, error: &Error) -> Option<Duration> {
         self.tried += 1;
-        if !error.is_passing() || self.tried >= self.policy.tries {
+        if !error.is_transient() || self.tried >= self.policy.tries {
             return None;
         }
         self.last = self.policy.pause(self.last, random());
-        let pause = self.last.max(error.pause().unwrap_or_default());
+        let pause = self.last.max(error.retry_after().unwrap_or_default());
         (self.begun.elapsed().saturating_add(pause) <= self.policy.deadline).then_some(pause)
     }
 }
@@ -98,7 +109,9 @@ impl Pauses {
 pub(crate) fn random() -> f64 {
     use std::hash::{BuildHasher, Hasher};
     // Each `RandomState` has keys of its own.
-    let bits = std::collections::hash_map::RandomState::new().build_hasher().finish();
+    let bits = std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish();
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
@@ -118,7 +131,10 @@ mod tests {
         }
         assert_eq!(highest, [100, 300, 900, 2700, 8100, 15_000, 15_000]);
         assert_eq!(backoff.pause(Duration::from_secs(15), 0.0), backoff.first);
-        assert_eq!(backoff.pause(Duration::from_millis(500), 0.5).as_millis(), 800);
+        assert_eq!(
+            backoff.pause(Duration::from_millis(500), 0.5).as_millis(),
+            800
+        );
     }
 
     #[test]
@@ -131,10 +147,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_are_bounded_and_obey() {
-        let policy = Backoff { tries: 1000, ..Backoff::default() };
+        let policy = Backoff {
+            tries: 1000,
+            ..Backoff::default()
+        };
         let mut pauses = policy.begin();
         let mut last = policy.first;
-        let passing = || Error::new(ErrorKind::Unavailable, "shaky").passing();
+        let passing = || Error::new(ErrorKind::Unavailable, "shaky").transient();
         for _ in 0..100 {
             let pause = pauses.next(&passing()).unwrap();
             assert!(
@@ -143,12 +162,14 @@ mod tests {
             );
             last = pause;
         }
-        let asked = Error::new(ErrorKind::Unavailable, "").retry_after(Duration::from_secs(60));
+        let asked =
+            Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::from_secs(60));
         assert_eq!(pauses.next(&asked), Some(Duration::from_secs(60)));
-        let too_long = Error::new(ErrorKind::Unavailable, "").retry_after(Duration::from_secs(181));
+        let too_long =
+            Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::from_secs(181));
         assert_eq!(pauses.next(&too_long), None);
         tokio::time::advance(Duration::from_millis(1)).await;
-        let forever = Error::new(ErrorKind::Unavailable, "").retry_after(Duration::MAX);
+        let forever = Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::MAX);
         assert_eq!(pauses.next(&forever), None);
     }
 }

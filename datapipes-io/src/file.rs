@@ -14,7 +14,8 @@ use crate::wire::wire_struct;
 
 /// A file that was listed, or is known by name, and has not been read.
 ///
-/// It can go to other processes if it is a file of this machine; one of a [`store`](FileRef::store) has to be read before.
+/// It can go to other processes if it is a file of this machine; one of a [`store`](FileRef::store)
+/// has to be read before.
 ///
 /// ```
 /// use datapipes_io::FileRef;
@@ -35,12 +36,22 @@ pub struct FileRef {
 impl FileRef {
     /// A file by its path; the whole path is its name.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        FileRef { path: path.into(), size: None, name_at: 0, store: None }
+        FileRef {
+            path: path.into(),
+            size: None,
+            name_at: 0,
+            store: None,
+        }
     }
 
     /// An object of a store by its key, which is its name.
     pub fn stored(store: Arc<dyn Store>, key: impl Into<String>, size: Option<u64>) -> Self {
-        FileRef { path: key.into().into(), size, name_at: 0, store: Some(store) }
+        FileRef {
+            path: key.into().into(),
+            size,
+            name_at: 0,
+            store: Some(store),
+        }
     }
 
     /// The same, now that its size is known, or still is not.
@@ -53,20 +64,29 @@ impl FileRef {
         self.store.as_ref()
     }
 
-    /// `relative` below `root`; an empty `relative` is the root itself, and called by its last part.
+    /// `relative` below `root`; an empty `relative` is the root itself, and called by its last
+    /// part.
     pub(crate) fn below(root: &Path, relative: &Path) -> Self {
         let (path, name) = match relative.as_os_str().len() {
-            0 => (root.to_owned(), root.file_name().map_or(0, |name| name.len())),
+            0 => (
+                root.to_owned(),
+                root.file_name().map_or(0, |name| name.len()),
+            ),
             len => (root.join(relative), len),
         };
         let name_at = path.as_os_str().len() - name;
-        FileRef { path, size: None, name_at, store: None }
+        FileRef {
+            path,
+            size: None,
+            name_at,
+            store: None,
+        }
     }
 
     /// Its name: the path relative to the root it was listed under.
     ///
-    /// Bytes that are not UTF-8 are shown as `\xNN`, so that two files never share a name for that reason. The path
-    /// itself is kept as it is.
+    /// Bytes that are not UTF-8 are shown as `\xNN`, so that two files never share a name for that
+    /// reason. The path itself is kept as it is.
     pub fn name(&self) -> Cow<'_, str> {
         let bytes = self.path.as_os_str().as_encoded_bytes();
         readable(bytes.get(self.name_at..).unwrap_or(bytes))
@@ -81,14 +101,19 @@ impl FileRef {
 impl fmt::Debug for FileRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (store, path) = self.identity();
-        write!(f, "FileRef({:?})", Path::new(store.unwrap_or("")).join(path))
+        write!(
+            f,
+            "FileRef({:?})",
+            Path::new(store.unwrap_or("")).join(path)
+        )
     }
 }
 
 /// Files are equal if they are the same object of the same store.
 impl PartialEq for FileRef {
     fn eq(&self, other: &Self) -> bool {
-        // Paths are equal part by part; keys of a store are not the same with another number of slashes.
+        // Paths are equal part by part; keys of a store are not the same with another number of
+        // slashes.
         let same_key = || self.store.is_none() || self.path.as_os_str() == other.path.as_os_str();
         self.identity() == other.identity() && same_key()
     }
@@ -104,9 +129,10 @@ impl Hash for FileRef {
 
 /// A file of this machine, with its size and name.
 ///
-/// One of a [`store`](FileRef::store) cannot travel: a store is connections, credentials and caches, which its URL does not tell.
-/// It is an error of [`Config`](ErrorKind::Config), which ends the epoch. Read such files before they go to other processes,
-/// by [`load_files`](crate::FileRefGraph::load_files): a [`File`] travels.
+/// One of a [`store`](FileRef::store) cannot travel: a store is connections, credentials and
+/// caches, which its URL does not tell. It is an error of [`Config`](ErrorKind::Config), which ends
+/// the epoch. Read such files before they go to other processes, by
+/// [`load_files`](crate::FileRefGraph::load_files): a [`File`] travels.
 #[cfg(any(unix, windows))]
 impl Wire for FileRef {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
@@ -124,7 +150,12 @@ impl Wire for FileRef {
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let (path, size) = (PathBuf::decode(from)?, Wire::decode(from)?);
-        Ok(FileRef { path, size, name_at: Wire::decode(from)?, store: None })
+        Ok(FileRef {
+            path,
+            size,
+            name_at: Wire::decode(from)?,
+            store: None,
+        })
     }
 }
 
@@ -137,8 +168,8 @@ impl Wire for FileRef {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct File {
-    /// Its name: relative to the root it was listed under, or as it stands in the archive. Bytes that are not UTF-8
-    /// are shown as `\xNN`.
+    /// Its name: relative to the root it was listed under, or as it stands in the archive. Bytes
+    /// that are not UTF-8 are shown as `\xNN`.
     pub name: Arc<str>,
     /// Its content. A member's is a slice of its archive's, and keeps that in memory.
     pub data: Bytes,
@@ -147,7 +178,10 @@ pub struct File {
 impl File {
     /// A file from a name and its content.
     pub fn new(name: impl Into<Arc<str>>, data: impl Into<Bytes>) -> Self {
-        File { name: name.into(), data: data.into() }
+        File {
+            name: name.into(),
+            data: data.into(),
+        }
     }
 
     /// How many bytes it holds.
@@ -203,8 +237,17 @@ mod tests {
 
     #[test]
     fn a_name_is_relative_to_the_root() {
-        assert_eq!(FileRef::below(Path::new("/data"), Path::new("a/b.jpg")).name(), "a/b.jpg");
-        assert_eq!(FileRef::below(Path::new("/data/"), Path::new("b.jpg")).name(), "b.jpg");
-        assert_eq!(FileRef::below(Path::new("/data/c.jpg"), Path::new("")).name(), "c.jpg");
+        assert_eq!(
+            FileRef::below(Path::new("/data"), Path::new("a/b.jpg")).name(),
+            "a/b.jpg"
+        );
+        assert_eq!(
+            FileRef::below(Path::new("/data/"), Path::new("b.jpg")).name(),
+            "b.jpg"
+        );
+        assert_eq!(
+            FileRef::below(Path::new("/data/c.jpg"), Path::new("")).name(),
+            "c.jpg"
+        );
     }
 }

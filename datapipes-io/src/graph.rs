@@ -17,12 +17,12 @@ use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample
 pub trait StoreGraph: Store + Sized {
     /// The objects whose keys match `pattern`, in the order in which the store lists them.
     ///
-    /// Patterns are those of [`list_files`](crate::list_files()). The listing streams: pages are asked for as they are
-    /// needed, and only below what the pattern begins with.
+    /// Patterns are those of [`list_files`](crate::list_files()). The listing streams: pages are
+    /// asked for as they are needed, and only below what the pattern begins with.
     ///
     /// # Errors
-    /// A pattern that cannot be read is found when the loader is built. `NotFound` if nothing matches, and what the
-    /// store says.
+    /// A pattern that cannot be read is found when the loader is built. `NotFound` if nothing
+    /// matches, and what the store says.
     ///
     /// # Examples
     /// ```
@@ -38,7 +38,8 @@ pub trait StoreGraph: Store + Sized {
     /// The objects under some keys, in that order, without asking the store for a list.
     ///
     /// # Errors
-    /// A key that the store refuses, such as one that leaves a folder, is an error where the object is loaded.
+    /// A key that the store refuses, such as one that leaves a folder, is an error where the object
+    /// is loaded.
     ///
     /// # Examples
     /// ```
@@ -51,8 +52,8 @@ pub trait StoreGraph: Store + Sized {
     /// ```
     fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef>;
 
-    /// The objects under some keys as data that is read by index: shuffled as a whole, sharded, split and mixed before
-    /// anything is read. Holds the keys.
+    /// The objects under some keys as data that is read by index: shuffled as a whole, sharded,
+    /// split and mixed before anything is read. Holds the keys.
     ///
     /// # Errors
     /// Of a sample: what the store says.
@@ -142,7 +143,10 @@ impl<S: Store> StoreGraph for S {
         Graph::source(Files(keys.into_iter().map(file).collect()))
     }
     fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File> {
-        Indexed::new(Objects { store: Arc::new(self), keys: keys.into_iter().map(Into::into).collect() })
+        Indexed::new(Objects {
+            store: Arc::new(self),
+            keys: keys.into_iter().map(Into::into).collect(),
+        })
     }
 }
 
@@ -163,7 +167,8 @@ impl<T> GraphOf<T> for Graph<T> {
     }
 }
 
-/// What [`map_files`](FileRefGraph::map_files) takes: a list of files, in a build with the feature `mmap`.
+/// What [`map_files`](FileRefGraph::map_files) takes: a list of files, in a build with the feature
+/// `mmap`.
 #[diagnostic::on_unimplemented(
     message = "`map_files` needs the feature `mmap` of `datapipes-io`",
     note = "in Cargo.toml: `datapipes-io = {{ version = \"…\", features = [\"mmap\"] }}`"
@@ -204,19 +209,22 @@ impl Readable for Graph<FileRef> {
     }
 }
 
-/// Larger files are read as they arrive: about as many bytes as arrive while one more request is made.
+/// Larger files are read as they arrive: about as many bytes as arrive while one more request is
+/// made.
 const STREAMED: u64 = 8 << 20;
 
 /// What can follow a list of files.
 pub trait FileRefGraph: Sized {
     /// Reads each file whole, many at a time, in order.
     ///
-    /// A file that cannot be read is an error in its place, and the next ones follow. Buffers of large files are
-    /// used again once nothing refers to what was read into them; see [`LoadFiles`].
+    /// A file that cannot be read is an error in its place, and the next ones follow. Buffers of
+    /// large files are used again once nothing refers to what was read into them; see
+    /// [`LoadFiles`].
     ///
     /// # Errors
-    /// `NotFound` and `Denied` name the path. `Unsupported` is what is no regular file (a folder named `x.jpg`, a
-    /// pipe); `Corrupt` a file that changed while it was read; `Limit` one that memory cannot hold.
+    /// `NotFound` and `Denied` name the path. `Unsupported` is what is no regular file (a folder
+    /// named `x.jpg`, a pipe); `Corrupt` a file that changed while it was read; `Limit` one that
+    /// memory cannot hold.
     ///
     /// # Examples
     /// ```
@@ -233,8 +241,9 @@ pub trait FileRefGraph: Sized {
     where
         Self: GraphOf<FileRef>;
 
-    /// Reads as [`read_as`](FileGraph::read_as) does, and loads whole only files of at most `whole` bytes; with 0 only empty ones.
-    /// A larger limit takes fewer requests, and reads more files at once; with a smaller one there is less in memory.
+    /// Reads as [`read_as`](FileGraph::read_as) does, and loads whole only files of at most `whole`
+    /// bytes; with 0 only empty ones. A larger limit takes fewer requests, and reads more files at
+    /// once; with a smaller one there is less in memory.
     ///
     /// # Errors
     /// As [`read_as`](FileGraph::read_as).
@@ -256,13 +265,15 @@ pub trait FileRefGraph: Sized {
 
     /// Maps each file into memory instead of reading it (`MapFiles`). Needs the feature `mmap`.
     ///
-    /// For large files of this machine of which only parts are wanted, or that are read again and again: nothing is copied, and
-    /// what was not touched is not read. Reading whole files once is faster by [`load_files`](FileRefGraph::load_files), which
-    /// asks for many at a time; a mapped one is waited for page by page, on the thread that computes.
+    /// For large files of this machine of which only parts are wanted, or that are read again and
+    /// again: nothing is copied, and what was not touched is not read. Reading whole files once is
+    /// faster by [`load_files`](FileRefGraph::load_files), which asks for many at a time; a mapped
+    /// one is waited for page by page, on the thread that computes.
     ///
-    /// **Only for files that nobody changes meanwhile.** If another program cuts a file that is mapped, or the disk fails, touching
-    /// the missing part ends this process (`SIGBUS`); if it writes to the file, the data change under their reader, which Rust
-    /// holds to be impossible. Nothing here can prevent that.
+    /// **Only for files that nobody changes meanwhile.** If another program cuts a file that is
+    /// mapped, or the disk fails, touching the missing part ends this process (`SIGBUS`); if it
+    /// writes to the file, the data change under their reader, which Rust holds to be impossible.
+    /// Nothing here can prevent that.
     ///
     /// # Errors
     /// As [`load_files`](FileRefGraph::load_files); `Unsupported` for an object of a store.
@@ -286,13 +297,14 @@ pub trait FileRefGraph: Sized {
 
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
-    /// As `load_files().untar()`, but no archive is ever whole in memory, and its first member comes before the rest is
-    /// read. Members are slices of the pieces that arrive, or copied together where they cross from one to the next. A
-    /// compressed archive is read whole first. See [`StreamUntar`] for the rules.
+    /// As `load_files().untar()`, but no archive is ever whole in memory, and its first member
+    /// comes before the rest is read. Members are slices of the pieces that arrive, or copied
+    /// together where they cross from one to the next. A compressed archive is read whole first.
+    /// See [`StreamUntar`] for the rules.
     ///
     /// # Errors
-    /// Those of [`load_files`](FileRefGraph::load_files) and [`untar`](FileGraph::untar), in the place of the archive,
-    /// behind the members that arrived before; the next archive follows.
+    /// Those of [`load_files`](FileRefGraph::load_files) and [`untar`](FileGraph::untar), in the
+    /// place of the archive, behind the members that arrived before; the next archive follows.
     ///
     /// # Examples
     /// ```
@@ -312,7 +324,8 @@ pub trait FileRefGraph: Sized {
         Self: GraphOf<FileRef>;
 }
 
-/// For any graph, so that the compiler says which items a method takes where it is called on others.
+/// For any graph, so that the compiler says which items a method takes where it is called on
+/// others.
 impl<T> FileRefGraph for Graph<T> {
     fn load_files(self) -> Graph<File>
     where
@@ -328,7 +341,9 @@ impl<T> FileRefGraph for Graph<T> {
         if format.splitter().is_none() {
             return files.load_files().pipe(ReadAs(format));
         }
-        let blocks = files.pipe(OpenFiles::up_to(whole)).pipe(SplitRecords(format.clone()));
+        let blocks = files
+            .pipe(OpenFiles::up_to(whole))
+            .pipe(SplitRecords(format.clone()));
         blocks.pipe(ReadAs(format))
     }
     fn map_files(self) -> Graph<File>
@@ -349,13 +364,14 @@ impl<T> FileRefGraph for Graph<T> {
 pub trait FileGraph: Sized {
     /// Opens each tar archive, also a compressed one, and yields its regular files in order.
     ///
-    /// Members are slices of the archive: nothing is copied, and a member keeps its archive in memory. Those of a compressed
-    /// archive are slices of the pieces in which it is inflated. They stream out one by one. Where a format allows no quiet
-    /// end there is none; see [`Untar`] for the rules.
+    /// Members are slices of the archive: nothing is copied, and a member keeps its archive in
+    /// memory. Those of a compressed archive are slices of the pieces in which it is inflated. They
+    /// stream out one by one. Where a format allows no quiet end there is none; see [`Untar`] for
+    /// the rules.
     ///
     /// # Errors
-    /// An archive that is damaged or cut yields the members before the damage, then one error, and the next archive
-    /// follows. A sparse member is `Unsupported` in its place.
+    /// An archive that is damaged or cut yields the members before the damage, then one error, and
+    /// the next archive follows. A sparse member is `Unsupported` in its place.
     ///
     /// # Examples
     /// ```
@@ -376,13 +392,14 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its first bytes tell, and leaves
-    /// the others as they are; see [`Decompress`]. An archive needs no such step before [`untar`](FileGraph::untar), and
-    /// neither do lines and rows.
+    /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its
+    /// first bytes tell, and leaves the others as they are; see [`Decompress`]. An archive needs no
+    /// such step before [`untar`](FileGraph::untar), and neither do lines and rows.
     ///
     /// # Errors
-    /// A file that is damaged or cut, has more behind its end, or is not compressed though its name says so, is an error in
-    /// its place. `Limit` is one that becomes too large, `Unsupported` one whose codec's feature is not on.
+    /// A file that is damaged or cut, has more behind its end, or is not compressed though its name
+    /// says so, is an error in its place. `Limit` is one that becomes too large, `Unsupported` one
+    /// whose codec's feature is not on.
     ///
     /// # Examples
     /// ```
@@ -401,10 +418,12 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before [`untar`](FileGraph::untar).
+    /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before
+    /// [`untar`](FileGraph::untar).
     ///
     /// # Errors
-    /// A file that is not gzip, is damaged or cut, or has more behind its end, is an error in its place.
+    /// A file that is not gzip, is damaged or cut, or has more behind its end, is an error in its
+    /// place.
     ///
     /// # Examples
     /// ```
@@ -422,36 +441,42 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order: lines, rows, records. The files are
-    /// loaded ones, or those of a list, which are read as they arrive where they are large.
+    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order:
+    /// lines, rows, records. The files are loaded ones, or those of a list, which are read as they
+    /// arrive where they are large.
     ///
-    /// What comes out is a child of its file: numbered, and named where the format has names. Files are spread over workers;
-    /// one loaded file is read by one of them, as far as its items are wanted. Whether an item keeps its file in memory is told by
-    /// the format.
+    /// What comes out is a child of its file: numbered, and named where the format has names. Files
+    /// are spread over workers; one loaded file is read by one of them, as far as its items are
+    /// wanted. Whether an item keeps its file in memory is told by the format.
     ///
     /// # A list of files
-    /// It gives what `load_files().read_as(format)` gives, with the same origins and so the same random numbers. But a file of
-    /// more than 8 MiB is never whole in memory, if the format can be [cut](Format::splitter): lines, JSON lines, CSV,
-    /// TFRecord, RecordIO, MessagePack and Arrow streams can. It is read as its bytes arrive, inflated if it is compressed,
-    /// and cut between records into blocks of 256 KiB, or of one larger record, which workers read. So of a file
-    /// there is a piece of the store's in memory (4 MiB of a file of this machine), a record, and the blocks that are on their
-    /// way. Smaller files, and those of other formats, are loaded whole, many at a time.
+    /// It gives what `load_files().read_as(format)` gives, with the same origins and so the same
+    /// random numbers. But a file of more than 8 MiB is never whole in memory, if the format can be
+    /// [cut](Format::splitter): lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow
+    /// streams can. It is read as its bytes arrive, inflated if it is compressed, and cut between
+    /// records into blocks of 256 KiB, or of one larger record, which workers read. So of a file
+    /// there is a piece of the store's in memory (4 MiB of a file of this machine), a record, and
+    /// the blocks that are on their way. Smaller files, and those of other formats, are loaded
+    /// whole, many at a time.
     ///
-    /// Large files are read one after the other, in one place; what is in them is read by all workers. An epoch that is
-    /// [resumed](datapipes::loader::Builder::resumable) in the middle of a file asks for the rest of it, by a range that begins at
-    /// a record at most some blocks before the next one. A compressed file is inflated from its beginning again, and what
-    /// was given is left out.
+    /// Large files are read one after the other, in one place; what is in them is read by all
+    /// workers. An epoch that is [resumed](datapipes::loader::Builder::resumable) in the middle of
+    /// a file asks for the rest of it, by a range that begins at a record at most some blocks
+    /// before the next one. A compressed file is inflated from its beginning again, and what was
+    /// given is left out.
     ///
-    /// [`stream_as`](FileRefGraph::stream_as) sets the size from which on files are read so. Use `load_files().read_as(format)` for
-    /// what wants files whole: to replay samples, or to run in other processes.
+    /// [`stream_as`](FileRefGraph::stream_as) sets the size from which on files are read so. Use
+    /// `load_files().read_as(format)` for what wants files whole: to replay samples, or to run in
+    /// other processes.
     ///
     /// # Errors
-    /// What cannot be read of a file is an error in its place. What comes after it in the file follows if the format can
-    /// find it, and the next file in any case.
+    /// What cannot be read of a file is an error in its place. What comes after it in the file
+    /// follows if the format can find it, and the next file in any case.
     ///
-    /// Of a list of files, those of [`load_files`](FileRefGraph::load_files), too. An error of the store in the
-    /// middle of a file comes after what was read before it, and the next file follows. A file that became another while
-    /// it was read, or while the epoch was stopped, is `Changed` where the store can tell.
+    /// Of a list of files, those of [`load_files`](FileRefGraph::load_files), too. An error of the
+    /// store in the middle of a file comes after what was read before it, and the next file
+    /// follows. A file that became another while it was read, or while the epoch was stopped, is
+    /// `Changed` where the store can tell.
     ///
     /// # Panics
     /// A panic of the format becomes an error that ends the stream and names the file.
@@ -471,15 +496,16 @@ pub trait FileGraph: Sized {
     where
         Self: Readable;
 
-    /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are sample `a/1` with the
-    /// fields `jpg` and `cls`.
+    /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are
+    /// sample `a/1` with the fields `jpg` and `cls`.
     ///
-    /// A sample never spans two archives. It works over plain files too, whose names then tell. Behind
-    /// [`untar`](FileGraph::untar) it spreads over archives with it; elsewhere it sees the stream as a whole and runs in
-    /// one place. Holds one sample. See [`Samples`] for the rules.
+    /// A sample never spans two archives. It works over plain files too, whose names then tell.
+    /// Behind [`untar`](FileGraph::untar) it spreads over archives with it; elsewhere it sees the
+    /// stream as a whole and runs in one place. Holds one sample. See [`Samples`] for the rules.
     ///
     /// # Errors
-    /// A second file for the same field of a sample is `Corrupt`, in its place; the sample keeps the first.
+    /// A second file for the same field of a sample is `Corrupt`, in its place; the sample keeps
+    /// the first.
     ///
     /// # Examples
     /// ```
@@ -532,12 +558,14 @@ impl<T> FileGraph for Graph<T> {
 
 /// What can follow samples.
 pub trait SampleGraph: Sized {
-    /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON; see [`FieldDecoder`].
+    /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON;
+    /// see [`FieldDecoder`].
     ///
     /// It runs on the CPU workers, on many samples at once; order is kept.
     ///
     /// # Errors
-    /// `Corrupt` in the sample's place if a field is not what its extension says, naming sample, field and byte.
+    /// `Corrupt` in the sample's place if a field is not what its extension says, naming sample,
+    /// field and byte.
     ///
     /// # Examples
     /// ```
@@ -550,13 +578,19 @@ pub trait SampleGraph: Sized {
     /// assert_eq!(pairs.collect()?[0].0, Some(3));
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
+    fn decode_fields<V: From<Value> + Send + 'static>(
+        self,
+        decoder: FieldDecoder<V>,
+    ) -> Graph<Decoded<V>>
     where
         Self: GraphOf<Sample>;
 }
 
 impl<T> SampleGraph for Graph<T> {
-    fn decode_fields<V: From<Value> + Send + 'static>(self, decoder: FieldDecoder<V>) -> Graph<Decoded<V>>
+    fn decode_fields<V: From<Value> + Send + 'static>(
+        self,
+        decoder: FieldDecoder<V>,
+    ) -> Graph<Decoded<V>>
     where
         Self: GraphOf<Sample>,
     {
@@ -573,8 +607,9 @@ mod tests {
     #[test]
     fn files_of_several_stores_stand_in_one_graph_and_errors_name_them() {
         let store = crate::stores::Memory::from_iter([("a.tar", "no tar")]);
-        let graph =
-            Graph::concat([store.clone().files(["a.tar"]), store.files(["a.tar"])]).load_files().untar();
+        let graph = Graph::concat([store.clone().files(["a.tar"]), store.files(["a.tar"])])
+            .load_files()
+            .untar();
         let error = graph.collect().unwrap_err().to_string();
         assert!(error.starts_with("untar: a.tar: truncated"), "{error}");
     }
@@ -589,7 +624,11 @@ mod tests {
         let read = |key: &str| Local::new(&inside).files([key]).load_files().collect();
         assert_eq!(read("a.txt").unwrap()[0].data, "a");
         for key in ["../out.txt", outside.to_str().unwrap(), "", "./a.txt"] {
-            assert_eq!(read(key).unwrap_err().kind(), ErrorKind::Unsupported, "{key}");
+            assert_eq!(
+                read(key).unwrap_err().kind(),
+                ErrorKind::Unsupported,
+                "{key}"
+            );
         }
     }
 }

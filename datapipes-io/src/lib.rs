@@ -13,20 +13,23 @@
 //! ```
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
-//! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them; and [`Format`], the door for
-//!   one of your own.
+//! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
+//!   and [`Format`], the door for one of your own.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, as their files lie in a folder.
-//! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by features.
+//! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by
+//!   features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
-//! What graphs carry is [`Wire`](datapipes::Wire), so that it can go to other processes: files, samples, arrays, records, rows of
-//! [`tables`]. Three are not. A [`FileRef`] into a store says so when it is sent: load the file before. JSON, and rows of CSV and
-//! the like ([`formats::Row`]), are `serde_json`'s: put them into `datapipes::Serde`. Record batches are Arrow's, and an
+//! What graphs carry is [`Wire`](datapipes::Wire), so that it can go to other processes: files,
+//! samples, arrays, records, rows of [`tables`]. Three are not. A [`FileRef`] into a store says so
+//! when it is sent: load the file before. JSON, and rows of CSV and the like ([`formats::Row`]),
+//! are `serde_json`'s: put them into `datapipes::Serde`. Record batches are Arrow's, and an
 //! `NpzMember` is a place in an archive: take from them what you need before they are sent.
 //!
-//! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the fields of a
-//! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in memory; copy it
-//! out (`Bytes::copy_from_slice`) before it enters a buffer in which it waits for long.
+//! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the
+//! fields of a sample, are slices of the archive's buffer. A small slice therefore keeps its whole
+//! archive in memory; copy it out (`Bytes::copy_from_slice`) before it enters a buffer in which it
+//! waits for long.
 
 pub mod datasets;
 pub mod formats;

@@ -32,8 +32,8 @@ const VERSION: u64 = 1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait SplitsFile<K>: Sized {
-    /// Writes the splits as JSON: keys in words, seed, columns, and a digest of all keys. Blocks. Whoever reads the file
-    /// meanwhile sees the old one or the new one.
+    /// Writes the splits as JSON: keys in words, seed, columns, and a digest of all keys. Blocks.
+    /// Whoever reads the file meanwhile sees the old one or the new one.
     ///
     /// # Errors
     /// Those of the file system, naming the file.
@@ -44,8 +44,8 @@ pub trait SplitsFile<K>: Sized {
     /// `keys` are those of the data set as it is now: a split that was made for another is refused.
     ///
     /// # Errors
-    /// Those of the file system; `Corrupt` for what is no such file or contradicts itself; `Unsupported` for a later
-    /// version; `Changed` as [`Splits::check_keys`]. All name the file.
+    /// Those of the file system; `Corrupt` for what is no such file or contradicts itself;
+    /// `Unsupported` for a later version; `Changed` as [`Splits::check_keys`]. All name the file.
     fn load<'a>(path: impl AsRef<Path>, keys: impl IntoIterator<Item = &'a K>) -> Result<Self>
     where
         K: 'a;
@@ -94,7 +94,9 @@ impl<K: Ord + Clone + fmt::Display + FromStr> SplitsFile<K> for Splits<K> {
     {
         let path = path.as_ref();
         let splits = Self::load_unchecked(path)?;
-        splits.check_keys(keys).map_err(|error| error.within(path.display()))?;
+        splits
+            .check_keys(keys)
+            .map_err(|error| error.within(path.display()))?;
         Ok(splits)
     }
 
@@ -110,7 +112,8 @@ fn corrupt(what: impl Into<String>) -> Error {
 }
 
 fn read(text: &str) -> Result<Record> {
-    let whole: Value = serde_json::from_str(text).map_err(|error| corrupt("no JSON").with_source(error))?;
+    let whole: Value =
+        serde_json::from_str(text).map_err(|error| corrupt("no JSON").with_source(error))?;
     if whole["format"] != FORMAT {
         return Err(corrupt("no splits"));
     }
@@ -122,21 +125,33 @@ fn read(text: &str) -> Result<Record> {
         }
     }
     let part = |part: &Value| {
-        let counts = list(part, "classes")?.iter().map(|count| count.as_u64().map(|count| count as usize));
+        let counts = list(part, "classes")?
+            .iter()
+            .map(|count| count.as_u64().map(|count| count as usize));
         Ok(Part {
             name: text_of(part, "name")?,
-            fraction: part["fraction"].as_f64().ok_or_else(|| corrupt("a part without \"fraction\""))?,
+            fraction: part["fraction"]
+                .as_f64()
+                .ok_or_else(|| corrupt("a part without \"fraction\""))?,
             keys: keys(part, "keys")?,
             entities: number(part, "entities")? as usize,
-            classes: counts.collect::<Option<_>>().ok_or_else(|| corrupt("\"classes\" of a part"))?,
+            classes: counts
+                .collect::<Option<_>>()
+                .ok_or_else(|| corrupt("\"classes\" of a part"))?,
         })
     };
     Ok(Record {
-        parts: list(&whole, "parts")?.iter().map(part).collect::<Result<_>>()?,
+        parts: list(&whole, "parts")?
+            .iter()
+            .map(part)
+            .collect::<Result<_>>()?,
         left_out: keys(&whole, "left_out")?,
         considered: number(&whole, "considered")? as usize,
         seed: number(&whole, "seed")?,
-        classes: list(&whole, "classes")?.iter().map(|class| class.as_str().map(str::to_owned)).collect(),
+        classes: list(&whole, "classes")?
+            .iter()
+            .map(|class| class.as_str().map(str::to_owned))
+            .collect(),
         class_column: text_of(&whole, "class_column")?,
         entity_column: whole["entity_column"].as_str().map(str::to_owned),
         digest: text_of(&whole, "digest")?,
@@ -144,15 +159,22 @@ fn read(text: &str) -> Result<Record> {
 }
 
 fn list<'a>(of: &'a Value, field: &str) -> Result<&'a Vec<Value>> {
-    of[field].as_array().ok_or_else(|| corrupt(format!("no list {field:?}")))
+    of[field]
+        .as_array()
+        .ok_or_else(|| corrupt(format!("no list {field:?}")))
 }
 
 fn number(of: &Value, field: &str) -> Result<u64> {
-    of[field].as_u64().ok_or_else(|| corrupt(format!("no number {field:?}")))
+    of[field]
+        .as_u64()
+        .ok_or_else(|| corrupt(format!("no number {field:?}")))
 }
 
 fn text_of(of: &Value, field: &str) -> Result<String> {
-    of[field].as_str().map(str::to_owned).ok_or_else(|| corrupt(format!("no text {field:?}")))
+    of[field]
+        .as_str()
+        .map(str::to_owned)
+        .ok_or_else(|| corrupt(format!("no text {field:?}")))
 }
 
 fn keys(of: &Value, field: &str) -> Result<Vec<String>> {
@@ -173,7 +195,9 @@ mod tests {
         let path = &folder.path().join("splits.json");
         {
             let keys: Vec<u64> = (0..50).collect();
-            let samples = keys.iter().map(|&n| Sample::new(n).class(n % 3).entity(n / 2));
+            let samples = keys
+                .iter()
+                .map(|&n| Sample::new(n).class(n % 3).entity(n / 2));
             let splits = Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)])
                 .equal_classes()
                 .group_by("patient")
@@ -195,16 +219,27 @@ mod tests {
             let other: Vec<u64> = (2..51).collect();
             let error = Splits::load(path, &other).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Changed);
-            assert!(error.to_string().ends_with("2 of its samples are gone, 1 are new"), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("2 of its samples are gone, 1 are new"),
+                "{error}"
+            );
             assert!(error.to_string().contains("splits.json"), "{error}");
 
             let text = std::fs::read_to_string(path).unwrap();
             let damage = [
-                (text.replace("\"version\": 1", "\"version\": 2"), ErrorKind::Unsupported),
+                (
+                    text.replace("\"version\": 1", "\"version\": 2"),
+                    ErrorKind::Unsupported,
+                ),
                 (text.replace("datapipes splits", "else"), ErrorKind::Corrupt),
                 (text[..text.len() / 2].to_owned(), ErrorKind::Corrupt),
                 (text.replacen("\"1\"", "\"one\"", 2), ErrorKind::Corrupt),
-                (text.replace("\"digest\": \"", "\"digest\": \"0"), ErrorKind::Corrupt),
+                (
+                    text.replace("\"digest\": \"", "\"digest\": \"0"),
+                    ErrorKind::Corrupt,
+                ),
                 (text.replace("\"seed\"", "\"speed\""), ErrorKind::Corrupt),
                 ("[1, 2]".to_owned(), ErrorKind::Corrupt),
                 (String::new(), ErrorKind::Corrupt),
@@ -215,9 +250,15 @@ mod tests {
                 assert_eq!(error.kind(), kind, "{number}: {error}");
             }
             std::fs::remove_file(path).unwrap();
-            assert_eq!(Splits::load(path, &keys).unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(
+                Splits::load(path, &keys).unwrap_err().kind(),
+                ErrorKind::NotFound
+            );
             let nowhere = path.with_file_name("none").join("x.json");
-            assert_eq!(splits.save(&nowhere).unwrap_err().kind(), ErrorKind::NotFound);
+            assert_eq!(
+                splits.save(&nowhere).unwrap_err().kind(),
+                ErrorKind::NotFound
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How much memory it takes to read files that are much larger than that: their bytes are made as they are asked for.
+//! How much memory it takes to read files that are much larger than that: their bytes are made as
+//! they are asked for.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -73,7 +74,10 @@ struct Made {
 impl Made {
     fn of(line: &[u8], size: u64) -> Arc<Self> {
         let times = (1 << 20) / line.len() + 1;
-        Arc::new(Made { block: line.repeat(times).into(), size: size - size % line.len() as u64 })
+        Arc::new(Made {
+            block: line.repeat(times).into(),
+            size: size - size % line.len() as u64,
+        })
     }
 }
 
@@ -88,13 +92,24 @@ impl Store for Made {
         let (block, end) = (self.block.clone(), range.end);
         let pieces = stream::unfold(range.start, move |at| {
             let begin = (at % block.len() as u64) as usize;
-            let len = (block.len() - begin).min(256 << 10).min((end - at) as usize);
+            let len = (block.len() - begin)
+                .min(256 << 10)
+                .min((end - at) as usize);
             // As what comes from a network is: memory of its own.
             let piece = Bytes::copy_from_slice(&block[begin..begin + len]);
             async move { (len > 0).then_some((Ok(piece), at + len as u64)) }
         });
-        let meta = Meta { size: Some(self.size), version: Some("1".into()), ..Meta::new(key) };
-        Ok(Object { meta, range, body: Body::stream(pieces), url: self.url_of(key) })
+        let meta = Meta {
+            size: Some(self.size),
+            version: Some("1".into()),
+            ..Meta::new(key)
+        };
+        Ok(Object {
+            meta,
+            range,
+            body: Body::stream(pieces),
+            url: self.url_of(key),
+        })
     }
     fn list(&self, _: &str) -> BoxStream<'static, Result<Meta>> {
         Box::pin(stream::empty())
@@ -103,8 +118,17 @@ impl Store for Made {
 
 /// Reads so many items of an epoch; how many there were.
 fn read<T: Send + 'static>(graph: Graph<T>, items: usize) -> usize {
-    let loader = DataLoader::builder(graph).workers(2).memory(16 * MIB).build().unwrap();
-    loader.epoch(0).blocking().take(items).map(Result::unwrap).count()
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .memory(16 * MIB)
+        .build()
+        .unwrap();
+    loader
+        .epoch(0)
+        .blocking()
+        .take(items)
+        .map(Result::unwrap)
+        .count()
 }
 
 /// Lines of 4 KiB.
@@ -120,8 +144,17 @@ fn a_shard_of_ten_gigabytes_is_read_in_constant_memory() {
     let lines = || store.clone().files(["shard"]).read_as(Lines::new());
     for workers in [0, 2] {
         let (peak, read) = peak(|| {
-            let loader = DataLoader::builder(lines()).workers(workers).memory(16 * MIB).build().unwrap();
-            loader.epoch(0).blocking().take(200 * MIB / 4096).map(Result::unwrap).count()
+            let loader = DataLoader::builder(lines())
+                .workers(workers)
+                .memory(16 * MIB)
+                .build()
+                .unwrap();
+            loader
+                .epoch(0)
+                .blocking()
+                .take(200 * MIB / 4096)
+                .map(Result::unwrap)
+                .count()
         });
         assert_eq!(read, 200 * MIB / 4096);
         assert!(peak < 40 * MIB, "{workers} workers: {} MiB", peak / MIB);
@@ -145,14 +178,25 @@ fn a_compressed_shard_is_read_in_constant_memory() {
     let mut state = 1u64;
     let text: Vec<u8> = (0..512 << 10)
         .map(|n| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            if n % 4096 == 4095 { b'\n' } else { b'a' + (state >> 59) as u8 % 26 }
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            if n % 4096 == 4095 {
+                b'\n'
+            } else {
+                b'a' + (state >> 59) as u8 % 26
+            }
         })
         .collect();
     packer.write_all(&text).unwrap();
     // Members, one behind the other.
     let store = Made::of(&packer.finish().unwrap(), 10 << 30);
-    let (peak, read) = peak(|| read(store.files(["shard.gz"]).read_as(Lines::new()), 64 * MIB / 4096));
+    let (peak, read) = peak(|| {
+        read(
+            store.files(["shard.gz"]).read_as(Lines::new()),
+            64 * MIB / 4096,
+        )
+    });
     assert_eq!(read, 64 * MIB / 4096);
     assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
 }
@@ -165,9 +209,18 @@ fn six_files_of_json_stay_within_the_memory_of_the_loader() {
     let files = store.files((0..6).map(|n| format!("{n}.jsonl")));
     let graph = files.read_as(JsonLines::values());
     let (peak, read) = peak(|| {
-        let loader = DataLoader::builder(graph).workers(2).memory(64 * MIB).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(2)
+            .memory(64 * MIB)
+            .build()
+            .unwrap();
         // Into the second file, and the others have been asked for by then.
-        loader.epoch(0).blocking().take((150 << 20) / line.len()).map(Result::unwrap).count()
+        loader
+            .epoch(0)
+            .blocking()
+            .take((150 << 20) / line.len())
+            .map(Result::unwrap)
+            .count()
     });
     assert_eq!(read, (150 << 20) / line.len());
     assert!(peak < 80 * MIB, "{} MiB", peak / MIB);

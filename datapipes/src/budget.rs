@@ -1,20 +1,23 @@
 //! The bytes that the edges of an epoch share: who has how many of them, and who waits for some.
 //!
-//! A part of the graph that makes items *reserves* bytes before it is polled, and corrects them to what the items weigh
-//! once they are there. They are given back when the consumer of the edge has come back for more. So what is alive is at
-//! most what was reserved, but for items that turn out larger than was thought while they were made at the same time:
+//! A part of the graph that makes items *reserves* bytes before it is polled, and corrects them to
+//! what the items weigh once they are there. They are given back when the consumer of the edge has
+//! come back for more. So what is alive is at most what was reserved, but for items that turn out
+//! larger than was thought while they were made at the same time:
 //!
-//! - each poll that may make an item has a *stake*: a part of the bytes that covers an item much larger than those before.
-//!   Polls that get theirs run at the same time as others;
+//! - each poll that may make an item has a *stake*: a part of the bytes that covers an item much
+//!   larger than those before. Polls that get theirs run at the same time as others;
 //! - where no stake is left, one poll at a time runs without, so that one item at most is above;
-//! - where not even what is known can be had, what is polled waits. A future that is not polled makes nothing. Who has what is
-//!   known already, as a request has that has begun, waits for nobody's bytes; only where items turn out larger meanwhile it does.
+//! - where not even what is known can be had, what is polled waits. A future that is not polled
+//!   makes nothing. Who has what is known already, as a request has that has begun, waits for
+//!   nobody's bytes; only where items turn out larger meanwhile it does.
 //!
-//! Whoever the consumer waits for is polled whatever is held (the head of the line, one item at a time). That head may wait in turn
-//! for what another has begun and holds: a permit, a lock, a connection. So a clock of its own looks whether the consumer waits
-//! although nothing moves, and lets one go on at each of its ticks, until its item is made. So whatever would come to its
-//! end without a bound does so with it. It is asked whether it still waits before that: one that is busy with something else
-//! gets nothing above the bound.
+//! Whoever the consumer waits for is polled whatever is held (the head of the line, one item at a
+//! time). That head may wait in turn for what another has begun and holds: a permit, a lock, a
+//! connection. So a clock of its own looks whether the consumer waits although nothing moves, and
+//! lets one go on at each of its ticks, until its item is made. So whatever would come to its end
+//! without a bound does so with it. It is asked whether it still waits before that: one that is
+//! busy with something else gets nothing above the bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -24,16 +27,19 @@ use std::task::{Context, Poll, Waker};
 use crate::context::Counters;
 use crate::sync::lock;
 
-/// An item may be so many times as large as those before it and still be covered, where several are made in one poll.
+/// An item may be so many times as large as those before it and still be covered, where several are
+/// made in one poll.
 pub(crate) const JUMP: usize = 1024;
-/// Before the first item of an edge is known, it is taken for one of so many that fit: as many as there are requests in flight at most, so that a
-/// first round trip is not waited for by a few of them alone. What bounds the bytes then is the stake of each poll.
+/// Before the first item of an edge is known, it is taken for one of so many that fit: as many as
+/// there are requests in flight at most, so that a first round trip is not waited for by a few of
+/// them alone. What bounds the bytes then is the stake of each poll.
 const UNKNOWN: usize = 2048;
 
 /// So many ticks of the clock without movement, and one that has not even begun goes on.
 const LONG: u32 = 5;
 
-/// Starts to call [`Budget::tick`] from time to time, until the receiver ends; says whether it could.
+/// Starts to call [`Budget::tick`] from time to time, until the receiver ends; says whether it
+/// could.
 pub(crate) type Clock = fn(Weak<Budget>, mpsc::Receiver<()>) -> bool;
 
 /// The bytes of an epoch.
@@ -84,14 +90,26 @@ impl Budget {
     /// So many bytes for so many edges.
     pub(crate) fn new(bytes: usize, edges: usize, clock: Clock) -> Arc<Self> {
         let edges = (0..edges).map(|_| Held::default()).collect();
-        let state = Mutex::new(State { edges, ..State::default() });
-        Arc::new(Budget { bytes, state, clock, ticks: OnceLock::new() })
+        let state = Mutex::new(State {
+            edges,
+            ..State::default()
+        });
+        Arc::new(Budget {
+            bytes,
+            state,
+            clock,
+            ticks: OnceLock::new(),
+        })
     }
 
     /// The consumer of the whole finds nothing, and waits.
     pub(crate) fn consumer_waits(&self, cx: &Context<'_>) {
         let mut state = lock(&self.state);
-        if !state.consumer.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+        if !state
+            .consumer
+            .as_ref()
+            .is_some_and(|waker| waker.will_wake(cx.waker()))
+        {
             let old = state.consumer.replace(cx.waker().clone());
             // To drop it may be to drop a task, and all that this has.
             drop(state);
@@ -112,7 +130,9 @@ impl Budget {
                 return;
             }
             // It comes back if it still waits.
-            let Some(consumer) = state.consumer.take() else { return };
+            let Some(consumer) = state.consumer.take() else {
+                return;
+            };
             let freed = match state.still {
                 0 => None,
                 still => state.oldest(!still.is_multiple_of(LONG)),
@@ -140,13 +160,21 @@ impl State {
         if self.edges.iter().all(|edge| edge.waiting.is_empty()) {
             return Vec::new();
         }
-        self.edges.iter_mut().filter_map(|edge| edge.waiting.pop_first()).map(|(_, of)| of.waker).collect()
+        self.edges
+            .iter_mut()
+            .filter_map(|edge| edge.waiting.pop_first())
+            .map(|(_, of)| of.waker)
+            .collect()
     }
 
     /// Who has waited longest, of those that have `begun` or of all; it waits no more.
     fn oldest(&mut self, begun: bool) -> Option<(u64, Waker)> {
         let edges = self.edges.iter_mut().filter_map(|edge| {
-            let id = edge.waiting.iter().find(|(_, of)| of.begun || !begun).map(|(id, _)| *id)?;
+            let id = edge
+                .waiting
+                .iter()
+                .find(|(_, of)| of.begun || !begun)
+                .map(|(id, _)| *id)?;
             Some((id, &mut edge.waiting))
         });
         let (id, waiting) = edges.min_by_key(|(id, _)| *id)?;
@@ -180,7 +208,14 @@ impl Account {
         inside: Vec<Arc<Counters>>,
     ) -> Self {
         let inside = inside.into();
-        Account { budget: budget.clone(), edge, share, stake: stake(share, pollers), seen, inside }
+        Account {
+            budget: budget.clone(),
+            edge,
+            share,
+            stake: stake(share, pollers),
+            seen,
+            inside,
+        }
     }
 
     /// What one item is taken to weigh.
@@ -189,7 +224,10 @@ impl Account {
             0 => (self.share / UNKNOWN).max(1),
             seen => seen,
         };
-        let inside = self.inside.iter().map(|counters| counters.weight.load(Ordering::Relaxed));
+        let inside = self
+            .inside
+            .iter()
+            .map(|counters| counters.weight.load(Ordering::Relaxed));
         inside.fold(seen, usize::max)
     }
 
@@ -200,19 +238,30 @@ impl Account {
         let id = state.next;
         drop(state);
         let account = self.clone();
-        Credit { id, account, input: 0, held: 0, alone: false, begun: false, freed: false, waited: false }
+        Credit {
+            id,
+            account,
+            input: 0,
+            held: 0,
+            alone: false,
+            begun: false,
+            freed: false,
+            waited: false,
+        }
     }
 
     /// Wakes who has this number, if it waits.
     pub(crate) fn wake(&self, id: u64) {
-        let waiting = lock(&self.budget.state).edges[self.edge].waiting.remove(&id);
+        let waiting = lock(&self.budget.state).edges[self.edge]
+            .waiting
+            .remove(&id);
         if let Some(Waiting { waker, .. }) = waiting {
             waker.wake();
         }
     }
 
-    /// Changes what is held from `from` to `to`, whatever there is. `alone` ends a poll without a stake.
-    /// `made` says whether that is for an item that is there now.
+    /// Changes what is held from `from` to `to`, whatever there is. `alone` ends a poll without a
+    /// stake. `made` says whether that is for an item that is there now.
     fn change(&self, from: usize, to: usize, alone: bool, made: bool) {
         if from == to && !alone && !made {
             return;
@@ -224,12 +273,17 @@ impl Account {
             state.held = state.held - from + to;
             let edge = &mut state.edges[self.edge];
             edge.bytes = edge.bytes - from + to;
-            if to < from || alone { state.first() } else { Vec::new() }
+            if to < from || alone {
+                state.first()
+            } else {
+                Vec::new()
+            }
         };
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives bytes back, and wakes who waits even if there are none: those of an item that was used, or those of a credit.
+    /// Gives bytes back, and wakes who waits even if there are none: those of an item that was
+    /// used, or those of a credit.
     fn release(&self, bytes: usize, credit: Option<(u64, bool)>) {
         let mut state = lock(&self.budget.state);
         let mut waiting = None;
@@ -337,19 +391,26 @@ impl Credit {
         self.id
     }
 
-    /// Reserves what an item is taken to weigh. Where that is not there, the task is woken when it may be.
+    /// Reserves what an item is taken to weigh. Where that is not there, the task is woken when it
+    /// may be.
     pub(crate) fn reserve(&mut self, cx: &Context<'_>) -> bool {
-        self.acquire(cx, self.account.each(), 0, self.account.share).is_some()
+        self.acquire(cx, self.account.each(), 0, self.account.share)
+            .is_some()
     }
 
     /// The same, whatever there is.
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
-        self.set(self.held.max(self.input.saturating_add(self.account.each())));
+        self.set(
+            self.held
+                .max(self.input.saturating_add(self.account.each())),
+        );
     }
 
     fn stop_waiting(&self) {
-        let waiting = lock(&self.account.budget.state).edges[self.account.edge].waiting.remove(&self.id);
+        let waiting = lock(&self.account.budget.state).edges[self.account.edge]
+            .waiting
+            .remove(&self.id);
         drop(waiting);
     }
 
@@ -360,8 +421,9 @@ impl Credit {
         self.set(held);
     }
 
-    /// Before a poll that may make up to `max` items: how many it may make, as soon as there are bytes for one at least.
-    /// `all` says whether it may use all of its edge's share; `awaited`, whether somebody waits for just this.
+    /// Before a poll that may make up to `max` items: how many it may make, as soon as there are
+    /// bytes for one at least. `all` says whether it may use all of its edge's share; `awaited`,
+    /// whether somebody waits for just this.
     pub(crate) fn poll_begin(
         &mut self,
         cx: &Context<'_>,
@@ -371,7 +433,10 @@ impl Credit {
     ) -> Poll<usize> {
         let Account { share, stake, .. } = self.account;
         let limit = if all { share } else { share - share / 4 };
-        let (each, max) = (self.account.each(), max.min(at_once(stake, &self.account.seen)));
+        let (each, max) = (
+            self.account.each(),
+            max.min(at_once(stake, &self.account.seen)),
+        );
         if let Some(covered) = self.acquire(cx, each, stake.max(each.saturating_mul(max)), limit) {
             return Poll::Ready(if covered { max } else { 1 });
         }
@@ -382,8 +447,8 @@ impl Credit {
         Poll::Ready(1)
     }
 
-    /// Before items are taken over that weigh so much: ready as soon as there is room for them, or somebody waits for just
-    /// these.
+    /// Before items are taken over that weigh so much: ready as soon as there is room for them, or
+    /// somebody waits for just these.
     pub(crate) fn poll_take(
         &mut self,
         cx: &Context<'_>,
@@ -401,17 +466,26 @@ impl Credit {
     /// After a poll that made nothing yet: keeps what up to `max` items are taken to weigh.
     pub(crate) fn poll_pending(&mut self, max: usize) {
         self.begun = true;
-        self.set(self.held.min(self.input.saturating_add(self.account.each().saturating_mul(max))));
+        self.set(
+            self.held.min(
+                self.input
+                    .saturating_add(self.account.each().saturating_mul(max)),
+            ),
+        );
     }
 
-    /// After a poll that made items: learns what they weigh, and parts with that. `input` is what is left of what went in.
+    /// After a poll that made items: learns what they weigh, and parts with that. `input` is what
+    /// is left of what went in.
     pub(crate) fn give(&mut self, items: usize, bytes: usize, input: usize) -> Hold {
         learn(&self.account.seen, items, bytes);
         let alone = std::mem::take(&mut self.alone);
         self.account.change(self.held, input + bytes, alone, true);
         (self.input, self.held) = (input, input);
         (self.begun, self.freed) = (false, false);
-        Hold { account: self.account.clone(), bytes }
+        Hold {
+            account: self.account.clone(),
+            bytes,
+        }
     }
 
     fn set(&mut self, held: usize) {
@@ -420,8 +494,15 @@ impl Credit {
         self.held = held;
     }
 
-    /// Reserves `least` bytes, and a larger `stake` if that is there. Says whether the stake was; `None` if it has to wait.
-    fn acquire(&mut self, cx: &Context<'_>, least: usize, stake: usize, limit: usize) -> Option<bool> {
+    /// Reserves `least` bytes, and a larger `stake` if that is there. Says whether the stake was;
+    /// `None` if it has to wait.
+    fn acquire(
+        &mut self,
+        cx: &Context<'_>,
+        least: usize,
+        stake: usize,
+        limit: usize,
+    ) -> Option<bool> {
         let budget = self.account.budget.clone();
         let mut state = lock(&budget.state);
         let least = self.input.saturating_add(least);
@@ -430,7 +511,8 @@ impl Credit {
         let before = edge.waiting.remove(&self.id);
         let (beside, others) = (edge.bytes - self.held, state.held - self.held);
         let room = |bytes: usize| others.saturating_add(bytes) <= budget.bytes;
-        // Where nothing else is at the edge, an item may be larger than its share, if others leave theirs.
+        // Where nothing else is at the edge, an item may be larger than its share, if others leave
+        // theirs.
         let has_room = room(least) && (beside.saturating_add(least) <= limit || beside == 0);
         let fits = self.held >= least || has_room;
         let covered = self.held >= stake || (has_room && room(stake));
@@ -452,10 +534,19 @@ impl Credit {
         self.held = held;
         // There may be some for the next one, too.
         let waited = std::mem::replace(&mut self.waited, !granted);
-        let woken = if lost || (granted && waited) { state.first() } else { Vec::new() };
+        let woken = if lost || (granted && waited) {
+            state.first()
+        } else {
+            Vec::new()
+        };
         if !granted {
-            let waiting = Waiting { waker: cx.waker().clone(), begun: self.begun };
-            state.edges[self.account.edge].waiting.insert(self.id, waiting);
+            let waiting = Waiting {
+                waker: cx.waker().clone(),
+                begun: self.begun,
+            };
+            state.edges[self.account.edge]
+                .waiting
+                .insert(self.id, waiting);
         }
         drop(state);
         drop(before);
@@ -491,14 +582,22 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn account(budget: &Arc<Budget>, edge: usize, seen: usize) -> Account {
-        Account::new(budget, edge, 8 * MIB, 1, Arc::new(AtomicUsize::new(seen)), Vec::new())
+        Account::new(
+            budget,
+            edge,
+            8 * MIB,
+            1,
+            Arc::new(AtomicUsize::new(seen)),
+            Vec::new(),
+        )
     }
 
     fn cx() -> Context<'static> {
         Context::from_waker(Waker::noop())
     }
 
-    /// A request of 1 MiB that has begun, when items turned out as large as all there is and others have taken the rest.
+    /// A request of 1 MiB that has begun, when items turned out as large as all there is and others
+    /// have taken the rest.
     fn begun(budget: &Arc<Budget>) -> (Credit, Hold) {
         let account = account(budget, 0, MIB);
         let (mut large, mut begun) = (account.credit(), account.credit());

@@ -13,19 +13,22 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`, and returns its panic as an error that says where it was, without anything being printed.
+/// Runs `work`, and returns its panic as an error that says where it was, without anything being
+/// printed.
 ///
-/// For code of others that panics at what a hostile file says, such as a decoder, where the panic is an error about that file
-/// and nothing is kept that it could have left half done. It runs on the calling thread. The panics of pipes and of their
-/// closures need no such call: the library catches and names them, and they are printed as anywhere, since they are mistakes.
+/// For code of others that panics at what a hostile file says, such as a decoder, where the panic
+/// is an error about that file and nothing is kept that it could have left half done. It runs on
+/// the calling thread. The panics of pipes and of their closures need no such call: the library
+/// catches and names them, and they are printed as anywhere, since they are mistakes.
 ///
-/// Printing is what the program's panic hook does. The first call puts one before it that passes on all panics but those of
-/// `work` on its own thread. A hook that is set after that, and does not call the one that it replaces, hears of those, too.
-/// Where panics abort the program, nothing is caught, and the hook hears of everything.
+/// Printing is what the program's panic hook does. The first call puts one before it that passes on
+/// all panics but those of `work` on its own thread. A hook that is set after that, and does not
+/// call the one that it replaces, hears of those, too. Where panics abort the program, nothing is
+/// caught, and the hook hears of everything.
 ///
 /// # Errors
-/// [`ErrorKind::Panic`](crate::ErrorKind::Panic) if `work` panics. As that ends an epoch, an error about an item has it as its
-/// [source](Error::with_source).
+/// [`ErrorKind::Panic`](crate::ErrorKind::Panic) if `work` panics. As that ends an epoch, an error
+/// about an item has it as its [source](Error::with_source).
 ///
 /// # Examples
 /// ```
@@ -69,12 +72,18 @@ fn install() {
     });
 }
 
-/// Whether a panic is caught, and is no second one while the first is under way, which would end the program.
+/// Whether a panic is caught, and is no second one while the first is under way, which would end
+/// the program.
 fn is_caught(panic: &PanicHookInfo<'_>) -> bool {
     // The hook may be called while a thread ends.
     let first = PLACE.try_with(|place| match place.try_borrow_mut() {
         Ok(mut place) if CAUGHT.get() && place.is_none() => {
-            *place = Some(panic.location().map(ToString::to_string).unwrap_or_default());
+            *place = Some(
+                panic
+                    .location()
+                    .map(ToString::to_string)
+                    .unwrap_or_default(),
+            );
             true
         }
         _ => false,
@@ -95,25 +104,44 @@ mod tests {
         let error = catch_panic(|| panic!("index {}", 7)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Panic);
         let place = format!("caught.rs:{line}:");
-        assert!(error.to_string().contains(&place) && error.to_string().ends_with(": index 7"), "{error}");
+        assert!(
+            error.to_string().contains(&place) && error.to_string().ends_with(": index 7"),
+            "{error}"
+        );
         assert_eq!(catch_panic(|| 7).unwrap(), 7);
         // Inside another one, too.
         let outer = || {
-            assert!(catch_panic(|| panic!("inner")).unwrap_err().to_string().ends_with(": inner"));
+            assert!(
+                catch_panic(|| panic!("inner"))
+                    .unwrap_err()
+                    .to_string()
+                    .ends_with(": inner")
+            );
             panic!("outer");
         };
-        assert!(catch_panic::<()>(outer).unwrap_err().to_string().ends_with(": outer"));
+        assert!(
+            catch_panic::<()>(outer)
+                .unwrap_err()
+                .to_string()
+                .ends_with(": outer")
+        );
     }
 
     /// What the test below looks at; it does something only as its child.
     #[test]
     #[ignore = "a child of the next test"]
     fn child() {
-        set_hook(Box::new(|panic| eprintln!("the program's own hook: {panic}")));
+        set_hook(Box::new(|panic| {
+            eprintln!("the program's own hook: {panic}")
+        }));
         for _ in 0..3 {
             catch_panic(|| panic!("caught")).unwrap_err();
         }
-        let other = catch_panic(|| std::thread::spawn(|| panic!("of another thread")).join().is_err());
+        let other = catch_panic(|| {
+            std::thread::spawn(|| panic!("of another thread"))
+                .join()
+                .is_err()
+        });
         assert!(other.unwrap());
         catch_unwind(|| panic!("afterwards")).unwrap_err();
         // A hook that is set later and calls the one that was there.
@@ -126,7 +154,12 @@ mod tests {
     #[test]
     fn a_caught_panic_prints_nothing_and_all_others_are_heard_by_the_hook_that_was_there() {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "caught::tests::child"])
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "caught::tests::child",
+            ])
             .env("RUST_BACKTRACE", "1")
             .output()
             .unwrap();

@@ -3,14 +3,15 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use crate::wire::OriginRef;
+use crate::codec::OriginRef;
 use crate::{Error, Item, Origin, Result};
 
 /// Items that travel together: a column of values and one of origins, and errors in their places.
 ///
-/// An `Err` takes the place of the item it happened to. Most pipes need no more of a chunk than that it collects
-/// from, and iterates over, `Result<Item<T>>`. The columns are there for pipes that run over millions of small
-/// items: a source's origins are kept as one run, so that a chunk of integers is little more than a `Vec` of them.
+/// An `Err` takes the place of the item it happened to. Most pipes need no more of a chunk than
+/// that it collects from, and iterates over, `Result<Item<T>>`. The columns are there for pipes
+/// that run over millions of small items: a source's origins are kept as one run, so that a chunk
+/// of integers is little more than a `Vec` of them.
 #[derive(Debug)]
 pub struct Chunk<T> {
     values: Vec<T>,
@@ -40,7 +41,9 @@ impl Origins {
     #[inline]
     fn list(&mut self) -> &mut Vec<Origin> {
         if let Origins::Run(first, len) = self {
-            let list = (*first..*first + *len as u64).map(Origin::from_raw).collect();
+            let list = (*first..*first + *len as u64)
+                .map(Origin::from_raw)
+                .collect();
             *self = Origins::List(list);
         }
         match self {
@@ -72,14 +75,19 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Consecutive items of a source, from `first` on, which must be a source's item ([`Origin::root`]).
+    /// Consecutive items of a source, from `first` on, which must be a source's item
+    /// ([`Origin::root`]).
     ///
     /// # Panics
     /// If `first` is a child or was made of several.
     pub fn run(values: Vec<T>, first: Origin) -> Self {
         assert!(first.is_plain_root(), "a run starts at an item of a source");
         let origins = Origins::Run(first.to_raw(), values.len());
-        Chunk { values, origins, errors: Vec::new() }
+        Chunk {
+            values,
+            origins,
+            errors: Vec::new(),
+        }
     }
 
     /// Values and their origins.
@@ -88,12 +96,20 @@ impl<T> Chunk<T> {
     /// If there are not equally many.
     pub fn from_columns(values: Vec<T>, origins: Vec<Origin>) -> Self {
         assert_eq!(values.len(), origins.len(), "each value has an origin");
-        Chunk { values, origins: Origins::List(origins), errors: Vec::new() }
+        Chunk {
+            values,
+            origins: Origins::List(origins),
+            errors: Vec::new(),
+        }
     }
 
     /// One error.
     pub fn fail(error: Error) -> Self {
-        Chunk { values: Vec::new(), origins: Origins::List(Vec::new()), errors: vec![(0, error)] }
+        Chunk {
+            values: Vec::new(),
+            origins: Origins::List(Vec::new()),
+            errors: vec![(0, error)],
+        }
     }
 
     /// Items and errors.
@@ -141,7 +157,8 @@ impl<T> Chunk<T> {
         })
     }
 
-    /// The values and origins as columns, to be changed in step, if there are no errors between them.
+    /// The values and origins as columns, to be changed in step, if there are no errors between
+    /// them.
     pub(crate) fn columns_mut(&mut self) -> (&mut [T], &mut [Origin]) {
         (&mut self.values, self.origins.list())
     }
@@ -155,21 +172,30 @@ impl<T> Chunk<T> {
         self.errors.iter_mut().map(|(_, error)| error)
     }
 
-    /// Which values, and which errors with the number of values before each, are at these places among items and errors.
+    /// Which values, and which errors with the number of values before each, are at these places
+    /// among items and errors.
     pub(crate) fn columns(&self, places: Range<usize>) -> (Range<usize>, &[(usize, Error)]) {
         // Error number `e` stands at place `values before it + e`.
         let before = |place: usize| {
             let mut errors = 0;
-            while self.errors.get(errors).is_some_and(|(at, _)| at + errors < place) {
+            while self
+                .errors
+                .get(errors)
+                .is_some_and(|(at, _)| at + errors < place)
+            {
                 errors += 1;
             }
             errors
         };
         let errors = before(places.start)..before(places.end);
-        (places.start - errors.start..places.end - errors.end, &self.errors[errors])
+        (
+            places.start - errors.start..places.end - errors.end,
+            &self.errors[errors],
+        )
     }
 
-    /// The origin of this value as a number, if the values from it on are consecutive items of a source.
+    /// The origin of this value as a number, if the values from it on are consecutive items of a
+    /// source.
     pub(crate) fn run_from(&self, value: usize) -> Option<u64> {
         match &self.origins {
             Origins::Run(first, _) => Some(first + value as u64),
@@ -180,7 +206,10 @@ impl<T> Chunk<T> {
     /// The origins of some values.
     pub(crate) fn origins(&self, values: Range<usize>) -> impl Iterator<Item = OriginRef<'_>> {
         values.map(|at| match &self.origins {
-            Origins::Run(first, _) => OriginRef { link: None, index: first + at as u64 },
+            Origins::Run(first, _) => OriginRef {
+                link: None,
+                index: first + at as u64,
+            },
             Origins::List(list) => list[at].by_ref(),
         })
     }
@@ -198,7 +227,9 @@ impl<T> Chunk<T> {
         debug_assert!(self.errors.is_empty());
         values.append(&mut self.values);
         match self.origins {
-            Origins::Run(first, len) => origins.extend((first..first + len as u64).map(Origin::from_raw)),
+            Origins::Run(first, len) => {
+                origins.extend((first..first + len as u64).map(Origin::from_raw))
+            }
             Origins::List(mut list) => origins.append(&mut list),
         }
     }
@@ -226,9 +257,10 @@ impl<T> Chunk<T> {
         }
         let rest = self.values.split_off(values);
         let (head, tail) = match &mut self.origins {
-            Origins::Run(first, len) => {
-                (Origins::Run(*first, values), Origins::Run(*first + values as u64, *len - values))
-            }
+            Origins::Run(first, len) => (
+                Origins::Run(*first, values),
+                Origins::Run(*first + values as u64, *len - values),
+            ),
             Origins::List(list) => {
                 let tail = list.split_off(values);
                 (Origins::List(std::mem::take(list)), Origins::List(tail))
@@ -245,14 +277,23 @@ impl<T> Chunk<T> {
         head
     }
 
-    /// Applies `f` to every value; origins and errors keep their places. `on_panic` makes an error of a panic.
-    pub(crate) fn map<U>(self, f: impl FnMut(T) -> U, guard: impl Fn(Payload, &Origin) -> Error) -> Chunk<U> {
-        let Chunk { values, mut origins, mut errors } = self;
+    /// Applies `f` to every value; origins and errors keep their places. `on_panic` makes an error
+    /// of a panic.
+    pub(crate) fn map<U>(
+        self,
+        f: impl FnMut(T) -> U,
+        guard: impl Fn(Payload, &Origin) -> Error,
+    ) -> Chunk<U> {
+        let Chunk {
+            values,
+            mut origins,
+            mut errors,
+        } = self;
         let mut out = Vec::with_capacity(values.len());
         let mut rest = values.into_iter();
         let mut f = std::panic::AssertUnwindSafe(f);
-        // A panic costs the item it happened to; those before and behind it are kept, so that a graph gives the
-        // same items whatever the size of its chunks.
+        // A panic costs the item it happened to; those before and behind it are kept, so that a
+        // graph gives the same items whatever the size of its chunks.
         while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let f = &mut f;
             out.extend(rest.by_ref().map(&mut **f));
@@ -263,7 +304,11 @@ impl<T> Chunk<T> {
             errors[behind..].iter_mut().for_each(|(at, _)| *at -= 1);
             errors.insert(behind, (place, guard(payload, &origin)));
         }
-        Chunk { values: out, origins, errors }
+        Chunk {
+            values: out,
+            origins,
+            errors,
+        }
     }
 
     /// Keeps what `keep` accepts, and says how many it left out.
@@ -272,10 +317,15 @@ impl<T> Chunk<T> {
         mut keep: impl FnMut(&T) -> bool,
         guard: impl Fn(Payload, &Origin) -> Error,
     ) -> (Chunk<T>, usize) {
-        let Chunk { mut values, origins, errors } = self;
+        let Chunk {
+            mut values,
+            origins,
+            errors,
+        } = self;
         let len = values.len();
         let mut list = Vec::with_capacity(len);
-        // Where each panic happened: its place in the input, the number of values kept before it, and the error.
+        // Where each panic happened: its place in the input, the number of values kept before it,
+        // and the error.
         let mut panics: Vec<(usize, usize, Error)> = Vec::new();
         // The kept values move to the front; for each error, how many were kept before it.
         let (mut place, mut kept) = (0, 0);
@@ -315,13 +365,26 @@ impl<T> Chunk<T> {
         }
         values.truncate(kept);
         let dropped = len - kept - panics.len();
-        let mut all: Vec<(usize, usize, Error)> =
-            errors.into_iter().zip(kept_before).map(|((at, error), kept)| (at, kept, error)).collect();
+        let mut all: Vec<(usize, usize, Error)> = errors
+            .into_iter()
+            .zip(kept_before)
+            .map(|((at, error), kept)| (at, kept, error))
+            .collect();
         all.extend(panics);
         // An error stands before the value at its place; a panic in its stead.
         all.sort_by_key(|(at, _, error)| (*at, error.kind() == crate::ErrorKind::Panic));
-        let errors = all.into_iter().map(|(_, kept, error)| (kept, error)).collect();
-        (Chunk { values, origins: Origins::List(list), errors }, dropped)
+        let errors = all
+            .into_iter()
+            .map(|(_, kept, error)| (kept, error))
+            .collect();
+        (
+            Chunk {
+                values,
+                origins: Origins::List(list),
+                errors,
+            },
+            dropped,
+        )
     }
 }
 
@@ -484,17 +547,52 @@ mod tests {
 
     #[test]
     fn errors_and_panics_keep_their_places() {
-        let panicky = |v: u64| if v % 4 == 2 { std::panic::resume_unwind(Box::new("two")) } else { v };
+        let panicky = |v: u64| {
+            if v % 4 == 2 {
+                std::panic::resume_unwind(Box::new("two"))
+            } else {
+                v
+            }
+        };
         let mapped = sample(&[0, 5, 9], 10).map(panicky, guard);
-        let expected =
-            ["!0", "1", "!0:2: panicked: two", "3", "4", "!5", "!0:6: panicked: two", "7", "8", "!9"]
-                .map(str::to_owned);
+        let expected = [
+            "!0",
+            "1",
+            "!0:2: panicked: two",
+            "3",
+            "4",
+            "!5",
+            "!0:6: panicked: two",
+            "7",
+            "8",
+            "!9",
+        ]
+        .map(str::to_owned);
         let is = shown(mapped);
-        assert_eq!(is.iter().map(|s| s.replace("error: ", "")).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            is.iter()
+                .map(|s| s.replace("error: ", ""))
+                .collect::<Vec<_>>(),
+            expected
+        );
         let (kept, dropped) = sample(&[0, 5, 9], 10).retain(|v| panicky(*v) % 2 == 1, guard);
         assert_eq!(dropped, 2);
         let is = shown(kept);
-        let expected = ["!0", "1", "!0:2: panicked: two", "3", "!5", "!0:6: panicked: two", "7", "!9"];
-        assert_eq!(is.iter().map(|s| s.replace("error: ", "")).collect::<Vec<_>>(), expected);
+        let expected = [
+            "!0",
+            "1",
+            "!0:2: panicked: two",
+            "3",
+            "!5",
+            "!0:6: panicked: two",
+            "7",
+            "!9",
+        ];
+        assert_eq!(
+            is.iter()
+                .map(|s| s.replace("error: ", ""))
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
 }

@@ -10,7 +10,8 @@ pub use self::padding::{Padded, Padding, Ragged, Sequence};
 use crate::tensor::checked_len;
 use crate::{Element, Error, Mismatch, Result, Tensor};
 
-/// A sample that knows how a list of its kind becomes one batch; see [`Graph::collate`](crate::Graph::collate).
+/// A sample that knows how a list of its kind becomes one batch; see
+/// [`Graph::collate`](crate::Graph::collate).
 ///
 /// | samples | batch |
 /// |---|---|
@@ -22,12 +23,13 @@ use crate::{Element, Error, Mismatch, Result, Tensor};
 /// | maps with the same keys | map of batches |
 /// | `Option`s, all of them `Some` or all `None` | `Option` of a batch |
 ///
-/// `usize` and `isize` are not among the numbers, since their width is not the same everywhere: make them `i64` or
-/// `u32`. A `Vec` of `Vec`s is a [`Tensor::from_vec`] with a shape; lists of different lengths need
-/// [`padded_batch`](crate::Graph::padded_batch), or, in an implementation of one's own, [`Padding::pad`].
+/// `usize` and `isize` are not among the numbers, since their width is not the same everywhere:
+/// make them `i64` or `u32`. A `Vec` of `Vec`s is a [`Tensor::from_vec`] with a shape; lists of
+/// different lengths need [`padded_batch`](crate::Graph::padded_batch), or, in an implementation of
+/// one's own, [`Padding::pad`].
 ///
-/// With the feature `derive`, `#[derive(Collate)]` does it for a struct: `Sample { image, label }` becomes
-/// `SampleBatch { image, label }`.
+/// With the feature `derive`, `#[derive(Collate)]` does it for a struct: `Sample { image, label }`
+/// becomes `SampleBatch { image, label }`.
 ///
 /// # Examples
 /// ```
@@ -57,10 +59,12 @@ pub trait Collate: Sized {
     /// Makes one batch of the samples.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape), best made from a [`Mismatch`], if they do not fit together.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape), best made from a [`Mismatch`], if they do not
+    /// fit together.
     fn collate(items: Vec<Self>) -> Result<Self::Batch>;
 
-    /// About how many bytes a batch keeps alive, for queues with a length in bytes; `None` for its size alone.
+    /// About how many bytes a batch keeps alive, for queues with a length in bytes; `None` for its
+    /// size alone.
     fn weigh(_batch: &Self::Batch) -> Option<usize> {
         None
     }
@@ -141,7 +145,9 @@ fn rows<E: Element>(items: &[impl AsRef<[E]>]) -> Result<Tensor> {
         let row = row.as_ref();
         if row.len() != length {
             let has = |length: usize| format!("length {length}");
-            return Err(Mismatch::new((0, has(length)), (place, has(row.len()))).ragged(true).into());
+            return Err(Mismatch::new((0, has(length)), (place, has(row.len())))
+                .ragged(true)
+                .into());
         }
         values.extend_from_slice(row);
     }
@@ -201,24 +207,43 @@ where
 {
     type Batch = HashMap<K, V::Batch, S>;
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        columns(items, |map, key| map.remove(key), |_, column| V::collate(column))
+        columns(
+            items,
+            |map, key| map.remove(key),
+            |_, column| V::collate(column),
+        )
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
-        Some(batch.values().map(|column| V::weigh(column).unwrap_or(size_of_val(column))).sum())
+        Some(
+            batch
+                .values()
+                .map(|column| V::weigh(column).unwrap_or(size_of_val(column)))
+                .sum(),
+        )
     }
 }
 
 impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
     type Batch = BTreeMap<K, V::Batch>;
     fn collate(items: Vec<Self>) -> Result<Self::Batch> {
-        columns(items, |map, key| map.remove(key), |_, column| V::collate(column))
+        columns(
+            items,
+            |map, key| map.remove(key),
+            |_, column| V::collate(column),
+        )
     }
     fn weigh(batch: &Self::Batch) -> Option<usize> {
-        Some(batch.values().map(|column| V::weigh(column).unwrap_or(size_of_val(column))).sum())
+        Some(
+            batch
+                .values()
+                .map(|column| V::weigh(column).unwrap_or(size_of_val(column)))
+                .sum(),
+        )
     }
 }
 
-/// Maps of one set of keys, the first one's, to a column of each key, of which `batch` makes something.
+/// Maps of one set of keys, the first one's, to a column of each key, of which `batch` makes
+/// something.
 fn columns<M, K, V, B, C>(
     mut items: Vec<M>,
     remove: impl Fn(&mut M, &K) -> Option<V>,
@@ -230,7 +255,10 @@ where
     C: FromIterator<(K, B)>,
 {
     let first = items.first_mut().map(std::mem::take).unwrap_or_default();
-    let (has, lacks) = (|key: &K| format!("key {key:?}"), |key: &K| format!("no key {key:?}"));
+    let (has, lacks) = (
+        |key: &K| format!("key {key:?}"),
+        |key: &K| format!("no key {key:?}"),
+    );
     let mut columns = Vec::new();
     for (key, value) in first {
         let mut column = Vec::with_capacity(items.len());
@@ -291,16 +319,32 @@ mod tests {
     use super::*;
 
     fn said<B: fmt::Debug>(result: Result<B>) -> String {
-        result.unwrap_err().to_string().replace("shape mismatch: ", "")
+        result
+            .unwrap_err()
+            .to_string()
+            .replace("shape mismatch: ", "")
     }
 
     #[test]
     fn numbers_lists_and_tensors() {
-        assert_eq!(f32::collate(vec![1.0, 2.0]).unwrap(), Tensor::list(vec![1f32, 2.0]));
+        assert_eq!(
+            f32::collate(vec![1.0, 2.0]).unwrap(),
+            Tensor::list(vec![1f32, 2.0])
+        );
         assert_eq!(bool::collate(vec![]).unwrap().shape(), [0]);
-        assert_eq!(Collate::collate(vec![[1u8, 2], [3, 4], [5, 6]]).unwrap().shape(), [3, 2]);
+        assert_eq!(
+            Collate::collate(vec![[1u8, 2], [3, 4], [5, 6]])
+                .unwrap()
+                .shape(),
+            [3, 2]
+        );
         assert_eq!(<[u8; 2]>::collate(vec![]).unwrap().shape(), [0, 2]);
-        assert_eq!(Collate::collate(vec![vec![1u8, 2], vec![3, 4]]).unwrap().as_bytes(), [1, 2, 3, 4]);
+        assert_eq!(
+            Collate::collate(vec![vec![1u8, 2], vec![3, 4]])
+                .unwrap()
+                .as_bytes(),
+            [1, 2, 3, 4]
+        );
         assert_eq!(
             said(Collate::collate(vec![vec![1u8], vec![]])),
             "item 0 has length 1, item 1 has length 0"
@@ -311,14 +355,24 @@ mod tests {
     #[test]
     fn structures_name_the_field() {
         let (a, b) = Collate::collate(vec![(1u8, "x".to_owned()), (2, "y".to_owned())]).unwrap();
-        assert_eq!((a.as_bytes(), &b[..]), (&[1, 2][..], &["x".to_owned(), "y".to_owned()][..]));
+        assert_eq!(
+            (a.as_bytes(), &b[..]),
+            (&[1, 2][..], &["x".to_owned(), "y".to_owned()][..])
+        );
         let nested = vec![(1u8, (2u8, vec![1u8])), (1, (2, vec![]))];
-        assert_eq!(said(Collate::collate(nested)), "1.1: item 0 has length 1, item 1 has length 0");
+        assert_eq!(
+            said(Collate::collate(nested)),
+            "1.1: item 0 has length 1, item 1 has length 0"
+        );
     }
 
     #[test]
     fn options_are_all_or_none() {
-        assert!(Collate::collate(vec![Some(1u8), Some(2)]).unwrap().is_some());
+        assert!(
+            Collate::collate(vec![Some(1u8), Some(2)])
+                .unwrap()
+                .is_some()
+        );
         assert!(Collate::collate(vec![None::<u8>, None]).unwrap().is_none());
         assert_eq!(
             said(Collate::collate(vec![Some(1u8), Some(1), None])),
@@ -329,16 +383,32 @@ mod tests {
     #[test]
     fn maps_need_the_same_keys() {
         let map = |keys: &[&'static str]| {
-            keys.iter().map(|&key| (key, key.len() as u8)).collect::<BTreeMap<_, _>>()
+            keys.iter()
+                .map(|&key| (key, key.len() as u8))
+                .collect::<BTreeMap<_, _>>()
         };
         let batch = Collate::collate(vec![map(&["a", "bb"]), map(&["bb", "a"])]).unwrap();
-        assert_eq!((batch["a"].as_bytes(), batch["bb"].as_bytes()), (&[1, 1][..], &[2, 2][..]));
+        assert_eq!(
+            (batch["a"].as_bytes(), batch["bb"].as_bytes()),
+            (&[1, 1][..], &[2, 2][..])
+        );
         let error = said(Collate::collate(vec![map(&["a"]), map(&["a"]), map(&[])]));
         assert_eq!(error, "item 0 has key \"a\", item 2 has no key \"a\"");
         let error = said(Collate::collate(vec![map(&["a"]), map(&["a", "b"])]));
         assert_eq!(error, "item 0 has no key \"b\", item 1 has key \"b\"");
-        let rows = vec![HashMap::from([("x", vec![1u8])]), HashMap::from([("x", vec![])])];
-        assert_eq!(said(Collate::collate(rows)), "\"x\": item 0 has length 1, item 1 has length 0");
-        assert_eq!(Collate::collate(Vec::<BTreeMap<u8, u8>>::new()).unwrap().len(), 0);
+        let rows = vec![
+            HashMap::from([("x", vec![1u8])]),
+            HashMap::from([("x", vec![])]),
+        ];
+        assert_eq!(
+            said(Collate::collate(rows)),
+            "\"x\": item 0 has length 1, item 1 has length 0"
+        );
+        assert_eq!(
+            Collate::collate(Vec::<BTreeMap<u8, u8>>::new())
+                .unwrap()
+                .len(),
+            0
+        );
     }
 }

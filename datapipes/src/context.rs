@@ -1,4 +1,5 @@
-//! What a pipe may know while it runs: its name, its randomness, its rank; nothing of threads or queues.
+//! What a pipe may know while it runs: its name, its randomness, its rank; nothing of threads or
+//! queues.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -8,9 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use futures::channel::oneshot;
 
-use crate::keep::Keeper;
+use crate::batch_buffer::RowCursor;
+use crate::checkpoint::NodeState;
 use crate::rng::{Rng, mix};
-use crate::rows::RowCursor;
 use crate::sync::lock;
 use crate::tensor::checked_len;
 use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Rank, Result, Tensor, Uneven};
@@ -27,7 +28,7 @@ struct Inner {
     round: u64,
     counters: Arc<Counters>,
     rows: Option<RowCursor>,
-    keeper: Option<Keeper>,
+    node_state: Option<NodeState>,
 }
 
 /// What all nodes of one epoch share.
@@ -74,7 +75,8 @@ pub(crate) struct Counters {
     pub dropped: AtomicU64,
     /// Tries beyond the first.
     pub retried: AtomicU64,
-    /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled up.
+    /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled
+    /// up.
     pub busy_ns: AtomicU64,
     /// Bytes an item keeps alive: the heaviest of late, 0 before the first.
     pub weight: AtomicUsize,
@@ -89,21 +91,39 @@ impl Context {
         counters: Arc<Counters>,
     ) -> Self {
         let node_key = crate::rng::hash_name(&node);
-        Context(Arc::new(Inner { node, node_key, source, run, round, counters, rows: None, keeper: None }))
+        Context(Arc::new(Inner {
+            node,
+            node_key,
+            source,
+            run,
+            round,
+            counters,
+            rows: None,
+            node_state: None,
+        }))
     }
 
     /// The same for a pipe that fills rows, from this one on.
     pub(crate) fn with_rows(&self, rows: RowCursor) -> Context {
-        self.with(Some(rows), self.0.keeper.clone())
+        self.with(Some(rows), self.0.node_state.clone())
     }
 
     /// The same for a node of a loader that can go on, before it has rows to fill.
-    pub(crate) fn with_keeper(&self, keeper: Keeper) -> Context {
-        self.with(None, Some(keeper))
+    pub(crate) fn with_node_state(&self, node_state: NodeState) -> Context {
+        self.with(None, Some(node_state))
     }
 
-    fn with(&self, rows: Option<RowCursor>, keeper: Option<Keeper>) -> Context {
-        let Inner { node, node_key, source, run, round, counters, rows: _, keeper: _ } = &*self.0;
+    fn with(&self, rows: Option<RowCursor>, node_state: Option<NodeState>) -> Context {
+        let Inner {
+            node,
+            node_key,
+            source,
+            run,
+            round,
+            counters,
+            rows: _,
+            node_state: _,
+        } = &*self.0;
         Context(Arc::new(Inner {
             node: node.clone(),
             node_key: *node_key,
@@ -112,7 +132,7 @@ impl Context {
             round: *round,
             counters: counters.clone(),
             rows,
-            keeper,
+            node_state,
         }))
     }
 
@@ -121,8 +141,8 @@ impl Context {
         self.0.run.stake
     }
 
-    pub(crate) fn keeper(&self) -> Option<&Keeper> {
-        self.0.keeper.as_ref()
+    pub(crate) fn node_state(&self) -> Option<&NodeState> {
+        self.0.node_state.as_ref()
     }
 
     /// The name of the node, which errors and figures carry.
@@ -150,13 +170,15 @@ impl Context {
         self.0.run.uneven
     }
 
-    /// Returns the most bytes that a compressed file may inflate to, if the loader [says](crate::loader::Builder::max_inflated). Pipes
-    /// that inflate files refuse those that become larger.
+    /// Returns the most bytes that a compressed file may inflate to, if the loader
+    /// [says](crate::loader::Builder::max_inflated). Pipes that inflate files refuse those that
+    /// become larger.
     pub fn max_inflated(&self) -> Option<u64> {
         self.0.run.max_inflated
     }
 
-    /// The random stream of an item in this node: a function of seed, epoch, node name and origin alone.
+    /// The random stream of an item in this node: a function of seed, epoch, node name and origin
+    /// alone.
     pub fn rng(&self, origin: &Origin) -> Rng {
         self.keyed(mix(origin.key()) ^ ITEM)
     }
@@ -168,15 +190,24 @@ impl Context {
 
     fn keyed(&self, last: u64) -> Rng {
         let run = &self.0.run;
-        let epoch = if self.0.round == 0 { run.epoch } else { mix(mix(run.epoch) ^ self.0.round) };
+        let epoch = if self.0.round == 0 {
+            run.epoch
+        } else {
+            mix(mix(run.epoch) ^ self.0.round)
+        };
         Rng::from_key([run.seed, epoch, self.0.node_key, last])
     }
 
-    /// The origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat), each round has its own.
+    /// The origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat), each round
+    /// has its own.
     #[inline]
     pub fn origin(&self, index: u64) -> Origin {
         let root = Origin::root(self.0.source, index);
-        if self.0.round == 0 { root } else { root.child(self.0.round) }
+        if self.0.round == 0 {
+            root
+        } else {
+            root.child(self.0.round)
+        }
     }
 
     /// Consecutive items of this source, from number `at` on.
@@ -184,7 +215,9 @@ impl Context {
         if self.0.round == 0 {
             Chunk::run(values, Origin::root(self.0.source, at))
         } else {
-            let origins = (at..at + values.len() as u64).map(|index| self.origin(index)).collect();
+            let origins = (at..at + values.len() as u64)
+                .map(|index| self.origin(index))
+                .collect();
             Chunk::from_columns(values, origins)
         }
     }
@@ -196,13 +229,16 @@ impl Context {
         Context::new(node, inner.source, run, round, inner.counters.clone())
     }
 
-    /// A tensor for this pipe to fill and give out, which is the next row of a batch where the planner found that the pipe's
-    /// output is batched and collated: then [`collate`](crate::Graph::collate) has nothing to copy, and the memory is used
-    /// again once the batch is dropped. Anywhere else it is a tensor of its own. Who keeps a single such row, without a clone
-    /// of it, keeps the memory of its batch. In a process of its own the row is written to the batch when it is sent.
+    /// A tensor for this pipe to fill and give out, which is the next row of a batch where the
+    /// planner found that the pipe's output is batched and collated: then
+    /// [`collate`](crate::Graph::collate) has nothing to copy, and the memory is used again once
+    /// the batch is dropped. Anywhere else it is a tensor of its own. Who keeps a single such row,
+    /// without a clone of it, keeps the memory of its batch. In a process of its own the row is
+    /// written to the batch when it is sent.
     ///
-    /// The pipe says that it uses this by [`Facts::with_rows`](crate::Facts::with_rows), and asks for one tensor for each
-    /// item, before what may fail. Its numbers are zero, or what an earlier batch left there.
+    /// The pipe says that it uses this by [`Facts::with_rows`](crate::Facts::with_rows), and asks
+    /// for one tensor for each item, before what may fail. Its numbers are zero, or what an earlier
+    /// batch left there.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.
@@ -215,13 +251,14 @@ impl Context {
         }
     }
 
-    /// A value that all applications of this node share while an epoch runs, made by `make` where there is none yet: a pool of
-    /// scratch memory, a client. An executor applies a shardable pipe to many pieces of its input at once, so what is shared
-    /// must be a cache and never state: what comes out of the node may not depend on it. Ask for it once in
+    /// A value that all applications of this node share while an epoch runs, made by `make` where
+    /// there is none yet: a pool of scratch memory, a client. An executor applies a shardable pipe
+    /// to many pieces of its input at once, so what is shared must be a cache and never state: what
+    /// comes out of the node may not depend on it. Ask for it once in
     /// [`apply`](crate::Pipe::apply), not for each item.
     ///
-    /// It is dropped when the epoch ends or is dropped. Each process of a part in processes has its own, until its first piece
-    /// of another epoch.
+    /// It is dropped when the epoch ends or is dropped. Each process of a part in processes has its
+    /// own, until its first piece of another epoch.
     ///
     /// # Examples
     /// ```
@@ -249,8 +286,9 @@ impl Context {
     /// ```
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {
         let mut shared = lock(&self.0.run.shared.0);
-        let value =
-            shared.entry((self.node().clone(), TypeId::of::<T>())).or_insert_with(|| Arc::new(make()));
+        let value = shared
+            .entry((self.node().clone(), TypeId::of::<T>()))
+            .or_insert_with(|| Arc::new(make()));
         value.clone().downcast().expect("it is found by its type")
     }
 
@@ -267,19 +305,24 @@ impl Context {
         self.0.run.cancelled.load(Ordering::Relaxed)
     }
 
-    /// Runs blocking work, such as reading a local file, where it holds up no other I/O: on the blocking pool of
-    /// the async runtime, or at once where the graph runs inline.
+    /// Runs blocking work, such as reading a local file, where it holds up no other I/O: on the
+    /// blocking pool of the async runtime, or at once where the graph runs inline.
     ///
     /// # Errors
     /// [`ErrorKind::Panic`] if the work panics.
-    pub async fn blocking<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> Result<R> {
+    pub async fn blocking<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R> {
         let guarded = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         let outcome = match &self.0.run.offload {
             None => guarded(),
             Some(offload) => {
                 let (send, receive) = oneshot::channel();
                 offload.offload(Box::new(move || drop(send.send(guarded()))));
-                receive.await.map_err(|_| Error::new(ErrorKind::Io, "the runtime stopped"))?
+                receive
+                    .await
+                    .map_err(|_| Error::new(ErrorKind::Io, "the runtime stopped"))?
             }
         };
         outcome.map_err(Error::panic)

@@ -4,10 +4,11 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::wire::{ChunkWire, Parcel, WireOf};
+use crate::codec::{ChunkWire, Parcel, WireOf};
 use crate::{Pipe, Reader, Result, Wire, Writer};
 
-/// How the items of a pipe that wants a process of its own travel, and the pipe itself; see [`Pipe::crossing`].
+/// How the items of a pipe that wants a process of its own travel, and the pipe itself; see
+/// [`Pipe::crossing`].
 pub struct Crossing<In, Out> {
     /// The pipe, written down.
     pub(crate) settings: Result<Parcel>,

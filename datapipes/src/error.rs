@@ -9,13 +9,15 @@ use crate::Origin;
 /// The result of anything that can go wrong on the way of an item.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// `Ok` of this library's [`Result`], for closures with `?` in them whose error type nothing else says.
+/// `Ok` of this library's [`Result`], for closures with `?` in them whose error type nothing else
+/// says.
 ///
-/// In such a closure `?` takes this library's errors and those of [`std::io`]; any other goes through
-/// [`Error::user`]. Where errors of several types meet, say [`BoxError`] instead, which takes them all and loses
-/// nothing: one of this library's comes out as it was.
+/// In such a closure `?` takes this library's errors and those of [`std::io`]; any other goes
+/// through [`Error::user`]. Where errors of several types meet, say [`BoxError`] instead, which
+/// takes them all and loses nothing: one of this library's comes out as it was.
 ///
-/// Name it in full, and do not import this crate by `*`: the name would hide the `Ok` of the prelude.
+/// Name it in full, and do not import this crate by `*`: the name would hide the `Ok` of the
+/// prelude.
 ///
 /// ```
 /// use datapipes::Graph;
@@ -47,16 +49,16 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
 /// What went wrong with one item, or with the graph: the node, the item and the cause.
 ///
-/// `Display` prints one line, `node: item: what: cause: deeper cause`, with control characters escaped, so that
-/// a hostile file name cannot forge log lines. The causes are also reachable through
-/// [`source`](std::error::Error::source). `{:?}` prints the same line, `{:#?}` the fields.
+/// `Display` prints one line, `node: item: what: cause: deeper cause`, with control characters
+/// escaped, so that a hostile file name cannot forge log lines. The causes are also reachable
+/// through [`source`](std::error::Error::source). `{:?}` prints the same line, `{:#?}` the fields.
 ///
-/// The item, given to [`DataLoader::replay`](crate::DataLoader::replay) with the number of the epoch, runs through the graph once
-/// more, and each node shows what it made of it.
+/// The item, given to [`DataLoader::replay`](crate::DataLoader::replay) with the number of the
+/// epoch, runs through the graph once more, and each node shows what it made of it.
 ///
-/// The executor fills in the node. The item's [`Origin`] is filled in by the steps that take a closure, such as
-/// [`try_map`](crate::Graph::try_map); a pipe or a source of your own names it itself, by [`of`](Error::of) or
-/// [`Context::fail`](crate::Context::fail).
+/// The executor fills in the node. The item's [`Origin`] is filled in by the steps that take a
+/// closure, such as [`try_map`](crate::Graph::try_map); a pipe or a source of your own names it
+/// itself, by [`of`](Error::of) or [`Context::fail`](crate::Context::fail).
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -65,7 +67,7 @@ struct Inner {
     item: Option<Origin>,
     message: String,
     source: Option<BoxError>,
-    passing: bool,
+    transient: bool,
     retry_after: Option<Duration>,
 }
 
@@ -83,7 +85,8 @@ pub enum ErrorKind {
     Unavailable,
     /// The data became another while it was read, or since it was listed.
     Changed,
-    /// A service answered what its protocol does not allow: another range than was asked for, a wrong length.
+    /// A service answered what its protocol does not allow: another range than was asked for, a
+    /// wrong length.
     Protocol,
     /// The data ends before it should.
     Truncated,
@@ -101,11 +104,12 @@ pub enum ErrorKind {
     Panic,
     /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
     Config,
-    /// The process that worked on it was ended by a signal, ended itself, ran out of memory, sent what nobody can read, or did not
-    /// answer in time; twice,
-    /// the second time with this item alone.
+    /// The process that worked on it was ended by a signal, ended itself, ran out of memory, sent
+    /// what nobody can read, or did not answer in time; twice, the second time with this item
+    /// alone.
     Crashed,
-    /// The processes of a part of the graph cannot be started, or end again and again; or threads cannot be started.
+    /// The processes of a part of the graph cannot be started, or end again and again; or threads
+    /// cannot be started.
     Worker,
 }
 
@@ -132,10 +136,13 @@ const KINDS: [ErrorKind; 16] = [
 impl ErrorKind {
     /// Whether an error of this kind is about one item, so that a policy may skip it.
     ///
-    /// Panics, configuration errors and the loss of all workers are not: after them nothing can be said of the items
-    /// that follow.
+    /// Panics, configuration errors and the loss of all workers are not: after them nothing can be
+    /// said of the items that follow.
     pub fn is_about_an_item(self) -> bool {
-        !matches!(self, ErrorKind::Panic | ErrorKind::Config | ErrorKind::Worker)
+        !matches!(
+            self,
+            ErrorKind::Panic | ErrorKind::Config | ErrorKind::Worker
+        )
     }
 
     pub(crate) fn number(self) -> u8 {
@@ -179,7 +186,7 @@ impl Error {
             item: None,
             message: message.into(),
             source: None,
-            passing: false,
+            transient: false,
             retry_after: None,
         }))
     }
@@ -217,13 +224,18 @@ impl Error {
 
     /// An error from what a panic was raised with.
     pub fn panic(payload: Box<dyn std::any::Any + Send>) -> Self {
-        let message = match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
+        let message = match (
+            payload.downcast_ref::<&str>(),
+            payload.downcast_ref::<String>(),
+        ) {
             (Some(text), _) => (*text).to_owned(),
             (_, Some(text)) => text.clone(),
             _ => "with a value that is not text".to_owned(),
         };
         // A payload may panic again when dropped; it must not take the executor with it.
-        if let Err(second) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(payload))) {
+        if let Err(second) =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(payload)))
+        {
             std::mem::forget(second);
         }
         Error::new(ErrorKind::Panic, message)
@@ -235,26 +247,27 @@ impl Error {
         self
     }
 
-    /// Says that the same attempt may succeed later: an overloaded service, a connection that was cut. What is not
-    /// said to be passing is final.
-    pub fn passing(mut self) -> Self {
-        self.0.passing = true;
+    /// Says that the same attempt may succeed later: an overloaded service, a connection that was
+    /// cut. What is not said to be passing is final.
+    pub fn transient(mut self) -> Self {
+        self.0.transient = true;
         self
     }
 
-    /// Says that it is [passing](Error::passing), and how long the service asked to be left alone.
-    pub fn retry_after(mut self, pause: Duration) -> Self {
+    /// Says that it is [passing](Error::transient), and how long the service asked to be left
+    /// alone.
+    pub fn with_retry_after(mut self, pause: Duration) -> Self {
         self.0.retry_after = Some(pause);
-        self.passing()
+        self.transient()
     }
 
     /// Whether the same attempt may succeed later, as far as the one who reported it can tell.
-    pub fn is_passing(&self) -> bool {
-        self.0.passing
+    pub fn is_transient(&self) -> bool {
+        self.0.transient
     }
 
     /// How long the service asked to be left alone, if it did.
-    pub fn pause(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
@@ -292,8 +305,8 @@ impl Error {
         self.0.node.as_deref()
     }
 
-    /// The item to which it happened: its coordinates, and its name where it has one. What each node made of it is shown by
-    /// [`DataLoader::replay`](crate::DataLoader::replay).
+    /// The item to which it happened: its coordinates, and its name where it has one. What each
+    /// node made of it is shown by [`DataLoader::replay`](crate::DataLoader::replay).
     pub fn item(&self) -> Option<&Origin> {
         self.0.item.as_ref()
     }
@@ -306,7 +319,11 @@ impl Error {
         let mut line = String::new();
         if inner.kind != ErrorKind::User || inner.source.is_none() {
             line += &inner.kind.to_string();
-            line += if inner.message.is_empty() && inner.source.is_none() { "" } else { ": " };
+            line += if inner.message.is_empty() && inner.source.is_none() {
+                ""
+            } else {
+                ": "
+            };
         }
         line += &inner.message;
         let mut said = !inner.message.is_empty();
@@ -325,7 +342,11 @@ impl Error {
         while let Some(error) = cause {
             causes.push(error.to_string());
             // An `Error` prints its own causes.
-            cause = if error.is::<Error>() { None } else { error.source() };
+            cause = if error.is::<Error>() {
+                None
+            } else {
+                error.source()
+            };
         }
         causes
     }
@@ -353,7 +374,8 @@ pub(crate) fn quietly(say: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(say));
 }
 
-/// Whether the log is told of the so manieth of its kind: of the first few, and whenever their number has doubled.
+/// Whether the log is told of the so manieth of its kind: of the first few, and whenever their
+/// number has doubled.
 pub(crate) fn is_heard(count: u64) -> bool {
     count <= 5 || count.is_power_of_two()
 }
@@ -362,7 +384,13 @@ pub(crate) fn is_heard(count: u64) -> bool {
 pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     if text.chars().any(char::is_control) {
         text.chars()
-            .flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] })
+            .flat_map(|c| {
+                if c.is_control() {
+                    c.escape_default().collect()
+                } else {
+                    vec![c]
+                }
+            })
             .collect::<String>()
             .into()
     } else {
@@ -382,7 +410,7 @@ impl fmt::Debug for Error {
             .field("item", &self.0.item)
             .field("message", &self.0.message)
             .field("source", &self.0.source)
-            .field("passing", &self.0.passing)
+            .field("passing", &self.0.transient)
             .field("retry_after", &self.0.retry_after)
             .finish()
     }
@@ -408,9 +436,14 @@ mod tests {
     fn says_node_item_and_every_cause_on_one_line() {
         let cause = std::io::Error::other("disk\non fire");
         let item = Origin::root(0, 17).named("a\tb.tar");
-        let error =
-            Error::new(ErrorKind::Corrupt, "bad header").with_source(cause).at(&"untar".into()).of(&item);
-        assert_eq!(error.to_string(), "untar: a\\tb.tar: corrupt: bad header: disk\\non fire");
+        let error = Error::new(ErrorKind::Corrupt, "bad header")
+            .with_source(cause)
+            .at(&"untar".into())
+            .of(&item);
+        assert_eq!(
+            error.to_string(),
+            "untar: a\\tb.tar: corrupt: bad header: disk\\non fire"
+        );
         assert_eq!(error.cause(), "corrupt: bad header: disk\\non fire");
     }
 
@@ -432,7 +465,10 @@ mod tests {
     fn every_kind_has_a_number() {
         for (number, kind) in KINDS.into_iter().enumerate() {
             assert_eq!(
-                (usize::from(kind.number()), ErrorKind::from_number(number as u8)),
+                (
+                    usize::from(kind.number()),
+                    ErrorKind::from_number(number as u8)
+                ),
                 (number, Some(kind))
             );
         }
@@ -441,7 +477,9 @@ mod tests {
 
     #[test]
     fn the_innermost_node_and_item_win() {
-        let error = Error::new(ErrorKind::Io, "x").at(&"inner".into()).at(&"outer".into());
+        let error = Error::new(ErrorKind::Io, "x")
+            .at(&"inner".into())
+            .at(&"outer".into());
         assert_eq!(error.node(), Some("inner"));
     }
 

@@ -42,29 +42,42 @@ impl<T> Item<T> {
     /// Another value of the same origin.
     #[inline]
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Item<U> {
-        Item { value: f(self.value), origin: self.origin }
+        Item {
+            value: f(self.value),
+            origin: self.origin,
+        }
     }
 
     /// Another value of the same origin, or an error that names it.
     #[inline]
     pub fn try_map<U>(self, f: impl FnOnce(T) -> crate::Result<U>) -> crate::Result<Item<U>> {
         match f(self.value) {
-            Ok(value) => Ok(Item { value, origin: self.origin }),
+            Ok(value) => Ok(Item {
+                value,
+                origin: self.origin,
+            }),
             Err(error) => Err(error.of(&self.origin)),
         }
     }
 
     /// Child `index` of this item.
     pub fn child<U>(&self, index: u64, value: U) -> Item<U> {
-        Item { value, origin: self.origin.child(index) }
+        Item {
+            value,
+            origin: self.origin.child(index),
+        }
     }
 
     /// The same item with a name that a person knows it by.
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
-        Item { origin: self.origin.named(name), value: self.value }
+        Item {
+            origin: self.origin.named(name),
+            value: self.value,
+        }
     }
 
-    /// Joins several items into one that has the origins of all; `index` counts the groups of a stream.
+    /// Joins several items into one that has the origins of all; `index` counts the groups of a
+    /// stream.
     pub fn gather(items: Vec<Item<T>>, index: u64) -> Item<Vec<T>> {
         let mut parts = Vec::with_capacity(items.len());
         let mut values = Vec::with_capacity(items.len());
@@ -72,7 +85,10 @@ impl<T> Item<T> {
             values.push(item.value);
             parts.push(item.origin);
         }
-        Item { value: values, origin: Origin::joined(parts, index) }
+        Item {
+            value: values,
+            origin: Origin::joined(parts, index),
+        }
     }
 }
 
@@ -93,15 +109,17 @@ impl<T> DerefMut for Item<T> {
 
 /// The coordinates of an item: which item of which source, and which child of it at each fan-out.
 ///
-/// Archive 17 of the first source, member 203, is `0:17/203`. Coordinates do not depend on workers, ranks, queues
-/// or order; random numbers ([`Context::rng`](crate::Context::rng)), error reports and saved state are made of
-/// them. Two items of one epoch have the same origin only if a pipe clones items.
+/// Archive 17 of the first source, member 203, is `0:17/203`. Coordinates do not depend on workers,
+/// ranks, queues or order; random numbers ([`Context::rng`](crate::Context::rng)), error reports
+/// and saved state are made of them. Two items of one epoch have the same origin only if a pipe
+/// clones items.
 ///
-/// An origin may also carry a name (a path, a member, a key), which is shown instead of the number. Names do not
-/// take part in comparison.
+/// An origin may also carry a name (a path, a member, a key), which is shown instead of the number.
+/// Names do not take part in comparison.
 #[derive(Clone)]
 pub struct Origin {
-    /// What stands above the index; nothing for an item of a source without a name, which is the cheap case.
+    /// What stands above the index; nothing for an item of a source without a name, which is the
+    /// cheap case.
     link: Option<Arc<Link>>,
     /// The place among its siblings. At the root the upper 16 bits are the source's number.
     index: u64,
@@ -125,13 +143,22 @@ impl Origin {
     /// If `index` needs more than 48 bits.
     #[inline]
     pub fn root(source: u16, index: u64) -> Self {
-        assert!(index >> SOURCE_SHIFT == 0, "a source may have at most 2^48 items");
-        Origin { link: None, index: (u64::from(source) << SOURCE_SHIFT) | index }
+        assert!(
+            index >> SOURCE_SHIFT == 0,
+            "a source may have at most 2^48 items"
+        );
+        Origin {
+            link: None,
+            index: (u64::from(source) << SOURCE_SHIFT) | index,
+        }
     }
 
     /// Child `index` of this item.
     pub fn child(&self, index: u64) -> Self {
-        Origin { link: Some(Arc::new(Link::Child(self.clone()))), index }
+        Origin {
+            link: Some(Arc::new(Link::Child(self.clone()))),
+            index,
+        }
     }
 
     /// Makes the children of one item cheaply: they share what stands above them.
@@ -141,12 +168,18 @@ impl Origin {
 
     /// The same coordinates with a name that a person knows the item by.
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
-        Origin { link: Some(Arc::new(Link::Named(self.link, name.into()))), index: self.index }
+        Origin {
+            link: Some(Arc::new(Link::Named(self.link, name.into()))),
+            index: self.index,
+        }
     }
 
     /// The origin of an item made of several; `index` counts such items.
     pub fn joined(parts: Vec<Origin>, index: u64) -> Self {
-        Origin { link: Some(Arc::new(Link::Joined(parts.into()))), index }
+        Origin {
+            link: Some(Arc::new(Link::Joined(parts.into()))),
+            index,
+        }
     }
 
     /// The coordinates of the item of a source that it goes back to, unless it was made of several.
@@ -175,14 +208,20 @@ impl Origin {
         match self.link.as_deref() {
             None => self.clone(),
             Some(Link::Named(above, name)) => {
-                let unnamed = Origin { link: above.clone(), index: self.index };
+                let unnamed = Origin {
+                    link: above.clone(),
+                    index: self.index,
+                };
                 unnamed.without_round(round).named(name.clone())
             }
-            Some(Link::Child(root)) if self.index == round && root.structure().is_none() => root.clone(),
-            Some(Link::Child(parent)) => parent.without_round(round).child(self.index),
-            Some(Link::Joined(parts)) => {
-                Origin::joined(parts.iter().map(|part| part.without_round(round)).collect(), self.index)
+            Some(Link::Child(root)) if self.index == round && root.structure().is_none() => {
+                root.clone()
             }
+            Some(Link::Child(parent)) => parent.without_round(round).child(self.index),
+            Some(Link::Joined(parts)) => Origin::joined(
+                parts.iter().map(|part| part.without_round(round)).collect(),
+                self.index,
+            ),
         }
     }
 
@@ -191,19 +230,26 @@ impl Origin {
         self.link.is_none()
     }
 
-    /// Source and index of a plain root in one number; the next item of the source is the next number.
+    /// Source and index of a plain root in one number; the next item of the source is the next
+    /// number.
     pub(crate) fn to_raw(&self) -> u64 {
         self.index
     }
 
     #[inline]
     pub(crate) fn from_raw(raw: u64) -> Origin {
-        Origin { link: None, index: raw }
+        Origin {
+            link: None,
+            index: raw,
+        }
     }
 
     /// The origin, taken apart.
-    pub(crate) fn by_ref(&self) -> crate::wire::OriginRef<'_> {
-        crate::wire::OriginRef { link: self.link.as_ref(), index: self.index }
+    pub(crate) fn by_ref(&self) -> crate::codec::OriginRef<'_> {
+        crate::codec::OriginRef {
+            link: self.link.as_ref(),
+            index: self.index,
+        }
     }
 
     pub(crate) fn from_parts(link: Option<Arc<Link>>, index: u64) -> Origin {
@@ -253,15 +299,16 @@ impl Origin {
 
     /// 64 bits that depend on the coordinates alone, for keyed randomness.
     ///
-    /// The root's bits are its source and index; each step down mixes in the child's index (splitmix64's
-    /// finaliser). This function never changes: a change would be a change of every random order.
+    /// The root's bits are its source and index; each step down mixes in the child's index
+    /// (splitmix64's finaliser). This function never changes: a change would be a change of every
+    /// random order.
     pub fn key(&self) -> u64 {
         match self.structure() {
             None => self.index,
             Some(Link::Child(parent)) => mix(mix(parent.key()) ^ self.index),
-            Some(Link::Joined(parts)) => {
-                parts.iter().fold(mix(!self.index), |key, part| mix(key ^ part.key()).wrapping_add(1))
-            }
+            Some(Link::Joined(parts)) => parts.iter().fold(mix(!self.index), |key, part| {
+                mix(key ^ part.key()).wrapping_add(1)
+            }),
             Some(Link::Named(..)) => unreachable!("structure() looks behind names"),
         }
     }
@@ -285,7 +332,10 @@ impl Children {
     /// The origin of child `index`.
     #[inline]
     pub fn at(&self, index: u64) -> Origin {
-        Origin { link: Some(self.0.clone()), index }
+        Origin {
+            link: Some(self.0.clone()),
+            index,
+        }
     }
 }
 
@@ -339,7 +389,8 @@ impl Ord for Origin {
     }
 }
 
-/// Names where there are names, else coordinates: `train-000.tar/000017.jpg`, `0:17/203`, `[0:1, 0:2, … 254 more]`.
+/// Names where there are names, else coordinates: `train-000.tar/000017.jpg`, `0:17/203`, `[0:1,
+/// 0:2, … 254 more]`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;
@@ -392,7 +443,12 @@ mod tests {
         let archive = Origin::root(0, 17);
         assert_eq!(archive.key(), 17);
         assert_eq!(archive.child(203).key(), archive.children().at(203).key());
-        assert_eq!(archive.child(203).key(), 0x0c4f_d51a_ff2e_e360, "{:#x}", archive.child(203).key());
+        assert_eq!(
+            archive.child(203).key(),
+            0x0c4f_d51a_ff2e_e360,
+            "{:#x}",
+            archive.child(203).key()
+        );
         assert_ne!(archive.child(203).key(), archive.child(204).key());
         assert_ne!(Origin::root(1, 17).key(), archive.key());
     }
@@ -400,9 +456,26 @@ mod tests {
     #[test]
     fn orders_as_the_sequence_does() {
         let (a, b) = (Origin::root(0, 1), Origin::root(0, 2));
-        let mut all = vec![b.child(0), a.child(7), Origin::root(1, 0), b.clone(), a.child(2), a.clone()];
+        let mut all = vec![
+            b.child(0),
+            a.child(7),
+            Origin::root(1, 0),
+            b.clone(),
+            a.child(2),
+            a.clone(),
+        ];
         all.sort();
-        assert_eq!(all, [a.clone(), a.child(2), a.child(7), b.clone(), b.child(0), Origin::root(1, 0)]);
+        assert_eq!(
+            all,
+            [
+                a.clone(),
+                a.child(2),
+                a.child(7),
+                b.clone(),
+                b.child(0),
+                Origin::root(1, 0)
+            ]
+        );
     }
 
     #[test]

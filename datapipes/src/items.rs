@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use futures::Stream;
 
+use crate::checkpoint::{Held, HeldPositions, Place};
 use crate::chunk::{self, Chunk, Payload};
-use crate::keep::{Held, Keep, Place};
 use crate::sync::lock;
 use crate::{Context, Error, Item, Origin, Result};
 
@@ -22,28 +22,39 @@ use crate::{Context, Error, Item, Origin, Result};
 pub struct Demand {
     /// At most so many items; at least 1.
     pub max: usize,
-    /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead may say "not now". Where
-    /// a `Stream` stands between, which cannot be told, the items polled inside of it know by the thread they are on.
+    /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead
+    /// may say "not now". Where a `Stream` stands between, which cannot be told, the items polled
+    /// inside of it know by the thread they are on.
     pub ahead: bool,
-    /// So many are needed before anything can be made of them, as for a batch; 1 where each is of use by itself. Whoever
-    /// works on many at once need not wake its consumer for fewer.
+    /// So many are needed before anything can be made of them, as for a batch; 1 where each is of
+    /// use by itself. Whoever works on many at once need not wake its consumer for fewer.
     pub needed: usize,
 }
 
 impl Demand {
     /// Somebody waits for at least one of up to `max` items.
     pub fn up_to(max: usize) -> Self {
-        Demand { max: max.max(1), ahead: false, needed: 1 }
+        Demand {
+            max: max.max(1),
+            ahead: false,
+            needed: 1,
+        }
     }
 
     /// The same, for who can go on only with so many.
     pub fn needing(self, needed: usize) -> Self {
-        Demand { needed: needed.max(1), ..self }
+        Demand {
+            needed: needed.max(1),
+            ..self
+        }
     }
 
     /// The same, but no more than `max`.
     pub fn at_most(self, max: usize) -> Self {
-        Demand { max: self.max.min(max).max(1), ..self }
+        Demand {
+            max: self.max.min(max).max(1),
+            ..self
+        }
     }
 }
 
@@ -52,8 +63,8 @@ thread_local! {
     static AHEAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a poll that is made ahead of need, or for somebody who waits. A `Stream` cannot be told, so the streams of
-/// items that are polled inside look it up.
+/// Runs a poll that is made ahead of need, or for somebody who waits. A `Stream` cannot be told, so
+/// the streams of items that are polled inside look it up.
 pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -65,11 +76,12 @@ pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
     poll()
 }
 
-/// A stream of chunks: what an edge is underneath. Implement it for a pipe that gains from seeing many items at
-/// once; a [`Stream`] of items or [`Items::generate`] is simpler.
+/// A stream of chunks: what an edge is underneath. Implement it for a pipe that gains from seeing
+/// many items at once; a [`Stream`] of items or [`Items::generate`] is simpler.
 pub trait Chunks<T>: Send {
-    /// The next items: at least one and not many more than `demand.max` (what is more waits for the next poll),
-    /// without waiting for more than the first. Whoever holds items ready gives what it has.
+    /// The next items: at least one and not many more than `demand.max` (what is more waits for the
+    /// next poll), without waiting for more than the first. Whoever holds items ready gives what it
+    /// has.
     ///
     /// `None` is the end, after which it is not polled again. A chunk is never empty.
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>;
@@ -77,12 +89,13 @@ pub trait Chunks<T>: Send {
 
 /// The stream that joins two nodes: `Stream<Item = Result<Item<T>>>`, boxed once per edge.
 ///
-/// An `Err` takes the place of the item that failed, and the stream goes on behind it; whether it ends the epoch
-/// is the loader's policy, not the pipe's. So a pipe passes errors on, at once and in their place.
+/// An `Err` takes the place of the item that failed, and the stream goes on behind it; whether it
+/// ends the epoch is the loader's policy, not the pipe's. So a pipe passes errors on, at once and
+/// in their place.
 ///
-/// Items move in chunks underneath. Polled item by item, an `Items` takes a few ahead of its consumer where the
-/// node above makes them in well under a microsecond, and one at a time elsewhere. Dropping it releases all it
-/// holds, and with it everything above.
+/// Items move in chunks underneath. Polled item by item, an `Items` takes a few ahead of its
+/// consumer where the node above makes them in well under a microsecond, and one at a time
+/// elsewhere. Dropping it releases all it holds, and with it everything above.
 pub struct Items<T> {
     chunks: Box<dyn Chunks<T>>,
     ready: chunk::IntoIter<T>,
@@ -92,7 +105,8 @@ pub struct Items<T> {
     /// Items that came so far.
     seen: usize,
     done: bool,
-    /// How many were taken by whoever reads this, and how many its maker gave; counted where an epoch may be resumed.
+    /// How many were taken by whoever reads this, and how many its maker gave; counted where an
+    /// epoch may be resumed.
     taken: Option<Arc<AtomicU64>>,
     produced: Option<Arc<AtomicU64>>,
 }
@@ -129,19 +143,32 @@ impl<T: Send + 'static> Items<T> {
     }
 
     /// Counts what is taken from here on, and what comes to be taken.
-    pub(crate) fn counted(self, taken: Option<Arc<AtomicU64>>, produced: Option<Arc<AtomicU64>>) -> Self {
-        Items { taken: taken.or(self.taken), produced: produced.or(self.produced), ..self }
+    pub(crate) fn counted(
+        self,
+        taken: Option<Arc<AtomicU64>>,
+        produced: Option<Arc<AtomicU64>>,
+    ) -> Self {
+        Items {
+            taken: taken.or(self.taken),
+            produced: produced.or(self.produced),
+            ..self
+        }
     }
 
     /// Whether what is taken of it is counted there.
     pub(crate) fn is_counted_by(&self, counter: &Arc<AtomicU64>) -> bool {
-        self.taken.as_ref().is_some_and(|taken| Arc::ptr_eq(taken, counter))
+        self.taken
+            .as_ref()
+            .is_some_and(|taken| Arc::ptr_eq(taken, counter))
     }
 
     #[inline]
     fn count(&self, items: usize) {
         if let Some(taken) = &self.taken {
-            taken.store(taken.load(Ordering::Relaxed) + items as u64, Ordering::Relaxed);
+            taken.store(
+                taken.load(Ordering::Relaxed) + items as u64,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -151,7 +178,9 @@ impl<T: Send + 'static> Items<T> {
     }
 
     /// From an iterator of items, which is advanced on demand and must not block for long.
-    pub fn from_results(iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>) -> Self {
+    pub fn from_results(
+        iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>,
+    ) -> Self {
         Items::from_chunks(Lossless::new(FromIter(Some(iter.into_iter()))))
     }
 
@@ -195,24 +224,39 @@ impl<T: Send + 'static> Items<T> {
         F: FnOnce(Emitter<T>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        let slot = Arc::new(Mutex::new(Slot { chunk: Chunk::default(), wanted: 1 }));
-        Items::from_chunks(Lossless::new(Generate { state: GenerateState::Fresh(body), slot }))
+        let slot = Arc::new(Mutex::new(Slot {
+            chunk: Chunk::default(),
+            wanted: 1,
+        }));
+        Items::from_chunks(Lossless::new(Generate {
+            state: GenerateState::Fresh(body),
+            slot,
+        }))
     }
 
     /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
     ///
-    /// This is what most one-in-one-out pipes are made of. An error that `f` returns
-    /// names the item, and a panic of `f` becomes such an error. An epoch that was dropped ends between two calls of `f`.
+    /// This is what most one-in-one-out pipes are made of. An error that `f` returns names the
+    /// item, and a panic of `f` becomes such an error. An epoch that was dropped ends between two
+    /// calls of `f`.
     pub fn each<U, F>(self, cx: &Context, f: F) -> Items<U>
     where
         U: Send + 'static,
         F: FnMut(Item<T>) -> Option<Result<Item<U>>> + Send + 'static,
     {
-        Items::from_chunks(Each { input: self, f, cx: cx.clone() })
+        Items::from_chunks(Each {
+            input: self,
+            f,
+            cx: cx.clone(),
+        })
     }
 
     /// The next chunk; see [`Chunks::poll_chunk`].
-    pub fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+    pub fn poll_chunk(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<T>>> {
         if self.ready.len() > 0 {
             let chunk: Chunk<T> = self.ready.by_ref().take(demand.max).collect();
             self.count(chunk.len());
@@ -240,21 +284,31 @@ impl<T: Send + 'static> Items<T> {
         let begun = timed.then(Instant::now);
         let chunk = ready!(self.chunks.poll_chunk(cx, demand));
         self.done = chunk.is_none();
-        self.seen = self.seen.saturating_add(chunk.as_ref().map_or(0, Chunk::len));
+        self.seen = self
+            .seen
+            .saturating_add(chunk.as_ref().map_or(0, Chunk::len));
         if let (Some(produced), Some(chunk)) = (&self.produced, &chunk) {
-            produced.store(produced.load(Ordering::Relaxed) + chunk.len() as u64, Ordering::Relaxed);
+            produced.store(
+                produced.load(Ordering::Relaxed) + chunk.len() as u64,
+                Ordering::Relaxed,
+            );
         }
         if let (Some(begun), Some(chunk)) = (begun, &chunk) {
             let cost = begun.elapsed().as_nanos() as f64 / chunk.len().max(1) as f64;
             // Quick to believe that items are cheap: the first ones pay for cold caches.
-            self.cost_ns = if cost < self.cost_ns { cost } else { self.cost_ns * 0.75 + cost * 0.25 };
+            self.cost_ns = if cost < self.cost_ns {
+                cost
+            } else {
+                self.cost_ns * 0.75 + cost * 0.25
+            };
         }
         Poll::Ready(chunk)
     }
 
-    /// How many items it is reasonable to ask for where one is needed: more than one only if items have been cheap
-    /// of late, so that running ahead costs no more than some microseconds, and only some for every 64 that came before:
-    /// if one of those takes for ever, the others made with it are not delivered.
+    /// How many items it is reasonable to ask for where one is needed: more than one only if items
+    /// have been cheap of late, so that running ahead costs no more than some microseconds, and
+    /// only some for every 64 that came before: if one of those takes for ever, the others made
+    /// with it are not delivered.
     pub fn ahead(&self) -> usize {
         at_once(self.cost_ns, self.seen).min(MAX_AHEAD)
     }
@@ -271,8 +325,16 @@ impl<T: Send + 'static> Items<T> {
 
     /// Waits for the next chunk of at most `max` items.
     pub async fn next_chunk(&mut self, max: usize) -> Option<Chunk<T>> {
-        std::future::poll_fn(|cx| self.poll_chunk(cx, Demand { ahead: AHEAD.get(), ..Demand::up_to(max) }))
-            .await
+        std::future::poll_fn(|cx| {
+            self.poll_chunk(
+                cx,
+                Demand {
+                    ahead: AHEAD.get(),
+                    ..Demand::up_to(max)
+                },
+            )
+        })
+        .await
     }
 }
 
@@ -285,7 +347,10 @@ impl<T: Send + 'static> Stream for Items<T> {
         if let Some(item) = self.pop_ready() {
             return Poll::Ready(Some(item));
         }
-        let demand = Demand { ahead: AHEAD.get(), ..Demand::up_to(self.ahead()) };
+        let demand = Demand {
+            ahead: AHEAD.get(),
+            ..Demand::up_to(self.ahead())
+        };
         match ready!(self.poll_more(cx, demand)) {
             None => Poll::Ready(None),
             Some(chunk) => {
@@ -296,24 +361,39 @@ impl<T: Send + 'static> Stream for Items<T> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.ready.len(), if self.done { Some(self.ready.len()) } else { None })
+        (
+            self.ready.len(),
+            if self.done {
+                Some(self.ready.len())
+            } else {
+                None
+            },
+        )
     }
 }
 
 impl<T> fmt::Debug for Items<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Items").field("ready", &self.ready.len()).field("done", &self.done).finish()
+        f.debug_struct("Items")
+            .field("ready", &self.ready.len())
+            .field("done", &self.done)
+            .finish()
     }
 }
 
 /// Fills a chunk item by item.
 trait Fill<T>: Send {
     /// Adds up to so many items to an empty chunk. Where it stays empty, ready means the end.
-    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()>;
+    fn fill(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+        chunk: &mut Chunk<T>,
+    ) -> Poll<()>;
 }
 
-/// Gives what came before a panic, and raises it with the next poll, so that what comes out does not depend on how
-/// much was asked for at once.
+/// Gives what came before a panic, and raises it with the next poll, so that what comes out does
+/// not depend on how much was asked for at once.
 struct Lossless<F> {
     fill: F,
     panicked: Option<Payload>,
@@ -321,7 +401,10 @@ struct Lossless<F> {
 
 impl<F> Lossless<F> {
     fn new(fill: F) -> Self {
-        Lossless { fill, panicked: None }
+        Lossless {
+            fill,
+            panicked: None,
+        }
     }
 }
 
@@ -345,11 +428,20 @@ impl<T, F: Fill<T>> Chunks<T> for Lossless<F> {
 struct FromStream<S>(Option<Pin<Box<S>>>);
 
 impl<T, S: Stream<Item = Result<Item<T>>> + Send> Fill<T> for FromStream<S> {
-    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
-        let Some(stream) = &mut self.0 else { return Poll::Ready(()) };
+    fn fill(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+        chunk: &mut Chunk<T>,
+    ) -> Poll<()> {
+        let Some(stream) = &mut self.0 else {
+            return Poll::Ready(());
+        };
         while chunk.len() < demand.max {
             // Behind the first item nobody waits for more.
-            match polled(demand.ahead || !chunk.is_empty(), || stream.as_mut().poll_next(cx)) {
+            match polled(demand.ahead || !chunk.is_empty(), || {
+                stream.as_mut().poll_next(cx)
+            }) {
                 Poll::Ready(Some(item)) => chunk.push(item),
                 Poll::Ready(None) => {
                     self.0 = None;
@@ -365,7 +457,12 @@ impl<T, S: Stream<Item = Result<Item<T>>> + Send> Fill<T> for FromStream<S> {
 struct FromIter<I>(Option<I>);
 
 impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Fill<T> for FromIter<I> {
-    fn fill(&mut self, _: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
+    fn fill(
+        &mut self,
+        _: &mut task::Context<'_>,
+        demand: Demand,
+        chunk: &mut Chunk<T>,
+    ) -> Poll<()> {
         if let Some(iter) = &mut self.0 {
             chunk.extend(iter.by_ref().take(demand.max));
             if chunk.len() < demand.max {
@@ -383,7 +480,11 @@ where
     U: Send + 'static,
     F: FnMut(Chunk<T>) -> Chunk<U> + Send + 'static,
 {
-    Items::from_chunks(ByChunk { input, f, cx: cx.clone() })
+    Items::from_chunks(ByChunk {
+        input,
+        f,
+        cx: cx.clone(),
+    })
 }
 
 struct ByChunk<T, F> {
@@ -399,7 +500,9 @@ where
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
         for _ in 0..PATIENCE {
-            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else {
+                return Poll::Ready(None);
+            };
             let out = (self.f)(chunk);
             if !out.is_empty() {
                 return Poll::Ready(Some(out));
@@ -429,7 +532,9 @@ where
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
         for _ in 0..PATIENCE {
-            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else {
+                return Poll::Ready(None);
+            };
             let mut out = Chunk::with_capacity(chunk.len());
             let mut rest = chunk.into_iter();
             let mut current = Origin::root(0, 0);
@@ -484,26 +589,32 @@ impl<T: Send + 'static> Emitter<T> {
         AHEAD.set(true);
         if full {
             let mut waited = false;
-            // The stream is polled again only when somebody wants more, so being polled twice is the signal.
+            // The stream is polled again only when somebody wants more, so being polled twice is
+            // the signal.
             std::future::poll_fn(|_| {
-                if std::mem::replace(&mut waited, true) { Poll::Ready(()) } else { Poll::Pending }
+                if std::mem::replace(&mut waited, true) {
+                    Poll::Ready(())
+                } else {
+                    Poll::Pending
+                }
             })
             .await;
         }
     }
 
-    /// Emits an item or an error that is made of what is at these places, which are held no longer; see [`Held`].
+    /// Emits an item or an error that is made of what is at these places, which are held no longer;
+    /// see [`Held`].
     ///
-    /// Where items come in any order this says what the output is made of, which a pipe has to say of each if it [says that
-    /// it does](crate::Facts::with_lineage).
+    /// Where items come in any order this says what the output is made of, which a pipe has to say
+    /// of each if it [says that it does](crate::Facts::with_lineage).
     pub async fn emit_of(&self, places: impl IntoIterator<Item = Place>, item: Result<Item<T>>) {
         Place::give(places);
         self.emit(item).await;
     }
 
-    /// Keeps what it takes to go on from here: exactly what was emitted has come out, and exactly what was taken and is not
-    /// [held](Held) has gone in. What is held comes again in a resumed epoch, so that `state` has to say nothing of it. See
-    /// [`Context::keep`].
+    /// Keeps what it takes to go on from here: exactly what was emitted has come out, and exactly
+    /// what was taken and is not [held](Held) has gone in. What is held comes again in a resumed
+    /// epoch, so that `state` has to say nothing of it. See [`Context::snapshot`].
     ///
     /// # Examples
     /// ```
@@ -519,14 +630,14 @@ impl<T: Send + 'static> Emitter<T> {
     ///         Items::generate(async move |out| {
     ///             let mut run: Vec<Held<u64>> = Vec::new();
     ///             loop {
-    ///                 out.keep(&cx, || ());
+    ///                 out.snapshot(&cx, || ());
     ///                 let next = out.hold_from(&cx, &mut input).await;
     ///                 if let Some(first) = run.first()
     ///                     && next.as_ref().is_none_or(|next| ***next != ***first)
     ///                 {
-    ///                     let len = run.len();
-    ///                     let (mut items, places): (Vec<_>, Vec<_>) = run.drain(..).map(Held::into_parts).unzip();
-    ///                     out.emit_of(places, Ok(items.swap_remove(0).map(|value| (value, len)))).await;
+    ///                     let len = run.len(); let (mut items, places): (Vec<_>, Vec<_>) =
+    ///                     run.drain(..).map(Held::into_parts).unzip(); out.emit_of(places,
+    ///                     Ok(items.swap_remove(0).map(|value| (value, len)))).await;
     ///                 }
     ///                 let Some(next) = next else { return };
     ///                 run.push(next);
@@ -542,29 +653,37 @@ impl<T: Send + 'static> Emitter<T> {
     /// let loader = DataLoader::builder(graph).resumable().build()?;
     /// let mut epoch = loader.epoch(0).blocking();
     /// assert_eq!(epoch.next().transpose()?, Some((5, 2)));
-    /// let rest = loader.resume(&epoch.state()?)?.blocking();
+    /// let rest = loader.resume(&epoch.checkpoint()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [(7, 1), (8, 3)]);
     /// # #[cfg(feature = "testing")]
     /// datapipes::testing::check_pipe(&Runs, vec![5, 5, 5, 7, 8, 8, 8, 9]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
-    pub fn keep<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce() -> S) {
-        self.keep_with(cx, |_| crate::wire::pack(&state()));
+    pub fn snapshot<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce() -> S) {
+        self.snapshot_encoded(cx, |_| crate::codec::pack(&state()));
     }
 
-    /// The same for a pipe that says by [position](Context::position) what it holds of its input; see
-    /// [`Context::keep_holding`].
+    /// The same for a pipe that says by [position](Context::position) what it holds of its input;
+    /// see [`Context::snapshot_with`].
     #[inline]
-    pub fn keep_holding<S: crate::Wire>(&self, cx: &Context, state: impl FnOnce(&mut Keep) -> S) {
-        self.keep_with(cx, |keep| crate::wire::pack(&state(keep)));
+    pub fn snapshot_with<S: crate::Wire>(
+        &self,
+        cx: &Context,
+        state: impl FnOnce(&mut HeldPositions) -> S,
+    ) {
+        self.snapshot_encoded(cx, |keep| crate::codec::pack(&state(keep)));
     }
 
     #[inline]
-    pub(crate) fn keep_with(&self, cx: &Context, write: impl FnOnce(&mut Keep) -> Result<Vec<u8>>) {
+    pub(crate) fn snapshot_encoded(
+        &self,
+        cx: &Context,
+        write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,
+    ) {
         if cx.is_resumable() {
             let pending = lock(&self.0).chunk.len();
-            cx.keep_with(pending, write);
+            cx.snapshot_encoded(pending, write);
         }
     }
 
@@ -584,11 +703,11 @@ impl<T: Send + 'static> Emitter<T> {
         }
     }
 
-    /// The next item of an input, to be [held](Held) until it is emitted: for a pipe that groups, sorts or shuffles. The errors
-    /// before it are passed on.
+    /// The next item of an input, to be [held](Held) until it is emitted: for a pipe that groups,
+    /// sorts or shuffles. The errors before it are passed on.
     ///
-    /// `input` is a stream that the pipe was given, and no other that was made of one: else the next item is an error of kind
-    /// `Config`, if states can be asked for.
+    /// `input` is a stream that the pipe was given, and no other that was made of one: else the
+    /// next item is an error of kind `Config`, if states can be asked for.
     pub async fn hold_from<In: Send + 'static>(
         &self,
         cx: &Context,
@@ -630,12 +749,18 @@ where
     F: FnOnce(Emitter<T>) -> Fut + Send,
     Fut: Future<Output = ()> + Send,
 {
-    fn fill(&mut self, cx: &mut task::Context<'_>, demand: Demand, chunk: &mut Chunk<T>) -> Poll<()> {
+    fn fill(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+        chunk: &mut Chunk<T>,
+    ) -> Poll<()> {
         lock(&self.slot).wanted = demand.max;
         loop {
             match &mut self.state {
                 GenerateState::Fresh(_) => {
-                    let GenerateState::Fresh(body) = std::mem::replace(&mut self.state, GenerateState::Done)
+                    let GenerateState::Fresh(body) =
+                        std::mem::replace(&mut self.state, GenerateState::Done)
                     else {
                         unreachable!("matched in the line above")
                     };

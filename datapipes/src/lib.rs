@@ -1,15 +1,15 @@
 //! Composable, deterministic data loading as a typed dataflow graph.
 //!
-//! A [`Graph`] *describes* where samples come from and what happens to them. A [`DataLoader`] checks it, plans where
-//! each part runs, and runs it on all cores, epoch after epoch; a [`for` loop](Epoch#examples) or an [async
-//! stream](Epoch) takes the batches.
+//! A [`Graph`] *describes* where samples come from and what happens to them. A [`DataLoader`]
+//! checks it, plans where each part runs, and runs it on all cores, epoch after epoch; a [`for`
+//! loop](Epoch#examples) or an [async stream](Epoch) takes the batches.
 //!
 //! ```
 //! use datapipes::{DataLoader, Graph};
 //!
 //! let graph = Graph::range(0..1000)                // a source
 //!     .shuffle(1000)                               // seeded, reproducible
-//!     .map_random(|n, rng| n * 10 + rng.below(10)) // augmentation: the generator belongs to the sample
+//!     .map_with_rng(|n, rng| n * 10 + rng.below(10)) // augmentation: the generator belongs to the sample
 //!     .batch(64)
 //!     .collate();                                  // one tensor a batch
 //!
@@ -23,18 +23,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - All built-in steps are methods of [`Graph`]; their types, with the rarer settings, are in [`pipes`].
-//! - Data that is read by index or key (a global shuffle, splits, samplers): [`Indexed`] and [`index`].
+//! - All built-in steps are methods of [`Graph`]; their types, with the rarer settings, are in
+//!   [`pipes`].
+//! - Data that is read by index or key (a global shuffle, splits, samplers): [`Indexed`] and
+//!   [`index`].
 //! - Workers, order, ranks, memory, error policy: [`loader::Builder`] and [`OnError`].
 //! - The next batch on the GPU while a step is computed: [`DataLoader::prefetch_to_device`].
 //! - Figures and the bottleneck: [`DataLoader::stats`] and [`DataLoader::explain`].
 //! - What a value must be to go to another process: [`Wire`](trait@Wire).
 //! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
-//! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a function from stream
-//!   to stream, [`Pipe`] where the executor should spread it over workers; [`Source`] for data from elsewhere.
+//! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a
+//!   function from stream to stream, [`Pipe`] where the executor should spread it over workers;
+//!   [`Source`] for data from elsewhere.
 //! - Data that is read by index or key, with an order decided before anything is read: [`index`].
-//! - Files, stores (HTTP, S3, …), tables, archives and WebDataset samples are in the crate `datapipes-io`, pictures in
-//!   `datapipes-image`; `datapipes-burn` and `datapipes-candle` give batches to those frameworks.
+//! - Files, stores (HTTP, S3, …), tables, archives and WebDataset samples are in the crate
+//!   `datapipes-io`, pictures in `datapipes-image`; `datapipes-burn` and `datapipes-candle` give
+//!   batches to those frameworks.
 //!
 //! # When it does not compile
 //! The usual messages, and what cures them:
@@ -68,9 +72,12 @@
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.
-//! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`, `into_array`, `from_array`).
-//! - `serde`: [`Wire`] for what serde can write and read ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
-//! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`]; Linux).
+//! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`,
+//!   `into_array`, `from_array`).
+//! - `serde`: [`Wire`] for what serde can write and read
+//!   ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
+//! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`];
+//!   Linux).
 //! - `testing`: the conformance kit for pipes, `datapipes::testing`.
 
 #![warn(missing_docs)]
@@ -83,29 +90,29 @@
     )
 )]
 
+mod batch_buffer;
 mod budget;
 mod caught;
+mod checkpoint;
 mod chunk;
+mod codec;
 mod collate;
 mod context;
 mod crossing;
 mod error;
+mod fair_share;
 mod item;
 mod items;
-mod keep;
 #[cfg(feature = "ndarray")]
 mod ndarray;
 mod pipe;
 mod processes;
-mod quota;
 mod rank;
 mod rng;
-mod rows;
 mod settings;
 mod sync;
 mod tensor;
 mod weigh;
-mod wire;
 pub mod worker;
 
 pub mod graph;
@@ -119,7 +126,11 @@ mod run;
 pub mod testing;
 
 pub use caught::catch_panic;
+pub use checkpoint::{Held, HeldPositions, Lineage, Place, Wanted};
 pub use chunk::Chunk;
+#[cfg(feature = "serde")]
+pub use codec::Serde;
+pub use codec::{Reader, Wire, Writer};
 pub use collate::{Collate, Padded, Padding, Ragged, Sequence};
 pub use context::Context;
 pub use crossing::Crossing;
@@ -134,10 +145,9 @@ pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
-pub use keep::{Held, Keep, Lineage, Place, Wanted};
 pub use loader::{
-    Agreed, AgreedStream, Blocking, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch,
-    OnError, Replay, State,
+    Agreed, AgreedStream, Blocking, Checkpoint, DataLoader, DeviceBlocking, DeviceEpoch,
+    DeviceLoader, Edited, Epoch, OnError, Replay,
 };
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use processes::Processes;
@@ -147,9 +157,6 @@ pub use run::blocking;
 pub use settings::Order;
 pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
 pub use weigh::Weigh;
-#[cfg(feature = "serde")]
-pub use wire::Serde;
-pub use wire::{Reader, Wire, Writer};
 
 /// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.
 pub use async_trait::async_trait;
@@ -157,8 +164,8 @@ pub use async_trait::async_trait;
 /// What derived code calls; no part of the interface.
 #[doc(hidden)]
 pub mod derived {
-    pub use crate::collate::{field, named, padded};
-    pub use crate::wire::no_variant;
+    pub use crate::codec::no_variant;
     #[cfg(feature = "serde")]
-    pub use crate::wire::{Serial, decode_serde, encode_serde};
+    pub use crate::codec::{Serial, decode_serde, encode_serde};
+    pub use crate::collate::{field, named, padded};
 }

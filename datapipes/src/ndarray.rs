@@ -23,7 +23,8 @@ impl Tensor {
     /// # Errors
     /// [`ErrorKind::Shape`] if the elements are of another type.
     pub fn view<T: Element>(&self) -> Result<ArrayViewD<'_, T>> {
-        ArrayViewD::from_shape(self.shape(), self.as_slice()?).map_err(|error| refused(self.shape(), error))
+        ArrayViewD::from_shape(self.shape(), self.as_slice()?)
+            .map_err(|error| refused(self.shape(), error))
     }
 
     /// The elements as an array to write to. Shared ones are copied first, as by
@@ -33,20 +34,24 @@ impl Tensor {
     /// As [`view`](Tensor::view).
     pub fn view_mut<T: Element>(&mut self) -> Result<ArrayViewMutD<'_, T>> {
         let shape = self.shape().to_vec();
-        ArrayViewMutD::from_shape(&*shape, self.as_mut_slice()?).map_err(|error| refused(&shape, error))
+        ArrayViewMutD::from_shape(&*shape, self.as_mut_slice()?)
+            .map_err(|error| refused(&shape, error))
     }
 
-    /// The elements as an array of its own: moved out if the tensor owns them, copied once if they are shared.
+    /// The elements as an array of its own: moved out if the tensor owns them, copied once if they
+    /// are shared.
     ///
     /// # Errors
     /// As [`view`](Tensor::view).
     pub fn into_array<T: Element>(self) -> Result<ArrayD<T>> {
         let shape = self.shape().to_vec();
-        ArrayD::from_shape_vec(IxDyn(&shape), self.into_vec()?).map_err(|error| refused(&shape, error))
+        ArrayD::from_shape_vec(IxDyn(&shape), self.into_vec()?)
+            .map_err(|error| refused(&shape, error))
     }
 
-    /// Takes over an array. One in standard layout (row-major, contiguous: what most constructors make) is moved, with
-    /// no copy; what a slice of it left out is cut off first. Any other, such as a transposed one, is copied once.
+    /// Takes over an array. One in standard layout (row-major, contiguous: what most constructors
+    /// make) is moved, with no copy; what a slice of it left out is cut off first. Any other, such
+    /// as a transposed one, is copied once.
     ///
     /// # Errors
     /// None that the types do not rule out.
@@ -109,7 +114,10 @@ mod tests {
         assert_eq!((array.shape(), array.as_ptr().cast()), (&[2, 3, 4][..], at));
         let back = Tensor::from_array(array).unwrap();
         assert_eq!((&back, back.as_bytes().as_ptr()), (&tensor(), at));
-        assert_eq!(tensor().into_shared().into_array::<u16>().unwrap()[[0, 2, 3]], 11);
+        assert_eq!(
+            tensor().into_shared().into_array::<u16>().unwrap()[[0, 2, 3]],
+            11
+        );
     }
 
     #[test]
@@ -123,7 +131,10 @@ mod tests {
         // Parts of a larger array: some contiguous, some not.
         for axis in 0..3 {
             let part = array.clone().index_axis_move(Axis(axis), 1);
-            let (shape, wanted) = (part.shape().to_vec(), part.iter().copied().collect::<Vec<_>>());
+            let (shape, wanted) = (
+                part.shape().to_vec(),
+                part.iter().copied().collect::<Vec<_>>(),
+            );
             let tensor = Tensor::from_array(part).unwrap();
             assert_eq!(tensor.shape(), shape);
             assert_eq!(tensor.as_slice::<i64>().unwrap(), wanted);
@@ -134,8 +145,14 @@ mod tests {
 
     #[test]
     fn scalars_and_arrays_without_elements() {
-        assert_eq!(Tensor::from_array(arr0(2.5f64)).unwrap(), Tensor::scalar(2.5f64));
-        assert_eq!(Tensor::scalar(true).view::<bool>().unwrap().shape(), [0usize; 0]);
+        assert_eq!(
+            Tensor::from_array(arr0(2.5f64)).unwrap(),
+            Tensor::scalar(2.5f64)
+        );
+        assert_eq!(
+            Tensor::scalar(true).view::<bool>().unwrap().shape(),
+            [0usize; 0]
+        );
         let none = Tensor::from_array(Array3::<f32>::zeros((2, 0, 3))).unwrap();
         assert_eq!((none.dtype(), none.shape()), (DType::F32, &[2, 0, 3][..]));
         assert_eq!(none.view::<f32>().unwrap().shape(), [2, 0, 3]);
@@ -144,7 +161,13 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_an_error() {
         assert_eq!(tensor().view::<f32>().unwrap_err().kind(), ErrorKind::Shape);
-        assert_eq!(tensor().view_mut::<f32>().unwrap_err().kind(), ErrorKind::Shape);
-        assert_eq!(tensor().into_array::<f32>().unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!(
+            tensor().view_mut::<f32>().unwrap_err().kind(),
+            ErrorKind::Shape
+        );
+        assert_eq!(
+            tensor().into_array::<f32>().unwrap_err().kind(),
+            ErrorKind::Shape
+        );
     }
 }

@@ -9,16 +9,18 @@ use crate::{Context, Crossing, Item, Items, Result};
 
 /// Turns one stream of items into another.
 ///
-/// A pipe is inert: [`apply`](Pipe::apply) does no work until the stream it returns is polled, and dropping that
-/// stream releases everything it holds. A pipe may be applied any number of times, also at the same time; what
-/// one application learns must not be seen by another.
+/// A pipe is inert: [`apply`](Pipe::apply) does no work until the stream it returns is polled, and
+/// dropping that stream releases everything it holds. A pipe may be applied any number of times,
+/// also at the same time; what one application learns must not be seen by another.
 ///
-/// It knows nothing of threads, processes or queues. What it says of itself by the other methods (its *hints*)
-/// decides where the executor may run it:
+/// It knows nothing of threads, processes or queues. What it says of itself by the other methods
+/// (its *hints*) decides where the executor may run it:
 ///
-/// - **shardable**: it distributes over concatenation, `apply(a ++ b) == apply(a) ++ apply(b)`. Then the executor
-///   may cut its input into pieces of any size, apply it to each on any worker, and put the results back in order.
-/// - **work**: I/O, where hundreds may be in flight, or CPU, where as many run as there are workers.
+/// - **shardable**: it distributes over concatenation, `apply(a ++ b) == apply(a) ++ apply(b)`.
+///   Then the executor may cut its input into pieces of any size, apply it to each on any worker,
+///   and put the results back in order.
+/// - **work**: I/O, where hundreds may be in flight, or CPU, where as many run as there are
+///   workers.
 /// - **arity**: how many items come out for one that goes in.
 ///
 /// A function from stream to stream is a pipe too: see [`Graph::through`](crate::Graph::through).
@@ -72,7 +74,8 @@ pub trait Pipe<In>: Send + Sync + 'static {
     /// The output for this input. Errors in the input are passed on, in their place.
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Self::Out>;
 
-    /// What the node is called if the user gives it no name. By default the type's name in snake case.
+    /// What the node is called if the user gives it no name. By default the type's name in snake
+    /// case.
     fn name(&self) -> String {
         default_name::<Self>()
     }
@@ -82,22 +85,25 @@ pub trait Pipe<In>: Send + Sync + 'static {
         false
     }
 
-    /// Whether it distributes over parents, though not over children: it groups the children of one parent (members of
-    /// an archive into samples) and starts afresh with each parent. Then it may stand in a segment below the fan-out
-    /// that made the children. By default not.
+    /// Whether it distributes over parents, though not over children: it groups the children of one
+    /// parent (members of an archive into samples) and starts afresh with each parent. Then it may
+    /// stand in a segment below the fan-out that made the children. By default not.
     fn is_shardable_by_parent(&self) -> bool {
         false
     }
 
-    /// Whether it should run in processes of its own, because it may crash, leak or is not thread-safe. It has to be shardable then, or
-    /// `build()` fails, and [`crossing`](Pipe::crossing) says how it and its items travel. Such pipes that follow each other share processes. How many processes there are, and what they may
-    /// do, is the loader's: [`Builder::processes`](crate::loader::Builder::processes).
+    /// Whether it should run in processes of its own, because it may crash, leak or is not
+    /// thread-safe. It has to be shardable then, or `build()` fails, and
+    /// [`crossing`](Pipe::crossing) says how it and its items travel. Such pipes that follow each
+    /// other share processes. How many processes there are, and what they may do, is the loader's:
+    /// [`Builder::processes`](crate::loader::Builder::processes).
     fn is_separate_process(&self) -> bool {
         false
     }
 
-    /// How the pipe and its items get to another process, for one that [wants to be in one](Pipe::is_separate_process): by
-    /// [`Crossing::of`](crate::Crossing::of), which asks that the pipe, what goes in and what comes out are [`Wire`](crate::Wire).
+    /// How the pipe and its items get to another process, for one that [wants to be in
+    /// one](Pipe::is_separate_process): by [`Crossing::of`](crate::Crossing::of), which asks that
+    /// the pipe, what goes in and what comes out are [`Wire`](crate::Wire).
     ///
     /// ```
     /// use datapipes::{Arity, Context, Crossing, Items, Pipe, Reader, Wire, Writer};
@@ -138,8 +144,9 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Arity::Any
     }
 
-    /// How many items come out for `input` many, where that is known; `u64::MAX` for no end. Exact where no item fails. Not asked
-    /// of a pipe that is shardable about an input without end, which has none below it either.
+    /// How many items come out for `input` many, where that is known; `u64::MAX` for no end. Exact
+    /// where no item fails. Not asked of a pipe that is shardable about an input without end, which
+    /// has none below it either.
     fn len_hint(&self, input: u64) -> Option<u64> {
         (self.arity() == Arity::One).then_some(input)
     }
@@ -149,9 +156,11 @@ pub trait Pipe<In>: Send + Sync + 'static {
         Facts::default()
     }
 
-    /// Whether an epoch can be resumed in the middle of what it gives. True for a pipe that is shardable, since
-    /// that has no state. One that looks at the stream as a whole has to [keep](Context::keep) its state and to begin with
-    /// what it [kept](Context::kept), but for items that it [holds](crate::Held), which come again by themselves; or to go [by position](Facts::by_position), and says so here; else
+    /// Whether an epoch can be resumed in the middle of what it gives. True for a pipe that is
+    /// shardable, since that has no state. One that looks at the stream as a whole has to
+    /// [keep](Context::snapshot) its state and to begin with what it [kept](Context::restored), but
+    /// for items that it [holds](crate::Held), which come again by themselves; or to go [by
+    /// position](Facts::by_position), and says so here; else
     /// [`build`](crate::loader::Builder::build) refuses a loader that is meant to be
     /// [resumed](crate::loader::Builder::resumable), with its name.
     ///
@@ -166,12 +175,12 @@ pub trait Pipe<In>: Send + Sync + 'static {
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
     ///         let cx = cx.clone();
     ///         Items::generate(async move |out| {
-    ///             let mut greatest = match cx.kept::<Option<u64>>() {
+    ///             let mut greatest = match cx.restored::<Option<u64>>() {
     ///                 Ok(kept) => kept.flatten(),
     ///                 Err(error) => return out.emit(Err(error)).await,
     ///             };
     ///             loop {
-    ///                 out.keep(&cx, || greatest);
+    ///                 out.snapshot(&cx, || greatest);
     ///                 let Some(item) = out.next_from(&mut input).await else { return };
     ///                 if greatest.is_none_or(|greatest| *item > greatest) {
     ///                     greatest = Some(*item);
@@ -189,7 +198,7 @@ pub trait Pipe<In>: Send + Sync + 'static {
     /// let loader = DataLoader::builder(graph).resumable().build()?;
     /// let mut epoch = loader.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(2).collect::<datapipes::Result<Vec<_>>>()?, [3, 4]);
-    /// let rest = loader.resume(&epoch.state()?)?.blocking();
+    /// let rest = loader.resume(&epoch.checkpoint()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [5, 9]);
     /// # #[cfg(feature = "testing")]
     /// datapipes::testing::check_pipe(&Records, vec![3, 1, 4, 1, 5, 9, 2, 6]);
@@ -199,15 +208,17 @@ pub trait Pipe<In>: Send + Sync + 'static {
         self.is_shardable()
     }
 
-    /// The positions of its input that the pipe holds, ascending, by what it [kept](Context::kept): for one that said no more
-    /// when it kept it than [since where](crate::Keep::hold_since) it holds some. By default it held what it said then.
+    /// The positions of its input that the pipe holds, ascending, by what it
+    /// [kept](Context::restored): for one that said no more when it kept it than [since
+    /// where](crate::HeldPositions::hold_since) it holds some. By default it held what it said
+    /// then.
     fn held(&self, _cx: &Context) -> Option<Vec<u64>> {
         None
     }
 
-    /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count by it. `None` if
-    /// the pipe cannot tell: then what goes in and out of one type is weighed as above, and else by what its type tells (see
-    /// [`Weigh`](crate::Weigh)).
+    /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count
+    /// by it. `None` if the pipe cannot tell: then what goes in and out of one type is weighed as
+    /// above, and else by what its type tells (see [`Weigh`](crate::Weigh)).
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
         None
     }
@@ -243,40 +254,47 @@ pub enum Arity {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Facts {
-    /// Which items come out (not only their grouping or sequence) depends on the order of the input, as for
-    /// `take` or `zip`. Then what lies above runs in strict order. True unless said otherwise.
+    /// Which items come out (not only their grouping or sequence) depends on the order of the
+    /// input, as for `take` or `zip`. Then what lies above runs in strict order. True unless said
+    /// otherwise.
     pub needs_order: bool,
     /// How many items it may hold back: the size of a shuffle buffer or of a batch.
     pub buffered: usize,
-    /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what groups siblings may
-    /// stand in one segment with it. False unless said otherwise.
+    /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what
+    /// groups siblings may stand in one segment with it. False unless said otherwise.
     pub children: bool,
-    /// Whether it may feed several nodes without a fork: it is cheap, gives the same whenever it runs, and runs for each
-    /// of them. False unless said otherwise.
+    /// Whether it may feed several nodes without a fork: it is cheap, gives the same whenever it
+    /// runs, and runs for each of them. False unless said otherwise.
     pub many_readers: bool,
-    /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless said otherwise.
+    /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless
+    /// said otherwise.
     pub rows: bool,
-    /// What it gives at a position depends on nothing before: a source that can [open anywhere](Context::wanted), a
-    /// one-in-one-out pipe that uses no more than the item and its number. False unless said otherwise, which is what a
-    /// [`Split`] should say.
+    /// What it gives at a position depends on nothing before: a source that can [open
+    /// anywhere](Context::wanted), a one-in-one-out pipe that uses no more than the item and its
+    /// number. False unless said otherwise, which is what a [`Split`] should say.
     pub by_position: bool,
-    /// Whether what comes out is some of what goes in (values and origins as they were) in whatever order, so that the
-    /// [replay](crate::DataLoader::replay) of one sample may pass it by. A node of several outputs that says so decides by
-    /// the item alone which of them get it. False unless said otherwise.
+    /// Whether what comes out is some of what goes in (values and origins as they were) in whatever
+    /// order, so that the [replay](crate::DataLoader::replay) of one sample may pass it by. A node
+    /// of several outputs that says so decides by the item alone which of them get it. False unless
+    /// said otherwise.
     pub selects: bool,
-    /// Whether it pairs the items of its inputs by their places, so that all of them have to give the same samples in the same
-    /// sequence; where that cannot be told of them the printed plan says so. False unless said otherwise.
+    /// Whether it pairs the items of its inputs by their places, so that all of them have to give
+    /// the same samples in the same sequence; where that cannot be told of them the printed plan
+    /// says so. False unless said otherwise.
     pub pairs: bool,
-    /// Whether a join passes on its first input alone, and looks things up in the others: each rank reads those whole. False
-    /// unless said otherwise.
+    /// Whether a join passes on its first input alone, and looks things up in the others: each rank
+    /// reads those whole. False unless said otherwise.
     pub looks_up: bool,
-    /// Says that it tells of each output which inputs it is made of, where items come in any order: what is above a pipe that
-    /// does not (nor gives one for one, by position) keeps strict order in a loader that can be
-    /// [resumed](crate::loader::Builder::resumable). False unless said otherwise.
+    /// Says that it tells of each output which inputs it is made of, where items come in any order:
+    /// what is above a pipe that does not (nor gives one for one, by position) keeps strict order
+    /// in a loader that can be [resumed](crate::loader::Builder::resumable). False unless said
+    /// otherwise.
     pub lineage: bool,
-    /// Whether its items exist only once, so that nothing can be read again. False unless said otherwise.
+    /// Whether its items exist only once, so that nothing can be read again. False unless said
+    /// otherwise.
     pub once: bool,
-    /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot: what `build()` says.
+    /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot:
+    /// what `build()` says.
     pub instead: Option<&'static str>,
     /// What it does to the data set as a whole.
     pub role: Role,
@@ -332,14 +350,21 @@ pub enum Role {
 }
 
 impl Facts {
-    /// For a pipe whose output, as a multiset of samples, does not depend on the order of its input.
+    /// For a pipe whose output, as a multiset of samples, does not depend on the order of its
+    /// input.
     pub fn any_order() -> Self {
-        Facts { needs_order: false, ..Facts::default() }
+        Facts {
+            needs_order: false,
+            ..Facts::default()
+        }
     }
 
     /// With settings in words.
     pub fn with_settings(self, settings: impl fmt::Display) -> Self {
-        Facts { settings: settings.to_string(), ..self }
+        Facts {
+            settings: settings.to_string(),
+            ..self
+        }
     }
 
     /// With a number of items held back.
@@ -349,12 +374,18 @@ impl Facts {
 
     /// For a pipe that makes children of what goes in, and nothing else.
     pub fn with_children(self) -> Self {
-        Facts { children: true, ..self }
+        Facts {
+            children: true,
+            ..self
+        }
     }
 
     /// For a node that may feed several others, and runs for each of them.
     pub fn with_many_readers(self) -> Self {
-        Facts { many_readers: true, ..self }
+        Facts {
+            many_readers: true,
+            ..self
+        }
     }
 
     /// For a pipe that fills one [`Context::row`] for each item.
@@ -362,30 +393,44 @@ impl Facts {
         Facts { rows: true, ..self }
     }
 
-    /// For what goes by position: in a resumed epoch it gives what [`Context::wanted`] says, and nothing else.
+    /// For what goes by position: in a resumed epoch it gives what [`Context::wanted`] says, and
+    /// nothing else.
     pub fn with_positions(self) -> Self {
-        Facts { by_position: true, ..self }
+        Facts {
+            by_position: true,
+            ..self
+        }
     }
 
     /// For what gives some of what goes in, unchanged, in whatever order.
     pub fn with_selection(self) -> Self {
-        Facts { selects: true, ..self }
+        Facts {
+            selects: true,
+            ..self
+        }
     }
 
     /// For a join that pairs the items of its inputs by their places.
     pub fn with_pairs(self) -> Self {
-        Facts { pairs: true, ..self }
+        Facts {
+            pairs: true,
+            ..self
+        }
     }
 
     /// For a join that looks things up in all inputs but the first.
     pub fn with_lookup(self) -> Self {
-        Facts { looks_up: true, ..self }
+        Facts {
+            looks_up: true,
+            ..self
+        }
     }
 
-    /// For a pipe that says which inputs each of its outputs is made of, so that what is above it can run in any order in a
-    /// loader that can be [resumed](crate::loader::Builder::resumable): by emitting with
-    /// [`Emitter::emit_of`](crate::Emitter::emit_of) all that it gives, or by [`Context::lineage`](crate::Context::lineage).
-    /// Of use with [`any_order`](Facts::any_order) only.
+    /// For a pipe that says which inputs each of its outputs is made of, so that what is above it
+    /// can run in any order in a loader that can be [resumed](crate::loader::Builder::resumable):
+    /// by emitting with [`Emitter::emit_of`](crate::Emitter::emit_of) all that it gives, or by
+    /// [`Context::lineage`](crate::Context::lineage). Of use with [`any_order`](Facts::any_order)
+    /// only.
     ///
     /// ```
     /// use datapipes::{Context, DataLoader, Facts, Graph, Held, Item, Items, Order, Pipe};
@@ -397,21 +442,21 @@ impl Facts {
     ///     type Out = Vec<u64>;
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
     ///         let (size, cx) = (self.0, cx.clone());
-    ///         let mut batches: u64 = match cx.kept() {
+    ///         let mut batches: u64 = match cx.restored() {
     ///             Ok(kept) => kept.unwrap_or(0),
     ///             Err(error) => return Items::fail(error),
     ///         };
     ///         Items::generate(async move |out| {
     ///             let mut batch: Vec<Held<u64>> = Vec::new();
     ///             loop {
-    ///                 out.keep(&cx, || batches);
+    ///                 out.snapshot(&cx, || batches);
     ///                 let next = out.hold_from(&cx, &mut input).await;
     ///                 let ended = next.is_none();
     ///                 batch.extend(next);
     ///                 if batch.len() == size || (ended && !batch.is_empty()) {
-    ///                     let (items, places): (Vec<_>, Vec<_>) = batch.drain(..).map(Held::into_parts).unzip();
-    ///                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
-    ///                     batches += 1;
+    ///                     let (items, places): (Vec<_>, Vec<_>) =
+    ///                     batch.drain(..).map(Held::into_parts).unzip(); out.emit_of(places,
+    ///                     Ok(Item::gather(items, batches))).await; batches += 1;
     ///                 }
     ///                 if ended {
     ///                     return;
@@ -427,20 +472,21 @@ impl Facts {
     ///     }
     /// }
     ///
-    /// let graph = Graph::range(0..100).map(|n| n).pipe(Groups(8));
-    /// let loader = DataLoader::builder(graph).order(Order::Arrival).resumable().build()?;
-    /// let mut epoch = loader.epoch(0).blocking();
-    /// let mut all = epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
-    /// all.extend(loader.resume(&epoch.state()?)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
-    /// let mut all = all.concat();
-    /// all.sort();
-    /// assert_eq!(all, Vec::from_iter(0..100));
+    /// let graph = Graph::range(0..100).map(|n| n).pipe(Groups(8)); let loader =
+    /// DataLoader::builder(graph).order(Order::Arrival).resumable().build()?; let mut epoch =
+    /// loader.epoch(0).blocking(); let mut all =
+    /// epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
+    /// all.extend(loader.resume(&epoch.checkpoint()?)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
+    /// let mut all = all.concat(); all.sort(); assert_eq!(all, Vec::from_iter(0..100));
     /// # #[cfg(feature = "testing")]
     /// datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn with_lineage(self) -> Self {
-        Facts { lineage: true, ..self }
+        Facts {
+            lineage: true,
+            ..self
+        }
     }
 
     /// For a source whose items exist only once.
@@ -448,9 +494,13 @@ impl Facts {
         Facts { once: true, ..self }
     }
 
-    /// For a node with which no epoch can be resumed, with what can: as in "it does not keep its state; …".
+    /// For a node with which no epoch can be resumed, with what can: as in "it does not keep its
+    /// state; …".
     pub fn with_instead(self, instead: &'static str) -> Self {
-        Facts { instead: Some(instead), ..self }
+        Facts {
+            instead: Some(instead),
+            ..self
+        }
     }
 
     /// With a role.
@@ -498,13 +548,14 @@ impl Facts {
 /// datapipes::testing::check_source(&Lines(["1", "x", "3", "x", "x", "6"].map(String::from).to_vec()));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-/// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature `testing`).
+/// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature
+/// `testing`).
 pub trait Source: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
 
-    /// Starts from the beginning. Nothing happens before the stream is polled. Items get their origins from
-    /// [`Context::origin`].
+    /// Starts from the beginning. Nothing happens before the stream is polled. Items get their
+    /// origins from [`Context::origin`].
     fn open(&self, cx: &Context) -> Items<Self::Out>;
 
     /// What the node is called if the user gives it no name.
@@ -517,10 +568,11 @@ pub trait Source: Send + Sync + 'static {
         None
     }
 
-    /// Whether it [keeps](Context::keep) something to be resumed from: where it finds what it [kept](Context::kept), it begins
-    /// behind what it had given then, by itself. By default not: it is opened from the beginning, and what had been given
-    /// is left out behind it, or it goes [by position](Facts::by_position).
-    fn keeps(&self) -> bool {
+    /// Whether it [keeps](Context::snapshot) something to be resumed from: where it finds what it
+    /// [kept](Context::restored), it begins behind what it had given then, by itself. By default
+    /// not: it is opened from the beginning, and what had been given is left out behind it, or it
+    /// goes [by position](Facts::by_position).
+    fn takes_snapshots(&self) -> bool {
         false
     }
 
@@ -535,8 +587,9 @@ pub trait Source: Send + Sync + 'static {
     }
 }
 
-/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one type. In a test,
-/// `datapipes::testing::check_join` checks that one keeps the contract (feature `testing`).
+/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one
+/// type. In a test, `datapipes::testing::check_join` checks that one keeps the contract (feature
+/// `testing`).
 pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
@@ -544,14 +597,15 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// The output for these inputs.
     fn join(&self, inputs: In::Streams, cx: &Context) -> Items<Self::Out>;
 
-    /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
-    /// [`Pipe::is_resumable`].
+    /// Whether it [keeps](Context::snapshot) what it takes to be resumed in the middle of what it
+    /// gives; see [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
     }
 
-    /// How many items come out for so many of each input, where that is known; `None` stands for an input that is not known,
-    /// `u64::MAX` for no end. It has to be exact where no item fails: ranks that train in step count on it.
+    /// How many items come out for so many of each input, where that is known; `None` stands for an
+    /// input that is not known, `u64::MAX` for no end. It has to be exact where no item fails:
+    /// ranks that train in step count on it.
     fn len_hint(&self, _inputs: &[Option<u64>]) -> Option<u64> {
         None
     }
@@ -582,7 +636,10 @@ pub trait Inputs: 'static {
 }
 
 fn restore<T: Send + 'static>(input: Option<Box<dyn std::any::Any + Send>>) -> Items<T> {
-    *input.expect("a join has all its inputs").downcast().expect("a join is wired by type")
+    *input
+        .expect("a join has all its inputs")
+        .downcast()
+        .expect("a join is wired by type")
 }
 
 impl<A: Send + 'static, B: Send + 'static> Inputs for (A, B) {
@@ -597,20 +654,28 @@ impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> Inputs for (A, B, 
     type Streams = (Items<A>, Items<B>, Items<C>);
     fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams {
         let mut inputs = inputs.into_iter();
-        (restore(inputs.next()), restore(inputs.next()), restore(inputs.next()))
+        (
+            restore(inputs.next()),
+            restore(inputs.next()),
+            restore(inputs.next()),
+        )
     }
 }
 
 impl<T: Send + 'static> Inputs for Vec<T> {
     type Streams = Vec<Items<T>>;
     fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams {
-        inputs.into_iter().map(|input| restore(Some(input))).collect()
+        inputs
+            .into_iter()
+            .map(|input| restore(Some(input)))
+            .collect()
     }
 }
 
-/// Makes several streams of one: [`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux). The outputs share
-/// one input, so whoever is polled drives it for all; what it makes for the others waits in bounded buffers. In a test,
-/// `datapipes::testing::check_split` checks that one keeps the contract (feature `testing`).
+/// Makes several streams of one: [`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux). The
+/// outputs share one input, so whoever is polled drives it for all; what it makes for the others
+/// waits in bounded buffers. In a test, `datapipes::testing::check_split` checks that one keeps the
+/// contract (feature `testing`).
 pub trait Split<In>: Send + Sync + 'static {
     /// What comes out, of each output.
     type Out: Send + 'static;
@@ -621,14 +686,14 @@ pub trait Split<In>: Send + Sync + 'static {
     /// The outputs for this input.
     fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
 
-    /// How many items each output has for `input` many, where that is known and the same of all; `u64::MAX` for no end. It has
-    /// to be exact where no item fails.
+    /// How many items each output has for `input` many, where that is known and the same of all;
+    /// `u64::MAX` for no end. It has to be exact where no item fails.
     fn len_hint(&self, _input: u64) -> Option<u64> {
         None
     }
 
-    /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
-    /// [`Pipe::is_resumable`].
+    /// Whether it [keeps](Context::snapshot) what it takes to be resumed in the middle of what it
+    /// gives; see [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
     }
@@ -649,17 +714,18 @@ pub trait Rerun<In>: Send + Sync + 'static {
     /// What comes out.
     type Out: Send + 'static;
 
-    /// The output. Each call of `upstream` with another round starts the part of the graph above from the
-    /// beginning, with other random numbers and origins.
+    /// The output. Each call of `upstream` with another round starts the part of the graph above
+    /// from the beginning, with other random numbers and origins.
     fn rerun(&self, upstream: Upstream<In>, cx: &Context) -> Items<Self::Out>;
 
-    /// Whether it [keeps](Context::keep) what it takes to be resumed in the middle of what it gives; see
-    /// [`Pipe::is_resumable`].
+    /// Whether it [keeps](Context::snapshot) what it takes to be resumed in the middle of what it
+    /// gives; see [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
     }
 
-    /// How many items come out where one round has `input` many, if that is known; `u64::MAX` for no end.
+    /// How many items come out where one round has `input` many, if that is known; `u64::MAX` for
+    /// no end.
     fn len_hint(&self, _input: u64) -> Option<u64> {
         None
     }
@@ -693,11 +759,16 @@ fn default_name<P: ?Sized>() -> String {
     snake
 }
 
-/// The name of a function, `crate::steps::dedup::<u64>` → `dedup`; none of a closure, whose type is named after the function that
-/// it stands in, nor of what points at a function.
+/// The name of a function, `crate::steps::dedup::<u64>` → `dedup`; none of a closure, whose type is
+/// named after the function that it stands in, nor of what points at a function.
 fn function_name(type_name: &str) -> Option<String> {
-    const NO_FUNCTIONS: [&str; 8] = ["fn(", "for<", "unsafe ", "extern ", "&", "alloc::", "core::", "std::"];
-    if NO_FUNCTIONS.iter().any(|other| type_name.starts_with(other)) {
+    const NO_FUNCTIONS: [&str; 8] = [
+        "fn(", "for<", "unsafe ", "extern ", "&", "alloc::", "core::", "std::",
+    ];
+    if NO_FUNCTIONS
+        .iter()
+        .any(|other| type_name.starts_with(other))
+    {
         return None;
     }
     let path = type_name.replace("->", "");
@@ -803,21 +874,43 @@ mod tests {
     fn a_closure_is_not_called_after_the_function_that_it_stands_in() {
         fn main() -> String {
             let closure = |items: Items<u64>| items;
-            named(Graph::range(0..3).through(closure).through(|items: Items<u64>| items.take(2)))
+            named(
+                Graph::range(0..3)
+                    .through(closure)
+                    .through(|items: Items<u64>| items.take(2)),
+            )
         }
         use futures::StreamExt;
         assert_eq!(main(), "Graph(range → through → through)");
-        let error =
-            Graph::range(0..3).through(|_: Items<u64>| Items::<u64>::generate(async |_| panic!("no")));
-        assert_eq!(error.collect().unwrap_err().to_string(), "through: panicked: no");
+        let error = Graph::range(0..3)
+            .through(|_: Items<u64>| Items::<u64>::generate(async |_| panic!("no")));
+        assert_eq!(
+            error.collect().unwrap_err().to_string(),
+            "through: panicked: no"
+        );
         // A function has a name of its own.
-        assert_eq!(named(Graph::range(0..3).through(dedup)), "Graph(range → dedup)");
-        assert_eq!(named(Graph::range(0..3).through(generic::<u64>)), "Graph(range → generic)");
-        assert_eq!(named(Graph::range(0..3).through(Steps::<Vec<u64>>::unique)), "Graph(range → unique)");
+        assert_eq!(
+            named(Graph::range(0..3).through(dedup)),
+            "Graph(range → dedup)"
+        );
+        assert_eq!(
+            named(Graph::range(0..3).through(generic::<u64>)),
+            "Graph(range → generic)"
+        );
+        assert_eq!(
+            named(Graph::range(0..3).through(Steps::<Vec<u64>>::unique)),
+            "Graph(range → unique)"
+        );
         let pointer: fn(Items<u64>) -> Items<u64> = dedup;
-        assert_eq!(named(Graph::range(0..3).through(pointer)), "Graph(range → through)");
+        assert_eq!(
+            named(Graph::range(0..3).through(pointer)),
+            "Graph(range → through)"
+        );
         let boxed: Box<dyn Fn(Items<u64>) -> Items<u64> + Send + Sync> = Box::new(dedup);
-        assert_eq!(named(Graph::range(0..3).through(boxed)), "Graph(range → through)");
+        assert_eq!(
+            named(Graph::range(0..3).through(boxed)),
+            "Graph(range → through)"
+        );
     }
 
     #[test]
@@ -832,7 +925,10 @@ mod tests {
             ("a::main::{{closure}}<a::B>", None),
             ("fn(a::Items<u64>) -> a::Items<u64>", None),
             ("&a::dedup", None),
-            ("alloc::boxed::Box<dyn core::ops::function::Fn(a::Items<u64>) -> a::Items<u64>>", None),
+            (
+                "alloc::boxed::Box<dyn core::ops::function::Fn(a::Items<u64>) -> a::Items<u64>>",
+                None,
+            ),
         ] {
             assert_eq!(function_name(text).as_deref(), name, "{text}");
         }

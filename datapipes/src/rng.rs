@@ -1,7 +1,7 @@
 //! Random numbers that belong to an item: a fixed cipher, and our own draws over it.
 //!
-//! Everything here is pinned by golden vectors. A change of any value is a change of iteration order, which is a
-//! breaking change of the library.
+//! Everything here is pinned by golden vectors. A change of any value is a change of iteration
+//! order, which is a breaking change of the library.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
@@ -21,13 +21,15 @@ pub(crate) fn hash_name(name: &str) -> u64 {
 
 /// FNV-1a of 64 bits.
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// A random stream: ChaCha with 8 rounds (Bernstein 2008), keyed by what it is for.
 ///
-/// [`Context::rng`](crate::Context::rng) makes one for an item, so that an item is treated alike with one worker
-/// or 64. The draws are this library's own code with pinned results.
+/// [`Context::rng`](crate::Context::rng) makes one for an item, so that an item is treated alike
+/// with one worker or 64. The draws are this library's own code with pinned results.
 #[derive(Debug)]
 pub struct Rng(ChaCha8Rng);
 
@@ -69,7 +71,8 @@ impl Rng {
         self.0.next_u64()
     }
 
-    /// Uniform in `0..n`, without bias (Lemire 2019, with rejection); 32 bits are drawn where they suffice.
+    /// Uniform in `0..n`, without bias (Lemire 2019, with rejection); 32 bits are drawn where they
+    /// suffice.
     ///
     /// # Panics
     /// If `n` is zero.
@@ -86,7 +89,11 @@ impl Rng {
     #[inline]
     pub(crate) fn below_u32(&mut self, n: u32) -> u32 {
         let product = u64::from(self.next_u32()) * u64::from(n);
-        if (product as u32) < n { self.below_u32_rare(n, product) } else { (product >> 32) as u32 }
+        if (product as u32) < n {
+            self.below_u32_rare(n, product)
+        } else {
+            (product >> 32) as u32
+        }
     }
 
     #[cold]
@@ -156,7 +163,12 @@ mod tests {
         rng.shuffle(&mut order);
         assert_eq!(order, GOLDEN_ORDER, "{order:?}");
         assert_eq!(mix(1), 0x5692_161d_100b_05e5, "{:#x}", mix(1));
-        assert_eq!(hash_name("shuffle"), 0x477c_62bf_680b_f6ae, "{:#x}", hash_name("shuffle"));
+        assert_eq!(
+            hash_name("shuffle"),
+            0x477c_62bf_680b_f6ae,
+            "{:#x}",
+            hash_name("shuffle")
+        );
     }
 
     const GOLDEN_WORDS: [u32; 4] = [2921608188, 284948456, 2826778254, 1482866815];
@@ -171,7 +183,10 @@ mod tests {
             for _ in 0..n * 10_000 {
                 counts[rng.below(n) as usize] += 1;
             }
-            assert!(counts.iter().all(|c| c.abs_diff(10_000) < 500), "{n}: {counts:?}");
+            assert!(
+                counts.iter().all(|c| c.abs_diff(10_000) < 500),
+                "{n}: {counts:?}"
+            );
         }
         assert!(rng.below(1 << 40) < 1 << 40);
         let mean = (0..10_000).map(|_| rng.f64()).sum::<f64>() / 10_000.0;

@@ -10,9 +10,9 @@ pub enum Order {
     /// The order that one thread running the graph inline gives, for any number of workers.
     #[default]
     Strict,
-    /// An item may move by at most so many places where it is worked on, so that one slow item stalls nothing; a shuffle
-    /// below moves it on. Parts of the graph that fan out (one archive, many members) keep strict order, since nobody
-    /// could say how far an item moves.
+    /// An item may move by at most so many places where it is worked on, so that one slow item
+    /// stalls nothing; a shuffle below moves it on. Parts of the graph that fan out (one archive,
+    /// many members) keep strict order, since nobody could say how far an item moves.
     Bounded(usize),
     /// First come, first served.
     Arrival,
@@ -33,12 +33,16 @@ impl std::str::FromStr for Order {
 
     /// Reads `strict`, `arrival` or `bounded(16)`.
     fn from_str(text: &str) -> Result<Self, String> {
-        let places = text.strip_prefix("bounded(").and_then(|rest| rest.strip_suffix(')'));
+        let places = text
+            .strip_prefix("bounded(")
+            .and_then(|rest| rest.strip_suffix(')'));
         match (text, places.map(str::parse)) {
             ("strict", _) => Ok(Order::Strict),
             ("arrival", _) => Ok(Order::Arrival),
             (_, Some(Ok(places))) => Ok(Order::Bounded(places)),
-            _ => Err(format!("`{text}` is no order: strict, bounded(N) or arrival")),
+            _ => Err(format!(
+                "`{text}` is no order: strict, bounded(N) or arrival"
+            )),
         }
     }
 }
@@ -49,7 +53,7 @@ pub(crate) struct Settings {
     pub workers: usize,
     pub order: Order,
     pub prefetch: Option<usize>,
-    pub in_flight: Option<usize>,
+    pub concurrency: Option<usize>,
     pub memory: Option<usize>,
     /// The most bytes that a file may inflate to.
     pub max_inflated: Option<u64>,
@@ -72,7 +76,7 @@ impl Default for Settings {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             order: Order::Strict,
             prefetch: None,
-            in_flight: None,
+            concurrency: None,
             memory: None,
             max_inflated: None,
             rank: Rank::default(),

@@ -5,20 +5,23 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use crate::rows::Part;
+use crate::batch_buffer::Part;
 use crate::{Error, ErrorKind, Result};
 
 /// Numbers of one type in a box of any rank, row-major and contiguous in memory.
 ///
-/// It holds either a typed `Vec` of its own or a shared, reference-counted slice of bytes. These two shapes are
-/// what the deep-learning frameworks take over without a copy: [`into_vec`](Tensor::into_vec) moves an own buffer
-/// out, [`as_bytes`](Tensor::as_bytes) and [`shared`](Tensor::shared) lend one. There is no arithmetic here.
+/// It holds either a typed `Vec` of its own or a shared, reference-counted slice of bytes. These
+/// two shapes are what the deep-learning frameworks take over without a copy:
+/// [`into_vec`](Tensor::into_vec) moves an own buffer out, [`as_bytes`](Tensor::as_bytes) and
+/// [`shared`](Tensor::shared) lend one. There is no arithmetic here.
 ///
-/// A third shape is memory that the loader lends for a batch, filled row by row ([`Context::row`](crate::Context::row)): it goes
-/// back to the loader when the tensor is dropped, for a later batch. It is this tensor's alone, and moves out as a `Vec` as
-/// well, in which case it does not go back.
+/// A third shape is memory that the loader lends for a batch, filled row by row
+/// ([`Context::row`](crate::Context::row)): it goes back to the loader when the tensor is dropped,
+/// for a later batch. It is this tensor's alone, and moves out as a `Vec` as well, in which case it
+/// does not go back.
 ///
-/// - The number of elements is the product of the shape; a scalar has rank 0, shape `[]` and one element.
+/// - The number of elements is the product of the shape; a scalar has rank 0, shape `[]` and one
+///   element.
 /// - The bytes are aligned for the element type and in the machine's byte order.
 /// - A clone of a shared tensor is cheap; a clone of any other copies its numbers. Use
 ///   [`into_shared`](Tensor::into_shared) before cloning often.
@@ -57,7 +60,8 @@ impl Clone for Buf {
     }
 }
 
-/// A type that may be an element of a [`Tensor`]: the integers of 8 to 64 bits, the floats of 16 to 64, and `bool`.
+/// A type that may be an element of a [`Tensor`]: the integers of 8 to 64 bits, the floats of 16 to
+/// 64, and `bool`.
 ///
 /// Sealed: the list is that of [`DType`].
 pub trait Element:
@@ -201,15 +205,18 @@ impl Tensor {
                 values.len()
             )));
         }
-        Ok(Tensor { shape, buf: Buf::Owned(T::wrap(values)) })
+        Ok(Tensor {
+            shape,
+            buf: Buf::Owned(T::wrap(values)),
+        })
     }
 
-    /// Shares bytes in the machine's byte order, without a copy where they are aligned for the type; bytes that
-    /// are not are copied once, here, into a buffer that is.
+    /// Shares bytes in the machine's byte order, without a copy where they are aligned for the
+    /// type; bytes that are not are copied once, here, into a buffer that is.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the shape needs another number of bytes; [`ErrorKind::Corrupt`] for a
-    /// [`DType::Bool`] with a byte other than 0 and 1.
+    /// [`ErrorKind::Shape`] if the shape needs another number of bytes; [`ErrorKind::Corrupt`] for
+    /// a [`DType::Bool`] with a byte other than 0 and 1.
     pub fn from_bytes(bytes: Bytes, dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let needed = checked_len(&shape, dtype)? * dtype.size();
@@ -240,17 +247,26 @@ impl Tensor {
         let shape = shape.into();
         let len = checked_len(&shape, dtype)?;
         let values = with_dtype!(dtype, T => T::wrap(vec![T::default(); len]));
-        Ok(Tensor { shape, buf: Buf::Owned(values) })
+        Ok(Tensor {
+            shape,
+            buf: Buf::Owned(values),
+        })
     }
 
     /// One number, of rank 0.
     pub fn scalar<T: Element>(value: T) -> Tensor {
-        Tensor { shape: Vec::new(), buf: Buf::Owned(T::wrap(vec![value])) }
+        Tensor {
+            shape: Vec::new(),
+            buf: Buf::Owned(T::wrap(vec![value])),
+        }
     }
 
     /// A row of a batch, of the length that its shape says.
     pub(crate) fn pooled(part: Part, shape: Vec<usize>) -> Tensor {
-        Tensor { shape, buf: Buf::Pooled(part) }
+        Tensor {
+            shape,
+            buf: Buf::Pooled(part),
+        }
     }
 
     /// Writes it to the row that another process granted for a job, once. Which of the rows it is.
@@ -263,16 +279,21 @@ impl Tensor {
 
     /// A list of numbers, of rank 1.
     pub(crate) fn list<T: Element>(values: Vec<T>) -> Tensor {
-        Tensor { shape: vec![values.len()], buf: Buf::Owned(T::wrap(values)) }
+        Tensor {
+            shape: vec![values.len()],
+            buf: Buf::Owned(T::wrap(values)),
+        }
     }
 
-    /// Puts tensors of one type and shape behind each other, along a new first axis. Copies each once;
-    /// [`stack_rows`](Tensor::stack_rows) may not have to.
+    /// Puts tensors of one type and shape behind each other, along a new first axis. Copies each
+    /// once; [`stack_rows`](Tensor::stack_rows) may not have to.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] with positions and shapes if two differ, or if there are none.
     pub fn stack(tensors: &[Tensor]) -> Result<Tensor> {
-        let Some(first) = tensors.first() else { return Err(shape_error("no tensors to stack".to_owned())) };
+        let Some(first) = tensors.first() else {
+            return Err(shape_error("no tensors to stack".to_owned()));
+        };
         for (place, tensor) in tensors.iter().enumerate() {
             Mismatch::unless_equal("dtype", (0, first.dtype()), (place, tensor.dtype()))?;
             Mismatch::unless_equal("shape", (0, first.shape()), (place, tensor.shape()))?;
@@ -295,7 +316,10 @@ impl Tensor {
             }
             T::wrap(values)
         });
-        Ok(Tensor { shape, buf: Buf::Owned(values) })
+        Ok(Tensor {
+            shape,
+            buf: Buf::Owned(values),
+        })
     }
 
     /// As [`stack`](Tensor::stack), but takes the tensors over. If they are rows of one batch by
@@ -304,7 +328,11 @@ impl Tensor {
     /// # Errors
     /// As [`stack`](Tensor::stack).
     pub fn stack_rows(mut tensors: Vec<Tensor>) -> Result<Tensor> {
-        if let Some(Tensor { buf: Buf::Pooled(part), .. }) = tensors.first() {
+        if let Some(Tensor {
+            buf: Buf::Pooled(part),
+            ..
+        }) = tensors.first()
+        {
             part.is_first();
         }
         for tensor in &mut tensors {
@@ -316,17 +344,29 @@ impl Tensor {
             (Buf::Pooled(a), Buf::Pooled(b)) => a.is_before(b) && pair[0].shape == pair[1].shape,
             _ => false,
         };
-        let joins = matches!(tensors.first(), Some(Tensor { buf: Buf::Pooled(_), .. }));
+        let joins = matches!(
+            tensors.first(),
+            Some(Tensor {
+                buf: Buf::Pooled(_),
+                ..
+            })
+        );
         if !joins || !tensors.windows(2).all(adjacent) {
             return Tensor::stack(&tensors);
         }
         let count = tensors.len();
         let mut rows = tensors.into_iter();
-        let Some(Tensor { shape, buf: Buf::Pooled(mut batch) }) = rows.next() else {
+        let Some(Tensor {
+            shape,
+            buf: Buf::Pooled(mut batch),
+        }) = rows.next()
+        else {
             unreachable!("looked at above")
         };
         for row in rows {
-            let Buf::Pooled(part) = row.buf else { unreachable!("looked at above") };
+            let Buf::Pooled(part) = row.buf else {
+                unreachable!("looked at above")
+            };
             batch.join(part);
         }
         Ok(Tensor::pooled(batch, [&[count], &shape[..]].concat()))
@@ -407,8 +447,8 @@ impl Tensor {
         }
     }
 
-    /// The elements as a vector, row-major: moved out if the tensor owns them or they are all of a batch, copied once if they
-    /// are shared or a batch's row.
+    /// The elements as a vector, row-major: moved out if the tensor owns them or they are all of a
+    /// batch, copied once if they are shared or a batch's row.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if they are of another type.
@@ -428,13 +468,14 @@ impl Tensor {
         }
     }
 
-    /// Whether the elements are in memory that goes back to the loader when the tensor, and all that
-    /// [`into_shared`](Tensor::into_shared) made of it, is dropped.
+    /// Whether the elements are in memory that goes back to the loader when the tensor, and all
+    /// that [`into_shared`](Tensor::into_shared) made of it, is dropped.
     pub fn is_pooled(&self) -> bool {
         matches!(self.buf, Buf::Pooled(_))
     }
 
-    /// Whether the elements are shared bytes, so that a clone is cheap and [`into_vec`](Tensor::into_vec) copies.
+    /// Whether the elements are shared bytes, so that a clone is cheap and
+    /// [`into_vec`](Tensor::into_vec) copies.
     pub fn is_shared(&self) -> bool {
         matches!(self.buf, Buf::Shared(..))
     }
@@ -473,14 +514,18 @@ impl Tensor {
         let shape = shape.into();
         let needed = checked_len(&shape, self.dtype())?;
         if needed != self.len() {
-            let message =
-                format!("shape {:?} has {} elements, {shape:?} has {needed}", self.shape, self.len());
+            let message = format!(
+                "shape {:?} has {} elements, {shape:?} has {needed}",
+                self.shape,
+                self.len()
+            );
             return Err(shape_error(message));
         }
         Ok(Tensor { shape, ..self })
     }
 
-    /// Element `index` of the first axis, with one axis less: shared if this tensor is, else a copy.
+    /// Element `index` of the first axis, with one axis less: shared if this tensor is, else a
+    /// copy.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] for a scalar, and for an index behind the end.
@@ -489,7 +534,10 @@ impl Tensor {
             return Err(shape_error("a scalar has no rows".to_owned()));
         };
         if index >= rows {
-            return Err(shape_error(format!("row {index} of shape {:?}", self.shape)));
+            return Err(shape_error(format!(
+                "row {index} of shape {:?}",
+                self.shape
+            )));
         }
         let len = self.len() / rows;
         let places = index * len..(index + 1) * len;
@@ -498,13 +546,22 @@ impl Tensor {
                 let size = dtype.size();
                 Buf::Shared(bytes.slice(places.start * size..places.end * size), *dtype)
             }
-            _ => with_dtype!(self.dtype(), T => Buf::Owned(T::wrap(self.as_slice::<T>()?[places].to_vec()))),
+            _ => {
+                with_dtype!(self.dtype(), T => Buf::Owned(T::wrap(self.as_slice::<T>()?[places].to_vec())))
+            }
         };
-        Ok(Tensor { shape: shape.to_vec(), buf })
+        Ok(Tensor {
+            shape: shape.to_vec(),
+            buf,
+        })
     }
 
     fn other_type<T: Element>(&self) -> Error {
-        shape_error(format!("a tensor of {} was asked for {}", self.dtype(), T::DTYPE))
+        shape_error(format!(
+            "a tensor of {} was asked for {}",
+            self.dtype(),
+            T::DTYPE
+        ))
     }
 }
 
@@ -542,8 +599,12 @@ impl AsRef<[u8]> for Owner {
 
 /// The number of elements of a shape, if its bytes fit the address space.
 pub(crate) fn checked_len(shape: &[usize], dtype: DType) -> Result<usize> {
-    // An axis of length zero does not excuse the others: the product without it must fit too, as strides do.
-    let fits = |len: usize| len.checked_mul(dtype.size()).is_some_and(|bytes| bytes <= isize::MAX as usize);
+    // An axis of length zero does not excuse the others: the product without it must fit too, as
+    // strides do.
+    let fits = |len: usize| {
+        len.checked_mul(dtype.size())
+            .is_some_and(|bytes| bytes <= isize::MAX as usize)
+    };
     shape
         .iter()
         .try_fold(1usize, |product, &axis| product.checked_mul(axis.max(1)))
@@ -564,33 +625,46 @@ fn shape_error(message: String) -> Error {
     Error::new(ErrorKind::Shape, message)
 }
 
-/// Two items of one batch that do not fit together, or one that does not fit: the cause of an error of [`ErrorKind::Shape`].
+/// Two items of one batch that do not fit together, or one that does not fit: the cause of an error
+/// of [`ErrorKind::Shape`].
 ///
-/// It names them by their place in the batch; [`Graph::collate`](crate::Graph::collate) knows which items
-/// these are, and says so.
+/// It names them by their place in the batch; [`Graph::collate`](crate::Graph::collate) knows which
+/// items these are, and says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     field: String,
     sides: [(usize, String); 2],
-    /// Whether they are sequences that differ in their lengths only, so that padding would make them equal.
+    /// Whether they are sequences that differ in their lengths only, so that padding would make
+    /// them equal.
     ragged: bool,
 }
 
 impl Mismatch {
     /// Says that item `a.0` has `a.1` and item `b.0` has `b.1`: `shape [3, 2]`, `no label`.
     pub fn new(a: (usize, impl Into<String>), b: (usize, impl Into<String>)) -> Self {
-        Mismatch { field: String::new(), sides: [(a.0, a.1.into()), (b.0, b.1.into())], ragged: false }
+        Mismatch {
+            field: String::new(),
+            sides: [(a.0, a.1.into()), (b.0, b.1.into())],
+            ragged: false,
+        }
     }
 
     /// Says that item `place` alone has what does not fit: `length 9, more than 4`.
     pub fn of(place: usize, has: impl Into<String>) -> Self {
-        Mismatch { field: String::new(), sides: [(place, has.into()), (place, String::new())], ragged: false }
+        Mismatch {
+            field: String::new(),
+            sides: [(place, has.into()), (place, String::new())],
+            ragged: false,
+        }
     }
 
     /// Says in which field of the items, from the innermost out.
     pub fn in_field(mut self, field: impl fmt::Display) -> Self {
-        self.field =
-            if self.field.is_empty() { field.to_string() } else { format!("{field}.{}", self.field) };
+        self.field = if self.field.is_empty() {
+            field.to_string()
+        } else {
+            format!("{field}.{}", self.field)
+        };
         self
     }
 
@@ -603,7 +677,11 @@ impl Mismatch {
     pub fn describe(&self, a: impl fmt::Display, b: impl fmt::Display) -> String {
         let [(_, has_a), (_, has_b)] = &self.sides;
         let colon = if self.field.is_empty() { "" } else { ": " };
-        let other = if has_b.is_empty() { String::new() } else { format!(", {b} has {has_b}") };
+        let other = if has_b.is_empty() {
+            String::new()
+        } else {
+            format!(", {b} has {has_b}")
+        };
         format!("{}{colon}{a} has {has_a}{other}", self.field)
     }
 
@@ -626,7 +704,9 @@ impl Mismatch {
         }
         let say = |value: &V| format!("{what} {}", value.to_text());
         let ragged = a.1.is_ragged_beside(&b.1);
-        Err(Mismatch::new((a.0, say(&a.1)), (b.0, say(&b.1))).ragged(ragged).into())
+        Err(Mismatch::new((a.0, say(&a.1)), (b.0, say(&b.1)))
+            .ragged(ragged)
+            .into())
     }
 }
 
@@ -677,22 +757,38 @@ mod tests {
         let values = vec![1.5f32, 2.0, 3.0, 4.0, 5.0, 6.0];
         let place = values.as_ptr();
         let tensor = Tensor::from_vec(values, [2, 3]).unwrap();
-        assert_eq!((tensor.dtype(), tensor.rank(), tensor.len(), tensor.byte_len()), (DType::F32, 2, 6, 24));
+        assert_eq!(
+            (
+                tensor.dtype(),
+                tensor.rank(),
+                tensor.len(),
+                tensor.byte_len()
+            ),
+            (DType::F32, 2, 6, 24)
+        );
         assert!(!tensor.is_shared());
-        assert_eq!(tensor.as_slice::<u8>().unwrap_err().kind(), ErrorKind::Shape);
+        assert_eq!(
+            tensor.as_slice::<u8>().unwrap_err().kind(),
+            ErrorKind::Shape
+        );
         let back = tensor.reshape([6]).unwrap().into_vec::<f32>().unwrap();
         assert_eq!(back.as_ptr(), place);
     }
 
     #[test]
     fn shared_bytes_are_not_copied_unless_misaligned() {
-        let all = Tensor::from_vec((0..16u32).collect(), [16]).unwrap().into_shared();
+        let all = Tensor::from_vec((0..16u32).collect(), [16])
+            .unwrap()
+            .into_shared();
         let bytes = all.shared().unwrap().clone();
         let aligned = Tensor::from_bytes(bytes.slice(4..20), DType::U32, [2, 2]).unwrap();
         assert!(aligned.is_shared());
         assert_eq!(aligned.as_bytes().as_ptr(), bytes[4..].as_ptr());
         assert_eq!(aligned.as_slice::<u32>().unwrap(), [1, 2, 3, 4]);
-        assert_eq!(aligned.row(1).unwrap().as_bytes().as_ptr(), bytes[12..].as_ptr());
+        assert_eq!(
+            aligned.row(1).unwrap().as_bytes().as_ptr(),
+            bytes[12..].as_ptr()
+        );
         assert_eq!(aligned.into_vec::<u32>().unwrap(), [1, 2, 3, 4]);
 
         let shifted = Tensor::from_bytes(bytes.slice(1..9), DType::U32, [2]).unwrap();
@@ -708,8 +804,17 @@ mod tests {
             let shared = Tensor::from_bytes(bytes, T::DTYPE, [2, 1]).unwrap();
             assert_eq!(shared, own);
             assert_eq!(shared.as_slice::<T>().unwrap()[1], value);
-            assert_eq!(own.clone().into_shared().into_vec::<T>().unwrap(), [T::default(), value]);
-            assert_eq!(Tensor::zeros(T::DTYPE, [1]).unwrap().as_slice::<T>().unwrap(), [T::default()]);
+            assert_eq!(
+                own.clone().into_shared().into_vec::<T>().unwrap(),
+                [T::default(), value]
+            );
+            assert_eq!(
+                Tensor::zeros(T::DTYPE, [1])
+                    .unwrap()
+                    .as_slice::<T>()
+                    .unwrap(),
+                [T::default()]
+            );
             assert_eq!(own.len(), 2);
         }
         check(7u8);
@@ -730,9 +835,15 @@ mod tests {
     #[test]
     fn wrong_lengths_are_told_with_numbers() {
         let error = Tensor::from_vec(vec![1u8; 5], [2, 3]).unwrap_err();
-        assert_eq!(error.to_string(), "shape mismatch: 5 elements for shape [2, 3], which has 6");
+        assert_eq!(
+            error.to_string(),
+            "shape mismatch: 5 elements for shape [2, 3], which has 6"
+        );
         let error = Tensor::from_bytes(Bytes::from(vec![0; 5]), DType::F32, [2]).unwrap_err();
-        assert_eq!(error.to_string(), "shape mismatch: 5 bytes for shape [2] of f32, which has 8");
+        assert_eq!(
+            error.to_string(),
+            "shape mismatch: 5 bytes for shape [2] of f32, which has 8"
+        );
         let error = Tensor::from_bytes(Bytes::from(vec![1, 2]), DType::Bool, [2]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(Tensor::zeros(DType::U8, [usize::MAX, 2]).is_err());
@@ -748,9 +859,15 @@ mod tests {
         let both = Tensor::stack(&[a.clone(), b.clone()]).unwrap();
         assert_eq!(both, Tensor::from_vec(vec![1u8, 2, 3, 4], [2, 2]).unwrap());
         let error = Tensor::stack(&[a.clone(), b.reshape([1, 2]).unwrap()]).unwrap_err();
-        assert_eq!(error.to_string(), "shape mismatch: item 0 has shape [2], item 1 has shape [1, 2]");
+        assert_eq!(
+            error.to_string(),
+            "shape mismatch: item 0 has shape [2], item 1 has shape [1, 2]"
+        );
         let error = Tensor::stack(&[a.clone(), a, Tensor::list(vec![1i8, 2])]).unwrap_err();
-        assert_eq!(error.to_string(), "shape mismatch: item 0 has dtype u8, item 2 has dtype i8");
+        assert_eq!(
+            error.to_string(),
+            "shape mismatch: item 0 has dtype u8, item 2 has dtype i8"
+        );
         assert!(Tensor::stack(&[]).is_err());
     }
 
@@ -760,8 +877,18 @@ mod tests {
         assert!(none.is_empty() && none.as_slice::<f64>().unwrap().is_empty());
         let rows = Tensor::zeros(DType::F64, [3, 0]).unwrap();
         assert_eq!(rows.row(2).unwrap().shape(), [0]);
-        assert_eq!(Tensor::from_bytes(Bytes::new(), DType::F64, [0]).unwrap().len(), 0);
-        assert_eq!(Tensor::stack(&[Tensor::scalar(1u8), Tensor::scalar(2u8)]).unwrap().shape(), [2]);
+        assert_eq!(
+            Tensor::from_bytes(Bytes::new(), DType::F64, [0])
+                .unwrap()
+                .len(),
+            0
+        );
+        assert_eq!(
+            Tensor::stack(&[Tensor::scalar(1u8), Tensor::scalar(2u8)])
+                .unwrap()
+                .shape(),
+            [2]
+        );
     }
 
     #[test]
@@ -777,6 +904,9 @@ mod tests {
     #[test]
     fn debug_is_short() {
         let tensor = Tensor::list((0..9u8).collect());
-        assert_eq!(format!("{tensor:?}"), "Tensor(u8 [9]: 0, 1, 2, 3, 4, 5, 6, 7, …)");
+        assert_eq!(
+            format!("{tensor:?}"),
+            "Tensor(u8 [9]: 0, 1, 2, 3, 4, 5, 6, 7, …)"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The conformance kit: checks the contract for any pipe, source, join or split, a third party's too; awkward inputs; leak
-//! gauges.
+//! The conformance kit: checks the contract for any pipe, source, join or split, a third party's
+//! too; awkward inputs; leak gauges.
 //!
 //! It needs the feature `testing`, best among the `[dev-dependencies]`:
 //! `datapipes = { …, features = ["testing"] }`.
@@ -11,7 +11,8 @@
 //! ```
 //! For the other kinds of nodes there are [`check_source`], [`check_join`] and [`check_split`].
 //!
-//! Everything in here panics, with what is wrong, where the contract does not hold: it is for tests.
+//! Everything in here panics, with what is wrong, where the contract does not hold: it is for
+//! tests.
 
 mod errors;
 mod feed;
@@ -35,11 +36,11 @@ use std::task::{self, Poll, Waker};
 use bytes::Bytes;
 use futures::Stream;
 
+use crate::codec::{Parcel, WireOf};
 use crate::items::{Chunks, Demand};
-use crate::wire::{Parcel, WireOf};
 use crate::{
-    Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Reader, Result, Tensor,
-    Wire, Writer,
+    Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Reader,
+    Result, Tensor, Wire, Writer,
 };
 
 pub use crate::run::block_on;
@@ -53,24 +54,30 @@ pub use split::check_split;
 /// What came out, in a form that can be compared: values with origins, and errors as text.
 pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 
-/// Checks that a pipe keeps the contract of [`Pipe`], on an input of some length (ten or more items show most).
+/// Checks that a pipe keeps the contract of [`Pipe`], on an input of some length (ten or more items
+/// show most).
 ///
 /// - *Lazy*: applying it polls nothing.
 /// - *Reusable*: a second application gives the same, also while the first is half-way.
-/// - *Patient*: an input that pauses, or comes in other chunks, gives the same; so do other demands.
+/// - *Patient*: an input that pauses, or comes in other chunks, gives the same; so do other
+///   demands.
 /// - *Empty*: no input gives an end.
 /// - *Errors pass by*: an error in the input comes out, once, and the stream goes on behind it.
 /// - *Drop releases*: dropping the output at any point drops the input.
 /// - *Panics arrive*: a panic of the input is not swallowed.
-/// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the whole.
-/// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and resumed from what it kept,
-///   it gives what it gives in one go; by position, if it says that, what is at each position. All that with errors between
-///   the items of its input, few and many, which a loader may skip.
-/// - *Lineage*, if it [says](Facts::with_lineage) which inputs its outputs are made of: with the input in other orders,
-///   stopped after any item, twice, and resumed with what was not delivered, it gives each item once, by their origins.
+/// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the
+///   whole.
+/// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and resumed
+///   from what it kept, it gives what it gives in one go; by position, if it says that, what is at
+///   each position. All that with errors between the items of its input, few and many, which a
+///   loader may skip.
+/// - *Lineage*, if it [says](Facts::with_lineage) which inputs its outputs are made of: with the
+///   input in other orders, stopped after any item, twice, and resumed with what was not delivered,
+///   it gives each item once, by their origins.
 /// - *Arity*, as it says.
 ///
-/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it says so.
+/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it
+/// says so.
 ///
 /// # Panics
 /// If one of them does not hold; the message says which.
@@ -88,7 +95,10 @@ where
     let lazy = pipe.apply(Items::from_chunks(gauge.watch(steady(&items))), &cx);
     assert_eq!(gauge.polls(), 0, "applying the pipe polls its input");
     drop(lazy);
-    assert!(gauge.dropped(), "dropping the output before the first poll keeps the input alive");
+    assert!(
+        gauge.dropped(),
+        "dropping the output before the first poll keeps the input alive"
+    );
 
     for taken in 0..=whole.len() {
         let gauge = Gauge::default();
@@ -102,12 +112,23 @@ where
             "a second application, beside a first",
         );
         drop(output);
-        assert!(gauge.dropped(), "dropping the output after {taken} items keeps the input alive");
+        assert!(
+            gauge.dropped(),
+            "dropping the output after {taken} items keeps the input alive"
+        );
     }
 
     for seed in 0..8 {
-        let paused = Items::from_chunks(Pausing { items: steady(&items), seed, ready: false });
-        assert_same(&collect(pipe.apply(paused, &cx)), &whole, "an input that pauses");
+        let paused = Items::from_chunks(Pausing {
+            items: steady(&items),
+            seed,
+            ready: false,
+        });
+        assert_same(
+            &collect(pipe.apply(paused, &cx)),
+            &whole,
+            "an input that pauses",
+        );
     }
     for demand in [1, 2, 7, 1000] {
         let output = collect_by(pipe.apply(steady(&items), &cx), demand);
@@ -119,26 +140,54 @@ where
         let mut with_error: Vec<Result<Item<In>>> = items.iter().cloned().map(Ok).collect();
         with_error.insert(at, Err(Error::new(ErrorKind::User, MARK)));
         let output = collect(pipe.apply(Items::from_results(with_error), &cx));
-        let errors = output.iter().filter(|item| matches!(item, Err(text) if text.contains(MARK))).count();
-        assert_eq!(errors, 1, "an error in the input, before item {at}, came out {errors} times: {output:?}");
-        let rest: Outcome<P::Out> =
-            output.into_iter().filter(|i| !matches!(i, Err(t) if t.contains(MARK))).collect();
-        assert_eq!(rest.len(), whole.len(), "an error in the input, before item {at}, costs other items");
+        let errors = output
+            .iter()
+            .filter(|item| matches!(item, Err(text) if text.contains(MARK)))
+            .count();
+        assert_eq!(
+            errors, 1,
+            "an error in the input, before item {at}, came out {errors} times: {output:?}"
+        );
+        let rest: Outcome<P::Out> = output
+            .into_iter()
+            .filter(|i| !matches!(i, Err(t) if t.contains(MARK)))
+            .collect();
+        assert_eq!(
+            rest.len(),
+            whole.len(),
+            "an error in the input, before item {at}, costs other items"
+        );
     }
 
     // As many errors as items, so that some are within whatever a pipe groups.
-    let with_errors =
-        items.iter().cloned().flat_map(|item| [Ok(item), Err(Error::new(ErrorKind::User, MARK))]);
+    let with_errors = items
+        .iter()
+        .cloned()
+        .flat_map(|item| [Ok(item), Err(Error::new(ErrorKind::User, MARK))]);
     let output = collect(pipe.apply(Items::from_results(with_errors.collect::<Vec<_>>()), &cx));
-    let errors = output.iter().filter(|item| matches!(item, Err(text) if text.contains(MARK))).count();
-    assert_eq!(errors, items.len(), "of as many errors as items in the input {errors} came out");
+    let errors = output
+        .iter()
+        .filter(|item| matches!(item, Err(text) if text.contains(MARK)))
+        .count();
+    assert_eq!(
+        errors,
+        items.len(),
+        "of as many errors as items in the input {errors} came out"
+    );
     let rest = output.len() - errors;
-    assert_eq!(rest, whole.len(), "as many errors as items in the input cost other items");
+    assert_eq!(
+        rest,
+        whole.len(),
+        "as many errors as items in the input cost other items"
+    );
 
     let panicking = Items::from_results((0..2).map(|_| -> Result<Item<In>> { panic!("{MARK}") }));
     let seen = catch_unwind(AssertUnwindSafe(|| collect(pipe.apply(panicking, &cx))));
-    let arrived =
-        seen.map_or(true, |output| output.iter().any(|item| matches!(item, Err(t) if t.contains(MARK))));
+    let arrived = seen.map_or(true, |output| {
+        output
+            .iter()
+            .any(|item| matches!(item, Err(t) if t.contains(MARK)))
+    });
     assert!(arrived, "a panic of the input is swallowed");
 
     if pipe.is_resumable() && !pipe.is_shardable() {
@@ -152,27 +201,43 @@ where
         for cut in 0..=items.len() {
             let mut pieces = collect(pipe.apply(steady(&items[..cut]), &cx));
             pieces.extend(collect(pipe.apply(steady(&items[cut..]), &cx)));
-            assert_same(&pieces, &whole, "says that it is shardable, but cut into two pieces");
+            assert_same(
+                &pieces,
+                &whole,
+                "says that it is shardable, but cut into two pieces",
+            );
         }
     }
     match pipe.arity() {
         Arity::Any => {}
-        Arity::AtMostOne => assert!(whole.len() <= items.len(), "says at most one for one, and gives more"),
+        Arity::AtMostOne => assert!(
+            whole.len() <= items.len(),
+            "says at most one for one, and gives more"
+        ),
         Arity::One => {
             assert_eq!(whole.len(), items.len(), "says one for one");
             for (out, item) in whole.iter().zip(&items) {
                 if let Ok((_, origin)) = out {
-                    assert_eq!(origin, item.origin(), "says one for one, and does not keep origins");
+                    assert_eq!(
+                        origin,
+                        item.origin(),
+                        "says one for one, and does not keep origins"
+                    );
                 }
             }
         }
     }
     if let Some(expected) = pipe.len_hint(items.len() as u64) {
-        assert_eq!(whole.len() as u64, expected, "its hint of the length is wrong");
+        assert_eq!(
+            whole.len() as u64,
+            expected,
+            "its hint of the length is wrong"
+        );
     }
 }
 
-const MARK: &str = "made on purpose by the kit that checks nodes, to see whether this one passes it on";
+const MARK: &str =
+    "made on purpose by the kit that checks nodes, to see whether this one passes it on";
 
 /// Runs a stream to its end on this thread.
 pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {
@@ -189,11 +254,14 @@ fn collect_by<T: Send + 'static>(mut items: Items<T>, demand: usize) -> Outcome<
 }
 
 fn outcome<T>(item: Result<Item<T>>) -> std::result::Result<(T, Origin), String> {
-    item.map(Item::into_parts).map_err(|error| error.to_string())
+    item.map(Item::into_parts)
+        .map_err(|error| error.to_string())
 }
 
 fn next<T: Send + 'static>(items: &mut Items<T>) -> Option<Result<Item<T>>> {
-    block_on(std::future::poll_fn(|cx| Pin::new(&mut *items).poll_next(cx)))
+    block_on(std::future::poll_fn(|cx| {
+        Pin::new(&mut *items).poll_next(cx)
+    }))
 }
 
 fn assert_same<T: PartialEq + Debug>(is: &Outcome<T>, should: &Outcome<T>, what: &str) {
@@ -202,7 +270,12 @@ fn assert_same<T: PartialEq + Debug>(is: &Outcome<T>, should: &Outcome<T>, what:
 
 /// Numbered items of one source.
 pub fn numbered<T: Clone>(values: &[T]) -> Vec<Item<T>> {
-    values.iter().cloned().enumerate().map(|(i, v)| Item::new(v, Origin::root(0, i as u64))).collect()
+    values
+        .iter()
+        .cloned()
+        .enumerate()
+        .map(|(i, v)| Item::new(v, Origin::root(0, i as u64)))
+        .collect()
 }
 
 fn steady<T: Clone + Send + 'static>(items: &[Item<T>]) -> Items<T> {
@@ -216,7 +289,10 @@ pub struct Gauge(Arc<(AtomicUsize, AtomicBool)>);
 impl Gauge {
     /// Watches a stream.
     pub fn watch<T: Send + 'static>(&self, items: Items<T>) -> impl Chunks<T> + 'static {
-        Watched { items, gauge: self.clone() }
+        Watched {
+            items,
+            gauge: self.clone(),
+        }
     }
 
     /// How often it was polled.
@@ -266,14 +342,19 @@ impl<T: Send + 'static> Chunks<T> for Pausing<T> {
             }
             self.ready = false;
         }
-        self.items.poll_chunk(cx, demand.at_most(1 + (self.seed % 5) as usize))
+        self.items
+            .poll_chunk(cx, demand.at_most(1 + (self.seed % 5) as usize))
     }
 }
 
-/// A stream that is pending before each chunk and wakes at once, in a pattern that `seed` sets; the items are those
-/// of `items`, in chunks of changing size.
+/// A stream that is pending before each chunk and wakes at once, in a pattern that `seed` sets; the
+/// items are those of `items`, in chunks of changing size.
 pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
-    Items::from_chunks(Pausing { items, seed, ready: false })
+    Items::from_chunks(Pausing {
+        items,
+        seed,
+        ready: false,
+    })
 }
 
 /// One entry of a [`Ledger`]: a number, and a payload that goes with it.
@@ -286,11 +367,15 @@ pub struct Entry {
 
 impl Entry {
     fn new(number: u64) -> Self {
-        Entry { number, payload: [1, 2, 3, 4].map(|word| crate::rng::mix(number ^ (word << 60))) }
+        Entry {
+            number,
+            payload: [1, 2, 3, 4].map(|word| crate::rng::mix(number ^ (word << 60))),
+        }
     }
 }
 
-/// The oracle for "nothing lost, nothing doubled": a source of numbered entries, and a check of what arrived.
+/// The oracle for "nothing lost, nothing doubled": a source of numbered entries, and a check of
+/// what arrived.
 ///
 /// ```
 /// use datapipes::{DataLoader, testing::Ledger};
@@ -313,7 +398,9 @@ impl Ledger {
 
     /// The entries, in order.
     pub fn source(&self) -> Graph<Entry> {
-        Graph::range(0..self.entries).map(Entry::new).named("ledger")
+        Graph::range(0..self.entries)
+            .map(Entry::new)
+            .named("ledger")
     }
 
     /// Checks that each entry arrived once, in any order.
@@ -324,26 +411,35 @@ impl Ledger {
         self.check(arrived, |_| false);
     }
 
-    /// Checks that each entry arrived once, in any order, but for those that `absent` says were left out or failed.
+    /// Checks that each entry arrived once, in any order, but for those that `absent` says were
+    /// left out or failed.
     ///
     /// # Panics
     /// If one is missing, doubled, damaged, or there although it should be absent.
     pub fn check(&self, arrived: &[Entry], absent: impl Fn(u64) -> bool) {
         let mut counts = vec![0u32; self.entries as usize];
         for entry in arrived {
-            assert_eq!(*entry, Entry::new(entry.number), "entry {} is damaged", entry.number);
+            assert_eq!(
+                *entry,
+                Entry::new(entry.number),
+                "entry {} is damaged",
+                entry.number
+            );
             counts[entry.number as usize] += 1;
         }
-        let wrong: Vec<(u64, u32)> =
-            (0u64..).zip(counts).filter(|&(n, c)| c != u32::from(!absent(n))).take(10).collect();
+        let wrong: Vec<(u64, u32)> = (0u64..)
+            .zip(counts)
+            .filter(|&(n, c)| c != u32::from(!absent(n)))
+            .take(10)
+            .collect();
         assert!(
             wrong.is_empty(),
             "entries that did not arrive as often as they should, and how often: {wrong:?}"
         );
     }
 
-    /// Checks that the entries arrived from the first on, in order, without a gap: what a strict order gives before an
-    /// error.
+    /// Checks that the entries arrived from the first on, in order, without a gap: what a strict
+    /// order gives before an error.
     ///
     /// # Panics
     /// If they did not.
@@ -373,7 +469,10 @@ impl Fail {
     pub fn call(&self) -> Result<()> {
         let call = self.0.calls.fetch_add(1, Ordering::SeqCst);
         if call == self.0.nth || (self.0.from_then_on && call > self.0.nth) {
-            return Err(Error::new(ErrorKind::Io, format!("call {call} was made to fail")));
+            return Err(Error::new(
+                ErrorKind::Io,
+                format!("call {call} was made to fail"),
+            ));
         }
         Ok(())
     }
@@ -384,8 +483,9 @@ impl Fail {
     }
 }
 
-/// Runs something again and again: the first time its first [`Fail::call`] fails, then its second, and so on until a run
-/// meets no failure; and all that once more with every call failing from then on. SQLite tests so.
+/// Runs something again and again: the first time its first [`Fail::call`] fails, then its second,
+/// and so on until a run meets no failure; and all that once more with every call failing from then
+/// on. SQLite tests so.
 ///
 /// # Panics
 /// If no end comes in sight.
@@ -393,7 +493,11 @@ pub fn each_failure(mut run: impl FnMut(&Fail)) {
     for from_then_on in [false, true] {
         let mut nth = 0;
         loop {
-            let fail = Fail(Arc::new(FailState { nth, calls: AtomicUsize::new(0), from_then_on }));
+            let fail = Fail(Arc::new(FailState {
+                nth,
+                calls: AtomicUsize::new(0),
+                from_then_on,
+            }));
             run(&fail);
             if !fail.happened() {
                 break;
@@ -404,7 +508,8 @@ pub fn each_failure(mut run: impl FnMut(&Fail)) {
     }
 }
 
-/// Threads, descriptors and children of this process. Reads `/proc`, so it sees something on Linux only.
+/// Threads, descriptors and children of this process. Reads `/proc`, so it sees something on Linux
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources {
     /// Threads whose name begins with `datapipes`.
@@ -416,12 +521,22 @@ pub struct Resources {
 impl Resources {
     /// What is in use now.
     pub fn now() -> Self {
-        let named = |path: std::path::PathBuf| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
-        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        let threads = tasks.filter(|task| named(task.path()).starts_with("datapipes")).count();
+        let named = |path: std::path::PathBuf| {
+            std::fs::read_to_string(path.join("comm")).unwrap_or_default()
+        };
+        let tasks = std::fs::read_dir("/proc/self/task")
+            .into_iter()
+            .flatten()
+            .flatten();
+        let threads = tasks
+            .filter(|task| named(task.path()).starts_with("datapipes"))
+            .count();
         // The listing itself is one of them.
         let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, |dir| dir.count() - 1);
-        Resources { threads, descriptors }
+        Resources {
+            threads,
+            descriptors,
+        }
     }
 
     /// Waits until no more is in use than then.
@@ -435,7 +550,10 @@ impl Resources {
             if now.threads <= self.threads && now.descriptors <= self.descriptors {
                 return;
             }
-            assert!(begun.elapsed().as_secs() < 2, "left over: {now:?}, before: {self:?}");
+            assert!(
+                begun.elapsed().as_secs() < 2,
+                "left over: {now:?}, before: {self:?}"
+            );
             std::thread::yield_now();
         }
     }
@@ -446,8 +564,8 @@ pub fn poll_once<T: Send + 'static>(items: &mut Items<T>) -> Poll<Option<Result<
     Pin::new(items).poll_next(&mut task::Context::from_waker(Waker::noop()))
 }
 
-/// Batches of `[size, 2]`, `f32`, whose rows were filled where the batch has them ([`Context::row`]): for tests of what takes
-/// batches over. Row `n` of all is `[n, n + 1]`.
+/// Batches of `[size, 2]`, `f32`, whose rows were filled where the batch has them
+/// ([`Context::row`]): for tests of what takes batches over. Row `n` of all is `[n, n + 1]`.
 pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
     struct Fill;
 
@@ -459,7 +577,8 @@ pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
             input.each(cx, move |item| {
                 Some(item.try_map(|n| {
                     let mut row = rows.row::<f32>([2])?;
-                    row.as_mut_slice()?.copy_from_slice(&[n as f32, (n + 1) as f32]);
+                    row.as_mut_slice()?
+                        .copy_from_slice(&[n as f32, (n + 1) as f32]);
                     Ok(row)
                 }))
             })
@@ -478,8 +597,8 @@ pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
     Graph::range(0..items).pipe(Fill).batch(size).collate()
 }
 
-/// What a value is once it went to another process, or came from one: for tests of [`Wire`] of one's own. Checks that
-/// nothing is left over, and that it takes at least one byte.
+/// What a value is once it went to another process, or came from one: for tests of [`Wire`] of
+/// one's own. Checks that nothing is left over, and that it takes at least one byte.
 ///
 /// # Errors
 /// Those of the value.
@@ -490,11 +609,18 @@ pub fn sent<T: Wire>(value: &T) -> Result<T> {
     let mut writer = Writer::new();
     value.encode(&mut writer)?;
     let parcel = Parcel::of(writer);
-    assert!(!parcel.head.is_empty(), "a value of {} that takes no bytes", std::any::type_name::<T>());
+    assert!(
+        !parcel.head.is_empty(),
+        "a value of {} that takes no bytes",
+        std::any::type_name::<T>()
+    );
     let mut reader = parcel.reader();
     let value = T::decode(&mut reader)?;
     if let Err(left) = reader.end() {
-        panic!("`decode` of {} reads less than `encode` wrote: {left}", std::any::type_name::<T>());
+        panic!(
+            "`decode` of {} reads less than `encode` wrote: {left}",
+            std::any::type_name::<T>()
+        );
     }
     Ok(value)
 }

@@ -11,10 +11,12 @@ use crate::Tensor;
 
 /// How many bytes a value keeps alive, about: itself and what it owns.
 ///
-/// Queues with a length in bytes count by it; see [`Builder::memory`](crate::loader::Builder::memory). What is known
-/// without a word from you: values without a destructor, `Vec`s and slices of numbers, text, [`Bytes`], [`Tensor`]s, batches of
-/// these, and pairs of these and a number, text or tensor. For a type of your own, implement it and say
-/// [`weighed`](crate::Graph::weighed) at the step that makes it; `explain` names the steps where that is missing.
+/// Queues with a length in bytes count by it; see
+/// [`Builder::memory`](crate::loader::Builder::memory). What is known without a word from you:
+/// values without a destructor, `Vec`s and slices of numbers, text, [`Bytes`], [`Tensor`]s, batches
+/// of these, and pairs of these and a number, text or tensor. For a type of your own, implement it
+/// and say [`weighed`](crate::Graph::weighed) at the step that makes it; `explain` names the steps
+/// where that is missing.
 ///
 /// # Examples
 /// ```
@@ -77,13 +79,27 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
         )*};
     }
     lists!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f16 bf16 f32 f64 bool char);
-    pairs!(Vec<u8>, Vec<u32>, Vec<u64>, Vec<i64>, Vec<f32>, Vec<f64>, String, Bytes, Tensor);
+    pairs!(
+        Vec<u8>,
+        Vec<u32>,
+        Vec<u64>,
+        Vec<i64>,
+        Vec<f32>,
+        Vec<f64>,
+        String,
+        Bytes,
+        Tensor
+    );
     known
 });
 
 /// What values keep alive, without those that own nothing being looked at.
 fn all<T: Weigh>(values: &[T]) -> usize {
-    if std::mem::needs_drop::<T>() { values.iter().map(Weigh::weigh).sum() } else { size_of_val(values) }
+    if std::mem::needs_drop::<T>() {
+        values.iter().map(Weigh::weigh).sum()
+    } else {
+        size_of_val(values)
+    }
 }
 
 macro_rules! plain {
@@ -130,13 +146,21 @@ impl<T: Weigh> Weigh for Option<T> {
 
 impl<K: Weigh, V: Weigh, S> Weigh for HashMap<K, V, S> {
     fn weigh(&self) -> usize {
-        size_of::<Self>() + self.iter().map(|(key, value)| key.weigh() + value.weigh()).sum::<usize>()
+        size_of::<Self>()
+            + self
+                .iter()
+                .map(|(key, value)| key.weigh() + value.weigh())
+                .sum::<usize>()
     }
 }
 
 impl<K: Weigh, V: Weigh> Weigh for BTreeMap<K, V> {
     fn weigh(&self) -> usize {
-        size_of::<Self>() + self.iter().map(|(key, value)| key.weigh() + value.weigh()).sum::<usize>()
+        size_of::<Self>()
+            + self
+                .iter()
+                .map(|(key, value)| key.weigh() + value.weigh())
+                .sum::<usize>()
     }
 }
 
@@ -192,7 +216,13 @@ mod tests {
         assert!(weight(one.clone().map(|n| (vec![0f32; 5000], n))) >= 20_000);
         assert!(weight(one.clone().map(|n| (n as i64, vec![0u8; 5000]))) >= 5000);
         assert!(
-            weight(one.clone().map(|_| vec![0u8; 5000]).filter(|_| true).batch(2).map(|batch| batch)) >= 5000
+            weight(
+                one.clone()
+                    .map(|_| vec![0u8; 5000])
+                    .filter(|_| true)
+                    .batch(2)
+                    .map(|batch| batch)
+            ) >= 5000
         );
         assert_eq!(weight(one.clone().map(|n| [n; 4])), 32);
         assert!(weight(Graph::from_vec(vec![vec![0u8; 5000]])) >= 5000);
@@ -201,17 +231,34 @@ mod tests {
     #[test]
     fn explain_names_steps_whose_bytes_are_unknown() {
         struct Mine(#[expect(dead_code, reason = "it only has to own something")] Box<u64>);
-        let graph = Graph::range(0..9).map(|n| Mine(Box::new(n))).named("mine").shuffle(3);
-        let explain = |graph| DataLoader::builder(graph).workers(2).build().unwrap().explain();
+        let graph = Graph::range(0..9)
+            .map(|n| Mine(Box::new(n)))
+            .named("mine")
+            .shuffle(3);
+        let explain = |graph| {
+            DataLoader::builder(graph)
+                .workers(2)
+                .build()
+                .unwrap()
+                .explain()
+        };
         let said = explain(graph.clone());
         let line = said.lines().find(|line| line.contains("mine")).unwrap();
-        assert!(line.contains("bytes unknown: `weighed` tells them"), "{said}");
-        let said = explain(graph.weighed(|_| 8).map(|mine| mine).weighed(|_| 8));
         assert!(
-            said.lines().find(|line| line.contains("map")).is_some_and(|line| !line.contains("unknown")),
+            line.contains("bytes unknown: `weighed` tells them"),
             "{said}"
         );
-        let known = DataLoader::builder(Graph::range(0..9).map(|n| vec![n])).workers(2).build().unwrap();
+        let said = explain(graph.weighed(|_| 8).map(|mine| mine).weighed(|_| 8));
+        assert!(
+            said.lines()
+                .find(|line| line.contains("map"))
+                .is_some_and(|line| !line.contains("unknown")),
+            "{said}"
+        );
+        let known = DataLoader::builder(Graph::range(0..9).map(|n| vec![n]))
+            .workers(2)
+            .build()
+            .unwrap();
         assert!(!known.explain().contains("unknown"), "{}", known.explain());
     }
 }

@@ -1,4 +1,5 @@
-//! `#[derive(Wire)]` and `Serde`, as a user has them. Names of the standard library are taken, to see that the code derived does not need them.
+//! `#[derive(Wire)]` and `Serde`, as a user has them. Names of the standard library are taken, to
+//! see that the code derived does not need them.
 #![cfg(all(feature = "derive", feature = "serde", feature = "testing"))]
 
 use std::collections::BTreeMap;
@@ -35,20 +36,34 @@ mod crowded {
     pub enum Sum {
         Unit,
         Tuple(u8, Named),
-        Struct { to: i32, number: ::std::boxed::Box<Sum> },
+        Struct {
+            to: i32,
+            number: ::std::boxed::Box<Sum>,
+        },
     }
 }
 use crowded::{Named, Sum};
 
 fn named() -> Named {
-    Named { to: 1, from: "a".into(), r#type: vec![0.5], field_0: 7 }
+    Named {
+        to: 1,
+        from: "a".into(),
+        r#type: vec![0.5],
+        field_0: 7,
+    }
 }
 
 #[test]
 fn structs_and_enums_make_the_round_trip() {
     check(named());
     check(Sum::Unit);
-    check(vec![Sum::Tuple(3, named()), Sum::Struct { to: -1, number: Box::new(Sum::Unit) }]);
+    check(vec![
+        Sum::Tuple(3, named()),
+        Sum::Struct {
+            to: -1,
+            number: Box::new(Sum::Unit),
+        },
+    ]);
 
     #[derive(Debug, PartialEq, Wire)]
     struct Unit;
@@ -60,7 +75,10 @@ fn structs_and_enums_make_the_round_trip() {
 
     #[derive(Debug, PartialEq, Wire)]
     struct OnlySkipped(#[wire(skip)] u8);
-    assert_eq!(sent(&vec![OnlySkipped(5), OnlySkipped(6)]).unwrap(), [OnlySkipped(0), OnlySkipped(0)]);
+    assert_eq!(
+        sent(&vec![OnlySkipped(5), OnlySkipped(6)]).unwrap(),
+        [OnlySkipped(0), OnlySkipped(0)]
+    );
 }
 
 #[test]
@@ -73,14 +91,20 @@ fn generic_types_travel_if_their_parameters_do() {
         a: A,
         b: [B; N],
     }
-    check(Pair { a: named(), b: [Some(1u8), None] });
+    check(Pair {
+        a: named(),
+        b: [Some(1u8), None],
+    });
 
     #[derive(Debug, PartialEq, Wire)]
     enum Tree<T> {
         Leaf(T),
         Node(Vec<Tree<T>>),
     }
-    check(Tree::Node(vec![Tree::Leaf("x".to_owned()), Tree::Node(vec![])]));
+    check(Tree::Node(vec![
+        Tree::Leaf("x".to_owned()),
+        Tree::Node(vec![]),
+    ]));
 }
 
 #[test]
@@ -91,19 +115,33 @@ fn a_tree_without_end_is_refused() {
         Node(Box<Tree>),
     }
     let bytes = vec![1; 1 << 20];
-    assert_eq!(wire_from::<Tree>(&bytes, &[]).unwrap_err().kind(), ErrorKind::Protocol);
-    assert!(matches!(sent(&Tree::Node(Box::new(Tree::Leaf))), Ok(Tree::Node(_))));
+    assert_eq!(
+        wire_from::<Tree>(&bytes, &[]).unwrap_err().kind(),
+        ErrorKind::Protocol
+    );
+    assert!(matches!(
+        sent(&Tree::Node(Box::new(Tree::Leaf))),
+        Ok(Tree::Node(_))
+    ));
 }
 
 #[test]
 fn an_unknown_variant_is_named() {
     let error = wire_from::<Sum>(&[9, 0, 0], &[]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
-    assert!(error.to_string().contains("Sum has no variant 9"), "{error}");
+    assert!(
+        error.to_string().contains("Sum has no variant 9"),
+        "{error}"
+    );
 
     #[derive(Debug, Wire)]
     enum Never {}
-    assert!(wire_from::<Never>(&[0], &[]).unwrap_err().to_string().contains("Never has no variant 0"));
+    assert!(
+        wire_from::<Never>(&[0], &[])
+            .unwrap_err()
+            .to_string()
+            .contains("Never has no variant 0")
+    );
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,13 +199,22 @@ fn record() -> Record {
             Kind::New(3),
             Kind::Tuple(4, -5),
             Kind::Struct { a: None },
-            Kind::Struct { a: Some("b".into()) },
+            Kind::Struct {
+                a: Some("b".into()),
+            },
         ],
         local: 0,
         other: Some(0.1),
         tagged: vec![Tagged::A { x: 1 }, Tagged::B],
-        untagged: vec![Untagged::Number(300), Untagged::Text("t".into()), Untagged::Bytes(vec![1, 255])],
-        flat: Flat { b: true, rest: BTreeMap::from([("n".into(), -7)]) },
+        untagged: vec![
+            Untagged::Number(300),
+            Untagged::Text("t".into()),
+            Untagged::Bytes(vec![1, 255]),
+        ],
+        flat: Flat {
+            b: true,
+            rest: BTreeMap::from([("n".into(), -7)]),
+        },
         wide: (u128::MAX, i128::MIN, 'ü', ()),
         map: BTreeMap::from([(1, None), (2, Some(3))]),
     }
@@ -176,10 +223,20 @@ fn record() -> Record {
 #[test]
 fn serde_values_make_the_round_trip() {
     check(datapipes::Serde(record()));
-    check(datapipes::Serde(Record { first: Some(1), other: None, ..record() }));
+    check(datapipes::Serde(Record {
+        first: Some(1),
+        other: None,
+        ..record()
+    }));
     check(vec![datapipes::Serde(()), datapipes::Serde(())]);
-    let local = Record { local: 9, ..record() };
-    assert_eq!(sent(&datapipes::Serde(local)).unwrap().into_inner(), record());
+    let local = Record {
+        local: 9,
+        ..record()
+    };
+    assert_eq!(
+        sent(&datapipes::Serde(local)).unwrap().into_inner(),
+        record()
+    );
 }
 
 #[test]
@@ -202,7 +259,10 @@ fn fields_by_serde() {
         cache,
         more: vec![1u8],
     };
-    assert_eq!(sent(&sample(std::num::NonZeroU8::new(1))).unwrap(), sample(None));
+    assert_eq!(
+        sent(&sample(std::num::NonZeroU8::new(1))).unwrap(),
+        sample(None)
+    );
 }
 
 #[test]
@@ -245,5 +305,8 @@ fn what_serde_cannot_write_is_an_error_of_the_item() {
     }
     let error = wire_bytes(&datapipes::Serde(Shy(1))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
-    assert!(error.to_string().contains("Shy") && error.to_string().contains("will not go"), "{error}");
+    assert!(
+        error.to_string().contains("Shy") && error.to_string().contains("will not go"),
+        "{error}"
+    );
 }

@@ -1,4 +1,5 @@
-//! How much is allocated for what comes from another process: little for an announced length, and once for what is there.
+//! How much is allocated for what comes from another process: little for an announced length, and
+//! once for what is there.
 #![cfg(feature = "testing")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,7 +13,8 @@ use datapipes::{DType, Tensor, Wire};
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread asked for, and never gives back here: so what is asked for twice counts twice.
+    /// Bytes that this thread asked for, and never gives back here: so what is asked for twice
+    /// counts twice.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -57,13 +59,20 @@ fn asked<R>(run: impl FnOnce() -> R) -> (usize, R) {
 fn refuses<T: Wire>(bytes: &[u8]) {
     let (asked, read) = asked(|| wire_from::<T>(bytes, &[]));
     assert!(read.is_err(), "{}", std::any::type_name::<T>());
-    assert!(asked < 4096, "{asked} bytes for {}", std::any::type_name::<T>());
+    assert!(
+        asked < 4096,
+        "{asked} bytes for {}",
+        std::any::type_name::<T>()
+    );
 }
 
 #[test]
 fn row_10_announced_lengths_take_no_memory() {
     // 2^32, and as much as there may be, by seven bits a byte.
-    for number in [&[0x80, 0x80, 0x80, 0x80, 0x10][..], &[[0xff; 9].as_slice(), &[1]].concat()] {
+    for number in [
+        &[0x80, 0x80, 0x80, 0x80, 0x10][..],
+        &[[0xff; 9].as_slice(), &[1]].concat(),
+    ] {
         let bytes = [number, &[1; 20]].concat();
         refuses::<Vec<u8>>(&bytes);
         refuses::<Vec<[u64; 100]>>(&bytes);
@@ -114,7 +123,10 @@ fn what_is_there_is_allocated_once() {
     let tensor = head(&wire_bytes(&Tensor::zeros(DType::U8, [LEN / 4, 4]).unwrap()).unwrap());
     let (asked_tensor, back) = asked(|| wire_from::<Tensor>(&tensor, large).unwrap());
     assert_eq!(back.as_bytes().as_ptr(), shared.as_ptr());
-    assert!(asked_bytes + asked_tensor < 500, "{asked_bytes} and {asked_tensor}");
+    assert!(
+        asked_bytes + asked_tensor < 500,
+        "{asked_bytes} and {asked_tensor}"
+    );
 
     let numbers = head(&wire_bytes(&vec![0f32; LEN / 4]).unwrap());
     let (asked_numbers, _) = asked(|| wire_from::<Vec<f32>>(&numbers, large).unwrap());

@@ -43,10 +43,15 @@ pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
             return Ok((Found::Lmdb(local.to_owned()), Vec::new()));
         }
         if let (false, Some(name)) = (local.is_dir(), local.file_name()) {
-            let folder = local.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = local
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or(Path::new("."));
             let (Some(folder), Some(name)) = (folder.to_str(), name.to_str()) else {
-                return Err(Error::new(ErrorKind::Unsupported, "a path that is not UTF-8"));
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    "a path that is not UTF-8",
+                ));
             };
             return single(stores::open(folder)?, name);
         }
@@ -63,7 +68,10 @@ pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
 fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {
     let head = heads(&store, vec![name.to_owned()])?.remove(0);
     let kind = kind(&store, name, &head);
-    Ok((Found::Files(store, vec![(kind, vec![name.to_owned()])]), Vec::new()))
+    Ok((
+        Found::Files(store, vec![(kind, vec![name.to_owned()])]),
+        Vec::new(),
+    ))
 }
 
 /// The first bytes of some files; none of one that cannot be read, which is told when it is loaded.
@@ -93,12 +101,23 @@ fn kind(store: &Arc<dyn Store>, name: &str, head: &[u8]) -> Kind {
     if !Kind::is_hidden(name, head) {
         return Kind::of(name, head);
     }
-    let files = store.clone().files([name]).load_files().decompress().collect().unwrap_or_default();
-    files.first().map_or(Kind::Other, |file| Kind::of(&file.name, &file.data))
+    let files = store
+        .clone()
+        .files([name])
+        .load_files()
+        .decompress()
+        .collect()
+        .unwrap_or_default();
+    files
+        .first()
+        .map_or(Kind::Other, |file| Kind::of(&file.name, &file.data))
 }
 
 fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
-    let listed = store.clone().list_files("**").map(|file| file.name().into_owned());
+    let listed = store
+        .clone()
+        .list_files("**")
+        .map(|file| file.name().into_owned());
     let (mut names, mut errors) = (Vec::new(), Vec::new());
     for entry in listed.through(with_errors).collect()? {
         match entry {
@@ -107,16 +126,28 @@ fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
         }
     }
     names.sort();
-    if names.iter().any(|name| name == "index.json") && names.iter().any(|name| name.contains(".mds")) {
+    if names.iter().any(|name| name == "index.json")
+        && names.iter().any(|name| name.contains(".mds"))
+    {
         return Ok((Found::Mds(store), errors));
     }
     // Most tell by their names; the others are looked into.
-    let unknown: Vec<String> =
-        names.iter().filter(|name| Kind::of(name, &[]) == Kind::Other).cloned().collect();
-    let mut looked = unknown.clone().into_iter().zip(heads(&store, unknown)?).peekable();
+    let unknown: Vec<String> = names
+        .iter()
+        .filter(|name| Kind::of(name, &[]) == Kind::Other)
+        .cloned()
+        .collect();
+    let mut looked = unknown
+        .clone()
+        .into_iter()
+        .zip(heads(&store, unknown)?)
+        .peekable();
     let mut groups: Vec<(Kind, Vec<String>)> = Vec::new();
     for name in names {
-        let head = looked.next_if(|(unknown, _)| *unknown == name).map(|(_, head)| head).unwrap_or_default();
+        let head = looked
+            .next_if(|(unknown, _)| *unknown == name)
+            .map(|(_, head)| head)
+            .unwrap_or_default();
         let kind = kind(&store, &name, &head);
         match groups.last_mut() {
             Some((last, names)) if *last == kind => names.push(name),

@@ -64,7 +64,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// By the first bytes where a format has such, else by the ending of the name; of a compressed file, by what is inside.
+    /// By the first bytes where a format has such, else by the ending of the name; of a compressed
+    /// file, by what is inside.
     pub fn of(name: &str, head: &[u8]) -> Kind {
         let bare = Codec::of_name(name).map(|(_, bare)| bare);
         let packed = Codec::of_magic(head).is_some();
@@ -74,7 +75,9 @@ impl Kind {
             // An `.npz` is a zip archive.
             (Some(Kind::Zip), Some(Kind::Npz)) => Kind::Npz,
             // Indexes of records are called so, too.
-            (None, Some(Kind::Idx)) if !packed && !head.is_empty() && !head.starts_with(&[0, 0]) => {
+            (None, Some(Kind::Idx))
+                if !packed && !head.is_empty() && !head.starts_with(&[0, 0]) =>
+            {
                 Kind::Other
             }
             (Some(kind), _) | (None, Some(kind)) => kind,
@@ -125,7 +128,13 @@ impl Kind {
             "arrow" | "arrows" | "feather" | "ipc" => Kind::Arrow,
             "tfrecord" | "tfrecords" | "tfrec" => Kind::TfRecord,
             "rec" | "recordio" => Kind::RecordIo,
-            ending if datapipes_image::EXTENSIONS.split(' ').any(|known| known == ending) => Kind::Image,
+            ending
+                if datapipes_image::EXTENSIONS
+                    .split(' ')
+                    .any(|known| known == ending) =>
+            {
+                Kind::Image
+            }
             _ => return None,
         })
     }
@@ -136,7 +145,12 @@ impl Kind {
             Kind::Tar | Kind::Zip => As::Members,
             Kind::Npy | Kind::Npz | Kind::SafeTensors | Kind::Idx => As::Arrays,
             Kind::Text => As::Lines,
-            Kind::Csv | Kind::Tsv | Kind::JsonLines | Kind::MsgPack | Kind::Parquet | Kind::Arrow => As::Rows,
+            Kind::Csv
+            | Kind::Tsv
+            | Kind::JsonLines
+            | Kind::MsgPack
+            | Kind::Parquet
+            | Kind::Arrow => As::Rows,
             Kind::TfRecord | Kind::RecordIo => As::Records,
             Kind::Image => As::Images,
             Kind::Other => As::Bytes,

@@ -1,10 +1,12 @@
-//! Prints what is in files, one JSON object an item: of an archive, a shard of samples, records, arrays, rows, pictures.
+//! Prints what is in files, one JSON object an item: of an archive, a shard of samples, records,
+//! arrays, rows, pictures.
 //!
-//! `cargo run --release --example inspect -- URL_OR_PATH` goes by name and content; a folder is taken file by file, or as
-//! the data set it is. `--as` says what to see: `bytes`, `members`, `samples`, `lines`, `records`, `arrays`, `rows` or
-//! `images`. `--limit N` ends after so many. What cannot be read is an object with `error` in its place, and the exit
-//! status 1; with `--skip-errors` it goes on behind it. `--dump DIR` writes each array or picture as an `.npy` file,
-//! `--pack OUT.tar` the samples as a new shard.
+//! `cargo run --release --example inspect -- URL_OR_PATH` goes by name and content; a folder is
+//! taken file by file, or as the data set it is. `--as` says what to see: `bytes`, `members`,
+//! `samples`, `lines`, `records`, `arrays`, `rows` or `images`. `--limit N` ends after so many.
+//! What cannot be read is an object with `error` in its place, and the exit status 1; with
+//! `--skip-errors` it goes on behind it. `--dump DIR` writes each array or picture as an `.npy`
+//! file, `--pack OUT.tar` the samples as a new shard.
 
 #[path = "../support/args.rs"]
 mod args;
@@ -43,7 +45,10 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let limit = args.get("limit").unwrap_or(u64::MAX);
-    let outputs = Outputs { dump: args.get("dump"), pack: args.get("pack") };
+    let outputs = Outputs {
+        dump: args.get("dump"),
+        pack: args.get("pack"),
+    };
     match run(place, seen_as, limit, args.has("skip-errors"), &outputs) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -63,9 +68,19 @@ struct Outputs {
 }
 
 /// Whether all could be read.
-fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> Result<bool, BoxError> {
+fn run(
+    place: &str,
+    seen_as: As,
+    limit: u64,
+    skips: bool,
+    outputs: &Outputs,
+) -> Result<bool, BoxError> {
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let seen_as = if outputs.pack.is_some() && seen_as == As::Auto { As::Samples } else { seen_as };
+    let seen_as = if outputs.pack.is_some() && seen_as == As::Auto {
+        As::Samples
+    } else {
+        seen_as
+    };
     let found = files::find(place).and_then(|(found, errors)| {
         show::graph(found, seen_as, outputs.dump.is_some()).map(|graph| (graph, errors))
     });
@@ -81,9 +96,15 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
     let mut pack = outputs.pack.as_deref().map(Pack::new).transpose()?;
 
     // An error is an item here, so that it is printed in its place.
-    let loader = DataLoader::builder(graph.through(with_errors)).on_error(OnError::fail()).build()?;
+    let loader = DataLoader::builder(graph.through(with_errors))
+        .on_error(OnError::fail())
+        .build()?;
     let (mut shown, mut failed) = (0, 0_u64);
-    for item in unlisted.into_iter().map(|error| Ok(Err(error))).chain(loader.epoch(0).blocking()) {
+    for item in unlisted
+        .into_iter()
+        .map(|error| Ok(Err(error)))
+        .chain(loader.epoch(0).blocking())
+    {
         if shown == limit {
             break;
         }
@@ -119,13 +140,17 @@ fn run(place: &str, seen_as: As, limit: u64, skips: bool, outputs: &Outputs) -> 
 
 /// An error as an object; what happened before there was an item happened to the whole.
 fn failure(error: &datapipes::Error, place: &str) -> serde_json::Value {
-    let item = error.item().map_or_else(|| place.to_owned(), ToString::to_string);
+    let item = error
+        .item()
+        .map_or_else(|| place.to_owned(), ToString::to_string);
     let node = error.node().unwrap_or("inspect");
     json!({ "error": format!("{:?}", error.kind()), "node": node, "item": item, "cause": error.cause() })
 }
 
 fn broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 /// A shard that is there once it is whole: what it is made of may be what it takes the place of.
@@ -136,14 +161,26 @@ struct Pack<'a> {
 
 impl<'a> Pack<'a> {
     fn new(path: &'a Path) -> Result<Pack<'a>, BoxError> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = NamedTempFile::new_in(folder).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Pack { path, shard: SampleWriter::new(BufWriter::new(file)) })
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let file = NamedTempFile::new_in(folder)
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Pack {
+            path,
+            shard: SampleWriter::new(BufWriter::new(file)),
+        })
     }
 
     fn publish(self) -> Result<(), BoxError> {
-        let file = self.shard.finish()?.into_inner().map_err(|error| error.into_error())?;
-        file.persist(self.path).map_err(|error| format!("{}: {}", self.path.display(), error.error))?;
+        let file = self
+            .shard
+            .finish()?
+            .into_inner()
+            .map_err(|error| error.into_error())?;
+        file.persist(self.path)
+            .map_err(|error| format!("{}: {}", self.path.display(), error.error))?;
         Ok(())
     }
 }
@@ -158,16 +195,26 @@ struct Dump {
 impl Dump {
     fn new(folder: &Path) -> Result<Dump, BoxError> {
         fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        Ok(Dump { folder: folder.to_owned(), names: HashSet::new() })
+        Ok(Dump {
+            folder: folder.to_owned(),
+            names: HashSet::new(),
+        })
     }
 
-    /// Writes an array under its name, of which nothing leaves the folder; one that comes again gets a number.
+    /// Writes an array under its name, of which nothing leaves the folder; one that comes again
+    /// gets a number.
     fn write(&mut self, name: &str, npy: &[u8]) -> Result<(), BoxError> {
         // Names of files are bounded, in bytes.
         let plain: String = name
             .chars()
             .take(50)
-            .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+            .map(|c| {
+                if c.is_alphanumeric() || "-_.".contains(c) {
+                    c
+                } else {
+                    '_'
+                }
+            })
             .collect();
         let plain = plain.trim_start_matches('.');
         let plain = if plain.is_empty() { "array" } else { plain };

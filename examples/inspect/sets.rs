@@ -19,21 +19,38 @@ use crate::show::{Shown, dtype, sha256, show, size_and_hash};
 /// # Errors
 /// An index that cannot be read; what it cannot be seen as.
 pub fn mds(store: Arc<dyn Store>, seen_as: As) -> Result<Graph<Shown>> {
-    let index = store.clone().files(["index.json"]).load_files().named("index").collect()?.remove(0);
-    let samples = Indexed::new(Mds::new(store, "", MdsIndex::parse(&index.data)?)).fetch().named("mds");
+    let index = store
+        .clone()
+        .files(["index.json"])
+        .load_files()
+        .named("index")
+        .collect()?
+        .remove(0);
+    let samples = Indexed::new(Mds::new(store, "", MdsIndex::parse(&index.data)?))
+        .fetch()
+        .named("mds");
     match seen_as {
         As::Auto | As::Rows => Ok(show(samples, |origin, sample: MdsSample| {
-            let row: Map<_, _> =
-                sample.values().map(|(name, value)| (name.to_owned(), shown(value))).collect();
+            let row: Map<_, _> = sample
+                .values()
+                .map(|(name, value)| (name.to_owned(), shown(value)))
+                .collect();
             Ok(json!({ "index": origin.index(), "row": row }).into())
         })),
         As::Samples => Ok(show(samples, |origin, sample: MdsSample| {
             let key = format!("{:08}", origin.index());
-            let fields = sample.values().map(|(name, value)| (name.to_owned(), stored(value)));
-            let sample = fields.fold(Sample::new(key), |sample, (name, data)| sample.with(name, data));
+            let fields = sample
+                .values()
+                .map(|(name, value)| (name.to_owned(), stored(value)));
+            let sample = fields.fold(Sample::new(key), |sample, (name, data)| {
+                sample.with(name, data)
+            });
             Ok(Shown::sample(sample))
         })),
-        _ => Err(Error::new(ErrorKind::Unsupported, "an MDS data set is seen as rows or samples")),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported,
+            "an MDS data set is seen as rows or samples",
+        )),
     }
 }
 
@@ -74,9 +91,14 @@ fn stored(value: &MdsValue) -> Bytes {
 /// A database that cannot be opened; what it cannot be seen as.
 pub fn lmdb(path: &Path, seen_as: As) -> Result<Graph<Shown>> {
     if !matches!(seen_as, As::Auto | As::Records) {
-        return Err(Error::new(ErrorKind::Unsupported, "an LMDB database is seen as records"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "an LMDB database is seen as records",
+        ));
     }
-    let items = Indexed::new(Lmdb::open(path)?.items()?).fetch().named("lmdb");
+    let items = Indexed::new(Lmdb::open(path)?.items()?)
+        .fetch()
+        .named("lmdb");
     Ok(show(items, |origin, (key, value): (Bytes, Bytes)| {
         let key = String::from_utf8_lossy(&key).into_owned();
         let (size, sha256) = (value.len(), sha256(&value));

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Result, Tensor};
+use datapipes::{
+    Arity, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Result, Tensor,
+};
 use datapipes_image::{ImageFormat, decode};
 use datapipes_io::formats::{
-    Array, ArrowIpc, ArrowRows, Codec, Csv, Entries, Entry, Example, Feature, Format, Idx, JsonLines, Lines,
-    MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample, TfRecords, Unzip,
+    Array, ArrowIpc, ArrowRows, Codec, Csv, Entries, Entry, Example, Feature, Format, Idx,
+    JsonLines, Lines, MsgPack, Npy, Npz, Parquet, ParquetRows, RecordIo, SafeTensors, Sample,
+    TfRecords, Unzip,
 };
 use datapipes_io::prelude::*;
 use datapipes_io::{File, FileRef, Untar};
@@ -35,19 +38,30 @@ pub struct Dumped {
 
 impl From<Value> for Shown {
     fn from(json: Value) -> Shown {
-        Shown { json, array: None, sample: None }
+        Shown {
+            json,
+            array: None,
+            sample: None,
+        }
     }
 }
 
 impl Shown {
     pub fn sample(sample: Sample) -> Shown {
-        let fields = sample.fields().map(|(field, data)| (field.to_owned(), size_and_hash(data)));
+        let fields = sample
+            .fields()
+            .map(|(field, data)| (field.to_owned(), size_and_hash(data)));
         let fields: serde_json::Map<_, _> = fields.collect();
-        Shown { json: json!({ "key": sample.key(), "fields": fields }), array: None, sample: Some(sample) }
+        Shown {
+            json: json!({ "key": sample.key(), "fields": fields }),
+            array: None,
+            sample: Some(sample),
+        }
     }
 }
 
-/// What there is, seen as what is wanted; with arrays and pictures as files, if they are to be dumped.
+/// What there is, seen as what is wanted; with arrays and pictures as files, if they are to be
+/// dumped.
 ///
 /// # Errors
 /// What cannot be seen so.
@@ -55,11 +69,19 @@ pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
     match found {
         Found::Files(store, groups) => {
             let one = |(kind, names): (Kind, Vec<String>)| {
-                let seen_as = if seen_as == As::Auto { kind.usual() } else { seen_as };
+                let seen_as = if seen_as == As::Auto {
+                    kind.usual()
+                } else {
+                    seen_as
+                };
                 files(store.clone().files(names), kind, seen_as, dump)
             };
             let mut graphs = groups.into_iter().map(one).collect::<Result<Vec<_>>>()?;
-            Ok(if graphs.len() == 1 { graphs.remove(0) } else { Graph::concat(graphs) })
+            Ok(if graphs.len() == 1 {
+                graphs.remove(0)
+            } else {
+                Graph::concat(graphs)
+            })
         }
         Found::Mds(store) => crate::sets::mds(store, seen_as),
         Found::Lmdb(path) => crate::sets::lmdb(&path, seen_as),
@@ -70,7 +92,9 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
     let whole = |files: Graph<FileRef>| files.load_files().decompress();
     let members = |files: Graph<FileRef>| match kind {
         // What may have been cut off is told; with samples it would cost the last one.
-        Kind::Tar if seen_as == As::Members => Some(files.load_files().pipe(Untar::new().require_end())),
+        Kind::Tar if seen_as == As::Members => {
+            Some(files.load_files().pipe(Untar::new().require_end()))
+        }
         Kind::Tar => Some(files.load_files().untar()),
         Kind::Zip | Kind::Npz => Some(whole(files).read_as(Unzip::new())),
         _ => None,
@@ -81,24 +105,32 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
     };
     Ok(match seen_as {
         As::Auto => unreachable!("each kind has its usual form"),
-        As::Bytes => show(whole(files), |_, file: File| Ok(size_and_hash(&file.data).into())),
-        As::Members => match members(files.clone()) {
-            Some(members) => show(members, |_, file: File| {
-                let (size, sha256) = (file.data.len(), sha256(&file.data));
-                Ok(json!({ "name": &*file.name, "type": "file", "size": size, "sha256": sha256 }).into())
-            }),
-            None => return Ok(refused(files, kind, "members")),
-        },
-        As::Samples => show(opened(files).samples(), |_, sample: Sample| Ok(Shown::sample(sample))),
-        As::Lines => show(opened(files).read_as(Lines::new()), |origin, text: String| {
-            Ok(json!({ "index": origin.index(), "text": text }).into())
+        As::Bytes => show(whole(files), |_, file: File| {
+            Ok(size_and_hash(&file.data).into())
         }),
+        As::Members => {
+            match members(files.clone()) {
+                Some(members) => show(members, |_, file: File| {
+                    let (size, sha256) = (file.data.len(), sha256(&file.data));
+                    Ok(json!({ "name": &*file.name, "type": "file", "size": size, "sha256": sha256 }).into())
+                }),
+                None => return Ok(refused(files, kind, "members")),
+            }
+        }
+        As::Samples => show(opened(files).samples(), |_, sample: Sample| {
+            Ok(Shown::sample(sample))
+        }),
+        As::Lines => show(
+            opened(files).read_as(Lines::new()),
+            |origin, text: String| Ok(json!({ "index": origin.index(), "text": text }).into()),
+        ),
         As::Records => match kind {
             Kind::RecordIo => show(files.read_as(RecordIo::new()), |origin, data: Bytes| {
                 Ok(record(origin, &data, Value::Null).into())
             }),
             _ => show(files.read_as(TfRecords::new()), |origin, data: Bytes| {
-                let features = Example::parse(data.clone()).map_or(Value::Null, |example| features(&example));
+                let features =
+                    Example::parse(data.clone()).map_or(Value::Null, |example| features(&example));
                 Ok(record(origin, &data, features).into())
             }),
         },
@@ -110,7 +142,11 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
                 |(name, tensor)| (Some(name), tensor),
                 dump,
             ),
-            Kind::Idx => show_tensors(files.load_files().read_as(Idx::new()), |tensor| (None, tensor), dump),
+            Kind::Idx => show_tensors(
+                files.load_files().read_as(Idx::new()),
+                |tensor| (None, tensor),
+                dump,
+            ),
             Kind::Tar | Kind::Zip => show_arrays(opened(files).read_as(Arrays), dump),
             _ => refused(files, kind, "arrays"),
         },
@@ -118,7 +154,8 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
         As::Images => {
             let pictures = opened(files).filter(move |file| {
                 // Of an archive the pictures; else what was asked for.
-                !matches!(kind, Kind::Tar | Kind::Zip) || Kind::of(&file.name, &file.data) == Kind::Image
+                !matches!(kind, Kind::Tar | Kind::Zip)
+                    || Kind::of(&file.name, &file.data) == Kind::Image
             });
             show(pictures, move |_, file: File| picture(&file, dump))
         }
@@ -133,8 +170,20 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
     Ok(match kind {
         Kind::Csv => show(files.read_as(Csv::rows()), row),
         Kind::Tsv => show(files.read_as(Csv::rows().tsv()), row),
-        Kind::Parquet => show(files.load_files().decompress().read_as(ParquetRows::new(Parquet::new())), row),
-        Kind::Arrow => show(files.load_files().decompress().read_as(ArrowRows::new(ArrowIpc::new())), row),
+        Kind::Parquet => show(
+            files
+                .load_files()
+                .decompress()
+                .read_as(ParquetRows::new(Parquet::new())),
+            row,
+        ),
+        Kind::Arrow => show(
+            files
+                .load_files()
+                .decompress()
+                .read_as(ArrowRows::new(ArrowIpc::new())),
+            row,
+        ),
         Kind::MsgPack => show(files.read_as(MsgPack::values()), |origin, value| {
             Ok(json!({ "index": origin.index(), "row": message_pack(&value) }).into())
         }),
@@ -149,27 +198,35 @@ fn message_pack(value: &rmpv::Value) -> Value {
     match value {
         rmpv::Value::Nil => Value::Null,
         rmpv::Value::Boolean(value) => (*value).into(),
-        rmpv::Value::Integer(value) => {
-            value.as_i64().map(Value::from).or_else(|| value.as_u64().map(Value::from)).unwrap_or(Value::Null)
-        }
+        rmpv::Value::Integer(value) => value
+            .as_i64()
+            .map(Value::from)
+            .or_else(|| value.as_u64().map(Value::from))
+            .unwrap_or(Value::Null),
         rmpv::Value::F32(value) => (*value).into(),
         rmpv::Value::F64(value) => (*value).into(),
-        rmpv::Value::String(text) => {
-            text.as_str().map_or_else(|| size_and_hash(text.as_bytes()), Value::from)
-        }
+        rmpv::Value::String(text) => text
+            .as_str()
+            .map_or_else(|| size_and_hash(text.as_bytes()), Value::from),
         rmpv::Value::Binary(data) => size_and_hash(data),
         rmpv::Value::Array(values) => values.iter().map(message_pack).collect(),
-        rmpv::Value::Map(pairs) => {
-            pairs.iter().map(|(name, value)| (key(name), message_pack(value))).collect()
+        rmpv::Value::Map(pairs) => pairs
+            .iter()
+            .map(|(name, value)| (key(name), message_pack(value)))
+            .collect(),
+        rmpv::Value::Ext(kind, data) => {
+            json!({ "ext": kind, "size": data.len(), "sha256": sha256(data) })
         }
-        rmpv::Value::Ext(kind, data) => json!({ "ext": kind, "size": data.len(), "sha256": sha256(data) }),
     }
 }
 
 /// An error for each file.
 fn refused(files: Graph<FileRef>, kind: Kind, what: &'static str) -> Graph<Shown> {
     show(files, move |_, _: FileRef| {
-        Err(Error::new(ErrorKind::Unsupported, format!("a file of kind {kind:?} has no {what}")))
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("a file of kind {kind:?} has no {what}"),
+        ))
     })
 }
 
@@ -185,12 +242,16 @@ fn features(example: &Example) -> Value {
         Feature::Bytes(values) => values.iter().map(text_or_hash).collect(),
         _ => Value::Array(Vec::new()),
     };
-    example.features().map(|(name, feature)| (name.to_owned(), shown(feature))).collect()
+    example
+        .features()
+        .map(|(name, feature)| (name.to_owned(), shown(feature)))
+        .collect()
 }
 
 fn text_or_hash(data: &Bytes) -> Value {
-    let text =
-        std::str::from_utf8(data).ok().filter(|text| !text.chars().any(|c| c.is_control() && c != '\n'));
+    let text = std::str::from_utf8(data)
+        .ok()
+        .filter(|text| !text.chars().any(|c| c.is_control() && c != '\n'));
     text.map_or_else(|| size_and_hash(data), Value::from)
 }
 
@@ -199,7 +260,10 @@ pub fn size_and_hash(data: &[u8]) -> Value {
 }
 
 pub fn sha256(data: &[u8]) -> String {
-    Sha256::digest(data).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(data)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
@@ -212,8 +276,15 @@ fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
             "fortran_order": array.fortran_order(),
             "sha256": sha256(&array.values_le()?),
         });
-        let array = dump.then(|| Dumped { name, npy: array.to_npy() });
-        Ok(Shown { json, array, sample: None })
+        let array = dump.then(|| Dumped {
+            name,
+            npy: array.to_npy(),
+        });
+        Ok(Shown {
+            json,
+            array,
+            sample: None,
+        })
     })
 }
 
@@ -227,7 +298,11 @@ fn show_tensors<T: Send + 'static>(
         let (name, tensor) = parts(item);
         let name = name.map_or_else(|| array_name(origin), |name| name.to_string());
         // Some types, such as bfloat16, have no NPY form.
-        let array = if dump { Array::from_tensor(&tensor).ok() } else { None };
+        let array = if dump {
+            Array::from_tensor(&tensor).ok()
+        } else {
+            None
+        };
         let json = json!({
             "name": name,
             "dtype": dtype(&tensor),
@@ -235,7 +310,14 @@ fn show_tensors<T: Send + 'static>(
             "fortran_order": false,
             "sha256": sha256(tensor.as_bytes()),
         });
-        Ok(Shown { json, array: array.map(|array| Dumped { name, npy: array.to_npy() }), sample: None })
+        Ok(Shown {
+            json,
+            array: array.map(|array| Dumped {
+                name,
+                npy: array.to_npy(),
+            }),
+            sample: None,
+        })
     })
 }
 
@@ -252,11 +334,15 @@ fn array_name(origin: &Origin) -> String {
     if let Some(name) = origin.name() {
         return name.to_owned();
     }
-    let file = origin.parent().map(|file| file.name().map_or_else(|| file.to_string(), str::to_owned));
+    let file = origin
+        .parent()
+        .map(|file| file.name().map_or_else(|| file.to_string(), str::to_owned));
     let file = file.unwrap_or_default();
     let file = Codec::of_name(&file).map_or(file.clone(), |(_, bare)| bare);
     let base = file.rsplit('/').next().unwrap_or(&file);
-    base.rsplit_once('.').map_or(base, |(stem, _)| stem).to_owned()
+    base.rsplit_once('.')
+        .map_or(base, |(stem, _)| stem)
+        .to_owned()
 }
 
 fn picture(file: &File, dump: bool) -> Result<Shown> {
@@ -270,11 +356,18 @@ fn picture(file: &File, dump: bool) -> Result<Shown> {
     let array = if dump {
         let shape = [height as usize, width as usize, usize::from(channels)];
         let array = Array::from_tensor(&Tensor::from_vec(image.into_data(), shape)?)?;
-        Some(Dumped { name: file.name.to_string(), npy: array.to_npy() })
+        Some(Dumped {
+            name: file.name.to_string(),
+            npy: array.to_npy(),
+        })
     } else {
         None
     };
-    Ok(Shown { json, array, sample: None })
+    Ok(Shown {
+        json,
+        array,
+        sample: None,
+    })
 }
 
 /// The arrays among the members of an archive: `.npy`, `.npz`; a format of its own, made of others.

@@ -11,11 +11,13 @@ pub struct Args {
 }
 
 impl Args {
-    /// Reads the command line; `flags` take no value, `known` do. Anything else ends the program with `usage`.
+    /// Reads the command line; `flags` take no value, `known` do. Anything else ends the program
+    /// with `usage`.
     pub fn parse(flags: &[&str], known: &[&str], usage: &str) -> Args {
         let mut args = Args::default();
         let text = |arg: std::ffi::OsString| {
-            arg.into_string().unwrap_or_else(|arg| refuse(&format!("{} is not UTF-8", arg.display()), usage))
+            arg.into_string()
+                .unwrap_or_else(|arg| refuse(&format!("{} is not UTF-8", arg.display()), usage))
         };
         let mut given = std::env::args_os().skip(1).map(text);
         while let Some(arg) = given.next() {
@@ -33,7 +35,9 @@ impl Args {
                 (_, Some((key, value))) if known.contains(&key.trim_start_matches('-')) => {
                     (key.trim_start_matches('-').to_owned(), value.to_owned())
                 }
-                (None, _) if arg.starts_with('-') => refuse(&format!("there is no option {arg}"), usage),
+                (None, _) if arg.starts_with('-') => {
+                    refuse(&format!("there is no option {arg}"), usage)
+                }
                 (None, _) => {
                     args.words.push(arg);
                     continue;
@@ -58,7 +62,10 @@ impl Args {
         let text = self.options.get(key)?;
         match text.parse() {
             Ok(value) => Some(value),
-            Err(error) => refuse(&format!("--{key} {text}: {error}"), "--help lists the options"),
+            Err(error) => refuse(
+                &format!("--{key} {text}: {error}"),
+                "--help lists the options",
+            ),
         }
     }
 }

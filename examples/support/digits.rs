@@ -40,15 +40,23 @@ enum Data {
 }
 
 impl Pictures {
-    /// MNIST or CIFAR-10, whichever the files below `path` are; or else digits, made now if they are not in the cache
-    /// folder: 20 000 to train and 2000 to test with, or few if `small`.
+    /// MNIST or CIFAR-10, whichever the files below `path` are; or else digits, made now if they
+    /// are not in the cache folder: 20 000 to train and 2000 to test with, or few if `small`.
     pub fn open(path: Option<&Path>, small: bool) -> Result<Pictures, BoxError> {
         let Some(path) = path else {
             let (train, test) = if small { (640, 200) } else { (20_000, 2000) };
             let folder = digit_shards(train, test)?;
             let normalize = Normalize::new([0.5; 3], [0.25; 3])?;
             let data = Data::Shards(folder);
-            return Ok(Pictures { name: "digits", channels: 3, train, test, normalize, mirror: false, data });
+            return Ok(Pictures {
+                name: "digits",
+                channels: 3,
+                train,
+                test,
+                normalize,
+                mirror: false,
+                data,
+            });
         };
         let (name, sets) = match mnist(path, Split::Train) {
             Ok(train) => ("MNIST", [train, mnist(path, Split::Test)?]),
@@ -58,18 +66,35 @@ impl Pictures {
             },
         };
         let few = |len: usize, most: usize| if small { len.min(most) } else { len };
-        let (train, test) = (few(sets[0].labels.len(), 640), few(sets[1].labels.len(), 200));
+        let (train, test) = (
+            few(sets[0].labels.len(), 640),
+            few(sets[1].labels.len(), 200),
+        );
         let [all_train, all_test] = sets.map(|set| set.samples);
-        let data = Data::Indexed([all_train.subset(0..train as u64), all_test.subset(0..test as u64)]);
+        let data = Data::Indexed([
+            all_train.subset(0..train as u64),
+            all_test.subset(0..test as u64),
+        ]);
         let (channels, normalize) = match name {
             "MNIST" => (1, Normalize::new([0.1307; 3], [0.3081; 3])?),
-            _ => (3, Normalize::new([0.4914, 0.4822, 0.4465], [0.247, 0.2435, 0.2616])?),
+            _ => (
+                3,
+                Normalize::new([0.4914, 0.4822, 0.4465], [0.247, 0.2435, 0.2616])?,
+            ),
         };
-        Ok(Pictures { name, channels, train, test, normalize, mirror: name == "CIFAR-10", data })
+        Ok(Pictures {
+            name,
+            channels,
+            train,
+            test,
+            normalize,
+            mirror: name == "CIFAR-10",
+            data,
+        })
     }
 
-    /// Batches to train with: shuffled, moved by up to 2 pixels, normalised. `[n, channels, 32, 32]` of `f32` and
-    /// `[n]` of `i64`. The last, partial batch is left out.
+    /// Batches to train with: shuffled, moved by up to 2 pixels, normalised. `[n, channels, 32,
+    /// 32]` of `f32` and `[n]` of `i64`. The last, partial batch is left out.
     pub fn training_batches(&self, batch: usize) -> Graph<(Tensor, Tensor)> {
         let images = match &self.data {
             Data::Shards(folder) => decoded(
@@ -86,7 +111,7 @@ impl Pictures {
         };
         let (normalize, mirror) = (self.normalize, self.mirror);
         images
-            .try_map_random(move |(image, label), rng| {
+            .try_map_with_rng(move |(image, label), rng| {
                 let mut shift = || rng.below(5) as i64 - 2;
                 let mut image = framed(&image, shift(), shift())?;
                 if mirror && rng.chance(0.5) {
@@ -100,10 +125,16 @@ impl Pictures {
             .collate()
     }
 
-    /// Batches to test with: all, in order, as they are. Otherwise as [`training_batches`](Pictures::training_batches).
+    /// Batches to test with: all, in order, as they are. Otherwise as
+    /// [`training_batches`](Pictures::training_batches).
     pub fn test_batches(&self, batch: usize) -> Graph<(Tensor, Tensor)> {
         let images = match &self.data {
-            Data::Shards(folder) => decoded(list_files(folder, "test-*.tar").load_files().untar().samples()),
+            Data::Shards(folder) => decoded(
+                list_files(folder, "test-*.tar")
+                    .load_files()
+                    .untar()
+                    .samples(),
+            ),
             Data::Indexed([_, test]) => unpacked(test.clone().fetch()),
         };
         let normalize = self.normalize;
@@ -134,7 +165,12 @@ fn unpacked(rows: Graph<(Tensor, u8)>) -> Graph<(Image, i64)> {
             [3, height, width] => {
                 let plane = height * width;
                 let place = |index: usize| pixels[index % 3 * plane + index / 3];
-                Image::new(width as u32, height as u32, 3, (0..3 * plane).map(place).collect())?
+                Image::new(
+                    width as u32,
+                    height as u32,
+                    3,
+                    (0..3 * plane).map(place).collect(),
+                )?
             }
             ref shape => return Err(format!("a picture of shape {shape:?}").into()),
         };
@@ -152,15 +188,18 @@ fn framed(image: &Image, right: i64, down: i64) -> Result<Image> {
     let mut data = Vec::with_capacity(SIZE * SIZE * usize::from(image.channels()));
     for y in 0..SIZE {
         for x in 0..SIZE {
-            let (x, y) = (place(x, image.width(), right), place(y, image.height(), down));
+            let (x, y) = (
+                place(x, image.width(), right),
+                place(y, image.height(), down),
+            );
             data.extend_from_slice(image.pixel(x, y));
         }
     }
     Image::new(SIZE as u32, SIZE as u32, image.channels(), data)
 }
 
-/// The folder of the digits, in the cache folder. Makes them, with a progress bar, if they are not there yet: shards
-/// of 1000, with `000123.jpg` and `000123.cls` for each.
+/// The folder of the digits, in the cache folder. Makes them, with a progress bar, if they are not
+/// there yet: shards of 1000, with `000123.jpg` and `000123.cls` for each.
 pub fn digit_shards(train: usize, test: usize) -> Result<PathBuf, BoxError> {
     let folder = super::shards::cache_folder().join(format!("digits-{train}-{test}"));
     let (done, made_with) = (folder.join("done"), "version 1\n");
@@ -169,18 +208,30 @@ pub fn digit_shards(train: usize, test: usize) -> Result<PathBuf, BoxError> {
     }
     fs::create_dir_all(&folder)?;
     let bar = indicatif::ProgressBar::new((train + test) as u64)
-        .with_style(super::bar_style("{msg} {wide_bar} {pos}/{len} pictures, {per_sec}"))
+        .with_style(super::bar_style(
+            "{msg} {wide_bar} {pos}/{len} pictures, {per_sec}",
+        ))
         .with_message(format!("making {}", folder.display()));
     for (split, count, seed) in [("train", train, 1), ("test", test, 2)] {
-        let mut shards = ShardWriter::new(folder.join(format!("{split}-%04d.tar")))?.max_count(1000);
+        let mut shards =
+            ShardWriter::new(folder.join(format!("{split}-%04d.tar")))?.max_count(1000);
         for index in 0..count {
             let class = index % CLASSES;
             let mut jpeg = Vec::new();
             let mut encoder = Encoder::new(&mut jpeg, 90);
             encoder.set_sampling_factor(SamplingFactor::F_1_1);
-            encoder.encode(&digit(class, index as u64, seed), SIZE as u16, SIZE as u16, ColorType::Rgb)?;
+            encoder.encode(
+                &digit(class, index as u64, seed),
+                SIZE as u16,
+                SIZE as u16,
+                ColorType::Rgb,
+            )?;
             let name = format!("{index:06}");
-            shards.write(&Sample::new(name).with("jpg", jpeg).with("cls", class.to_string()))?;
+            shards.write(
+                &Sample::new(name)
+                    .with("jpg", jpeg)
+                    .with("cls", class.to_string()),
+            )?;
             bar.inc(1);
         }
         shards.finish()?;
@@ -192,31 +243,66 @@ pub fn digit_shards(train: usize, test: usize) -> Result<PathBuf, BoxError> {
 
 /// The digits 0 to 9, 5 bits wide and 7 high.
 const FONT: [[u8; 7]; CLASSES] = [
-    [0b01110, 0b10001, 0b10011, 0b10101, 0b11001, 0b10001, 0b01110],
-    [0b00100, 0b01100, 0b00100, 0b00100, 0b00100, 0b00100, 0b01110],
-    [0b01110, 0b10001, 0b00001, 0b00110, 0b01000, 0b10000, 0b11111],
-    [0b01110, 0b10001, 0b00001, 0b00110, 0b00001, 0b10001, 0b01110],
-    [0b00010, 0b00110, 0b01010, 0b10010, 0b11111, 0b00010, 0b00010],
-    [0b11111, 0b10000, 0b11110, 0b00001, 0b00001, 0b10001, 0b01110],
-    [0b00110, 0b01000, 0b10000, 0b11110, 0b10001, 0b10001, 0b01110],
-    [0b11111, 0b00001, 0b00010, 0b00100, 0b01000, 0b01000, 0b01000],
-    [0b01110, 0b10001, 0b10001, 0b01110, 0b10001, 0b10001, 0b01110],
-    [0b01110, 0b10001, 0b10001, 0b01111, 0b00001, 0b00010, 0b01100],
+    [
+        0b01110, 0b10001, 0b10011, 0b10101, 0b11001, 0b10001, 0b01110,
+    ],
+    [
+        0b00100, 0b01100, 0b00100, 0b00100, 0b00100, 0b00100, 0b01110,
+    ],
+    [
+        0b01110, 0b10001, 0b00001, 0b00110, 0b01000, 0b10000, 0b11111,
+    ],
+    [
+        0b01110, 0b10001, 0b00001, 0b00110, 0b00001, 0b10001, 0b01110,
+    ],
+    [
+        0b00010, 0b00110, 0b01010, 0b10010, 0b11111, 0b00010, 0b00010,
+    ],
+    [
+        0b11111, 0b10000, 0b11110, 0b00001, 0b00001, 0b10001, 0b01110,
+    ],
+    [
+        0b00110, 0b01000, 0b10000, 0b11110, 0b10001, 0b10001, 0b01110,
+    ],
+    [
+        0b11111, 0b00001, 0b00010, 0b00100, 0b01000, 0b01000, 0b01000,
+    ],
+    [
+        0b01110, 0b10001, 0b10001, 0b01110, 0b10001, 0b10001, 0b01110,
+    ],
+    [
+        0b01110, 0b10001, 0b10001, 0b01111, 0b00001, 0b00010, 0b01100,
+    ],
 ];
 
-/// A digit in 32x32 RGB pixels, the same for the same numbers: of random place, size, slant and colour, over a gradient
-/// with bars and noise.
+/// A digit in 32x32 RGB pixels, the same for the same numbers: of random place, size, slant and
+/// colour, over a gradient with bars and noise.
 fn digit(class: usize, index: u64, seed: u64) -> Vec<u8> {
     let mut rng = Rng::from_key([seed, index, 0, 0x6469_6769_7473]);
     let mut colour = |low: f64, high: f64| [0; 3].map(|_: i32| rng.range(low, high));
     // The paper and the ink differ in brightness; which is the darker one is drawn.
-    let (paper, other, ink) = (colour(10.0, 110.0), colour(10.0, 110.0), colour(145.0, 245.0));
-    let (dark_ink, (gx, gy)) = (rng.chance(0.5), (rng.range(-1.0, 1.0), rng.range(-1.0, 1.0)));
+    let (paper, other, ink) = (
+        colour(10.0, 110.0),
+        colour(10.0, 110.0),
+        colour(145.0, 245.0),
+    );
+    let (dark_ink, (gx, gy)) = (
+        rng.chance(0.5),
+        (rng.range(-1.0, 1.0), rng.range(-1.0, 1.0)),
+    );
 
-    // From a pixel to the glyph: a turn by up to 20 degrees (by the half angle's tangent), a shear, a scale.
+    // From a pixel to the glyph: a turn by up to 20 degrees (by the half angle's tangent), a shear,
+    // a scale.
     let half = rng.range(-0.176, 0.176);
-    let (cos, sin) = ((1.0 - half * half) / (1.0 + half * half), 2.0 * half / (1.0 + half * half));
-    let (shear, wide, high) = (rng.range(-0.25, 0.25), rng.range(2.2, 3.6), rng.range(2.2, 3.4));
+    let (cos, sin) = (
+        (1.0 - half * half) / (1.0 + half * half),
+        2.0 * half / (1.0 + half * half),
+    );
+    let (shear, wide, high) = (
+        rng.range(-0.25, 0.25),
+        rng.range(2.2, 3.6),
+        rng.range(2.2, 3.4),
+    );
     let middle = SIZE as f64 / 2.0;
     let (cx, cy) = (middle + rng.range(-4.0, 4.0), middle + rng.range(-3.0, 3.0));
     let glyph = |x: f64, y: f64| {
@@ -242,14 +328,24 @@ fn digit(class: usize, index: u64, seed: u64) -> Vec<u8> {
         for x in 0..SIZE {
             // Four points in each pixel, so that edges are smooth.
             let points = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)];
-            let cover =
-                points.iter().filter(|(dx, dy)| glyph(x as f64 + dx, y as f64 + dy)).count() as f64 / 4.0;
+            let cover = points
+                .iter()
+                .filter(|(dx, dy)| glyph(x as f64 + dx, y as f64 + dy))
+                .count() as f64
+                / 4.0;
             let (fx, fy) = (x as f64 + 0.5, y as f64 + 0.5);
-            let tone = (0.5 + (gx * (fx - middle) + gy * (fy - middle)) / SIZE as f64 / 2.0).clamp(0.0, 1.0);
-            let bar = bars.iter().any(|[a, b, c, thick]| (a * fx + b * fy + c).abs() < *thick);
+            let tone = (0.5 + (gx * (fx - middle) + gy * (fy - middle)) / SIZE as f64 / 2.0)
+                .clamp(0.0, 1.0);
+            let bar = bars
+                .iter()
+                .any(|[a, b, c, thick]| (a * fx + b * fy + c).abs() < *thick);
             for channel in 0..3 {
                 let back = paper[channel] + (other[channel] - paper[channel]) * tone;
-                let back = if bar { (back + ink[channel]) / 2.0 } else { back };
+                let back = if bar {
+                    (back + ink[channel]) / 2.0
+                } else {
+                    back
+                };
                 let value = back + (ink[channel] - back) * cover;
                 let value = if dark_ink { 255.0 - value } else { value };
                 pixels.push((value + noise * (2.0 * f64::from(rng.f32()) - 1.0)) as u8);

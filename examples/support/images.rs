@@ -25,11 +25,15 @@ pub fn from_shards(path: &Path, names: usize, samples: usize) -> Graph<(Bytes, u
 }
 
 fn labelled(sample: Sample) -> Result<(Bytes, u32)> {
-    let field = EXTENSIONS.split(' ').find(|field| sample.has(field)).unwrap_or("jpg");
+    let field = EXTENSIONS
+        .split(' ')
+        .find(|field| sample.has(field))
+        .unwrap_or("jpg");
     Ok((sample.get(field)?.clone(), sample.parse("cls")?))
 }
 
-/// Encoded images and their labels, from a folder of folders; classes are numbered by their folders' names.
+/// Encoded images and their labels, from a folder of folders; classes are numbered by their
+/// folders' names.
 pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u32)>> {
     let mut classes = BTreeMap::new();
     for entry in std::fs::read_dir(path)? {
@@ -42,24 +46,35 @@ pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u
         *label = number as u32;
     }
     let files = list_files(path, "**/*.{jpg,jpeg,png,JPG,JPEG,PNG}");
-    let labelled = files.shuffle(names).sharding_filter().load_files().try_map(move |file| {
-        let class = file.name.split('/').next().unwrap_or_default();
-        let label =
-            classes.get(class).ok_or_else(|| format!("{} is not in the folder of a class", file.name))?;
-        Ok::<_, BoxError>((file.data, *label))
-    });
+    let labelled = files
+        .shuffle(names)
+        .sharding_filter()
+        .load_files()
+        .try_map(move |file| {
+            let class = file.name.split('/').next().unwrap_or_default();
+            let label = classes
+                .get(class)
+                .ok_or_else(|| format!("{} is not in the folder of a class", file.name))?;
+            Ok::<_, BoxError>((file.data, *label))
+        });
     Ok(labelled.named("label"))
 }
 
-/// What ImageNet training does: decode, random resized crop to `size`, flip, normalise; then batches of tensors,
-/// `[n, 3, size, size]` of `f32` and `[n]` of `u32`.
-pub fn training_batches(images: Graph<(Bytes, u32)>, size: u32, batch: usize) -> Graph<(Tensor, Tensor)> {
+/// What ImageNet training does: decode, random resized crop to `size`, flip, normalise; then
+/// batches of tensors, `[n, 3, size, size]` of `f32` and `[n]` of `u32`.
+pub fn training_batches(
+    images: Graph<(Bytes, u32)>,
+    size: u32,
+    batch: usize,
+) -> Graph<(Tensor, Tensor)> {
     images.image_rows(training(size)).batch(batch).collate()
 }
 
 /// What becomes of a picture in training.
 pub fn training(size: u32) -> ImageRows {
-    ImageRows::random_resized_crop(size).random_hflip(0.5).normalize(Normalize::IMAGENET)
+    ImageRows::random_resized_crop(size)
+        .random_hflip(0.5)
+        .normalize(Normalize::IMAGENET)
 }
 
 /// Whether there are tar shards at or below a path, or else images; an error if neither.
@@ -67,7 +82,12 @@ pub fn has_shards(path: &Path) -> Result<bool, BoxError> {
     if let Err(error) = std::fs::metadata(path) {
         return Err(format!("{}: {error}", path.display()).into());
     }
-    let found = |pattern| list_files(path, pattern).take(1).collect().is_ok_and(|files| !files.is_empty());
+    let found = |pattern| {
+        list_files(path, pattern)
+            .take(1)
+            .collect()
+            .is_ok_and(|files| !files.is_empty())
+    };
     if found("**/*.{tar,tar.gz,tgz}") {
         Ok(true)
     } else if path.is_dir() && found("**/*.{jpg,jpeg,png,JPG,JPEG,PNG}") {

@@ -1,12 +1,14 @@
-//! A web server on loopback at the other end of a long link, to measure with: objects in memory, and round trips,
-//! bandwidth and slow connections as the URL asks for.
+//! A web server on loopback at the other end of a long link, to measure with: objects in memory,
+//! and round trips, bandwidth and slow connections as the URL asks for.
 //!
-//! `http://127.0.0.1:PORT/rtt=150,cap=100,slow=25/KEY` is object `KEY` over a link of 150 ms round trip (one to connect,
-//! one for each answer), of which all connections together carry 100 MB/s, with every fourth connection ten times
-//! slower. `index.txt` in the place of `KEY` lists the objects. It runs in a process of its own (this program again),
-//! so that its work is not counted as the reader's, and ends with its parent.
+//! `http://127.0.0.1:PORT/rtt=150,cap=100,slow=25/KEY` is object `KEY` over a link of 150 ms round
+//! trip (one to connect, one for each answer), of which all connections together carry 100 MB/s,
+//! with every fourth connection ten times slower. `index.txt` in the place of `KEY` lists the
+//! objects. It runs in a process of its own (this program again), so that its work is not counted
+//! as the reader's, and ends with its parent.
 //!
-//! The link has no congestion window: a large object costs one round trip, as on a link that was warm.
+//! The link has no congestion window: a large object costs one round trip, as on a link that was
+//! warm.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -32,7 +34,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Serves so many objects of about 115 kB of noise, `000000.jpg` and on. `main` must begin with [`serve_if_asked`].
+    /// Serves so many objects of about 115 kB of noise, `000000.jpg` and on. `main` must begin with
+    /// [`serve_if_asked`].
     #[allow(dead_code, reason = "not all who use this want noise")]
     pub fn noise(objects: usize) -> Result<Link, Failure> {
         Link::start(&format!("noise:{objects}"))
@@ -52,7 +55,10 @@ impl Link {
             .spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().ok_or("an output")?).read_line(&mut line)?;
-        let port = line.trim().parse().map_err(|_| format!("the server said {line:?}"))?;
+        let port = line
+            .trim()
+            .parse()
+            .map_err(|_| format!("the server said {line:?}"))?;
         Ok(Link { child, port })
     }
 
@@ -64,9 +70,20 @@ impl Link {
     /// CPU seconds of the server so far.
     #[allow(dead_code, reason = "not all who use this ask")]
     pub fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |i: usize| fields.get(i).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+        let stat =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let fields: Vec<&str> = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
+        let ticks = |i: usize| {
+            fields
+                .get(i)
+                .and_then(|f| f.parse::<f64>().ok())
+                .unwrap_or(0.0)
+        };
         (ticks(11) + ticks(12)) / 100.0
     }
 }
@@ -90,8 +107,13 @@ pub fn serve_if_asked() {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    if let Err(error) = runtime.map_err(Failure::from).and_then(|runtime| runtime.block_on(serve(&what))) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    if let Err(error) = runtime
+        .map_err(Failure::from)
+        .and_then(|runtime| runtime.block_on(serve(&what)))
+    {
         eprintln!("the server: {error}");
         std::process::exit(1);
     }
@@ -120,7 +142,11 @@ async fn serve(what: &str) -> Result<(), Failure> {
     for (key, object) in &objects {
         index += &format!("{key}\t{}\n", object.to - object.from);
     }
-    let server = Arc::new(Server { objects, index: index.into_bytes().into(), clocks: Mutex::default() });
+    let server = Arc::new(Server {
+        objects,
+        index: index.into_bytes().into(),
+        clocks: Mutex::default(),
+    });
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?.port());
     std::io::stdout().flush()?;
@@ -141,14 +167,23 @@ async fn serve(what: &str) -> Result<(), Failure> {
 fn noise(objects: usize) -> BTreeMap<String, Object> {
     let mut seed = 1u64;
     let mut draw = move || {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) as usize
     };
     let data: Arc<[u8]> = (0..8 << 20).map(|_| draw() as u8).collect();
     let object = |n| {
         let size = 57_500 + draw() % 115_000;
         let from = draw() % (data.len() - size);
-        (format!("{n:06}.jpg"), Object { data: data.clone(), from, to: from + size })
+        (
+            format!("{n:06}.jpg"),
+            Object {
+                data: data.clone(),
+                from,
+                to: from + size,
+            },
+        )
     };
     (0..objects).map(object).collect()
 }
@@ -162,7 +197,14 @@ fn files(root: &Path, below: &str) -> Result<BTreeMap<String, Object>, Failure> 
             found.append(&mut files(root, &format!("{key}/"))?);
         } else {
             let data: Arc<[u8]> = std::fs::read(entry.path())?.into();
-            found.insert(key, Object { from: 0, to: data.len(), data });
+            found.insert(
+                key,
+                Object {
+                    from: 0,
+                    to: data.len(),
+                    data,
+                },
+            );
         }
     }
     Ok(found)
@@ -202,9 +244,16 @@ struct Clock(Mutex<Instant>);
 impl Clock {
     /// When the last of so many bytes will have passed, behind all that wait.
     fn pass(&self, bytes: usize, cap: f64) -> Instant {
-        let mut free = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut free = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         // What a timer of 1 ms slept too long is made up for.
-        let begin = (*free).max(Instant::now().checked_sub(Duration::from_millis(2)).unwrap_or(*free));
+        let begin = (*free).max(
+            Instant::now()
+                .checked_sub(Duration::from_millis(2))
+                .unwrap_or(*free),
+        );
         *free = begin + Duration::from_secs_f64(bytes as f64 / (cap * 1e6));
         *free
     }
@@ -214,7 +263,12 @@ impl Clock {
 const PIECE: usize = 32 << 10;
 
 impl Server {
-    async fn connection(&self, mut stream: TcpStream, number: u64, accepted: Instant) -> std::io::Result<()> {
+    async fn connection(
+        &self,
+        mut stream: TcpStream,
+        number: u64,
+        accepted: Instant,
+    ) -> std::io::Result<()> {
         stream.set_nodelay(true)?;
         let mut head = Vec::with_capacity(2048);
         let mut connected = false;
@@ -235,7 +289,9 @@ impl Server {
             let path = words.next().unwrap_or_default().trim_start_matches('/');
             let (link, key) = path.split_once('/').unwrap_or((path, ""));
             let Some(profile) = Profile::parse(link) else {
-                stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await?;
+                stream
+                    .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                    .await?;
                 continue;
             };
             let slow = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
@@ -246,24 +302,38 @@ impl Server {
                 due = due.max(accepted + 2 * profile.rtt * times);
             }
             let object = match key {
-                "index.txt" => Some(Object { data: self.index.clone(), from: 0, to: self.index.len() }),
+                "index.txt" => Some(Object {
+                    data: self.index.clone(),
+                    from: 0,
+                    to: self.index.len(),
+                }),
                 key => self.objects.get(key).cloned(),
             };
             sleep_until(due).await;
             let Some(mut object) = object else {
-                stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").await?;
+                stream
+                    .write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                    .await?;
                 continue;
             };
             let size = object.to - object.from;
-            let ranged = asked
-                .lines()
-                .find_map(|line| line.to_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
+            let ranged = asked.lines().find_map(|line| {
+                line.to_lowercase()
+                    .strip_prefix("range: bytes=")
+                    .map(str::to_owned)
+            });
             let mut answer = format!("HTTP/1.1 200 OK\r\nETag: \"{}-{size}\"\r\n", object.from);
             if let Some((from, to)) = ranged.as_deref().and_then(|range| range.split_once('-')) {
                 let from = from.parse().unwrap_or(0).min(size);
-                let to = to.parse().map_or(size, |last: usize| last.saturating_add(1)).clamp(from, size);
+                let to = to
+                    .parse()
+                    .map_or(size, |last: usize| last.saturating_add(1))
+                    .clamp(from, size);
                 answer = answer.replacen("200 OK", "206 Partial Content", 1);
-                answer += &format!("Content-Range: bytes {from}-{}/{size}\r\n", to.saturating_sub(1));
+                answer += &format!(
+                    "Content-Range: bytes {from}-{}/{size}\r\n",
+                    to.saturating_sub(1)
+                );
                 (object.from, object.to) = (object.from + from, object.from + to);
             }
             answer += &format!("Content-Length: {}\r\n\r\n", object.to - object.from);
@@ -285,7 +355,10 @@ impl Server {
     }
 
     fn clock(&self, link: &str) -> Arc<Clock> {
-        let mut clocks = self.clocks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut clocks = self
+            .clocks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let fresh = || Arc::new(Clock(Mutex::new(Instant::now())));
         clocks.entry(link.to_owned()).or_insert_with(fresh).clone()
     }

@@ -11,5 +11,7 @@ pub mod shards;
 
 /// A style for progress bars.
 pub fn bar_style(template: &str) -> indicatif::ProgressStyle {
-    indicatif::ProgressStyle::with_template(template).expect("a right template").progress_chars("━╸ ")
+    indicatif::ProgressStyle::with_template(template)
+        .expect("a right template")
+        .progress_chars("━╸ ")
 }

@@ -9,15 +9,25 @@ use flate2::{Compression, Crc};
 /// A picture as a PNG, rows unfiltered.
 pub fn encode(image: &Image) -> Vec<u8> {
     let mut pixels = ZlibEncoder::new(Vec::new(), Compression::default());
-    for row in image.data().chunks_exact(image.width() as usize * usize::from(image.channels())) {
-        pixels.write_all(&[0]).and_then(|()| pixels.write_all(row)).expect("memory does not fail");
+    for row in image
+        .data()
+        .chunks_exact(image.width() as usize * usize::from(image.channels()))
+    {
+        pixels
+            .write_all(&[0])
+            .and_then(|()| pixels.write_all(row))
+            .expect("memory does not fail");
     }
     let colour = if image.channels() == 1 { 0 } else { 2 };
     let mut header = [image.width().to_be_bytes(), image.height().to_be_bytes()].concat();
     header.extend([8, colour, 0, 0, 0]);
     let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
     chunk(&mut png, b"IHDR", &header);
-    chunk(&mut png, b"IDAT", &pixels.finish().expect("memory does not fail"));
+    chunk(
+        &mut png,
+        b"IDAT",
+        &pixels.finish().expect("memory does not fail"),
+    );
     chunk(&mut png, b"IEND", &[]);
     png
 }

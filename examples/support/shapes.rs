@@ -1,4 +1,5 @@
-//! Pictures of shapes, with the class of each pixel and boxes around the shapes, in WebDataset shards. No download.
+//! Pictures of shapes, with the class of each pixel and boxes around the shapes, in WebDataset
+//! shards. No download.
 
 use std::fs;
 use std::path::PathBuf;
@@ -18,13 +19,19 @@ pub const COLOURS: [[u8; 3]; 4] = [[128, 128, 120], [205, 60, 50], [60, 175, 70]
 pub fn class_of(rgb: [f32; 3]) -> u8 {
     let distance = |class: &u8| {
         let colour = COLOURS[usize::from(*class)];
-        rgb.iter().zip(colour).map(|(a, b)| (a - f32::from(b)).powi(2)).sum::<f32>()
+        rgb.iter()
+            .zip(colour)
+            .map(|(a, b)| (a - f32::from(b)).powi(2))
+            .sum::<f32>()
     };
-    (0..4).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
+    (0..4)
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        .unwrap_or(0)
 }
 
-/// The folder of shards with so many pictures: `x.jpg`, `x.mask.png` (gray, the class of each pixel) and `x.boxes.json`
-/// (`[[class, left, top, right, bottom], …]`). They are made if they are not there yet.
+/// The folder of shards with so many pictures: `x.jpg`, `x.mask.png` (gray, the class of each
+/// pixel) and `x.boxes.json` (`[[class, left, top, right, bottom], …]`). They are made if they are
+/// not there yet.
 pub fn make(pictures: u64) -> Result<PathBuf, BoxError> {
     let folder = shards::cache_folder().join(format!("shapes-1-{pictures}"));
     let done = folder.join("done");
@@ -45,21 +52,26 @@ pub fn make(pictures: u64) -> Result<PathBuf, BoxError> {
 fn sample(index: u64) -> Result<Sample, BoxError> {
     let mut rng = Rng::from_key([index, 0, 0, 0x0073_6861_7065]);
     let (width, height) = (200 + rng.below(120) as u32, 180 + rng.below(100) as u32);
-    let shapes: Vec<Shape> = (0..2 + rng.below(3)).map(|_| Shape::random(width, height, &mut rng)).collect();
+    let shapes: Vec<Shape> = (0..2 + rng.below(3))
+        .map(|_| Shape::random(width, height, &mut rng))
+        .collect();
     let light = [rng.range(-25.0, 25.0), rng.range(-25.0, 25.0)];
 
     let (mut pixels, mut classes) = (Vec::new(), Vec::new());
     let mut boxes = vec![None; shapes.len()];
     for y in 0..height {
         for x in 0..width {
-            let top = shapes.iter().rposition(|shape| shape.covers(f64::from(x) + 0.5, f64::from(y) + 0.5));
+            let top = shapes
+                .iter()
+                .rposition(|shape| shape.covers(f64::from(x) + 0.5, f64::from(y) + 0.5));
             let class = top.map_or(0, |top| shapes[top].class);
             if let Some(top) = top {
                 let [left, above, right, below] = boxes[top].get_or_insert([x, y, x + 1, y + 1]);
-                (*left, *above, *right, *below) = (x.min(*left), y.min(*above), (x + 1).max(*right), y + 1);
+                (*left, *above, *right, *below) =
+                    (x.min(*left), y.min(*above), (x + 1).max(*right), y + 1);
             }
-            let light =
-                light[0] * f64::from(x) / f64::from(width) + light[1] * f64::from(y) / f64::from(height);
+            let light = light[0] * f64::from(x) / f64::from(width)
+                + light[1] * f64::from(y) / f64::from(height);
             let grain = rng.range(-9.0, 9.0);
             let shade = |value: u8| (f64::from(value) + light + grain) as u8;
             pixels.extend(COLOURS[usize::from(class)].map(shade));
@@ -77,7 +89,10 @@ fn sample(index: u64) -> Result<Sample, BoxError> {
     encoder.encode(&pixels, width as u16, height as u16, ColorType::Rgb)?;
     Ok(Sample::new(format!("{index:05}"))
         .with("jpg", jpeg)
-        .with("mask.png", png::encode(&Image::new(width, height, 1, classes)?))
+        .with(
+            "mask.png",
+            png::encode(&Image::new(width, height, 1, classes)?),
+        )
         .with("boxes.json", serde_json::to_vec(&boxes)?))
 }
 
@@ -93,12 +108,20 @@ impl Shape {
         let class = 1 + rng.below(3) as u8;
         let middle = [width, height].map(|edge| f64::from(edge) * rng.range(0.1, 0.9));
         let (sin, cos) = rng.range(0.0, std::f64::consts::TAU).sin_cos();
-        Shape { class, middle, radius: f64::from(height) * rng.range(0.12, 0.3), turn: [cos, sin] }
+        Shape {
+            class,
+            middle,
+            radius: f64::from(height) * rng.range(0.12, 0.3),
+            turn: [cos, sin],
+        }
     }
 
     fn covers(&self, x: f64, y: f64) -> bool {
         let [cos, sin] = self.turn;
-        let (x, y) = ((x - self.middle[0]) / self.radius, (y - self.middle[1]) / self.radius);
+        let (x, y) = (
+            (x - self.middle[0]) / self.radius,
+            (y - self.middle[1]) / self.radius,
+        );
         let (x, y) = (cos * x + sin * y, cos * y - sin * x);
         match self.class {
             1 => x * x + y * y < 1.0,

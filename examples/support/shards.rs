@@ -12,9 +12,11 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 /// How many classes [`photo`] makes; picture `index` is of class `index % CLASSES`.
 pub const CLASSES: u64 = 20;
 
-/// A photo-like JPEG, the same for the same numbers: about 455x380 pixels and 110 kB on average, as ImageNet's.
+/// A photo-like JPEG, the same for the same numbers: about 455x380 pixels and 110 kB on average, as
+/// ImageNet's.
 ///
-/// A few regions with hard edges, each of its own colour (the first by class) and texture, with noise over all.
+/// A few regions with hard edges, each of its own colour (the first by class) and texture, with
+/// noise over all.
 pub fn photo(index: u64, seed: u64) -> Vec<u8> {
     let mut rng = Rng::from_key([seed, index, 0, 0x0070_686f_746f]);
     let (width, height) = size(&mut rng);
@@ -22,7 +24,9 @@ pub fn photo(index: u64, seed: u64) -> Vec<u8> {
     let (depth, light, fine, tint) = (view(), view(), view(), view());
 
     let regions = 3 + rng.below(4) as usize;
-    let mut levels: Vec<i32> = (1..regions).map(|_| rng.range(-70.0, 70.0) as i32).collect();
+    let mut levels: Vec<i32> = (1..regions)
+        .map(|_| rng.range(-70.0, 70.0) as i32)
+        .collect();
     levels.sort_unstable();
     let colour = |rng: &mut Rng| [0; 3].map(|_: i32| rng.range(40.0, 215.0) as i32);
     let mut colours: Vec<[i32; 3]> = (0..regions).map(|_| colour(&mut rng)).collect();
@@ -44,12 +48,17 @@ pub fn photo(index: u64, seed: u64) -> Vec<u8> {
             noise ^= noise << 13;
             noise ^= noise >> 7;
             noise ^= noise << 17;
-            let sum: i32 = (noise as u32).to_le_bytes().into_iter().map(i32::from).sum();
+            let sum: i32 = (noise as u32)
+                .to_le_bytes()
+                .into_iter()
+                .map(i32::from)
+                .sum();
             let value = (texture[region] * (3 * light + fine) + grain * (sum - 510)) >> 7;
             let tint = (chroma * tint) >> 5;
             let [r, g, b] = colours[region];
             pixels.extend(
-                [r + value + tint, g + value - tint / 2, b + value + tint].map(|v| v.clamp(0, 255) as u8),
+                [r + value + tint, g + value - tint / 2, b + value + tint]
+                    .map(|v| v.clamp(0, 255) as u8),
             );
         }
     }
@@ -57,7 +66,11 @@ pub fn photo(index: u64, seed: u64) -> Vec<u8> {
     let mut jpeg = Vec::with_capacity(128 << 10);
     let mut encoder = Encoder::new(&mut jpeg, 95);
     // Two in three are subsampled, as pictures of the web are.
-    let sampling = if index.is_multiple_of(3) { SamplingFactor::F_1_1 } else { SamplingFactor::F_2_2 };
+    let sampling = if index.is_multiple_of(3) {
+        SamplingFactor::F_1_1
+    } else {
+        SamplingFactor::F_2_2
+    };
     encoder.set_sampling_factor(sampling);
     encoder
         .encode(&pixels, width as u16, height as u16, ColorType::Rgb)
@@ -87,8 +100,9 @@ fn size(rng: &mut Rng) -> (usize, usize) {
 /// Edge of a [`FIELDS`] field.
 const FIELD: usize = 1024;
 
-/// Random fields with about a 1/f spectrum, as natural pictures have: value noise, twice as fine and about half as
-/// strong in each octave. Their values lie from -128 to 127. Made once in a process.
+/// Random fields with about a 1/f spectrum, as natural pictures have: value noise, twice as fine
+/// and about half as strong in each octave. Their values lie from -128 to 127. Made once in a
+/// process.
 static FIELDS: LazyLock<Vec<Vec<i8>>> = LazyLock::new(|| {
     (0..6)
         .map(|field| {
@@ -104,8 +118,11 @@ static FIELDS: LazyLock<Vec<Vec<i8>>> = LazyLock::new(|| {
                 );
             }
             let mean = sum.iter().sum::<f32>() / sum.len() as f32;
-            let deviation = (sum.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / sum.len() as f32).sqrt();
-            sum.iter().map(|v| ((v - mean) / deviation * 45.0).clamp(-128.0, 127.0) as i8).collect()
+            let deviation =
+                (sum.iter().map(|v| (v - mean).powi(2)).sum::<f32>() / sum.len() as f32).sqrt();
+            sum.iter()
+                .map(|v| ((v - mean) / deviation * 45.0).clamp(-128.0, 127.0) as i8)
+                .collect()
         })
         .collect()
 });
@@ -113,14 +130,20 @@ static FIELDS: LazyLock<Vec<Vec<i8>>> = LazyLock::new(|| {
 /// Adds random values at the corners of cells, blended between.
 fn add_noise(sum: &mut [f32], cell: usize, strength: f32, rng: &mut Rng) {
     let corners = FIELD / cell;
-    let values: Vec<f32> = (0..corners * corners).map(|_| strength * (2.0 * rng.f32() - 1.0)).collect();
-    let blend: Vec<f32> =
-        (0..cell).map(|i| i as f32 / cell as f32).map(|t| t * t * (3.0 - 2.0 * t)).collect();
+    let values: Vec<f32> = (0..corners * corners)
+        .map(|_| strength * (2.0 * rng.f32() - 1.0))
+        .collect();
+    let blend: Vec<f32> = (0..cell)
+        .map(|i| i as f32 / cell as f32)
+        .map(|t| t * t * (3.0 - 2.0 * t))
+        .collect();
     for (y, row) in sum.chunks_exact_mut(FIELD).enumerate() {
         let (top, bottom) = (y / cell * corners, (y / cell + 1) % corners * corners);
         for (x, cells) in row.chunks_exact_mut(cell).enumerate() {
             let next = (x + 1) % corners;
-            let down = |x: usize| values[top + x] + (values[bottom + x] - values[top + x]) * blend[y % cell];
+            let down = |x: usize| {
+                values[top + x] + (values[bottom + x] - values[top + x]) * blend[y % cell]
+            };
             let (left, right) = (down(x), down(next));
             for (value, t) in cells.iter_mut().zip(&blend) {
                 *value += left + (right - left) * t;
@@ -140,7 +163,11 @@ impl View {
     fn random(rng: &mut Rng, width: usize, height: usize) -> View {
         let field = &FIELDS[rng.below(FIELDS.len() as u64) as usize];
         let mut start = |len: usize| rng.below((FIELD - len) as u64 + 1) as usize;
-        View { field, x: start(width), y: start(height) }
+        View {
+            field,
+            x: start(width),
+            y: start(height),
+        }
     }
 
     fn row(&self, y: usize) -> &'static [i8] {
@@ -157,23 +184,26 @@ pub fn cache_folder() -> PathBuf {
         .unwrap_or_else(|| std::env::temp_dir().join("datapipes"))
 }
 
-/// The folder of the shards that the quickstart example makes: in `$DATAPIPES_CACHE`, or in the user's cache folder.
-/// Makes them, with a progress bar, if they are not there yet.
+/// The folder of the shards that the quickstart example makes: in `$DATAPIPES_CACHE`, or in the
+/// user's cache folder. Makes them, with a progress bar, if they are not there yet.
 pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
     let dir = cache_folder().join(format!("photos-{images}"));
     let bar = indicatif::ProgressBar::new(images as u64)
-        .with_style(super::bar_style("{msg} {wide_bar} {pos}/{len} images, {per_sec}"))
+        .with_style(super::bar_style(
+            "{msg} {wide_bar} {pos}/{len} images, {per_sec}",
+        ))
         .with_message(format!("making {}", dir.display()));
     make_shards(&dir, images, 250, |done| bar.set_position(done as u64))?;
     bar.finish_and_clear();
     Ok(dir)
 }
 
-/// Writes pictures 0 to `images` as WebDataset shards, `per_shard` in each, on all cores, and returns their paths in
-/// order. `progress` hears how many pictures there are so far.
+/// Writes pictures 0 to `images` as WebDataset shards, `per_shard` in each, on all cores, and
+/// returns their paths in order. `progress` hears how many pictures there are so far.
 ///
-/// A shard holds `000123.jpg` and `000123.cls`. What an earlier run finished is reused; what one left unfinished, or
-/// made with other numbers, is made anew. Nobody sees a shard that is half written.
+/// A shard holds `000123.jpg` and `000123.cls`. What an earlier run finished is reused; what one
+/// left unfinished, or made with other numbers, is made anew. Nobody sees a shard that is half
+/// written.
 pub fn make_shards(
     dir: &Path,
     images: usize,
@@ -182,9 +212,13 @@ pub fn make_shards(
 ) -> io::Result<Vec<PathBuf>> {
     let per_shard = per_shard.max(1);
     let count = images.div_ceil(per_shard);
-    let shards: Vec<PathBuf> = (0..count).map(|shard| dir.join(format!("shard-{shard:06}.tar"))).collect();
-    let (done, made_with) =
-        (dir.join("done"), format!("version 1, {images} images, {per_shard} in a shard\n"));
+    let shards: Vec<PathBuf> = (0..count)
+        .map(|shard| dir.join(format!("shard-{shard:06}.tar")))
+        .collect();
+    let (done, made_with) = (
+        dir.join("done"),
+        format!("version 1, {images} images, {per_shard} in a shard\n"),
+    );
     if fs::read_to_string(&done).is_ok_and(|text| text == made_with)
         && shards.iter().all(|shard| shard.is_file())
     {
@@ -215,7 +249,10 @@ pub fn make_shards(
             });
             if let Err(error) = wrote {
                 next.store(shards.len(), Ordering::Relaxed);
-                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                failed
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get_or_insert(error);
             }
         }
     };
@@ -228,7 +265,9 @@ pub fn make_shards(
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
-    write_whole(&done, |file| io::Write::write_all(file, made_with.as_bytes()))?;
+    write_whole(&done, |file| {
+        io::Write::write_all(file, made_with.as_bytes())
+    })?;
     Ok(shards)
 }
 
@@ -252,10 +291,15 @@ fn write_shard(path: &Path, images: std::ops::Range<usize>, made: impl Fn()) -> 
 }
 
 /// Writes a file under another name, and gives it its own when it is whole.
-fn write_whole(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
     write(&mut file)?;
-    file.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    file.into_inner()
+        .map_err(io::IntoInnerError::into_error)?
+        .sync_all()?;
     fs::rename(&temporary, path)
 }

@@ -1,7 +1,7 @@
 //! Arrow IPC, files and streams, as rows.
 //!
-//! A panic of the reader underneath is caught, and an error about the file, of which libFuzzer's hook hears nothing; a panic of
-//! our own is still found.
+//! A panic of the reader underneath is caught, and an error about the file, of which libFuzzer's
+//! hook hears nothing; a panic of our own is still found.
 
 #![no_main]
 
@@ -12,8 +12,10 @@ use datapipes_io::testing::read_all;
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let format = ArrowRows::new(ArrowIpc::new().max_expansion(1 << 20, 16));
     let read = read_all(format, data.to_vec());
-    if let Some(error) =
-        read.iter().flat_map(|row| row.as_ref().err()).find(|error| error.kind() == ErrorKind::Panic)
+    if let Some(error) = read
+        .iter()
+        .flat_map(|row| row.as_ref().err())
+        .find(|error| error.kind() == ErrorKind::Panic)
     {
         eprintln!("{error}");
         std::process::abort();

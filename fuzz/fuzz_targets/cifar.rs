@@ -5,7 +5,11 @@ use datapipes_io::datasets::{Cifar, Labels};
 use datapipes_io::testing::read_all;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    for format in [Cifar::ten(), Cifar::hundred(Labels::Fine), Cifar::hundred(Labels::Coarse)] {
+    for format in [
+        Cifar::ten(),
+        Cifar::hundred(Labels::Fine),
+        Cifar::hundred(Labels::Coarse),
+    ] {
         drop(read_all(format, data.to_vec()));
     }
 });

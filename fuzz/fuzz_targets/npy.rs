@@ -7,8 +7,11 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         .into_iter()
         .flatten()
     {
-        let read = datapipes_io::formats::Array::parse(array.to_npy().into()).expect("it was written here");
-        assert!(read == array && read.values_le().expect("it is small").len() == array.data().len());
+        let read = datapipes_io::formats::Array::parse(array.to_npy().into())
+            .expect("it was written here");
+        assert!(
+            read == array && read.values_le().expect("it is small").len() == array.data().len()
+        );
         drop(array.tensor());
     }
 });

@@ -2,5 +2,8 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    drop(datapipes_io::testing::read_all(datapipes_io::formats::Tar::new(), data.to_vec()));
+    drop(datapipes_io::testing::read_all(
+        datapipes_io::formats::Tar::new(),
+        data.to_vec(),
+    ));
 });

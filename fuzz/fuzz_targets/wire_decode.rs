@@ -36,7 +36,8 @@ struct Everything {
 type Message = BTreeMap<String, (Option<u32>, Vec<f64>, Vec<Result<i8, String>>)>;
 
 /// The large slices that a message may name: zeros, and ones, by their lengths.
-static LARGE: LazyLock<[Bytes; 2]> = LazyLock::new(|| [vec![0; 64 << 10].into(), vec![1; 65 << 10].into()]);
+static LARGE: LazyLock<[Bytes; 2]> =
+    LazyLock::new(|| [vec![0; 64 << 10].into(), vec![1; 65 << 10].into()]);
 
 fn read<T: Wire>(data: &[u8]) {
     if let Ok(value) = wire_from::<T>(data, &*LARGE) {
@@ -63,7 +64,9 @@ fn chunk<T: Wire>(data: &[u8]) {
 }
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    let Some((kind, data)) = data.split_first() else { return };
+    let Some((kind, data)) = data.split_first() else {
+        return;
+    };
     match kind % 24 {
         0 => read::<Everything>(data),
         1 => read::<Tree>(data),

@@ -1,8 +1,9 @@
 //! Orders that are pinned, and states that older versions wrote.
 //!
-//! `tests/golden/orders.txt` has, for each graph here, its first items and a hash of all. A change of a line is a change of
-//! iteration order, which breaks what users have published and stopped runs; see `CONTRIBUTING.md`. The files in
-//! `tests/golden/states/` were written by the versions that their folders are named after, and are never written anew.
+//! `tests/golden/orders.txt` has, for each graph here, its first items and a hash of all. A change
+//! of a line is a change of iteration order, which breaks what users have published and stopped
+//! runs; see `CONTRIBUTING.md`. The files in `tests/golden/states/` were written by the versions
+//! that their folders are named after, and are never written anew.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use datapipes::index::Weighted;
 use datapipes::pipes::{Shuffle, Stop};
-use datapipes::{DataLoader, Epoch, Error, Graph, Indexed, Order, State, Uneven};
+use datapipes::{Checkpoint, DataLoader, Epoch, Error, Graph, Indexed, Order, Uneven};
 use datapipes_io::formats::TarWriter;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::Memory;
@@ -23,50 +24,100 @@ const GRAPHS: &[(&str, Make)] = &[
     ("full_shuffle", || Graph::range(0..300).shuffle(1000)),
     ("archives", || {
         let names = Graph::range(0..50).shuffle(20);
-        names.flat_map(|shard| (0..20 + shard % 7).map(move |member| shard * 100 + member)).shuffle(150)
+        names
+            .flat_map(|shard| (0..20 + shard % 7).map(move |member| shard * 100 + member))
+            .shuffle(150)
     }),
     ("filtered", || {
-        Graph::range(0..3000).filter(|n| n % 3 != 1).shuffle(64).map_random(|n, rng| n * 10 + rng.below(10))
+        Graph::range(0..3000)
+            .filter(|n| n % 3 != 1)
+            .shuffle(64)
+            .map_with_rng(|n, rng| n * 10 + rng.below(10))
     }),
-    ("batches", || Graph::range(0..1000).shuffle(50).batch(7).map(|batch| batch.into_iter().sum())),
+    ("batches", || {
+        Graph::range(0..1000)
+            .shuffle(50)
+            .batch(7)
+            .map(|batch| batch.into_iter().sum())
+    }),
     ("indexed", || Indexed::range(777).shuffle().fetch()),
-    ("weighted", || Indexed::range(100).sampled(Weighted::new((1..=100).map(f64::from), 500)).fetch()),
-    ("repeated", || Graph::range(0..60).shuffle(17).repeat(5).shuffle(9)),
+    ("weighted", || {
+        Indexed::range(100)
+            .sampled(Weighted::new((1..=100).map(f64::from), 500))
+            .fetch()
+    }),
+    ("repeated", || {
+        Graph::range(0..60).shuffle(17).repeat(5).shuffle(9)
+    }),
     ("mixed", || {
-        let parts = [(Graph::range(0..90).shuffle(9), 2.0), (Graph::range(1000..1030).shuffle(5), 1.0)];
+        let parts = [
+            (Graph::range(0..90).shuffle(9), 2.0),
+            (Graph::range(1000..1030).shuffle(5), 1.0),
+        ];
         Graph::mix_until(Stop::CycleUntilAll, parts)
     }),
     ("forked", || {
         let [a, b] = Graph::range(0..200).shuffle(30).fork();
         a.zip(b.filter(|n| n % 2 == 0)).map(|(a, b)| a * 1000 + b)
     }),
-    ("sampled", || Graph::range(0..500).sample_with(0.3).skip(5).take(100).shuffle(10)),
-    (RANK, || Graph::range(0..500).filter(|n| n % 5 != 2).shuffle(40).sharding_filter().map(|n| n + 1)),
+    ("sampled", || {
+        Graph::range(0..500)
+            .sample_with(0.3)
+            .skip(5)
+            .take(100)
+            .shuffle(10)
+    }),
+    (RANK, || {
+        Graph::range(0..500)
+            .filter(|n| n % 5 != 2)
+            .shuffle(40)
+            .sharding_filter()
+            .map(|n| n + 1)
+    }),
     ("bucketed", || {
-        let buckets =
-            Graph::range(0..400).shuffle(30).bucket_batch(|n| *n as usize % 50, [10, 30], [8, 4, 2]);
+        let buckets = Graph::range(0..400).shuffle(30).bucket_batch(
+            |n| *n as usize % 50,
+            [10, 30],
+            [8, 4, 2],
+        );
         buckets.map(|batch| batch.into_iter().fold(0, |all, n| all * 31 + n))
     }),
     ("interleaved", || {
-        let parts = [70, 0, 25, 110, 40].map(|len| Graph::range(1000 * len..1001 * len).shuffle(12));
+        let parts =
+            [70, 0, 25, 110, 40].map(|len| Graph::range(1000 * len..1001 * len).shuffle(12));
         Graph::interleave(parts, 3, 4)
     }),
-    ("cached", || Graph::range(0..80).filter(|n| n % 4 != 1).cache(100).shuffle(15).repeat(4)),
+    ("cached", || {
+        Graph::range(0..80)
+            .filter(|n| n % 4 != 1)
+            .cache(100)
+            .shuffle(15)
+            .repeat(4)
+    }),
     ("scanned", || {
         let sums = |sum: &mut u64, n: u64| {
             *sum += n;
             Some(*sum)
         };
-        Graph::range(0..300).shuffle(25).scan_kept(0, sums).map_random(|n, rng| n * 10 + rng.below(10))
+        Graph::range(0..300)
+            .shuffle(25)
+            .scan_kept(0, sums)
+            .map_with_rng(|n, rng| n * 10 + rng.below(10))
     }),
     // In processes, where there are any: the order is that of threads.
     ("apart", || {
-        let part = |numbers: Graph<u64>| numbers.map_random(|n, rng| n * 10 + rng.below(10));
-        Graph::range(0..400).shuffle(30).in_processes(2, part).shuffle(12)
+        let part = |numbers: Graph<u64>| numbers.map_with_rng(|n, rng| n * 10 + rng.below(10));
+        Graph::range(0..400)
+            .shuffle(30)
+            .in_processes(2, part)
+            .shuffle(12)
     }),
     ("apart_in_pieces", || {
-        let part =
-            |numbers: Graph<u64>| numbers.filter(|n| n % 3 != 1).flat_map(|n| (0..n % 4).map(move |k| n + k));
+        let part = |numbers: Graph<u64>| {
+            numbers
+                .filter(|n| n % 3 != 1)
+                .flat_map(|n| (0..n % 4).map(move |k| n + k))
+        };
         Graph::range(0..500)
             .shuffle(20)
             .in_processes(2, part)
@@ -84,12 +135,19 @@ const GRAPHS: &[(&str, Make)] = &[
     }),
     ("tars", || {
         let files = tars().list_files("*.tar").shuffle(6);
-        files.stream_untar().samples().shuffle(20).try_map(|sample| number(sample.get("txt")?))
+        files
+            .stream_untar()
+            .samples()
+            .shuffle(20)
+            .try_map(|sample| number(sample.get("txt")?))
     }),
 ];
 
 fn number(bytes: &[u8]) -> Result<u64, Error> {
-    std::str::from_utf8(bytes).map_err(Error::user)?.parse().map_err(Error::user)
+    std::str::from_utf8(bytes)
+        .map_err(Error::user)?
+        .parse()
+        .map_err(Error::user)
 }
 
 /// Archives of several sizes, of which each sample has a number and something beside it.
@@ -99,7 +157,9 @@ fn tars() -> Memory {
         for sample in 0..5 + shard % 4 {
             let (key, number) = (format!("{shard}-{sample}"), shard * 100 + sample);
             archive.append(&format!("{key}.bin"), &[7; 700]).unwrap();
-            archive.append(&format!("{key}.txt"), number.to_string().as_bytes()).unwrap();
+            archive
+                .append(&format!("{key}.txt"), number.to_string().as_bytes())
+                .unwrap();
         }
         (format!("{shard:02}.tar"), archive.finish().unwrap())
     }))
@@ -107,14 +167,23 @@ fn tars() -> Memory {
 
 type MakeRanked = fn(usize) -> Graph<Vec<u64>>;
 
-/// Graphs of a job with ranks, by how many there are; whether the global batches are the same for any number.
+/// Graphs of a job with ranks, by how many there are; whether the global batches are the same for
+/// any number.
 const RANKED: &[(&str, bool, MakeRanked)] = &[
     ("merged", false, |_| {
-        let own = Graph::range(0..700).shuffle(40).sharding_filter().filter(|n| n % 5 != 3);
+        let own = Graph::range(0..700)
+            .shuffle(40)
+            .sharding_filter()
+            .filter(|n| n % 5 != 3);
         own.pipe(Shuffle::new(9).within_rank()).batch(3)
     }),
     ("merged_elastic", true, |world| {
-        Indexed::range(480).shuffle().shard().fetch().map(|n| n * 2).batch(24 / world)
+        Indexed::range(480)
+            .shuffle()
+            .shard()
+            .fetch()
+            .map(|n| n * 2)
+            .batch(24 / world)
     }),
 ];
 
@@ -123,8 +192,16 @@ const RANKS: usize = 4;
 const STEPS: usize = 7;
 
 fn ranked(make: MakeRanked, rank: usize, world: usize, workers: usize) -> DataLoader<Vec<u64>> {
-    let builder = DataLoader::builder(make(world)).seed(42).workers(workers).rank(rank, world);
-    builder.uneven(Uneven::Drop).ranks_agree().resumable().build().unwrap()
+    let builder = DataLoader::builder(make(world))
+        .seed(42)
+        .workers(workers)
+        .rank(rank, world);
+    builder
+        .uneven(Uneven::Drop)
+        .ranks_agree()
+        .resumable()
+        .build()
+        .unwrap()
 }
 
 fn batches(epoch: Epoch<Vec<u64>>) -> Vec<Vec<u64>> {
@@ -139,8 +216,16 @@ fn folder() -> PathBuf {
 }
 
 fn loader(name: &str, make: Make, workers: usize, order: Order) -> DataLoader<u64> {
-    let builder = DataLoader::builder(make()).seed(42).workers(workers).order(order).resumable();
-    let builder = if name == RANK { builder.rank(1, 3).uneven(Uneven::Drop) } else { builder };
+    let builder = DataLoader::builder(make())
+        .seed(42)
+        .workers(workers)
+        .order(order)
+        .resumable();
+    let builder = if name == RANK {
+        builder.rank(1, 3).uneven(Uneven::Drop)
+    } else {
+        builder
+    };
     builder.build().unwrap()
 }
 
@@ -152,7 +237,9 @@ fn sorted(mut items: Vec<u64>) -> Vec<u64> {
 
 fn hash(items: &[u64]) -> u64 {
     let bytes = items.iter().flat_map(|item| item.to_le_bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// Row 124: with any number of threads, on any machine, in any version that keeps the promise.
@@ -160,11 +247,20 @@ fn hash(items: &[u64]) -> u64 {
 fn row_124_orders_are_pinned() {
     let mut lines = String::new();
     for (name, make) in GRAPHS {
-        let items: Vec<u64> =
-            loader(name, *make, 2, Order::Strict).epoch(3).blocking().map(Result::unwrap).collect();
+        let items: Vec<u64> = loader(name, *make, 2, Order::Strict)
+            .epoch(3)
+            .blocking()
+            .map(Result::unwrap)
+            .collect();
         let first: Vec<String> = items.iter().take(8).map(u64::to_string).collect();
-        writeln!(lines, "{name}: {} … {} items, {:016x}", first.join(" "), items.len(), hash(&items))
-            .unwrap();
+        writeln!(
+            lines,
+            "{name}: {} … {} items, {:016x}",
+            first.join(" "),
+            items.len(),
+            hash(&items)
+        )
+        .unwrap();
     }
     let pinned = fs::read_to_string(folder().join("orders.txt")).unwrap_or_default();
     for (name, _, make) in RANKED {
@@ -181,32 +277,45 @@ fn row_124_orders_are_pinned() {
             .unwrap();
         }
     }
-    assert_eq!(pinned, lines, "iteration order has changed, which is a breaking change; see CONTRIBUTING.md");
+    assert_eq!(
+        pinned, lines,
+        "iteration order has changed, which is a breaking change; see CONTRIBUTING.md"
+    );
 }
 
-/// What had been delivered before a state of items in any order, one number a line, if that is written beside it.
+/// What had been delivered before a state of items in any order, one number a line, if that is
+/// written beside it.
 fn delivered(state: &Path) -> Option<Vec<u64>> {
     let text = fs::read_to_string(state.with_extension("delivered")).ok()?;
-    Some(text.lines().map(|line| line.parse().expect("a number")).collect())
+    Some(
+        text.lines()
+            .map(|line| line.parse().expect("a number"))
+            .collect(),
+    )
 }
 
 /// What each version's states go on with is what comes today.
 #[test]
 fn states_of_older_versions_go_on() {
     let mut read = 0;
-    for version in
-        fs::read_dir(folder().join("states")).expect("kept states").map(|entry| entry.unwrap().path())
+    for version in fs::read_dir(folder().join("states"))
+        .expect("kept states")
+        .map(|entry| entry.unwrap().path())
     {
         for (name, make) in GRAPHS {
-            let whole: Vec<u64> =
-                loader(name, *make, 0, Order::Strict).epoch(3).blocking().map(Result::unwrap).collect();
-            for path in
-                [version.join(format!("{name}.state")), version.join(format!("{name}.any-order.state"))]
-            {
+            let whole: Vec<u64> = loader(name, *make, 0, Order::Strict)
+                .epoch(3)
+                .blocking()
+                .map(Result::unwrap)
+                .collect();
+            for path in [
+                version.join(format!("{name}.state")),
+                version.join(format!("{name}.any-order.state")),
+            ] {
                 // A graph that is newer than the version has none.
                 let Ok(bytes) = fs::read(&path) else { continue };
-                let state =
-                    State::from_bytes(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let state = Checkpoint::from_bytes(&bytes)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                 for workers in [0, 2] {
                     let rest: Vec<u64> = loader(name, *make, workers, Order::Strict)
                         .resume(&state)
@@ -221,7 +330,12 @@ fn states_of_older_versions_go_on() {
                         path.display()
                     );
                     if !path.to_string_lossy().contains("any-order") {
-                        assert_eq!(rest, whole[state.delivered() as usize..], "{}", path.display());
+                        assert_eq!(
+                            rest,
+                            whole[state.delivered() as usize..],
+                            "{}",
+                            path.display()
+                        );
                     } else if let Some(first) = delivered(&path) {
                         // What was delivered before and what comes behind is everything, once.
                         let all = first.into_iter().chain(rest).collect();
@@ -235,18 +349,23 @@ fn states_of_older_versions_go_on() {
     assert!(read >= GRAPHS.len(), "{read} states");
 }
 
-/// What all ranks of a job had saved goes on with as many ranks, and with fewer: each reads what is left of some, in turn; or, where
-/// the global batches are those of any number, with any number, as if it had always been so.
+/// What all ranks of a job had saved goes on with as many ranks, and with fewer: each reads what is
+/// left of some, in turn; or, where the global batches are those of any number, with any number, as
+/// if it had always been so.
 #[test]
 fn merged_states_of_older_versions_go_on() {
     let mut read = 0;
-    for version in
-        fs::read_dir(folder().join("states")).expect("kept states").map(|entry| entry.unwrap().path())
+    for version in fs::read_dir(folder().join("states"))
+        .expect("kept states")
+        .map(|entry| entry.unwrap().path())
     {
         for (name, elastic, make) in RANKED {
             // A graph that is newer than the version has none.
-            let Ok(bytes) = fs::read(version.join(format!("{name}.state"))) else { continue };
-            let state = State::from_bytes(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let Ok(bytes) = fs::read(version.join(format!("{name}.state"))) else {
+                continue;
+            };
+            let state =
+                Checkpoint::from_bytes(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
             assert_eq!(state.delivered(), (RANKS * STEPS) as u64, "{name}");
             let rests: Vec<_> = (0..RANKS)
                 .map(|rank| batches(ranked(*make, rank, RANKS, 0).epoch(3)).split_off(STEPS))
@@ -262,7 +381,11 @@ fn merged_states_of_older_versions_go_on() {
                         true => batches(ranked(*make, rank, now, 0).epoch(3)).split_off(STEPS),
                         false => in_turn(rests.iter().skip(rank).step_by(now)),
                     };
-                    assert_eq!(batches(resumed.unwrap()), expected, "{name}, rank {rank} of {now}");
+                    assert_eq!(
+                        batches(resumed.unwrap()),
+                        expected,
+                        "{name}, rank {rank} of {now}"
+                    );
                 }
             }
             read += 1;
@@ -274,10 +397,17 @@ fn merged_states_of_older_versions_go_on() {
 /// One of each after the other, as long as there are any.
 fn in_turn<'a>(rests: impl Iterator<Item = &'a Vec<Vec<u64>>> + Clone) -> Vec<Vec<u64>> {
     let longest = rests.clone().map(Vec::len).max().unwrap_or(0);
-    (0..longest).flat_map(|step| rests.clone().filter_map(move |rest| rest.get(step).cloned())).collect()
+    (0..longest)
+        .flat_map(|step| {
+            rests
+                .clone()
+                .filter_map(move |rest| rest.get(step).cloned())
+        })
+        .collect()
 }
 
-/// Writes the states of this version, where there are none yet: for who raises the version of the format.
+/// Writes the states of this version, where there are none yet: for who raises the version of the
+/// format.
 #[test]
 #[ignore = "writes files"]
 fn write_states_of_this_version() {
@@ -289,11 +419,18 @@ fn write_states_of_this_version() {
             let loader = loader(name, *make, 2, order);
             let len = loader.epoch(3).blocking().count();
             let mut epoch = loader.epoch(3).blocking();
-            let first: Vec<u64> = epoch.by_ref().take(len * 2 / 3).map(Result::unwrap).collect();
+            let first: Vec<u64> = epoch
+                .by_ref()
+                .take(len * 2 / 3)
+                .map(Result::unwrap)
+                .collect();
             if !path.exists() {
-                fs::write(&path, epoch.state().unwrap().to_bytes()).unwrap();
+                fs::write(&path, epoch.checkpoint().unwrap().to_bytes()).unwrap();
                 if order != Order::Strict {
-                    let lines: String = sorted(first).iter().map(|item| format!("{item}\n")).collect();
+                    let lines: String = sorted(first)
+                        .iter()
+                        .map(|item| format!("{item}\n"))
+                        .collect();
                     fs::write(path.with_extension("delivered"), lines).unwrap();
                 }
             }
@@ -301,15 +438,18 @@ fn write_states_of_this_version() {
     }
     for (name, _, make) in RANKED {
         let path = folder.join(format!("{name}.state"));
-        let states: Vec<State> = (0..RANKS)
+        let states: Vec<Checkpoint> = (0..RANKS)
             .map(|rank| {
                 let mut epoch = ranked(*make, rank, RANKS, 2).epoch(3).blocking();
-                assert_eq!(epoch.by_ref().take(STEPS).map(Result::unwrap).count(), STEPS);
-                epoch.state().unwrap()
+                assert_eq!(
+                    epoch.by_ref().take(STEPS).map(Result::unwrap).count(),
+                    STEPS
+                );
+                epoch.checkpoint().unwrap()
             })
             .collect();
         if !path.exists() {
-            fs::write(&path, State::merge(&states).unwrap().to_bytes()).unwrap();
+            fs::write(&path, Checkpoint::merge(&states).unwrap().to_bytes()).unwrap();
         }
     }
 }

@@ -1,18 +1,20 @@
-//! Generated graphs over integers, for property tests: every built-in pipe, with graphs as second inputs.
+//! Generated graphs over integers, for property tests: every built-in pipe, with graphs as second
+//! inputs.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
 use datapipes::index::{
-    ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted, WeightedOnce,
+    ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted,
+    WeightedOnce,
 };
 use datapipes::pipes::{
     Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, ShardingFilter,
     ShardingFilterPadded, Shuffle, Stop, TryMap, Zip,
 };
 use datapipes::{
-    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Facts, Graph, Items, Join, Lookup, OnError,
-    Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait,
+    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Facts, Graph, Items, Join, Lookup,
+    OnError, Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait,
 };
 use proptest::prelude::*;
 
@@ -41,8 +43,12 @@ impl Pipe<u64> for Pairs {
                 }
                 // So that a worker pays for itself.
                 let n = (0..2000).fold(n, |n, i| std::hint::black_box(n ^ i ^ i));
-                row.as_mut_slice::<u64>()?.copy_from_slice(&[n, n.wrapping_add(1)]);
-                this.filled.lock().unwrap().insert(row.as_bytes().as_ptr() as usize);
+                row.as_mut_slice::<u64>()?
+                    .copy_from_slice(&[n, n.wrapping_add(1)]);
+                this.filled
+                    .lock()
+                    .unwrap()
+                    .insert(row.as_bytes().as_ptr() as usize);
                 Ok(row)
             }))
         })
@@ -105,8 +111,8 @@ pub enum Choice {
     Subset(u64),
 }
 
-/// One node, or a few, of a generated graph. What gives other things than integers is followed by a `map` that makes an
-/// integer of them.
+/// One node, or a few, of a generated graph. What gives other things than integers is followed by a
+/// `map` that makes an integer of them.
 #[derive(Clone, Debug)]
 pub enum Step {
     Map(u64),
@@ -195,7 +201,8 @@ pub enum Partner {
     Left,
 }
 
-/// Steps that run in processes of their own: the settings of a part, from which a child makes it again.
+/// Steps that run in processes of their own: the settings of a part, from which a child makes it
+/// again.
 #[derive(Clone, Debug, Wire)]
 pub struct Part {
     pub processes: usize,
@@ -290,23 +297,36 @@ fn large(n: u64) -> Tensor {
 /// What [`large`] was made of, if it is still that.
 fn small(tensor: Tensor) -> u64 {
     let values = tensor.as_slice::<u64>().expect("of integers");
-    assert!(tensor.shape() == [90, 100] && values.iter().all(|value| *value == values[0]), "damaged");
+    assert!(
+        tensor.shape() == [90, 100] && values.iter().all(|value| *value == values[0]),
+        "damaged"
+    );
     values[0]
 }
 
 impl Part {
     /// The part behind `graph`, in processes.
     fn behind(&self, graph: Graph<u64>, most: u64, ranked: bool) -> (Graph<u64>, u64) {
-        let part = Part { most, ranked, ..self.clone() };
+        let part = Part {
+            most,
+            ranked,
+            ..self.clone()
+        };
         let (processes, most) = (part.processes, part.after());
         let graph = match part.crosses {
-            Crosses::Numbers => graph.in_processes_with(processes, part, |graph, part| part.grow(graph)),
+            Crosses::Numbers => {
+                graph.in_processes_with(processes, part, |graph, part| part.grow(graph))
+            }
             Crosses::Large => graph
                 .map(large)
-                .in_processes_with(processes, part, |graph, part| part.grow(graph.map(small)).map(large))
+                .in_processes_with(processes, part, |graph, part| {
+                    part.grow(graph.map(small)).map(large)
+                })
                 .map(small),
             Crosses::Batches(size) => {
-                graph.batch(size).in_processes_with(processes, part, |graph, part| part.grow(graph.unbatch()))
+                graph
+                    .batch(size)
+                    .in_processes_with(processes, part, |graph, part| part.grow(graph.unbatch()))
             }
         };
         (graph, most)
@@ -314,7 +334,9 @@ impl Part {
 
     /// How many items come out of it, at most.
     fn after(&self) -> u64 {
-        self.steps.iter().fold(self.most, |most, step| step.after(most).unwrap_or(most))
+        self.steps
+            .iter()
+            .fold(self.most, |most, step| step.after(most).unwrap_or(most))
     }
 
     /// Adds the steps: here, or in a child.
@@ -340,7 +362,9 @@ impl Inside {
     /// How many items come out for so many that go in; `None` if these are too many.
     fn after(&self, most: u64) -> Option<u64> {
         match self {
-            Inside::FlatMap(k) | Inside::Unbatch(k) => Some(most * k).filter(|after| *after <= MOST),
+            Inside::FlatMap(k) | Inside::Unbatch(k) => {
+                Some(most * k).filter(|after| *after <= MOST)
+            }
             _ => Some(most),
         }
     }
@@ -361,7 +385,9 @@ impl Inside {
             Inside::MapInit(k) => Step::MapInit(k),
             Inside::MapInitRandom => Step::MapInitRandom,
             Inside::Unbatch(k) => {
-                return graph.map(move |n| Vec::from_iter((0..n % (k + 1)).map(|i| n ^ i))).unbatch();
+                return graph
+                    .map(move |n| Vec::from_iter((0..n % (k + 1)).map(|i| n ^ i)))
+                    .unbatch();
             }
             Inside::Rows => {
                 let values = |pair: Tensor| fold(pair.into_vec::<u64>().expect("of integers"));
@@ -370,7 +396,10 @@ impl Inside {
             Inside::Wait(times) => {
                 return graph.map_async(move |n| async move {
                     if n.is_multiple_of(3) {
-                        tokio::time::sleep(std::time::Duration::from_micros(50 * (n % (times + 1)))).await;
+                        tokio::time::sleep(std::time::Duration::from_micros(
+                            50 * (n % (times + 1)),
+                        ))
+                        .await;
                     }
                     Ok::<_, Error>(n.rotate_left(1))
                 });
@@ -384,8 +413,8 @@ impl Inside {
     }
 }
 
-/// A generated graph: so many integers through some steps. `fixed` gives each step a number in flight, so that it
-/// runs on workers however cheap it is.
+/// A generated graph: so many integers through some steps. `fixed` gives each step a number in
+/// flight, so that it runs on workers however cheap it is.
 #[derive(Clone, Debug)]
 pub struct Spec {
     pub start: Start,
@@ -411,16 +440,21 @@ impl Choice {
             Choice::Random => data.sampled(Random::new().within_rank()),
             // Of no samples nothing can be drawn.
             Choice::Replacement => data.sampled(Replacement::new(len + len.min(5))),
-            Choice::Weighted if len > 0 => data.sampled(Weighted::new((1..=len).map(|n| n as f64), len)),
-            Choice::WeightedOnce if len > 0 => {
-                data.sampled(WeightedOnce::new((1..=len).map(|n| n as f64), len.div_ceil(2)))
+            Choice::Weighted if len > 0 => {
+                data.sampled(Weighted::new((1..=len).map(|n| n as f64), len))
             }
+            Choice::WeightedOnce if len > 0 => data.sampled(WeightedOnce::new(
+                (1..=len).map(|n| n as f64),
+                len.div_ceil(2),
+            )),
             Choice::Weighted | Choice::WeightedOnce => data,
             Choice::ClassBalanced => data.sampled(ClassBalanced::new((0..len).map(|n| n % 7 / 3))),
             Choice::LengthGrouped(group) => {
                 data.sampled(LengthGrouped::new((0..len).map(|n| n * 31 % 17), group).stretch(3))
             }
-            Choice::Subset(every) => data.subset((0..len).step_by(every as usize).collect::<Subset>()),
+            Choice::Subset(every) => {
+                data.subset((0..len).step_by(every as usize).collect::<Subset>())
+            }
         }
     }
 }
@@ -436,13 +470,16 @@ impl IndexStep {
             IndexStep::Repeat(rounds) if few => data.repeat(rounds),
             IndexStep::Concat(len, true) if few => Indexed::concat([data, other(len)]),
             IndexStep::Concat(_, false) if few => Indexed::concat([data.clone(), data]),
-            IndexStep::Mix(len, weight, true) => Indexed::mix([(data, 1.0), (other(len), f64::from(weight))]),
+            IndexStep::Mix(len, weight, true) => {
+                Indexed::mix([(data, 1.0), (other(len), f64::from(weight))])
+            }
             IndexStep::Mix(len, weight, false) => {
                 Indexed::mix_to_first([(data, f64::from(weight)), (other(len), 1.0)])
             }
-            IndexStep::Zip => {
-                data.clone().zip(data.sampled(Random::new().within_rank())).map(|(a, b)| a.rotate_left(1) ^ b)
-            }
+            IndexStep::Zip => data
+                .clone()
+                .zip(data.sampled(Random::new().within_rank()))
+                .map(|(a, b)| a.rotate_left(1) ^ b),
             IndexStep::Batch(size, false) => data.batch(size).map(fold),
             IndexStep::Batch(size, true) => data.batch_drop_last(size).map(fold),
             IndexStep::Map => data.map(|n| n.wrapping_mul(31)),
@@ -452,9 +489,13 @@ impl IndexStep {
                 }
                 Ok::<_, Error>(n ^ 9)
             }),
-            IndexStep::Fail(k) => {
-                data.try_map(move |n| if n.is_multiple_of(k) { Err(format!("{n} fails")) } else { Ok(n) })
-            }
+            IndexStep::Fail(k) => data.try_map(move |n| {
+                if n.is_multiple_of(k) {
+                    Err(format!("{n} fails"))
+                } else {
+                    Ok(n)
+                }
+            }),
             IndexStep::Cache(bytes) => data.cache(bytes),
             IndexStep::Repeat(_) | IndexStep::Concat(..) => data,
         }
@@ -514,7 +555,11 @@ impl Lookup<u64> for Squares {
         if key % 4 == 1 {
             tokio::task::yield_now().await;
         }
-        if key % 23 == 7 { Err(Error::new(ErrorKind::NotFound, format!("no {key}"))) } else { Ok(key * key) }
+        if key % 23 == 7 {
+            Err(Error::new(ErrorKind::NotFound, format!("no {key}")))
+        } else {
+            Ok(key * key)
+        }
     }
 }
 
@@ -523,10 +568,16 @@ impl Spec {
         self.grown(None, false).0
     }
 
-    /// The graph with a sharding filter behind step number `at`, or behind the last step that has other inputs.
+    /// The graph with a sharding filter behind step number `at`, or behind the last step that has
+    /// other inputs.
     pub fn sharded(&self, at: usize, pads: bool) -> Graph<u64> {
-        let joins = self.steps.iter().rposition(|step| step.has_inputs()).map_or(0, |place| place + 1);
-        self.grown(Some((at.min(self.steps.len()).max(joins), pads)), true).0
+        let joins = self
+            .steps
+            .iter()
+            .rposition(|step| step.has_inputs())
+            .map_or(0, |place| place + 1);
+        self.grown(Some((at.min(self.steps.len()).max(joins), pads)), true)
+            .0
     }
 
     /// The graph, and how many items come out of it at most.
@@ -547,7 +598,9 @@ impl Spec {
                     false => graph.pipe(ShardingFilter::new()),
                 };
             }
-            let Some(step) = self.steps.get(place) else { break };
+            let Some(step) = self.steps.get(place) else {
+                break;
+            };
             (graph, most) = step.add(graph, most, ranked);
             if let Some(pieces) = self.fixed {
                 graph = graph.concurrency(pieces);
@@ -556,8 +609,9 @@ impl Spec {
         (graph, most)
     }
 
-    /// Whether what comes out, as a multiset, depends on the order of what goes in, so that it may differ where the
-    /// loader is not asked for strict order. A step that needs order makes all that is above it strict.
+    /// Whether what comes out, as a multiset, depends on the order of what goes in, so that it may
+    /// differ where the loader is not asked for strict order. A step that needs order makes all
+    /// that is above it strict.
     pub fn groups(&self) -> bool {
         let loose = |groups, step: &Step| !step.needs_order() && (groups || step.groups());
         self.steps.iter().fold(false, loose)
@@ -565,45 +619,60 @@ impl Spec {
 
     /// Whether `found` is true of any step here or in a graph that is an input.
     pub fn any(&self, found: &dyn Fn(&Step) -> bool) -> bool {
-        self.steps.iter().any(|step| found(step) || step.inputs().any(|input| input.any(found)))
+        self.steps
+            .iter()
+            .any(|step| found(step) || step.inputs().any(|input| input.any(found)))
     }
 
     /// Whether it begins with data that is read by index.
     pub fn is_by_index(&self) -> bool {
         matches!(self.start, Start::Indexed(_) | Start::Keys(..))
-            || self.steps.iter().any(|step| step.inputs().any(Spec::is_by_index))
+            || self
+                .steps
+                .iter()
+                .any(|step| step.inputs().any(Spec::is_by_index))
     }
 
-    /// Whether a cache may or may not have seen the end of a pass of which not all was wanted, when it is asked again in
-    /// the same epoch.
+    /// Whether a cache may or may not have seen the end of a pass of which not all was wanted, when
+    /// it is asked again in the same epoch.
     fn caches_by_chance(&self) -> bool {
         let again = |step: &Step| {
             let mixed = |stop: &Stop| matches!(stop, Stop::CycleUntilAll | Stop::CycleForever);
             matches!(step, Step::Repeat(_) | Step::Cycle(_))
                 || matches!(step, Step::Mix(stop, _) if mixed(stop))
         };
-        self.any(&|step| matches!(step, Step::Cache(_))) && self.any(&again) && self.any(&Step::ends_early)
+        self.any(&|step| matches!(step, Step::Cache(_)))
+            && self.any(&again)
+            && self.any(&Step::ends_early)
     }
 
-    /// Whether a cache keeps what randomness above it made in the first epoch, as its documentation says.
+    /// Whether a cache keeps what randomness above it made in the first epoch, as its documentation
+    /// says.
     pub fn freezes(&self) -> bool {
         let random = |step: &Step| {
             use Step::*;
             match step {
-                Random | TryRandom(_) | MapInitRandom | Shuffle(_) | Sample(_) | SampleWith(_) => true,
+                Random | TryRandom(_) | MapInitRandom | Shuffle(_) | Sample(_) | SampleWith(_) => {
+                    true
+                }
                 InProcesses(part) => {
                     let random = |step: &Inside| {
-                        matches!(step, Inside::Random | Inside::TryRandom(_) | Inside::MapInitRandom)
+                        matches!(
+                            step,
+                            Inside::Random | Inside::TryRandom(_) | Inside::MapInitRandom
+                        )
                     };
                     part.steps.iter().any(random)
                 }
                 _ => false,
             }
         };
-        self.any(&|step| matches!(step, Step::Cache(_))) && (self.any(&random) || self.starts_at_random())
+        self.any(&|step| matches!(step, Step::Cache(_)))
+            && (self.any(&random) || self.starts_at_random())
     }
 
-    /// Whether the order of data by index is another in each epoch, here or in a graph that is an input.
+    /// Whether the order of data by index is another in each epoch, here or in a graph that is an
+    /// input.
     fn starts_at_random(&self) -> bool {
         let drawn = |choice: &Choice| !matches!(choice, Choice::Sequential | Choice::Subset(_));
         let random = match &self.start {
@@ -615,7 +684,12 @@ impl Spec {
             Start::Keys(choice, _) => drawn(choice),
             _ => false,
         };
-        random || self.steps.iter().flat_map(Step::inputs).any(Spec::starts_at_random)
+        random
+            || self
+                .steps
+                .iter()
+                .flat_map(Step::inputs)
+                .any(Spec::starts_at_random)
     }
 }
 
@@ -627,7 +701,9 @@ impl Spec {
                 part.number = *next;
                 *next += 1;
             }
-            step.inputs_mut().into_iter().for_each(|input| input.number(next));
+            step.inputs_mut()
+                .into_iter()
+                .for_each(|input| input.number(next));
         }
     }
 }
@@ -635,7 +711,9 @@ impl Spec {
 impl Step {
     fn inputs_mut(&mut self) -> Vec<&mut Spec> {
         match self {
-            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
+            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => {
+                vec![a]
+            }
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter_mut().collect()
@@ -648,7 +726,9 @@ impl Step {
     /// The graphs that are second inputs.
     fn inputs(&self) -> impl Iterator<Item = &Spec> {
         let inputs: Vec<&Spec> = match self {
-            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => vec![a],
+            Step::Zip(a, _) | Step::Pair(a) | Step::JoinByKey(a, ..) | Step::MergeJoin(a, ..) => {
+                vec![a]
+            }
             Step::Zip3(a, b) => vec![a, b],
             Step::Concat(inputs) | Step::Interleave(inputs, ..) | Step::Mux(inputs, _) => {
                 inputs.iter().collect()
@@ -670,7 +750,9 @@ impl Step {
             Batch { drop_last, .. } | Bucket { drop_last, .. } => *drop_last,
             Mux(_, stop_at_first) => *stop_at_first,
             Mix(stop, _) => *stop != Stop::AllExhausted,
-            Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Cache(_) | Sample(_) => true,
+            Scan(_) | Enumerate | Through | Take(_) | Skip(_) | Cycle(_) | Cache(_) | Sample(_) => {
+                true
+            }
             Zip(..) | Zip3(..) | MergeJoin(..) | ForkZip(_) | Pair(_) => true,
             Own(own) => own.needs_order(),
             _ => false,
@@ -682,7 +764,13 @@ impl Step {
         use Step::*;
         matches!(
             self,
-            Batch { .. } | Bucket { .. } | Padded(_) | PaddedPairs(_) | Collate(_) | Rows(_) | CollateWith(_)
+            Batch { .. }
+                | Bucket { .. }
+                | Padded(_)
+                | PaddedPairs(_)
+                | Collate(_)
+                | Rows(_)
+                | CollateWith(_)
         ) || matches!(self, Own(own) if own.groups())
             || self.inputs().any(Spec::groups)
     }
@@ -701,9 +789,16 @@ impl Step {
 
     fn add(&self, graph: Graph<u64>, most: u64, ranked: bool) -> (Graph<u64>, u64) {
         let fails = |k: u64| {
-            move |n: u64| if n.is_multiple_of(k) { Err(format!("{n} is divisible by {k}")) } else { Ok(n) }
+            move |n: u64| {
+                if n.is_multiple_of(k) {
+                    Err(format!("{n} is divisible by {k}"))
+                } else {
+                    Ok(n)
+                }
+            }
         };
-        // Where ranks share the graph, the filter stands below the join: inputs are not sharded themselves.
+        // Where ranks share the graph, the filter stands below the join: inputs are not sharded
+        // themselves.
         let others = |specs: &[Spec]| -> (Vec<Graph<u64>>, u64) {
             let grown: Vec<_> = specs.iter().map(|spec| spec.grown(None, ranked)).collect();
             let most = grown.iter().map(|(_, most)| most).sum();
@@ -714,10 +809,14 @@ impl Step {
             Step::Spin(rounds) => graph.map(move |n| {
                 (0..rounds * (1 + n % 7)).fold(n, |n, i| std::hint::black_box(n.rotate_left(3) ^ i))
             }),
-            Step::Random => graph.map_random(|n, rng| n ^ rng.below(1 << 20)),
-            Step::TryRandom(k) => {
-                graph.try_map_random(move |n, rng| if rng.below(k) == 0 { Err("unlucky") } else { Ok(n) })
-            }
+            Step::Random => graph.map_with_rng(|n, rng| n ^ rng.below(1 << 20)),
+            Step::TryRandom(k) => graph.try_map_with_rng(move |n, rng| {
+                if rng.below(k) == 0 {
+                    Err("unlucky")
+                } else {
+                    Ok(n)
+                }
+            }),
             Step::Fail(k) => graph.try_map(fails(k)),
             Step::Retry(k) => graph.pipe(Retry::new(TryMap::new(fails(k)), 2)),
             Step::MapAsync(times) => graph.map_async(move |n| async move {
@@ -728,7 +827,10 @@ impl Step {
             }),
             Step::Filter(k) => graph.filter(move |n| n % k != 0),
             Step::FlatMap(k) if most * k <= MOST => {
-                return (graph.flat_map(move |n| (0..n % (k + 1)).map(move |i| n ^ i)), most * k);
+                return (
+                    graph.flat_map(move |n| (0..n % (k + 1)).map(move |i| n ^ i)),
+                    most * k,
+                );
             }
             Step::Scan(limit) => graph.scan_kept((0u64, 0u64), move |(sum, seen), n| {
                 (*sum, *seen) = (sum.wrapping_mul(3) ^ n, *seen + 1);
@@ -739,23 +841,38 @@ impl Step {
             Step::Through => graph.through(|items: Items<u64>| items),
             Step::Take(items) => graph.take(items),
             Step::Skip(items) => graph.skip(items),
-            Step::Batch { size, drop_last: false } => graph.batch(size).map(fold),
-            Step::Batch { size, drop_last: true } => graph.pipe(Batch::new(size).drop_last()).map(fold),
+            Step::Batch {
+                size,
+                drop_last: false,
+            } => graph.batch(size).map(fold),
+            Step::Batch {
+                size,
+                drop_last: true,
+            } => graph.pipe(Batch::new(size).drop_last()).map(fold),
             Step::Padded(size) => {
                 let sequences = graph.map(|n| vec![n; (n % 4) as usize]);
                 sequences.padded_batch(size, 1u64).map(|(batch, lengths)| {
                     let lengths = lengths.as_bytes().iter().map(|&byte| byte.into());
-                    fold(batch.into_vec::<u64>().expect("of integers").into_iter().chain(lengths))
+                    fold(
+                        batch
+                            .into_vec::<u64>()
+                            .expect("of integers")
+                            .into_iter()
+                            .chain(lengths),
+                    )
                 })
             }
             Step::PaddedPairs(size) => {
                 let pairs = graph.map(|n| (vec![n; (n % 4) as usize], n));
                 let padding = Padding::new(1).multiple_of(3);
-                pairs.padded_batch(size, (padding, ())).map(|((batch, lengths), labels)| {
-                    assert_eq!(batch.shape()[0], lengths.len());
-                    let values = [batch, labels].map(|tensor| tensor.into_vec::<u64>().expect("of integers"));
-                    fold(values.concat())
-                })
+                pairs
+                    .padded_batch(size, (padding, ()))
+                    .map(|((batch, lengths), labels)| {
+                        assert_eq!(batch.shape()[0], lengths.len());
+                        let values = [batch, labels]
+                            .map(|tensor| tensor.into_vec::<u64>().expect("of integers"));
+                        fold(values.concat())
+                    })
             }
             Step::MapInit(k) => graph.try_map_init(
                 || Ok::<_, Error>(Vec::new()),
@@ -781,31 +898,46 @@ impl Step {
                 let join = MergeJoin::new(move |n: &u64| n / keys, move |n: &u64| n / keys);
                 joined(inputs, partner, join, MergeJoin::strict, MergeJoin::left)
             }
-            Step::Bucket { boundary, sizes, drop_last } => {
+            Step::Bucket {
+                boundary,
+                sizes,
+                drop_last,
+            } => {
                 let pipe = BucketBatch::new(|n: &u64| (n % 20) as usize, [boundary], sizes);
-                graph.pipe(if drop_last { pipe.drop_last() } else { pipe }).map(fold)
+                graph
+                    .pipe(if drop_last { pipe.drop_last() } else { pipe })
+                    .map(fold)
             }
             Step::Rebatch(size) => graph.batch(size).unbatch(),
-            Step::Collate(size) => {
-                graph.batch(size).collate().map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers")))
-            }
+            Step::Collate(size) => graph
+                .batch(size)
+                .collate()
+                .map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers"))),
             Step::Rows(size) => graph
                 .pipe(Pairs::default())
                 .batch(size)
                 .collate()
                 .map(|tensor| fold(tensor.into_vec::<u64>().expect("of integers"))),
-            Step::CollateWith(size) => graph.batch(size).collate_with(|batch| Ok::<_, Error>(fold(batch))),
+            Step::CollateWith(size) => graph
+                .batch(size)
+                .collate_with(|batch| Ok::<_, Error>(fold(batch))),
             Step::Shuffle(buffer) if ranked => graph.pipe(Shuffle::new(buffer).within_rank()),
             Step::Shuffle(buffer) => graph.shuffle(buffer),
             Step::Prefetch(items) => graph.prefetch(items),
-            Step::Repeat(rounds) if most * rounds <= MOST => return (graph.repeat(rounds), most * rounds),
+            Step::Repeat(rounds) if most * rounds <= MOST => {
+                return (graph.repeat(rounds), most * rounds);
+            }
             Step::Cycle(items) => return (graph.cycle().take(items), items),
             Step::Cache(items) => graph.cache(items),
             Step::Sample(items) => graph.sample(items),
             Step::SampleWith(percent) => graph.sample_with(f64::from(percent) / 100.0),
             Step::Zip(ref other, strict) => {
                 let inputs = (graph, other.grown(None, ranked).0);
-                let zip = if strict { Zip::new().strict() } else { Zip::new() };
+                let zip = if strict {
+                    Zip::new().strict()
+                } else {
+                    Zip::new()
+                };
                 Graph::join(inputs, zip).map(|(a, b)| a.rotate_left(1) ^ b)
             }
             Step::Own(own) if most * own.times() <= MOST => {
@@ -814,11 +946,16 @@ impl Step {
             Step::Pair(ref other) => Graph::join((graph, other.grown(None, ranked).0), Pair),
             Step::Zip3(ref b, ref c) => {
                 let (b, c) = (b.grown(None, ranked).0, c.grown(None, ranked).0);
-                graph.zip3(b, c).map(|(a, b, c)| a.rotate_left(1) ^ b ^ c.rotate_left(2))
+                graph
+                    .zip3(b, c)
+                    .map(|(a, b, c)| a.rotate_left(1) ^ b ^ c.rotate_left(2))
             }
             Step::Concat(ref inputs) => {
                 let (others, more) = others(inputs);
-                return (Graph::concat(std::iter::once(graph).chain(others)), most + more);
+                return (
+                    Graph::concat(std::iter::once(graph).chain(others)),
+                    most + more,
+                );
             }
             Step::Interleave(ref inputs, cycle, block) => {
                 let (others, more) = others(inputs);
@@ -830,14 +967,19 @@ impl Step {
                 let (others, more) = others(inputs);
                 let inputs = Vec::from_iter(std::iter::once(graph).chain(others));
                 let mux = Mux::new(inputs.len());
-                let mux = if stop_at_first { mux.stop_at_first() } else { mux };
+                let mux = if stop_at_first {
+                    mux.stop_at_first()
+                } else {
+                    mux
+                };
                 return (Graph::join(inputs, mux), most + more);
             }
             Step::Mix(stop, ref inputs) => {
                 let (specs, weights): (Vec<Spec>, Vec<u8>) = inputs.iter().cloned().unzip();
                 let (others, more) = others(&specs);
                 let weights = std::iter::once(1.0).chain(weights.into_iter().map(f64::from));
-                let mixed = Graph::mix_until(stop, std::iter::once(graph).chain(others).zip(weights));
+                let mixed =
+                    Graph::mix_until(stop, std::iter::once(graph).chain(others).zip(weights));
                 return match stop {
                     Stop::FirstExhausted | Stop::AllExhausted => (mixed, most + more),
                     _ => (mixed.take(MOST / 2), MOST / 2),
@@ -845,13 +987,21 @@ impl Step {
             }
             Step::Greedy => Graph::greedy_join([Graph::from_iter_with(|| 0..0), graph]),
             Step::Demux(outputs, in_turn) => {
-                let demux = Demux::new(outputs, move |n: &u64| (n % outputs as u64) as usize).buffer(BUFFER);
+                let demux = Demux::new(outputs, move |n: &u64| (n % outputs as u64) as usize)
+                    .buffer(BUFFER);
                 let outputs = graph.split(demux);
-                if in_turn { Graph::mux(outputs) } else { Graph::concat(outputs) }
+                if in_turn {
+                    Graph::mux(outputs)
+                } else {
+                    Graph::concat(outputs)
+                }
             }
             Step::ForkZip(filter) => {
                 let mut outputs = graph.split(Fork::new(2).buffer(BUFFER));
-                let (b, a) = (outputs.pop().expect("two outputs"), outputs.pop().expect("two outputs"));
+                let (b, a) = (
+                    outputs.pop().expect("two outputs"),
+                    outputs.pop().expect("two outputs"),
+                );
                 let b = match filter {
                     Some(k) => b.filter(move |n| n % k != 0),
                     None => b.map(|n| n ^ 77),
@@ -886,7 +1036,9 @@ where
     match partner {
         Partner::Dropped => Graph::join(inputs, join).map(pair),
         Partner::Fails => Graph::join(inputs, strict(join)).map(pair),
-        Partner::Left => Graph::join(inputs, left(join)).map(|(a, b)| a.rotate_left(1) ^ b.unwrap_or(77)),
+        Partner::Left => {
+            Graph::join(inputs, left(join)).map(|(a, b)| a.rotate_left(1) ^ b.unwrap_or(77))
+        }
     }
 }
 
@@ -947,7 +1099,13 @@ fn step(depth: u32, apart: bool) -> BoxedStrategy<Step> {
     }
     let input = || small_spec(depth - 1, apart);
     let inputs = || prop::collection::vec(input(), 1..3);
-    let partner = || prop_oneof![Just(Partner::Dropped), Just(Partner::Fails), Just(Partner::Left)];
+    let partner = || {
+        prop_oneof![
+            Just(Partner::Dropped),
+            Just(Partner::Fails),
+            Just(Partner::Left)
+        ]
+    };
     let stop = prop_oneof![
         Just(Stop::FirstExhausted),
         Just(Stop::AllExhausted),
@@ -1058,45 +1216,87 @@ fn part() -> impl Strategy<Value = Part> {
 
 /// A graph that is the input of another.
 fn small_spec(depth: u32, apart: bool) -> BoxedStrategy<Spec> {
-    (start(), 0u64..40, prop::collection::vec(step(depth, apart), 0..3))
-        .prop_map(|(start, items, steps)| Spec { start, items, steps, fixed: None })
+    (
+        start(),
+        0u64..40,
+        prop::collection::vec(step(depth, apart), 0..3),
+    )
+        .prop_map(|(start, items, steps)| Spec {
+            start,
+            items,
+            steps,
+            fixed: None,
+        })
         .boxed()
 }
 
 pub fn spec() -> impl Strategy<Value = Spec> {
-    (start(), 0u64..200, prop::collection::vec(step(2, false), 0..7), prop::option::of(1usize..40))
-        .prop_map(|(start, items, steps, fixed)| Spec { start, items, steps, fixed })
-        .prop_filter("whether a pass comes to its end unseen is a matter of time", |spec| {
-            !spec.caches_by_chance()
+    (
+        start(),
+        0u64..200,
+        prop::collection::vec(step(2, false), 0..7),
+        prop::option::of(1usize..40),
+    )
+        .prop_map(|(start, items, steps, fixed)| Spec {
+            start,
+            items,
+            steps,
+            fixed,
         })
+        .prop_filter(
+            "whether a pass comes to its end unseen is a matter of time",
+            |spec| !spec.caches_by_chance(),
+        )
 }
 
 /// As [`spec`], with parts in processes of their own, one at least.
 pub fn spec_apart() -> impl Strategy<Value = Spec> {
     let steps = || prop::collection::vec(step(1, true), 0..3);
-    let part = prop_oneof![4 => part().prop_map(Step::InProcesses), 1 => (2u64..40).prop_map(Step::Apart)];
-    (start(), 0u64..150, (steps(), part, steps()), prop::option::weighted(0.3, 1usize..40))
+    let part =
+        prop_oneof![4 => part().prop_map(Step::InProcesses), 1 => (2u64..40).prop_map(Step::Apart)];
+    (
+        start(),
+        0u64..150,
+        (steps(), part, steps()),
+        prop::option::weighted(0.3, 1usize..40),
+    )
         .prop_map(|(start, items, (above, part, below), fixed)| {
             let steps = above.into_iter().chain([part]).chain(below).collect();
-            let mut spec = Spec { start, items, steps, fixed };
+            let mut spec = Spec {
+                start,
+                items,
+                steps,
+                fixed,
+            };
             spec.number(&mut 0);
             spec
         })
-        .prop_filter("whether a pass comes to its end unseen is a matter of time", |spec| {
-            !spec.caches_by_chance()
-        })
+        .prop_filter(
+            "whether a pass comes to its end unseen is a matter of time",
+            |spec| !spec.caches_by_chance(),
+        )
 }
 
 /// For a property that is tried on a few graphs, or on as many as `PROPTEST_CASES` says.
 pub fn config(few: u32) -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few);
+    let cases = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(few);
     // Some tell nothing: there may be more of these where there are more in all.
-    ProptestConfig { cases, max_global_rejects: cases.max(256) * 4, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases,
+        max_global_rejects: cases.max(256) * 4,
+        ..ProptestConfig::default()
+    }
 }
 
 /// How many cases of graphs with processes there are, of each of which a run starts some.
 pub fn cases_apart(few: u32) -> u32 {
-    std::env::var("DATAPIPES_PROCESS_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(few)
+    std::env::var("DATAPIPES_PROCESS_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(few)
 }
 
 /// How a graph is run.
@@ -1130,7 +1330,14 @@ impl Outcome {
 
 impl Run {
     pub fn inline(seed: u64, epoch: u64) -> Run {
-        Run { workers: 0, prefetch: 0, order: Order::Strict, seed, epoch, limits: None }
+        Run {
+            workers: 0,
+            prefetch: 0,
+            order: Order::Strict,
+            seed,
+            epoch,
+            limits: None,
+        }
     }
 
     pub fn builder(&self, graph: Graph<u64>) -> datapipes::loader::Builder<u64> {
@@ -1143,13 +1350,15 @@ impl Run {
             .on_error(OnError::skip(u64::MAX))
             .ranks_agree();
         match self.limits {
-            Some((in_flight, memory)) => builder.in_flight(in_flight).memory(memory),
+            Some((in_flight, memory)) => builder.concurrency(in_flight).memory(memory),
             None => builder,
         }
     }
 
     pub fn loader(&self, spec: &Spec) -> DataLoader<u64> {
-        self.builder(spec.graph()).build().expect("generated graphs are right")
+        self.builder(spec.graph())
+            .build()
+            .expect("generated graphs are right")
     }
 
     /// What comes out of one epoch of a fresh graph.
@@ -1176,18 +1385,34 @@ impl Run {
 /// The items of an epoch with their origins; an error as text.
 pub fn items(epoch: datapipes::Epoch<u64>) -> Vec<Result<(u64, String), String>> {
     let shown = |item: datapipes::Item<u64>| (*item, item.origin().to_string());
-    epoch.blocking().items().map(|item| item.map(shown).map_err(|error| error.to_string())).collect()
+    epoch
+        .blocking()
+        .items()
+        .map(|item| item.map(shown).map_err(|error| error.to_string()))
+        .collect()
 }
 
 pub fn strict_run() -> impl Strategy<Value = Run> {
     let workers = prop_oneof![1 => Just(0usize), 3 => Just(1), 3 => Just(2), 3 => Just(8)];
     let limits = prop::option::weighted(0.3, (1usize..10, 1usize..5000));
-    (workers, 1usize..=64, 0u64..4, 0u64..3, limits).prop_map(|(workers, prefetch, seed, epoch, limits)| {
-        Run { workers, prefetch, order: Order::Strict, seed, epoch, limits }
-    })
+    (workers, 1usize..=64, 0u64..4, 0u64..3, limits).prop_map(
+        |(workers, prefetch, seed, epoch, limits)| Run {
+            workers,
+            prefetch,
+            order: Order::Strict,
+            seed,
+            epoch,
+            limits,
+        },
+    )
 }
 
 /// Any policy for ranks that do not come out even.
 pub fn uneven() -> impl Strategy<Value = Uneven> {
-    prop_oneof![Just(Uneven::Drop), Just(Uneven::Pad), Just(Uneven::Allow), Just(Uneven::Error)]
+    prop_oneof![
+        Just(Uneven::Drop),
+        Just(Uneven::Pad),
+        Just(Uneven::Allow),
+        Just(Uneven::Error)
+    ]
 }

@@ -1,4 +1,5 @@
-//! What a loader says to `tracing`: what was skipped and tried again, and in which epoch and worker.
+//! What a loader says to `tracing`: what was skipped and tried again, and in which epoch and
+//! worker.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -52,9 +53,16 @@ impl Subscriber for Log {
         let mut fields = Fields(String::new());
         event.record(&mut fields);
         let mut heard = self.0.lock().unwrap();
-        let within = event.parent().map(span::Id::into_u64).or(heard.entered.last().copied());
-        let within = within.and_then(|id| heard.spans.get(&id).cloned()).unwrap_or_default();
-        heard.events.push((*event.metadata().level(), within, fields.0));
+        let within = event
+            .parent()
+            .map(span::Id::into_u64)
+            .or(heard.entered.last().copied());
+        let within = within
+            .and_then(|id| heard.spans.get(&id).cloned())
+            .unwrap_or_default();
+        heard
+            .events
+            .push((*event.metadata().level(), within, fields.0));
     }
     fn enter(&self, id: &span::Id) {
         self.0.lock().unwrap().entered.push(id.into_u64());
@@ -76,7 +84,10 @@ impl Log {
 
 impl Heard {
     fn warnings(&self) -> Vec<&str> {
-        let warned = self.events.iter().filter(|(level, ..)| *level == Level::WARN);
+        let warned = self
+            .events
+            .iter()
+            .filter(|(level, ..)| *level == Level::WARN);
         warned.map(|(_, _, said)| said.as_str()).collect()
     }
 }
@@ -84,12 +95,26 @@ impl Heard {
 /// Of a thousand numbers those that are odd fail, and every hundredth in another way.
 fn loader(workers: usize) -> DataLoader<u64> {
     let graph = Graph::range(0..2000).sharding_filter();
-    let graph = graph.try_map(|n| if n % 200 == 19 { Err("nineteen") } else { Ok(n / 2) }).named("load");
+    let graph = graph
+        .try_map(|n| {
+            if n % 200 == 19 {
+                Err("nineteen")
+            } else {
+                Ok(n / 2)
+            }
+        })
+        .named("load");
     let graph = graph.try_map(|n| match n % 2 {
         0 => Ok(n),
-        _ => Err(datapipes::Error::new(ErrorKind::Corrupt, format!("{n} is odd"))),
+        _ => Err(datapipes::Error::new(
+            ErrorKind::Corrupt,
+            format!("{n} is odd"),
+        )),
     });
-    let builder = DataLoader::builder(graph).workers(workers).rank(1, 2).uneven(Uneven::Allow);
+    let builder = DataLoader::builder(graph)
+        .workers(workers)
+        .rank(1, 2)
+        .uneven(Uneven::Allow);
     builder.on_error(OnError::skip(1000)).build().unwrap()
 }
 
@@ -102,7 +127,8 @@ fn what_a_policy_skips_is_a_warning_that_grows_no_faster_than_its_logarithm() {
         assert_eq!(count, 500);
         // The first five in full, then at 8, 16, …, 256, and the sum.
         assert_eq!(warnings.len(), 5 + 6 + 1, "{warnings:#?}");
-        let first = "skipped an item epoch=3 rank=1 skipped=1 error=try_map: 0:3: corrupt: 1 is odd";
+        let first =
+            "skipped an item epoch=3 rank=1 skipped=1 error=try_map: 0:3: corrupt: 1 is odd";
         assert_eq!(warnings[0], first);
         assert!(
             warnings[10].starts_with("skipped an item epoch=3 rank=1 skipped=256 error="),
@@ -118,12 +144,25 @@ fn what_a_policy_skips_is_a_warning_that_grows_no_faster_than_its_logarithm() {
 
         // By node and kind, with the first and the last of each.
         let stats = loader.stats().unwrap();
-        let skips: Vec<_> = stats.skips.iter().map(|s| (&*s.node, s.kind, s.items)).collect();
-        assert_eq!(skips, [("try_map", ErrorKind::Corrupt, 490), ("load", ErrorKind::User, 10)]);
+        let skips: Vec<_> = stats
+            .skips
+            .iter()
+            .map(|s| (&*s.node, s.kind, s.items))
+            .collect();
+        assert_eq!(
+            skips,
+            [
+                ("try_map", ErrorKind::Corrupt, 490),
+                ("load", ErrorKind::User, 10)
+            ]
+        );
         assert_eq!(stats.skips[1].first, "load: 0:19: nineteen");
         assert_eq!(stats.skips[0].last, "try_map: 0:1999: corrupt: 999 is odd");
         let shown = stats.to_string();
-        assert!(shown.contains("skipped 10 in load (error): load: 0:19: nineteen\n"), "{shown}");
+        assert!(
+            shown.contains("skipped 10 in load (error): load: 0:19: nineteen\n"),
+            "{shown}"
+        );
     }
 }
 
@@ -137,37 +176,65 @@ fn the_sum_is_told_of_an_epoch_that_is_dropped_and_not_where_nothing_was_skipped
         assert!(before > 0);
         drop(epoch);
     });
-    let sums = heard.warnings().into_iter().filter(|said| said.starts_with("skipped items in this epoch: "));
+    let sums = heard
+        .warnings()
+        .into_iter()
+        .filter(|said| said.starts_with("skipped items in this epoch: "));
     assert_eq!(sums.count(), 1);
     let (count, heard) = Log::of(|| {
-        let loader = DataLoader::builder(Graph::range(0..50)).on_error(OnError::skip(9)).build().unwrap();
+        let loader = DataLoader::builder(Graph::range(0..50))
+            .on_error(OnError::skip(9))
+            .build()
+            .unwrap();
         loader.epoch(0).blocking().count()
     });
     assert_eq!((count, heard.warnings().len()), (50, 0));
     // What the consumer gets is not skipped: no warning says so.
     let (last, heard) = Log::of(|| {
         let failing = Graph::range(0..9).try_map(|n| if n == 4 { Err("four") } else { Ok(n) });
-        let loader = DataLoader::builder(failing).on_error(OnError::skip(0)).build().unwrap();
+        let loader = DataLoader::builder(failing)
+            .on_error(OnError::skip(0))
+            .build()
+            .unwrap();
         loader.epoch(0).blocking().last().unwrap()
     });
-    assert_eq!((last.unwrap_err().kind(), heard.warnings().len()), (ErrorKind::Limit, 0));
+    assert_eq!(
+        (last.unwrap_err().kind(), heard.warnings().len()),
+        (ErrorKind::Limit, 0)
+    );
 }
 
 #[test]
 fn tries_again_are_heard_and_counted() {
     let calls = Arc::new(AtomicU64::new(0));
-    let flaky = TryMap::new(move |n: u64| match calls.fetch_add(1, Ordering::Relaxed) % 3 {
-        0 | 1 => Err("the line is busy"),
-        _ => Ok(n),
-    });
-    let loader = DataLoader::builder(Graph::range(0..50).retry(2, flaky)).workers(0).build().unwrap();
+    let flaky = TryMap::new(
+        move |n: u64| match calls.fetch_add(1, Ordering::Relaxed) % 3 {
+            0 | 1 => Err("the line is busy"),
+            _ => Ok(n),
+        },
+    );
+    let loader = DataLoader::builder(Graph::range(0..50).retry(2, flaky))
+        .workers(0)
+        .build()
+        .unwrap();
     let (count, heard) = Log::of(|| loader.epoch(0).blocking().map(Result::unwrap).count());
     let warnings = heard.warnings();
     assert_eq!((count, loader.stats().unwrap().nodes[1].retried), (50, 100));
-    assert_eq!(warnings.len(), 5 + 4, "at 1 to 5, 8, 16, 32 and 64: {warnings:#?}");
-    let first = r#"trying an item again node="try_map" retried=1 left=1 error=0:0: the line is busy"#;
+    assert_eq!(
+        warnings.len(),
+        5 + 4,
+        "at 1 to 5, 8, 16, 32 and 64: {warnings:#?}"
+    );
+    let first =
+        r#"trying an item again node="try_map" retried=1 left=1 error=0:0: the line is busy"#;
     assert_eq!(warnings[0], first);
-    assert!(loader.stats().unwrap().to_string().contains("s, 100 tries again\n"));
+    assert!(
+        loader
+            .stats()
+            .unwrap()
+            .to_string()
+            .contains("s, 100 tries again\n")
+    );
 }
 
 #[test]
@@ -175,11 +242,24 @@ fn epochs_and_workers_have_spans() {
     // Inline, what a user's step says is inside the epoch.
     let (_, heard) = Log::of(|| {
         let graph = Graph::range(0..3).inspect(|n| tracing::info!(n, "seen"));
-        DataLoader::builder(graph).workers(0).build().unwrap().epoch(7).blocking().count()
+        DataLoader::builder(graph)
+            .workers(0)
+            .build()
+            .unwrap()
+            .epoch(7)
+            .blocking()
+            .count()
     });
-    let seen: Vec<_> = heard.events.iter().filter(|(.., said)| said.starts_with("seen")).collect();
+    let seen: Vec<_> = heard
+        .events
+        .iter()
+        .filter(|(.., said)| said.starts_with("seen"))
+        .collect();
     assert!(
-        seen.len() == 3 && seen.iter().all(|(_, within, _)| within == "epoch epoch=7 rank=0"),
+        seen.len() == 3
+            && seen
+                .iter()
+                .all(|(_, within, _)| within == "epoch epoch=7 rank=0"),
         "{seen:?}"
     );
     // With workers each thread has a span, and one for all of its life; not one for each item.
@@ -188,12 +268,21 @@ fn epochs_and_workers_have_spans() {
             .map(|n| (0..2000).fold(n, |a, b| std::hint::black_box(a ^ b)))
             .concurrency(4);
         let loader = DataLoader::builder(graph).workers(2).build().unwrap();
-        assert_eq!((0..2).map(|epoch| loader.epoch(epoch).blocking().count()).sum::<usize>(), 800);
+        assert_eq!(
+            (0..2)
+                .map(|epoch| loader.epoch(epoch).blocking().count())
+                .sum::<usize>(),
+            800
+        );
     });
     let mut spans: Vec<&str> = heard.spans.values().map(String::as_str).collect();
     spans.sort();
     spans.dedup();
-    for expected in ["epoch epoch=0 rank=0", "epoch epoch=1 rank=0", r#"worker name="datapipes-cpu-0""#] {
+    for expected in [
+        "epoch epoch=0 rank=0",
+        "epoch epoch=1 rank=0",
+        r#"worker name="datapipes-cpu-0""#,
+    ] {
         assert!(spans.contains(&expected), "{expected} in {spans:?}");
     }
     assert!(heard.spans.len() <= 2 + 2 + 2 + 2, "{:?}", heard.spans);

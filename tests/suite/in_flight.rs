@@ -1,4 +1,5 @@
-//! How many requests are in flight: what the first batch needs at once, then five for every four that came through.
+//! How many requests are in flight: what the first batch needs at once, then five for every four
+//! that came through.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -6,7 +7,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use datapipes::{
-    Chunk, Chunks, DataLoader, Demand, Error, ErrorKind, Graph, Items, Lookup, Order, Result, async_trait,
+    Chunk, Chunks, DataLoader, Demand, Error, ErrorKind, Graph, Items, Lookup, Order, Result,
+    async_trait,
 };
 use tokio::sync::watch;
 
@@ -37,7 +39,10 @@ impl Desk {
         match waited.await {
             Ok(_) => Ok(()),
             Err(_) => {
-                let what = format!("{begun} begun and {ended} ended wanted, {:?} seen", *self.0.borrow());
+                let what = format!(
+                    "{begun} begun and {ended} ended wanted, {:?} seen",
+                    *self.0.borrow()
+                );
                 Err(Error::new(ErrorKind::Limit, what))
             }
         }
@@ -60,7 +65,11 @@ fn the_first_batch_asks_for_all_its_items_at_once() {
     // Steps of the CPU between do not hide what the batch needs.
     let batches = graph.map(|n| n).filter(|_| true).batch(32);
     let loader = DataLoader::builder(batches).workers(2).build().unwrap();
-    let seen: Vec<_> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+    let seen: Vec<_> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
     assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
 }
 
@@ -80,8 +89,17 @@ fn one_slow_answer_does_not_idle_the_others() {
                 datapipes::Ok(n)
             }
         });
-        let loader = DataLoader::builder(graph.batch(4)).workers(2).order(order).build().unwrap();
-        let mut seen = loader.epoch(0).blocking().collect::<Result<Vec<_>, _>>().unwrap().concat();
+        let loader = DataLoader::builder(graph.batch(4))
+            .workers(2)
+            .order(order)
+            .build()
+            .unwrap();
+        let mut seen = loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<Vec<_>, _>>()
+            .unwrap()
+            .concat();
         if order != Order::Strict {
             seen.sort_unstable();
         }
@@ -100,7 +118,8 @@ fn five_are_asked_for_where_four_came_through() {
         async move {
             desk.begin();
             let (begun, ended) = *desk.0.borrow();
-            // At the start as many as a batch needs; then five for four. What has ended may not be delivered yet.
+            // At the start as many as a batch needs; then five for four. What has ended may not be
+            // delivered yet.
             let allowed = BATCH + ended + ended / 4 + 2;
             most.fetch_max(begun.saturating_sub(allowed), SeqCst);
             tokio::task::yield_now().await;
@@ -108,7 +127,10 @@ fn five_are_asked_for_where_four_came_through() {
             datapipes::Ok(n)
         }
     });
-    let loader = DataLoader::builder(graph.batch(BATCH)).workers(2).build().unwrap();
+    let loader = DataLoader::builder(graph.batch(BATCH))
+        .workers(2)
+        .build()
+        .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 2000 / BATCH);
     assert_eq!(worst.load(SeqCst), 0, "requests too many at once");
 }
@@ -130,13 +152,20 @@ fn an_epoch_begins_with_what_the_last_one_found() {
             datapipes::Ok(n)
         }
     });
-    let loader = DataLoader::builder(graph.batch(4)).workers(2).build().unwrap();
+    let loader = DataLoader::builder(graph.batch(4))
+        .workers(2)
+        .build()
+        .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 100);
-    let found = loader.stats().unwrap().segments[0].window as usize;
+    let found = loader.stats().unwrap().segments[0].concurrency as usize;
     assert!(found > 8, "{found}");
     // Now none is answered before more have been asked for than the first batch needs.
     wanted.store(400 + 9, SeqCst);
-    loader.epoch(1).blocking().try_for_each(|batch| batch.map(drop)).unwrap();
+    loader
+        .epoch(1)
+        .blocking()
+        .try_for_each(|batch| batch.map(drop))
+        .unwrap();
 }
 
 #[test]
@@ -148,8 +177,8 @@ fn what_waits_for_a_slow_first_answer_stays_within_the_bytes() {
         async move {
             desk.begin();
             if n == 0 {
-                // What is in flight at the start comes through, as many as fit at least, and then as many more as are
-                // let.
+                // What is in flight at the start comes through, as many as fit at least, and then
+                // as many more as are let.
                 desk.until(0, 9).await?;
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 let begun = desk.0.borrow().0;
@@ -169,13 +198,20 @@ fn what_waits_for_a_slow_first_answer_stays_within_the_bytes() {
     });
     // Ten fit into the share of the segment; the first batch needs 17.
     let graph = graph.weighed(|_| 1000).batch(17);
-    let loader = DataLoader::builder(graph).workers(2).memory(20_000).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .memory(20_000)
+        .build()
+        .unwrap();
     let first = loader.epoch(0).blocking().next().unwrap();
     assert_eq!(first.unwrap().len(), 17);
 }
 
-/// One item each weighs more than its part of the bytes, so that its piece ends only when it was taken.
-fn large(millis: impl Fn(u64) -> u64 + Clone + Send + Sync + 'static) -> datapipes::loader::Builder<u64> {
+/// One item each weighs more than its part of the bytes, so that its piece ends only when it was
+/// taken.
+fn large(
+    millis: impl Fn(u64) -> u64 + Clone + Send + Sync + 'static,
+) -> datapipes::loader::Builder<u64> {
     let graph = Graph::range(0..1500).map_async(move |n| {
         let wait = Duration::from_millis(millis(n));
         async move {
@@ -183,7 +219,9 @@ fn large(millis: impl Fn(u64) -> u64 + Clone + Send + Sync + 'static) -> datapip
             datapipes::Ok(n)
         }
     });
-    DataLoader::builder(graph.weighed(|_| 50_000)).workers(2).memory(2 * 2048 * 40_000)
+    DataLoader::builder(graph.weighed(|_| 50_000))
+        .workers(2)
+        .memory(2 * 2048 * 40_000)
 }
 
 #[test]
@@ -193,22 +231,24 @@ fn a_slow_consumer_of_large_items_makes_nothing_grow() {
         item.unwrap();
         std::thread::sleep(Duration::from_millis(3));
     }
-    let window = loader.stats().unwrap().segments[0].window;
+    let window = loader.stats().unwrap().segments[0].concurrency;
     // A quarter of what was taken would have been added.
     assert!(window < 16, "{window}");
 }
 
 #[test]
 fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
-    let loader = large(|n| if n % 32 == 31 { 12 } else { 1 }).build().unwrap();
+    let loader = large(|n| if n % 32 == 31 { 12 } else { 1 })
+        .build()
+        .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 1500);
-    let window = loader.stats().unwrap().segments[0].window;
+    let window = loader.stats().unwrap().segments[0].concurrency;
     // Without growth it would be 32, and up to 40 while more is tried.
     assert!(window > 40, "{window}");
 }
 
-/// A thread that reads epochs in turn leaves requests half-way in one of them. They go on, so that what they hold is not
-/// held for ever.
+/// A thread that reads epochs in turn leaves requests half-way in one of them. They go on, so that
+/// what they hold is not held for ever.
 #[test]
 fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
     struct OneAtATime(tokio::sync::Semaphore);

@@ -11,15 +11,25 @@ use serde_json::{Value, json};
 /// `cargo test` builds the examples beside the tests; `cargo test --test suite` does not.
 fn inspect(args: &[&str]) -> Output {
     let test = std::env::current_exe().unwrap();
-    let binary = test.parent().and_then(Path::parent).unwrap().join("examples/inspect");
-    Command::new(binary).args(args).output().expect("cargo test builds the examples")
+    let binary = test
+        .parent()
+        .and_then(Path::parent)
+        .unwrap()
+        .join("examples/inspect");
+    Command::new(binary)
+        .args(args)
+        .output()
+        .expect("cargo test builds the examples")
 }
 
 /// What was printed, and the exit status.
 fn lines(place: &Path, args: &[&str]) -> (Vec<Value>, i32) {
     let output = inspect(&[&[place.to_str().unwrap()], args].concat());
     let text = String::from_utf8(output.stdout).unwrap();
-    let values = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let values = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     (values, output.status.code().unwrap())
 }
 
@@ -35,7 +45,9 @@ const A: &str = "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48b
 fn shard() -> Vec<u8> {
     let mut writer = SampleWriter::new(Vec::new());
     for key in ["x/1", "x/2", "x/3"] {
-        writer.write(&Sample::new(key).with("txt", "a").with("cls", "7")).unwrap();
+        writer
+            .write(&Sample::new(key).with("txt", "a").with("cls", "7"))
+            .unwrap();
     }
     writer.finish().unwrap()
 }
@@ -46,11 +58,17 @@ fn members_samples_and_bytes_of_an_archive() {
     let path = write(&folder, "s.tar", shard());
     let (members, status) = lines(&path, &[]);
     assert_eq!((members.len(), status), (6, 0));
-    assert_eq!(members[0], json!({ "name": "x/1.txt", "type": "file", "size": 1, "sha256": A }));
+    assert_eq!(
+        members[0],
+        json!({ "name": "x/1.txt", "type": "file", "size": 1, "sha256": A })
+    );
     let (samples, _) = lines(&path, &["--as", "samples", "--limit", "2"]);
     assert_eq!(samples.len(), 2);
     assert_eq!(samples[1]["key"], "x/2");
-    assert_eq!(samples[1]["fields"]["txt"], json!({ "size": 1, "sha256": A }));
+    assert_eq!(
+        samples[1]["fields"]["txt"],
+        json!({ "size": 1, "sha256": A })
+    );
     let (bytes, _) = lines(&path, &["--as", "bytes"]);
     assert_eq!((bytes.len(), &bytes[0]["size"]), (1, &json!(shard().len())));
     // A compressed one is the same.
@@ -67,12 +85,20 @@ fn how_an_archive_ends_is_told() {
     let whole = shard();
     let second = (whole.len() - 1024) / 2;
     for (name, archive, members, says) in [
-        ("cut.tar", whole[..second].to_vec(), 3, "no end marker, so that members may be missing; at byte"),
+        (
+            "cut.tar",
+            whole[..second].to_vec(),
+            3,
+            "no end marker, so that members may be missing; at byte",
+        ),
         ("twice.tar", whole.repeat(2), 6, "data behind the end"),
     ] {
         let (lines, status) = lines(&write(&folder, name, archive), &["--as", "members"]);
         assert_eq!((lines.len(), status), (members + 1, 1), "{lines:?}");
-        assert!(lines[members]["cause"].as_str().unwrap().contains(says), "{lines:?}");
+        assert!(
+            lines[members]["cause"].as_str().unwrap().contains(says),
+            "{lines:?}"
+        );
     }
 }
 
@@ -100,8 +126,14 @@ fn a_file_that_cannot_be_listed_costs_itself_only() {
     std::os::unix::fs::symlink("nowhere", folder.path().join("broken")).unwrap();
     let output = inspect(&[folder.path().to_str().unwrap(), "--skip-errors"]);
     let shown = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success() && shown.ends_with("{\"index\":0,\"text\":\"one\"}\n"), "{shown}");
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "1 could not be read\n");
+    assert!(
+        output.status.success() && shown.ends_with("{\"index\":0,\"text\":\"one\"}\n"),
+        "{shown}"
+    );
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "1 could not be read\n"
+    );
 }
 
 #[test]
@@ -121,12 +153,26 @@ fn an_error_comes_in_its_place_and_may_be_skipped() {
     let (shown, status) = lines(folder.path(), &["--as", "samples"]);
     assert_eq!((shown.len(), status), (4, 1), "{shown:?}");
     let error = &shown[3];
-    assert_eq!((&error["error"], &error["node"]), (&json!("Truncated"), &json!("untar")));
-    assert!(error["item"].as_str().unwrap().ends_with("2.tar"), "{error}");
-    let output = inspect(&[folder.path().to_str().unwrap(), "--as", "samples", "--skip-errors"]);
+    assert_eq!(
+        (&error["error"], &error["node"]),
+        (&json!("Truncated"), &json!("untar"))
+    );
+    assert!(
+        error["item"].as_str().unwrap().ends_with("2.tar"),
+        "{error}"
+    );
+    let output = inspect(&[
+        folder.path().to_str().unwrap(),
+        "--as",
+        "samples",
+        "--skip-errors",
+    ]);
     assert!(output.status.success());
     assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 7);
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), "1 could not be read\n");
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "1 could not be read\n"
+    );
 }
 
 #[test]
@@ -142,11 +188,17 @@ fn arrays_with_their_values_in_one_order_and_dumped() {
     let (shown, _) = lines(&single, &[]);
     let expected = &shown[0];
     assert_eq!(expected["name"], "single");
-    assert_eq!((&expected["dtype"], &expected["shape"]), (&json!("float32"), &json!([2, 3])));
+    assert_eq!(
+        (&expected["dtype"], &expected["shape"]),
+        (&json!("float32"), &json!([2, 3]))
+    );
     assert_eq!(expected["fortran_order"], false);
     let out = folder.path().join("out");
     let (shown, status) = lines(&several, &["--dump", out.to_str().unwrap()]);
-    assert_eq!((shown.len(), status, &shown[1]["name"]), (2, 0, &json!("b")));
+    assert_eq!(
+        (shown.len(), status, &shown[1]["name"]),
+        (2, 0, &json!("b"))
+    );
     assert_eq!(shown[0]["sha256"], expected["sha256"]);
     assert_eq!(std::fs::read(out.join("a.npy")).unwrap(), array.to_npy());
     // Names that are the same as files each get one.
@@ -169,16 +221,27 @@ fn lines_rows_and_records() {
     let text = write(&folder, "t.txt", "one\ntwo\n");
     assert_eq!(lines(&text, &[]).0[1], json!({ "index": 1, "text": "two" }));
     let table = write(&folder, "t.csv", "id,name\n1,a\n2,\"b, c\"\n");
-    assert_eq!(lines(&table, &[]).0[1], json!({ "index": 1, "row": { "id": "2", "name": "b, c" } }));
+    assert_eq!(
+        lines(&table, &[]).0[1],
+        json!({ "index": 1, "row": { "id": "2", "name": "b, c" } })
+    );
     let json = write(&folder, "t.jsonl", "{\"a\": 1}\n[0.1]\n");
     assert_eq!(lines(&json, &[]).0[1], json!({ "index": 1, "row": [0.1] }));
     let mut records = TfRecordWriter::new(Vec::new());
-    records.write(&Example::new().with("label", vec![3_i64]).encode()).unwrap();
+    records
+        .write(&Example::new().with("label", vec![3_i64]).encode())
+        .unwrap();
     records.write(b"a").unwrap();
     let records = write(&folder, "t.tfrecord", records.finish().unwrap().0);
     let (shown, status) = lines(&records, &[]);
-    assert_eq!((shown.len(), status, &shown[0]["features"]["label"]), (2, 0, &json!([3])));
-    assert_eq!(shown[1], json!({ "index": 1, "size": 1, "sha256": A, "features": null }));
+    assert_eq!(
+        (shown.len(), status, &shown[0]["features"]["label"]),
+        (2, 0, &json!([3]))
+    );
+    assert_eq!(
+        shown[1],
+        json!({ "index": 1, "size": 1, "sha256": A, "features": null })
+    );
 }
 
 #[test]
@@ -186,7 +249,15 @@ fn wrong_usage_is_told_from_what_is_not_there() {
     assert_eq!(inspect(&[]).status.code(), Some(2));
     assert_eq!(inspect(&["x", "--as", "pictures"]).status.code(), Some(2));
     assert_eq!(inspect(&["x", "--deep"]).status.code(), Some(2));
-    assert_eq!(inspect(&["x", "--as", "lines", "--pack", "y"]).status.code(), Some(2));
+    assert_eq!(
+        inspect(&["x", "--as", "lines", "--pack", "y"])
+            .status
+            .code(),
+        Some(2)
+    );
     let (shown, status) = lines(Path::new("/no/such/file.tar"), &[]);
-    assert_eq!((shown.len(), status, &shown[0]["error"]), (1, 1, &json!("NotFound")));
+    assert_eq!(
+        (shown.len(), status, &shown[0]["error"]),
+        (1, 1, &json!("NotFound"))
+    );
 }

@@ -41,16 +41,22 @@ impl Heard {
         let (mut heard, mut epoch) = (Heard::default(), pin!(epoch));
         loop {
             heard.said.push((epoch.size_hint(), None));
-            let Some(item) = futures::executor::block_on(epoch.next()) else { return heard };
+            let Some(item) = futures::executor::block_on(epoch.next()) else {
+                return heard;
+            };
             heard.items.push(item.is_ok());
         }
     }
 
-    /// Whether all of it was true, of an epoch that gave so many more; `exact` if nothing failed, nor was skipped.
+    /// Whether all of it was true, of an epoch that gave so many more; `exact` if nothing failed,
+    /// nor was skipped.
     fn is_true(&self, more: usize, exact: bool) -> Result<(), TestCaseError> {
         for (at, &((least, most), steps)) in self.said.iter().enumerate() {
             let left = self.items.len() - at + more;
-            prop_assert!(least <= left, "{left} came, at least {least} were said at {at}");
+            prop_assert!(
+                least <= left,
+                "{left} came, at least {least} were said at {at}"
+            );
             prop_assert!(
                 most.is_none_or(|most| left <= most),
                 "{left} came, at most {most:?} were said at {at}"
@@ -61,7 +67,9 @@ impl Heard {
                     "{left} came, {steps:?} were said at {at}"
                 );
                 // With room for the one error that may end it.
-                prop_assert!(steps.is_none_or(|steps| most.is_some_and(|most| most as u64 <= steps + 1)));
+                prop_assert!(
+                    steps.is_none_or(|steps| most.is_some_and(|most| most as u64 <= steps + 1))
+                );
             }
         }
         Ok(())
@@ -70,14 +78,23 @@ impl Heard {
 
 /// Whether it goes on for as long as its data are not empty, which is found out on the way.
 fn cycles(spec: &Spec) -> bool {
-    spec.any(&|step| matches!(step, Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, _)))
+    spec.any(&|step| {
+        matches!(
+            step,
+            Step::Cycle(_) | Step::Mix(Stop::CycleUntilAll | Stop::CycleForever, _)
+        )
+    })
 }
 
 /// A job of so many ranks, and what is done about what does not divide.
 fn ranks() -> impl Strategy<Value = Option<(usize, usize, Uneven)>> {
-    let uneven = prop::sample::select(&[Uneven::Drop, Uneven::Pad, Uneven::Allow, Uneven::Error][..]);
+    let uneven =
+        prop::sample::select(&[Uneven::Drop, Uneven::Pad, Uneven::Allow, Uneven::Error][..]);
     let ranks = (1usize..4).prop_flat_map(|world| (0..world, Just(world)));
-    prop::option::weighted(0.4, (ranks, uneven).prop_map(|((rank, world), uneven)| (rank, world, uneven)))
+    prop::option::weighted(
+        0.4,
+        (ranks, uneven).prop_map(|((rank, world), uneven)| (rank, world, uneven)),
+    )
 }
 
 proptest! {
@@ -143,7 +160,7 @@ proptest! {
         let Ok(resumable) = build(&policy(), true) else { return Ok(()) };
         let epoch = resumable.epoch(run.epoch).into_iter();
         let (before, epoch) = Heard::of(epoch, |epoch| epoch.steps_left(), stop);
-        let state = epoch.state().unwrap();
+        let state = epoch.checkpoint().unwrap();
         let epoch = resumable.resume(&state).unwrap().into_iter();
         let (behind, _) = Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX);
         // An error that ended the first part comes again in the second.
@@ -160,37 +177,57 @@ proptest! {
 fn a_size_hint_never_lies_where_fewer_ranks_go_on() {
     let loader = |rank, world| {
         let graph = Graph::range(0..101).sharding_filter();
-        // With a shuffle below the filter a state cannot be divided anew, so that one rank reads the rest of each in turn.
-        let graph = graph.shuffle_within_rank(5).batch(4).map(|batch| batch.len() as u64);
-        let builder = DataLoader::builder(graph).rank(rank, world).uneven(Uneven::Allow).workers(0);
+        // With a shuffle below the filter a state cannot be divided anew, so that one rank reads
+        // the rest of each in turn.
+        let graph = graph
+            .shuffle_within_rank(5)
+            .batch(4)
+            .map(|batch| batch.len() as u64);
+        let builder = DataLoader::builder(graph)
+            .rank(rank, world)
+            .uneven(Uneven::Allow)
+            .workers(0);
         builder.resumable().build().unwrap()
     };
     for stop in [0, 1, 5, 8, 9] {
         let states = (0..3).map(|rank| {
             let mut epoch = loader(rank, 3).epoch(0).blocking();
             epoch.by_ref().take(stop).for_each(drop);
-            epoch.state().unwrap()
+            epoch.checkpoint().unwrap()
         });
-        let state = datapipes::State::merge(&Iterator::collect::<Vec<_>>(states)).unwrap();
+        let state = datapipes::Checkpoint::merge(&Iterator::collect::<Vec<_>>(states)).unwrap();
         let epoch = loader(0, 1).resume(&state).unwrap().into_iter();
         let (heard, _) = Heard::of(epoch, |epoch| epoch.steps_left(), usize::MAX);
         heard.is_true(0, true).unwrap();
     }
 }
 
-/// A stream has a `map` of its own, and `filter`, `zip`, `collect`: none of them is in doubt because of the `for` loop.
+/// A stream has a `map` of its own, and `filter`, `zip`, `collect`: none of them is in doubt
+/// because of the `for` loop.
 #[test]
 fn a_for_loop_over_an_epoch_works_and_takes_no_name_from_streams() {
-    let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..10).batch(4))
+        .build()
+        .unwrap();
     let mut sizes = Vec::new();
     for batch in loader.epoch(0) {
         sizes.push(batch.unwrap().len());
     }
     assert_eq!(sizes, [4, 4, 2]);
-    for (step, batch) in loader.prefetch_to_device(Ok::<_, BoxError>).epoch(0).into_iter().enumerate() {
+    for (step, batch) in loader
+        .prefetch_to_device(Ok::<_, BoxError>)
+        .epoch(0)
+        .into_iter()
+        .enumerate()
+    {
         assert_eq!(batch.unwrap()[0], 4 * step as u64);
     }
-    let streamed =
-        loader.epoch(0).map(|batch| batch.unwrap().len()).filter(|len| std::future::ready(*len > 2));
-    assert_eq!(futures::executor::block_on(streamed.zip(loader.epoch(1)).collect::<Vec<_>>()).len(), 2);
+    let streamed = loader
+        .epoch(0)
+        .map(|batch| batch.unwrap().len())
+        .filter(|len| std::future::ready(*len > 2));
+    assert_eq!(
+        futures::executor::block_on(streamed.zip(loader.epoch(1)).collect::<Vec<_>>()).len(),
+        2
+    );
 }

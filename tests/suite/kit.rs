@@ -1,4 +1,5 @@
-//! The conformance kit on every built-in pipe, source, join and split. One that is new is missed here.
+//! The conformance kit on every built-in pipe, source, join and split. One that is new is missed
+//! here.
 
 use std::any::type_name;
 use std::collections::BTreeSet;
@@ -47,7 +48,11 @@ impl Checked {
         testing::check_pipe(&pipe, input);
     }
 
-    fn check_join<I: JoinInputs, J: Join<I::Items, Out: PartialEq + Debug>>(&mut self, join: J, inputs: I) {
+    fn check_join<I: JoinInputs, J: Join<I::Items, Out: PartialEq + Debug>>(
+        &mut self,
+        join: J,
+        inputs: I,
+    ) {
         self.saw::<J>();
         testing::check_join(&join, inputs);
     }
@@ -64,15 +69,26 @@ impl Checked {
 
     fn saw<N>(&mut self) {
         let name = type_name::<N>().split('<').next().unwrap_or_default();
-        self.0.insert(name.rsplit("::").next().unwrap_or_default().to_owned());
+        self.0
+            .insert(name.rsplit("::").next().unwrap_or_default().to_owned());
     }
 }
 
 #[test]
 fn every_pipe_keeps_the_contract() {
     let numbers = || Vec::from_iter(0..12u64);
-    let batches =
-        || vec![vec![1u64, 2], vec![], vec![3], vec![4, 5, 6], vec![7, 8], vec![9], vec![1], vec![2, 3]];
+    let batches = || {
+        vec![
+            vec![1u64, 2],
+            vec![],
+            vec![3],
+            vec![4, 5, 6],
+            vec![7, 8],
+            vec![9],
+            vec![1],
+            vec![2, 3],
+        ]
+    };
     let odd = |n: u64| if n % 5 == 3 { Err("three") } else { Ok(n) };
     let mut checked = Checked::default();
     checked.check(Map::new(|n: u64| n + 1), numbers());
@@ -123,7 +139,10 @@ fn every_pipe_keeps_the_contract() {
         Some(*sum)
     });
     checked.check(sums.kept(), numbers());
-    checked.check(Digested::new(Digest::new(), |n: &u64| n.to_le_bytes()), numbers());
+    checked.check(
+        Digested::new(Digest::new(), |n: &u64| n.to_le_bytes()),
+        numbers(),
+    );
     checked.check(Inspect::new(|_: &u64| {}), numbers());
     checked.check(Enumerate::new(), numbers());
     checked.check(Take::new(100), numbers());
@@ -133,8 +152,14 @@ fn every_pipe_keeps_the_contract() {
     for size in [1, 5, 100] {
         checked.check(Batch::new(size), numbers());
         checked.check(Batch::new(size).drop_last(), numbers());
-        checked.check(BucketBatch::new(|n: &u64| *n as usize, [4], [size, 3]), numbers());
-        checked.check(BucketBatch::new(|n: &u64| *n as usize, [4], [size, 3]).drop_last(), numbers());
+        checked.check(
+            BucketBatch::new(|n: &u64| *n as usize, [4], [size, 3]),
+            numbers(),
+        );
+        checked.check(
+            BucketBatch::new(|n: &u64| *n as usize, [4], [size, 3]).drop_last(),
+            numbers(),
+        );
         checked.check(Shuffle::new(size), numbers());
         checked.check(Shuffle::new(size).within_rank(), numbers());
         checked.check(Sample::new(size), numbers());
@@ -142,10 +167,22 @@ fn every_pipe_keeps_the_contract() {
     }
     checked.check(SampleWith::new(0.5), numbers());
     checked.check(Unbatch::new(), batches());
-    checked.check(Pad::new(0u64), (0..8).map(|n| vec![vec![n; n as usize % 3], vec![n]]).collect());
-    checked
-        .check(Pad::new((0, ())), (0..8).map(|n| vec![(vec![n; n as usize % 3], n), (vec![n], 1)]).collect());
-    checked.check(CollateWith::new(|batch: Vec<u64>| Ok::<_, Error>(batch.len())), batches());
+    checked.check(
+        Pad::new(0u64),
+        (0..8)
+            .map(|n| vec![vec![n; n as usize % 3], vec![n]])
+            .collect(),
+    );
+    checked.check(
+        Pad::new((0, ())),
+        (0..8)
+            .map(|n| vec![(vec![n; n as usize % 3], n), (vec![n], 1)])
+            .collect(),
+    );
+    checked.check(
+        CollateWith::new(|batch: Vec<u64>| Ok::<_, Error>(batch.len())),
+        batches(),
+    );
     checked.check(Collate::new(), batches());
     // More than it may keep: what it keeps it gives without its input.
     checked.check(Cache::new(3), numbers());
@@ -172,18 +209,29 @@ fn every_pipe_keeps_the_contract() {
     checked.check_split(Fork::new(2));
     checked.check_split(Demux::new(2, |n: &u64| (n % 3) as usize % 2));
     checked.check_source(FromIterator::new(|| 0..9));
-    checked.check_source(FromStream::new(|| Ok(futures::stream::iter((0..9).map(Ok)))));
+    checked.check_source(FromStream::new(|| {
+        Ok(futures::stream::iter((0..9).map(Ok)))
+    }));
 
     let exported = exported();
-    assert!(exported.len() > 30, "the list of exports was not read: {exported:?}");
-    let known: BTreeSet<String> = NO_PIPES.iter().map(|(name, _)| (*name).to_owned()).collect();
+    assert!(
+        exported.len() > 30,
+        "the list of exports was not read: {exported:?}"
+    );
+    let known: BTreeSet<String> = NO_PIPES
+        .iter()
+        .map(|(name, _)| (*name).to_owned())
+        .collect();
     for name in &exported {
         assert!(
             checked.0.contains(name) != known.contains(name),
             "`{name}` should be checked here, or stand in `NO_PIPES` with a reason"
         );
     }
-    let gone: Vec<_> = known.union(&checked.0).filter(|name| !exported.contains(*name)).collect();
+    let gone: Vec<_> = known
+        .union(&checked.0)
+        .filter(|name| !exported.contains(*name))
+        .collect();
     assert!(gone.is_empty(), "no longer exported: {gone:?}");
 }
 
@@ -196,7 +244,11 @@ impl Lookup<u64> for Squares {
 
     async fn get(&self, key: u64) -> Result<u64> {
         tokio::task::yield_now().await;
-        if key == 5 { Err(Error::new(ErrorKind::NotFound, "five")) } else { Ok(key * key) }
+        if key == 5 {
+            Err(Error::new(ErrorKind::NotFound, "five"))
+        } else {
+            Ok(key * key)
+        }
     }
 }
 
@@ -204,7 +256,10 @@ impl Lookup<u64> for Squares {
 fn exported() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for module in ["pipes", "index"] {
-        let path = format!("{}/datapipes/src/{module}/mod.rs", env!("CARGO_MANIFEST_DIR"));
+        let path = format!(
+            "{}/datapipes/src/{module}/mod.rs",
+            env!("CARGO_MANIFEST_DIR")
+        );
         let source = std::fs::read_to_string(path).expect("the module");
         for item in source.split("pub use ").skip(1) {
             let (path, _) = item.split_once(';').expect("`pub use …;`");

@@ -11,14 +11,15 @@ use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, u
 proptest! {
     #![proptest_config(config(200))]
 
-    /// Law 1: the sequence is that of one thread running the graph inline: values, origins and errors.
+    /// Law 1: the sequence is that of one thread running the graph inline: values, origins and
+    /// errors.
     #[test]
     fn law_1_parallel_equals_sequential(spec in spec(), run in strict_run()) {
         same_sequence(&spec, &run)?;
     }
 
-    /// Law 1, second half: other orders give the same multiset, unless a step groups neighbours and no step below it
-    /// needs order.
+    /// Law 1, second half: other orders give the same multiset, unless a step groups neighbours and
+    /// no step below it needs order.
     #[test]
     fn law_1_other_orders_give_the_same_items(
         spec in spec(),
@@ -53,7 +54,7 @@ proptest! {
     #[test]
     fn law_3_randomness_belongs_to_the_item(items in 1u64..200, seed in any::<u64>(), epoch in 0u64..5) {
         let draw = |graph: Graph<u64>, workers, seed, epoch, name: &str| {
-            let graph = graph.map_random(|n, rng| (n, rng.next_u64())).named(name);
+            let graph = graph.map_with_rng(|n, rng| (n, rng.next_u64())).named(name);
             let loader = DataLoader::builder(graph).seed(seed).workers(workers).build().unwrap();
             let mut all: Vec<_> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
             all.sort();
@@ -71,14 +72,16 @@ proptest! {
         prop_assert_eq!(distinct.len(), plain.len(), "two items draw the same");
     }
 
-    /// Law 3 over generated graphs: whatever stands above, an item that is still there draws what it draws alone.
+    /// Law 3 over generated graphs: whatever stands above, an item that is still there draws what
+    /// it draws alone.
     #[test]
     fn law_3_whatever_stands_above(spec in spec(), run in strict_run()) {
         same_draws(&spec, &run)?;
     }
 
-    /// Law 4: what goes into a node comes out, is dropped on purpose and counted, or failed and is counted; and the
-    /// figures of a node whose output is used to its end do not depend on how the graph is run.
+    /// Law 4: what goes into a node comes out, is dropped on purpose and counted, or failed and is
+    /// counted; and the figures of a node whose output is used to its end do not depend on how the
+    /// graph is run.
     #[test]
     fn law_4_the_ledger_adds_up(spec in spec(), run in strict_run()) {
         ledger_adds_up(&spec, &run)?;
@@ -90,7 +93,8 @@ proptest! {
         plan_is_stable(&spec, &run)?;
     }
 
-    /// Law 1 over ranks: what all ranks get together does not depend on how each is run, and no item comes twice.
+    /// Law 1 over ranks: what all ranks get together does not depend on how each is run, and no
+    /// item comes twice.
     #[test]
     fn every_rank_of_a_generated_graph_gets_its_part(
         spec in spec(), run in strict_run(), at in 0usize..8, pads in any::<bool>(), world in 1usize..5,
@@ -158,7 +162,7 @@ mod apart {
         fn law_3_a_child_draws_what_a_thread_draws(items in 1u64..200, seed in any::<u64>(), epoch in 0u64..5) {
             let draw = |workers, processes: usize| {
                 let graph = Graph::range(0..items).in_processes(processes, |numbers| {
-                    numbers.map_random(|n, rng| (n, rng.next_u64())).named("draw")
+                    numbers.map_with_rng(|n, rng| (n, rng.next_u64())).named("draw")
                 });
                 let loader = DataLoader::builder(graph).seed(seed).workers(workers).build().unwrap();
                 loader.epoch(epoch).blocking().map(Result::unwrap).collect::<Vec<_>>()
@@ -173,8 +177,8 @@ mod apart {
 proptest! {
     #![proptest_config(config(1000))]
 
-    /// Rows 32 and 123: the parts of all ranks are disjoint and complete, less what the policy drops, and of one size
-    /// where that is promised.
+    /// Rows 32 and 123: the parts of all ranks are disjoint and complete, less what the policy
+    /// drops, and of one size where that is promised.
     #[test]
     fn rows_32_and_123_ranks_share_out_every_item(
         items in 0u64..40, world in 1usize..=8, uneven in uneven(), workers in 0usize..2, batch in 1usize..5,
@@ -229,11 +233,17 @@ fn same_sequence(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Other orders give the same multiset, unless a step groups neighbours and no step below it needs order.
+/// Other orders give the same multiset, unless a step groups neighbours and no step below it needs
+/// order.
 fn same_items(spec: &Spec, run: &Run, order: Order) -> Result<(), TestCaseError> {
     prop_assume!(!spec.groups());
     let strict = Run::inline(run.seed, run.epoch).outcome(spec).sorted();
-    let mut other = Run { order, ..run.clone() }.outcome(spec).sorted();
+    let mut other = Run {
+        order,
+        ..run.clone()
+    }
+    .outcome(spec)
+    .sorted();
     if strict.skipped.len() >= 1000 {
         // Only the first thousand are kept, and these may be others.
         prop_assert_eq!(other.skipped.len(), strict.skipped.len());
@@ -251,7 +261,10 @@ fn whole_epochs(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     let loader = run.loader(spec);
     prop_assert_eq!(&items(loader.epoch(0)), &whole[0]);
     prop_assert_eq!(&items(loader.epoch(1)), &whole[1]);
-    let mut at_once = [loader.epoch(1).blocking().items(), loader.epoch(2).blocking().items()];
+    let mut at_once = [
+        loader.epoch(1).blocking().items(),
+        loader.epoch(2).blocking().items(),
+    ];
     let mut seen = [vec![], vec![]];
     let mut open = true;
     while open {
@@ -269,7 +282,7 @@ fn whole_epochs(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
 
 /// Whatever stands above, an item that is still there draws what it draws alone.
 fn same_draws(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
-    let draw = |graph: Graph<u64>| graph.map_random(|_, rng| rng.next_u64()).named("draw");
+    let draw = |graph: Graph<u64>| graph.map_with_rng(|_, rng| rng.next_u64()).named("draw");
     let alone = Graph::range(0..spec.items);
     let alone: BTreeMap<String, u64> = Run::inline(run.seed, run.epoch)
         .outcome_of(draw(alone), |builder| builder)
@@ -286,24 +299,39 @@ fn same_draws(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What goes into a node comes out, is dropped on purpose and counted, or failed and is counted; and the figures of a node
-/// whose output is used to its end do not depend on how the graph is run.
+/// What goes into a node comes out, is dropped on purpose and counted, or failed and is counted;
+/// and the figures of a node whose output is used to its end do not depend on how the graph is run.
 fn ledger_adds_up(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     let ledger = |run: &Run| {
         let loader = run.loader(spec);
-        let delivered = loader.epoch(run.epoch).blocking().filter(Result::is_ok).count() as u64;
+        let delivered = loader
+            .epoch(run.epoch)
+            .blocking()
+            .filter(Result::is_ok)
+            .count() as u64;
         (delivered, loader)
     };
     let (delivered, loader) = ledger(run);
     let tree = Tree::of(&loader.explain());
-    let nodes: BTreeMap<String, NodeStats> =
-        loader.stats().unwrap().nodes.into_iter().map(|node| (node.name.clone(), node)).collect();
+    let nodes: BTreeMap<String, NodeStats> = loader
+        .stats()
+        .unwrap()
+        .nodes
+        .into_iter()
+        .map(|node| (node.name.clone(), node))
+        .collect();
     let stats = loader.stats().unwrap();
     let root = &nodes[&tree.root];
-    prop_assert_eq!((stats.delivered, stats.skipped), (delivered, root.errors), "{}", stats);
+    prop_assert_eq!(
+        (stats.delivered, stats.skipped),
+        (delivered, root.errors),
+        "{}",
+        stats
+    );
     prop_assert_eq!(root.items, delivered, "{}", stats);
 
-    let repeats = spec.any(&|step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..)));
+    let repeats =
+        spec.any(&|step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..)));
     for (name, line) in &tree.lines {
         let (kind, node) = (kind(name), &nodes[name]);
         let above: Option<Vec<&NodeStats>> = line
@@ -313,13 +341,16 @@ fn ledger_adds_up(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
             .collect();
         // The outputs of a split are counted together.
         let Some(above) = above else { continue };
-        let into = above.iter().map(|node| node.items + node.errors).sum::<u64>();
+        let into = above
+            .iter()
+            .map(|node| node.items + node.errors)
+            .sum::<u64>();
         let out = node.items + node.dropped + node.errors;
         let one_for_one = match kind {
             "cache" => !repeats,
-            "map" | "apart" | "try_map" | "map_random" | "map_async" | "filter" | "inspect" | "enumerate"
-            | "skip" | "sample" | "sample_with" | "shuffle" | "prefetch" | "pass" | "retry" | "repeat"
-            | "concat" | "interleave" | "greedy_join" => true,
+            "map" | "apart" | "try_map" | "map_random" | "map_async" | "filter" | "inspect"
+            | "enumerate" | "skip" | "sample" | "sample_with" | "shuffle" | "prefetch" | "pass"
+            | "retry" | "repeat" | "concat" | "interleave" | "greedy_join" => true,
             "mux" | "mix" | "scan" | "take" => !line.ends_early,
             _ => continue,
         };
@@ -357,7 +388,13 @@ fn plan_is_stable(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     let tree = Tree::of(&plan);
     let (named, are): (BTreeSet<String>, BTreeSet<String>) = (
         tree.lines.into_keys().collect(),
-        loader.stats().unwrap().nodes.into_iter().map(|node| node.name).collect(),
+        loader
+            .stats()
+            .unwrap()
+            .nodes
+            .into_iter()
+            .map(|node| node.name)
+            .collect(),
     );
     prop_assert_eq!(named, are, "{}", plan);
     Ok(())
@@ -375,9 +412,17 @@ fn every_rank(
     let pads = pads || uneven == Uneven::Pad;
     for rank in 0..world {
         let ranked = |run: &Run| {
-            run.outcome_of(spec.sharded(at, pads), |builder| builder.rank(rank, world).uneven(uneven))
+            run.outcome_of(spec.sharded(at, pads), |builder| {
+                builder.rank(rank, world).uneven(uneven)
+            })
         };
-        prop_assert_eq!(ranked(run), ranked(&Run::inline(run.seed, run.epoch)), "rank {} of {}", rank, world);
+        prop_assert_eq!(
+            ranked(run),
+            ranked(&Run::inline(run.seed, run.epoch)),
+            "rank {} of {}",
+            rank,
+            world
+        );
     }
     Ok(())
 }
@@ -403,10 +448,15 @@ fn kind(name: &str) -> &str {
 
 impl Tree {
     fn of(plan: &str) -> Tree {
-        let mut tree = Tree { root: String::new(), lines: BTreeMap::new() };
+        let mut tree = Tree {
+            root: String::new(),
+            lines: BTreeMap::new(),
+        };
         let mut path: Vec<String> = Vec::new();
         for line in plan.lines() {
-            let Some((indent, rest)) = line.split_once("─ ") else { continue };
+            let Some((indent, rest)) = line.split_once("─ ") else {
+                continue;
+            };
             let depth = indent.chars().count() / 3;
             let name = rest.split(['(', ' ']).next().unwrap().to_owned();
             let ends_early = match kind(&name) {
@@ -430,8 +480,11 @@ impl Tree {
                 }
             };
             // What is split is printed under each of its readers.
-            let entry =
-                tree.lines.entry(name.clone()).or_insert(Line { inputs: vec![], ends_early, used_up });
+            let entry = tree.lines.entry(name.clone()).or_insert(Line {
+                inputs: vec![],
+                ends_early,
+                used_up,
+            });
             entry.used_up &= used_up;
             path.push(name);
         }
@@ -447,73 +500,150 @@ fn law_9_wrong_graphs_do_not_start() {
     let none = Vec::<Graph<u64>>::new;
     let wrong: Vec<(&str, Graph<u64>)> = vec![
         ("batch: a batch size of zero", n().batch(0).unbatch()),
-        ("batch: a batch size of zero", n().map(|n| vec![n]).padded_batch(0, 0u64).map(|_| 0)),
+        (
+            "batch: a batch size of zero",
+            n().map(|n| vec![n]).padded_batch(0, 0u64).map(|_| 0),
+        ),
         ("shuffle: a shuffle buffer of zero", n().shuffle(0)),
         ("prefetch: a prefetch of zero items", n().prefetch(0)),
         ("sample: a sample of zero items", n().sample(0)),
-        ("sample_with: a probability outside 0 to 1", n().sample_with(1.5)),
-        ("sample_with: a probability outside 0 to 1", n().sample_with(f64::NAN)),
+        (
+            "sample_with: a probability outside 0 to 1",
+            n().sample_with(1.5),
+        ),
+        (
+            "sample_with: a probability outside 0 to 1",
+            n().sample_with(f64::NAN),
+        ),
         ("repeat: a repeat of zero rounds", n().repeat(0)),
-        ("bucket_batch: a batch size of zero", n().bucket_batch(|n| *n as usize, [5], [1, 0]).unbatch()),
-        ("bucket_batch: the boundaries must increase", n().bucket_batch(|_| 0, [5, 5], [1, 1, 1]).unbatch()),
+        (
+            "bucket_batch: a batch size of zero",
+            n().bucket_batch(|n| *n as usize, [5], [1, 0]).unbatch(),
+        ),
+        (
+            "bucket_batch: the boundaries must increase",
+            n().bucket_batch(|_| 0, [5, 5], [1, 1, 1]).unbatch(),
+        ),
         (
             "bucket_batch: there must be one batch size more than boundaries",
             n().bucket_batch(|_| 0, [5], [1]).unbatch(),
         ),
-        ("batch: is tried again item by item", n().retry(1, Batch::new(2)).unbatch()),
+        (
+            "batch: is tried again item by item",
+            n().retry(1, Batch::new(2)).unbatch(),
+        ),
         ("concat: no inputs", Graph::concat(none())),
         ("mux: no inputs", Graph::mux(none())),
         ("interleave: no inputs", Graph::interleave(none(), 1, 1)),
-        ("interleave: a cycle length of zero", Graph::interleave([n()], 0, 1)),
-        ("interleave: a block length of zero", Graph::interleave([n()], 1, 0)),
+        (
+            "interleave: a cycle length of zero",
+            Graph::interleave([n()], 0, 1),
+        ),
+        (
+            "interleave: a block length of zero",
+            Graph::interleave([n()], 1, 0),
+        ),
         ("greedy_join: no inputs", Graph::greedy_join(none())),
         ("mix: no inputs", Graph::mix([])),
-        ("mix: a weight that is not a positive number", Graph::mix([(n(), 0.0)])),
-        ("mix: a weight that is not a positive number", Graph::mix_until(Stop::CycleForever, [(n(), -1.0)])),
-        ("mix: weights more than a billion times apart", Graph::mix([(n(), 1.0), (n(), 1e10)])),
-        ("fork: a buffer of zero items", Graph::mux(n().split(Fork::new(2).buffer(0)))),
-        ("demux: a buffer of zero items", Graph::mux(n().split(Demux::new(2, |_: &u64| 0).buffer(0)))),
-        ("fork: nobody reads its output 1", n().fork::<2>()[0].clone()),
+        (
+            "mix: a weight that is not a positive number",
+            Graph::mix([(n(), 0.0)]),
+        ),
+        (
+            "mix: a weight that is not a positive number",
+            Graph::mix_until(Stop::CycleForever, [(n(), -1.0)]),
+        ),
+        (
+            "mix: weights more than a billion times apart",
+            Graph::mix([(n(), 1.0), (n(), 1e10)]),
+        ),
+        (
+            "fork: a buffer of zero items",
+            Graph::mux(n().split(Fork::new(2).buffer(0))),
+        ),
+        (
+            "demux: a buffer of zero items",
+            Graph::mux(n().split(Demux::new(2, |_: &u64| 0).buffer(0))),
+        ),
+        (
+            "fork: nobody reads its output 1",
+            n().fork::<2>()[0].clone(),
+        ),
         ("map: a concurrency of zero", n().map(|n| n).concurrency(0)),
         ("a node with an empty name", n().map(|n| n).named("")),
-        ("twice: 2 nodes have this name", n().map(|n| n).named("twice").map(|n| n).named("twice")),
+        (
+            "twice: 2 nodes have this name",
+            n().map(|n| n).named("twice").map(|n| n).named("twice"),
+        ),
         ("a: feeds 2 nodes", {
             let a = n().named("a");
             Graph::concat([a.clone(), a])
         }),
     ];
     for (problem, graph) in wrong {
-        let error =
-            DataLoader::builder(graph).build().err().unwrap_or_else(|| panic!("runs, though {problem}"));
-        assert!(error.problems().iter().any(|p| p.starts_with(problem)), "{error}\n  should be: {problem}");
+        let error = DataLoader::builder(graph)
+            .build()
+            .err()
+            .unwrap_or_else(|| panic!("runs, though {problem}"));
+        assert!(
+            error.problems().iter().any(|p| p.starts_with(problem)),
+            "{error}\n  should be: {problem}"
+        );
     }
 
     type Set = fn(datapipes::loader::Builder<u64>) -> datapipes::loader::Builder<u64>;
     let settings: Vec<(&str, Graph<u64>, Set)> = vec![
         ("a memory budget of zero bytes", n(), |b| b.memory(0)),
-        ("zero requests in flight", n(), |b| b.in_flight(0)),
-        ("rank 2 of 2: there is no such rank", n().sharding_filter(), |b| b.rank(2, 2).uneven(Uneven::Drop)),
-        ("rank 0 of 0: there is no such rank", n().sharding_filter(), |b| b.rank(0, 0).uneven(Uneven::Drop)),
-        ("range: no `sharding_filter` between", n(), |b| b.rank(0, 2).uneven(Uneven::Drop)),
-        ("range#2: no `sharding_filter` between", Graph::concat([n().sharding_filter(), n()]), |b| {
+        ("zero requests in flight", n(), |b| b.concurrency(0)),
+        (
+            "rank 2 of 2: there is no such rank",
+            n().sharding_filter(),
+            |b| b.rank(2, 2).uneven(Uneven::Drop),
+        ),
+        (
+            "rank 0 of 0: there is no such rank",
+            n().sharding_filter(),
+            |b| b.rank(0, 0).uneven(Uneven::Drop),
+        ),
+        ("range: no `sharding_filter` between", n(), |b| {
             b.rank(0, 2).uneven(Uneven::Drop)
         }),
-        ("2 ranks, and nothing said", n().sharding_filter(), |b| b.rank(0, 2)),
-        ("sharding_filter#2: shards a second time", n().sharding_filter().sharding_filter(), |b| {
-            b.rank(0, 2).uneven(Uneven::Drop)
+        (
+            "range#2: no `sharding_filter` between",
+            Graph::concat([n().sharding_filter(), n()]),
+            |b| b.rank(0, 2).uneven(Uneven::Drop),
+        ),
+        ("2 ranks, and nothing said", n().sharding_filter(), |b| {
+            b.rank(0, 2)
         }),
-        ("sharding_filter: cannot pad", n().sharding_filter(), |b| b.rank(0, 2).uneven(Uneven::Pad)),
-        ("shuffle: shuffles behind the sharding filter only", n().sharding_filter().shuffle(9), |b| {
-            b.rank(0, 2).uneven(Uneven::Drop)
+        (
+            "sharding_filter#2: shards a second time",
+            n().sharding_filter().sharding_filter(),
+            |b| b.rank(0, 2).uneven(Uneven::Drop),
+        ),
+        ("sharding_filter: cannot pad", n().sharding_filter(), |b| {
+            b.rank(0, 2).uneven(Uneven::Pad)
         }),
-        ("sharding_filter: there are 100 items for 200 ranks", n().sharding_filter(), |b| {
-            b.rank(0, 200).uneven(Uneven::Drop)
-        }),
+        (
+            "shuffle: shuffles behind the sharding filter only",
+            n().sharding_filter().shuffle(9),
+            |b| b.rank(0, 2).uneven(Uneven::Drop),
+        ),
+        (
+            "sharding_filter: there are 100 items for 200 ranks",
+            n().sharding_filter(),
+            |b| b.rank(0, 200).uneven(Uneven::Drop),
+        ),
     ];
     for (problem, graph, set) in settings {
         let built = set(DataLoader::builder(graph)).build();
-        let error = built.err().unwrap_or_else(|| panic!("runs, though {problem}"));
-        assert!(error.problems().iter().any(|p| p.starts_with(problem)), "{error}\n  should be: {problem}");
+        let error = built
+            .err()
+            .unwrap_or_else(|| panic!("runs, though {problem}"));
+        assert!(
+            error.problems().iter().any(|p| p.starts_with(problem)),
+            "{error}\n  should be: {problem}"
+        );
     }
 }
 
@@ -527,10 +657,22 @@ fn generated_graphs_contain_every_node() {
     for _ in 0..400 {
         let spec: Spec = spec().new_tree(&mut runner).unwrap().current();
         grouped += usize::from(spec.groups());
-        let plan = DataLoader::builder(spec.graph()).on_error(OnError::fail()).build().unwrap().explain();
-        seen.extend(Tree::of(&plan).lines.into_keys().map(|name| kind(&name).to_owned()));
+        let plan = DataLoader::builder(spec.graph())
+            .on_error(OnError::fail())
+            .build()
+            .unwrap()
+            .explain();
+        seen.extend(
+            Tree::of(&plan)
+                .lines
+                .into_keys()
+                .map(|name| kind(&name).to_owned()),
+        );
     }
-    assert!(grouped < 200, "{grouped} of 400 tell little about other orders");
+    assert!(
+        grouped < 200,
+        "{grouped} of 400 tell little about other orders"
+    );
     let missing: Vec<&str> = [
         "ahead",
         "batch",
@@ -598,5 +740,8 @@ fn generated_graphs_contain_every_node() {
     .into_iter()
     .filter(|kind| !seen.contains(*kind))
     .collect();
-    assert!(missing.is_empty(), "{missing:?} in none of 400 graphs, only {seen:?}");
+    assert!(
+        missing.is_empty(),
+        "{missing:?} in none of 400 graphs, only {seen:?}"
+    );
 }

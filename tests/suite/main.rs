@@ -1,7 +1,12 @@
 //! The promises of the library, one module each.
 
 mod compiling;
-#[cfg(any(feature = "http", feature = "cloud", feature = "sqlite", feature = "cassandra"))]
+#[cfg(any(
+    feature = "http",
+    feature = "cloud",
+    feature = "sqlite",
+    feature = "cassandra"
+))]
 mod far;
 mod faults;
 mod figures;

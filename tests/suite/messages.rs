@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::structure::{Source, closing, ident, words, workspace};
 
-/// What is no name of the library: Rust's, words of a filter's and of a launcher's language, and parameters of one's own functions.
+/// What is no name of the library: Rust's, words of a filter's and of a launcher's language, and
+/// parameters of one's own functions.
 const OTHERS: &[&str] = &[
     "main",
     "unsafe",
@@ -40,9 +41,19 @@ impl Names {
             for at in words(code, "enum") {
                 names.add_variants(&code[at + 4..]);
             }
-            for word in ["struct", "enum", "trait", "mod", "macro_rules!", "fn", "type"] {
+            for word in [
+                "struct",
+                "enum",
+                "trait",
+                "mod",
+                "macro_rules!",
+                "fn",
+                "type",
+            ] {
                 for at in words(code, word) {
-                    names.others.insert(ident(code[at + word.len()..].trim_start()).to_owned());
+                    names
+                        .others
+                        .insert(ident(code[at + word.len()..].trim_start()).to_owned());
                 }
             }
             // Methods that a macro declares for several types.
@@ -50,29 +61,47 @@ impl Names {
                 names.others.insert(ident(&code[at..]).to_owned());
             }
         }
-        for krate in ["datapipes", "datapipes-io", "datapipes-image", "datapipes-burn", "datapipes-candle"] {
+        for krate in [
+            "datapipes",
+            "datapipes-io",
+            "datapipes-image",
+            "datapipes-burn",
+            "datapipes-candle",
+        ] {
             let manifest = format!("{}/{krate}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
             let manifest = std::fs::read_to_string(manifest).unwrap();
             let features = manifest.split("[features]").nth(1).unwrap_or_default();
             let features = features.split("\n[").next().unwrap_or_default();
-            names
-                .others
-                .extend(features.lines().filter_map(|line| Some(line.split_once(" = ")?.0.to_owned())));
+            names.others.extend(
+                features
+                    .lines()
+                    .filter_map(|line| Some(line.split_once(" = ")?.0.to_owned())),
+            );
         }
         names
     }
 
     /// The functions of a block, from behind `impl` or `trait` on, for each name in its head.
     fn add_block(&mut self, code: &str) {
-        let Some(open) = code.find(['{', ';']).filter(|&open| code[open..].starts_with('{')) else { return };
+        let Some(open) = code
+            .find(['{', ';'])
+            .filter(|&open| code[open..].starts_with('{'))
+        else {
+            return;
+        };
         let mut depth = 0;
         let end = code[open..].char_indices().find_map(|(at, c)| {
             depth += i32::from(c == '{') - i32::from(c == '}');
             (depth == 0).then_some(open + at)
         });
         let (head, body) = (&code[..open], &code[open..end.unwrap_or(code.len())]);
-        let functions: Vec<&str> = words(body, "fn").map(|at| ident(body[at + 2..].trim_start())).collect();
-        for name in head.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty()) {
+        let functions: Vec<&str> = words(body, "fn")
+            .map(|at| ident(body[at + 2..].trim_start()))
+            .collect();
+        for name in head
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .filter(|name| !name.is_empty())
+        {
             self.methods
                 .entry(name.to_owned())
                 .or_default()
@@ -82,7 +111,9 @@ impl Names {
 
     /// The variants of an enum, from behind `enum` on.
     fn add_variants(&mut self, code: &str) {
-        let (Some(open), Some(close)) = (code.find('{'), code.find('}')) else { return };
+        let (Some(open), Some(close)) = (code.find('{'), code.find('}')) else {
+            return;
+        };
         let variants = code[open..close.max(open)]
             .split(|c: char| !c.is_alphanumeric())
             .filter(|name| name.starts_with(char::is_uppercase));
@@ -92,15 +123,26 @@ impl Names {
             .extend(variants.map(str::to_owned));
     }
 
-    /// Whether somebody who reads it finds it: a method by itself is one of what a graph and a loader are written with.
+    /// Whether somebody who reads it finds it: a method by itself is one of what a graph and a
+    /// loader are written with.
     fn know(&self, said: &str) -> bool {
-        // What is filled in has a name of the user's, or of the code; what is no name is an example.
-        let name = said.trim_start_matches('.').split(['(', '!']).next().unwrap_or_default();
-        if name.contains(|c: char| !c.is_alphanumeric() && c != '_' && c != ':') || OTHERS.contains(&name) {
+        // What is filled in has a name of the user's, or of the code; what is no name is an
+        // example.
+        let name = said
+            .trim_start_matches('.')
+            .split(['(', '!'])
+            .next()
+            .unwrap_or_default();
+        if name.contains(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
+            || OTHERS.contains(&name)
+        {
             return true;
         }
-        let methods =
-            |of: &str, name: &str| self.methods.get(of).is_some_and(|methods| methods.contains(name));
+        let methods = |of: &str, name: &str| {
+            self.methods
+                .get(of)
+                .is_some_and(|methods| methods.contains(name))
+        };
         match name.rsplit_once("::") {
             Some((of, name)) if of.starts_with("datapipes") => self.others.contains(name),
             Some((of, name)) => {
@@ -148,7 +190,11 @@ impl Names {
 
 /// What a file says in backticks, in its literals and outside of its tests, with the line.
 fn said(file: &Source) -> Vec<(usize, String)> {
-    let text = file.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let text = file
+        .text
+        .split("\n#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default();
     let (mut found, mut at) = (Vec::new(), 0);
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
@@ -160,7 +206,13 @@ fn said(file: &Source) -> Vec<(usize, String)> {
             let end = 1 + closing(&rest[1..], '"');
             let pieces: Vec<&str> = rest[1..end.max(2) - 1].split('`').collect();
             let line = 1 + text[..at].matches('\n').count();
-            found.extend(pieces.iter().skip(1).step_by(2).map(|piece| (line, (*piece).to_owned())));
+            found.extend(
+                pieces
+                    .iter()
+                    .skip(1)
+                    .step_by(2)
+                    .map(|piece| (line, (*piece).to_owned())),
+            );
             at += end;
         } else {
             at += c.len_utf8();
@@ -180,7 +232,10 @@ fn every_method_that_a_message_names_exists() {
         for (line, piece) in said(file) {
             count += 1;
             if !names.know(&piece) {
-                wrong.push(format!("{}:{line}: `{piece}` is nothing that can be written there", file.path));
+                wrong.push(format!(
+                    "{}:{line}: `{piece}` is nothing that can be written there",
+                    file.path
+                ));
             }
         }
     }

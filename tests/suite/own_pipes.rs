@@ -1,8 +1,10 @@
-//! What pipes of one's own say of the items that they hold and give: it is checked, and an epoch that was stopped goes on by it.
+//! What pipes of one's own say of the items that they hold and give: it is checked, and an epoch
+//! that was stopped goes on by it.
 
 use datapipes::pipes::BucketBatch;
 use datapipes::{
-    Arity, Context, DataLoader, Facts, Graph, Item, Items, Join, OnError, Order, Pipe, Result, testing,
+    Arity, Context, DataLoader, Facts, Graph, Item, Items, Join, OnError, Order, Pipe, Result,
+    testing,
 };
 use proptest::prelude::*;
 
@@ -15,7 +17,14 @@ fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
     for says in [Says::Lineage, Says::Role, Says::Both, Says::Neither] {
         for size in [1, 3, 20] {
             testing::check_pipe(&Groups(size, says), numbers());
-            testing::check_pipe(&Mixer { buffer: size, within_rank: false, says }, numbers());
+            testing::check_pipe(
+                &Mixer {
+                    buffer: size,
+                    within_rank: false,
+                    says,
+                },
+                numbers(),
+            );
         }
     }
     testing::check_pipe(&Ahead(3, false), numbers());
@@ -65,7 +74,9 @@ impl Stage {
             Stage::Batch(size) => graph.batch(size).map(joined),
             Stage::Bucket(size) => {
                 let bucket = |list: &Vec<u64>| list.first().map_or(0, |n| (n % 10) as usize);
-                graph.pipe(BucketBatch::new(bucket, [4], [size, size + 1])).map(joined)
+                graph
+                    .pipe(BucketBatch::new(bucket, [4], [size, size + 1]))
+                    .map(joined)
             }
             Stage::Shuffle(buffer) => graph.shuffle(buffer),
             Stage::Prefetch(items) => graph.prefetch(items),
@@ -78,7 +89,8 @@ impl Stage {
 proptest! {
     #![proptest_config(config(150))]
 
-    /// Law 8 in any order, over pipes that group and reorder, ours and those of users: each item comes once, and each error.
+    /// Law 8 in any order, over pipes that group and reorder, ours and those of users: each item
+    /// comes once, and each error.
     #[test]
     fn law_8_in_any_order_with_pipes_of_ones_own(
         items in 0u64..300, fails in 2u64..20, stages in prop::collection::vec(stage(), 1..5),
@@ -104,7 +116,7 @@ proptest! {
             for list in epoch.by_ref().take(most) {
                 seen.extend(list.unwrap());
             }
-            state = Some(epoch.state().unwrap());
+            state = Some(epoch.checkpoint().unwrap());
         }
         seen.sort_unstable();
         let whole: Vec<u64> = (0..items).filter(|n| n % fails != 1).collect();
@@ -115,13 +127,22 @@ proptest! {
 
 /// What an epoch gives that is stopped after some batches and goes on.
 fn stopped_after(graph: Graph<Vec<u64>>, order: Order, stop: usize) -> Result<Vec<u64>> {
-    let loader =
-        DataLoader::builder(graph).workers(2).order(order).resumable().build().expect("a sound graph");
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .order(order)
+        .resumable()
+        .build()
+        .expect("a sound graph");
     let mut epoch = loader.epoch(0).blocking();
     let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>()?;
-    let state = epoch.state()?;
+    let state = epoch.checkpoint()?;
     drop(epoch);
-    seen.extend(loader.resume(&state)?.blocking().collect::<Result<Vec<_>>>()?);
+    seen.extend(
+        loader
+            .resume(&state)?
+            .blocking()
+            .collect::<Result<Vec<_>>>()?,
+    );
     let mut seen = seen.concat();
     seen.sort_unstable();
     Ok(seen)
@@ -138,14 +159,34 @@ fn a_pipe_with_a_role_that_does_not_say_what_it_gave_makes_what_is_above_it_stri
     for says in [Says::Role, Says::Neither] {
         for order in ORDERS {
             let batches = numbers().pipe(Groups(8, says));
-            let plan =
-                DataLoader::builder(batches.clone()).workers(2).order(order).resumable().build().unwrap();
-            assert!(plan.explain().contains("strict order]"), "{}", plan.explain());
-            assert_eq!(stopped_after(batches, order, 10).unwrap(), Vec::from_iter(0..400), "{order}");
+            let plan = DataLoader::builder(batches.clone())
+                .workers(2)
+                .order(order)
+                .resumable()
+                .build()
+                .unwrap();
+            assert!(
+                plan.explain().contains("strict order]"),
+                "{}",
+                plan.explain()
+            );
+            assert_eq!(
+                stopped_after(batches, order, 10).unwrap(),
+                Vec::from_iter(0..400),
+                "{order}"
+            );
             for within_rank in [false, true] {
-                let mixer = Mixer { buffer: 30, within_rank, says };
+                let mixer = Mixer {
+                    buffer: 30,
+                    within_rank,
+                    says,
+                };
                 let mixed = numbers().pipe(mixer).map(|n| vec![n]);
-                assert_eq!(stopped_after(mixed, order, 80).unwrap(), Vec::from_iter(0..400), "{order}");
+                assert_eq!(
+                    stopped_after(mixed, order, 80).unwrap(),
+                    Vec::from_iter(0..400),
+                    "{order}"
+                );
             }
         }
     }
@@ -156,17 +197,32 @@ fn a_pipe_that_says_what_it_gave_goes_on_in_every_order() {
     for says in [Says::Lineage, Says::Both] {
         for order in ORDERS {
             let batches = numbers().pipe(Groups(8, says));
-            let plan =
-                DataLoader::builder(batches.clone()).workers(2).order(order).resumable().build().unwrap();
+            let plan = DataLoader::builder(batches.clone())
+                .workers(2)
+                .order(order)
+                .resumable()
+                .build()
+                .unwrap();
             let is_strict = plan.explain().contains("strict order]");
             assert_eq!(is_strict, order == Order::Strict, "{}", plan.explain());
             for stop in [0, 1, 10, 49, 50] {
-                assert_eq!(stopped_after(batches.clone(), order, stop).unwrap(), Vec::from_iter(0..400));
+                assert_eq!(
+                    stopped_after(batches.clone(), order, stop).unwrap(),
+                    Vec::from_iter(0..400)
+                );
             }
-            let mixer = Mixer { buffer: 30, within_rank: false, says };
+            let mixer = Mixer {
+                buffer: 30,
+                within_rank: false,
+                says,
+            };
             for stop in [0, 1, 80, 399] {
                 let mixed = numbers().pipe(mixer).map(|n| vec![n]);
-                assert_eq!(stopped_after(mixed, order, stop).unwrap(), Vec::from_iter(0..400), "{order}");
+                assert_eq!(
+                    stopped_after(mixed, order, stop).unwrap(),
+                    Vec::from_iter(0..400),
+                    "{order}"
+                );
             }
         }
     }
@@ -204,16 +260,24 @@ impl Pipe<u64> for Forgets {
 #[test]
 fn an_output_of_which_nothing_was_said_ends_the_epoch_in_an_error() {
     let graph = Graph::range(0..20).map(|n| n).concurrency(4).pipe(Forgets);
-    let loader = DataLoader::builder(graph).workers(2).order(Order::Arrival).on_error(OnError::skip(9));
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .order(Order::Arrival)
+        .on_error(OnError::skip(9));
     let loader = loader.resumable().build().unwrap();
     let seen: Vec<_> = loader.epoch(0).blocking().collect();
-    let [Ok(_), Ok(_), Err(error)] = &seen[..] else { panic!("{seen:?}") };
-    let words =
-        "says which inputs its outputs are made of (`Facts::with_lineage`), and said so of 2 by now, while";
-    assert!(error.to_string().starts_with("forgets: ") && error.to_string().contains(words), "{error}");
+    let [Ok(_), Ok(_), Err(error)] = &seen[..] else {
+        panic!("{seen:?}")
+    };
+    let words = "says which inputs its outputs are made of (`Facts::with_lineage`), and said so of 2 by now, while";
+    assert!(
+        error.to_string().starts_with("forgets: ") && error.to_string().contains(words),
+        "{error}"
+    );
 }
 
-/// Pairs that say that they go by position, though a join is not told which are wanted, and keep nothing.
+/// Pairs that say that they go by position, though a join is not told which are wanted, and keep
+/// nothing.
 struct Placed;
 
 impl Join<(u64, u64)> for Placed {
@@ -222,7 +286,9 @@ impl Join<(u64, u64)> for Placed {
     fn join(&self, (mut left, mut right): (Items<u64>, Items<u64>), _: &Context) -> Items<u64> {
         Items::generate(async move |out| {
             while let Some(a) = out.next_from(&mut left).await {
-                let Some(b) = out.next_from(&mut right).await else { return };
+                let Some(b) = out.next_from(&mut right).await else {
+                    return;
+                };
                 out.emit(Ok(a.map(|a| a + *b))).await;
             }
         })
@@ -239,13 +305,28 @@ impl Join<(u64, u64)> for Placed {
 fn a_join_that_says_it_goes_by_position_repeats_nothing() {
     for workers in [0, 2] {
         let graph = Graph::join((Graph::range(0..50), Graph::range(0..50)), Placed);
-        let loader = DataLoader::builder(graph).workers(workers).resumable().build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(workers)
+            .resumable()
+            .build()
+            .unwrap();
         for stop in [0, 1, 20, 50] {
             let mut epoch = loader.epoch(0).blocking();
-            let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>().unwrap();
-            let rest = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
+            let mut seen = epoch
+                .by_ref()
+                .take(stop)
+                .collect::<Result<Vec<_>>>()
+                .unwrap();
+            let rest = loader
+                .resume(&epoch.checkpoint().unwrap())
+                .unwrap()
+                .blocking();
             seen.extend(rest.collect::<Result<Vec<_>>>().unwrap());
-            assert_eq!(seen, Vec::from_iter((0..50).map(|n| 2 * n)), "stopped after {stop}");
+            assert_eq!(
+                seen,
+                Vec::from_iter((0..50).map(|n| 2 * n)),
+                "stopped after {stop}"
+            );
         }
     }
 }
@@ -256,7 +337,11 @@ fn a_pipe_with_the_role_of_a_queue_is_applied() {
     let run = |workers| {
         let graph = Graph::range(0..50).map(|n| n).pipe(Ahead(3, true));
         let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
-        loader.epoch(0).blocking().collect::<Result<Vec<_>>>().unwrap()
+        loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<Vec<_>>>()
+            .unwrap()
     };
     let inline = run(0);
     assert_ne!(inline, Vec::from_iter(0..50));
@@ -289,10 +374,16 @@ impl<T: Clone + PartialEq + Send + 'static> Pipe<T> for Dedup {
 
 #[test]
 fn the_first_pipe_of_contributing_keeps_the_contract() {
-    let (guide, here) = (include_str!("../../CONTRIBUTING.md"), include_str!("own_pipes.rs"));
-    let begin = guide.find("/// Leaves out items that equal the one before; see").expect("its type");
-    let end =
-        guide[begin..].find("impl<T: Clone + PartialEq + Send + 'static> Graph<T>").expect("its method");
+    let (guide, here) = (
+        include_str!("../../CONTRIBUTING.md"),
+        include_str!("own_pipes.rs"),
+    );
+    let begin = guide
+        .find("/// Leaves out items that equal the one before; see")
+        .expect("its type");
+    let end = guide[begin..]
+        .find("impl<T: Clone + PartialEq + Send + 'static> Graph<T>")
+        .expect("its method");
     assert!(
         here.contains(&guide[begin..begin + end]),
         "the pipe in CONTRIBUTING.md is another than the one here"

@@ -1,6 +1,7 @@
-//! Law 8 over generated graphs: a stopped epoch goes on exactly, wherever it was stopped and however it is run then.
+//! Law 8 over generated graphs: a stopped epoch goes on exactly, wherever it was stopped and
+//! however it is run then.
 
-use datapipes::{DataLoader, Epoch, OnError, Order, State, Uneven};
+use datapipes::{Checkpoint, DataLoader, Epoch, OnError, Order, Uneven};
 use proptest::prelude::*;
 
 use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, uneven};
@@ -8,7 +9,8 @@ use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, u
 proptest! {
     #![proptest_config(config(200))]
 
-    /// Law 8: values, origins and errors, element by element; stopped twice, with other workers, queues and limits each time.
+    /// Law 8: values, origins and errors, element by element; stopped twice, with other workers,
+    /// queues and limits each time.
     #[test]
     fn law_8_a_stopped_epoch_goes_on(
         spec in resumable(spec()), runs in [strict_run(), strict_run(), strict_run()], stops in stops(),
@@ -73,8 +75,8 @@ mod apart {
     }
 }
 
-/// Without functions over the stream, which keep nothing; and without caches of what is random in rounds of one epoch, which
-/// another process fills in another round.
+/// Without functions over the stream, which keep nothing; and without caches of what is random in
+/// rounds of one epoch, which another process fills in another round.
 pub fn resumable(spec: impl Strategy<Value = Spec>) -> impl Strategy<Value = Spec> {
     let again = |step: &Step| matches!(step, Step::Repeat(_) | Step::Cycle(_) | Step::Mix(..));
     spec.prop_filter("cannot be resumed", move |spec| {
@@ -95,7 +97,11 @@ fn stops() -> impl Strategy<Value = [usize; 2]> {
 }
 
 fn order() -> impl Strategy<Value = Order> {
-    prop_oneof![Just(Order::Strict), Just(Order::Arrival), (0usize..100).prop_map(Order::Bounded)]
+    prop_oneof![
+        Just(Order::Strict),
+        Just(Order::Arrival),
+        (0usize..100).prop_map(Order::Bounded)
+    ]
 }
 
 /// An epoch of a graph, its parts one after the other.
@@ -103,16 +109,24 @@ struct Trip<'a> {
     spec: &'a Spec,
     policy: OnError,
     items: Vec<Result<(u64, String), String>>,
-    state: Option<State>,
+    state: Option<Checkpoint>,
 }
 
 impl<'a> Trip<'a> {
     fn new(spec: &'a Spec) -> Self {
-        Trip { spec, policy: OnError::skip(u64::MAX), items: Vec::new(), state: None }
+        Trip {
+            spec,
+            policy: OnError::skip(u64::MAX),
+            items: Vec::new(),
+            state: None,
+        }
     }
 
     fn loader(&self, run: &Run) -> DataLoader<u64> {
-        let builder = run.builder(self.spec.graph()).on_error(self.policy.clone()).resumable();
+        let builder = run
+            .builder(self.spec.graph())
+            .on_error(self.policy.clone())
+            .resumable();
         builder.build().expect("generated graphs are right")
     }
 
@@ -133,26 +147,36 @@ impl<'a> Trip<'a> {
             let shown = item.map(|item| (*item, item.origin().to_string()));
             self.items.push(shown.map_err(|error| error.to_string()));
         }
-        let state = epoch.state().expect("a state");
+        let state = epoch.checkpoint().expect("a state");
         // Asked for twice, it is the same.
-        assert_eq!(epoch.state().expect("a state").delivered(), state.delivered());
+        assert_eq!(
+            epoch.checkpoint().expect("a state").delivered(),
+            state.delivered()
+        );
         self.state = Some(carried(&state));
     }
 
     fn outcome(self) -> Outcome {
         let mut skipped: Vec<String> = self.policy.skipped().into_iter().map(|s| s.error).collect();
         skipped.sort();
-        Outcome { items: self.items, skipped }
+        Outcome {
+            items: self.items,
+            skipped,
+        }
     }
 }
 
 /// As it comes to another process: through bytes, and through text.
-fn carried(state: &State) -> State {
-    let read = State::from_bytes(&state.to_bytes()).expect("the same state");
+fn carried(state: &Checkpoint) -> Checkpoint {
+    let read = Checkpoint::from_bytes(&state.to_bytes()).expect("the same state");
     assert!(read == *state);
     let text = serde_json::to_string(&read).expect("it can be written");
-    let read: State = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
-    assert!(read == *state && read.to_bytes() == state.to_bytes(), "{text}");
+    let read: Checkpoint =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert!(
+        read == *state && read.to_bytes() == state.to_bytes(),
+        "{text}"
+    );
     read
 }
 
@@ -179,7 +203,12 @@ fn goes_on(spec: &Spec, runs: &[Run; 3], stops: [usize; 2]) -> Result<(), TestCa
         prop_assert_eq!(loader.resume(&end).unwrap().blocking().count(), 0);
         if !spec.freezes() {
             let next = items(loader.epoch(end.epoch() + 1));
-            prop_assert_eq!(next, Run::inline(inline.seed, inline.epoch + 1).outcome(spec).items);
+            prop_assert_eq!(
+                next,
+                Run::inline(inline.seed, inline.epoch + 1)
+                    .outcome(spec)
+                    .items
+            );
         }
     }
     let mut outcome = trip.outcome();
@@ -200,10 +229,18 @@ fn goes_on_in_any_order(
 ) -> Result<(), TestCaseError> {
     prop_assume!(!spec.groups());
     let runs = alike(runs);
-    let mut whole = Run::inline(runs[0].seed, runs[0].epoch).outcome(spec).sorted();
+    let mut whole = Run::inline(runs[0].seed, runs[0].epoch)
+        .outcome(spec)
+        .sorted();
     let mut trip = Trip::new(spec);
     for (at, most) in [stops[0], stops[1], usize::MAX].into_iter().enumerate() {
-        trip.go(&Run { order: orders[at], ..runs[at].clone() }, most);
+        trip.go(
+            &Run {
+                order: orders[at],
+                ..runs[at].clone()
+            },
+            most,
+        );
     }
     let mut outcome = trip.outcome().sorted();
     if whole.skipped.len() >= 1000 {
@@ -227,11 +264,26 @@ struct Ranks<'a> {
 
 impl Ranks<'_> {
     /// What one rank gives, up to so many, and where it stands then.
-    fn run(&self, run: &Run, rank: usize, world: usize, from: Option<&State>, most: usize) -> (Given, State) {
-        let builder = run.builder(self.spec.sharded(self.at, self.pads)).rank(rank, world);
-        let loader = builder.uneven(self.uneven).resumable().build().expect("generated graphs are right");
-        let epoch =
-            from.map_or_else(|| loader.epoch(run.epoch), |state| loader.resume(state).expect("it fits"));
+    fn run(
+        &self,
+        run: &Run,
+        rank: usize,
+        world: usize,
+        from: Option<&Checkpoint>,
+        most: usize,
+    ) -> (Given, Checkpoint) {
+        let builder = run
+            .builder(self.spec.sharded(self.at, self.pads))
+            .rank(rank, world);
+        let loader = builder
+            .uneven(self.uneven)
+            .resumable()
+            .build()
+            .expect("generated graphs are right");
+        let epoch = from.map_or_else(
+            || loader.epoch(run.epoch),
+            |state| loader.resume(state).expect("it fits"),
+        );
         let mut epoch = epoch.blocking();
         let mut given = Vec::new();
         while given.len() < most
@@ -240,37 +292,67 @@ impl Ranks<'_> {
             let shown = item.map(|item| (*item, item.origin().to_string()));
             given.push(shown.map_err(|error| error.to_string()));
         }
-        let state = epoch.state().expect("a state");
+        let state = epoch.checkpoint().expect("a state");
         (given, carried(&state))
     }
 
-    fn go_on(&self, runs: &[Run; 2], stop: usize, [then, now]: [usize; 2]) -> Result<(), TestCaseError> {
-        let (one, other) = (&runs[0], &Run { seed: runs[0].seed, epoch: runs[0].epoch, ..runs[1].clone() });
+    fn go_on(
+        &self,
+        runs: &[Run; 2],
+        stop: usize,
+        [then, now]: [usize; 2],
+    ) -> Result<(), TestCaseError> {
+        let (one, other) = (
+            &runs[0],
+            &Run {
+                seed: runs[0].seed,
+                epoch: runs[0].epoch,
+                ..runs[1].clone()
+            },
+        );
         let inline = &Run::inline(one.seed, one.epoch);
         let whole = |world| -> Vec<Given> {
-            (0..world).map(|rank| self.run(inline, rank, world, None, usize::MAX).0).collect()
+            (0..world)
+                .map(|rank| self.run(inline, rank, world, None, usize::MAX).0)
+                .collect()
         };
         let all = whole(then);
-        let (first, states): (Vec<_>, Vec<_>) =
-            (0..then).map(|rank| self.run(one, rank, then, None, stop)).unzip();
+        let (first, states): (Vec<_>, Vec<_>) = (0..then)
+            .map(|rank| self.run(one, rank, then, None, stop))
+            .unzip();
         for (rank, state) in states.iter().enumerate() {
             prop_assert_eq!(&first[rank], &all[rank][..stop.min(all[rank].len())]);
             if first[rank].last().is_none_or(Result::is_ok) {
                 let rest = self.run(other, rank, then, Some(state), usize::MAX).0;
-                prop_assert_eq!(rest, &all[rank][first[rank].len()..], "rank {} of {}", rank, then);
+                prop_assert_eq!(
+                    rest,
+                    &all[rank][first[rank].len()..],
+                    "rank {} of {}",
+                    rank,
+                    then
+                );
             }
         }
-        // Who has ended in an error has no rest; and ranks that do not stand at one step cannot be put together.
-        let Ok(state) = State::merge(&states) else { return Ok(()) };
+        // Who has ended in an error has no rest; and ranks that do not stand at one step cannot be
+        // put together.
+        let Ok(state) = Checkpoint::merge(&states) else {
+            return Ok(());
+        };
         let state = carried(&state);
-        if first.iter().any(|given| given.last().is_some_and(Result::is_err)) {
+        if first
+            .iter()
+            .any(|given| given.last().is_some_and(Result::is_err))
+        {
             return Ok(());
         }
-        let rests: Vec<Given> =
-            (0..now).map(|rank| self.run(other, rank, now, Some(&state), usize::MAX).0).collect();
+        let rests: Vec<Given> = (0..now)
+            .map(|rank| self.run(other, rank, now, Some(&state), usize::MAX).0)
+            .collect();
         let in_turn: Vec<Given> = (0..now)
             .map(|rank| {
-                let parts = (rank..then).step_by(now).map(|rank| all[rank][first[rank].len()..].iter());
+                let parts = (rank..then)
+                    .step_by(now)
+                    .map(|rank| all[rank][first[rank].len()..].iter());
                 in_turn(parts.collect())
             })
             .collect();
@@ -278,7 +360,10 @@ impl Ranks<'_> {
             // Where positions follow from the number of steps, ranks share all anew.
             let anew = whole(now);
             let from = stop * then / now;
-            let anew: Vec<_> = anew.iter().map(|given| given[from.min(given.len())..].to_vec()).collect();
+            let anew: Vec<_> = anew
+                .iter()
+                .map(|given| given[from.min(given.len())..].to_vec())
+                .collect();
             prop_assert_eq!(rests, anew, "{} to {} ranks; or {:?}", then, now, in_turn);
         }
         Ok(())

@@ -10,12 +10,20 @@ use datapipes::{Context, DataLoader, Error, ErrorKind, Graph, Items, Order, Unev
 fn in_time<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(f()));
-    receive.recv_timeout(Duration::from_secs(10)).expect("it hangs")
+    receive
+        .recv_timeout(Duration::from_secs(10))
+        .expect("it hangs")
 }
 
 fn outcome(graph: Graph<u64>, workers: usize) -> Result<Vec<u64>, ErrorKind> {
     let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
-    in_time(move || loader.epoch(0).blocking().collect::<Result<Vec<_>, Error>>().map_err(|e| e.kind()))
+    in_time(move || {
+        loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<Vec<_>, Error>>()
+            .map_err(|e| e.kind())
+    })
 }
 
 fn forked(buffer: usize) -> [Graph<u64>; 2] {
@@ -34,7 +42,11 @@ fn a_segment_that_was_refused_asks_again_once_somebody_waits() {
     for workers in [0, 2] {
         let [a, b] = forked(10);
         let graph = Graph::concat([a.map(|n| n).concurrency(4), b]);
-        assert_eq!(outcome(graph, workers), Err(ErrorKind::Config), "{workers} workers");
+        assert_eq!(
+            outcome(graph, workers),
+            Err(ErrorKind::Config),
+            "{workers} workers"
+        );
     }
 }
 
@@ -42,7 +54,10 @@ fn a_segment_that_was_refused_asks_again_once_somebody_waits() {
 fn a_queue_that_was_refused_asks_again_once_somebody_waits() {
     for workers in [0, 2] {
         let [a, b] = forked(10);
-        assert_eq!(outcome(Graph::concat([a.prefetch(8), b]), workers), Err(ErrorKind::Config));
+        assert_eq!(
+            outcome(Graph::concat([a.prefetch(8), b]), workers),
+            Err(ErrorKind::Config)
+        );
     }
 }
 
@@ -56,19 +71,31 @@ fn an_output_that_nobody_polls_is_not_waited_for() {
             })
         });
         let graph = add(rare.zip(b.map(|n| n).concurrency(4)));
-        assert_eq!(outcome(graph, workers), Err(ErrorKind::Config), "{workers} workers");
+        assert_eq!(
+            outcome(graph, workers),
+            Err(ErrorKind::Config),
+            "{workers} workers"
+        );
     }
 }
 
 #[test]
 fn what_runs_ahead_through_a_batch_may_be_refused_but_does_not_fail() {
     let [a, b] = forked(100);
-    let graph = a.batch(10).map(|b| b[0]).concurrency(64).zip(b.batch(10).map(|b| b[0]));
+    let graph = a
+        .batch(10)
+        .map(|b| b[0])
+        .concurrency(64)
+        .zip(b.batch(10).map(|b| b[0]));
     let graph = add(graph);
     let expected = outcome(graph.clone(), 0);
     assert_eq!(expected.as_ref().map(Vec::len), Ok(200));
     for workers in [1, 2, 4] {
-        assert_eq!(outcome(graph.clone(), workers), expected, "{workers} workers");
+        assert_eq!(
+            outcome(graph.clone(), workers),
+            expected,
+            "{workers} workers"
+        );
     }
 }
 
@@ -94,7 +121,11 @@ fn what_runs_ahead_through_other_pipes_may_be_refused_but_does_not_fail() {
         assert!(expected.is_ok(), "graph {number}: {expected:?}");
         for workers in [1, 2, 4] {
             for _ in 0..2 {
-                assert_eq!(outcome(graph.clone(), workers), expected, "graph {number}, {workers} workers");
+                assert_eq!(
+                    outcome(graph.clone(), workers),
+                    expected,
+                    "graph {number}, {workers} workers"
+                );
             }
         }
     }
@@ -110,7 +141,11 @@ fn bounded_order_above_a_fan_out_is_bounded() {
         .concurrency(16)
         .flat_map(|n| (0..10).map(move |k| 10 * n + k))
         .concurrency(16);
-    let loader = DataLoader::builder(graph).workers(2).order(Order::Bounded(8)).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .order(Order::Bounded(8))
+        .build()
+        .unwrap();
     for (place, n) in loader.epoch(0).blocking().enumerate() {
         let moved = (n.unwrap() as i64 - place as i64).unsigned_abs();
         assert!(moved <= 8, "moved by {moved}");
@@ -137,7 +172,12 @@ fn what_a_fan_out_makes_stays_within_the_bytes() {
         })
         .weighed(|_| 1000)
         .concurrency(64);
-    let loader = DataLoader::builder(graph).workers(2).memory(400_000).prefetch(1).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .memory(400_000)
+        .prefetch(1)
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
     let mut count = 0;
     for item in epoch.by_ref() {
@@ -152,8 +192,14 @@ fn what_a_fan_out_makes_stays_within_the_bytes() {
 
 #[test]
 fn few_archives_may_feed_many_ranks_where_their_members_are_sharded() {
-    let graph = Graph::range(0..3).flat_map(|n| (0..100).map(move |k| 100 * n + k)).sharding_filter();
-    let loader = DataLoader::builder(graph).rank(5, 8).uneven(Uneven::Drop).build().unwrap();
+    let graph = Graph::range(0..3)
+        .flat_map(|n| (0..100).map(move |k| 100 * n + k))
+        .sharding_filter();
+    let loader = DataLoader::builder(graph)
+        .rank(5, 8)
+        .uneven(Uneven::Drop)
+        .build()
+        .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 37);
 }
 
@@ -203,7 +249,13 @@ fn many_diamonds_are_planned_at_once() {
     for _ in 0..60 {
         graph = Graph::mux(graph.demux::<2>(|n| (*n % 2) as usize));
     }
-    in_time(move || DataLoader::builder(graph.map(|n| n)).workers(2).build().map(|_| ()).unwrap());
+    in_time(move || {
+        DataLoader::builder(graph.map(|n| n))
+            .workers(2)
+            .build()
+            .map(|_| ())
+            .unwrap()
+    });
 }
 
 /// Gives three items for each, and then waits for ever.
@@ -229,7 +281,10 @@ impl datapipes::Pipe<u64> for Subscribe {
 #[test]
 fn what_is_there_is_delivered_before_its_morsel_is_through() {
     for workers in [0, 2] {
-        let graph = Graph::range(0..100).pipe(Subscribe).concurrency(16).batch(3);
+        let graph = Graph::range(0..100)
+            .pipe(Subscribe)
+            .concurrency(16)
+            .batch(3);
         let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
         let first = in_time(move || loader.epoch(0).blocking().next().unwrap().unwrap());
         assert_eq!(first, [0, 1, 2], "{workers} workers");
@@ -267,11 +322,20 @@ impl datapipes::Pipe<u64> for Family {
 #[test]
 fn siblings_that_a_batch_has_cut_apart_are_grouped_in_one_place() {
     let members = Graph::range(0..50).flat_map(|n| (0..3).map(move |k| 10 * n + k));
-    let graph = members.batch(4).map(|batch| batch).unbatch().concurrency(8).pipe(Family);
+    let graph = members
+        .batch(4)
+        .map(|batch| batch)
+        .unbatch()
+        .concurrency(8)
+        .pipe(Family);
     let expected = outcome(graph.clone(), 0);
     assert_eq!(expected.as_ref().map(Vec::len), Ok(50));
     for workers in [1, 3] {
-        assert_eq!(outcome(graph.clone(), workers), expected, "{workers} workers");
+        assert_eq!(
+            outcome(graph.clone(), workers),
+            expected,
+            "{workers} workers"
+        );
     }
 }
 
@@ -293,8 +357,17 @@ fn what_a_queue_keeps_ready_stays_within_the_bytes() {
     });
     // Heavy ones weigh 1000 bytes each; 20 may wait.
     let graph = graph.weighed(|_| 1000).prefetch(1000);
-    let loader = DataLoader::builder(graph).workers(2).memory(40_000).prefetch(100).build().unwrap();
-    let count = loader.epoch(0).blocking().inspect(|_| std::thread::sleep(Duration::from_micros(50))).count();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .memory(40_000)
+        .prefetch(100)
+        .build()
+        .unwrap();
+    let count = loader
+        .epoch(0)
+        .blocking()
+        .inspect(|_| std::thread::sleep(Duration::from_micros(50)))
+        .count();
     assert_eq!(count, 3000);
     let most = MOST.load(Ordering::SeqCst);
     assert!(most < 100, "{most} kB alive where 40 kB may wait");
@@ -310,9 +383,18 @@ fn what_is_through_is_delivered_though_the_others_wait_for_it_to_be_dropped() {
                 async move { Ok::<_, Error>((n, free.acquire_owned().await.unwrap())) }
             })
             .concurrency(in_flight);
-        let loader = DataLoader::builder(graph).workers(2).order(Order::Arrival).build().unwrap();
-        let mut seen =
-            in_time(move || loader.epoch(0).blocking().map(|item| item.unwrap().0).collect::<Vec<_>>());
+        let loader = DataLoader::builder(graph)
+            .workers(2)
+            .order(Order::Arrival)
+            .build()
+            .unwrap();
+        let mut seen = in_time(move || {
+            loader
+                .epoch(0)
+                .blocking()
+                .map(|item| item.unwrap().0)
+                .collect::<Vec<_>>()
+        });
         seen.sort_unstable();
         assert_eq!(seen, Vec::from_iter(0..100), "{permits} of {in_flight}");
     }

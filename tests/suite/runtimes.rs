@@ -1,4 +1,5 @@
-//! Law 12: the runtime's thread is the runtime's. And loaders inside of their own functions, and of each other's.
+//! Law 12: the runtime's thread is the runtime's. And loaders inside of their own functions, and of
+//! each other's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 use datapipes::index::{Drawn, Draws, Sampler};
 use datapipes::pipes::{Demux, Retry, Stop, TryMap};
 use datapipes::{
-    Arity, BoxError, Context, DataLoader, ErrorKind, Facts, Graph, Indexed, Items, Join, Order, Pipe, Rng,
-    Source, State, Uneven,
+    Arity, BoxError, Checkpoint, Context, DataLoader, ErrorKind, Facts, Graph, Indexed, Items,
+    Join, Order, Pipe, Rng, Source, Uneven,
 };
 use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
@@ -42,7 +43,13 @@ impl Seen {
     /// What ran on this thread.
     fn here(&self) -> Vec<&'static str> {
         let here = std::thread::current().id();
-        self.0.lock().unwrap().iter().filter(|(_, on)| on.contains(&here)).map(|(what, _)| *what).collect()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|(_, on)| on.contains(&here))
+            .map(|(what, _)| *what)
+            .collect()
     }
 
     fn all(&self) -> BTreeSet<&'static str> {
@@ -71,7 +78,10 @@ impl Own {
     fn noted(&self, items: Items<u64>, cx: &Context) -> Items<u64> {
         self.seen.at("apply");
         self.alive.fetch_add(1, Ordering::SeqCst);
-        let (seen, held) = (self.seen.clone(), Dropped(self.seen.clone(), "drop", self.alive.clone()));
+        let (seen, held) = (
+            self.seen.clone(),
+            Dropped(self.seen.clone(), "drop", self.alive.clone()),
+        );
         items.each(cx, move |item| {
             let _ = &held;
             seen.at("poll");
@@ -104,7 +114,9 @@ impl Source for Own {
     type Out = u64;
 
     fn open(&self, cx: &Context) -> Items<u64> {
-        let numbers = (0..60u64).map(|n| Ok(datapipes::Item::new(n, cx.origin(n)))).collect::<Vec<_>>();
+        let numbers = (0..60u64)
+            .map(|n| Ok(datapipes::Item::new(n, cx.origin(n))))
+            .collect::<Vec<_>>();
         self.noted(Items::from_results(numbers), cx)
     }
 }
@@ -113,7 +125,9 @@ impl Join<(u64, u64)> for Own {
     type Out = u64;
 
     fn join(&self, (a, b): (Items<u64>, Items<u64>), cx: &Context) -> Items<u64> {
-        let both = a.zip(b).map(|(a, b)| Ok(a?.map(|n| n ^ b.map_or(0, |b| *b))));
+        let both = a
+            .zip(b)
+            .map(|(a, b)| Ok(a?.map(|n| n ^ b.map_or(0, |b| *b))));
         self.noted(Items::from_stream(both), cx)
     }
 }
@@ -141,9 +155,14 @@ impl Sampler for Noted {
     }
 }
 
-/// A graph with a function of each kind, and whose items note where they are dropped that never reach the consumer.
+/// A graph with a function of each kind, and whose items note where they are dropped that never
+/// reach the consumer.
 fn everything(seen: &Seen, alive: &Arc<AtomicU64>) -> Graph<u64> {
-    let own = |shardable| Own { seen: seen.clone(), shardable, alive: alive.clone() };
+    let own = |shardable| Own {
+        seen: seen.clone(),
+        shardable,
+        alive: alive.clone(),
+    };
     let [at, at2, at3, at4, at5] =
         ["make", "iterator", "map", "try_map", "map_random"].map(|what| seen.note(what));
     let numbers = Graph::from_iter_with(move || {
@@ -160,7 +179,7 @@ fn everything(seen: &Seen, alive: &Arc<AtomicU64>) -> Graph<u64> {
             at4();
             Ok::<_, BoxError>(n)
         })
-        .map_random(move |n, rng| {
+        .map_with_rng(move |n, rng| {
             at5();
             n ^ (rng.next_u64() & 1)
         });
@@ -293,14 +312,21 @@ fn single() -> Runtime {
 }
 
 fn several() -> Runtime {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 /// Polls with a deadline.
 fn soon(what: &str, mut is: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "not after 20 s: {what}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "not after 20 s: {what}"
+        );
         std::thread::yield_now();
     }
 }
@@ -326,13 +352,15 @@ fn law_12_an_epoch_polled_as_a_stream_runs_no_function_of_the_user_on_the_thread
                 let (seen, alive) = (Seen::default(), Arc::<AtomicU64>::default());
                 let graph = everything(&seen, &alive);
                 let builder = DataLoader::builder(graph).workers(workers);
-                let builder = prefetch
-                    .map_or(DataLoader::builder(everything(&seen, &alive)).workers(workers), |items| {
-                        builder.prefetch(items)
-                    });
+                let builder = prefetch.map_or(
+                    DataLoader::builder(everything(&seen, &alive)).workers(workers),
+                    |items| builder.prefetch(items),
+                );
                 let loader = builder.build().unwrap();
                 runtime.block_on(async {
-                    for (number, most) in [(0, usize::MAX), (1, usize::MAX), (2, 0), (3, 1), (4, 30)] {
+                    for (number, most) in
+                        [(0, usize::MAX), (1, usize::MAX), (2, 0), (3, 1), (4, 30)]
+                    {
                         let mut epoch = loader.epoch(number);
                         let mut taken = 0;
                         while taken < most
@@ -342,29 +370,52 @@ fn law_12_an_epoch_polled_as_a_stream_runs_no_function_of_the_user_on_the_thread
                             taken += 1;
                         }
                         drop(epoch);
-                        assert_eq!(seen.here(), [""; 0], "on the thread that polls, epoch {number}");
+                        assert_eq!(
+                            seen.here(),
+                            [""; 0],
+                            "on the thread that polls, epoch {number}"
+                        );
                     }
                 });
-                soon("all that was made is dropped", || alive.load(Ordering::SeqCst) == 0);
+                soon("all that was made is dropped", || {
+                    alive.load(Ordering::SeqCst) == 0
+                });
                 assert_eq!(seen.here(), [""; 0], "on the thread that polls");
-                let missed: Vec<_> = EVERYTHING.iter().filter(|what| !seen.all().contains(*what)).collect();
-                assert!(missed.is_empty(), "never ran: {missed:?} of {:?}", seen.all());
+                let missed: Vec<_> = EVERYTHING
+                    .iter()
+                    .filter(|what| !seen.all().contains(*what))
+                    .collect();
+                assert!(
+                    missed.is_empty(),
+                    "never ran: {missed:?} of {:?}",
+                    seen.all()
+                );
             }
         }
     }
 }
 
-/// A pipe that notes where it is applied, polled and dropped, behind a graph and before the consumer.
+/// A pipe that notes where it is applied, polled and dropped, behind a graph and before the
+/// consumer.
 fn watched(spec: &Spec, seen: &Seen, alive: &Arc<AtomicU64>, sharded: bool) -> Graph<u64> {
-    let own = |shardable| Own { seen: seen.clone(), shardable, alive: alive.clone() };
-    let graph = if sharded { spec.sharded(0, true) } else { spec.graph() };
+    let own = |shardable| Own {
+        seen: seen.clone(),
+        shardable,
+        alive: alive.clone(),
+    };
+    let graph = if sharded {
+        spec.sharded(0, true)
+    } else {
+        spec.graph()
+    };
     graph.pipe(own(true)).pipe(own(false))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Law 12 over generated graphs: first epochs and later ones, such as are dropped, resumed ones, and ranks in turn.
+    /// Law 12 over generated graphs: first epochs and later ones, such as are dropped, resumed
+    /// ones, and ranks in turn.
     #[test]
     fn law_12_over_generated_graphs(
         spec in resumable(spec()), run in strict_run(), stop in 0usize..60, runtime in any::<bool>(),
@@ -388,7 +439,7 @@ proptest! {
             assert_eq!(streamed, plain);
             let mut epoch = loader.epoch(run.epoch);
             let first: Vec<_> = epoch.by_ref().take(stop).map(text).collect().await;
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             drop(epoch);
             let rest: Vec<_> = loader.resume(&state).unwrap().map(text).collect().await;
             if first.iter().all(Result::is_ok) {
@@ -400,9 +451,9 @@ proptest! {
             for rank in [0, 1].into_iter().filter_map(|rank| build(Some(rank)).ok()) {
                 let mut epoch = rank.epoch(run.epoch);
                 epoch.by_ref().take(stop / 3).for_each(|_| async {}).await;
-                states.push(epoch.state().unwrap());
+                states.push(epoch.checkpoint().unwrap());
             }
-            if let Ok(merged) = State::merge(&states) {
+            if let Ok(merged) = Checkpoint::merge(&states) {
                 let alone = run.builder(watched(&spec, &seen, &alive, true)).resumable().build().unwrap();
                 if let Ok(epoch) = alone.resume(&merged) {
                     epoch.for_each(|_| async {}).await;
@@ -420,10 +471,14 @@ proptest! {
 #[test]
 fn a_state_of_a_stream_is_right_at_any_time() {
     let graph = || Graph::range(0..500).shuffle(50).map(|n| n * 3).batch(4);
-    let loader = DataLoader::builder(graph()).workers(2).resumable().build().unwrap();
+    let loader = DataLoader::builder(graph())
+        .workers(2)
+        .resumable()
+        .build()
+        .unwrap();
     let whole: Vec<_> = loader.epoch(3).blocking().map(Result::unwrap).collect();
     single().block_on(async {
-        let mut state = loader.epoch(3).state().unwrap();
+        let mut state = loader.epoch(3).checkpoint().unwrap();
         let mut all: Vec<Vec<u64>> = Vec::new();
         for stop in [0, 1, 0, 0, 7, 30] {
             let mut epoch = loader.resume(&state).unwrap();
@@ -436,10 +491,15 @@ fn a_state_of_a_stream_is_right_at_any_time() {
             for _ in 0..stop {
                 all.push(epoch.next().await.unwrap().unwrap());
             }
-            state = epoch.state().unwrap();
+            state = epoch.checkpoint().unwrap();
             assert_eq!(all, whole[..all.len()]);
         }
-        let rest: Vec<_> = loader.resume(&state).unwrap().map(Result::unwrap).collect().await;
+        let rest: Vec<_> = loader
+            .resume(&state)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect()
+            .await;
         assert_eq!([all, rest].concat(), whole);
     });
 }
@@ -492,9 +552,13 @@ fn block_on_in_a_function_works_under_any_runtime() {
                         n + 1
                     })
                 })
-                .scan(0, |_, n| Some(Handle::current().block_on(async move { n + 1 })))
+                .scan(0, |_, n| {
+                    Some(Handle::current().block_on(async move { n + 1 }))
+                })
                 .batch(3)
-                .collate_with(|batch| Ok::<_, BoxError>(Handle::current().block_on(async { batch.len() })));
+                .collate_with(|batch| {
+                    Ok::<_, BoxError>(Handle::current().block_on(async { batch.len() }))
+                });
             let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
             for epoch in 0..3 {
                 let sizes: Vec<_> =
@@ -511,7 +575,10 @@ fn law_12_with_a_device_stage() {
     let runtime = single();
     for workers in [0, 1, 2] {
         let (seen, alive) = (Seen::default(), Arc::<AtomicU64>::default());
-        let loader = DataLoader::builder(everything(&seen, &alive)).workers(workers).build().unwrap();
+        let loader = DataLoader::builder(everything(&seen, &alive))
+            .workers(workers)
+            .build()
+            .unwrap();
         let (upload, count) = (seen.clone(), alive.clone());
         let on_device = loader.prefetch_to_device(move |n| {
             upload.at("upload");
@@ -527,7 +594,9 @@ fn law_12_with_a_device_stage() {
                     taken.1 = "taken";
                 }
                 let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-                if let std::task::Poll::Ready(Some(Ok((_, mut taken)))) = epoch.poll_next_unpin(&mut cx) {
+                if let std::task::Poll::Ready(Some(Ok((_, mut taken)))) =
+                    epoch.poll_next_unpin(&mut cx)
+                {
                     taken.1 = "taken";
                 }
                 drop(epoch);
@@ -535,7 +604,11 @@ fn law_12_with_a_device_stage() {
         });
         drop((on_device, loader));
         soon("all is dropped", || alive.load(Ordering::SeqCst) == 0);
-        let here: Vec<_> = seen.here().into_iter().filter(|what| *what != "taken").collect();
+        let here: Vec<_> = seen
+            .here()
+            .into_iter()
+            .filter(|what| *what != "taken")
+            .collect();
         assert_eq!(here, [""; 0], "{workers} workers");
         assert!(seen.all().contains("upload"));
     }
@@ -563,13 +636,20 @@ fn a_pipe_that_panics_when_it_is_wired_is_an_error_in_a_stream_and_in_an_iterato
             let graph = Graph::range(0..5).pipe(Broken(shardable)).named("odd");
             let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
             let plain = loader.epoch(0).blocking().next().unwrap().unwrap_err();
-            let streamed = single().block_on(loader.epoch(0).next()).unwrap().unwrap_err();
-            assert_eq!([plain, streamed].map(|error| error.to_string()), ["odd: panicked: apply"; 2]);
+            let streamed = single()
+                .block_on(loader.epoch(0).next())
+                .unwrap()
+                .unwrap_err();
+            assert_eq!(
+                [plain, streamed].map(|error| error.to_string()),
+                ["odd: panicked: apply"; 2]
+            );
         }
     }
 }
 
-/// With the blocking iterator what is cheap may stay on its caller's thread, and no thread is started for it.
+/// With the blocking iterator what is cheap may stay on its caller's thread, and no thread is
+/// started for it.
 #[test]
 fn the_blocking_iterator_runs_what_is_cheap_where_it_is_called() {
     let seen = Seen::default();
@@ -589,10 +669,16 @@ type Late<T> = Arc<OnceLock<DataLoader<T>>>;
 fn says_so<T: std::fmt::Debug>(inner: &datapipes::Result<T>) {
     let error = inner.as_ref().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().contains("inside a function of the same loader"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("inside a function of the same loader"),
+        "{error}"
+    );
 }
 
-/// What becomes of an epoch of a loader inside one of its own functions: the first item of it, for each way to ask.
+/// What becomes of an epoch of a loader inside one of its own functions: the first item of it, for
+/// each way to ask.
 #[test]
 fn an_epoch_inside_a_function_of_its_own_loader_is_an_error_and_no_deadlock() {
     type Make = fn(Late<u64>, mpsc::Sender<datapipes::Result<u64>>) -> Graph<u64>;
@@ -681,8 +767,10 @@ fn an_epoch_inside_a_function_of_its_own_loader_is_an_error_and_no_deadlock() {
                 }
                 in_time(name, move || {
                     let (late, (send, said)) = (Late::default(), mpsc::channel());
-                    let loader =
-                        DataLoader::builder(make(late.clone(), send)).workers(workers).build().unwrap();
+                    let loader = DataLoader::builder(make(late.clone(), send))
+                        .workers(workers)
+                        .build()
+                        .unwrap();
                     assert!(late.set(loader.clone()).is_ok());
                     // The outer epoch is whole.
                     let outer: Vec<_> = match streamed {
@@ -729,7 +817,8 @@ fn loaders_inside_of_each_other_are_an_error_and_one_inside_the_other_is_none() 
     }
 }
 
-/// Another loader inside a function works, wherever it is asked: on a worker, on the runtime's only thread, as blocking work.
+/// Another loader inside a function works, wherever it is asked: on a worker, on the runtime's only
+/// thread, as blocking work.
 #[test]
 fn another_loader_inside_a_function_works() {
     for workers in [0, 1, 2] {
@@ -742,9 +831,16 @@ fn another_loader_inside_a_function_works() {
                     })
                     .map(|n| n * 2)
                     .batch(3);
-                let inner = DataLoader::builder(graph).workers(inner_workers).build().unwrap();
+                let inner = DataLoader::builder(graph)
+                    .workers(inner_workers)
+                    .build()
+                    .unwrap();
                 let sum = |inner: &DataLoader<Vec<u64>>| {
-                    inner.epoch(0).blocking().map(|batch| batch.unwrap().iter().sum::<u64>()).sum::<u64>()
+                    inner
+                        .epoch(0)
+                        .blocking()
+                        .map(|batch| batch.unwrap().iter().sum::<u64>())
+                        .sum::<u64>()
                 };
                 let [a, b, c, d] = [(); 4].map(|()| inner.clone());
                 let outer = Graph::range(0..6)
@@ -766,9 +862,17 @@ fn another_loader_inside_a_function_works() {
                     });
                 let outer = DataLoader::builder(outer).workers(workers).build().unwrap();
                 let expected = Vec::from_iter((0..6).map(|n| n + 4 * 380));
-                assert_eq!(outer.epoch(0).blocking().map(Result::unwrap).collect::<Vec<_>>(), expected);
+                assert_eq!(
+                    outer
+                        .epoch(0)
+                        .blocking()
+                        .map(Result::unwrap)
+                        .collect::<Vec<_>>(),
+                    expected
+                );
                 for runtime in [single(), several()] {
-                    let sums: Vec<_> = runtime.block_on(outer.epoch(1).map(Result::unwrap).collect());
+                    let sums: Vec<_> =
+                        runtime.block_on(outer.epoch(1).map(Result::unwrap).collect());
                     assert_eq!(sums, expected);
                 }
             });
@@ -781,13 +885,23 @@ fn another_loader_inside_a_function_works() {
 fn a_device_stage_inside_its_own_upload_is_an_error_and_no_deadlock() {
     for streamed in [false, true] {
         in_time("a device stage", move || {
-            let loader = DataLoader::builder(Graph::range(0..3)).workers(1).build().unwrap();
+            let loader = DataLoader::builder(Graph::range(0..3))
+                .workers(1)
+                .build()
+                .unwrap();
             let late = Arc::<OnceLock<datapipes::DeviceLoader<u64, u64>>>::default();
             let (own, (send, said)) = (late.clone(), mpsc::channel());
             let on_device = loader.prefetch_to_device(move |n| {
                 let own = own.get().unwrap();
                 let _ = send.send(own.epoch(1).blocking().next().unwrap());
-                Ok::<_, BoxError>(n + own.loader().epoch(1).blocking().map(Result::unwrap).sum::<u64>())
+                Ok::<_, BoxError>(
+                    n + own
+                        .loader()
+                        .epoch(1)
+                        .blocking()
+                        .map(Result::unwrap)
+                        .sum::<u64>(),
+                )
             });
             assert!(late.set(on_device.clone()).is_ok());
             let all: Vec<_> = match streamed {
@@ -802,15 +916,28 @@ fn a_device_stage_inside_its_own_upload_is_an_error_and_no_deadlock() {
     }
 }
 
-/// An epoch may run in the body of a loop over another of the same loader: that is no function of its graph.
+/// An epoch may run in the body of a loop over another of the same loader: that is no function of
+/// its graph.
 #[test]
 fn epochs_of_one_loader_may_be_nested_in_loops() {
     for workers in [0, 1, 2] {
-        let loader = DataLoader::builder(Graph::range(0..5).map(|n| n + 1)).workers(workers).build().unwrap();
+        let loader = DataLoader::builder(Graph::range(0..5).map(|n| n + 1))
+            .workers(workers)
+            .build()
+            .unwrap();
         let count = || loader.epoch(1).blocking().map(Result::unwrap).count();
-        assert!(loader.epoch(0).blocking().all(|n| n.is_ok() && count() == 5));
-        let streamed =
-            single().block_on(loader.epoch(0).map(|n| n.is_ok() && count() == 5).collect::<Vec<_>>());
+        assert!(
+            loader
+                .epoch(0)
+                .blocking()
+                .all(|n| n.is_ok() && count() == 5)
+        );
+        let streamed = single().block_on(
+            loader
+                .epoch(0)
+                .map(|n| n.is_ok() && count() == 5)
+                .collect::<Vec<_>>(),
+        );
         assert_eq!(streamed, [true; 5]);
     }
 }
@@ -845,8 +972,16 @@ fn a_loader_inside_a_function_of_its_own_in_a_process_does_not_hang() {
 #[test]
 fn a_stream_gives_what_the_iterator_gives_in_any_order_of_arrival() {
     for order in [Order::Strict, Order::Bounded(8), Order::Arrival] {
-        let graph = Graph::range(0..5000).filter(|n| n % 3 != 0).map(|n| n + 1).batch(7).unbatch();
-        let loader = DataLoader::builder(graph).workers(2).order(order).build().unwrap();
+        let graph = Graph::range(0..5000)
+            .filter(|n| n % 3 != 0)
+            .map(|n| n + 1)
+            .batch(7)
+            .unbatch();
+        let loader = DataLoader::builder(graph)
+            .workers(2)
+            .order(order)
+            .build()
+            .unwrap();
         let mut streamed: Vec<_> = single().block_on(loader.epoch(0).map(Result::unwrap).collect());
         let mut plain: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         if order != Order::Strict {

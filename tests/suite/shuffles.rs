@@ -1,8 +1,9 @@
 //! How well a shuffle shuffles whose buffer is smaller than its data.
 //!
-//! What it is to do: of `BUFFER` items each leaves with the same chance, and the next of the input takes its place; at the end what
-//! is left comes in any order. So how far an item moves is a geometric law, and each of the first `BUFFER` items is equally likely
-//! to be the first. Seeds are fixed: what holds once holds always.
+//! What it is to do: of `BUFFER` items each leaves with the same chance, and the next of the input
+//! takes its place; at the end what is left comes in any order. So how far an item moves is a
+//! geometric law, and each of the first `BUFFER` items is equally likely to be the first. Seeds are
+//! fixed: what holds once holds always.
 
 use std::sync::OnceLock;
 
@@ -20,7 +21,11 @@ fn counts() -> &'static Counts {
     static COUNTS: OnceLock<Counts> = OnceLock::new();
     COUNTS.get_or_init(|| {
         let graph = Graph::range(0..ITEMS as u64).shuffle(BUFFER);
-        let loader = DataLoader::builder(graph).seed(125).workers(0).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .seed(125)
+            .workers(0)
+            .build()
+            .unwrap();
         let mut counts = vec![[0; ITEMS]; ITEMS];
         for epoch in 0..ROUNDS {
             for (place, item) in loader.epoch(epoch).blocking().enumerate() {
@@ -43,8 +48,8 @@ fn chance(item: usize, place: usize) -> f64 {
     }
 }
 
-/// Whether so often is what such chances make of `ROUNDS` tries: chi-square over places of at least ten expected, and one for the
-/// rest, beside its 99.99 % point.
+/// Whether so often is what such chances make of `ROUNDS` tries: chi-square over places of at least
+/// ten expected, and one for the rest, beside its 99.99 % point.
 fn check(what: &str, seen: impl Iterator<Item = u32>, chances: impl Iterator<Item = f64>) {
     let (mut chi, mut cells, mut rest) = (0.0, 0, (0.0, 0.0));
     let mut add = |seen: f64, expected: f64| {
@@ -53,7 +58,10 @@ fn check(what: &str, seen: impl Iterator<Item = u32>, chances: impl Iterator<Ite
     };
     for (seen, chance) in seen.zip(chances) {
         let (seen, expected) = (f64::from(seen), chance * ROUNDS as f64);
-        assert!(expected > 0.0 || seen == 0.0, "{what}: {seen} where it cannot be");
+        assert!(
+            expected > 0.0 || seen == 0.0,
+            "{what}: {seen} where it cannot be"
+        );
         if expected >= 10.0 {
             add(seen, expected);
         } else {
@@ -65,14 +73,24 @@ fn check(what: &str, seen: impl Iterator<Item = u32>, chances: impl Iterator<Ite
     }
     // Wilson and Hilferty, Proceedings of the National Academy of Sciences 17 (1931).
     let freedom = f64::from(cells - 1);
-    let point = freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.719 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
-    assert!(chi < point, "{what}: {chi:.1} of {point:.1}, {cells} places");
+    let point =
+        freedom * (1.0 - 2.0 / (9.0 * freedom) + 3.719 * (2.0 / (9.0 * freedom)).sqrt()).powi(3);
+    assert!(
+        chi < point,
+        "{what}: {chi:.1} of {point:.1}, {cells} places"
+    );
 }
 
 #[test]
 fn row_125_each_item_of_the_first_buffer_is_equally_likely_to_be_first() {
     let first = counts().iter().map(|places| places[0]);
-    let chances = (0..ITEMS).map(|item| if item < BUFFER { 1.0 / BUFFER as f64 } else { 0.0 });
+    let chances = (0..ITEMS).map(|item| {
+        if item < BUFFER {
+            1.0 / BUFFER as f64
+        } else {
+            0.0
+        }
+    });
     check("the first place", first, chances);
 }
 
@@ -91,22 +109,36 @@ fn row_125_an_item_moves_as_far_as_a_buffer_lets_it() {
 fn row_125_every_place_has_the_items_that_a_buffer_lets_there() {
     for place in 0..ITEMS {
         let seen = counts().iter().map(|places| places[place]);
-        check(&format!("place {place}"), seen, (0..ITEMS).map(|item| chance(item, place)));
+        check(
+            &format!("place {place}"),
+            seen,
+            (0..ITEMS).map(|item| chance(item, place)),
+        );
     }
 }
 
-/// The second is drawn as the first, whatever that was: of the seven that are left, and the one that came in its stead.
+/// The second is drawn as the first, whatever that was: of the seven that are left, and the one
+/// that came in its stead.
 #[test]
 fn row_125_what_comes_next_does_not_depend_on_what_came() {
     let graph = Graph::range(0..ITEMS as u64).shuffle(BUFFER);
-    let loader = DataLoader::builder(graph).seed(1250).workers(0).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .seed(1250)
+        .workers(0)
+        .build()
+        .unwrap();
     let mut pairs = [[0u32; BUFFER + 1]; BUFFER];
     for epoch in 0..ROUNDS {
-        let items: Vec<u64> = loader.epoch(epoch).blocking().take(2).map(Result::unwrap).collect();
+        let items: Vec<u64> = loader
+            .epoch(epoch)
+            .blocking()
+            .take(2)
+            .map(Result::unwrap)
+            .collect();
         pairs[items[0] as usize][items[1] as usize] += 1;
     }
     let alike = 1.0 / (BUFFER * BUFFER) as f64;
-    let chances =
-        (0..BUFFER).flat_map(|first| (0..=BUFFER).map(move |next| if next == first { 0.0 } else { alike }));
+    let chances = (0..BUFFER)
+        .flat_map(|first| (0..=BUFFER).map(move |next| if next == first { 0.0 } else { alike }));
     check("the first two", pairs.into_iter().flatten(), chances);
 }

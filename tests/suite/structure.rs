@@ -1,7 +1,8 @@
 //! The arrows between the folders of the library point one way. Reads the sources and keeps it so.
 //!
-//! The rules are the tables below; what they mean is in `ARCHITECTURE.md`. A file that breaks one is named with its
-//! line and the rule. Test code (`#[cfg(test)]`, and files that only such a line includes) is free to use anything.
+//! The rules are the tables below; what they mean is in `ARCHITECTURE.md`. A file that breaks one
+//! is named with its line and the rule. Test code (`#[cfg(test)]`, and files that only such a line
+//! includes) is free to use anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,8 +10,8 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] = &[
-    "budget", "weigh", "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error", "context",
-    "quota", "rank", "rng", "rows", "sync", "tensor", "ndarray", "collate", "wire",
+    "budget", "weigh", "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error",
+    "context", "quota", "rank", "rng", "rows", "sync", "tensor", "ndarray", "collate", "wire",
 ];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
@@ -25,22 +26,57 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("plan", &["contract", "settings", "processes", "graph"]),
     // What travels between processes is bytes and slices, and errors.
     ("queue", &["contract"]),
-    ("run", &["contract", "settings", "processes", "graph", "plan", "queue"]),
+    (
+        "run",
+        &[
+            "contract",
+            "settings",
+            "processes",
+            "graph",
+            "plan",
+            "queue",
+        ],
+    ),
     // The first line of `main` of who wants processes.
     ("worker", &["run"]),
-    ("loader", &["contract", "settings", "processes", "graph", "pipes", "index", "plan", "queue", "run"]),
+    (
+        "loader",
+        &[
+            "contract",
+            "settings",
+            "processes",
+            "graph",
+            "pipes",
+            "index",
+            "plan",
+            "queue",
+            "run",
+        ],
+    ),
     (
         "testing",
-        &["contract", "settings", "processes", "graph", "pipes", "index", "plan", "queue", "run", "loader"],
+        &[
+            "contract",
+            "settings",
+            "processes",
+            "graph",
+            "pipes",
+            "index",
+            "plan",
+            "queue",
+            "run",
+            "loader",
+        ],
     ),
 ];
 
-/// What may be known against the table: by files whose path begins so, which name, and why. One that no file needs
-/// any more is an error, too.
+/// What may be known against the table: by files whose path begins so, which name, and why. One
+/// that no file needs any more is an error, too.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
-/// What the other crates may name of `datapipes`, besides what its root exports from the contract, `graph`, `pipes`
-/// and `index`: modules, or single names, by the beginning of the path of who names them.
+/// What the other crates may name of `datapipes`, besides what its root exports from the contract,
+/// `graph`, `pipes` and `index`: modules, or single names, by the beginning of the path of who
+/// names them.
 const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "pipes"),
     ("datapipes-", "index"),
@@ -73,13 +109,23 @@ const STARTS_WORK: &[&str] = &[
 #[test]
 fn the_library_keeps_its_structure() {
     let broken = check(&workspace());
-    assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
+    assert!(
+        broken.is_empty(),
+        "{} broken rules:\n{}",
+        broken.len(),
+        broken.join("\n")
+    );
 }
 
 #[test]
 fn every_unsafe_says_why_it_is_sound() {
     let broken: Vec<String> = workspace().iter().flat_map(check_unsafe).collect();
-    assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
+    assert!(
+        broken.is_empty(),
+        "{} broken rules:\n{}",
+        broken.len(),
+        broken.join("\n")
+    );
 }
 
 #[test]
@@ -88,7 +134,10 @@ fn a_broken_rule_is_named_with_file_and_line() {
                pub use item::Item;\npub use loader::{DataLoader, Epoch};\npub use run::blocking;\n";
     let planted = [
         ("datapipes/src/lib.rs", lib),
-        ("datapipes/src/item.rs", "//! Items.\n\n// use crate::run;\nuse crate::pipes::Map; // \"\n"),
+        (
+            "datapipes/src/item.rs",
+            "//! Items.\n\n// use crate::run;\nuse crate::pipes::Map; // \"\n",
+        ),
         (
             "datapipes/src/pipes/map.rs",
             "//! Maps.\nuse std::{a, b};\nuse crate::{\n    Item,\n    DataLoader,\n};\n",
@@ -105,15 +154,24 @@ fn a_broken_rule_is_named_with_file_and_line() {
             "datapipes/src/pipes/go.rs",
             "//! Go.\nfn f<'a>() { let c = '\"'; std::thread::spawn(|| \"'\"); }\n",
         ),
-        ("datapipes/src/run/pool.rs", "//! Pool.\nfn f() { std::thread::spawn(|| ()); }\n"),
-        ("datapipes/src/queue/mod.rs", "//! Queue.\nuse std::mem;\nuse tokio::sync;\n"),
+        (
+            "datapipes/src/run/pool.rs",
+            "//! Pool.\nfn f() { std::thread::spawn(|| ()); }\n",
+        ),
+        (
+            "datapipes/src/queue/mod.rs",
+            "//! Queue.\nuse std::mem;\nuse tokio::sync;\n",
+        ),
         ("datapipes/src/magic/mod.rs", "//! Magic.\n"),
         (
             "datapipes-io/src/lib.rs",
             "//! I/O.\nuse datapipes::{Item, pipes::Map, loader::Epoch};\nuse datapipes::{Epoch, derived::f, blocking};\n",
         ),
     ];
-    let files: Vec<Source> = planted.iter().map(|(path, text)| Source::new(path, text)).collect();
+    let files: Vec<Source> = planted
+        .iter()
+        .map(|(path, text)| Source::new(path, text))
+        .collect();
     let broken = check(&files);
     let expected = [
         "datapipes/src/item.rs:4: the contract does not know pipes (`pipes::Map`)",
@@ -130,7 +188,11 @@ fn a_broken_rule_is_named_with_file_and_line() {
     ];
     let stale = EXCEPTIONS.len();
     assert_eq!(broken[..broken.len() - stale], expected);
-    assert!(broken[expected.len()..].iter().all(|line| line.contains("no longer needed")));
+    assert!(
+        broken[expected.len()..]
+            .iter()
+            .all(|line| line.contains("no longer needed"))
+    );
 
     let careless = "//! X.\nfn f() {\n    unsafe { g() }\n}\n\n\n\n\n\n\n// SAFETY: ours alone.\nunsafe impl Send for X {}\n";
     let broken = check_unsafe(&Source::new("x.rs", careless));
@@ -144,7 +206,10 @@ fn a_broken_rule_is_named_with_file_and_line() {
 pub fn workspace() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    for entry in fs::read_dir(root).expect("the workspace can be read").flatten() {
+    for entry in fs::read_dir(root)
+        .expect("the workspace can be read")
+        .flatten()
+    {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name == "datapipes" || name.starts_with("datapipes-") {
             read(root, &format!("{name}/src"), &mut files);
@@ -156,12 +221,19 @@ pub fn workspace() -> Vec<Source> {
 }
 
 fn read(root: &Path, folder: &str, files: &mut Vec<Source>) {
-    for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(root.join(folder))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
         if entry.path().is_dir() {
             read(root, &path, files);
         } else if path.ends_with(".rs") {
-            files.push(Source::new(&path, &fs::read_to_string(entry.path()).expect("sources are text")));
+            files.push(Source::new(
+                &path,
+                &fs::read_to_string(entry.path()).expect("sources are text"),
+            ));
         }
     }
 }
@@ -180,10 +252,20 @@ impl Source {
     fn new(path: &str, text: &str) -> Source {
         let mut code = blank_comments_and_literals(text);
         let for_tests = blank_tests(&mut code);
-        let folder = path.strip_suffix("/mod.rs").or(path.strip_suffix("/lib.rs"));
+        let folder = path
+            .strip_suffix("/mod.rs")
+            .or(path.strip_suffix("/lib.rs"));
         let folder = folder.unwrap_or(path.trim_end_matches(".rs"));
-        let for_tests = for_tests.into_iter().map(|name| format!("{folder}/{name}.rs")).collect();
-        Source { path: path.to_owned(), text: text.to_owned(), code, for_tests }
+        let for_tests = for_tests
+            .into_iter()
+            .map(|name| format!("{folder}/{name}.rs"))
+            .collect();
+        Source {
+            path: path.to_owned(),
+            text: text.to_owned(),
+            code,
+            for_tests,
+        }
     }
 
     fn line(&self, at: usize) -> usize {
@@ -192,8 +274,11 @@ impl Source {
 
     /// The module that this file is, below the crate's root.
     fn module(&self) -> Vec<&str> {
-        let inner =
-            self.path.split_once("/src/").map_or(&*self.path, |(_, inner)| inner).trim_end_matches(".rs");
+        let inner = self
+            .path
+            .split_once("/src/")
+            .map_or(&*self.path, |(_, inner)| inner)
+            .trim_end_matches(".rs");
         let mut parts: Vec<&str> = inner.split('/').collect();
         if matches!(parts.last(), Some(&("mod" | "lib"))) {
             parts.pop();
@@ -211,7 +296,9 @@ struct Exports(BTreeMap<String, String>);
 
 impl Exports {
     fn of(lib: Option<&Source>) -> Exports {
-        let Some(lib) = lib else { return Exports(BTreeMap::new()) };
+        let Some(lib) = lib else {
+            return Exports(BTreeMap::new());
+        };
         let mut exports = BTreeMap::new();
         let mut own = BTreeSet::new();
         for at in words(&lib.code, "mod") {
@@ -238,11 +325,19 @@ impl Exports {
 }
 
 fn part_of(module: &str) -> &str {
-    if CONTRACT.contains(&module) { "contract" } else { module }
+    if CONTRACT.contains(&module) {
+        "contract"
+    } else {
+        module
+    }
 }
 
 fn check(files: &[Source]) -> Vec<String> {
-    let exports = Exports::of(files.iter().find(|file| file.path == "datapipes/src/lib.rs"));
+    let exports = Exports::of(
+        files
+            .iter()
+            .find(|file| file.path == "datapipes/src/lib.rs"),
+    );
     let for_tests: BTreeSet<&String> = files.iter().flat_map(|file| &file.for_tests).collect();
     let mut used = BTreeSet::new();
     let mut broken = Vec::new();
@@ -262,11 +357,15 @@ fn check(files: &[Source]) -> Vec<String> {
             file.path.starts_with("datapipes/src/run/") || file.path == "datapipes/src/testing.rs";
         for pattern in STARTS_WORK.iter().filter(|_| !may_start) {
             for (at, _) in file.code.match_indices(pattern) {
-                broken.push(file.broken(at, &format!("work is started in run/ only (`{pattern}`)")));
+                broken
+                    .push(file.broken(at, &format!("work is started in run/ only (`{pattern}`)")));
             }
         }
     }
-    for (file, path, _) in EXCEPTIONS.iter().filter(|(file, path, _)| !used.contains(&(*file, *path))) {
+    for (file, path, _) in EXCEPTIONS
+        .iter()
+        .filter(|(file, path, _)| !used.contains(&(*file, *path)))
+    {
         broken.push(format!(
             "tests/suite/structure.rs: the exception of {file} for `{path}` is no longer needed"
         ));
@@ -282,7 +381,8 @@ fn check_core<'a>(
     broken: &mut Vec<String>,
 ) {
     let Some((_, may_know)) = MAY_KNOW.iter().find(|(name, _)| *name == part) else {
-        let say = "is no part that the rules know; say in tests/suite/structure.rs what it may know";
+        let say =
+            "is no part that the rules know; say in tests/suite/structure.rs what it may know";
         broken.push(file.broken(0, &format!("`{part}` {say}")));
         return;
     };
@@ -294,13 +394,21 @@ fn check_core<'a>(
             continue;
         }
         let exception = EXCEPTIONS.iter().find(|(who, what, _)| {
-            file.path.strip_prefix("datapipes/src/").is_some_and(|inner| inner.starts_with(who))
-                && path.strip_prefix(what).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+            file.path
+                .strip_prefix("datapipes/src/")
+                .is_some_and(|inner| inner.starts_with(who))
+                && path
+                    .strip_prefix(what)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
         });
         match exception {
             Some((who, what, _)) => drop(used.insert((who, what))),
             None => {
-                let part = if part == "contract" { "the contract" } else { part };
+                let part = if part == "contract" {
+                    "the contract"
+                } else {
+                    part
+                };
                 broken.push(file.broken(at, &format!("{part} does not know {to} (`{path}`)")));
             }
         }
@@ -309,12 +417,15 @@ fn check_core<'a>(
     if part == "queue" && !file.path.starts_with("datapipes/src/queue/process/") {
         for at in words(&file.code, "use") {
             for (path, at) in paths(&file.code, at + 3) {
-                if !matches!(&*path[0], "std" | "core" | "alloc" | "crate" | "super" | "self")
-                    && !matches!(&*path[0], "thread" | "process")
+                if !matches!(
+                    &*path[0],
+                    "std" | "core" | "alloc" | "crate" | "super" | "self"
+                ) && !matches!(&*path[0], "thread" | "process")
                 {
-                    broken.push(
-                        file.broken(at, &format!("queue uses nothing but std (`{}`)", path.join("::"))),
-                    );
+                    broken.push(file.broken(
+                        at,
+                        &format!("queue uses nothing but std (`{}`)", path.join("::")),
+                    ));
                 }
             }
         }
@@ -323,14 +434,17 @@ fn check_core<'a>(
 
 fn check_crate(file: &Source, exports: &Exports, broken: &mut Vec<String>) {
     for at in words(&file.code, "datapipes") {
-        let Some(rest) = file.code[at..].strip_prefix("datapipes::") else { continue };
+        let Some(rest) = file.code[at..].strip_prefix("datapipes::") else {
+            continue;
+        };
         for (path, at) in paths(&file.code, file.code.len() - rest.len()) {
             let home = exports.resolve(&path);
             let module = home.split("::").next().unwrap_or_default();
             let exported = exports.0.contains_key(&path[0]);
             let known = matches!(part_of(module), "contract" | "graph" | "pipes" | "index");
-            let named =
-                |(who, what): &(&str, &str)| file.path.starts_with(who) && (module == *what || home == *what);
+            let named = |(who, what): &(&str, &str)| {
+                file.path.starts_with(who) && (module == *what || home == *what)
+            };
             if !(exported && known || MODULES_FOR_CRATES.iter().any(named)) {
                 let rule = "other crates know the contract, graph, pipes and index only";
                 broken.push(file.broken(at, &format!("{rule} (`{home}`)")));
@@ -344,7 +458,9 @@ fn check_unsafe(file: &Source) -> Vec<String> {
     let careless = words(&file.code, "unsafe").filter(|&at| {
         let line = file.line(at);
         let near = &lines[line.saturating_sub(8)..line];
-        !near.iter().any(|line| line.contains("SAFETY") || line.contains("# Safety"))
+        !near
+            .iter()
+            .any(|line| line.contains("SAFETY") || line.contains("# Safety"))
     });
     let rule = "`unsafe` has a comment above that begins with SAFETY and says why it is sound";
     careless.map(|at| file.broken(at, rule)).collect()
@@ -371,7 +487,14 @@ fn inner_paths(file: &Source) -> Vec<(Vec<String>, usize)> {
         }
         let above = &module[..module.len().saturating_sub(ups)];
         for (path, at) in paths(&file.code, from) {
-            all.push((above.iter().map(|part| (*part).to_owned()).chain(path).collect(), at));
+            all.push((
+                above
+                    .iter()
+                    .map(|part| (*part).to_owned())
+                    .chain(path)
+                    .collect(),
+                at,
+            ));
         }
     }
     all
@@ -385,14 +508,22 @@ fn paths(code: &str, from: usize) -> Vec<(Vec<String>, usize)> {
 }
 
 /// Returns where the tree ends.
-fn tree(code: &str, from: usize, above: &mut Vec<String>, found: &mut Vec<(Vec<String>, usize)>) -> usize {
+fn tree(
+    code: &str,
+    from: usize,
+    above: &mut Vec<String>,
+    found: &mut Vec<(Vec<String>, usize)>,
+) -> usize {
     let at = code.len() - code[from..].trim_start().len();
     let rest = &code[at..];
     let depth = above.len();
     if rest.starts_with('{') {
         let mut at = at + 1;
         loop {
-            at = code.len() - code[at..].trim_start_matches(|c: char| c.is_whitespace() || c == ',').len();
+            at = code.len()
+                - code[at..]
+                    .trim_start_matches(|c: char| c.is_whitespace() || c == ',')
+                    .len();
             if code[at..].starts_with('}') || at >= code.len() {
                 return at + 1;
             }
@@ -427,7 +558,9 @@ fn tree(code: &str, from: usize, above: &mut Vec<String>, found: &mut Vec<(Vec<S
 }
 
 pub fn ident(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
     &text[..end]
 }
 
@@ -436,7 +569,9 @@ pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
         .map(|(at, _)| at)
-        .filter(move |&at| !code[..at].ends_with(part) && !code[at + word.len()..].starts_with(part))
+        .filter(move |&at| {
+            !code[..at].ends_with(part) && !code[at + word.len()..].starts_with(part)
+        })
 }
 
 /// Puts spaces where comments, strings and characters are.
@@ -450,11 +585,16 @@ fn blank_comments_and_literals(text: &str) -> String {
             rest.find('\n').unwrap_or(rest.len())
         } else if rest.starts_with("/*") {
             rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if !word && rest.starts_with('r') && rest[1..].trim_start_matches('#').starts_with('"') {
+        } else if !word
+            && rest.starts_with('r')
+            && rest[1..].trim_start_matches('#').starts_with('"')
+        {
             let hashes = rest[1..].len() - rest[1..].trim_start_matches('#').len();
             let open = 2 + hashes;
             let close = format!("\"{}", "#".repeat(hashes));
-            rest[open..].find(&close).map_or(rest.len(), |end| open + end + close.len())
+            rest[open..]
+                .find(&close)
+                .map_or(rest.len(), |end| open + end + close.len())
         } else if c == '"' {
             1 + closing(&rest[1..], '"')
         } else if c == '\'' {
@@ -472,7 +612,11 @@ fn blank_comments_and_literals(text: &str) -> String {
             at += c.len_utf8();
         } else {
             // Byte for byte, so that places stay the same.
-            out.extend(rest[..skip].bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }));
+            out.extend(
+                rest[..skip]
+                    .bytes()
+                    .map(|b| if b == b'\n' { '\n' } else { ' ' }),
+            );
             at += skip;
         }
     }
@@ -515,7 +659,10 @@ fn blank_tests(code: &mut String) -> Vec<String> {
             files.push(ident(item[at + 3..].trim_start()).to_owned());
         }
         let end = begin + MARK.len() + end;
-        let blank: String = code[begin..end].bytes().map(|b| if b == b'\n' { '\n' } else { ' ' }).collect();
+        let blank: String = code[begin..end]
+            .bytes()
+            .map(|b| if b == b'\n' { '\n' } else { ' ' })
+            .collect();
         code.replace_range(begin..end, &blank);
     }
     files

@@ -1,9 +1,11 @@
-//! Pipes, joins and sources as users write them, with what is public alone: they have the rights of those that are built in.
+//! Pipes, joins and sources as users write them, with what is public alone: they have the rights of
+//! those that are built in.
 
 use std::collections::VecDeque;
 
 use datapipes::{
-    Arity, Context, Error, ErrorKind, Facts, Graph, Held, Item, Items, Join, Pipe, Place, Role, Source,
+    Arity, Context, Error, ErrorKind, Facts, Graph, Held, Item, Items, Join, Pipe, Place, Role,
+    Source,
 };
 use proptest::prelude::*;
 
@@ -24,7 +26,11 @@ impl Says {
         } else {
             Facts::any_order()
         };
-        if matches!(self, Says::Role | Says::Both) { facts.with_role(role) } else { facts }
+        if matches!(self, Says::Role | Says::Both) {
+            facts.with_role(role)
+        } else {
+            facts
+        }
     }
 }
 
@@ -42,21 +48,22 @@ impl<T: Send + 'static> Pipe<T> for Groups {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         let (cx, size) = (cx.clone(), self.0);
-        let mut batches: u64 = match cx.kept() {
+        let mut batches: u64 = match cx.restored() {
             Ok(kept) => kept.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
             let mut batch = Vec::new();
             loop {
-                out.keep(&cx, || batches);
+                out.snapshot(&cx, || batches);
                 let next = out.hold_from(&cx, &mut input).await;
                 let ended = next.is_none();
                 batch.extend(next);
                 if batch.len() == size || (ended && !batch.is_empty()) {
                     let (items, places) = parts(batch.drain(..));
                     batches += 1;
-                    out.emit_of(places, Ok(Item::gather(items, batches - 1))).await;
+                    out.emit_of(places, Ok(Item::gather(items, batches - 1)))
+                        .await;
                 }
                 if ended {
                     return;
@@ -89,7 +96,7 @@ impl<T: Send + 'static> Pipe<T> for Mixer {
             // In the order in which they came, in which they come again.
             let mut held: VecDeque<Held<T>> = VecDeque::new();
             loop {
-                out.keep(&cx, || ());
+                out.snapshot(&cx, || ());
                 let next = out.hold_from(&cx, &mut input).await;
                 let place = match &next {
                     Some(item) => cx.rng(item.origin()).below(size as u64 + 1) as usize,
@@ -98,7 +105,9 @@ impl<T: Send + 'static> Pipe<T> for Mixer {
                 let ended = next.is_none();
                 held.extend(next);
                 if held.len() > size || ended {
-                    let Some(item) = held.remove(place) else { return };
+                    let Some(item) = held.remove(place) else {
+                        return;
+                    };
                     let (item, place) = item.into_parts();
                     out.emit_of([place], Ok(item)).await;
                 }
@@ -112,7 +121,11 @@ impl<T: Send + 'static> Pipe<T> for Mixer {
         Some(input)
     }
     fn facts(&self) -> Facts {
-        let role = if self.within_rank { Role::ShuffleWithinRank } else { Role::Shuffle };
+        let role = if self.within_rank {
+            Role::ShuffleWithinRank
+        } else {
+            Role::Shuffle
+        };
         self.says.facts(role).with_buffered(self.buffer)
     }
 }
@@ -130,13 +143,15 @@ impl Pipe<u64> for Ahead {
             return input;
         }
         Items::generate(async move |out| {
-            let mut sum: u64 = match cx.kept() {
+            let mut sum: u64 = match cx.restored() {
                 Ok(kept) => kept.unwrap_or(0),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
-                out.keep(&cx, || sum);
-                let Some(item) = out.next_from(&mut input).await else { return };
+                out.snapshot(&cx, || sum);
+                let Some(item) = out.next_from(&mut input).await else {
+                    return;
+                };
                 sum = sum.wrapping_mul(3) ^ *item;
                 out.emit(Ok(item.map(|_| sum))).await;
             }
@@ -153,7 +168,9 @@ impl Pipe<u64> for Ahead {
             false => Facts::any_order().with_selection().with_positions(),
             true => Facts::default(),
         };
-        facts.with_role(Role::Prefetch(self.0)).with_buffered(self.0)
+        facts
+            .with_role(Role::Prefetch(self.0))
+            .with_buffered(self.0)
     }
 }
 
@@ -167,13 +184,15 @@ impl Pipe<u64> for Fresh {
     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
         let (cx, by) = (cx.clone(), self.0);
         Items::generate(async move |out| {
-            let mut last: Option<u64> = match cx.kept() {
+            let mut last: Option<u64> = match cx.restored() {
                 Ok(kept) => kept.flatten(),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
-                out.keep(&cx, || last);
-                let Some(item) = out.next_from(&mut input).await else { return };
+                out.snapshot(&cx, || last);
+                let Some(item) = out.next_from(&mut input).await else {
+                    return;
+                };
                 if last.replace(*item / by) == Some(*item / by) {
                     cx.count_dropped(1);
                 } else {
@@ -205,14 +224,17 @@ impl Pipe<u64> for Runs {
         Items::generate(async move |out| {
             let mut run: Vec<Held<u64>> = Vec::new();
             loop {
-                out.keep(&cx, || ());
+                out.snapshot(&cx, || ());
                 let next = out.hold_from(&cx, &mut input).await;
                 if let Some(first) = run.first()
-                    && next.as_ref().is_none_or(|next| ***next % by != ***first % by)
+                    && next
+                        .as_ref()
+                        .is_none_or(|next| ***next % by != ***first % by)
                 {
                     let len = run.len() as u64;
                     let (mut items, places) = parts(run.drain(..));
-                    out.emit_of(places, Ok(items.swap_remove(0).map(|n| (n, len)))).await;
+                    out.emit_of(places, Ok(items.swap_remove(0).map(|n| (n, len))))
+                        .await;
                 }
                 let Some(next) = next else { return };
                 run.push(next);
@@ -236,8 +258,10 @@ impl Pipe<u64> for Window {
         Items::generate(async move |out| {
             let mut window: VecDeque<Held<u64>> = VecDeque::new();
             loop {
-                out.keep(&cx, || ());
-                let Some(item) = out.hold_from(&cx, &mut input).await else { return };
+                out.snapshot(&cx, || ());
+                let Some(item) = out.hold_from(&cx, &mut input).await else {
+                    return;
+                };
                 window.push_back(item);
                 if window.len() == size {
                     let all: Vec<u64> = window.iter().map(|item| ***item).collect();
@@ -266,15 +290,17 @@ impl Pipe<u64> for Echo {
     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
         let (cx, times) = (cx.clone(), self.0);
         Items::generate(async move |out| {
-            let mut given: u64 = match cx.kept() {
+            let mut given: u64 = match cx.restored() {
                 Ok(kept) => kept.unwrap_or(0),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
-                out.keep(&cx, || given);
-                let Some(item) = out.hold_from(&cx, &mut input).await else { return };
+                out.snapshot(&cx, || given);
+                let Some(item) = out.hold_from(&cx, &mut input).await else {
+                    return;
+                };
                 while given < times {
-                    out.keep(&cx, || given);
+                    out.snapshot(&cx, || given);
                     let children = item.origin().children();
                     let child = children.at(given);
                     given += 1;
@@ -304,12 +330,12 @@ impl Join<(u64, u64)> for Pair {
         let cx = cx.clone();
         Items::generate(async move |out| {
             let mut ahead: VecDeque<Held<u64>> = VecDeque::new();
-            let mut pairs: u64 = match cx.kept() {
+            let mut pairs: u64 = match cx.restored() {
                 Ok(kept) => kept.unwrap_or(0),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
-                out.keep(&cx, || pairs);
+                out.snapshot(&cx, || pairs);
                 if ahead.len() < 2 {
                     match out.hold_from(&cx, &mut left).await {
                         Some(item) => {
@@ -320,10 +346,13 @@ impl Join<(u64, u64)> for Pair {
                         None => {}
                     }
                 }
-                let Some(b) = out.hold_from(&cx, &mut right).await else { return };
+                let Some(b) = out.hold_from(&cx, &mut right).await else {
+                    return;
+                };
                 let (items, places) = parts(ahead.pop_front().into_iter().chain([b]));
                 pairs += 1;
-                let pair = Item::gather(items, pairs - 1).map(|pair| pair[0].rotate_left(1) ^ pair[1]);
+                let pair =
+                    Item::gather(items, pairs - 1).map(|pair| pair[0].rotate_left(1) ^ pair[1]);
                 out.emit_of(places, Ok(pair)).await;
             }
         })
@@ -363,27 +392,33 @@ impl Source for Numbers {
         if goes_on == GoesOn::ByPosition {
             return match cx.wanted() {
                 None => Items::from_results((0..items).map(move |n| number(&cx, n))),
-                Some(wanted) => Items::from_results(wanted.positions(items).map(move |n| number(&cx, n))),
+                Some(wanted) => {
+                    Items::from_results(wanted.positions(items).map(move |n| number(&cx, n)))
+                }
             };
         }
-        let first: u64 = match cx.kept() {
+        let first: u64 = match cx.restored() {
             Ok(kept) => kept.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
             for n in first..items {
-                out.keep(&cx, || n);
+                out.snapshot(&cx, || n);
                 out.emit(number(&cx, n)).await;
             }
-            out.keep(&cx, || items);
+            out.snapshot(&cx, || items);
         })
     }
-    fn keeps(&self) -> bool {
+    fn takes_snapshots(&self) -> bool {
         self.goes_on == GoesOn::Keeps
     }
     fn facts(&self) -> Facts {
         let facts = Facts::any_order();
-        if self.goes_on == GoesOn::ByPosition { facts.with_positions() } else { facts }
+        if self.goes_on == GoesOn::ByPosition {
+            facts.with_positions()
+        } else {
+            facts
+        }
     }
 }
 
@@ -411,7 +446,10 @@ impl Own {
         match self {
             Own::Groups(groups) => graph.pipe(groups).map(fold),
             Own::Regroup(groups) => graph.pipe(groups).unbatch(),
-            Own::Mixer(mixer) => graph.pipe(Mixer { within_rank: mixer.within_rank || ranked, ..mixer }),
+            Own::Mixer(mixer) => graph.pipe(Mixer {
+                within_rank: mixer.within_rank || ranked,
+                ..mixer
+            }),
             Own::Ahead(ahead) => graph.pipe(ahead),
             Own::Fresh(fresh) => graph.pipe(fresh),
             Own::Runs(runs) => graph.pipe(runs).map(|(n, len)| n.rotate_left(5) ^ len),
@@ -434,7 +472,11 @@ impl Own {
 
     /// How many items come out for one, at most.
     pub fn times(self) -> u64 {
-        if let Own::Echo(Echo(times)) = self { times } else { 1 }
+        if let Own::Echo(Echo(times)) = self {
+            times
+        } else {
+            1
+        }
     }
 }
 
@@ -455,5 +497,9 @@ pub fn own() -> impl Strategy<Value = Own> {
 }
 
 pub fn goes_on() -> impl Strategy<Value = GoesOn> {
-    prop_oneof![Just(GoesOn::Keeps), Just(GoesOn::ByPosition), Just(GoesOn::FromTheBeginning)]
+    prop_oneof![
+        Just(GoesOn::Keeps),
+        Just(GoesOn::ByPosition),
+        Just(GoesOn::FromTheBeginning)
+    ]
 }

@@ -14,7 +14,11 @@ use datapipes_burn::{BurnDataset, FromDataset};
 
 fn squares() -> BurnDataset<u64> {
     BurnDataset::new(Indexed::from_fn(10, |index| async move {
-        if index == 7 { Err(Error::new(ErrorKind::Corrupt, "seven")) } else { Ok(index * index) }
+        if index == 7 {
+            Err(Error::new(ErrorKind::Corrupt, "seven"))
+        } else {
+            Ok(index * index)
+        }
     }))
 }
 
@@ -34,9 +38,15 @@ fn samples_are_read_by_index() {
 #[test]
 fn a_sample_that_fails_is_an_error_and_an_index_past_the_end_a_panic() {
     let data = squares();
-    for error in [data.get(7).unwrap_err(), data.get_many(vec![6, 7, 8]).unwrap_err()] {
+    for error in [
+        data.get(7).unwrap_err(),
+        data.get_many(vec![6, 7, 8]).unwrap_err(),
+    ] {
         assert_eq!(error.to_string(), "fetch: 0:7: corrupt: seven");
-        let source = std::error::Error::source(&error).unwrap().downcast_ref::<Error>().unwrap();
+        let source = std::error::Error::source(&error)
+            .unwrap()
+            .downcast_ref::<Error>()
+            .unwrap();
         assert_eq!(source.kind(), ErrorKind::Corrupt);
     }
     for index in [10, usize::MAX] {
@@ -50,10 +60,17 @@ fn a_sample_that_fails_is_an_error_and_an_index_past_the_end_a_panic() {
 #[test]
 fn an_order_is_that_of_one_seed_and_epoch() {
     let data = || BurnDataset::new(Indexed::range(50).shuffle());
-    let all = |data: BurnDataset<u64>| (0..50).map(|index| data.get(index).unwrap()).collect::<Vec<_>>();
+    let all = |data: BurnDataset<u64>| {
+        (0..50)
+            .map(|index| data.get(index).unwrap())
+            .collect::<Vec<_>>()
+    };
     let first = all(data());
     assert_eq!(data().get_many((0..50).collect()).unwrap(), first);
-    assert_eq!(first, Indexed::range(50).shuffle().fetch().collect().unwrap());
+    assert_eq!(
+        first,
+        Indexed::range(50).shuffle().fetch().collect().unwrap()
+    );
     assert_ne!(all(data().seed(1)), first);
     assert_ne!(all(data().epoch(1)), first);
     let mut sorted = first;
@@ -87,10 +104,21 @@ fn burns_own_loader_reads_our_samples() {
 fn our_loader_reads_burns_samples() {
     let words = InMemDataset::new((0..200).map(|n| format!("word {n}")).collect());
     let lengths = MapperDataset::new(words, Length);
-    let graph = Indexed::new(FromDataset::new(lengths)).shuffle().fetch().batch(16).collate();
-    let loader = DataLoader::builder(graph).seed(1).workers(2).build().unwrap();
+    let graph = Indexed::new(FromDataset::new(lengths))
+        .shuffle()
+        .fetch()
+        .batch(16)
+        .collate();
+    let loader = DataLoader::builder(graph)
+        .seed(1)
+        .workers(2)
+        .build()
+        .unwrap();
     let all: Vec<datapipes::Tensor> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-    let sum: u64 = all.iter().flat_map(|batch| batch.as_slice::<u64>().unwrap().to_vec()).sum();
+    let sum: u64 = all
+        .iter()
+        .flat_map(|batch| batch.as_slice::<u64>().unwrap().to_vec())
+        .sum();
     assert_eq!((all.len(), sum), (13, 10 * 6 + 90 * 7 + 100 * 8));
 }
 
@@ -124,17 +152,27 @@ impl Dataset<usize> for Flaky {
 fn what_burns_data_cannot_give_costs_the_sample_it_happened_to() {
     let data: Arc<dyn Dataset<usize>> = Arc::new(Flaky(AtomicUsize::new(0)));
     let graph = Indexed::new(FromDataset::shared(data)).fetch();
-    assert_eq!(graph.clone().collect().unwrap_err().to_string(), "dataset: 0:3: disk on fire");
+    assert_eq!(
+        graph.clone().collect().unwrap_err().to_string(),
+        "dataset: 0:3: disk on fire"
+    );
     for workers in [0, 2] {
         let skip = OnError::skip(10);
-        let loader = DataLoader::builder(graph.clone()).workers(workers).on_error(skip).build().unwrap();
+        let loader = DataLoader::builder(graph.clone())
+            .workers(workers)
+            .on_error(skip)
+            .build()
+            .unwrap();
         let mut epoch = loader.epoch(0).blocking();
         let (good, bad): (Vec<_>, Vec<_>) = epoch.by_ref().partition(Result::is_ok);
         let good: Vec<usize> = good.into_iter().map(Result::unwrap).collect();
         // A panic is not skipped: it ends the epoch.
         assert_eq!(good, [0, 1, 2, 4]);
         assert_eq!(bad.len(), 1);
-        assert_eq!(bad[0].as_ref().unwrap_err().to_string(), "dataset: 0:5: panicked: at five");
+        assert_eq!(
+            bad[0].as_ref().unwrap_err().to_string(),
+            "dataset: 0:5: panicked: at five"
+        );
         assert_eq!(epoch.stats().unwrap().skipped, 1);
     }
 }

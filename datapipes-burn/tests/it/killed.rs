@@ -1,4 +1,5 @@
-//! Burn's learner, killed in the middle of an epoch, goes on with the data and the model of one moment.
+//! Burn's learner, killed in the middle of an epoch, goes on with the data and the model of one
+//! moment.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -63,31 +64,39 @@ impl InferenceStep for Net {
 fn loader(items: u64) -> BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch> {
     let graph = Graph::range(0..items)
         .shuffle(items as usize)
-        .map_random(|n, rng| ([n as f32, rng.f32()], [(n % 7) as f32]))
+        .map_with_rng(|n, rng| ([n as f32, rng.f32()], [(n % 7) as f32]))
         .batch(4)
         .collate();
-    let loader = DataLoader::builder(graph).seed(5).resumable().build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .seed(5)
+        .resumable()
+        .build()
+        .unwrap();
     BurnLoader::new(loader, &Device::flex())
 }
 
 #[test]
 #[ignore = "started by the test below"]
 fn trains() {
-    let Some(folder) = std::env::var_os(ALONE) else { return };
+    let Some(folder) = std::env::var_os(ALONE) else {
+        return;
+    };
     let device = Device::flex();
     device.seed(1);
-    let net = Net { linear: LinearConfig::new(2, 1).init(&device.clone().autodiff()) };
+    let net = Net {
+        linear: LinearConfig::new(2, 1).init(&device.clone().autodiff()),
+    };
     let training = resumable_training::<Net, _, _>(
         &folder,
         loader(4 * BATCHES as u64).steps_per_epoch(STEPS as u64),
         Arc::new(loader(4)),
         KeepLastNCheckpoints::new(1),
     );
-    let outcome = training.unwrap().num_epochs(EPOCHS).with_application_logger(None).launch(Learner::new(
-        net,
-        AdamConfig::new().init(),
-        0.01,
-    ));
+    let outcome = training
+        .unwrap()
+        .num_epochs(EPOCHS)
+        .with_application_logger(None)
+        .launch(Learner::new(net, AdamConfig::new().init(), 0.01));
     assert!(outcome.error.is_none(), "{:?}", outcome.error);
     println!("trained");
 }
@@ -95,8 +104,18 @@ fn trains() {
 /// The steps of a process that trains, until so many have begun; and whether it came to its end.
 fn train(folder: &Path, most: usize) -> (Vec<String>, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "killed::trains", "--ignored", "--test-threads=1", "--nocapture"]);
-    let mut child = command.env(ALONE, folder).stdout(Stdio::piped()).spawn().unwrap();
+    command.args([
+        "--exact",
+        "killed::trains",
+        "--ignored",
+        "--test-threads=1",
+        "--nocapture",
+    ]);
+    let mut child = command
+        .env(ALONE, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let (mut steps, mut has_ended) = (Vec::new(), false);
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
@@ -123,20 +142,32 @@ fn a_killed_learner_goes_on_in_the_middle_of_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let mut begins = Vec::new();
     for round in 0..EPOCHS {
-        // In the middle of an epoch of the learner's, which is in the middle of one of the loader's. The second checkpoint begins
-        // when the first is there.
+        // In the middle of an epoch of the learner's, which is in the middle of one of the
+        // loader's. The second checkpoint begins when the first is there.
         let (steps, _) = train(folder.path(), 2 * STEPS + 1 + round % 3);
-        let first = whole.iter().position(|step| steps.first() == Some(step)).expect("a step of the whole");
-        assert_eq!(steps, whole[first..][..steps.len()], "round {round}, from step {first} on");
+        let first = whole
+            .iter()
+            .position(|step| steps.first() == Some(step))
+            .expect("a step of the whole");
+        assert_eq!(
+            steps,
+            whole[first..][..steps.len()],
+            "round {round}, from step {first} on"
+        );
         begins.push(first);
         if first + steps.len() == whole.len() {
             break;
         }
     }
-    assert!(begins.iter().all(|first| first % STEPS == 0) && begins.is_sorted_by(|a, b| a < b), "{begins:?}");
+    assert!(
+        begins.iter().all(|first| first % STEPS == 0) && begins.is_sorted_by(|a, b| a < b),
+        "{begins:?}"
+    );
     assert!(begins.iter().any(|first| first % BATCHES > 0), "{begins:?}");
     let states = std::fs::read_dir(folder.path().join("checkpoint")).unwrap();
-    let states = states.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("state".as_ref()));
-    // The strategy keeps one; a second is there until that is whole; and what a kill left in between.
+    let states =
+        states.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("state".as_ref()));
+    // The strategy keeps one; a second is there until that is whole; and what a kill left in
+    // between.
     assert!(states.count() <= 2 + begins.len());
 }

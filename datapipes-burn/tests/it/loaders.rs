@@ -18,18 +18,30 @@ type Dyn<O> = Arc<dyn BurnDataLoader<O>>;
 
 /// Points with their numbers as labels, shuffled, in batches of four.
 fn points(len: u64) -> Graph<(datapipes::Tensor, datapipes::Tensor)> {
-    Graph::range(0..len).shuffle(1000).map(|n| ([n as f32; 3], n as i64)).batch(4).collate()
+    Graph::range(0..len)
+        .shuffle(1000)
+        .map(|n| ([n as f32; 3], n as i64))
+        .batch(4)
+        .collate()
 }
 
 fn loader(len: u64, seed: u64) -> BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch> {
-    let loader = DataLoader::builder(points(len)).seed(seed).workers(2).build().unwrap();
+    let loader = DataLoader::builder(points(len))
+        .seed(seed)
+        .workers(2)
+        .build()
+        .unwrap();
     BurnLoader::new(loader, &Device::flex()).items(len as usize)
 }
 
 fn labels(loader: &dyn BurnDataLoader<Batch>) -> Vec<i64> {
     let labels = |batch: Result<Batch, _>| {
         let (points, labels) = batch.unwrap();
-        let firsts = points.slice([0..labels.dims()[0], 0..1]).into_data().iter::<i64>().collect::<Vec<_>>();
+        let firsts = points
+            .slice([0..labels.dims()[0], 0..1])
+            .into_data()
+            .iter::<i64>()
+            .collect::<Vec<_>>();
         let labels = labels.into_data().iter::<i64>().collect::<Vec<_>>();
         assert_eq!(firsts, labels);
         labels
@@ -66,7 +78,11 @@ fn a_learner_sees_batches_and_progress() {
 fn each_iter_is_the_next_epoch_and_a_run_repeats_itself() {
     let first = loader(40, 7);
     let orders: Vec<_> = (0..3).map(|_| labels(&first)).collect();
-    assert!(orders.iter().all(|order| sorted(order.clone()) == (0..40).collect::<Vec<_>>()));
+    assert!(
+        orders
+            .iter()
+            .all(|order| sorted(order.clone()) == (0..40).collect::<Vec<_>>())
+    );
     assert!(orders[0] != orders[1] && orders[1] != orders[2]);
     let again = loader(40, 7);
     assert_eq!((0..3).map(|_| labels(&again)).collect::<Vec<_>>(), orders);
@@ -93,17 +109,31 @@ fn a_copy_for_another_device_goes_on_by_itself() {
 }
 
 fn rank_loader(rank: Rank) -> Result<DataLoader<datapipes::Tensor>, datapipes::BuildError> {
-    let graph = Graph::range(0..23).shuffle(100).sharding_filter().map(|n| n as i64).batch(2).collate();
-    DataLoader::builder(graph).rank(rank.index, rank.world).uneven(Uneven::Drop).seed(5).build()
+    let graph = Graph::range(0..23)
+        .shuffle(100)
+        .sharding_filter()
+        .map(|n| n as i64)
+        .batch(2)
+        .collate();
+    DataLoader::builder(graph)
+        .rank(rank.index, rank.world)
+        .uneven(Uneven::Drop)
+        .seed(5)
+        .build()
 }
 
 fn for_devices(devices: usize) -> BurnLoader<datapipes::Tensor, Tensor<1, Int>> {
     let whole = rank_loader(Rank::default()).unwrap();
-    BurnLoader::new(whole, &Device::flex()).items(23).for_devices(devices, rank_loader)
+    BurnLoader::new(whole, &Device::flex())
+        .items(23)
+        .for_devices(devices, rank_loader)
 }
 
 fn numbers(loader: &Dyn<Tensor<1, Int>>) -> Vec<i64> {
-    loader.iter().flat_map(|batch| batch.unwrap().into_data().iter::<i64>().collect::<Vec<_>>()).collect()
+    loader
+        .iter()
+        .flat_map(|batch| batch.unwrap().into_data().iter::<i64>().collect::<Vec<_>>())
+        .collect()
 }
 
 #[test]
@@ -124,26 +154,41 @@ fn the_slices_of_several_devices_share_the_data_in_equal_steps() {
             while epoch.next().is_some() {}
             assert!(epoch.progress().is_completed());
         }
-        assert_ne!(numbers(&parts[0]), numbers(&parts[0]), "another order in each epoch");
+        assert_ne!(
+            numbers(&parts[0]),
+            numbers(&parts[0]),
+            "another order in each epoch"
+        );
     }
 }
 
-/// Stopped at one step on two devices, it goes on on two, and on one that reads what both have left.
+/// Stopped at one step on two devices, it goes on on two, and on one that reads what both have
+/// left.
 #[test]
 fn the_slices_of_several_devices_go_on() {
     let make = |devices: usize| {
         let of = |rank: Rank| {
-            let graph =
-                Graph::range(0..40).shuffle(50).sharding_filter().filter(|n| n % 5 > 0).batch(3).collate();
-            let loader = DataLoader::builder(graph).rank(rank.index, rank.world).uneven(Uneven::Drop);
+            let graph = Graph::range(0..40)
+                .shuffle(50)
+                .sharding_filter()
+                .filter(|n| n % 5 > 0)
+                .batch(3)
+                .collate();
+            let loader = DataLoader::builder(graph)
+                .rank(rank.index, rank.world)
+                .uneven(Uneven::Drop);
             loader.workers(1).resumable().ranks_agree().build()
         };
-        let whole = BurnLoader::<_, Tensor<1, Int>>::new(of(Rank::default()).unwrap(), &Device::flex());
+        let whole =
+            BurnLoader::<_, Tensor<1, Int>>::new(of(Rank::default()).unwrap(), &Device::flex());
         whole.items(40).for_devices(devices, of)
     };
-    let slices = |loader: &BurnLoader<datapipes::Tensor, Tensor<1, Int>>, devices: usize| -> Vec<Dyn<_>> {
-        (0..devices).map(|k| loader.slice(k * 40 / devices, (k + 1) * 40 / devices)).collect()
-    };
+    let slices =
+        |loader: &BurnLoader<datapipes::Tensor, Tensor<1, Int>>, devices: usize| -> Vec<Dyn<_>> {
+            (0..devices)
+                .map(|k| loader.slice(k * 40 / devices, (k + 1) * 40 / devices))
+                .collect()
+        };
     let values = |epoch: &mut dyn Iterator<Item = Result<Tensor<1, Int>, _>>| -> Vec<Vec<i64>> {
         epoch
             .map(|batch: Result<_, burn_core::data::dataset::DatasetError>| {
@@ -152,12 +197,18 @@ fn the_slices_of_several_devices_go_on() {
             })
             .collect()
     };
-    let whole: Vec<_> = slices(&make(2), 2).iter().map(|part| values(&mut part.iter())).collect();
+    let whole: Vec<_> = slices(&make(2), 2)
+        .iter()
+        .map(|part| values(&mut part.iter()))
+        .collect();
     let loader = make(2);
     let parts = slices(&loader, 2);
     let mut epochs: Vec<_> = parts.iter().map(|part| part.iter()).collect();
-    let seen: Vec<_> = epochs.iter_mut().map(|epoch| values(&mut epoch.by_ref().take(2))).collect();
-    let state = loader.state().unwrap();
+    let seen: Vec<_> = epochs
+        .iter_mut()
+        .map(|epoch| values(&mut epoch.by_ref().take(2)))
+        .collect();
+    let state = loader.checkpoint().unwrap();
     assert_eq!(state.delivered(), 4);
     drop(epochs);
 
@@ -167,7 +218,9 @@ fn the_slices_of_several_devices_go_on() {
         assert_eq!([&seen[k][..], &rest[k]].concat(), whole[k], "device {k}");
     }
     let one = make(1).resume(&state).unwrap();
-    let in_turn: Vec<_> = (0..).map_while(|n| rest[n % 2].get(n / 2).cloned()).collect();
+    let in_turn: Vec<_> = (0..)
+        .map_while(|n| rest[n % 2].get(n / 2).cloned())
+        .collect();
     assert_eq!(values(&mut one.iter())[..in_turn.len()], in_turn);
     assert_eq!(one.epoch(), 1);
 }
@@ -177,17 +230,30 @@ fn the_slices_of_several_devices_go_on() {
 fn an_edited_graph_goes_on() {
     let make = |more: f32| {
         let graph = Graph::range(0..12).map(|n| n as f32);
-        let graph = if more > 0.0 { graph.map(move |n| n + more).named("more") } else { graph };
-        let loader = DataLoader::builder(graph.batch(4).collate()).workers(0).resumable().build().unwrap();
+        let graph = if more > 0.0 {
+            graph.map(move |n| n + more).named("more")
+        } else {
+            graph
+        };
+        let loader = DataLoader::builder(graph.batch(4).collate())
+            .workers(0)
+            .resumable()
+            .build()
+            .unwrap();
         BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex())
     };
     let loader = make(0.0);
     assert_eq!(loader.iter().take(2).count(), 2);
-    let state = loader.state().unwrap();
-    assert_eq!(make(100.0).resume(&state).map(drop).unwrap_err().kind(), ErrorKind::Config);
+    let state = loader.checkpoint().unwrap();
+    assert_eq!(
+        make(100.0).resume(&state).map(drop).unwrap_err().kind(),
+        ErrorKind::Config
+    );
     let edited = make(100.0).resume_edited(&state, Edited::Matching).unwrap();
-    let rest: Vec<Vec<f32>> =
-        edited.iter().map(|batch| batch.unwrap().into_data().iter::<f32>().collect()).collect();
+    let rest: Vec<Vec<f32>> = edited
+        .iter()
+        .map(|batch| batch.unwrap().into_data().iter::<f32>().collect())
+        .collect();
     assert_eq!(rest, [[108.0, 109.0, 110.0, 111.0]]);
 }
 
@@ -196,13 +262,21 @@ fn an_edited_graph_goes_on() {
 fn a_larger_budget_of_steps_goes_on() {
     let make = |steps| {
         let loader = DataLoader::builder(Graph::range(0..20).map(|n| n as f32).batch(2).collate());
-        let loader = loader.workers(0).max_steps(steps).resumable().build().unwrap();
+        let loader = loader
+            .workers(0)
+            .max_steps(steps)
+            .resumable()
+            .build()
+            .unwrap();
         BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex())
     };
     let loader = make(3);
     assert_eq!(loader.iter().count(), 3);
-    let state = loader.state().unwrap();
-    let (same, more) = (make(3).resume(&state).unwrap(), make(7).resume(&state).unwrap());
+    let state = loader.checkpoint().unwrap();
+    let (same, more) = (
+        make(3).resume(&state).unwrap(),
+        make(7).resume(&state).unwrap(),
+    );
     assert_eq!((same.epoch(), more.epoch()), (1, 0));
     assert_eq!((more.iter().count(), more.epoch()), (4, 1));
 }
@@ -210,42 +284,73 @@ fn a_larger_budget_of_steps_goes_on() {
 #[test]
 fn any_other_slice_is_one_error_that_says_so() {
     let said = |part: Dyn<Tensor<1, Int>>| {
-        let errors: Vec<_> = part.iter().map(|batch| batch.unwrap_err().to_string()).collect();
+        let errors: Vec<_> = part
+            .iter()
+            .map(|batch| batch.unwrap_err().to_string())
+            .collect();
         assert_eq!((errors.len(), part.num_items()), (1, 0));
         errors.concat()
     };
     let whole = for_devices(2);
-    assert_eq!(said(whole.slice(3, 7)), "wrong configuration: items 3..7 of 23 are not one of 2 equal parts");
+    assert_eq!(
+        said(whole.slice(3, 7)),
+        "wrong configuration: items 3..7 of 23 are not one of 2 equal parts"
+    );
     assert!(said(whole.slice(0, 12)).contains("items 0..12"));
     assert!(said(whole.slice(0, 11).slice(0, 5)).contains("say `for_devices`"));
     assert_eq!(whole.slice(0, 23).num_items(), 23);
     for (start, end) in [(0, 0), (0, 23)] {
-        assert!(said(for_devices(40).slice(start, end)).contains("23 items are too few for 40 devices"));
+        assert!(
+            said(for_devices(40).slice(start, end)).contains("23 items are too few for 40 devices")
+        );
     }
     let plain: BurnLoader<_, Tensor<1, Int>> =
         BurnLoader::new(rank_loader(Rank::default()).unwrap(), &Device::flex()).items(23);
     assert!(said(plain.slice(0, 11)).contains("items 0..11 of a stream of 23: say `for_devices`"));
-    let unable =
-        plain.for_devices(2, |_| Err::<DataLoader<_>, _>(Error::new(ErrorKind::NotFound, "no such shards")));
-    assert_eq!(said(unable.slice(0, 11)), "wrong configuration: part 0 of 2: not found: no such shards");
+    let unable = plain.for_devices(2, |_| {
+        Err::<DataLoader<_>, _>(Error::new(ErrorKind::NotFound, "no such shards"))
+    });
+    assert_eq!(
+        said(unable.slice(0, 11)),
+        "wrong configuration: part 0 of 2: not found: no such shards"
+    );
 }
 
 #[test]
 fn an_error_in_the_middle_names_the_sample_and_ends_the_epoch() {
     let graph = Graph::range(0..20)
-        .try_map(|n| if n == 9 { Err("a bad picture") } else { Ok(n as f32) })
+        .try_map(|n| {
+            if n == 9 {
+                Err("a bad picture")
+            } else {
+                Ok(n as f32)
+            }
+        })
         .named("decode")
         .batch(4)
         .collate();
-    let build = |on_error| DataLoader::builder(graph.clone()).on_error(on_error).workers(2).build().unwrap();
-    let loader: BurnLoader<_, Tensor<1>> = BurnLoader::new(build(OnError::fail()), &Device::flex()).items(20);
+    let build = |on_error| {
+        DataLoader::builder(graph.clone())
+            .on_error(on_error)
+            .workers(2)
+            .build()
+            .unwrap()
+    };
+    let loader: BurnLoader<_, Tensor<1>> =
+        BurnLoader::new(build(OnError::fail()), &Device::flex()).items(20);
     let mut epoch = loader.iter();
     assert_eq!(epoch.next().unwrap().unwrap().dims(), [4]);
     assert_eq!(epoch.next().unwrap().unwrap().dims(), [4]);
     let error = epoch.next().unwrap().unwrap_err();
     assert_eq!(error.to_string(), "decode: 0:9: a bad picture");
-    let source = std::error::Error::source(&error).unwrap().downcast_ref::<Error>().unwrap();
-    assert_eq!((source.kind(), source.node()), (ErrorKind::User, Some("decode")));
+    let source = std::error::Error::source(&error)
+        .unwrap()
+        .downcast_ref::<Error>()
+        .unwrap();
+    assert_eq!(
+        (source.kind(), source.node()),
+        (ErrorKind::User, Some("decode"))
+    );
     assert!(epoch.next().is_none());
     assert_eq!(epoch.progress().items_processed, 8);
 }
@@ -256,12 +361,26 @@ fn a_batch_that_does_not_become_what_was_asked_for_is_named() {
     let build = || DataLoader::builder(graph.clone()).build().unwrap();
     let loader: BurnLoader<_, Tensor<1>> = BurnLoader::new(build(), &Device::flex()).items(4);
     let error = loader.iter().next().unwrap().unwrap_err().to_string();
-    assert_eq!(error, "into burn: [0:0, 0:1]: shape mismatch: a tensor of u8 was asked for floats");
-    let loader = BurnLoader::with(build(), &Device::flex(), |batch: datapipes::Tensor, _: &Device| {
-        let first = batch.as_slice::<u8>()?[0];
-        if first == 2 { Err(datapipes::BoxError::from("two")) } else { Ok(first) }
-    });
-    let got: Vec<_> = loader.iter().map(|batch| batch.map_err(|error| error.to_string())).collect();
+    assert_eq!(
+        error,
+        "into burn: [0:0, 0:1]: shape mismatch: a tensor of u8 was asked for floats"
+    );
+    let loader = BurnLoader::with(
+        build(),
+        &Device::flex(),
+        |batch: datapipes::Tensor, _: &Device| {
+            let first = batch.as_slice::<u8>()?[0];
+            if first == 2 {
+                Err(datapipes::BoxError::from("two"))
+            } else {
+                Ok(first)
+            }
+        },
+    );
+    let got: Vec<_> = loader
+        .iter()
+        .map(|batch| batch.map_err(|error| error.to_string()))
+        .collect();
     assert_eq!(got, [Ok(0), Err("into burn: [0:2, 0:3]: two".to_owned())]);
 }
 
@@ -270,7 +389,10 @@ fn what_is_not_known_of_the_items_is_asked_for() {
     let graph = Graph::range(0..8).filter(|n| n % 2 == 0).batch(2).collate();
     let build = || DataLoader::builder(graph.clone()).build().unwrap();
     let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(build(), &Device::flex());
-    let errors: Vec<_> = loader.iter().map(|batch| batch.unwrap_err().to_string()).collect();
+    let errors: Vec<_> = loader
+        .iter()
+        .map(|batch| batch.unwrap_err().to_string())
+        .collect();
     assert_eq!(
         errors,
         [
@@ -284,10 +406,20 @@ fn what_is_not_known_of_the_items_is_asked_for() {
         let mut epoch = loader.iter();
         let first = epoch.next().unwrap().unwrap().dims()[0];
         let progress = epoch.progress();
-        (loader.num_items(), first, progress.items_processed, progress.unit.unwrap())
+        (
+            loader.num_items(),
+            first,
+            progress.items_processed,
+            progress.unit.unwrap(),
+        )
     };
     let graph = Graph::range(0..7).batch(4).collate();
-    let build = || BurnLoader::new(DataLoader::builder(graph.clone()).build().unwrap(), &Device::flex());
+    let build = || {
+        BurnLoader::new(
+            DataLoader::builder(graph.clone()).build().unwrap(),
+            &Device::flex(),
+        )
+    };
     assert_eq!(count(build()), (2, 4, 1, "batches".to_owned()));
     assert_eq!(count(build().batch_size(4)), (8, 4, 4, "items".to_owned()));
 }
@@ -308,7 +440,10 @@ fn dropped_half_way_an_epoch_ends_and_the_next_begins() {
         }
     }
     let (ended, was_ended) = mpsc::channel();
-    let graph = Graph::from_iter_with(move || Endless(0, ended.clone())).map(|n| n as i64).batch(8).collate();
+    let graph = Graph::from_iter_with(move || Endless(0, ended.clone()))
+        .map(|n| n as i64)
+        .batch(8)
+        .collate();
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
     let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(loader, &Device::flex()).items(100);
     for _ in 0..3 {
@@ -318,7 +453,9 @@ fn dropped_half_way_an_epoch_ends_and_the_next_begins() {
         }
         assert_eq!(epoch.progress().items_processed, 100);
         drop(epoch);
-        was_ended.recv_timeout(Duration::from_secs(60)).expect("the source is dropped");
+        was_ended
+            .recv_timeout(Duration::from_secs(60))
+            .expect("the source is dropped");
     }
     assert_eq!(loader.waits().epochs, 3);
 }
@@ -327,12 +464,18 @@ fn dropped_half_way_an_epoch_ends_and_the_next_begins() {
 fn tensors_are_made_on_the_thread_that_asks() {
     let threads = Arc::new(Mutex::new(Vec::<ThreadId>::new()));
     let seen = threads.clone();
-    let loader = DataLoader::builder(Graph::range(0..64).batch(4).collate()).workers(2).build().unwrap();
-    let loader =
-        BurnLoader::with(loader, &Device::flex(), move |batch: datapipes::Tensor, device: &Device| {
+    let loader = DataLoader::builder(Graph::range(0..64).batch(4).collate())
+        .workers(2)
+        .build()
+        .unwrap();
+    let loader = BurnLoader::with(
+        loader,
+        &Device::flex(),
+        move |batch: datapipes::Tensor, device: &Device| {
             seen.lock().unwrap().push(std::thread::current().id());
             IntoBurn::<Tensor<1, Int>>::into_burn(batch, device)
-        });
+        },
+    );
     assert_eq!(loader.iter().filter_map(Result::ok).count(), 16);
     let here = std::thread::current().id();
     assert_eq!(*threads.lock().unwrap(), vec![here; 16]);
@@ -343,7 +486,13 @@ fn waiting_is_measured_over_epochs_and_copies() {
     let loader = loader(12, 0);
     assert_eq!(loader.waits().epochs, 0);
     drop(loader.iter()); // never asked for a batch
-    assert_eq!((labels(&loader).len(), labels(&*loader.to_device(&Device::flex())).len()), (12, 12));
+    assert_eq!(
+        (
+            labels(&loader).len(),
+            labels(&*loader.to_device(&Device::flex())).len()
+        ),
+        (12, 12)
+    );
     let waits = loader.waits();
     assert_eq!((waits.epochs, waits.batches), (2, 6));
     assert!(waits.waited + waits.converted <= waits.wall && waits.share() <= 1.0);
@@ -357,7 +506,10 @@ fn nothing_is_read_before_the_first_batch_is_asked_for() {
     let counter = read.clone();
     let source = move || {
         let (counter, mut next) = (counter.clone(), 0u64..8);
-        from_fn(move || next.next().inspect(|_| _ = counter.fetch_add(1, Ordering::Relaxed)))
+        from_fn(move || {
+            next.next()
+                .inspect(|_| _ = counter.fetch_add(1, Ordering::Relaxed))
+        })
     };
     let graph = Graph::from_iter_with(source).batch(4).collate();
     let loader = DataLoader::builder(graph).build().unwrap();
@@ -371,35 +523,47 @@ fn nothing_is_read_before_the_first_batch_is_asked_for() {
 #[test]
 fn an_epoch_of_nothing_is_complete() {
     let loader: BurnLoader<_, Tensor<1, Int>> = BurnLoader::new(
-        DataLoader::builder(Graph::range(0..0).batch(4).collate()).build().unwrap(),
+        DataLoader::builder(Graph::range(0..0).batch(4).collate())
+            .build()
+            .unwrap(),
         &Device::flex(),
     );
     assert_eq!((loader.num_items(), loader.iter().count()), (0, 0));
     assert!(loader.iter().progress().is_completed());
 }
 
-/// The state is that of what burn took, by a clone as its learner makes one, also behind an error; progress goes on too.
+/// The state is that of what burn took, by a clone as its learner makes one, also behind an error;
+/// progress goes on too.
 #[test]
 fn an_epoch_goes_on_behind_what_was_taken() {
     let make = |workers| {
-        let graph = Graph::range(0..22).shuffle(22).map(|n| n as f32).batch(4).collate();
-        let loader = DataLoader::builder(graph).seed(2).workers(workers).resumable().build().unwrap();
+        let graph = Graph::range(0..22)
+            .shuffle(22)
+            .map(|n| n as f32)
+            .batch(4)
+            .collate();
+        let loader = DataLoader::builder(graph)
+            .seed(2)
+            .workers(workers)
+            .resumable()
+            .build()
+            .unwrap();
         BurnLoader::<_, Tensor<1>>::new(loader, &Device::flex()).items(22)
     };
     fn values<E: std::fmt::Debug>(batch: Result<Tensor<1>, E>) -> Vec<f32> {
         batch.unwrap().into_data().iter::<f32>().collect()
     }
-    assert_eq!(make(0).state().unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!(make(0).checkpoint().unwrap_err().kind(), ErrorKind::Config);
     let whole: Vec<_> = make(0).with_epoch(3).iter().map(values).collect();
     for (workers, stop) in (0..=7).flat_map(|stop| [(0, stop), (2, stop)]) {
         let loader = make(workers).with_epoch(3);
         let learners = loader.to_device(&Device::flex());
         let mut epoch = learners.iter();
         let taken: Vec<_> = epoch.by_ref().take(stop).map(values).collect();
-        let during = loader.state().unwrap();
+        let during = loader.checkpoint().unwrap();
         drop(epoch);
         // They need not be equal, since the workers went on in between.
-        for state in [during, loader.state().unwrap()] {
+        for state in [during, loader.checkpoint().unwrap()] {
             let mut seen = taken.clone();
             let again = make(2 - workers).resume(&state).unwrap();
             assert_eq!(again.epoch(), if stop > 6 { 4 } else { 3 });
@@ -418,26 +582,45 @@ fn an_epoch_goes_on_behind_what_was_taken() {
                 assert_eq!(seen, whole, "stopped at {stop}, {workers} workers");
             }
             let next: Vec<_> = again.iter().map(values).collect();
-            assert_eq!(next, make(0).with_epoch(4).iter().map(values).collect::<Vec<_>>());
+            assert_eq!(
+                next,
+                make(0).with_epoch(4).iter().map(values).collect::<Vec<_>>()
+            );
         }
     }
 }
 
 #[test]
 fn a_batch_that_could_not_be_made_comes_again() {
-    let loader = DataLoader::builder(Graph::range(0..10)).workers(0).resumable().build().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..10))
+        .workers(0)
+        .resumable()
+        .build()
+        .unwrap();
     let convert = |n: u64, _: &Device| if n == 4 { Err("four") } else { Ok(n) };
     let burn = BurnLoader::with(loader.clone(), &Device::flex(), convert);
     assert_eq!(burn.iter().filter(|n| n.is_ok()).count(), 4);
-    let rest = loader.resume(&burn.state().unwrap()).unwrap().blocking();
-    assert_eq!(rest.map(|n| n.unwrap()).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+    let rest = loader
+        .resume(&burn.checkpoint().unwrap())
+        .unwrap()
+        .blocking();
+    assert_eq!(
+        rest.map(|n| n.unwrap()).collect::<Vec<_>>(),
+        [4, 5, 6, 7, 8, 9]
+    );
 }
 
 #[test]
 fn an_epoch_of_burns_is_so_many_batches() {
     let cut = || {
-        let loader = DataLoader::builder(points(20)).seed(3).resumable().build().unwrap();
-        BurnLoader::<_, Batch>::new(loader, &Device::flex()).batch_size(4).steps_per_epoch(3)
+        let loader = DataLoader::builder(points(20))
+            .seed(3)
+            .resumable()
+            .build()
+            .unwrap();
+        BurnLoader::<_, Batch>::new(loader, &Device::flex())
+            .batch_size(4)
+            .steps_per_epoch(3)
     };
     let whole = loader(20, 3);
     let expected = [labels(&whole), labels(&whole), labels(&whole)].concat();
@@ -448,7 +631,10 @@ fn an_epoch_of_burns_is_so_many_batches() {
     for step in 1..=3 {
         epoch.next().unwrap().unwrap();
         let progress = epoch.progress();
-        assert_eq!((progress.items_processed, progress.is_completed()), (4 * step, step == 3));
+        assert_eq!(
+            (progress.items_processed, progress.is_completed()),
+            (4 * step, step == 3)
+        );
     }
     assert!(epoch.next().is_none() && epoch.next().is_none());
     drop(epoch);
@@ -462,7 +648,7 @@ fn an_epoch_of_burns_is_so_many_batches() {
     for steps in 1..7 {
         let first = cut().steps_per_epoch(steps as u64);
         let mut seen = labels(&first);
-        let second = cut().resume(&first.state().unwrap()).unwrap();
+        let second = cut().resume(&first.checkpoint().unwrap()).unwrap();
         seen.extend(labels(&second));
         assert_eq!(seen, expected[..4 * (steps + 3)], "{steps}");
     }
@@ -473,7 +659,11 @@ fn a_loop_over_burns_batches_saves_its_state() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("loop.state");
     let saving = || {
-        let loader = DataLoader::builder(points(40)).seed(3).autosave(&path, 2).build().unwrap();
+        let loader = DataLoader::builder(points(40))
+            .seed(3)
+            .autosave(&path, 2)
+            .build()
+            .unwrap();
         BurnLoader::<_, Batch>::new(loader, &Device::flex()).items(40)
     };
     let whole = labels(&loader(40, 3));

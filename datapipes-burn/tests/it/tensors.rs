@@ -29,11 +29,14 @@ fn refused<O>(tensor: datapipes::Tensor) -> (ErrorKind, String)
 where
     datapipes::Tensor: IntoBurn<O>,
 {
-    let error = IntoBurn::<O>::into_burn(tensor, &device()).err().expect("it is refused");
+    let error = IntoBurn::<O>::into_burn(tensor, &device())
+        .err()
+        .expect("it is refused");
     (error.kind(), error.to_string())
 }
 
-/// Own and shared numbers of a type: what burn has is of that type, has the values, and lies where they lay.
+/// Own and shared numbers of a type: what burn has is of that type, has the values, and lies where
+/// they lay.
 fn check<T, K>(values: [T; 6], dtype: DType)
 where
     T: datapipes::Element + Element + PartialEq,
@@ -41,7 +44,13 @@ where
 {
     let own = own(&values, &[2, 3]);
     // Three of six, so that the bytes are a view into the middle.
-    let shared = own.clone().into_shared().row(1).unwrap().reshape([3, 1]).unwrap();
+    let shared = own
+        .clone()
+        .into_shared()
+        .row(1)
+        .unwrap()
+        .reshape([3, 1])
+        .unwrap();
 
     let (was, want) = (place(&own), values.to_vec());
     let tensor: Tensor<2, K> = own.into_burn(&device()).unwrap();
@@ -58,10 +67,14 @@ where
     assert_eq!(data.try_to_vec::<T>().unwrap(), want[3..]);
 
     let data: TensorData = shared.into_burn(&device()).unwrap();
-    assert_eq!((data.dtype(), data.as_bytes().as_ptr() as usize), (dtype, was));
+    assert_eq!(
+        (data.dtype(), data.as_bytes().as_ptr() as usize),
+        (dtype, was)
+    );
 }
 
-/// A batch whose rows were filled in place stays where it is, and its memory goes back when burn drops it.
+/// A batch whose rows were filled in place stays where it is, and its memory goes back when burn
+/// drops it.
 #[test]
 fn a_pooled_batch_is_handed_over_where_it_is_and_returns() {
     let loader = datapipes::DataLoader::builder(datapipes::testing::pooled_batches(400, 4))
@@ -87,8 +100,14 @@ fn a_pooled_batch_is_handed_over_where_it_is_and_returns() {
 fn every_type_is_handed_over_as_it_is_and_where_it_is() {
     check::<f32, Float>([0.5, -1.0, 2.0, f32::MAX, 4.0, 5.5], DType::F32);
     check::<f64, Float>([0.5, -1.0, 2.0, f64::MAX, 4.0, 5.5], DType::F64);
-    check::<f16, Float>([0.5, -1.0, 2.0, 3.0, 4.0, 5.5].map(f16::from_f32), DType::F16);
-    check::<bf16, Float>([0.5, -1.0, 2.0, 3.0, 4.0, 5.5].map(bf16::from_f32), DType::BF16);
+    check::<f16, Float>(
+        [0.5, -1.0, 2.0, 3.0, 4.0, 5.5].map(f16::from_f32),
+        DType::F16,
+    );
+    check::<bf16, Float>(
+        [0.5, -1.0, 2.0, 3.0, 4.0, 5.5].map(bf16::from_f32),
+        DType::BF16,
+    );
     check::<u8, Int>([0, 1, 2, 3, 254, 255], DType::U8);
     check::<i8, Int>([0, 1, 2, 3, 127, -128], DType::I8);
     check::<u16, Int>([0, 1, 2, 3, 4, u16::MAX], DType::U16);
@@ -107,8 +126,19 @@ fn bools_are_what_the_device_stores_them_as() {
         let was = place(&tensor);
         let bools: Tensor<1, Bool> = tensor.clone().into_burn(&device()).unwrap();
         assert_eq!(bools.dtype(), DType::Bool(device().settings().bool_dtype));
-        assert_eq!(bools.clone().int().into_data().iter::<i64>().collect::<Vec<_>>(), [1, 0, 1, 1]);
-        assert_eq!(bools.into_data().iter::<bool>().collect::<Vec<_>>(), [true, false, true, true]);
+        assert_eq!(
+            bools
+                .clone()
+                .int()
+                .into_data()
+                .iter::<i64>()
+                .collect::<Vec<_>>(),
+            [1, 0, 1, 1]
+        );
+        assert_eq!(
+            bools.into_data().iter::<bool>().collect::<Vec<_>>(),
+            [true, false, true, true]
+        );
         let bools: Tensor<1, Bool> = tensor.into_burn(&device()).unwrap();
         assert_eq!(place_in_burn(bools), was);
     }
@@ -136,10 +166,15 @@ fn burn_writes_in_place_to_what_it_owns_and_copies_what_is_shared() {
     let was = place(&own);
     let tensor: Tensor<1> = own.into_burn(&device()).unwrap();
     let tensor = tensor.mul_scalar(2.0);
-    assert_eq!(tensor.clone().into_data().try_to_vec::<f32>().unwrap(), [2.0, 4.0, 6.0, 8.0]);
+    assert_eq!(
+        tensor.clone().into_data().try_to_vec::<f32>().unwrap(),
+        [2.0, 4.0, 6.0, 8.0]
+    );
     assert_eq!(place_in_burn(tensor), was);
 
-    let shared = datapipes::Tensor::from_vec(vec![1f32, 2.0], [2]).unwrap().into_shared();
+    let shared = datapipes::Tensor::from_vec(vec![1f32, 2.0], [2])
+        .unwrap()
+        .into_shared();
     let tensor: Tensor<1> = shared.clone().into_burn(&device()).unwrap();
     let twice = tensor.mul_scalar(2.0).into_data();
     assert_eq!(twice.try_to_vec::<f32>().unwrap(), [2.0, 4.0]);
@@ -166,7 +201,10 @@ fn what_is_shared_is_let_go_with_the_last_tensor_of_burn() {
     let view = tensor.clone().slice(1..3);
     drop(tensor);
     assert!(!free.load(Ordering::Relaxed));
-    assert_eq!(view.clone().into_data().iter::<i64>().collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(
+        view.clone().into_data().iter::<i64>().collect::<Vec<_>>(),
+        [2, 3]
+    );
     drop(view);
     assert!(free.load(Ordering::Relaxed));
 }
@@ -177,23 +215,44 @@ fn row_115_what_does_not_fit_is_an_error_with_both_sides() {
     let (kind, said) = refused::<Tensor<4, Int>>(pixels());
     assert_eq!(
         (kind, &*said),
-        (ErrorKind::Shape, "shape mismatch: a tensor of shape [1, 2, 3] was asked for rank 4")
+        (
+            ErrorKind::Shape,
+            "shape mismatch: a tensor of shape [1, 2, 3] was asked for rank 4"
+        )
     );
     let (kind, said) = refused::<Tensor<3>>(pixels());
-    assert_eq!((kind, &*said), (ErrorKind::Shape, "shape mismatch: a tensor of u8 was asked for floats"));
+    assert_eq!(
+        (kind, &*said),
+        (
+            ErrorKind::Shape,
+            "shape mismatch: a tensor of u8 was asked for floats"
+        )
+    );
     let (_, said) = refused::<Tensor<3, Bool>>(pixels());
     assert_eq!(said, "shape mismatch: a tensor of u8 was asked for bools");
     let (_, said) = refused::<Tensor<1, Int>>(own(&[1f32], &[1]));
-    assert_eq!(said, "shape mismatch: a tensor of f32 was asked for integers");
+    assert_eq!(
+        said,
+        "shape mismatch: a tensor of f32 was asked for integers"
+    );
     let (_, said) = refused::<Tensor<1, Int>>(own(&[true], &[1]));
-    assert_eq!(said, "shape mismatch: a tensor of bool was asked for integers");
+    assert_eq!(
+        said,
+        "shape mismatch: a tensor of bool was asked for integers"
+    );
     // Burn has no tensors of rank 0.
     let (kind, said) = refused::<Tensor<1, Int>>(datapipes::Tensor::scalar(7i64));
     assert_eq!(
         (kind, &*said),
-        (ErrorKind::Shape, "shape mismatch: a tensor of shape [] was asked for rank 1")
+        (
+            ErrorKind::Shape,
+            "shape mismatch: a tensor of shape [] was asked for rank 1"
+        )
     );
-    assert_eq!(refused::<Tensor<0, Int>>(datapipes::Tensor::scalar(7i64)).0, ErrorKind::Shape);
+    assert_eq!(
+        refused::<Tensor<0, Int>>(datapipes::Tensor::scalar(7i64)).0,
+        ErrorKind::Shape
+    );
 }
 
 #[test]
@@ -202,27 +261,45 @@ fn empty_tensors_are_handed_over() {
         let none = datapipes::Tensor::zeros(datapipes::DType::F64, shape.clone()).unwrap();
         for none in [none.clone(), none.into_shared()] {
             let data: TensorData = none.into_burn(&device()).unwrap();
-            assert_eq!((data.shape().as_slice(), data.num_elements()), (&shape[..], 0));
+            assert_eq!(
+                (data.shape().as_slice(), data.num_elements()),
+                (&shape[..], 0)
+            );
         }
     }
     let none = datapipes::Tensor::zeros(datapipes::DType::F32, [0, 2]).unwrap();
     let none: Tensor<2> = none.into_burn(&device()).unwrap();
     assert_eq!((none + 1.0).dims(), [0, 2]);
     let none = datapipes::Tensor::from_bytes(Bytes::new(), datapipes::DType::F64, [0]).unwrap();
-    assert_eq!(IntoBurn::<Tensor<1>>::into_burn(none, &device()).unwrap().dims(), [0]);
+    assert_eq!(
+        IntoBurn::<Tensor<1>>::into_burn(none, &device())
+            .unwrap()
+            .dims(),
+        [0]
+    );
 }
 
 #[test]
 fn tuples_options_and_texts_become_what_their_parts_do() {
-    let batch = (own(&[1f32; 4], &[2, 2]), Some(own(&[1i64, 2], &[2])), vec!["a".to_owned(), "b".to_owned()]);
+    let batch = (
+        own(&[1f32; 4], &[2, 2]),
+        Some(own(&[1i64, 2], &[2])),
+        vec!["a".to_owned(), "b".to_owned()],
+    );
     type Out = (Tensor<2>, Option<Tensor<1, Int>>, Vec<String>);
     assert_eq!(IntoBurn::<Out>::rows(&batch), 2);
     let (points, labels, names): Out = batch.into_burn(&device()).unwrap();
-    assert_eq!((points.dims(), labels.unwrap().dims(), names.len()), ([2, 2], [2], 2));
+    assert_eq!(
+        (points.dims(), labels.unwrap().dims(), names.len()),
+        ([2, 2], [2], 2)
+    );
     let none: Option<Tensor<1>> = None::<datapipes::Tensor>.into_burn(&device()).unwrap();
     assert!(none.is_none());
 
     let batch = (own(&[1f32; 4], &[2, 2]), own(&[1u8, 2], &[2]));
     let error = IntoBurn::<(Tensor<2>, Tensor<1>)>::into_burn(batch, &device()).unwrap_err();
-    assert_eq!(error.to_string(), "shape mismatch: part 1: a tensor of u8 was asked for floats");
+    assert_eq!(
+        error.to_string(),
+        "shape mismatch: part 1: a tensor of u8 was asked for floats"
+    );
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use candle_core::Result;
-use datapipes::{Error, ErrorKind, State};
+use datapipes::{Checkpoint, Error, ErrorKind};
 
 use super::{Batches, CandleBlocking};
 use crate::tensor::wrapped;
@@ -17,8 +17,9 @@ pub struct CandleAgreed<U, F> {
 }
 
 impl<U> CandleBlocking<U> {
-    /// The epoch, which ends on all ranks at once: before each step `agree` is told whether this rank has a batch for it, on
-    /// its device, and says whether all ranks have; see [`Blocking::agreed`](datapipes::Blocking::agreed).
+    /// The epoch, which ends on all ranks at once: before each step `agree` is told whether this
+    /// rank has a batch for it, on its device, and says whether all ranks have; see
+    /// [`Blocking::agreed`](datapipes::Blocking::agreed).
     ///
     /// # Errors
     /// As [`Blocking::agreed`](datapipes::Blocking::agreed), in candle's form.
@@ -38,24 +39,29 @@ impl<U> CandleBlocking<U> {
     ///     Ok(mine && left >= 0)
     /// });
     /// assert_eq!(epoch.by_ref().collect::<candle_core::Result<Vec<_>>>()?.len(), 3);
-    /// assert!(epoch.state()?.is_finished());
+    /// assert!(epoch.checkpoint()?.is_finished());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn agreed<F>(self, agree: F) -> CandleAgreed<U, F>
     where
         F: FnMut(bool) -> Result<bool>,
     {
-        CandleAgreed { batches: self.0, agree, ended: false }
+        CandleAgreed {
+            batches: self.0,
+            agree,
+            ended: false,
+        }
     }
 }
 
 impl<U, F> CandleAgreed<U, F> {
-    /// Where the epoch stands, behind the last batch given; at the end that all agreed on, it is finished.
+    /// Where the epoch stands, behind the last batch given; at the end that all agreed on, it is
+    /// finished.
     ///
     /// # Errors
     /// As [`CandleBlocking::state`].
-    pub fn state(&self) -> Result<State> {
-        self.batches.state().map_err(wrapped)
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        self.batches.checkpoint().map_err(wrapped)
     }
 }
 
@@ -92,13 +98,19 @@ impl<U, F: FnMut(bool) -> Result<bool>> Iterator for CandleAgreed<U, F> {
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
         // With the error of an agreement besides.
-        let most = self.batches.size_hint().1.and_then(|most| most.checked_add(1));
+        let most = self
+            .batches
+            .size_hint()
+            .1
+            .and_then(|most| most.checked_add(1));
         (0, if self.ended { Some(0) } else { most })
     }
 }
 
 impl<U, F> fmt::Debug for CandleAgreed<U, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CandleAgreed").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("CandleAgreed")
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }

@@ -13,8 +13,14 @@ use super::*;
 type Pair = (datapipes::Tensor, datapipes::Tensor);
 
 fn loader() -> DataLoader<Pair> {
-    let samples = Graph::range(0..50).shuffle(50).map(|n| ([n as f32; 3], n as i64));
-    DataLoader::builder(samples.batch(8).collate()).seed(3).workers(2).build().unwrap()
+    let samples = Graph::range(0..50)
+        .shuffle(50)
+        .map(|n| ([n as f32; 3], n as i64));
+    DataLoader::builder(samples.batch(8).collate())
+        .seed(3)
+        .workers(2)
+        .build()
+        .unwrap()
 }
 
 /// A loader that uploads by the stage's thread whatever the device is.
@@ -35,7 +41,10 @@ fn batches_are_the_loaders_by_every_way() {
         if device.is_cpu() {
             println!("on the CPU");
         }
-        for candle in [CandleLoader::new(&loader, &device), staged(&loader, &device).depth(2)] {
+        for candle in [
+            CandleLoader::new(&loader, &device),
+            staged(&loader, &device).depth(2),
+        ] {
             assert_eq!(candle.len_hint(), Some(7));
             for epoch in 0..2 {
                 let mut wanted = loader.epoch(epoch).blocking();
@@ -43,7 +52,10 @@ fn batches_are_the_loaders_by_every_way() {
                 for (batch, streamed) in candle.epoch(epoch).blocking().zip(streamed) {
                     let (x, y) = wanted.next().unwrap().unwrap();
                     let batch = batch.unwrap();
-                    assert!(batch.0.device().same_device(&device) && batch.1.device().same_device(&device));
+                    assert!(
+                        batch.0.device().same_device(&device)
+                            && batch.1.device().same_device(&device)
+                    );
                     let (got_x, got_y) = values(&batch);
                     assert_eq!((batch.0.dtype(), batch.1.dtype()), (DType::F32, DType::I64));
                     assert_eq!(got_x.concat(), x.as_slice::<f32>().unwrap());
@@ -59,8 +71,14 @@ fn batches_are_the_loaders_by_every_way() {
 #[test]
 fn a_for_loop_over_an_epoch_works_and_its_length_is_known() {
     let loader = loader();
-    for candle in [CandleLoader::new(&loader, &Device::Cpu), staged(&loader, &Device::Cpu)] {
-        assert_eq!((candle.epoch(0).steps_left(), candle.epoch(0).size_hint()), (Some(7), (0, Some(8))));
+    for candle in [
+        CandleLoader::new(&loader, &Device::Cpu),
+        staged(&loader, &Device::Cpu),
+    ] {
+        assert_eq!(
+            (candle.epoch(0).steps_left(), candle.epoch(0).size_hint()),
+            (Some(7), (0, Some(8)))
+        );
         let mut count = 0;
         for batch in candle.epoch(0) {
             count += usize::from(batch.is_ok());
@@ -68,7 +86,11 @@ fn a_for_loop_over_an_epoch_works_and_its_length_is_known() {
         assert_eq!(count, 7);
         let mut epoch = candle.epoch(0).blocking();
         assert_eq!(
-            (epoch.by_ref().take(3).count(), epoch.steps_left(), epoch.size_hint()),
+            (
+                epoch.by_ref().take(3).count(),
+                epoch.steps_left(),
+                epoch.size_hint()
+            ),
             (3, Some(4), (0, Some(5)))
         );
         let agreed = candle.epoch(0).blocking().agreed(Ok);
@@ -79,17 +101,24 @@ fn a_for_loop_over_an_epoch_works_and_its_length_is_known() {
 #[test]
 fn on_the_cpu_a_batch_keeps_its_address() {
     let (send, made) = channel();
-    let graph = Graph::range(0..20).map(|n| [n as f32; 3]).batch(8).collate().map(move |batch| {
-        let numbers = batch.as_slice::<f32>().unwrap();
-        send.send((numbers[0] as usize, numbers.as_ptr() as usize)).unwrap();
-        batch
-    });
+    let graph = Graph::range(0..20)
+        .map(|n| [n as f32; 3])
+        .batch(8)
+        .collate()
+        .map(move |batch| {
+            let numbers = batch.as_slice::<f32>().unwrap();
+            send.send((numbers[0] as usize, numbers.as_ptr() as usize))
+                .unwrap();
+            batch
+        });
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
     let mut given = BTreeMap::new();
     for batch in CandleLoader::new(&loader, &Device::Cpu).epoch(0).blocking() {
         let batch: Tensor = batch.unwrap();
         let (storage, _) = batch.storage_and_layout();
-        let Storage::Cpu(storage) = &*storage else { panic!("not on the CPU") };
+        let Storage::Cpu(storage) = &*storage else {
+            panic!("not on the CPU")
+        };
         let numbers = storage.as_slice::<f32>().unwrap();
         given.insert(numbers[0] as usize, numbers.as_ptr() as usize);
     }
@@ -101,10 +130,15 @@ fn on_the_cpu_a_batch_keeps_its_address() {
 #[test]
 fn errors_keep_node_item_and_cause_and_end_the_epoch() {
     let graph = Graph::range(0..6).try_map(|n| if n == 4 { Err("odd one") } else { Ok(n as f32) });
-    let loader = DataLoader::builder(graph.batch(2).collate()).build().unwrap();
+    let loader = DataLoader::builder(graph.batch(2).collate())
+        .build()
+        .unwrap();
     let mut epoch = CandleLoader::new(&loader, &Device::Cpu).epoch(0).blocking();
     assert!(epoch.next().unwrap().is_ok() && epoch.next().unwrap().is_ok());
-    assert_eq!(epoch.next().unwrap().unwrap_err().to_string(), "try_map: 0:4: odd one");
+    assert_eq!(
+        epoch.next().unwrap().unwrap_err().to_string(),
+        "try_map: 0:4: odd one"
+    );
     assert!(epoch.next().is_none());
 
     // An error of the hand-over is no bad item that a policy skips.
@@ -113,7 +147,10 @@ fn errors_keep_node_item_and_cause_and_end_the_epoch() {
     let said = "[0:0, 0:1]: candle has no tensors of u64; ";
     let here = CandleLoader::new(&loader, &Device::Cpu);
     let ahead = Some(uploaded(&loader, &Device::Cpu, here.convert.clone()));
-    let ahead = CandleLoader { ahead, ..here.clone() };
+    let ahead = CandleLoader {
+        ahead,
+        ..here.clone()
+    };
     for (candle, node) in [(here, "to_candle"), (ahead, "prefetch_to_device")] {
         let mut epoch = candle.epoch(0).blocking();
         let error = epoch.next().unwrap().unwrap_err().to_string();
@@ -140,7 +177,12 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
         Ok(moved)
     });
     let ahead = Some(uploaded(&loader, &device, convert.clone()));
-    let candle = CandleLoader { loader, device, convert, ahead };
+    let candle = CandleLoader {
+        loader,
+        device,
+        convert,
+        ahead,
+    };
     let mut threads = Vec::new();
     for epoch in 0..2 {
         let mut batches = candle.epoch(epoch).blocking();
@@ -154,7 +196,11 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
         assert_eq!(sum.to_scalar::<f32>().unwrap(), 3.0 * (49.0 * 50.0 / 2.0));
     }
     assert_eq!(threads.len(), 14);
-    assert!(threads.iter().all(|&id| id == threads[0] && id != thread::current().id()));
+    assert!(
+        threads
+            .iter()
+            .all(|&id| id == threads[0] && id != thread::current().id())
+    );
     let device = candle.loader().stats().unwrap().device.unwrap();
     assert_eq!(device.uploaded, 7);
 }
@@ -162,31 +208,56 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
 /// By every way, an epoch goes on behind the batches that were taken.
 #[test]
 fn an_epoch_goes_on_behind_what_was_taken() {
-    let samples = Graph::range(0..50).shuffle(50).map(|n| ([n as f32; 3], n as i64));
-    let builder = DataLoader::builder(samples.batch(8).collate()).seed(3).workers(2);
+    let samples = Graph::range(0..50)
+        .shuffle(50)
+        .map(|n| ([n as f32; 3], n as i64));
+    let builder = DataLoader::builder(samples.batch(8).collate())
+        .seed(3)
+        .workers(2);
     let loader = builder.resumable().build().unwrap();
-    let ways = || [CandleLoader::new(&loader, &Device::Cpu), staged(&loader, &Device::Cpu).depth(2)];
-    let whole: Vec<_> = ways()[0].epoch(1).blocking().map(|batch| values(&batch.unwrap())).collect();
+    let ways = || {
+        [
+            CandleLoader::new(&loader, &Device::Cpu),
+            staged(&loader, &Device::Cpu).depth(2),
+        ]
+    };
+    let whole: Vec<_> = ways()[0]
+        .epoch(1)
+        .blocking()
+        .map(|batch| values(&batch.unwrap()))
+        .collect();
     for (candle, other) in ways().into_iter().zip(ways().into_iter().rev()) {
         for stop in 0..=whole.len() + 1 {
             let mut epoch = candle.epoch(1).blocking();
-            let mut seen: Vec<_> = epoch.by_ref().take(stop).map(|batch| values(&batch.unwrap())).collect();
-            let state = epoch.state().unwrap();
+            let mut seen: Vec<_> = epoch
+                .by_ref()
+                .take(stop)
+                .map(|batch| values(&batch.unwrap()))
+                .collect();
+            let state = epoch.checkpoint().unwrap();
             drop(epoch);
             assert_eq!(state.is_finished(), stop > whole.len());
             let mut epoch = other.resume(&state).unwrap();
             if let Some(batch) = block_on(epoch.next()) {
                 seen.push(values(&batch.unwrap()));
             }
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             drop(epoch);
-            let rest = candle.resume_edited(&state, Edited::Matching).unwrap().blocking();
+            let rest = candle
+                .resume_edited(&state, Edited::Matching)
+                .unwrap()
+                .blocking();
             seen.extend(rest.map(|batch| values(&batch.unwrap())));
             assert_eq!(seen, whole, "stopped at {stop}");
         }
     }
-    let state =
-        DataLoader::builder(Graph::range(0..3)).resumable().build().unwrap().epoch(0).state().unwrap();
+    let state = DataLoader::builder(Graph::range(0..3))
+        .resumable()
+        .build()
+        .unwrap()
+        .epoch(0)
+        .checkpoint()
+        .unwrap();
     let error = ways()[0].resume(&state).unwrap_err().to_string();
     assert!(error.contains("the state is of another run"), "{error}");
 }
@@ -194,63 +265,126 @@ fn an_epoch_goes_on_behind_what_was_taken() {
 /// A batch that could not be made into candle's comes again, by every way.
 #[test]
 fn a_batch_that_could_not_be_moved_comes_again() {
-    let loader = DataLoader::builder(Graph::range(0..10)).workers(0).resumable().build().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..10))
+        .workers(0)
+        .resumable()
+        .build()
+        .unwrap();
     let convert = |n: u64, _: &Device| match n {
         4 => Err(Error::Msg("four".to_owned())),
         n => Ok(n),
     };
     let here = CandleLoader::with(&loader, &Device::Cpu, convert);
     let ahead = Some(uploaded(&loader, &Device::Cpu, here.convert.clone()));
-    for candle in [CandleLoader { ahead, ..here.clone() }, here] {
+    for candle in [
+        CandleLoader {
+            ahead,
+            ..here.clone()
+        },
+        here,
+    ] {
         let mut epoch = candle.epoch(0).blocking();
         assert_eq!(epoch.by_ref().map_while(Result::ok).count(), 4);
         assert!(epoch.next().is_none());
-        assert_eq!(epoch.state().unwrap().delivered(), 4);
+        assert_eq!(epoch.checkpoint().unwrap().delivered(), 4);
         let mut epoch = candle.epoch(0);
-        assert_eq!(block_on(epoch.by_ref().filter(|n| std::future::ready(n.is_ok())).count()), 4);
-        let rest = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
-        assert_eq!(rest.map(|n| n.unwrap()).collect::<Vec<_>>(), [4, 5, 6, 7, 8, 9]);
+        assert_eq!(
+            block_on(
+                epoch
+                    .by_ref()
+                    .filter(|n| std::future::ready(n.is_ok()))
+                    .count()
+            ),
+            4
+        );
+        let rest = loader
+            .resume(&epoch.checkpoint().unwrap())
+            .unwrap()
+            .blocking();
+        assert_eq!(
+            rest.map(|n| n.unwrap()).collect::<Vec<_>>(),
+            [4, 5, 6, 7, 8, 9]
+        );
     }
 }
 
-/// By both ways: ranks end together, what was ready does not count, and what the exchange failed for comes again.
+/// By both ways: ranks end together, what was ready does not count, and what the exchange failed
+/// for comes again.
 #[test]
 fn ranks_that_agree_end_together() {
-    let samples = Graph::range(0..50).shuffle(50).map(|n| ([n as f32; 3], n as i64));
-    let loader =
-        DataLoader::builder(samples.batch(8).collate()).seed(3).workers(2).resumable().build().unwrap();
+    let samples = Graph::range(0..50)
+        .shuffle(50)
+        .map(|n| ([n as f32; 3], n as i64));
+    let loader = DataLoader::builder(samples.batch(8).collate())
+        .seed(3)
+        .workers(2)
+        .resumable()
+        .build()
+        .unwrap();
     let whole: Vec<_> = loader_values(&CandleLoader::new(&loader, &Device::Cpu));
-    for candle in [CandleLoader::new(&loader, &Device::Cpu), staged(&loader, &Device::Cpu).depth(2)] {
+    for candle in [
+        CandleLoader::new(&loader, &Device::Cpu),
+        staged(&loader, &Device::Cpu).depth(2),
+    ] {
         for others in [0, 1, 4, 9] {
             let mut step = 0;
             let mut epoch = candle.epoch(0).blocking().agreed(|mine| {
                 step += 1;
                 Ok(mine && step <= others)
             });
-            let seen: Vec<_> = epoch.by_ref().map(|batch| values(&batch.unwrap())).collect();
+            let seen: Vec<_> = epoch
+                .by_ref()
+                .map(|batch| values(&batch.unwrap()))
+                .collect();
             assert_eq!(seen, whole[..others.min(7)]);
-            assert!(epoch.next().is_none() && epoch.state().unwrap().is_finished());
-            assert_eq!(epoch.state().unwrap().delivered(), others.min(7) as u64);
+            assert!(epoch.next().is_none() && epoch.checkpoint().unwrap().is_finished());
+            assert_eq!(
+                epoch.checkpoint().unwrap().delivered(),
+                others.min(7) as u64
+            );
 
             let mut step = 0;
             let mut epoch = candle.epoch(0).blocking().agreed(|mine| {
                 step += 1;
-                if step > others { Err(Error::Msg("gone".into())) } else { Ok(mine) }
+                if step > others {
+                    Err(Error::Msg("gone".into()))
+                } else {
+                    Ok(mine)
+                }
             });
             let mut seen: Vec<_> = epoch.by_ref().collect();
             if others < 7 {
                 assert_eq!(seen.pop().unwrap().unwrap_err().to_string(), "gone");
             }
-            let mut seen: Vec<_> = seen.into_iter().map(|batch| values(&batch.unwrap())).collect();
-            let rest = candle.resume(&epoch.state().unwrap()).unwrap().blocking();
+            let mut seen: Vec<_> = seen
+                .into_iter()
+                .map(|batch| values(&batch.unwrap()))
+                .collect();
+            let rest = candle
+                .resume(&epoch.checkpoint().unwrap())
+                .unwrap()
+                .blocking();
             seen.extend(rest.map(|batch| values(&batch.unwrap())));
             assert_eq!(seen, whole, "failed at {others}");
         }
-        let wrong = candle.epoch(0).blocking().agreed(|_| Ok(true)).last().unwrap().unwrap_err();
-        assert!(wrong.to_string().contains("ranks went on with a step"), "{wrong}");
+        let wrong = candle
+            .epoch(0)
+            .blocking()
+            .agreed(|_| Ok(true))
+            .last()
+            .unwrap()
+            .unwrap_err();
+        assert!(
+            wrong.to_string().contains("ranks went on with a step"),
+            "{wrong}"
+        );
     }
 }
 
 fn loader_values(loader: &CandleLoader<Pair, (Tensor, Tensor)>) -> Vec<(Vec<Vec<f32>>, Vec<i64>)> {
-    loader.epoch(0).blocking().map(|batch| values(&batch.unwrap())).collect()
+    loader
+        .epoch(0)
+        .blocking()
+        .map(|batch| values(&batch.unwrap()))
+        .collect()
 }

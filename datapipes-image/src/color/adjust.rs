@@ -1,8 +1,10 @@
-//! Brightness, contrast, saturation and sharpness, by a factor: 0 takes it away, 1 changes nothing, 2 doubles it.
+//! Brightness, contrast, saturation and sharpness, by a factor: 0 takes it away, 1 changes nothing,
+//! 2 doubles it.
 //!
-//! The formulas are those of torchvision's `transforms.v2` on `uint8` tensors. Pillow's `ImageEnhance`, which
-//! torchvision uses on PIL images, gives the same brightness and sharpness; it rounds gray values and their mean to
-//! nearest, so that contrast and saturation differ by 1 level in up to half of the values.
+//! The formulas are those of torchvision's `transforms.v2` on `uint8` tensors. Pillow's
+//! `ImageEnhance`, which torchvision uses on PIL images, gives the same brightness and sharpness;
+//! it rounds gray values and their mean to nearest, so that contrast and saturation differ by 1
+//! level in up to half of the values.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -11,8 +13,8 @@ use super::planes::by_blocks;
 use super::tone::map;
 use crate::Image;
 
-/// Multiplies all values, in place: torchvision's `adjust_brightness`. What is above 255 becomes 255, fractions are
-/// cut off.
+/// Multiplies all values, in place: torchvision's `adjust_brightness`. What is above 255 becomes
+/// 255, fractions are cut off.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
@@ -32,7 +34,8 @@ pub fn adjust_brightness(image: &mut Image, factor: f64) -> Result<()> {
     Ok(())
 }
 
-/// Moves all values away from the mean of the gray picture, or towards it, in place: torchvision's `adjust_contrast`.
+/// Moves all values away from the mean of the gray picture, or towards it, in place: torchvision's
+/// `adjust_contrast`.
 ///
 /// The mean is exact here; torchvision sums it in `f32`, which may move a value by 1 level.
 ///
@@ -43,12 +46,14 @@ pub fn adjust_contrast(image: &mut Image, factor: f64) -> Result<()> {
     let mean = f64::from(mean(image) as f32) * f64::from((1.0 - factor) as f32);
     let factor = factor as f32;
     // One rounding for the sum, as a fused multiplication and addition does.
-    map(image, |value| (f64::from(f32::from(value) * factor) + mean) as f32 as u8);
+    map(image, |value| {
+        (f64::from(f32::from(value) * factor) + mean) as f32 as u8
+    });
     Ok(())
 }
 
-/// Moves each pixel away from its gray value, or towards it, in place: torchvision's `adjust_saturation`. A gray
-/// picture stays as it is.
+/// Moves each pixel away from its gray value, or towards it, in place: torchvision's
+/// `adjust_saturation`. A gray picture stays as it is.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
@@ -60,7 +65,8 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
     let (factor, rest) = (factor as f32, f64::from((1.0 - factor) as f32));
     by_blocks(image, |[r, g, b]| {
         for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
-            // As `luma`: 5e-5 is more than what rounding takes off, and half of the distance to the next true value.
+            // As `luma`: 5e-5 is more than what rounding takes off, and half of the distance to the
+            // next true value.
             let gray = f64::from((*r * 0.2989 + *g * 0.587 + *b * 0.114 + 5e-5) as i32) * rest;
             // One rounding for the sum, as a fused multiplication and addition does.
             let blend = |value: f32| (f64::from(value * factor) + gray) as f32;
@@ -70,10 +76,12 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
     Ok(())
 }
 
-/// Moves each pixel away from the mean of its surroundings, or towards it, in place: torchvision's `adjust_sharpness`.
+/// Moves each pixel away from the mean of its surroundings, or towards it, in place: torchvision's
+/// `adjust_sharpness`.
 ///
-/// The surroundings are the pixel, five times, and its 8 neighbours, rounded to a whole number. Pixels at the edges
-/// stay, and so does a picture of 2 rows or columns. Three rows are held in memory besides.
+/// The surroundings are the pixel, five times, and its 8 neighbours, rounded to a whole number.
+/// Pixels at the edges stay, and so does a picture of 2 rows or columns. Three rows are held in
+/// memory besides.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
@@ -87,7 +95,8 @@ pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
     let inner = step..stride - step;
     let data = image.data_mut();
     // The sums of three values of a column need the row above as it was.
-    let (mut above, mut row, mut sums) = (data[..stride].to_vec(), vec![0; stride], vec![0u16; stride]);
+    let (mut above, mut row, mut sums) =
+        (data[..stride].to_vec(), vec![0; stride], vec![0u16; stride]);
     for start in (stride..data.len() - stride).step_by(stride) {
         let (here, below) = data[start..start + 2 * stride].split_at_mut(stride);
         row.copy_from_slice(here);
@@ -95,14 +104,16 @@ pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
             *sum = u16::from(a) + u16::from(b) + u16::from(c);
         }
         let columns = sums.iter().zip(&sums[step..]).zip(&sums[2 * step..]);
-        for ((out, &value), ((&a, &b), &c)) in
-            here[inner.clone()].iter_mut().zip(&row[inner.clone()]).zip(columns)
+        for ((out, &value), ((&a, &b), &c)) in here[inner.clone()]
+            .iter_mut()
+            .zip(&row[inner.clone()])
+            .zip(columns)
         {
             // Thirteenths are never half-way between two numbers. The sum is below 2¹².
             let mean = i32::from(u16::div_euclid(a + b + c + 4 * u16::from(value) + 6, 13));
             let value = i32::from(value);
-            *out =
-                ((f64::from(value) + f64::from(mean - value) * rest) as f32).clamp(0.0, 255.0) as i32 as u8;
+            *out = ((f64::from(value) + f64::from(mean - value) * rest) as f32).clamp(0.0, 255.0)
+                as i32 as u8;
         }
         std::mem::swap(&mut above, &mut row);
     }
@@ -114,5 +125,8 @@ pub(crate) fn check_factor(what: &str, factor: f64) -> Result<()> {
     if factor >= 0.0 && (factor as f32).is_finite() {
         return Ok(());
     }
-    Err(Error::new(ErrorKind::Config, format!("a {what} factor of {factor}: it has to be positive or 0")))
+    Err(Error::new(
+        ErrorKind::Config,
+        format!("a {what} factor of {factor}: it has to be positive or 0"),
+    ))
 }

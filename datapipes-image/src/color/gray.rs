@@ -5,11 +5,12 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use crate::Image;
 use crate::image::check_probability;
 
-/// Makes a picture gray, by ITU-R 601-2: 0.2989 red, 0.587 green and 0.114 blue, rounded down. `channels` is 1, or 3
-/// for three times the same. A picture that is gray already keeps its values.
+/// Makes a picture gray, by ITU-R 601-2: 0.2989 red, 0.587 green and 0.114 blue, rounded down.
+/// `channels` is 1, or 3 for three times the same. A picture that is gray already keeps its values.
 ///
-/// It is torchvision's `rgb_to_grayscale` on `uint8` tensors. The three weights sum to 0.9999, so `(k, k, k)` becomes
-/// `k - 1`, as there. Pillow's weights sum to 1 and it rounds to nearest: it is up to 1 level brighter.
+/// It is torchvision's `rgb_to_grayscale` on `uint8` tensors. The three weights sum to 0.9999, so
+/// `(k, k, k)` becomes `k - 1`, as there. Pillow's weights sum to 1 and it rounds to nearest: it is
+/// up to 1 level brighter.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] for other numbers of channels.
@@ -38,7 +39,8 @@ pub fn grayscale(image: &Image, channels: u8) -> Result<Image> {
     Image::new(width, height, channels, data)
 }
 
-/// Makes a picture gray with probability `p`, in place; it keeps its number of channels. One number is drawn.
+/// Makes a picture gray with probability `p`, in place; it keeps its number of channels. One number
+/// is drawn.
 ///
 /// It is torchvision's `RandomGrayscale`; see [`grayscale`].
 ///
@@ -55,7 +57,10 @@ pub fn random_grayscale(image: &mut Image, p: f64, rng: &mut Rng) -> Result<()> 
 pub(crate) fn check_channels(channels: u8) -> Result<()> {
     match channels {
         1 | 3 => Ok(()),
-        _ => Err(Error::new(ErrorKind::Config, format!("a gray picture of {channels} channels: 1 or 3"))),
+        _ => Err(Error::new(
+            ErrorKind::Config,
+            format!("a gray picture of {channels} channels: 1 or 3"),
+        )),
     }
 }
 
@@ -69,8 +74,8 @@ fn remove_colour(image: &mut Image) {
 
 /// 2989, 5870 and 1140 ten-thousandths, rounded down.
 ///
-/// In units of 2⁻²⁴. The weights are off by less than half a unit each, so a sum by less than 383 units; true values
-/// are multiples of 1677 units, and what is added lies in between.
+/// In units of 2⁻²⁴. The weights are off by less than half a unit each, so a sum by less than 383
+/// units; true values are multiples of 1677 units, and what is added lies in between.
 #[inline]
 pub(crate) fn luma(pixel: &[u8; 3]) -> u8 {
     const WEIGHTS: [u32; 3] = [5_014_710, 9_848_226, 1_912_603];
@@ -82,7 +87,13 @@ pub(crate) fn luma(pixel: &[u8; 3]) -> u8 {
 pub(crate) fn mean(image: &Image) -> f64 {
     let sum: u64 = match image.channels() {
         1 => image.data().iter().map(|&value| u64::from(value)).sum(),
-        _ => image.data().as_chunks::<3>().0.iter().map(|pixel| u64::from(luma(pixel))).sum(),
+        _ => image
+            .data()
+            .as_chunks::<3>()
+            .0
+            .iter()
+            .map(|pixel| u64::from(luma(pixel)))
+            .sum(),
     };
     sum as f64 / (image.data().len() / usize::from(image.channels())) as f64
 }
@@ -93,14 +104,18 @@ mod tests {
 
     #[test]
     fn the_weights_round_down_for_every_colour() {
-        // Every third of each channel and the ends. All 2²⁴ were compared once: none differs from this formula, and 3
-        // from torchvision, whose `f32` falls below a whole number.
+        // Every third of each channel and the ends. All 2²⁴ were compared once: none differs from
+        // this formula, and 3 from torchvision, whose `f32` falls below a whole number.
         let steps = || (0..=255u32).step_by(3);
         for r in steps() {
             for g in steps() {
                 for b in steps() {
                     let exact = (2989 * r + 5870 * g + 1140 * b) / 10_000;
-                    assert_eq!(u32::from(luma(&[r as u8, g as u8, b as u8])), exact, "{r} {g} {b}");
+                    assert_eq!(
+                        u32::from(luma(&[r as u8, g as u8, b as u8])),
+                        exact,
+                        "{r} {g} {b}"
+                    );
                 }
             }
         }
@@ -121,10 +136,18 @@ mod tests {
         assert_eq!(grayscale(&gray, 3).unwrap().data(), [7, 7, 7, 9, 9, 9]);
         for p in [-0.1, 1.1, f64::NAN] {
             let error = random_grayscale(&mut gray, p, &mut rng).unwrap_err();
-            assert!(error.to_string().contains(&format!("the probability is {p}")), "{error}");
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("the probability is {p}")),
+                "{error}"
+            );
         }
         for channels in [0, 2, 4] {
-            assert_eq!(grayscale(&gray, channels).unwrap_err().kind(), ErrorKind::Config);
+            assert_eq!(
+                grayscale(&gray, channels).unwrap_err().kind(),
+                ErrorKind::Config
+            );
         }
     }
 }

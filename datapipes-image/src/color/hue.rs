@@ -5,12 +5,13 @@ use datapipes::{Error, ErrorKind, Result};
 use super::planes::{Block, by_blocks};
 use crate::Image;
 
-/// Turns the hue of each pixel, in place: by 0 not, by 0.5 or -0.5 half around the circle, to the complement. A gray
-/// picture stays as it is.
+/// Turns the hue of each pixel, in place: by 0 not, by 0.5 or -0.5 half around the circle, to the
+/// complement. A gray picture stays as it is.
 ///
-/// It is torchvision's `adjust_hue` on `uint8` tensors: to HSV and back in `f32`, in the order of its operations. A
-/// value may differ by 1 level where a multiplication and an addition are rounded once there, and twice here. On PIL
-/// images torchvision turns a hue of 8 bits instead, which differs in a third of the values, by up to 12 levels.
+/// It is torchvision's `adjust_hue` on `uint8` tensors: to HSV and back in `f32`, in the order of
+/// its operations. A value may differ by 1 level where a multiplication and an addition are rounded
+/// once there, and twice here. On PIL images torchvision turns a hue of 8 bits instead, which
+/// differs in a third of the values, by up to 12 levels.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the turn is not from -0.5 to 0.5.
@@ -25,7 +26,10 @@ use crate::Image;
 /// ```
 pub fn adjust_hue(image: &mut Image, turn: f64) -> Result<()> {
     if !(-0.5..=0.5).contains(&turn) {
-        return Err(Error::new(ErrorKind::Config, format!("a turn of the hue of {turn}: from -0.5 to 0.5")));
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!("a turn of the hue of {turn}: from -0.5 to 0.5"),
+        ));
     }
     if image.channels() == 3 && turn != 0.0 {
         by_blocks(image, |block| rotate(block, turn as f32));
@@ -59,13 +63,19 @@ fn rotate([r, g, b]: &mut Block, turn: f32) {
         let sector = hue as i32;
         let part = saturation * (hue - sector as f32);
         let rest = 1.0 - saturation;
-        // The last step of each value but the largest is clamped to 1 in the original, where it cannot exceed it.
-        let [v, q, t, p] = [max, (1.0 - part) * max, (part + rest) * max, rest * max].map(|x| x * 255.999);
+        // The last step of each value but the largest is clamped to 1 in the original, where it
+        // cannot exceed it.
+        let [v, q, t, p] =
+            [max, (1.0 - part) * max, (part + rest) * max, rest * max].map(|x| x * 255.999);
         let pick = |at: [f32; 6]| {
             let of = |n: usize, other: f32| if sector == n as i32 { at[n] } else { other };
             of(1, of(2, of(3, of(4, of(5, at[0])))))
         };
-        (*r, *g, *b) = (pick([v, q, p, p, t, v]), pick([t, v, v, q, p, p]), pick([p, p, t, v, v, q]));
+        (*r, *g, *b) = (
+            pick([v, q, p, p, t, v]),
+            pick([t, v, v, q, p, p]),
+            pick([p, p, t, v, v, q]),
+        );
     }
 }
 

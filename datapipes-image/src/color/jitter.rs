@@ -5,10 +5,12 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use super::adjust::check_factor;
 use crate::{Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation};
 
-/// Changes brightness, contrast, saturation and hue at random, in a random order: torchvision's `ColorJitter`.
+/// Changes brightness, contrast, saturation and hue at random, in a random order: torchvision's
+/// `ColorJitter`.
 ///
-/// By default it changes nothing; each of the four is set by a method. Drawn are: the order of the four, then for each
-/// that is set, in the order brightness, contrast, saturation, hue, a number uniform in its range.
+/// By default it changes nothing; each of the four is set by a method. Drawn are: the order of the
+/// four, then for each that is set, in the order brightness, contrast, saturation, hue, a number
+/// uniform in its range.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -77,10 +79,12 @@ impl ColorJitter {
         self
     }
 
-    /// Changes a picture, in place. A gray one has no saturation and no hue; numbers are drawn all the same.
+    /// Changes a picture, in place. A gray one has no saturation and no hue; numbers are drawn all
+    /// the same.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a range is not in order, negative for a factor, or not from -0.5 to 0.5 for the hue.
+    /// [`ErrorKind::Config`] if a range is not in order, negative for a factor, or not from -0.5 to
+    /// 0.5 for the hue.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         for (which, value) in self.draw(rng) {
@@ -98,8 +102,12 @@ impl ColorJitter {
     fn draw(&self, rng: &mut Rng) -> impl Iterator<Item = (usize, f64)> + use<> {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
-        let values = self.ranges.map(|range| range.map(|(least, most)| rng.range(least, most)));
-        order.into_iter().filter_map(move |which| Some((which, values[which]?)))
+        let values = self
+            .ranges
+            .map(|range| range.map(|(least, most)| rng.range(least, most)));
+        order
+            .into_iter()
+            .filter_map(move |which| Some((which, values[which]?)))
     }
 
     /// [`ErrorKind::Config`] if a setting makes no sense.
@@ -108,11 +116,21 @@ impl ColorJitter {
             let Some((least, most)) = range else { continue };
             let fine = match which {
                 3 => least >= -0.5 && least <= most && most <= 0.5,
-                _ => check_factor(name, least).and(check_factor(name, most)).is_ok() && least <= most,
+                _ => {
+                    check_factor(name, least)
+                        .and(check_factor(name, most))
+                        .is_ok()
+                        && least <= most
+                }
             };
             if !fine {
-                let allowed = if which == 3 { "from -0.5 to 0.5" } else { "positive" };
-                let message = format!("{name} from {least} to {most}: it has to be {allowed} and in order");
+                let allowed = if which == 3 {
+                    "from -0.5 to 0.5"
+                } else {
+                    "positive"
+                };
+                let message =
+                    format!("{name} from {least} to {most}: it has to be {allowed} and in order");
                 return Err(Error::new(ErrorKind::Config, message));
             }
         }
@@ -137,34 +155,61 @@ mod tests {
 
     #[test]
     fn golden_draws() {
-        let jitter = ColorJitter::new().brightness(0.4).contrast_range(0.5, 2.0).hue(0.1);
+        let jitter = ColorJitter::new()
+            .brightness(0.4)
+            .contrast_range(0.5, 2.0)
+            .hue(0.1);
         let mut rng = Rng::from_key([1, 2, 3, 4]);
-        let draws: Vec<Vec<(usize, f64)>> = (0..3).map(|_| jitter.draw(&mut rng).collect()).collect();
+        let draws: Vec<Vec<(usize, f64)>> =
+            (0..3).map(|_| jitter.draw(&mut rng).collect()).collect();
         assert_eq!(draws, GOLDEN, "{draws:?}");
     }
 
     const GOLDEN: [[(usize, f64); 3]; 3] = [
-        [(3, 0.0028504690282307454), (1, 1.975295038282994), (0, 1.3220690871300653)],
-        [(3, 0.06347491948677891), (1, 1.5731698290326763), (0, 0.9798681945087824)],
-        [(0, 1.2027520204646331), (3, -0.05041128974179587), (1, 0.8417778057974397)],
+        [
+            (3, 0.0028504690282307454),
+            (1, 1.975295038282994),
+            (0, 1.3220690871300653),
+        ],
+        [
+            (3, 0.06347491948677891),
+            (1, 1.5731698290326763),
+            (0, 0.9798681945087824),
+        ],
+        [
+            (0, 1.2027520204646331),
+            (3, -0.05041128974179587),
+            (1, 0.8417778057974397),
+        ],
     ];
 
     #[test]
     fn without_settings_it_changes_nothing() {
         let mut image = Image::new(2, 2, 3, (0..12).collect()).unwrap();
         let before = image.clone();
-        ColorJitter::new().apply(&mut image, &mut Rng::from_key([0; 4])).unwrap();
+        ColorJitter::new()
+            .apply(&mut image, &mut Rng::from_key([0; 4]))
+            .unwrap();
         assert_eq!(image, before);
-        ColorJitter::new().brightness(0.0).hue(0.0).apply(&mut image, &mut Rng::from_key([0; 4])).unwrap();
+        ColorJitter::new()
+            .brightness(0.0)
+            .hue(0.0)
+            .apply(&mut image, &mut Rng::from_key([0; 4]))
+            .unwrap();
         assert_eq!(image, before);
     }
 
     #[test]
     fn the_order_matters_and_each_is_drawn() {
-        let jitter = ColorJitter::new().brightness(0.5).contrast(0.5).saturation(0.5).hue(0.5);
+        let jitter = ColorJitter::new()
+            .brightness(0.5)
+            .contrast(0.5)
+            .saturation(0.5)
+            .hue(0.5);
         let mut rng = Rng::from_key([1, 0, 0, 0]);
-        let orders: std::collections::BTreeSet<Vec<usize>> =
-            (0..500).map(|_| jitter.draw(&mut rng).map(|(which, _)| which).collect()).collect();
+        let orders: std::collections::BTreeSet<Vec<usize>> = (0..500)
+            .map(|_| jitter.draw(&mut rng).map(|(which, _)| which).collect())
+            .collect();
         assert_eq!(orders.len(), 24);
     }
 
@@ -182,7 +227,9 @@ mod tests {
             (new().hue(-0.1), "hue from 0.1 to -0.1"),
             (new().hue_range(f64::NAN, 0.0), "hue from NaN to 0"),
         ] {
-            let error = jitter.apply(&mut image, &mut Rng::from_key([0; 4])).unwrap_err();
+            let error = jitter
+                .apply(&mut image, &mut Rng::from_key([0; 4]))
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(text), "{error}");
         }

@@ -8,8 +8,8 @@ pub(crate) const BLOCK: usize = 64;
 /// Red, green and blue, from 0 to 255.
 pub(crate) type Block = [[f32; BLOCK]; 3];
 
-/// Runs a function over all pixels of an RGB picture, in place. What it leaves is clamped to 0 to 255 and cut to whole
-/// numbers. The last block may have values that belong to no pixel.
+/// Runs a function over all pixels of an RGB picture, in place. What it leaves is clamped to 0 to
+/// 255 and cut to whole numbers. The last block may have values that belong to no pixel.
 pub(crate) fn by_blocks(image: &mut Image, f: impl Fn(&mut Block)) {
     debug_assert_eq!(image.channels(), 3);
     let (mut block, mut bytes) = ([[0.0; BLOCK]; 3], [[0; BLOCK]; 3]);
@@ -19,7 +19,11 @@ pub(crate) fn by_blocks(image: &mut Image, f: impl Fn(&mut Block)) {
             [*r, *g, *b] = pixel.map(f32::from);
         }
         f(&mut block);
-        for (to, value) in bytes.as_flattened_mut().iter_mut().zip(block.as_flattened()) {
+        for (to, value) in bytes
+            .as_flattened_mut()
+            .iter_mut()
+            .zip(block.as_flattened())
+        {
             *to = value.clamp(0.0, 255.0) as i32 as u8;
         }
         let [r, g, b] = &bytes;

@@ -1,4 +1,5 @@
-//! Tones: changes of each value that depend on it, and on the whole picture at most. All are in place.
+//! Tones: changes of each value that depend on it, and on the whole picture at most. All are in
+//! place.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -17,7 +18,10 @@ pub fn invert(image: &mut Image) {
 /// [`ErrorKind::Config`] if there are more than 8.
 pub fn posterize(image: &mut Image, bits: u8) -> Result<()> {
     if bits > 8 {
-        return Err(Error::new(ErrorKind::Config, format!("posterize to {bits} bits: from 0 to 8")));
+        return Err(Error::new(
+            ErrorKind::Config,
+            format!("posterize to {bits} bits: from 0 to 8"),
+        ));
     }
     let mask = !(0xff_u16 >> bits) as u8;
     for value in image.data_mut() {
@@ -33,10 +37,11 @@ pub fn solarize(image: &mut Image, threshold: u8) {
     }
 }
 
-/// Stretches each channel such that its least value becomes 0 and its largest 255, in place. A channel of one value
-/// stays.
+/// Stretches each channel such that its least value becomes 0 and its largest 255, in place. A
+/// channel of one value stays.
 ///
-/// It is torchvision's `autocontrast` on `uint8` tensors, which cuts fractions off. So does Pillow, in `f64`.
+/// It is torchvision's `autocontrast` on `uint8` tensors, which cuts fractions off. So does Pillow,
+/// in `f64`.
 pub fn autocontrast(image: &mut Image) {
     let ends = match image.channels() {
         1 => {
@@ -48,7 +53,10 @@ pub fn autocontrast(image: &mut Image) {
             let pixels = image.data().as_chunks::<3>().0;
             let least = |low: [u8; 3], p: &[u8; 3]| std::array::from_fn(|c| low[c].min(p[c]));
             let most = |high: [u8; 3], p: &[u8; 3]| std::array::from_fn(|c| high[c].max(p[c]));
-            (pixels.iter().fold([255; 3], least), pixels.iter().fold([0; 3], most))
+            (
+                pixels.iter().fold([255; 3], least),
+                pixels.iter().fold([0; 3], most),
+            )
         }
     };
     let table = |c: usize| {
@@ -62,8 +70,8 @@ pub fn autocontrast(image: &mut Image) {
     by_tables(image, [table(0), table(1), table(2)]);
 }
 
-/// Spreads the values of each channel such that all are about equally frequent, in place. A channel of one value, or
-/// of fewer than 255 pixels besides those of the largest value, stays.
+/// Spreads the values of each channel such that all are about equally frequent, in place. A channel
+/// of one value, or of fewer than 255 pixels besides those of the largest value, stays.
 ///
 /// It is torchvision's and Pillow's `equalize`.
 pub fn equalize(image: &mut Image) {
@@ -79,7 +87,12 @@ pub fn equalize(image: &mut Image) {
 
 fn equalizing(counts: &[u64; 256]) -> [u8; 256] {
     let pixels: u64 = counts.iter().sum();
-    let largest = counts.iter().rev().find(|&&count| count > 0).copied().unwrap_or(0);
+    let largest = counts
+        .iter()
+        .rev()
+        .find(|&&count| count > 0)
+        .copied()
+        .unwrap_or(0);
     let step = (pixels - largest) / 255;
     if step == 0 {
         return table(|value| value);

@@ -1,8 +1,8 @@
 //! BMP: a walk over the header and run lengths, then the `image` crate.
 //!
-//! The decoder paints black what run lengths leave out, and what has no colour in the palette, where other programs
-//! paint something else; here both are errors. That all bytes of the pixels are there is checked before
-//! anything is allocated.
+//! The decoder paints black what run lengths leave out, and what has no colour in the palette,
+//! where other programs paint something else; here both are errors. That all bytes of the pixels
+//! are there is checked before anything is allocated.
 
 use std::io::Cursor;
 
@@ -44,17 +44,25 @@ impl Header {
         let edges = if core {
             (i64::from(u16_at(info, 4)), i64::from(u16_at(info, 6)))
         } else {
-            (i64::from(u32_at(info, 4) as i32), i64::from(u32_at(info, 8) as i32))
+            (
+                i64::from(u32_at(info, 4) as i32),
+                i64::from(u32_at(info, 8) as i32),
+            )
         };
         let bits = u16_at(info, if core { 10 } else { 14 });
         let compression = if core { 0 } else { u32_at(info, 16) };
         // A negative height is that of rows from the top.
-        let (width, height) = (u32::try_from(edges.0).unwrap_or(0), edges.1.unsigned_abs() as u32);
+        let (width, height) = (
+            u32::try_from(edges.0).unwrap_or(0),
+            edges.1.unsigned_abs() as u32,
+        );
         if width == 0 || height == 0 {
             return Bmp.corrupt(&format!("its size is {}x{}", edges.0, edges.1));
         }
         let named = match (compression, bits) {
-            (0, 1 | 2 | 4 | 8 | 16 | 24 | 32) | (RLE8, 8) | (RLE4, 4) | (BITFIELDS, 16 | 32) => None,
+            (0, 1 | 2 | 4 | 8 | 16 | 24 | 32) | (RLE8, 8) | (RLE4, 4) | (BITFIELDS, 16 | 32) => {
+                None
+            }
             (4, _) => Some("a JPEG in it".to_owned()),
             (5, _) => Some("a PNG in it".to_owned()),
             _ => Some(format!("compression {compression} of {bits} bits a pixel")),
@@ -62,10 +70,16 @@ impl Header {
         if let Some(feature) = named {
             return Bmp.unsupported(&feature);
         }
-        let masks = if compression == BITFIELDS && size == 40 { 12 } else { 0 };
+        let masks = if compression == BITFIELDS && size == 40 {
+            12
+        } else {
+            0
+        };
         let headers = 14 + size + masks;
         if offset < headers {
-            return Bmp.corrupt(&format!("its pixels begin at byte {offset}, within its headers"));
+            return Bmp.corrupt(&format!(
+                "its pixels begin at byte {offset}, within its headers"
+            ));
         }
         let mut colors = 0;
         if bits <= 8 {
@@ -77,7 +91,14 @@ impl Header {
             let room = (offset - headers) / if core { 3 } else { 4 };
             colors = room.min(if told == 0 { most } else { told });
         }
-        Ok(Header { width, height, bits, compression, offset, colors })
+        Ok(Header {
+            width,
+            height,
+            bits,
+            compression,
+            offset,
+            colors,
+        })
     }
 
     /// About how much memory decoding takes: RGBA and RGB.
@@ -93,7 +114,10 @@ impl Header {
     /// That every pixel is told, and has a colour.
     fn check(&self, bytes: &[u8]) -> Result<()> {
         if self.width > MAX_EDGE || self.height > MAX_EDGE {
-            let message = format!("a BMP of {}x{} has an edge over {MAX_EDGE}", self.width, self.height);
+            let message = format!(
+                "a BMP of {}x{} has an edge over {MAX_EDGE}",
+                self.width, self.height
+            );
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         if self.is_compressed() {
@@ -131,7 +155,11 @@ impl Header {
                             ));
                         }
                         if end == 1 && y + 1 < self.height {
-                            return Bmp.corrupt(&format!("it ends after {} of {} rows", y + 1, self.height));
+                            return Bmp.corrupt(&format!(
+                                "it ends after {} of {} rows",
+                                y + 1,
+                                self.height
+                            ));
                         }
                         ended = end == 1;
                         break;
@@ -139,7 +167,11 @@ impl Header {
                     (0, 2) => return Bmp.unsupported("run lengths that leave pixels out"),
                     (0, count) => {
                         let count = usize::from(count);
-                        let len = if self.compression == RLE4 { count.div_ceil(2) } else { count };
+                        let len = if self.compression == RLE4 {
+                            count.div_ceil(2)
+                        } else {
+                            count
+                        };
                         let body = take(bytes, at, len + (len & 1), "BMP")?;
                         at += body.len();
                         for i in 0..count {
@@ -158,7 +190,8 @@ impl Header {
                             self.check_index(index >> 4)?;
                             self.check_index(if count > 1 { index & 15 } else { 0 })?;
                         }
-                        // ImageMagick ends each row with a pixel too many; the decoder stops at the edge, as Pillow.
+                        // ImageMagick ends each row with a pixel too many; the decoder stops at the
+                        // edge, as Pillow.
                         let over = self.compression == RLE8 && (x < width || count == 1);
                         x += usize::from(count);
                         x = if over { x.min(width) } else { x };
@@ -180,7 +213,10 @@ impl Header {
         if usize::from(index) < self.colors {
             return Ok(());
         }
-        Bmp.corrupt(&format!("a pixel's colour is {index}, of {} in its palette", self.colors))
+        Bmp.corrupt(&format!(
+            "a pixel's colour is {index}, of {} in its palette",
+            self.colors
+        ))
     }
 }
 
@@ -189,7 +225,9 @@ pub(super) fn decode(bytes: &[u8], header: &Header, max_bytes: u64) -> Result<Im
     let mut decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|error| Bmp.failed(error))?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes);
-    decoder.set_limits(limits).map_err(|error| Bmp.failed(error))?;
+    decoder
+        .set_limits(limits)
+        .map_err(|error| Bmp.failed(error))?;
     let image = DynamicImage::from_decoder(decoder).map_err(|error| Bmp.failed(error))?;
     Image::new(header.width, header.height, 3, image.into_rgb8().into_raw())
 }

@@ -1,7 +1,8 @@
 //! A PNG whose pixels are inflated here, with their checksum, and read on as they are.
 //!
-//! The decoder of the `image` crate stops inflating at the last pixel, before the Adler-32 of the zlib stream, and nothing that can
-//! be set changes that. So what it gets is the same file with the stream inflated and stored, a piece at a time.
+//! The decoder of the `image` crate stops inflating at the last pixel, before the Adler-32 of the
+//! zlib stream, and nothing that can be set changes that. So what it gets is the same file with the
+//! stream inflated and stored, a piece at a time.
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
@@ -16,11 +17,12 @@ const NOTES: [&[u8; 4]; 5] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"eXIf"];
 
 /// So much is inflated at once.
 const PIECE: usize = 32 << 10;
-/// What stands before a stored block: the chunk's length and type, the zlib header, the block's header.
+/// What stands before a stored block: the chunk's length and type, the zlib header, the block's
+/// header.
 const HEAD: usize = 8 + 2 + 5;
 
-/// The file as the decoder gets it: without [`NOTES`], and its pixels stored. Ends with an error where the stream of pixels does
-/// not end as its checksum says.
+/// The file as the decoder gets it: without [`NOTES`], and its pixels stored. Ends with an error
+/// where the stream of pixels does not end as its checksum says.
 pub(super) struct Checked<'a> {
     bytes: &'a [u8],
     /// Where the next chunk of the file is.
@@ -54,9 +56,20 @@ enum Stream<'a> {
 impl<'a> Checked<'a> {
     /// Of a file that begins with the signature, for pixels that need no more than `max_bytes`.
     pub(super) fn new(bytes: &'a [u8], max_bytes: u64) -> Self {
-        let given = Given::Part { start: 0, end: format::PNG.len() };
+        let given = Given::Part {
+            start: 0,
+            end: format::PNG.len(),
+        };
         let (at, most) = (format::PNG.len(), max_bytes.saturating_mul(2));
-        Checked { bytes, at, stream: Stream::Ahead, given, made: Vec::new(), used: 0, most }
+        Checked {
+            bytes,
+            at,
+            stream: Stream::Ahead,
+            given,
+            made: Vec::new(),
+            used: 0,
+            most,
+        }
     }
 
     fn left(&self) -> &[u8] {
@@ -82,7 +95,10 @@ impl<'a> Checked<'a> {
                 (b"IDAT", Stream::Ahead) => {
                     self.check_chunk(start, next)?;
                     let inflate = Box::new(Decompress::new(true));
-                    self.stream = Stream::Begun { inflate, rest: body };
+                    self.stream = Stream::Begun {
+                        inflate,
+                        rest: body,
+                    };
                 }
                 (b"IDAT", Stream::Ended) => self.check_chunk(start, next)?,
                 (kind, _) => {
@@ -103,7 +119,10 @@ impl<'a> Checked<'a> {
         let (chunk, sum) = self.bytes[start + 4..next].split_at(next - start - 8);
         match crc32fast::hash(chunk).to_be_bytes() == sum {
             true => Ok(()),
-            false => Err(Error::new(ErrorKind::Corrupt, "the checksum of a chunk of pixels is wrong")),
+            false => Err(Error::new(
+                ErrorKind::Corrupt,
+                "the checksum of a chunk of pixels is wrong",
+            )),
         }
     }
 
@@ -119,14 +138,18 @@ impl<'a> Checked<'a> {
             let (read, written) = (inflate.total_in(), inflate.total_out());
             let status = inflate.decompress(rest, &mut self.made[filled..], FlushDecompress::None);
             let status = status.map_err(|error| {
-                Error::new(ErrorKind::Corrupt, "the stream of pixels, or its checksum").with_source(error)
+                Error::new(ErrorKind::Corrupt, "the stream of pixels, or its checksum")
+                    .with_source(error)
             })?;
             *rest = &rest[(inflate.total_in() - read) as usize..];
             let more = (inflate.total_out() - written) as usize;
             filled += more;
             ended = status == Status::StreamEnd;
             if inflate.total_out() > self.most {
-                let what = format!("a stream of more than {} bytes, which its pixels do not need", self.most);
+                let what = format!(
+                    "a stream of more than {} bytes, which its pixels do not need",
+                    self.most
+                );
                 return Err(Error::new(ErrorKind::Limit, what));
             }
             if more == 0 && !ended && rest.is_empty() {
@@ -152,7 +175,8 @@ impl<'a> Checked<'a> {
         Ok(())
     }
 
-    /// Puts heads before so many bytes of pixels, and checksums behind them. Of the stream only the first chunk has a header.
+    /// Puts heads before so many bytes of pixels, and checksums behind them. Of the stream only the
+    /// first chunk has a header.
     fn store(&mut self, len: usize, is_first: bool, is_last: bool) {
         self.made.truncate(HEAD + len);
         if is_last {

@@ -1,7 +1,8 @@
 //! The classes of a mask in a PNG: indices and gray values as they are stored.
 //!
-//! The decoder of the `image` crate looks up colours and spreads gray values over 8 bits. So it is given the same pixels
-//! under a header that says gray, without a palette, and what it spread is divided back, which is exact.
+//! The decoder of the `image` crate looks up colours and spreads gray values over 8 bits. So it is
+//! given the same pixels under a header that says gray, without a palette, and what it spread is
+//! divided back, which is exact.
 
 use datapipes::{Error, ErrorKind, Result};
 use image::codecs::png::PngDecoder;
@@ -22,7 +23,8 @@ pub(crate) enum Classes {
     Words(Vec<u16>),
 }
 
-/// Width, height and values of a PNG that is gray or has a palette; the limits are those of [`DecodeImage::new`].
+/// Width, height and values of a PNG that is gray or has a palette; the limits are those of
+/// [`DecodeImage::new`].
 pub(crate) fn classes(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     guarded(|| read(bytes))
 }
@@ -39,20 +41,33 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     let header = Header::read(bytes)?;
     match header.color {
         GRAY | PALETTE => {}
-        2 => return png.unsupported("colours for a mask: classes are gray values or a palette's indices"),
-        4 | 6 => {
+        2 => {
             return png
-                .unsupported("an alpha channel for a mask: classes are gray values or a palette's indices");
+                .unsupported("colours for a mask: classes are gray values or a palette's indices");
+        }
+        4 | 6 => {
+            return png.unsupported(
+                "an alpha channel for a mask: classes are gray values or a palette's indices",
+            );
         }
         other => return png.corrupt(&format!("its colour type is {other}")),
     }
-    if !matches!((header.color, header.depth), (_, 1 | 2 | 4 | 8) | (GRAY, 16)) {
-        return png.corrupt(&format!("it has {} bits of colour type {}", header.depth, header.color));
+    if !matches!(
+        (header.color, header.depth),
+        (_, 1 | 2 | 4 | 8) | (GRAY, 16)
+    ) {
+        return png.corrupt(&format!(
+            "it has {} bits of colour type {}",
+            header.depth, header.color
+        ));
     }
     let settings = DecodeImage::new();
     let (width, height) = (header.width, header.height);
     settings.check(width, height, header.memory(), "PNG")?;
-    if header.orientation.is_some_and(|orientation| orientation != Orientation::NoTransforms) {
+    if header
+        .orientation
+        .is_some_and(|orientation| orientation != Orientation::NoTransforms)
+    {
         return png.unsupported("an EXIF orientation for a mask");
     }
     let depth = header.depth;
@@ -62,16 +77,29 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(settings.max_bytes);
     let failed = |error| png.failed(error);
-    let decoder = PngDecoder::with_limits(Checked::new(&file, settings.max_bytes), limits).map_err(failed)?;
-    let wanted = if depth == 16 { ColorType::L16 } else { ColorType::L8 };
+    let decoder =
+        PngDecoder::with_limits(Checked::new(&file, settings.max_bytes), limits).map_err(failed)?;
+    let wanted = if depth == 16 {
+        ColorType::L16
+    } else {
+        ColorType::L8
+    };
     if decoder.color_type() != wanted {
-        return png.corrupt(&format!("gray of {depth} bits became {:?}", decoder.color_type()));
+        return png.corrupt(&format!(
+            "gray of {depth} bits became {:?}",
+            decoder.color_type()
+        ));
     }
     // Its size has been checked.
     let mut values = vec![0; decoder.total_bytes() as usize];
     decoder.read_image(&mut values).map_err(failed)?;
     if depth == 16 {
-        let words = values.as_chunks::<2>().0.iter().map(|&word| u16::from_ne_bytes(word)).collect();
+        let words = values
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|&word| u16::from_ne_bytes(word))
+            .collect();
         return Ok((width, height, Classes::Words(words)));
     }
     if depth < 8 {
@@ -91,7 +119,8 @@ fn as_gray(bytes: &[u8]) -> Result<Vec<u8>> {
         match kind {
             b"IHDR" if at == format::PNG.len() => {
                 // The decoder will see only the checksum of the new one.
-                if bytes[next - 4..next] != crc32fast::hash(&bytes[at + 4..next - 4]).to_be_bytes() {
+                if bytes[next - 4..next] != crc32fast::hash(&bytes[at + 4..next - 4]).to_be_bytes()
+                {
                     return ImageFormat::Png.corrupt("the checksum of its header is wrong");
                 }
                 let [size @ .., depth, _, compression, filter, interlace] = body else {

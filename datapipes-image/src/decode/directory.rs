@@ -66,7 +66,9 @@ impl Directory {
     pub(super) fn twice(&self) -> Option<u16> {
         let mut tags: Vec<u16> = self.entries.iter().map(|entry| entry.tag).collect();
         tags.sort_unstable();
-        tags.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+        tags.windows(2)
+            .find(|pair| pair[0] == pair[1])
+            .map(|pair| pair[0])
     }
 
     fn entry(&self, tag: u16) -> Option<&Entry> {
@@ -90,9 +92,18 @@ impl Entry {
 impl<'a> File<'a> {
     pub(super) fn read(bytes: &'a [u8]) -> Result<File<'a>> {
         let head = take(bytes, 0, 8, "TIFF")?;
-        let mut file = File { bytes, big_endian: head[0] == b'M', big: false, first: 0 };
+        let mut file = File {
+            bytes,
+            big_endian: head[0] == b'M',
+            big: false,
+            first: 0,
+        };
         file.big = file.unsigned(2, 2)? == 43;
-        file.first = if file.big { file.unsigned(8, 8)? } else { file.unsigned(4, 4)? };
+        file.first = if file.big {
+            file.unsigned(8, 8)?
+        } else {
+            file.unsigned(4, 4)?
+        };
         Ok(file)
     }
 
@@ -116,38 +127,61 @@ impl<'a> File<'a> {
             }
             entries.push(entry);
         }
-        Ok(Directory { entries, next: self.unsigned(start + len, word)? })
+        Ok(Directory {
+            entries,
+            next: self.unsigned(start + len, word)?,
+        })
     }
 
     /// An entry's first number; `None` if there is no such entry.
     pub(super) fn number(&self, directory: &Directory, tag: u16) -> Result<Option<u64>> {
-        let Some(entry) = directory.entry(tag).filter(|entry| entry.count > 0) else { return Ok(None) };
+        let Some(entry) = directory.entry(tag).filter(|entry| entry.count > 0) else {
+            return Ok(None);
+        };
         self.value(entry, 0).map(Some)
     }
 
     /// An entry's numbers, none if there is no such entry.
     pub(super) fn numbers(&self, directory: &Directory, tag: u16) -> Result<Vec<u64>> {
-        let Some(entry) = directory.entry(tag) else { return Ok(Vec::new()) };
+        let Some(entry) = directory.entry(tag) else {
+            return Ok(Vec::new());
+        };
         self.part(entry.values, entry.size().saturating_mul(entry.count))?;
         (0..entry.count).map(|i| self.value(entry, i)).collect()
     }
 
-    /// Writes an entry's first number into a copy of the file, if there is such an entry. Call it after
-    /// [`check`](File::check).
-    pub(super) fn put(&self, directory: &Directory, tag: u16, value: u16, copy: &mut [u8]) -> Result<()> {
-        let Some(entry) = directory.entry(tag) else { return Ok(()) };
+    /// Writes an entry's first number into a copy of the file, if there is such an entry. Call it
+    /// after [`check`](File::check).
+    pub(super) fn put(
+        &self,
+        directory: &Directory,
+        tag: u16,
+        value: u16,
+        copy: &mut [u8],
+    ) -> Result<()> {
+        let Some(entry) = directory.entry(tag) else {
+            return Ok(());
+        };
         if entry.kind != 3 || entry.count == 0 {
-            return Tiff.corrupt(&format!("entry {tag} has {} values of type {}", entry.count, entry.kind));
+            return Tiff.corrupt(&format!(
+                "entry {tag} has {} values of type {}",
+                entry.count, entry.kind
+            ));
         }
         let at = entry.values as usize;
-        let value = if self.big_endian { value.to_be_bytes() } else { value.to_le_bytes() };
+        let value = if self.big_endian {
+            value.to_be_bytes()
+        } else {
+            value.to_le_bytes()
+        };
         copy[at..at + 2].copy_from_slice(&value);
         Ok(())
     }
 
     /// That what this directory and those behind it point to lies in the file.
     pub(super) fn check(&self, first: u64) -> Result<()> {
-        // What is looked at lies apart in a sane file, so that it cannot be more than the file has bytes.
+        // What is looked at lies apart in a sane file, so that it cannot be more than the file has
+        // bytes.
         let mut work = 2 * self.bytes.len() as u64;
         let mut spend = |cost: u64| match work.checked_sub(cost) {
             Some(left) => {
@@ -163,10 +197,12 @@ impl<'a> File<'a> {
             for entry in &directory.entries {
                 self.part(entry.values, entry.size().saturating_mul(entry.count))?;
             }
-            for (offsets, counts) in
-                [(tag::STRIP_OFFSETS, tag::STRIP_COUNTS), (tag::TILE_OFFSETS, tag::TILE_COUNTS)]
-            {
-                let (Some(offsets), Some(counts)) = (directory.entry(offsets), directory.entry(counts))
+            for (offsets, counts) in [
+                (tag::STRIP_OFFSETS, tag::STRIP_COUNTS),
+                (tag::TILE_OFFSETS, tag::TILE_COUNTS),
+            ] {
+                let (Some(offsets), Some(counts)) =
+                    (directory.entry(offsets), directory.entry(counts))
                 else {
                     continue;
                 };
@@ -188,18 +224,26 @@ impl<'a> File<'a> {
         match entry.kind {
             1 | 3 | 4 | 13 | 16 | 18 => {
                 let size = entry.size();
-                self.unsigned(entry.values.saturating_add(index.saturating_mul(size)), size)
+                self.unsigned(
+                    entry.values.saturating_add(index.saturating_mul(size)),
+                    size,
+                )
             }
-            kind => {
-                Tiff.corrupt(&format!("entry {} is of type {kind}, which is no unsigned number", entry.tag))
-            }
+            kind => Tiff.corrupt(&format!(
+                "entry {} is of type {kind}, which is no unsigned number",
+                entry.tag
+            )),
         }
     }
 
     fn unsigned(&self, at: u64, size: u64) -> Result<u64> {
         let part = self.part(at, size)?;
         let join = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-        Ok(if self.big_endian { part.iter().fold(0, join) } else { part.iter().rev().fold(0, join) })
+        Ok(if self.big_endian {
+            part.iter().fold(0, join)
+        } else {
+            part.iter().rev().fold(0, join)
+        })
     }
 
     fn part(&self, at: u64, len: u64) -> Result<&'a [u8]> {

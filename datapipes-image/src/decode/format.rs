@@ -53,21 +53,31 @@ impl ImageFormat {
             ImageError::Limits(_) => ErrorKind::Limit,
             // One of ours, from below the decoder.
             ImageError::IoError(io) if io.get_ref().is_some_and(|inner| inner.is::<Error>()) => {
-                let ImageError::IoError(io) = error else { unreachable!("matched above") };
+                let ImageError::IoError(io) = error else {
+                    unreachable!("matched above")
+                };
                 return Error::io(io).within(format_args!("a {}", self.name()));
             }
-            ImageError::IoError(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
+            ImageError::IoError(io) if io.kind() == std::io::ErrorKind::UnexpectedEof => {
+                ErrorKind::Truncated
+            }
             _ => ErrorKind::Corrupt,
         };
         Error::new(kind, format!("a {}", self.name())).with_source(error)
     }
 
     pub(super) fn corrupt<T>(self, what: &str) -> Result<T> {
-        Err(Error::new(ErrorKind::Corrupt, format!("a {}: {what}", self.name())))
+        Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a {}: {what}", self.name()),
+        ))
     }
 
     pub(super) fn unsupported<T>(self, what: &str) -> Result<T> {
-        Err(Error::new(ErrorKind::Unsupported, format!("a {} with {what}", self.name())))
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("a {} with {what}", self.name()),
+        ))
     }
 }
 
@@ -115,16 +125,27 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
     let cut = |magic: &[u8]| magic.starts_with(bytes);
     let cut_riff =
         bytes.starts_with(b"RIFF") && b"WEBP".starts_with(part(8..bytes.len())) && bytes.len() < 12;
-    let cut_bmp =
-        bytes.starts_with(b"BM") && part(6..bytes.len()).iter().all(|&b| b == 0) && bytes.len() < 10;
-    if [JPEG, PNG, b"RIFF", b"BM"].into_iter().chain(GIF).chain(TIFF).any(cut) || cut_riff || cut_bmp {
+    let cut_bmp = bytes.starts_with(b"BM")
+        && part(6..bytes.len()).iter().all(|&b| b == 0)
+        && bytes.len() < 10;
+    if [JPEG, PNG, b"RIFF", b"BM"]
+        .into_iter()
+        .chain(GIF)
+        .chain(TIFF)
+        .any(cut)
+        || cut_riff
+        || cut_bmp
+    {
         let message = format!("{} bytes are not an image", bytes.len());
         return Err(Error::new(ErrorKind::Truncated, message));
     }
-    // A signature that was changed on its way, as where line ends are translated: that of PNG is there to show it.
-    for (begin, format) in
-        [(&b"\x89PNG"[..], ImageFormat::Png), (b"\xff\xd8", ImageFormat::Jpeg), (b"GIF8", ImageFormat::Gif)]
-    {
+    // A signature that was changed on its way, as where line ends are translated: that of PNG is
+    // there to show it.
+    for (begin, format) in [
+        (&b"\x89PNG"[..], ImageFormat::Png),
+        (b"\xff\xd8", ImageFormat::Jpeg),
+        (b"GIF8", ImageFormat::Gif),
+    ] {
         if bytes.starts_with(begin) {
             return format.corrupt("its first bytes are damaged");
         }
@@ -139,9 +160,14 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
         _ => {
             let start = &bytes[..bytes.len().min(8)];
             let hex: Vec<String> = start.iter().map(|byte| format!("{byte:02x}")).collect();
-            let text: String =
-                start.iter().map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' }).collect();
-            format!("not an image of a known kind: it starts with {}, {text:?}; that", hex.join(" "))
+            let text: String = start
+                .iter()
+                .map(|&b| if b.is_ascii_graphic() { b.into() } else { '.' })
+                .collect();
+            format!(
+                "not an image of a known kind: it starts with {}, {text:?}; that",
+                hex.join(" ")
+            )
         }
     };
     let message = format!("{other} is not read, only JPEG, PNG, WebP, GIF, BMP and TIFF");

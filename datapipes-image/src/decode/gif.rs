@@ -1,8 +1,9 @@
 //! GIF: a walk over the blocks, then the `image` crate for the first frame alone.
 //!
-//! The frame is put into a file of its own, without what stands around it: so neither comments nor later frames
-//! cost anything, and only the frame is decoded, not the screen. Where the screen is larger, it is filled as Pillow
-//! does: with the transparent colour if there is one, else with the first of the palette.
+//! The frame is put into a file of its own, without what stands around it: so neither comments nor
+//! later frames cost anything, and only the frame is decoded, not the screen. Where the screen is
+//! larger, it is filled as Pillow does: with the transparent colour if there is one, else with the
+//! first of the palette.
 
 use std::io::Cursor;
 
@@ -70,7 +71,11 @@ impl Header<'_> {
             }
         }
         let place = take(bytes, at + 1, 9, "GIF")?;
-        let (left, top, frame) = (u16_at(place, 0), u16_at(place, 2), (u16_at(place, 4), u16_at(place, 6)));
+        let (left, top, frame) = (
+            u16_at(place, 0),
+            u16_at(place, 2),
+            (u16_at(place, 4), u16_at(place, 6)),
+        );
         let (local, data) = palette(bytes, at + 10, place[8])?;
         if frame.0 == 0 || frame.1 == 0 {
             return Gif.corrupt(&format!("its frame is {}x{}", frame.0, frame.1));
@@ -88,10 +93,12 @@ impl Header<'_> {
         })
     }
 
-    /// About how much memory decoding takes: indexes, RGBA and RGB of the frame, and RGB of the screen.
+    /// About how much memory decoding takes: indexes, RGBA and RGB of the frame, and RGB of the
+    /// screen.
     pub(super) fn memory(&self) -> u64 {
         let (width, height) = self.frame;
-        8 * u64::from(width) * u64::from(height) + 3 * u64::from(self.width) * u64::from(self.height)
+        8 * u64::from(width) * u64::from(height)
+            + 3 * u64::from(self.width) * u64::from(self.height)
     }
 
     fn is_whole(&self) -> bool {
@@ -100,8 +107,10 @@ impl Header<'_> {
 
     /// The first frame as a file of its own, at the corner of a screen of its size.
     fn alone(&self, data: &[u8]) -> Vec<u8> {
-        let size: Vec<u8> =
-            [self.frame.0, self.frame.1].iter().flat_map(|&edge| (edge as u16).to_le_bytes()).collect();
+        let size: Vec<u8> = [self.frame.0, self.frame.1]
+            .iter()
+            .flat_map(|&edge| (edge as u16).to_le_bytes())
+            .collect();
         let mut file = Vec::with_capacity(24 + self.palette.len() + data.len());
         file.extend(b"GIF89a");
         file.extend(&size);
@@ -122,29 +131,52 @@ pub(super) fn decode(bytes: &[u8], header: &Header<'_>, max_bytes: u64) -> Resul
     let end = blocks_end(bytes, header.data + 1)?;
     ends(bytes, end)?;
     let file = header.alone(&bytes[header.data..end]);
-    let mut decoder = GifDecoder::new(Cursor::new(file.as_slice())).map_err(|error| Gif.failed(error))?;
+    let mut decoder =
+        GifDecoder::new(Cursor::new(file.as_slice())).map_err(|error| Gif.failed(error))?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes);
-    decoder.set_limits(limits).map_err(|error| Gif.failed(error))?;
+    decoder
+        .set_limits(limits)
+        .map_err(|error| Gif.failed(error))?;
     let mut rgba = vec![0; header.frame.0 as usize * header.frame.1 as usize * 4];
-    decoder.read_image(&mut rgba).map_err(|error| Gif.failed(error))?;
+    decoder
+        .read_image(&mut rgba)
+        .map_err(|error| Gif.failed(error))?;
 
-    // The file for the decoder names no transparent colour. What it left untouched has no colour in the palette.
+    // The file for the decoder names no transparent colour. What it left untouched has no colour in
+    // the palette.
     let color = |index: u8| header.palette.chunks_exact(3).nth(index.into());
-    let outside = header.transparent.is_some_and(|index| color(index).is_none());
+    let outside = header
+        .transparent
+        .is_some_and(|index| color(index).is_none());
     if !outside && rgba.as_chunks::<4>().0.iter().any(|pixel| pixel[3] == 0) {
         let colors = header.palette.len() / 3;
-        return Gif.corrupt(&format!("a pixel's colour is not one of the {colors} in its palette"));
+        return Gif.corrupt(&format!(
+            "a pixel's colour is not one of the {colors} in its palette"
+        ));
     }
     let mut image = Image::black(header.width, header.height, 3);
     if !header.is_whole() {
         let fill = color(header.transparent.unwrap_or(0)).unwrap_or(&[0; 3]);
-        image.data_mut().as_chunks_mut::<3>().0.iter_mut().for_each(|pixel| pixel.copy_from_slice(fill));
+        image
+            .data_mut()
+            .as_chunks_mut::<3>()
+            .0
+            .iter_mut()
+            .for_each(|pixel| pixel.copy_from_slice(fill));
     }
     let (width, left) = (header.width as usize * 3, header.left as usize * 3);
-    let rows = image.data_mut().chunks_exact_mut(width).skip(header.top as usize);
+    let rows = image
+        .data_mut()
+        .chunks_exact_mut(width)
+        .skip(header.top as usize);
     for (row, from) in rows.zip(rgba.chunks_exact(header.frame.0 as usize * 4)) {
-        for (to, from) in row[left..].as_chunks_mut::<3>().0.iter_mut().zip(from.as_chunks::<4>().0) {
+        for (to, from) in row[left..]
+            .as_chunks_mut::<3>()
+            .0
+            .iter_mut()
+            .zip(from.as_chunks::<4>().0)
+        {
             to.copy_from_slice(&from[..3]);
         }
     }

@@ -6,7 +6,10 @@ mod classes;
 mod directory;
 mod format;
 mod gif;
-#[cfg_attr(feature = "turbo", allow(dead_code, reason = "libjpeg-turbo decodes in its place"))]
+#[cfg_attr(
+    feature = "turbo",
+    allow(dead_code, reason = "libjpeg-turbo decodes in its place")
+)]
 mod jpeg;
 mod part;
 mod pixels;
@@ -55,13 +58,14 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
     DecodeImage::new().decode(bytes)
 }
 
-/// Decodes a part of a JPEG, scaled by 1/`scale`, which is 1, 2, 4 or 8, as it is stored: EXIF orientation is not applied.
+/// Decodes a part of a JPEG, scaled by 1/`scale`, which is 1, 2, 4 or 8, as it is stored: EXIF
+/// orientation is not applied.
 ///
-/// The scaled picture has its width and height divided by `scale` and rounded up; `part` lies in that. The pixels are
-/// those of libjpeg-turbo at that scale (Pillow's `draft`), whatever the part is. Compressed data is read down to the
-/// part's last row of blocks, so damage behind that is not found, but for a missing end of the file; left and right of
-/// the part it is only parsed. The limits are those of [`DecodeImage::new`]. Between pictures, a thread keeps its
-/// buffers.
+/// The scaled picture has its width and height divided by `scale` and rounded up; `part` lies in
+/// that. The pixels are those of libjpeg-turbo at that scale (Pillow's `draft`), whatever the part
+/// is. Compressed data is read down to the part's last row of blocks, so damage behind that is not
+/// found, but for a missing end of the file; left and right of the part it is only parsed. The
+/// limits are those of [`DecodeImage::new`]. Between pictures, a thread keeps its buffers.
 ///
 /// ```
 /// # use datapipes_image::{Rect, crop, decode, decode_jpeg_part};
@@ -75,8 +79,9 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
 /// ```
 ///
 /// # Errors
-/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if it is not a JPEG, [`ErrorKind::Config`] for another
-/// scale, [`ErrorKind::Shape`] if the part is empty or not inside the scaled picture.
+/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if it is not a JPEG,
+/// [`ErrorKind::Config`] for another scale, [`ErrorKind::Shape`] if the part is empty or not inside
+/// the scaled picture.
 pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     guarded(|| part_of_file(bytes, scale, part))
 }
@@ -114,10 +119,12 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 ///
 /// - gray becomes three equal channels, a palette its colours, 16 bits the nearest 8;
 /// - **alpha is dropped**, not composited, as Pillow's `convert("RGB")` does;
-/// - CMYK and YCCK JPEGs by Adobe's convention become RGB without a colour profile, as with Pillow; those
-///   without an Adobe marker, and all else whose pixels could come out wrong, are [`ErrorKind::Unsupported`];
-/// - the EXIF orientation is applied, unless [`ignore_orientation`](DecodeImage::ignore_orientation) is set; an
-///   orientation out of range counts as upright. Colour profiles and gamma are not applied.
+/// - CMYK and YCCK JPEGs by Adobe's convention become RGB without a colour profile, as with Pillow;
+///   those without an Adobe marker, and all else whose pixels could come out wrong, are
+///   [`ErrorKind::Unsupported`];
+/// - the EXIF orientation is applied, unless
+///   [`ignore_orientation`](DecodeImage::ignore_orientation) is set; an orientation out of range
+///   counts as upright. Colour profiles and gamma are not applied.
 ///
 /// Of several pictures in a file, the first is decoded.
 ///
@@ -130,24 +137,28 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// | BMP | 1 to 32 bits, masks, RLE4 and RLE8, rows from the top | run lengths with gaps, a JPEG or PNG in it, OS/2 headers | equal; 16 bits: within 1 |
 /// | TIFF | gray of 1, 8 and 16 bits, RGB of 8 and 16 with alpha or without, palette and CMYK of 8; strips, tiles, planes in strips; LZW, deflate, PackBits; BigTIFF; the first page | floats, signed, other bits, gray with alpha, YCbCr, JPEG, fax, planes in tiles | equal |
 ///
-/// Pillow does not round 16 bits: it cuts them to the upper 8, so that it is 1 below at times, and of 16-bit gray
-/// it makes white of all that is over 255. Otherwise equal are the 660 files of Pillow's own tests, of an
-/// operating system and of photographs that both read; every WebP among them, lossy ones too.
+/// Pillow does not round 16 bits: it cuts them to the upper 8, so that it is 1 below at times, and
+/// of 16-bit gray it makes white of all that is over 255. Otherwise equal are the 660 files of
+/// Pillow's own tests, of an operating system and of photographs that both read; every WebP among
+/// them, lossy ones too.
 ///
-/// The orientation is looked for in EXIF data of JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag 274), not in XMP.
+/// The orientation is looked for in EXIF data of JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag
+/// 274), not in XMP.
 ///
-/// **JPEGs** come out with libjpeg-turbo's pixels, to the bit, as with Pillow: its accurate integer transform, its
-/// weighted ("fancy") upsampling of chroma, its colours. All of baseline, extended and progressive Huffman coding with 8
-/// bits is read: 1, 3 or 4 components, scans in any order, restart markers, all sampling factors of which each divides
-/// the largest. It is stricter: where libjpeg fills in gray with a warning, or says nothing of a block of too many
-/// coefficients, there is an error; so there is for a progressive picture some of whose coefficients are not told to
+/// **JPEGs** come out with libjpeg-turbo's pixels, to the bit, as with Pillow: its accurate integer
+/// transform, its weighted ("fancy") upsampling of chroma, its colours. All of baseline, extended
+/// and progressive Huffman coding with 8 bits is read: 1, 3 or 4 components, scans in any order,
+/// restart markers, all sampling factors of which each divides the largest. It is stricter: where
+/// libjpeg fills in gray with a warning, or says nothing of a block of too many coefficients, there
+/// is an error; so there is for a progressive picture some of whose coefficients are not told to
 /// the last bit, which libjpeg smooths. Arithmetic and lossless coding and 12 bits are
-/// [`ErrorKind::Unsupported`]. Between pictures each thread keeps up to some 16 MiB of buffers, so that the pixels are
-/// all that is allocated.
+/// [`ErrorKind::Unsupported`]. Between pictures each thread keeps up to some 16 MiB of buffers, so
+/// that the pixels are all that is allocated.
 ///
-/// With the feature `turbo` it is libjpeg-turbo itself that decodes JPEGs, to the same pixels. What is refused is the same, and
-/// edges over 65500; but some damage is only found by libjpeg-turbo. Whatever it warns of is an error then, but for
-/// three things that change no pixel: bytes before the end marker, an unknown JFIF revision, and an unknown Adobe transform.
+/// With the feature `turbo` it is libjpeg-turbo itself that decodes JPEGs, to the same pixels. What
+/// is refused is the same, and edges over 65500; but some damage is only found by libjpeg-turbo.
+/// Whatever it warns of is an error then, but for three things that change no pixel: bytes before
+/// the end marker, an unknown JFIF revision, and an unknown Adobe transform.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,
@@ -157,7 +168,11 @@ pub struct DecodeImage {
 
 impl Default for DecodeImage {
     fn default() -> Self {
-        DecodeImage { max_pixels: MAX_PIXELS, max_bytes: 512 << 20, orient: true }
+        DecodeImage {
+            max_pixels: MAX_PIXELS,
+            max_bytes: 512 << 20,
+            orient: true,
+        }
     }
 }
 
@@ -169,30 +184,41 @@ impl DecodeImage {
 
     /// Refuses pictures with more pixels. By default 178,956,970, as Pillow.
     pub fn max_pixels(self, pixels: u64) -> Self {
-        DecodeImage { max_pixels: pixels, ..self }
+        DecodeImage {
+            max_pixels: pixels,
+            ..self
+        }
     }
 
     /// Refuses pictures whose decoding needs more memory. By default 512 MiB.
     pub fn max_bytes(self, bytes: u64) -> Self {
-        DecodeImage { max_bytes: bytes, ..self }
+        DecodeImage {
+            max_bytes: bytes,
+            ..self
+        }
     }
 
     /// Leaves pixels as they are stored, whatever the EXIF orientation says.
     pub fn ignore_orientation(self) -> Self {
-        DecodeImage { orient: false, ..self }
+        DecodeImage {
+            orient: false,
+            ..self
+        }
     }
 
     /// Decodes one file.
     ///
     /// # Errors
-    /// - [`ErrorKind::Truncated`] if the file ends early; also if it has all of its pixels but not its end: the end
-    ///   marker of a JPEG or GIF, a later frame or page, what the chunks of a PNG or WebP promise.
-    /// - [`ErrorKind::Corrupt`] if it is a damaged picture. Damage inside compressed data often decodes to something: only
-    ///   PNG has checksums, of its chunks and, below them, of the stream of pixels. Both are compared.
-    /// - [`ErrorKind::Unsupported`] if it is of no [`ImageFormat`], be it another format of pictures or something else, or
-    ///   uses a feature that is not read.
-    /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100 scans. Sizes are
-    ///   checked before anything is allocated.
+    /// - [`ErrorKind::Truncated`] if the file ends early; also if it has all of its pixels but not
+    ///   its end: the end marker of a JPEG or GIF, a later frame or page, what the chunks of a PNG
+    ///   or WebP promise.
+    /// - [`ErrorKind::Corrupt`] if it is a damaged picture. Damage inside compressed data often
+    ///   decodes to something: only PNG has checksums, of its chunks and, below them, of the stream
+    ///   of pixels. Both are compared.
+    /// - [`ErrorKind::Unsupported`] if it is of no [`ImageFormat`], be it another format of
+    ///   pictures or something else, or uses a feature that is not read.
+    /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100
+    ///   scans. Sizes are checked before anything is allocated.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
         guarded(|| self.decode_unguarded(bytes))
     }
@@ -255,15 +281,16 @@ impl DecodeImage {
         let bytes = 6 * u64::from(width) * u64::from(height);
         if bytes > self.max_bytes {
             let limit = self.max_bytes;
-            let message =
-                format!("turning a picture of {width}x{height} needs {bytes} bytes, more than {limit}");
+            let message = format!(
+                "turning a picture of {width}x{height} needs {bytes} bytes, more than {limit}"
+            );
             return Err(Error::new(ErrorKind::Limit, message));
         }
         Ok(())
     }
 
-    /// The width and height that [`decode`](DecodeImage::decode) would give, from the headers alone. Limits do not
-    /// apply.
+    /// The width and height that [`decode`](DecodeImage::decode) would give, from the headers
+    /// alone. Limits do not apply.
     ///
     /// # Errors
     /// As [`decode`](DecodeImage::decode), but nothing behind the headers is looked at.
@@ -298,7 +325,9 @@ impl DecodeImage {
                 (header.width, header.height, header.orientation)
             }
         };
-        let turn = orientation.filter(|_| self.orient).map_or(Turn::default(), Turn::from);
+        let turn = orientation
+            .filter(|_| self.orient)
+            .map_or(Turn::default(), Turn::from);
         Ok(turn.size(width, height))
     }
 
@@ -306,12 +335,14 @@ impl DecodeImage {
         let pixels = u64::from(width) * u64::from(height);
         if pixels > self.max_pixels {
             let limit = self.max_pixels;
-            let message = format!("a {format} of {width}x{height} has {pixels} pixels, more than {limit}");
+            let message =
+                format!("a {format} of {width}x{height} has {pixels} pixels, more than {limit}");
             return Err(Error::new(ErrorKind::Limit, message));
         }
         if memory > self.max_bytes {
             let limit = self.max_bytes;
-            let message = format!("a {format} of {width}x{height} needs {memory} bytes, more than {limit}");
+            let message =
+                format!("a {format} of {width}x{height} needs {memory} bytes, more than {limit}");
             return Err(Error::new(ErrorKind::Limit, message));
         }
         Ok(())
@@ -323,7 +354,9 @@ impl Pipe<Bytes> for DecodeImage {
 
     fn apply(&self, input: Items<Bytes>, cx: &Context) -> Items<Image> {
         let this = self.clone();
-        input.each(cx, move |item| Some(item.try_map(|bytes| this.decode(&bytes))))
+        input.each(cx, move |item| {
+            Some(item.try_map(|bytes| this.decode(&bytes)))
+        })
     }
     fn is_shardable(&self) -> bool {
         true
@@ -332,27 +365,41 @@ impl Pipe<Bytes> for DecodeImage {
         Arity::One
     }
     fn facts(&self) -> Facts {
-        let DecodeImage { max_pixels, max_bytes, orient } = self;
+        let DecodeImage {
+            max_pixels,
+            max_bytes,
+            orient,
+        } = self;
         let stored = if *orient { "" } else { ", as stored" };
-        Facts::any_order().with_settings(format_args!("{max_pixels} pixels, {max_bytes} bytes{stored}"))
+        Facts::any_order().with_settings(format_args!(
+            "{max_pixels} pixels, {max_bytes} bytes{stored}"
+        ))
     }
     fn weigh(&self, image: &Image) -> Option<usize> {
         Some(image.data().len())
     }
 }
 
-/// A decoder that panics on one picture has said something of that picture, and keeps nothing between two.
+/// A decoder that panics on one picture has said something of that picture, and keeps nothing
+/// between two.
 fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_panic(decode)
-        .unwrap_or_else(|panic| Err(Error::new(ErrorKind::Corrupt, format!("the decoder {panic}"))))
+    catch_panic(decode).unwrap_or_else(|panic| {
+        Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("the decoder {panic}"),
+        ))
+    })
 }
 
 /// Bytes from `start` on, or an error that the file ends there.
 fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&'a [u8]> {
     let end = start.checked_add(len).filter(|&end| end <= bytes.len());
     end.map(|end| &bytes[start..end]).ok_or_else(|| {
-        let message =
-            format!("a {format} of {} bytes ends before byte {}", bytes.len(), start.saturating_add(len));
+        let message = format!(
+            "a {format} of {} bytes ends before byte {}",
+            bytes.len(),
+            start.saturating_add(len)
+        );
         Error::new(ErrorKind::Truncated, message)
     })
 }
@@ -366,7 +413,10 @@ mod tests {
         let error = guarded::<Image>(|| panic!("index out of bounds")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.kind().is_about_an_item(), "a policy may skip it");
-        assert!(error.to_string().contains("the decoder panicked: "), "{error}");
+        assert!(
+            error.to_string().contains("the decoder panicked: "),
+            "{error}"
+        );
         assert!(error.to_string().contains("index out of bounds"), "{error}");
     }
 
@@ -380,10 +430,18 @@ mod tests {
     #[test]
     fn row_114_a_decoders_panic_prints_nothing() {
         let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "decode::tests::child"])
+            .args([
+                "--ignored",
+                "--exact",
+                "--nocapture",
+                "decode::tests::child",
+            ])
             .output()
             .unwrap();
-        let (out, said) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
+        let (out, said) = (
+            String::from_utf8_lossy(&child.stdout),
+            String::from_utf8_lossy(&child.stderr),
+        );
         assert!(child.status.success() && out.contains("1 passed"), "{out}");
         assert_eq!(said, "");
     }

@@ -30,8 +30,11 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// By which of 1, 2, 4 and 8 the picture may be divided.
     fn scale(&self) -> u32 {
-        let Some((width, height)) = self.least else { return 1 };
-        let fits = |scale: &u32| self.part.width / scale >= width && self.part.height / scale >= height;
+        let Some((width, height)) = self.least else {
+            return 1;
+        };
+        let fits =
+            |scale: &u32| self.part.width / scale >= width && self.part.height / scale >= height;
         [8, 4, 2].into_iter().find(fits).unwrap_or(1)
     }
 }
@@ -40,17 +43,19 @@ impl Wanted {
 #[derive(Debug)]
 pub(crate) struct Decoded<'a> {
     pub view: View<'a>,
-    /// What of the view was asked for: all of it, unless a scaled picture's pixels do not end where the part does.
+    /// What of the view was asked for: all of it, unless a scaled picture's pixels do not end where
+    /// the part does.
     pub part: Part,
 }
 
 impl DecodeImage {
-    /// Decodes what `choose` wants of a picture of this size, as it is upright. Decoders of other formats than JPEG give all of
-    /// it, in memory of their own.
+    /// Decodes what `choose` wants of a picture of this size, as it is upright. Decoders of other
+    /// formats than JPEG give all of it, in memory of their own.
     ///
     /// # Errors
-    /// As [`DecodeImage::decode`]; what `choose` returns; [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it wants what is
-    /// not inside the picture.
+    /// As [`DecodeImage::decode`]; what `choose` returns;
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it wants what is not inside the
+    /// picture.
     pub(crate) fn decode_part<'m>(
         &self,
         bytes: &[u8],
@@ -75,11 +80,17 @@ impl DecodeImage {
             let Wanted { part, .. } = choose(image.width(), image.height())?;
             pixels.take(image);
             let view = pixels.view()?.crop(part)?;
-            return Ok(Decoded { view, part: view.whole() });
+            return Ok(Decoded {
+                view,
+                part: view.whole(),
+            });
         }
         let header = jpeg::Header::read(bytes)?;
         self.check(header.width, header.height, header.memory(), "JPEG")?;
-        let turn = header.orientation.filter(|_| self.orient).map_or(Turn::default(), Turn::from);
+        let turn = header
+            .orientation
+            .filter(|_| self.orient)
+            .map_or(Turn::default(), Turn::from);
         let (width, height) = turn.size(header.width, header.height);
         let wanted = choose(width, height)?;
         wanted.part.check_within(width, height)?;
@@ -87,20 +98,45 @@ impl DecodeImage {
         let part = turn.stored(wanted.part, header.width, header.height);
         // All pixels of the scaled picture that the part touches.
         let (x, y) = (part.x / scale, part.y / scale);
-        let (right, bottom) = ((part.x + part.width).div_ceil(scale), (part.y + part.height).div_ceil(scale));
-        let touched = Rect { x, y, width: right - x, height: bottom - y };
+        let (right, bottom) = (
+            (part.x + part.width).div_ceil(scale),
+            (part.y + part.height).div_ceil(scale),
+        );
+        let touched = Rect {
+            x,
+            y,
+            width: right - x,
+            height: bottom - y,
+        };
         part_of_jpeg(bytes, &header, scale, touched, pixels)?;
         let within = |start: u32, len: u32, from: u32| {
-            (f64::from(start) / f64::from(scale) - f64::from(from), f64::from(len) / f64::from(scale))
+            (
+                f64::from(start) / f64::from(scale) - f64::from(from),
+                f64::from(len) / f64::from(scale),
+            )
         };
-        let ((left, width), (top, height)) = (within(part.x, part.width, x), within(part.y, part.height, y));
-        let part = Part { left, top, width, height };
+        let ((left, width), (top, height)) = (
+            within(part.x, part.width, x),
+            within(part.y, part.height, y),
+        );
+        let part = Part {
+            left,
+            top,
+            width,
+            height,
+        };
         if turn.is_none() {
-            return Ok(Decoded { view: pixels.view()?, part });
+            return Ok(Decoded {
+                view: pixels.view()?,
+                part,
+            });
         }
         self.check_turn(touched.width, touched.height)?;
         turn.apply(pixels, turned);
         let part = turn.upright(part, f64::from(touched.width), f64::from(touched.height));
-        Ok(Decoded { view: turned.view()?, part })
+        Ok(Decoded {
+            view: turned.view()?,
+            part,
+        })
     }
 }

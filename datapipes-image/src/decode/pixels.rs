@@ -15,8 +15,8 @@ pub(crate) struct Pixels {
 }
 
 impl Pixels {
-    /// Gives it a size, and the place for its pixels: what stands there is left over from before. Allocates only
-    /// what is missing.
+    /// Gives it a size, and the place for its pixels: what stands there is left over from before.
+    /// Allocates only what is missing.
     pub(crate) fn set_size(&mut self, width: u32, height: u32) -> &mut [u8] {
         (self.width, self.height) = (width, height);
         self.set_len(width as usize * height as usize * 3);
@@ -40,7 +40,13 @@ impl Pixels {
 
     /// All of them, to be scaled.
     pub(crate) fn view(&self) -> Result<View<'_>> {
-        View::new(&self.data, self.width, self.height, 3, self.width as usize * 3)
+        View::new(
+            &self.data,
+            self.width,
+            self.height,
+            3,
+            self.width as usize * 3,
+        )
     }
 
     /// Gives memory back, if it is more than so many bytes.

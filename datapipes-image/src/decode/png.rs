@@ -1,6 +1,7 @@
 //! PNG: a walk over the chunks, then the `image` crate.
 //!
-//! The walk is what makes a file without its end chunk an error, and finds the size before anything is allocated.
+//! The walk is what makes a file without its end chunk an error, and finds the size before anything
+//! is allocated.
 
 use datapipes::Result;
 use image::codecs::png::PngDecoder;
@@ -32,14 +33,29 @@ impl Header {
         let (b"IHDR", &[w3, w2, w1, w0, h3, h2, h1, h0, depth, color, ..]) = (kind, body) else {
             return Png.corrupt("it does not begin with its header");
         };
-        let (width, height) = (u32::from_be_bytes([w3, w2, w1, w0]), u32::from_be_bytes([h3, h2, h1, h0]));
+        let (width, height) = (
+            u32::from_be_bytes([w3, w2, w1, w0]),
+            u32::from_be_bytes([h3, h2, h1, h0]),
+        );
         if width == 0 || height == 0 {
             return Png.corrupt(&format!("its size is {width}x{height}"));
         }
         // Gray or colour; a transparent colour adds a channel.
         let channels = if matches!(color, 0 | 4) { 2 } else { 4 };
-        let pixel = if (depth, color) == (8, 2) { 3 } else { 3 + channels * if depth == 16 { 2 } else { 1 } };
-        let mut header = Header { width, height, orientation: None, depth, color, pixel, ends: Ok(()) };
+        let pixel = if (depth, color) == (8, 2) {
+            3
+        } else {
+            3 + channels * if depth == 16 { 2 } else { 1 }
+        };
+        let mut header = Header {
+            width,
+            height,
+            orientation: None,
+            depth,
+            color,
+            pixel,
+            ends: Ok(()),
+        };
         loop {
             match chunk(bytes, at) {
                 Ok((b"IEND", ..)) => return Ok(header),
@@ -72,7 +88,9 @@ pub(super) fn decode(bytes: &[u8], header: Header, max_bytes: u64) -> Result<Ima
     let decoder = PngDecoder::with_limits(bytes, limits).map_err(|error| Png.failed(error))?;
     if decoder.color_type() == ColorType::Rgb8 {
         let mut image = Image::black(header.width, header.height, 3);
-        decoder.read_image(image.data_mut()).map_err(|error| Png.failed(error))?;
+        decoder
+            .read_image(image.data_mut())
+            .map_err(|error| Png.failed(error))?;
         return Ok(image);
     }
     let image = DynamicImage::from_decoder(decoder).map_err(|error| Png.failed(error))?;

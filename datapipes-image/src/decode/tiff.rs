@@ -1,7 +1,8 @@
 //! TIFF: a walk over the directories, then the `image` crate for the first picture.
 //!
-//! The walk finds what the picture is made of, and that all of it lies in the file, before anything is allocated.
-//! Palettes are applied here, since the decoder does not: it is told that their indexes are gray.
+//! The walk finds what the picture is made of, and that all of it lies in the file, before anything
+//! is allocated. Palettes are applied here, since the decoder does not: it is told that their
+//! indexes are gray.
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -62,8 +63,16 @@ impl Header<'_> {
             return Tiff.corrupt(&format!("its size is {width}x{height}"));
         }
         let orientation = file.number(&directory, tag::ORIENTATION).ok().flatten();
-        let orientation = orientation.and_then(|n| u8::try_from(n).ok()).and_then(Orientation::from_exif);
-        Ok(Header { width: w, height: h, orientation, file, directory })
+        let orientation = orientation
+            .and_then(|n| u8::try_from(n).ok())
+            .and_then(Orientation::from_exif);
+        Ok(Header {
+            width: w,
+            height: h,
+            orientation,
+            file,
+            directory,
+        })
     }
 
     /// About how much memory decoding takes: what is stored, twice, a row of tiles, and RGB.
@@ -73,11 +82,17 @@ impl Header<'_> {
         let pixel = number(tag::SAMPLES).unwrap_or(1).saturating_mul(sample);
         let pixels = u64::from(self.width) * u64::from(self.height);
         let row = number(tag::TILE_WIDTH).unwrap_or(0).saturating_mul(pixel);
-        pixels.saturating_mul(pixel.saturating_mul(2).saturating_add(3)).saturating_add(row)
+        pixels
+            .saturating_mul(pixel.saturating_mul(2).saturating_add(3))
+            .saturating_add(row)
     }
 
     fn layout(&self) -> Result<Layout> {
-        let number = |tag, default| self.file.number(&self.directory, tag).map(|n| n.unwrap_or(default));
+        let number = |tag, default| {
+            self.file
+                .number(&self.directory, tag)
+                .map(|n| n.unwrap_or(default))
+        };
         match number(tag::COMPRESSION, 1)? {
             1 | 5 | 8 | 32946 | 32773 => {}
             2..=4 => return Tiff.unsupported("fax compression"),
@@ -87,7 +102,12 @@ impl Header<'_> {
         if let Some(tag) = self.directory.twice() {
             return Tiff.corrupt(&format!("it has entry {tag} twice"));
         }
-        for tag in [tag::SAMPLE_FORMAT, tag::BITS, tag::EXTRA_SAMPLES, tag::COLOR_MAP] {
+        for tag in [
+            tag::SAMPLE_FORMAT,
+            tag::BITS,
+            tag::EXTRA_SAMPLES,
+            tag::COLOR_MAP,
+        ] {
             let count = self.directory.count(tag);
             if count > 1 << 16 {
                 return Tiff.corrupt(&format!("entry {tag} has {count} values"));
@@ -122,7 +142,10 @@ impl Header<'_> {
             (Some(0), []) => Alpha::None,
             (Some(1), [1]) => Alpha::Multiplied,
             (Some(1), [] | [0 | 2]) => Alpha::Dropped,
-            _ => return Tiff.unsupported(&format!("{samples} samples, {} of them extra", extra.len())),
+            _ => {
+                return Tiff
+                    .unsupported(&format!("{samples} samples, {} of them extra", extra.len()));
+            }
         };
         let read = match colors {
             Colors::Gray => alpha == Alpha::None && matches!(bits, 1 | 8 | 16),
@@ -148,14 +171,23 @@ impl Header<'_> {
         if number(tag::FILL_ORDER, 1)? != 1 {
             return Tiff.unsupported("bits in reverse order");
         }
-        Ok(Layout { bits, samples, colors, alpha })
+        Ok(Layout {
+            bits,
+            samples,
+            colors,
+            alpha,
+        })
     }
 
     /// That the strips or tiles are as many as they have to be, and as long where that is known.
     fn check_chunks(&self, layout: &Layout) -> Result<()> {
         let number = |tag| self.file.number(&self.directory, tag);
         let (width, height) = (u64::from(self.width), u64::from(self.height));
-        let planes = if number(tag::PLANAR)? == Some(2) { layout.samples } else { 1 };
+        let planes = if number(tag::PLANAR)? == Some(2) {
+            layout.samples
+        } else {
+            1
+        };
         let tile = (number(tag::TILE_WIDTH)?, number(tag::TILE_HEIGHT)?);
         let ((w, h), offsets, lengths) = match tile {
             (Some(w), Some(h)) => ((w, h), tag::TILE_OFFSETS, tag::TILE_COUNTS),
@@ -173,18 +205,30 @@ impl Header<'_> {
         for (tag, what) in [(offsets, "offsets"), (lengths, "lengths")] {
             let found = self.directory.count(tag);
             if found != wanted {
-                return Tiff.corrupt(&format!("it has {found} {what} of {wanted} strips or tiles"));
+                return Tiff.corrupt(&format!(
+                    "it has {found} {what} of {wanted} strips or tiles"
+                ));
             }
         }
         if number(tag::COMPRESSION)?.unwrap_or(1) == 1 {
             // The decoder would read on where the next one begins.
             let row = (w * layout.bits * (layout.samples / planes)).div_ceil(8);
-            for (i, len) in self.file.numbers(&self.directory, lengths)?.into_iter().enumerate() {
+            for (i, len) in self
+                .file
+                .numbers(&self.directory, lengths)?
+                .into_iter()
+                .enumerate()
+            {
                 let first = i as u64 % (across * down) / across * h;
-                let rows = if tile.0.is_some() { h } else { h.min(height - first) };
+                let rows = if tile.0.is_some() {
+                    h
+                } else {
+                    h.min(height - first)
+                };
                 let wanted = row.saturating_mul(rows);
                 if len < wanted {
-                    return Tiff.corrupt(&format!("strip or tile {i} has {len} bytes, not {wanted}"));
+                    return Tiff
+                        .corrupt(&format!("strip or tile {i} has {len} bytes, not {wanted}"));
                 }
             }
         }
@@ -196,11 +240,13 @@ impl Header<'_> {
         let mut bytes = Cow::Borrowed(self.file.bytes);
         if layout.colors == Colors::Palette {
             // Black is zero.
-            self.file.put(&self.directory, tag::PHOTOMETRIC, 1, bytes.to_mut())?;
+            self.file
+                .put(&self.directory, tag::PHOTOMETRIC, 1, bytes.to_mut())?;
         }
         if layout.alpha != Alpha::None {
             // Alpha by itself. With what is not told, the decoder's predictor goes wrong.
-            self.file.put(&self.directory, tag::EXTRA_SAMPLES, 2, bytes.to_mut())?;
+            self.file
+                .put(&self.directory, tag::EXTRA_SAMPLES, 2, bytes.to_mut())?;
         }
         Ok(bytes)
     }
@@ -215,10 +261,13 @@ pub(super) fn decode(header: &Header<'_>, max_bytes: u64) -> Result<Image> {
         _ => None,
     };
     let bytes = header.plain(&layout)?;
-    let mut decoder = TiffDecoder::new(Cursor::new(&bytes[..])).map_err(|error| Tiff.failed(error))?;
+    let mut decoder =
+        TiffDecoder::new(Cursor::new(&bytes[..])).map_err(|error| Tiff.failed(error))?;
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes);
-    decoder.set_limits(limits).map_err(|error| Tiff.failed(error))?;
+    decoder
+        .set_limits(limits)
+        .map_err(|error| Tiff.failed(error))?;
     let mut image = DynamicImage::from_decoder(decoder).map_err(|error| Tiff.failed(error))?;
     if let (Alpha::Multiplied, DynamicImage::ImageRgba8(image)) = (layout.alpha, &mut image) {
         for pixel in image.as_mut().as_chunks_mut::<4>().0 {
@@ -240,7 +289,12 @@ pub(super) fn decode(header: &Header<'_>, max_bytes: u64) -> Result<Image> {
 fn palette(header: &Header<'_>) -> Result<Vec<[u8; 3]>> {
     let values = header.file.numbers(&header.directory, tag::COLOR_MAP)?;
     if values.len() != 768 {
-        return Tiff.corrupt(&format!("a palette of {} values for 256 colours", values.len()));
+        return Tiff.corrupt(&format!(
+            "a palette of {} values for 256 colours",
+            values.len()
+        ));
     }
-    Ok((0..256).map(|i| [0, 256, 512].map(|channel| (values[channel + i] >> 8) as u8)).collect())
+    Ok((0..256)
+        .map(|i| [0, 256, 512].map(|channel| (values[channel + i] >> 8) as u8))
+        .collect())
 }

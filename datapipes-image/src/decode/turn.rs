@@ -30,7 +30,11 @@ impl From<Orientation> for Turn {
             Rotate270FlipH => (true, true, true),
             Rotate270 => (true, true, false),
         };
-        Turn { transpose, flip_x, flip_y }
+        Turn {
+            transpose,
+            flip_x,
+            flip_y,
+        }
     }
 }
 
@@ -42,26 +46,59 @@ impl Turn {
 
     /// The upright size of a picture that is stored with this size, and the other way round.
     pub(super) fn size(self, width: u32, height: u32) -> (u32, u32) {
-        if self.transpose { (height, width) } else { (width, height) }
+        if self.transpose {
+            (height, width)
+        } else {
+            (width, height)
+        }
     }
 
     /// Where a part of the upright picture is in one that is stored with this size.
     pub(super) fn stored(self, part: Rect, width: u32, height: u32) -> Rect {
-        let Rect { x, y, width: w, height: h } = part;
-        let (x, y, w, h) = if self.transpose { (y, x, h, w) } else { (x, y, w, h) };
+        let Rect {
+            x,
+            y,
+            width: w,
+            height: h,
+        } = part;
+        let (x, y, w, h) = if self.transpose {
+            (y, x, h, w)
+        } else {
+            (x, y, w, h)
+        };
         let x = if self.flip_x { width - x - w } else { x };
         let y = if self.flip_y { height - y - h } else { y };
-        Rect { x, y, width: w, height: h }
+        Rect {
+            x,
+            y,
+            width: w,
+            height: h,
+        }
     }
 
     /// Where a part of stored pixels of this width and height is once they are turned upright.
     pub(super) fn upright(self, part: Part, width: f64, height: f64) -> Part {
-        let Part { left, top, width: w, height: h } = part;
+        let Part {
+            left,
+            top,
+            width: w,
+            height: h,
+        } = part;
         let left = if self.flip_x { width - left - w } else { left };
         let top = if self.flip_y { height - top - h } else { top };
         match self.transpose {
-            true => Part { left: top, top: left, width: h, height: w },
-            false => Part { left, top, width: w, height: h },
+            true => Part {
+                left: top,
+                top: left,
+                width: h,
+                height: w,
+            },
+            false => Part {
+                left,
+                top,
+                width: w,
+                height: h,
+            },
         }
     }
 
@@ -71,7 +108,11 @@ impl Turn {
         to.set_size(width, height);
         let (w, h) = (from.width as usize, from.height as usize);
         let source = from.data.as_chunks::<3>().0;
-        let rows = to.data.as_chunks_mut::<3>().0.chunks_exact_mut(width as usize);
+        let rows = to
+            .data
+            .as_chunks_mut::<3>()
+            .0
+            .chunks_exact_mut(width as usize);
         for (y, row) in rows.enumerate() {
             for (x, pixel) in row.iter_mut().enumerate() {
                 let (sx, sy) = if self.transpose { (y, x) } else { (x, y) };
@@ -93,7 +134,11 @@ mod tests {
     fn it_turns_as_the_image_crate_and_parts_are_parts_of_the_whole() {
         let (width, height) = (5u32, 3u32);
         let data: Vec<u8> = (0..width * height * 3).map(|n| n as u8).collect();
-        let stored = Pixels { width, height, data: data.clone() };
+        let stored = Pixels {
+            width,
+            height,
+            data: data.clone(),
+        };
         for exif in 1..=8 {
             let orientation = Orientation::from_exif(exif).unwrap();
             let mut expected =
@@ -101,20 +146,38 @@ mod tests {
             expected.apply_orientation(orientation);
             let (turn, mut upright) = (Turn::from(orientation), Pixels::default());
             turn.apply(&stored, &mut upright);
-            assert_eq!((upright.width, upright.height), (expected.width(), expected.height()), "{exif}");
+            assert_eq!(
+                (upright.width, upright.height),
+                (expected.width(), expected.height()),
+                "{exif}"
+            );
             assert_eq!(upright.data, expected.to_rgb8().into_raw(), "{exif}");
             assert_eq!(turn.size(width, height), (upright.width, upright.height));
 
-            let part = Rect { x: 1, y: 0, width: 2, height: 2 };
+            let part = Rect {
+                x: 1,
+                y: 0,
+                width: 2,
+                height: 2,
+            };
             let place = turn.stored(part, width, height);
             let pixel = |x: u32, y: u32| data[((y * width + x) * 3) as usize..][..3].to_vec();
             let cut: Vec<u8> = (place.y..place.y + place.height)
                 .flat_map(|y| {
-                    (place.x..place.x + place.width).flat_map(move |x| pixel(x, y)).collect::<Vec<_>>()
+                    (place.x..place.x + place.width)
+                        .flat_map(move |x| pixel(x, y))
+                        .collect::<Vec<_>>()
                 })
                 .collect();
             let mut turned = Pixels::default();
-            turn.apply(&Pixels { width: place.width, height: place.height, data: cut }, &mut turned);
+            turn.apply(
+                &Pixels {
+                    width: place.width,
+                    height: place.height,
+                    data: cut,
+                },
+                &mut turned,
+            );
             let expected = expected.crop_imm(part.x, part.y, part.width, part.height);
             assert_eq!(turned.data, expected.to_rgb8().into_raw(), "{exif}");
 
@@ -125,7 +188,11 @@ mod tests {
                 width: r.width.into(),
                 height: r.height.into(),
             };
-            assert_eq!(turn.upright(as_part(place), width.into(), height.into()), as_part(part), "{exif}");
+            assert_eq!(
+                turn.upright(as_part(place), width.into(), height.into()),
+                as_part(part),
+                "{exif}"
+            );
         }
     }
 }

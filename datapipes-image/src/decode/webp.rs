@@ -1,8 +1,9 @@
 //! WebP: a walk over the chunks, then the `image` crate for the first picture alone.
 //!
-//! The picture's bit stream is put into a file of its own, without alpha plane, profile and later frames: none of them
-//! changes the pixels, and none can cost memory. Where the first frame of an animation is smaller than its canvas, the
-//! rest is black, as with Pillow, which does not use the background colour either.
+//! The picture's bit stream is put into a file of its own, without alpha plane, profile and later
+//! frames: none of them changes the pixels, and none can cost memory. Where the first frame of an
+//! animation is smaller than its canvas, the rest is black, as with Pillow, which does not use the
+//! background colour either.
 
 use std::io::Cursor;
 use std::ops::Range;
@@ -37,8 +38,11 @@ struct First {
 impl Header {
     pub(super) fn read(bytes: &[u8]) -> Result<Header> {
         let size = take(bytes, 4, 4, "WebP")?;
-        let end = (u32::from_le_bytes(size.try_into().expect("4 bytes")) as usize).saturating_add(8);
-        let kind = take(bytes, 12, 8, "WebP")?[..4].first_chunk::<4>().expect("4 of 8 bytes");
+        let end =
+            (u32::from_le_bytes(size.try_into().expect("4 bytes")) as usize).saturating_add(8);
+        let kind = take(bytes, 12, 8, "WebP")?[..4]
+            .first_chunk::<4>()
+            .expect("4 of 8 bytes");
         let (width, height) = match kind {
             b"VP8X" => {
                 let body = take(bytes, 20, 10, "WebP")?;
@@ -46,9 +50,19 @@ impl Header {
             }
             b"VP8 " => lossy_size(&bytes[20..])?,
             b"VP8L" => lossless_size(&bytes[20..])?,
-            _ => return WebP.corrupt(&format!("its first chunk is {:?}", kind.escape_ascii().to_string())),
+            _ => {
+                return WebP.corrupt(&format!(
+                    "its first chunk is {:?}",
+                    kind.escape_ascii().to_string()
+                ));
+            }
         };
-        let mut header = Header { width, height, orientation: None, first: Ok(First::NONE) };
+        let mut header = Header {
+            width,
+            height,
+            orientation: None,
+            first: Ok(First::NONE),
+        };
         header.first = header.walk(bytes, end);
         Ok(header)
     }
@@ -61,7 +75,10 @@ impl Header {
         while at < end {
             let (kind, body) = chunk(bytes, at)?;
             if body.end > end {
-                return WebP.corrupt(&format!("a chunk ends at byte {}, behind its end at {end}", body.end));
+                return WebP.corrupt(&format!(
+                    "a chunk ends at byte {}, behind its end at {end}",
+                    body.end
+                ));
             }
             at = body.end + (body.len() & 1);
             match kind {
@@ -71,44 +88,77 @@ impl Header {
                         break;
                     }
                 }
-                b"ANMF" if found.is_none() && animated => found = Some(First::of_frame(bytes, body)?),
+                b"ANMF" if found.is_none() && animated => {
+                    found = Some(First::of_frame(bytes, body)?)
+                }
                 b"EXIF" if self.orientation.is_none() => {
                     let exif = &bytes[body];
-                    self.orientation =
-                        Orientation::from_exif_chunk(exif.strip_prefix(b"Exif\0\0").unwrap_or(exif));
+                    self.orientation = Orientation::from_exif_chunk(
+                        exif.strip_prefix(b"Exif\0\0").unwrap_or(exif),
+                    );
                 }
                 _ => {}
             }
         }
         take(bytes, 0, end, "WebP")?;
-        let Some(first) = found else { return WebP.corrupt("it has no picture") };
+        let Some(first) = found else {
+            return WebP.corrupt("it has no picture");
+        };
         let canvas = (self.width, self.height);
         let (right, bottom) = (first.left + first.size.0, first.top + first.size.1);
         if right > canvas.0 || bottom > canvas.1 || (!animated && first.size != canvas) {
             let ((x, y), (w, h)) = ((first.left, first.top), first.size);
             let (width, height) = canvas;
-            return WebP
-                .corrupt(&format!("a picture of {w}x{h} at ({x}, {y}) on a canvas of {width}x{height}"));
+            return WebP.corrupt(&format!(
+                "a picture of {w}x{h} at ({x}, {y}) on a canvas of {width}x{height}"
+            ));
         }
         Ok(first)
     }
 
-    /// About how much memory decoding takes: the planes or RGBA, RGB, and what the decoder keeps besides.
+    /// About how much memory decoding takes: the planes or RGBA, RGB, and what the decoder keeps
+    /// besides.
     pub(super) fn memory(&self) -> u64 {
         let frame = self.first.as_ref().map_or((0, 0), |first| first.size);
-        let canvas = if frame == (self.width, self.height) { 0 } else { 3 };
-        8 * u64::from(frame.0) * u64::from(frame.1) + canvas * u64::from(self.width) * u64::from(self.height)
+        let canvas = if frame == (self.width, self.height) {
+            0
+        } else {
+            3
+        };
+        8 * u64::from(frame.0) * u64::from(frame.1)
+            + canvas * u64::from(self.width) * u64::from(self.height)
     }
 }
 
 impl First {
-    const NONE: First = First { lossless: false, body: 0..0, size: (0, 0), left: 0, top: 0 };
+    const NONE: First = First {
+        lossless: false,
+        body: 0..0,
+        size: (0, 0),
+        left: 0,
+        top: 0,
+    };
 
-    fn at(bytes: &[u8], kind: &[u8; 4], body: Range<usize>, (left, top): (u32, u32)) -> Result<First> {
+    fn at(
+        bytes: &[u8],
+        kind: &[u8; 4],
+        body: Range<usize>,
+        (left, top): (u32, u32),
+    ) -> Result<First> {
         let lossless = kind == b"VP8L";
         let stream = &bytes[body.clone()];
-        let size = if lossless { lossless_size(stream)? } else { lossy_size(stream)? };
-        Ok(First { lossless, body, size, left, top })
+        let size = if lossless {
+            lossless_size(stream)?
+        } else {
+            lossy_size(stream)?
+        };
+        Ok(First {
+            lossless,
+            body,
+            size,
+            left,
+            top,
+        })
     }
 
     /// Of a frame of an animation.
@@ -123,7 +173,9 @@ impl First {
                 let first = First::at(bytes, kind, body, (2 * u24(place, 0), 2 * u24(place, 3)))?;
                 if first.size != told {
                     let ((w, h), (width, height)) = (first.size, told);
-                    return WebP.corrupt(&format!("a frame of {width}x{height} holds a picture of {w}x{h}"));
+                    return WebP.corrupt(&format!(
+                        "a frame of {width}x{height} holds a picture of {w}x{h}"
+                    ));
                 }
                 return Ok(first);
             }
@@ -149,14 +201,25 @@ impl First {
 pub(super) fn decode(bytes: &[u8], header: Header) -> Result<Image> {
     let first = header.first?;
     let file = first.alone(bytes);
-    let decoder = WebPDecoder::new(Cursor::new(file.as_slice())).map_err(|error| WebP.failed(error))?;
+    let decoder =
+        WebPDecoder::new(Cursor::new(file.as_slice())).map_err(|error| WebP.failed(error))?;
     let mut image = Image::black(first.size.0, first.size.1, 3);
     if decoder.color_type() == ColorType::Rgb8 {
-        decoder.read_image(image.data_mut()).map_err(|error| WebP.failed(error))?;
+        decoder
+            .read_image(image.data_mut())
+            .map_err(|error| WebP.failed(error))?;
     } else {
         let mut rgba = vec![0; image.data().len() / 3 * 4];
-        decoder.read_image(&mut rgba).map_err(|error| WebP.failed(error))?;
-        for (to, from) in image.data_mut().as_chunks_mut::<3>().0.iter_mut().zip(rgba.as_chunks::<4>().0) {
+        decoder
+            .read_image(&mut rgba)
+            .map_err(|error| WebP.failed(error))?;
+        for (to, from) in image
+            .data_mut()
+            .as_chunks_mut::<3>()
+            .0
+            .iter_mut()
+            .zip(rgba.as_chunks::<4>().0)
+        {
             to.copy_from_slice(&from[..3]);
         }
     }
@@ -165,7 +228,10 @@ pub(super) fn decode(bytes: &[u8], header: Header) -> Result<Image> {
     }
     let mut canvas = Image::black(header.width, header.height, 3);
     let (width, left) = (header.width as usize * 3, first.left as usize * 3);
-    let rows = canvas.data_mut().chunks_exact_mut(width).skip(first.top as usize);
+    let rows = canvas
+        .data_mut()
+        .chunks_exact_mut(width)
+        .skip(first.top as usize);
     for (row, from) in rows.zip(image.data().chunks_exact(first.size.0 as usize * 3)) {
         row[left..left + from.len()].copy_from_slice(from);
     }
@@ -175,7 +241,9 @@ pub(super) fn decode(bytes: &[u8], header: Header) -> Result<Image> {
 /// A chunk's type, and where its body is.
 fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], Range<usize>)> {
     let head = take(bytes, at, 8, "WebP")?;
-    let (kind, len) = head.split_first_chunk::<4>().expect("8 bytes are more than 4");
+    let (kind, len) = head
+        .split_first_chunk::<4>()
+        .expect("8 bytes are more than 4");
     let len = u32::from_le_bytes(len.try_into().expect("half of 8 bytes")) as usize;
     take(bytes, at + 8, len, "WebP")?;
     Ok((kind, at + 8..at + 8 + len))

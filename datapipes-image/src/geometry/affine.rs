@@ -7,9 +7,11 @@ use super::warp::{Matrix, Warp, warp_image};
 use crate::portable::sin_cos_degrees;
 use crate::{Filter, Image};
 
-/// How a picture is turned about its middle: torchvision's `rotate`. Degrees alone convert into one.
+/// How a picture is turned about its middle: torchvision's `rotate`. Degrees alone convert into
+/// one.
 ///
-/// By default the result has the picture's size, the nearest pixels are taken, and what is new is black.
+/// By default the result has the picture's size, the nearest pixels are taken, and what is new is
+/// black.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rotation {
     degrees: f64,
@@ -21,7 +23,12 @@ pub struct Rotation {
 impl Rotation {
     /// By so many degrees, **counter-clockwise**.
     pub fn new(degrees: f64) -> Self {
-        Rotation { degrees, filter: Filter::Nearest, fill: Fill::BLACK, expand: false }
+        Rotation {
+            degrees,
+            filter: Filter::Nearest,
+            fill: Fill::BLACK,
+            expand: false,
+        }
     }
 
     /// How pixels are weighed: `Nearest` or `Bilinear`.
@@ -31,12 +38,18 @@ impl Rotation {
 
     /// The colour of what is new.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Rotation { fill: fill.into(), ..self }
+        Rotation {
+            fill: fill.into(),
+            ..self
+        }
     }
 
     /// Makes the result large enough for the whole picture.
     pub fn expand(self) -> Self {
-        Rotation { expand: true, ..self }
+        Rotation {
+            expand: true,
+            ..self
+        }
     }
 
     /// By another angle.
@@ -61,8 +74,18 @@ impl Rotation {
     pub fn resolve(&self, width: u32, height: u32) -> Result<Warp> {
         // The other way around than torchvision's `affine`, as there.
         let [forward, back] = Affine::new().angle(-self.degrees).matrices()?;
-        let size = if self.expand { expanded(&back, width, height) } else { (width, height) };
-        Warp::new((width, height), size, [forward, back], self.filter, self.fill)
+        let size = if self.expand {
+            expanded(&back, width, height)
+        } else {
+            (width, height)
+        };
+        Warp::new(
+            (width, height),
+            size,
+            [forward, back],
+            self.filter,
+            self.fill,
+        )
     }
 }
 
@@ -74,16 +97,19 @@ impl From<f64> for Rotation {
 
 /// Turns a picture about its middle, counter-clockwise.
 ///
-/// It agrees with torchvision 0.29's `rotate` on tensors (which is not that on Pillow's images), measured over 14 million
-/// pixels of 240 pictures:
+/// It agrees with torchvision 0.29's `rotate` on tensors (which is not that on Pillow's images),
+/// measured over 14 million pixels of 240 pictures:
 ///
-/// - The nearest pixel is the same but where two are as near to within what an `f32` resolves: one pixel in 85,000 at
-///   random angles. At angles such as 90 degrees there may be whole rows of ties, of which torchvision takes some twice and
-///   some not; here it is the pixel to the right and below. So a picture turned by 90 degrees keeps all pixels that stay
-///   inside, also where its middle falls between two.
-/// - Bilinear values are within 1 of those with `fill=None`; one in 180 is not equal. With a `fill`, torchvision weighs
-///   the pixels along the picture's border twice, which darkens them; here they blend into the colour.
-/// - By multiples of 90 degrees with [`expand`](Rotation::expand), or of a square, pixels move unchanged.
+/// - The nearest pixel is the same but where two are as near to within what an `f32` resolves: one
+///   pixel in 85,000 at random angles. At angles such as 90 degrees there may be whole rows of
+///   ties, of which torchvision takes some twice and some not; here it is the pixel to the right
+///   and below. So a picture turned by 90 degrees keeps all pixels that stay inside, also where its
+///   middle falls between two.
+/// - Bilinear values are within 1 of those with `fill=None`; one in 180 is not equal. With a
+///   `fill`, torchvision weighs the pixels along the picture's border twice, which darkens them;
+///   here they blend into the colour.
+/// - By multiples of 90 degrees with [`expand`](Rotation::expand), or of a square, pixels move
+///   unchanged.
 ///
 /// ```
 /// # use datapipes_image::{Image, Rotation, rotate};
@@ -96,11 +122,14 @@ impl From<f64> for Rotation {
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::Config`] for degrees that are not finite and filters other than `Nearest` and `Bilinear`;
-/// [`ErrorKind::Limit`] for a result of more than 178,956,970 pixels; [`ErrorKind::Shape`] if a gray picture is to be
-/// filled with a colour.
+/// [`ErrorKind::Config`] for degrees that are not finite and filters other than `Nearest` and
+/// `Bilinear`; [`ErrorKind::Limit`] for a result of more than 178,956,970 pixels;
+/// [`ErrorKind::Shape`] if a gray picture is to be filled with a colour.
 pub fn rotate(image: &Image, rotation: impl Into<Rotation>) -> Result<Image> {
-    warp_image(image, &rotation.into().resolve(image.width(), image.height())?)
+    warp_image(
+        image,
+        &rotation.into().resolve(image.width(), image.height())?,
+    )
 }
 
 /// How a picture is sheared, scaled, turned about its middle and moved: torchvision's `affine`.
@@ -142,7 +171,10 @@ impl Affine {
 
     /// Moves by so many pixels to the right and down.
     pub fn translate(self, x: f64, y: f64) -> Self {
-        Affine { translate: (x, y), ..self }
+        Affine {
+            translate: (x, y),
+            ..self
+        }
     }
 
     /// Makes it so many times as large.
@@ -152,7 +184,10 @@ impl Affine {
 
     /// Shears along x and along y by so many degrees, less than 90.
     pub fn shear(self, x: f64, y: f64) -> Self {
-        Affine { shear: (x, y), ..self }
+        Affine {
+            shear: (x, y),
+            ..self
+        }
     }
 
     /// How pixels are weighed: `Nearest` or `Bilinear`.
@@ -162,7 +197,10 @@ impl Affine {
 
     /// The colour of what is new.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Affine { fill: fill.into(), ..self }
+        Affine {
+            fill: fill.into(),
+            ..self
+        }
     }
 
     pub(crate) fn settings(&self) -> String {
@@ -171,7 +209,13 @@ impl Affine {
 
     /// With all numbers: of what is not drawn.
     pub(crate) fn full_settings(&self) -> String {
-        let Affine { degrees, translate, scale, shear, .. } = self;
+        let Affine {
+            degrees,
+            translate,
+            scale,
+            shear,
+            ..
+        } = self;
         format!(
             "{degrees} degrees, translate {translate:?}, scale {scale}, shear {shear:?}, {}",
             self.settings()
@@ -187,9 +231,16 @@ impl Affine {
         Warp::new(size, size, self.matrices()?, self.filter, self.fill)
     }
 
-    /// There and back, about the middle: `T · R(angle) · S(scale) · SHy(shear y) · SHx(shear x)`, as in torchvision.
+    /// There and back, about the middle: `T · R(angle) · S(scale) · SHy(shear y) · SHx(shear x)`,
+    /// as in torchvision.
     fn matrices(&self) -> Result<[Matrix; 2]> {
-        let Affine { degrees, translate: (tx, ty), scale, shear: (shear_x, shear_y), .. } = *self;
+        let Affine {
+            degrees,
+            translate: (tx, ty),
+            scale,
+            shear: (shear_x, shear_y),
+            ..
+        } = *self;
         let is_fine = [degrees, tx, ty].iter().all(|value| value.is_finite())
             && scale.is_normal()
             && scale > 0.0
@@ -204,8 +255,10 @@ impl Affine {
         }
         let (sin, cos) = sin_cos_degrees(degrees);
         let (sin_sheared, cos_sheared) = sin_cos_degrees(degrees - shear_y);
-        let (cos_y, tan_x) =
-            (sin_cos_degrees(shear_y).1, sin_cos_degrees(shear_x).0 / sin_cos_degrees(shear_x).1);
+        let (cos_y, tan_x) = (
+            sin_cos_degrees(shear_y).1,
+            sin_cos_degrees(shear_x).0 / sin_cos_degrees(shear_x).1,
+        );
         let (a, c) = (cos_sheared / cos_y, sin_sheared / cos_y);
         let (b, d) = (-(a * tan_x + sin), cos - c * tan_x);
         let forward = [a * scale, b * scale, tx, c * scale, d * scale, ty];
@@ -228,14 +281,15 @@ impl Affine {
 /// ```
 ///
 /// # Errors
-/// As [`rotate`]; [`ErrorKind::Config`] if the scale is not positive or a shear is 90 degrees or more;
-/// [`ErrorKind::Shape`] if the matrix moves a corner of the picture farther than 2²⁸ pixels, there or back.
+/// As [`rotate`]; [`ErrorKind::Config`] if the scale is not positive or a shear is 90 degrees or
+/// more; [`ErrorKind::Shape`] if the matrix moves a corner of the picture farther than 2²⁸ pixels,
+/// there or back.
 pub fn affine(image: &Image, affine: Affine) -> Result<Image> {
     warp_image(image, &affine.resolve(image.width(), image.height())?)
 }
 
-/// The size that holds a whole picture turned about its middle, as torchvision computes it: ten-thousandths of a pixel
-/// are cut off before the edges are rounded outward.
+/// The size that holds a whole picture turned about its middle, as torchvision computes it:
+/// ten-thousandths of a pixel are cut off before the edges are rounded outward.
 fn expanded(back: &Matrix, width: u32, height: u32) -> (u32, u32) {
     // A quarter turn would count half pixels as whole ones where one edge is odd.
     if back[0] == 0.0 {
@@ -245,7 +299,8 @@ fn expanded(back: &Matrix, width: u32, height: u32) -> (u32, u32) {
         let middle = f64::from(edge) / 2.0;
         let reach = (m[0] * f64::from(width)).abs() / 2.0 + (m[1] * f64::from(height)).abs() / 2.0;
         // Rounded first, to a millionth: so that the last bit of a sine does not decide.
-        let cut = |value: f64| ((value * 2f64.powi(20)).round() / 2f64.powi(20) * 1e4).trunc() / 1e4;
+        let cut =
+            |value: f64| ((value * 2f64.powi(20)).round() / 2f64.powi(20) * 1e4).trunc() / 1e4;
         (cut(middle + reach).ceil() - cut(middle - reach).floor()) as u32
     };
     (edge(&back[..2], width), edge(&back[3..5], height))

@@ -1,13 +1,14 @@
 //! One geometry for a picture and all that belongs to it.
 //!
-//! What is random is drawn once, for a size, and becomes a list of resolved operations: a [`Geometry`]. That is a value,
-//! which any number of parts (a picture, masks, boxes, points) go through one after the other. So they cannot get out
-//! of step, as two generators with the same seed do when one of them draws once more; no part needs to know of the
-//! others; and what was done can be looked at, compared and kept. A part that does not have the size the geometry was
-//! made for is an error.
+//! What is random is drawn once, for a size, and becomes a list of resolved operations: a
+//! [`Geometry`]. That is a value, which any number of parts (a picture, masks, boxes, points) go
+//! through one after the other. So they cannot get out of step, as two generators with the same
+//! seed do when one of them draws once more; no part needs to know of the others; and what was done
+//! can be looked at, compared and kept. A part that does not have the size the geometry was made
+//! for is an error.
 //!
-//! What is not geometry but differs between parts is the part's: a mask takes the nearest pixels whatever the filter,
-//! and has its own value for outside.
+//! What is not geometry but differs between parts is the part's: a mask takes the nearest pixels
+//! whatever the filter, and has its own value for outside.
 
 mod affine;
 mod pad;
@@ -29,9 +30,11 @@ pub use random_affine::{RandomAffine, RandomRotation, random_affine, random_rota
 pub use spatial::Spatial;
 pub use warp::Warp;
 
-/// What is done to a picture and to all that belongs to it: operations with all numbers known, for one size.
+/// What is done to a picture and to all that belongs to it: operations with all numbers known, for
+/// one size.
 ///
-/// Fixed operations are methods; what is random is drawn by [`draw`](Geometry::draw), once for all parts.
+/// Fixed operations are methods; what is random is drawn by [`draw`](Geometry::draw), once for all
+/// parts.
 ///
 /// ```
 /// use datapipes::{Graph, Result};
@@ -42,7 +45,7 @@ pub use warp::Warp;
 /// # let image = Image::new(40, 30, 3, vec![7; 40 * 30 * 3])?;
 /// # let (mask, boxes) = (Mask::new(40, 30, vec![1_u8; 1200])?, Boxes::new(40, 30, vec![[1.0, 2.0, 30.0, 20.0]])?);
 /// let samples: Graph<(Image, Mask, Boxes)> = Graph::from_vec(vec![(image, mask.outside(255), boxes)]);
-/// let training = samples.try_map_random(|(image, mask, boxes), rng| {
+/// let training = samples.try_map_with_rng(|(image, mask, boxes), rng| {
 ///     let geometry = Geometry::of(&image)
 ///         .draw(&RandomResizedCrop::new(32, 32), rng)?
 ///         .draw(&RandomFlip::horizontal(0.5), rng)?
@@ -98,18 +101,27 @@ pub enum Op {
 }
 
 impl Op {
-    /// Where a point goes in a picture that had this size: in pixels from the upper left corner of the first pixel, so
-    /// that the middle of that pixel is `[0.5, 0.5]`. It may lie outside.
+    /// Where a point goes in a picture that had this size: in pixels from the upper left corner of
+    /// the first pixel, so that the middle of that pixel is `[0.5, 0.5]`. It may lie outside.
     pub fn point(&self, (from_width, from_height): (u32, u32), [x, y]: [f64; 2]) -> [f64; 2] {
         let scaled = |at: f64, to: u32, from: u32| at * (f64::from(to) / f64::from(from));
         match self {
             Op::Crop(part) => [x - f64::from(part.x), y - f64::from(part.y)],
-            Op::Resize { width, height, .. } => {
-                [scaled(x, *width, from_width), scaled(y, *height, from_height)]
-            }
-            Op::ResizedCrop { part, width, height, .. } => {
+            Op::Resize { width, height, .. } => [
+                scaled(x, *width, from_width),
+                scaled(y, *height, from_height),
+            ],
+            Op::ResizedCrop {
+                part,
+                width,
+                height,
+                ..
+            } => {
                 let [x, y] = [x - f64::from(part.x), y - f64::from(part.y)];
-                [scaled(x, *width, part.width), scaled(y, *height, part.height)]
+                [
+                    scaled(x, *width, part.width),
+                    scaled(y, *height, part.height),
+                ]
             }
             Op::HFlip => [f64::from(from_width) - x, y],
             Op::VFlip => [x, f64::from(from_height) - y],
@@ -123,9 +135,14 @@ impl Op {
 }
 
 impl Geometry {
-    /// Nothing yet, for pictures of this size. Where an edge is zero, all that can fail does: nothing has that size.
+    /// Nothing yet, for pictures of this size. Where an edge is zero, all that can fail does:
+    /// nothing has that size.
     pub fn new(width: u32, height: u32) -> Self {
-        Geometry { from: (width, height), to: (width, height), ops: Vec::new() }
+        Geometry {
+            from: (width, height),
+            to: (width, height),
+            ops: Vec::new(),
+        }
     }
 
     /// Nothing yet, for pictures of this one's size.
@@ -143,10 +160,13 @@ impl Geometry {
         self.ops.iter().map(|(op, _)| op)
     }
 
-    /// The operations, each with the size before and after it: what a [`Spatial`] type of your own goes through.
+    /// The operations, each with the size before and after it: what a [`Spatial`] type of your own
+    /// goes through.
     pub fn steps(&self) -> impl Iterator<Item = (&Op, (u32, u32), (u32, u32))> {
         let before = std::iter::once(self.from).chain(self.ops.iter().map(|(_, to)| *to));
-        before.zip(&self.ops).map(|(from, (op, to))| (op, from, *to))
+        before
+            .zip(&self.ops)
+            .map(|(from, (op, to))| (op, from, *to))
     }
 
     /// Then what is drawn now, for the size there is by now.
@@ -195,7 +215,14 @@ impl Geometry {
     pub fn resize(self, width: u32, height: u32, filter: Filter) -> Result<Self> {
         self.check_from()?;
         check_size(width, height)?;
-        Ok(self.push(Op::Resize { width, height, filter }, (width, height)))
+        Ok(self.push(
+            Op::Resize {
+                width,
+                height,
+                filter,
+            },
+            (width, height),
+        ))
     }
 
     /// Then takes a part and scales it.
@@ -205,7 +232,15 @@ impl Geometry {
     pub fn resized_crop(self, part: Rect, width: u32, height: u32, filter: Filter) -> Result<Self> {
         part.check_within(self.to.0, self.to.1)?;
         check_size(width, height)?;
-        Ok(self.push(Op::ResizedCrop { part, width, height, filter }, (width, height)))
+        Ok(self.push(
+            Op::ResizedCrop {
+                part,
+                width,
+                height,
+                filter,
+            },
+            (width, height),
+        ))
     }
 
     /// Then mirrors left and right.
@@ -234,8 +269,8 @@ impl Geometry {
 
     /// Then turns.
     ///
-    /// With [`expand`](Rotation::expand), boxes and points stay where they are in the picture. In torchvision they are up
-    /// to a pixel off, and know another size than the picture's.
+    /// With [`expand`](Rotation::expand), boxes and points stay where they are in the picture. In
+    /// torchvision they are up to a pixel off, and know another size than the picture's.
     ///
     /// # Errors
     /// As [`rotate`].
@@ -266,7 +301,8 @@ impl Geometry {
     /// Does it: to a picture, a mask, boxes, points, or a tuple, `Vec` or `Option` of such.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for a part of another size than the geometry was made for; else what the operations say.
+    /// [`ErrorKind::Shape`] for a part of another size than the geometry was made for; else what
+    /// the operations say.
     pub fn apply<T: Spatial>(&self, part: T) -> Result<T> {
         self.check_from()?;
         part.place(self)
@@ -281,7 +317,10 @@ impl Geometry {
         if (width, height) == self.from {
             return Ok(());
         }
-        let message = format!("{what} of {width}x{height} in a geometry for {}x{}", self.from.0, self.from.1);
+        let message = format!(
+            "{what} of {width}x{height} in a geometry for {}x{}",
+            self.from.0, self.from.1
+        );
         Err(Error::new(ErrorKind::Shape, message))
     }
 

@@ -47,17 +47,20 @@ impl From<[u8; 3]> for Fill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PadMode {
-    /// A colour: `0 0 | 1 2 3`. A mask takes its own value; see [`Mask::outside`](crate::Mask::outside).
+    /// A colour: `0 0 | 1 2 3`. A mask takes its own value; see
+    /// [`Mask::outside`](crate::Mask::outside).
     Constant(Fill),
     /// The pixel at the edge: `1 1 | 1 2 3`.
     Edge,
-    /// The mirrored picture, without its edge: `3 2 | 1 2 3`. The border has to be smaller than the picture.
+    /// The mirrored picture, without its edge: `3 2 | 1 2 3`. The border has to be smaller than the
+    /// picture.
     Reflect,
     /// The mirrored picture: `2 1 | 1 2 3`. The border may not be larger than the picture.
     Symmetric,
 }
 
-/// How wide a border is on each side, and what it shows: torchvision's `Pad`. By default it is black.
+/// How wide a border is on each side, and what it shows: torchvision's `Pad`. By default it is
+/// black.
 ///
 /// A number alone is the border on all sides; two are left and right, top and bottom.
 ///
@@ -78,12 +81,18 @@ pub struct Padding {
 impl Padding {
     /// A black border of so many pixels.
     pub fn new(left: u32, top: u32, right: u32, bottom: u32) -> Self {
-        Padding { sides: [left, top, right, bottom], mode: PadMode::Constant(Fill::BLACK) }
+        Padding {
+            sides: [left, top, right, bottom],
+            mode: PadMode::Constant(Fill::BLACK),
+        }
     }
 
     /// In another colour.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        Padding { mode: PadMode::Constant(fill.into()), ..self }
+        Padding {
+            mode: PadMode::Constant(fill.into()),
+            ..self
+        }
     }
 
     /// Showing something else.
@@ -124,7 +133,8 @@ impl Padding {
         let (width, height) = (sum(left, width, right), sum(top, height, bottom));
         // Each is below 2^34, so the product fits.
         if u128::from(width) * u128::from(height) > u128::from(MAX_PIXELS) {
-            let message = format!("a padded image of {width}x{height} has more than {MAX_PIXELS} pixels");
+            let message =
+                format!("a padded image of {width}x{height} has more than {MAX_PIXELS} pixels");
             return Err(Error::new(ErrorKind::Limit, message));
         }
         Ok((width as u32, height as u32))
@@ -156,9 +166,9 @@ pub fn pad(image: &Image, padding: impl Into<Padding>) -> Result<Image> {
     };
     let data = match image.channels() {
         1 => Raster::new(image.width(), image.data()).pad(&padding, fill.gray()?),
-        _ => {
-            Raster::new(image.width(), image.data().as_chunks().0).pad(&padding, fill.rgb()).into_flattened()
-        }
+        _ => Raster::new(image.width(), image.data().as_chunks().0)
+            .pad(&padding, fill.rgb())
+            .into_flattened(),
     };
     Image::new(width, height, image.channels(), data)
 }

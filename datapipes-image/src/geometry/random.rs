@@ -20,29 +20,43 @@ pub struct RandomCrop {
 impl RandomCrop {
     /// Parts of this width and height.
     pub fn new(width: u32, height: u32) -> Self {
-        RandomCrop { width, height, padding: Padding::from(0), pad_if_needed: false }
+        RandomCrop {
+            width,
+            height,
+            padding: Padding::from(0),
+            pad_if_needed: false,
+        }
     }
 
     /// Puts a border around the picture first.
     pub fn padding(self, padding: impl Into<Padding>) -> Self {
-        RandomCrop { padding: padding.into(), ..self }
+        RandomCrop {
+            padding: padding.into(),
+            ..self
+        }
     }
 
-    /// Puts as much border on both sides as is missing where a picture is too small, so that the picture lies somewhere in
-    /// the part. The border shows what [`padding`](RandomCrop::padding) says.
+    /// Puts as much border on both sides as is missing where a picture is too small, so that the
+    /// picture lies somewhere in the part. The border shows what [`padding`](RandomCrop::padding)
+    /// says.
     pub fn pad_if_needed(self) -> Self {
-        RandomCrop { pad_if_needed: true, ..self }
+        RandomCrop {
+            pad_if_needed: true,
+            ..self
+        }
     }
 
-    /// The border, and the part of what has it. From the top, then from the left is drawn, where there is a choice.
+    /// The border, and the part of what has it. From the top, then from the left is drawn, where
+    /// there is a choice.
     fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<(Option<Padding>, Rect)> {
         self.check()?;
         let mut sides = self.padding.sides();
         if self.pad_if_needed {
             let [left, top, right, bottom] = &mut sides;
-            for (part, edge, before, after) in
-                [(self.width, width, left, right), (self.height, height, top, bottom)]
-            {
+            for (part, edge, before, after) in [
+                (self.width, width, left, right),
+                (self.height, height, top, bottom),
+            ] {
                 let has = edge.saturating_add(*before).saturating_add(*after);
                 let missing = part.saturating_sub(has);
                 *before = before.saturating_add(missing);
@@ -52,7 +66,12 @@ impl RandomCrop {
         let [left, top, right, bottom] = sides;
         let padding = Padding::new(left, top, right, bottom).mode(self.padding.shows());
         let (width, height) = padding.size(width, height)?;
-        let mut part = Rect { x: 0, y: 0, width: self.width, height: self.height };
+        let mut part = Rect {
+            x: 0,
+            y: 0,
+            width: self.width,
+            height: self.height,
+        };
         part.check_within(width, height)?;
         let mut start = |edge: u32, part: u32| match edge - part {
             0 => 0,
@@ -69,7 +88,12 @@ impl RandomCrop {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let RandomCrop { width, height, padding, pad_if_needed } = self;
+        let RandomCrop {
+            width,
+            height,
+            padding,
+            pad_if_needed,
+        } = self;
         let mut text = format!("{width}x{height}");
         if padding.sides() != [0; 4] {
             text += &format!(", padding {:?}", padding.sides());
@@ -122,10 +146,13 @@ impl Draw for RandomCrop {
 /// ```
 ///
 /// # Errors
-/// [`Config`](datapipes::ErrorKind::Config) if a size is zero or huge; [`Shape`](datapipes::ErrorKind::Shape) if the part
-/// is larger than the picture with its border; else as [`pad`](pad()).
+/// [`Config`](datapipes::ErrorKind::Config) if a size is zero or huge;
+/// [`Shape`](datapipes::ErrorKind::Shape) if the part is larger than the picture with its border;
+/// else as [`pad`](pad()).
 pub fn random_crop(image: &Image, settings: impl Into<RandomCrop>, rng: &mut Rng) -> Result<Image> {
-    let (padding, part) = settings.into().resolve(image.width(), image.height(), rng)?;
+    let (padding, part) = settings
+        .into()
+        .resolve(image.width(), image.height(), rng)?;
     match padding {
         Some(padding) => crop(&pad(image, padding)?, part),
         None => crop(image, part),
@@ -142,12 +169,18 @@ pub struct RandomFlip {
 impl RandomFlip {
     /// Left and right with probability `p`.
     pub fn horizontal(p: f64) -> Self {
-        RandomFlip { p, is_vertical: false }
+        RandomFlip {
+            p,
+            is_vertical: false,
+        }
     }
 
     /// Top and bottom with probability `p`.
     pub fn vertical(p: f64) -> Self {
-        RandomFlip { p, is_vertical: true }
+        RandomFlip {
+            p,
+            is_vertical: true,
+        }
     }
 }
 

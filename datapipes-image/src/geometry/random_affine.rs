@@ -18,32 +18,49 @@ pub struct RandomRotation {
 impl RandomRotation {
     /// By up to so many degrees to either side.
     pub fn new(degrees: f64) -> Self {
-        RandomRotation { degrees: (-degrees, degrees), rotation: Rotation::new(0.0) }
+        RandomRotation {
+            degrees: (-degrees, degrees),
+            rotation: Rotation::new(0.0),
+        }
     }
 
     /// By so many degrees, **counter-clockwise**.
     pub fn between(least: f64, most: f64) -> Self {
-        RandomRotation { degrees: (least, most), rotation: Rotation::new(0.0) }
+        RandomRotation {
+            degrees: (least, most),
+            rotation: Rotation::new(0.0),
+        }
     }
 
     /// How pixels are weighed: `Nearest` (the default) or `Bilinear`.
     pub fn filter(self, filter: Filter) -> Self {
-        RandomRotation { rotation: self.rotation.filter(filter), ..self }
+        RandomRotation {
+            rotation: self.rotation.filter(filter),
+            ..self
+        }
     }
 
     /// The colour of what is new.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        RandomRotation { rotation: self.rotation.fill(fill), ..self }
+        RandomRotation {
+            rotation: self.rotation.fill(fill),
+            ..self
+        }
     }
 
     /// Makes the result large enough for the whole picture.
     pub fn expand(self) -> Self {
-        RandomRotation { rotation: self.rotation.expand(), ..self }
+        RandomRotation {
+            rotation: self.rotation.expand(),
+            ..self
+        }
     }
 
     fn resolve(&self, rng: &mut Rng) -> Result<Rotation> {
         self.check()?;
-        Ok(self.rotation.degrees(rng.range(self.degrees.0, self.degrees.1)))
+        Ok(self
+            .rotation
+            .degrees(rng.range(self.degrees.0, self.degrees.1)))
     }
 
     /// [`ErrorKind::Config`] if a setting makes no sense.
@@ -80,7 +97,11 @@ impl Draw for RandomRotation {
 ///
 /// # Errors
 /// As [`rotate`](crate::rotate()); [`ErrorKind::Config`] if degrees are not finite or not in order.
-pub fn random_rotation(image: &Image, settings: impl Into<RandomRotation>, rng: &mut Rng) -> Result<Image> {
+pub fn random_rotation(
+    image: &Image,
+    settings: impl Into<RandomRotation>,
+    rng: &mut Rng,
+) -> Result<Image> {
     let rotation = settings.into().resolve(rng)?;
     warp_image(image, &rotation.resolve(image.width(), image.height())?)
 }
@@ -112,41 +133,62 @@ impl RandomAffine {
 
     /// Turns by so many degrees, **clockwise**.
     pub fn degrees(self, least: f64, most: f64) -> Self {
-        RandomAffine { degrees: (least, most), ..self }
+        RandomAffine {
+            degrees: (least, most),
+            ..self
+        }
     }
 
     /// Moves by up to these parts of the width and the height to either side, in whole pixels.
     pub fn translate(self, x: f64, y: f64) -> Self {
-        RandomAffine { translate: Some((x, y)), ..self }
+        RandomAffine {
+            translate: Some((x, y)),
+            ..self
+        }
     }
 
     /// Makes it so many times as large.
     pub fn scale(self, least: f64, most: f64) -> Self {
-        RandomAffine { scale: Some((least, most)), ..self }
+        RandomAffine {
+            scale: Some((least, most)),
+            ..self
+        }
     }
 
     /// Shears along x by so many degrees.
     pub fn shear_x(self, least: f64, most: f64) -> Self {
-        RandomAffine { shear_x: Some((least, most)), ..self }
+        RandomAffine {
+            shear_x: Some((least, most)),
+            ..self
+        }
     }
 
     /// Shears along y by so many degrees.
     pub fn shear_y(self, least: f64, most: f64) -> Self {
-        RandomAffine { shear_y: Some((least, most)), ..self }
+        RandomAffine {
+            shear_y: Some((least, most)),
+            ..self
+        }
     }
 
     /// How pixels are weighed: `Nearest` (the default) or `Bilinear`.
     pub fn filter(self, filter: Filter) -> Self {
-        RandomAffine { affine: self.affine.filter(filter), ..self }
+        RandomAffine {
+            affine: self.affine.filter(filter),
+            ..self
+        }
     }
 
     /// The colour of what is new.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
-        RandomAffine { affine: self.affine.fill(fill), ..self }
+        RandomAffine {
+            affine: self.affine.fill(fill),
+            ..self
+        }
     }
 
-    /// Draws the angle; then, where they are asked for, the way along x and along y, the scale, the shear along x, and
-    /// along y.
+    /// Draws the angle; then, where they are asked for, the way along x and along y, the scale, the
+    /// shear along x, and along y.
     fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Warp> {
         self.check()?;
         let mut affine = self.affine.angle(rng.range(self.degrees.0, self.degrees.1));
@@ -162,7 +204,8 @@ impl RandomAffine {
         if let Some((least, most)) = self.scale {
             affine = affine.scale(rng.range(least, most));
         }
-        let mut shear = |range: Option<(f64, f64)>| range.map_or(0.0, |(least, most)| rng.range(least, most));
+        let mut shear =
+            |range: Option<(f64, f64)>| range.map_or(0.0, |(least, most)| rng.range(least, most));
         let x = shear(self.shear_x);
         affine.shear(x, shear(self.shear_y)).resolve(width, height)
     }
@@ -172,18 +215,31 @@ impl RandomAffine {
         check_range("degrees", self.degrees)?;
         let (x, y) = self.translate.unwrap_or_default();
         if !((0.0..=1.0).contains(&x) && (0.0..=1.0).contains(&y)) {
-            let message = format!("moved by up to {x} of the width and {y} of the height, not from 0 to 1");
+            let message =
+                format!("moved by up to {x} of the width and {y} of the height, not from 0 to 1");
             return Err(Error::new(ErrorKind::Config, message));
         }
-        for (name, range) in [("scale", self.scale), ("shear x", self.shear_x), ("shear y", self.shear_y)] {
+        for (name, range) in [
+            ("scale", self.scale),
+            ("shear x", self.shear_x),
+            ("shear y", self.shear_y),
+        ] {
             check_range(name, range.unwrap_or_default())?;
         }
         // The ends of a range are the worst there is in it.
-        let end =
-            |range: Option<(f64, f64)>, usual: f64| range.map_or([usual; 2], |(least, most)| [least, most]);
-        let (scale, x, y) = (end(self.scale, 1.0), end(self.shear_x, 0.0), end(self.shear_y, 0.0));
+        let end = |range: Option<(f64, f64)>, usual: f64| {
+            range.map_or([usual; 2], |(least, most)| [least, most])
+        };
+        let (scale, x, y) = (
+            end(self.scale, 1.0),
+            end(self.shear_x, 0.0),
+            end(self.shear_y, 0.0),
+        );
         for end in 0..2 {
-            self.affine.scale(scale[end]).shear(x[end], y[end]).resolve(1, 1)?;
+            self.affine
+                .scale(scale[end])
+                .shear(x[end], y[end])
+                .resolve(1, 1)?;
         }
         Ok(())
     }
@@ -221,8 +277,17 @@ impl Draw for RandomAffine {
 ///
 /// # Errors
 /// As [`affine`](crate::affine()); [`ErrorKind::Config`] if a range is not finite or not in order.
-pub fn random_affine(image: &Image, settings: impl Into<RandomAffine>, rng: &mut Rng) -> Result<Image> {
-    warp_image(image, &settings.into().resolve(image.width(), image.height(), rng)?)
+pub fn random_affine(
+    image: &Image,
+    settings: impl Into<RandomAffine>,
+    rng: &mut Rng,
+) -> Result<Image> {
+    warp_image(
+        image,
+        &settings
+            .into()
+            .resolve(image.width(), image.height(), rng)?,
+    )
 }
 
 fn check_range(name: &str, (least, most): (f64, f64)) -> Result<()> {

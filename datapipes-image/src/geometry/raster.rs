@@ -14,7 +14,10 @@ pub(crate) struct Raster<'a, P> {
 impl<'a, P: Copy> Raster<'a, P> {
     /// These pixels, in rows of this width.
     pub(crate) fn new(width: u32, pixels: &'a [P]) -> Self {
-        Raster { width: width as usize, pixels }
+        Raster {
+            width: width as usize,
+            pixels,
+        }
     }
 
     fn height(&self) -> usize {
@@ -44,7 +47,8 @@ impl<'a, P: Copy> Raster<'a, P> {
                 None => out.resize(out.len() + width, fill),
                 Some(y) => {
                     let row = self.row(y);
-                    let beside = |x| inside(x, left, self.width, padding.shows()).map_or(fill, |x| row[x]);
+                    let beside =
+                        |x| inside(x, left, self.width, padding.shows()).map_or(fill, |x| row[x]);
                     out.extend((0..left).map(beside));
                     out.extend_from_slice(row);
                     out.extend((left + self.width..width).map(beside));
@@ -56,7 +60,8 @@ impl<'a, P: Copy> Raster<'a, P> {
 
     /// Of each pixel of the result the middle, exactly: no float decides which pixel is taken.
     pub(crate) fn resize(&self, width: u32, height: u32) -> Vec<P> {
-        let nearest = |i: u64, from: usize, to: u64| ((2 * i + 1) * from as u64 / (2 * to)) as usize;
+        let nearest =
+            |i: u64, from: usize, to: u64| ((2 * i + 1) * from as u64 / (2 * to)) as usize;
         let (width, height) = (u64::from(width), u64::from(height));
         let columns: Vec<usize> = (0..width).map(|x| nearest(x, self.width, width)).collect();
         let mut out = Vec::with_capacity((width * height) as usize);
@@ -75,7 +80,11 @@ impl<'a, P: Copy> Raster<'a, P> {
                 // What is left of or above the picture becomes huge.
                 let (x, y) = place.nearest();
                 let is_inside = (x as u64) < width && (y as u64) < height;
-                if is_inside { self.pixels[y as usize * self.width + x as usize] } else { fill }
+                if is_inside {
+                    self.pixels[y as usize * self.width + x as usize]
+                } else {
+                    fill
+                }
             }));
         })
     }
@@ -91,7 +100,10 @@ impl<'a, P: Copy> Raster<'a, P> {
         let is_inside = (x as u64) < self.width as u64 - 1 && (y as u64) < self.height() as u64 - 1;
         is_inside.then(|| {
             let start = y as usize * self.width + x as usize;
-            let (above, below) = (&self.pixels[start..start + 2], &self.pixels[start + self.width..][..2]);
+            let (above, below) = (
+                &self.pixels[start..start + 2],
+                &self.pixels[start + self.width..][..2],
+            );
             [above[0], above[1], below[0], below[1]]
         })
     }
@@ -103,7 +115,11 @@ fn inside(at: usize, before: usize, len: usize, mode: PadMode) -> Option<usize> 
         return Some(at - before);
     }
     // How far outside, from 1.
-    let (is_before, off) = if at < before { (true, before - at) } else { (false, at + 1 - before - len) };
+    let (is_before, off) = if at < before {
+        (true, before - at)
+    } else {
+        (false, at + 1 - before - len)
+    };
     match mode {
         PadMode::Constant(_) => None,
         PadMode::Edge => Some(if is_before { 0 } else { len - 1 }),
@@ -114,7 +130,9 @@ fn inside(at: usize, before: usize, len: usize, mode: PadMode) -> Option<usize> 
 
 /// Mirrors left and right.
 pub(crate) fn hflip<P>(width: u32, pixels: &mut [P]) {
-    pixels.chunks_exact_mut(width as usize).for_each(<[P]>::reverse);
+    pixels
+        .chunks_exact_mut(width as usize)
+        .for_each(<[P]>::reverse);
 }
 
 /// Mirrors top and bottom.
@@ -123,5 +141,8 @@ pub(crate) fn vflip<P>(width: u32, pixels: &mut [P]) {
     let height = pixels.len() / width;
     let (above, below) = pixels.split_at_mut(height / 2 * width);
     let below = below.rchunks_exact_mut(width);
-    above.chunks_exact_mut(width).zip(below).for_each(|(above, below)| above.swap_with_slice(below));
+    above
+        .chunks_exact_mut(width)
+        .zip(below)
+        .for_each(|(above, below)| above.swap_with_slice(below));
 }

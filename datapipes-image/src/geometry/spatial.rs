@@ -43,10 +43,17 @@ impl Spatial for Image {
         for (op, _, _) in geometry.steps() {
             self = match op {
                 Op::Crop(part) => crop(&self, *part)?,
-                Op::Resize { width, height, filter } => resize(&self, *width, *height, *filter)?,
-                Op::ResizedCrop { part, width, height, filter } => {
-                    resized_crop(&self, *part, *width, *height, *filter)?
-                }
+                Op::Resize {
+                    width,
+                    height,
+                    filter,
+                } => resize(&self, *width, *height, *filter)?,
+                Op::ResizedCrop {
+                    part,
+                    width,
+                    height,
+                    filter,
+                } => resized_crop(&self, *part, *width, *height, *filter)?,
                 Op::HFlip => {
                     hflip(&mut self);
                     self

@@ -1,9 +1,10 @@
 //! Where pixels and points go when a picture is turned, moved, scaled or sheared.
 //!
-//! The matrix is made with `f64` and rounded to multiples of 2⁻³²; from there on, which pixels are taken and how they
-//! are weighed is whole numbers. So the last bit of a platform's sine, in which libraries differ, does not reach a
-//! pixel: it would have to lie beside a tie of that rounding, one time in a million for an angle at random, and never
-//! for those whose sine is exact (the quarter turns, which are not computed).
+//! The matrix is made with `f64` and rounded to multiples of 2⁻³²; from there on, which pixels are
+//! taken and how they are weighed is whole numbers. So the last bit of a platform's sine, in which
+//! libraries differ, does not reach a pixel: it would have to lie beside a tie of that rounding,
+//! one time in a million for an angle at random, and never for those whose sine is exact (the
+//! quarter turns, which are not computed).
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -12,14 +13,15 @@ use super::raster::Raster;
 use crate::image::{MAX_PIXELS, check_edges};
 use crate::{Filter, Image};
 
-/// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels lie at whole multiples of half ones.
+/// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels lie at whole multiples of
+/// half ones.
 const PIXEL: u32 = 33;
 
 /// No corner may lie farther away, in pixels: then no place overflows.
 const FARTHEST: f64 = (1 << 28) as f64;
 
-/// An affine map of a picture, resolved for its size. [`Affine`](crate::Affine) and [`Rotation`](crate::Rotation) make
-/// one.
+/// An affine map of a picture, resolved for its size. [`Affine`](crate::Affine) and
+/// [`Rotation`](crate::Rotation) make one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Warp {
     from: (u32, u32),
@@ -46,27 +48,41 @@ impl Warp {
     ) -> Result<Warp> {
         check_edges("a turn of an image", from.0, from.1)?;
         if !matches!(filter, Filter::Nearest | Filter::Bilinear) {
-            let message = format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
+            let message =
+                format!("{filter:?} cannot turn or shear an image: Nearest and Bilinear can");
             return Err(Error::new(ErrorKind::Config, message));
         }
         if u64::from(to.0) * u64::from(to.1) > MAX_PIXELS {
-            let message = format!("a turned image of {}x{} has more than {MAX_PIXELS} pixels", to.0, to.1);
+            let message = format!(
+                "a turned image of {}x{} has more than {MAX_PIXELS} pixels",
+                to.0, to.1
+            );
             return Err(Error::new(ErrorKind::Limit, message));
         }
         let farthest = |m: &Matrix, size: (u32, u32)| {
-            let reach =
-                |m: &[f64]| (m[0] * f64::from(size.0)).abs() + (m[1] * f64::from(size.1)).abs() + m[2].abs();
+            let reach = |m: &[f64]| {
+                (m[0] * f64::from(size.0)).abs() + (m[1] * f64::from(size.1)).abs() + m[2].abs()
+            };
             reach(&m[..3]).max(reach(&m[3..]))
         };
         let farthest = farthest(&forward, from).max(farthest(&back, to));
         // What is not a number is refused, too.
         if !(farthest < FARTHEST && to.0 > 0 && to.1 > 0) {
-            let message =
-                format!("the matrix {forward:?} moves an image of {}x{} out of reach", from.0, from.1);
+            let message = format!(
+                "the matrix {forward:?} moves an image of {}x{} out of reach",
+                from.0, from.1
+            );
             return Err(Error::new(ErrorKind::Shape, message));
         }
         let back = back.map(|value| (value * 2f64.powi(32)).round() as i64);
-        Ok(Warp { from, to, forward, back, filter, fill })
+        Ok(Warp {
+            from,
+            to,
+            forward,
+            back,
+            filter,
+            fill,
+        })
     }
 
     /// The width and height of the result.
@@ -79,15 +95,24 @@ impl Warp {
         if (width, height) == self.from {
             return Ok(());
         }
-        let message = format!("an image of {width}x{height} in a map for {}x{}", self.from.0, self.from.1);
+        let message = format!(
+            "an image of {width}x{height} in a map for {}x{}",
+            self.from.0, self.from.1
+        );
         Err(Error::new(ErrorKind::Shape, message))
     }
 
     /// Where a point goes, in pixels from the upper left corner of the first pixel.
     pub fn point(&self, [x, y]: [f64; 2]) -> [f64; 2] {
-        let (x, y) = (x - f64::from(self.from.0) / 2.0, y - f64::from(self.from.1) / 2.0);
+        let (x, y) = (
+            x - f64::from(self.from.0) / 2.0,
+            y - f64::from(self.from.1) / 2.0,
+        );
         let to = |m: &[f64], edge: u32| m[0] * x + m[1] * y + m[2] + f64::from(edge) / 2.0;
-        [to(&self.forward[..3], self.to.0), to(&self.forward[3..], self.to.1)]
+        [
+            to(&self.forward[..3], self.to.0),
+            to(&self.forward[3..], self.to.1),
+        ]
     }
 
     /// Fills a list of the result's pixels, row by row, from where each comes from.
@@ -98,7 +123,10 @@ impl Warp {
         let x = 1 - width;
         // `FARTHEST` bounds the sum; what is summed may wrap on its way there, which cancels out.
         let start = |m: &[i64], y: i64, edge: u32| {
-            let here = m[0].wrapping_mul(x).wrapping_add(m[1].wrapping_mul(y)).wrapping_add(2 * m[2]);
+            let here = m[0]
+                .wrapping_mul(x)
+                .wrapping_add(m[1].wrapping_mul(y))
+                .wrapping_add(2 * m[2]);
             here.wrapping_add((i64::from(edge) - 1) << (PIXEL - 1))
         };
         for y in 0..height {
@@ -107,7 +135,14 @@ impl Warp {
                 x: start(&self.back[..3], y, self.from.0),
                 y: start(&self.back[3..], y, self.from.1),
             };
-            row(Row { place, step: [2 * self.back[0], 2 * self.back[3]], left: self.to.0 }, &mut out);
+            row(
+                Row {
+                    place,
+                    step: [2 * self.back[0], 2 * self.back[3]],
+                    left: self.to.0,
+                },
+                &mut out,
+            );
         }
         out
     }
@@ -128,7 +163,10 @@ impl Iterator for Row {
         let left = self.left.checked_sub(1)?;
         let place = self.place;
         self.left = left;
-        self.place = Place { x: place.x.wrapping_add(self.step[0]), y: place.y.wrapping_add(self.step[1]) };
+        self.place = Place {
+            x: place.x.wrapping_add(self.step[0]),
+            y: place.y.wrapping_add(self.step[1]),
+        };
         Some(place)
     }
 
@@ -145,8 +183,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Its pixel. Of two that are as near, the one on the right or below: a picture turned by a quarter whose middle
-    /// falls between two pixels keeps them all.
+    /// Its pixel. Of two that are as near, the one on the right or below: a picture turned by a
+    /// quarter whose middle falls between two pixels keeps them all.
     #[inline]
     pub(crate) fn nearest(self) -> (i64, i64) {
         let nearest = |at: i64| (at + (1 << (PIXEL - 1))) >> PIXEL;
@@ -166,7 +204,11 @@ impl Place {
 pub(crate) fn warp_image(image: &Image, warp: &Warp) -> Result<Image> {
     let (width, height) = warp.size();
     let data = match image.channels() {
-        1 => warped(Raster::new(image.width(), image.data()), warp, warp.fill.gray()?),
+        1 => warped(
+            Raster::new(image.width(), image.data()),
+            warp,
+            warp.fill.gray()?,
+        ),
         _ => {
             let pixels = image.data().as_chunks::<3>().0;
             warped(Raster::new(image.width(), pixels), warp, warp.fill.rgb()).into_flattened()
@@ -187,7 +229,10 @@ fn warped<P: Blend>(source: Raster<'_, P>, warp: &Warp, fill: P) -> Vec<P> {
                 let around = [(x, y), (x + 1, y), (x, y + 1), (x + 1, y + 1)];
                 around.map(|(x, y)| source.get(x, y).unwrap_or(fill))
             });
-            P::blend(pixels, [left * above, right * above, left * below, right * below])
+            P::blend(
+                pixels,
+                [left * above, right * above, left * below, right * below],
+            )
         }));
     })
 }
@@ -201,7 +246,11 @@ trait Blend: Copy {
 impl Blend for u8 {
     #[inline]
     fn blend(pixels: [u8; 4], weights: [u32; 4]) -> u8 {
-        let sum: u32 = pixels.into_iter().zip(weights).map(|(pixel, weight)| u32::from(pixel) * weight).sum();
+        let sum: u32 = pixels
+            .into_iter()
+            .zip(weights)
+            .map(|(pixel, weight)| u32::from(pixel) * weight)
+            .sum();
         ((sum + (1 << 21)) >> 22) as u8
     }
 }

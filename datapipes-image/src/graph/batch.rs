@@ -5,10 +5,11 @@ use datapipes::{Graph, Result, Rng, Tensor};
 use super::{Step, sealed};
 use crate::{CutMix, MixUp, OneHot, RandomMix};
 
-/// What is done to batches of pictures and labels. Bring it into scope by the [`prelude`](crate::prelude).
+/// What is done to batches of pictures and labels. Bring it into scope by the
+/// [`prelude`](crate::prelude).
 ///
-/// All run on the CPU workers, on many batches at once, and keep order. What is random depends on seed, epoch, node and
-/// batch alone.
+/// All run on the CPU workers, on many batches at once, and keep order. What is random depends on
+/// seed, epoch, node and batch alone.
 ///
 /// ```
 /// use datapipes::{Graph, Tensor};
@@ -55,7 +56,9 @@ impl BatchGraph for Graph<Batch> {
     }
 
     fn one_hot(self, one_hot: OneHot) -> Self {
-        let step = step("one_hot", move |(images, labels), _| Ok((images, one_hot.encode(labels)?)));
+        let step = step("one_hot", move |(images, labels), _| {
+            Ok((images, one_hot.encode(labels)?))
+        });
         self.pipe(step.settings(one_hot.settings()).check(one_hot.check()))
     }
 }

@@ -41,7 +41,10 @@ impl ColorGraph for Graph<Image> {
 
     fn grayscale(self, channels: u8) -> Graph<Image> {
         let step = Step::new("grayscale", move |image, _| grayscale(&image, channels));
-        self.pipe(step.settings(format!("channels {channels}")).check(check_channels(channels)))
+        self.pipe(
+            step.settings(format!("channels {channels}"))
+                .check(check_channels(channels)),
+        )
     }
 
     fn random_grayscale(self, p: f64) -> Graph<Image> {
@@ -69,12 +72,14 @@ impl ColorGraph for Graph<Image> {
     }
 }
 
-/// Erasing, for a graph of tensors, with a label or without, or pictures. Bring it into scope by the [`prelude`](crate::prelude).
+/// Erasing, for a graph of tensors, with a label or without, or pictures. Bring it into scope by
+/// the [`prelude`](crate::prelude).
 pub trait EraseGraph: sealed::Sealed {
     /// Erases a random rectangle; see [`RandomErasing`].
     ///
     /// # Errors
-    /// What it cannot be applied to takes the item's place as an error; see [`RandomErasing::apply_tensor`].
+    /// What it cannot be applied to takes the item's place as an error; see
+    /// [`RandomErasing::apply_tensor`].
     fn random_erasing(self, erasing: RandomErasing) -> Self;
 }
 
@@ -90,10 +95,13 @@ impl EraseGraph for Graph<Tensor> {
 
 impl<L: Send + 'static> EraseGraph for Graph<(Tensor, L)> {
     fn random_erasing(self, erasing: RandomErasing) -> Self {
-        let step = Step::over("random_erasing", move |(mut tensor, label): (Tensor, L), rng| {
-            erasing.apply_tensor(&mut tensor, rng)?;
-            Ok((tensor, label))
-        });
+        let step = Step::over(
+            "random_erasing",
+            move |(mut tensor, label): (Tensor, L), rng| {
+                erasing.apply_tensor(&mut tensor, rng)?;
+                Ok((tensor, label))
+            },
+        );
         self.pipe(step.settings(erasing.settings()).check(erasing.check()))
     }
 }

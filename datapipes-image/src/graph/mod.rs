@@ -15,15 +15,16 @@ use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
 use crate::blur::check_blur;
 use crate::image::{check_probability, check_size};
 use crate::{
-    Affine, DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop, RandomGaussianBlur,
-    RandomResizedCrop, RandomRotation, Rect, Rotation, center_crop, crop, five_crop, gaussian_blur, hflip,
-    pad, random_affine, random_crop, random_resized_crop, random_rotation, resize, resize_shorter, rotate,
-    to_tensor, to_tensor_u8, vflip,
+    Affine, DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop,
+    RandomGaussianBlur, RandomResizedCrop, RandomRotation, Rect, Rotation, center_crop, crop,
+    five_crop, gaussian_blur, hflip, pad, random_affine, random_crop, random_resized_crop,
+    random_rotation, resize, resize_shorter, rotate, to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
 pub trait DecodeGraph: sealed::Sealed {
-    /// Decodes files of pictures to RGB, with the usual settings. For others, `graph.pipe(`[`DecodeImage`]`)`.
+    /// Decodes files of pictures to RGB, with the usual settings. For others,
+    /// `graph.pipe(`[`DecodeImage`]`)`.
     ///
     /// It runs on the CPU workers, on many files at once; order is kept.
     ///
@@ -40,10 +41,11 @@ impl DecodeGraph for Graph<Bytes> {
 
 /// Transforms, for a graph of pictures. Bring it into scope by the [`prelude`](crate::prelude).
 ///
-/// All run on the CPU workers, on many pictures at once, and keep order; neighbours run as one piece of work. What
-/// is random depends on seed, epoch, node and item alone. A setting that makes no sense is found when the loader is
-/// built. For pictures inside of samples, use the functions of the same names in
-/// [`map_random`](Graph::map_random); for pictures with masks, boxes or points, a [`Geometry`](crate::Geometry) there.
+/// All run on the CPU workers, on many pictures at once, and keep order; neighbours run as one
+/// piece of work. What is random depends on seed, epoch, node and item alone. A setting that makes
+/// no sense is found when the loader is built. For pictures inside of samples, use the functions of
+/// the same names in [`map_with_rng`](Graph::map_with_rng); for pictures with masks, boxes or
+/// points, a [`Geometry`](crate::Geometry) there.
 pub trait ImageGraph: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;
@@ -57,7 +59,8 @@ pub trait ImageGraph: sealed::Sealed {
     /// A picture that is smaller takes the item's place as an error.
     fn center_crop(self, width: u32, height: u32) -> Graph<Image>;
 
-    /// Takes a random part and scales it: `224`, `(width, height)`, or settings; see [`random_resized_crop`].
+    /// Takes a random part and scales it: `224`, `(width, height)`, or settings; see
+    /// [`random_resized_crop`].
     fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image>;
 
     /// Takes a part; see [`crop`](crate::crop()).
@@ -130,30 +133,45 @@ pub trait ImageGraph: sealed::Sealed {
 impl ImageGraph for Graph<Image> {
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image> {
         let settings = format!("{width}x{height}, {filter:?}");
-        let step = Step::new("resize", move |image, _| resize(&image, width, height, filter));
+        let step = Step::new("resize", move |image, _| {
+            resize(&image, width, height, filter)
+        });
         self.pipe(step.settings(settings).check(check_size(width, height)))
     }
 
     fn resize_shorter(self, shorter: u32, filter: Filter) -> Graph<Image> {
         let settings = format!("{shorter}, {filter:?}");
-        let step = Step::new("resize_shorter", move |image, _| resize_shorter(&image, shorter, filter));
+        let step = Step::new("resize_shorter", move |image, _| {
+            resize_shorter(&image, shorter, filter)
+        });
         self.pipe(step.settings(settings).check(check_size(shorter, shorter)))
     }
 
     fn center_crop(self, width: u32, height: u32) -> Graph<Image> {
-        let step = Step::new("center_crop", move |image, _| center_crop(&image, width, height));
-        self.pipe(step.settings(format!("{width}x{height}")).check(check_size(width, height)))
+        let step = Step::new("center_crop", move |image, _| {
+            center_crop(&image, width, height)
+        });
+        self.pipe(
+            step.settings(format!("{width}x{height}"))
+                .check(check_size(width, height)),
+        )
     }
 
     fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image> {
         let settings = settings.into();
-        let step =
-            Step::new("random_resized_crop", move |image, rng| random_resized_crop(&image, settings, rng));
+        let step = Step::new("random_resized_crop", move |image, rng| {
+            random_resized_crop(&image, settings, rng)
+        });
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
     fn crop(self, part: Rect) -> Graph<Image> {
-        let Rect { x, y, width, height } = part;
+        let Rect {
+            x,
+            y,
+            width,
+            height,
+        } = part;
         let step = Step::new("crop", move |image, _| crop(&image, part));
         let settings = format!("{width}x{height} at ({x}, {y})");
         self.pipe(step.settings(settings).check(check_size(width, height)))
@@ -189,7 +207,9 @@ impl ImageGraph for Graph<Image> {
 
     fn random_crop(self, settings: impl Into<RandomCrop>) -> Graph<Image> {
         let settings = settings.into();
-        let step = Step::new("random_crop", move |image, rng| random_crop(&image, settings, rng));
+        let step = Step::new("random_crop", move |image, rng| {
+            random_crop(&image, settings, rng)
+        });
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
@@ -197,33 +217,50 @@ impl ImageGraph for Graph<Image> {
         let rotation = rotation.into();
         let step = Step::new("rotate", move |image, _| rotate(&image, rotation));
         // What makes no sense does not for a single pixel.
-        self.pipe(step.settings(rotation.full_settings()).check(rotation.resolve(1, 1).map(drop)))
+        self.pipe(
+            step.settings(rotation.full_settings())
+                .check(rotation.resolve(1, 1).map(drop)),
+        )
     }
 
     fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image> {
         let settings = settings.into();
-        let step = Step::new("random_rotation", move |image, rng| random_rotation(&image, settings, rng));
+        let step = Step::new("random_rotation", move |image, rng| {
+            random_rotation(&image, settings, rng)
+        });
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
     fn affine(self, affine: Affine) -> Graph<Image> {
         let step = Step::new("affine", move |image, _| crate::affine(&image, affine));
-        self.pipe(step.settings(affine.full_settings()).check(affine.resolve(1, 1).map(drop)))
+        self.pipe(
+            step.settings(affine.full_settings())
+                .check(affine.resolve(1, 1).map(drop)),
+        )
     }
 
     fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image> {
         let settings = settings.into();
-        let step = Step::new("random_affine", move |image, rng| random_affine(&image, settings, rng));
+        let step = Step::new("random_affine", move |image, rng| {
+            random_affine(&image, settings, rng)
+        });
         self.pipe(step.settings(settings.settings()).check(settings.check()))
     }
 
     fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]> {
-        let step = Step::new("five_crop", move |image, _| five_crop(&image, width, height));
-        self.pipe(step.settings(format!("{width}x{height}")).check(check_size(width, height)))
+        let step = Step::new("five_crop", move |image, _| {
+            five_crop(&image, width, height)
+        });
+        self.pipe(
+            step.settings(format!("{width}x{height}"))
+                .check(check_size(width, height)),
+        )
     }
 
     fn gaussian_blur(self, kernel: u32, sigma: f64) -> Graph<Image> {
-        let step = Step::new("gaussian_blur", move |image, _| gaussian_blur(&image, kernel, sigma));
+        let step = Step::new("gaussian_blur", move |image, _| {
+            gaussian_blur(&image, kernel, sigma)
+        });
         let settings = format!("{kernel} pixels, sigma {sigma}");
         self.pipe(step.settings(settings).check(check_blur(kernel, sigma)))
     }
@@ -292,7 +329,12 @@ impl<F> Step<F> {
     where
         F: Fn(In, &mut Rng) -> Result<Out> + Send + Sync + 'static,
     {
-        Step { name, settings: String::new(), problem: None, f: Arc::new(f) }
+        Step {
+            name,
+            settings: String::new(),
+            problem: None,
+            f: Arc::new(f),
+        }
     }
 
     fn settings(self, settings: String) -> Self {
@@ -301,7 +343,10 @@ impl<F> Step<F> {
 
     /// An error that every item would meet.
     fn check(self, checked: Result<()>) -> Self {
-        Step { problem: checked.err().map(|error| error.to_string()), ..self }
+        Step {
+            problem: checked.err().map(|error| error.to_string()),
+            ..self
+        }
     }
 }
 
@@ -328,7 +373,9 @@ where
         Arity::One
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(&self.settings).with_problem(self.problem.as_deref())
+        Facts::any_order()
+            .with_settings(&self.settings)
+            .with_problem(self.problem.as_deref())
     }
     fn weigh(&self, item: &Out) -> Option<usize> {
         Some(item.bytes())

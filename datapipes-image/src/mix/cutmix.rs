@@ -7,11 +7,11 @@ use crate::layout::picture_size;
 use crate::portable::beta;
 use crate::{Layout, Rect};
 
-/// Puts a rectangle of the picture before it into each picture of a batch (Yun et al. 2019), the same rectangle for the
-/// batch. The labels are mixed by its area.
+/// Puts a rectangle of the picture before it into each picture of a batch (Yun et al. 2019), the
+/// same rectangle for the batch. The labels are mixed by its area.
 ///
-/// It is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the distribution Beta(α, α), unless it
-/// reaches over the edge, where it is cut off.
+/// It is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the
+/// distribution Beta(α, α), unless it reaches over the edge, where it is cut off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CutMix {
     alpha: f64,
@@ -23,30 +23,43 @@ pub struct CutMix {
 impl CutMix {
     /// With this α, and labels of so many classes, for pictures of `[N, channels, height, width]`.
     pub fn new(alpha: f64, classes: usize) -> Self {
-        CutMix { alpha, classes, layout: None }
+        CutMix {
+            alpha,
+            classes,
+            layout: None,
+        }
     }
 
-    /// The order of the axes of each picture. By default [`Layout::Chw`], where pictures whose channels seem to come last
-    /// (1 or 3 there, and not where they should be) are refused; what is said here is not doubted.
+    /// The order of the axes of each picture. By default [`Layout::Chw`], where pictures whose
+    /// channels seem to come last (1 or 3 there, and not where they should be) are refused; what is
+    /// said here is not doubted.
     pub fn layout(self, layout: Layout) -> Self {
-        CutMix { layout: Some(layout), ..self }
+        CutMix {
+            layout: Some(layout),
+            ..self
+        }
     }
 
-    /// Which part comes from the other picture, in pictures of this size, which is not 0. Drawn are λ, column and row of
-    /// the middle.
+    /// Which part comes from the other picture, in pictures of this size, which is not 0. Drawn are
+    /// λ, column and row of the middle.
     pub(crate) fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
         let own = beta(self.alpha, rng);
-        let (x, y) = (rng.below(u64::from(width)) as u32, rng.below(u64::from(height)) as u32);
+        let (x, y) = (
+            rng.below(u64::from(width)) as u32,
+            rng.below(u64::from(height)) as u32,
+        );
         around(x, y, own, width, height)
     }
 
-    /// Mixes a batch: pictures of `f32` or `u8`, and labels as [`OneHot::encode`] takes them. The pictures are changed in
-    /// place, but for a shared tensor, which is copied; labels become `f32`, `[N, classes]`.
+    /// Mixes a batch: pictures of `f32` or `u8`, and labels as [`OneHot::encode`] takes them. The
+    /// pictures are changed in place, but for a shared tensor, which is copied; labels become
+    /// `f32`, `[N, classes]`.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if there are not as many
-    /// pictures as labels, a label is none of the classes, or the pictures are not of rank 4, empty, or seem to
-    /// have another layout; [`ErrorKind::Unsupported`] for pictures of another type.
+    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if
+    /// there are not as many pictures as labels, a label is none of the classes, or the pictures
+    /// are not of rank 4, empty, or seem to have another layout; [`ErrorKind::Unsupported`] for
+    /// pictures of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         check_batch("cutmix", &images, &labels)?;
@@ -84,7 +97,11 @@ impl CutMix {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let last = if self.layout == Some(Layout::Hwc) { ", channels last" } else { "" };
+        let last = if self.layout == Some(Layout::Hwc) {
+            ", channels last"
+        } else {
+            ""
+        };
         format!("alpha {}, {} classes{last}", self.alpha, self.classes)
     }
 }
@@ -94,10 +111,18 @@ fn around(x: u32, y: u32, own: f64, width: u32, height: u32) -> Rect {
     let reach = 0.5 * (1.0 - own).sqrt();
     let along = |middle: u32, edge: u32| {
         let half = (reach * f64::from(edge)) as u32;
-        (middle.saturating_sub(half), middle.saturating_add(half).min(edge))
+        (
+            middle.saturating_sub(half),
+            middle.saturating_add(half).min(edge),
+        )
     };
     let ((left, right), (top, bottom)) = (along(x, width), along(y, height));
-    Rect { x: left, y: top, width: right - left, height: bottom - top }
+    Rect {
+        x: left,
+        y: top,
+        width: right - left,
+        height: bottom - top,
+    }
 }
 
 /// How much of the area is not in a part.
@@ -149,21 +174,31 @@ mod tests {
     fn parts_are_torchvisions() {
         for line in include_str!("../../tests/data/colour.cutmix.txt").lines() {
             let numbers: Vec<f64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
-            let [w, h, own, x, y, x1, y1, x2, y2, area] = numbers[..] else { panic!("{line}") };
+            let [w, h, own, x, y, x1, y1, x2, y2, area] = numbers[..] else {
+                panic!("{line}")
+            };
             let part = around(x as u32, y as u32, own, w as u32, h as u32);
             assert_eq!(
                 [part.x, part.y, part.x + part.width, part.y + part.height],
                 [x1, y1, x2, y2].map(|v| v as u32)
             );
-            assert!((outside(part, w as u32, h as u32) - area).abs() < 1e-12, "{line}");
+            assert!(
+                (outside(part, w as u32, h as u32) - area).abs() < 1e-12,
+                "{line}"
+            );
         }
     }
 
     #[test]
     fn golden_parts() {
         let mut rng = Rng::from_key([1, 2, 3, 4]);
-        let parts: Vec<_> = (0..3).map(|_| CutMix::new(1.0, 2).part(224, 160, &mut rng)).collect();
-        let parts: Vec<_> = parts.iter().map(|part| [part.x, part.y, part.width, part.height]).collect();
+        let parts: Vec<_> = (0..3)
+            .map(|_| CutMix::new(1.0, 2).part(224, 160, &mut rng))
+            .collect();
+        let parts: Vec<_> = parts
+            .iter()
+            .map(|part| [part.x, part.y, part.width, part.height])
+            .collect();
         assert_eq!(parts, GOLDEN, "{parts:?}");
     }
 
@@ -174,7 +209,10 @@ mod tests {
         let (n, c, h, w) = (3, 3, 6, 5);
         let mut rng = Rng::from_key([3, 0, 0, 0]);
         let part = CutMix::new(1.0, 3).part(w as u32, h as u32, &mut Rng::from_key([3, 0, 0, 0]));
-        assert!(part.width > 0 && part.height > 0 && part.width < w as u32, "{part:?}");
+        assert!(
+            part.width > 0 && part.height > 0 && part.width < w as u32,
+            "{part:?}"
+        );
         let value = |i: usize, c: usize, y: usize, x: usize| (i * 90 + c * 30 + y * 5 + x) as f32;
         let labels = || Tensor::from_vec(vec![0u8, 1, 2], [3]).unwrap();
         let inside = |y: usize, x: usize| {
@@ -186,43 +224,71 @@ mod tests {
         let (mut first, mut wanted) = (Vec::new(), Vec::new());
         let (mut last, mut wanted_last) = (Vec::new(), Vec::new());
         for i in 0..n {
-            for (c, y, x) in (0..c).flat_map(|c| (0..h).flat_map(move |y| (0..w).map(move |x| (c, y, x)))) {
+            for (c, y, x) in
+                (0..c).flat_map(|c| (0..h).flat_map(move |y| (0..w).map(move |x| (c, y, x))))
+            {
                 first.push(value(i, c, y, x));
                 wanted.push(value(from(i, y, x), c, y, x));
             }
-            for (y, x, c) in (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..c).map(move |c| (y, x, c)))) {
+            for (y, x, c) in
+                (0..h).flat_map(|y| (0..w).flat_map(move |x| (0..c).map(move |c| (y, x, c))))
+            {
                 last.push(value(i, c, y, x) as u8);
                 wanted_last.push(value(from(i, y, x), c, y, x) as u8);
             }
         }
         let images = Tensor::from_vec(first, [n, c, h, w]).unwrap();
-        let (images, soft) = CutMix::new(1.0, 3).apply((images, labels()), &mut rng).unwrap();
+        let (images, soft) = CutMix::new(1.0, 3)
+            .apply((images, labels()), &mut rng)
+            .unwrap();
         assert_eq!(images.as_slice::<f32>().unwrap(), wanted);
         let own = outside(part, w as u32, h as u32) as f32;
         let soft = soft.as_slice::<f32>().unwrap();
-        for (is, should) in soft.iter().zip([own, 0.0, 1.0 - own, 1.0 - own, own, 0.0, 0.0, 1.0 - own, own]) {
+        for (is, should) in soft.iter().zip([
+            own,
+            0.0,
+            1.0 - own,
+            1.0 - own,
+            own,
+            0.0,
+            0.0,
+            1.0 - own,
+            own,
+        ]) {
             assert!((is - should).abs() < 1e-6, "{soft:?}");
         }
 
         let images = Tensor::from_vec(last, [n, h, w, c]).unwrap();
         let rng = &mut Rng::from_key([3, 0, 0, 0]);
-        let (images, _) = CutMix::new(1.0, 3).layout(Layout::Hwc).apply((images, labels()), rng).unwrap();
+        let (images, _) = CutMix::new(1.0, 3)
+            .layout(Layout::Hwc)
+            .apply((images, labels()), rng)
+            .unwrap();
         assert_eq!(images.as_slice::<u8>().unwrap(), wanted_last);
     }
 
     #[test]
     fn a_layout_that_was_said_is_not_doubted() {
         let mix = |cutmix: CutMix, shape: [usize; 4]| {
-            let values: Vec<f32> = (0..shape.iter().product()).map(|n: usize| n as f32).collect();
-            let batch =
-                (Tensor::from_vec(values, shape).unwrap(), Tensor::from_vec(vec![0u8, 1], [2]).unwrap());
-            cutmix.apply(batch, &mut Rng::from_key([3, 0, 0, 0])).map(drop)
+            let values: Vec<f32> = (0..shape.iter().product())
+                .map(|n: usize| n as f32)
+                .collect();
+            let batch = (
+                Tensor::from_vec(values, shape).unwrap(),
+                Tensor::from_vec(vec![0u8, 1], [2]).unwrap(),
+            );
+            cutmix
+                .apply(batch, &mut Rng::from_key([3, 0, 0, 0]))
+                .map(drop)
         };
         let new = || CutMix::new(1.0, 2);
         for shape in [[2, 6, 5, 3], [2, 4, 4, 1]] {
             let error = mix(new(), shape).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
-            assert!(error.to_string().contains("the channels seem to come last"), "{error}");
+            assert!(
+                error.to_string().contains("the channels seem to come last"),
+                "{error}"
+            );
             assert!(mix(new().layout(Layout::Chw), shape).is_ok());
             assert!(mix(new().layout(Layout::Hwc), shape).is_ok());
         }

@@ -24,20 +24,25 @@ pub struct OneHot {
 impl OneHot {
     /// For classes numbered from 0.
     pub fn new(classes: usize) -> Self {
-        OneHot { classes, smoothing: 0.0 }
+        OneHot {
+            classes,
+            smoothing: 0.0,
+        }
     }
 
-    /// Takes this much of the class and spreads it over all classes (Szegedy et al. 2016), as PyTorch's
-    /// `label_smoothing`.
+    /// Takes this much of the class and spreads it over all classes (Szegedy et al. 2016), as
+    /// PyTorch's `label_smoothing`.
     pub fn smoothing(self, smoothing: f64) -> Self {
         OneHot { smoothing, ..self }
     }
 
-    /// Makes `f32`, `[N, classes]`, of integers, `[N]`. What has that form already is smoothed at most.
+    /// Makes `f32`, `[N, classes]`, of integers, `[N]`. What has that form already is smoothed at
+    /// most.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if there are no classes, or the smoothing is not from 0 to 1; [`ErrorKind::Shape`] for
-    /// labels of another form, and for one that is none of the classes, which is named.
+    /// [`ErrorKind::Config`] if there are no classes, or the smoothing is not from 0 to 1;
+    /// [`ErrorKind::Shape`] for labels of another form, and for one that is none of the classes,
+    /// which is named.
     pub fn encode(&self, labels: Tensor) -> Result<Tensor> {
         self.check()?;
         let off = (self.smoothing / self.classes as f64) as f32;
@@ -76,12 +81,23 @@ impl OneHot {
         }
     }
 
-    fn set<T: Element + Copy + Into<i128>>(&self, labels: &Tensor, soft: &mut [f32], on: f32) -> Result<()> {
-        for (place, (&label, row)) in
-            labels.as_slice::<T>()?.iter().zip(soft.chunks_exact_mut(self.classes)).enumerate()
+    fn set<T: Element + Copy + Into<i128>>(
+        &self,
+        labels: &Tensor,
+        soft: &mut [f32],
+        on: f32,
+    ) -> Result<()> {
+        for (place, (&label, row)) in labels
+            .as_slice::<T>()?
+            .iter()
+            .zip(soft.chunks_exact_mut(self.classes))
+            .enumerate()
         {
             let label: i128 = label.into();
-            let Some(value) = usize::try_from(label).ok().and_then(|class| row.get_mut(class)) else {
+            let Some(value) = usize::try_from(label)
+                .ok()
+                .and_then(|class| row.get_mut(class))
+            else {
                 let message = format!(
                     "label {label}, at {place} of {}, is none of {} classes",
                     labels.len(),
@@ -126,7 +142,8 @@ impl OneHot {
     }
 }
 
-/// Makes `f32`, `[N, classes]`, of integers, `[N]`: 1 for the class, 0 for the others. See [`OneHot`].
+/// Makes `f32`, `[N, classes]`, of integers, `[N]`: 1 for the class, 0 for the others. See
+/// [`OneHot`].
 ///
 /// # Errors
 /// As [`OneHot::encode`].
@@ -143,7 +160,10 @@ mod tests {
         let rows = [0.0, 1.0, 0.0, 1.0, 0.0, 0.0];
         let check = |labels: Tensor| {
             let soft = one_hot(&labels, 3).unwrap();
-            assert_eq!((soft.shape(), soft.as_slice::<f32>().unwrap()), (&[2, 3][..], &rows[..]));
+            assert_eq!(
+                (soft.shape(), soft.as_slice::<f32>().unwrap()),
+                (&[2, 3][..], &rows[..])
+            );
         };
         check(Tensor::from_vec(vec![1u8, 0], [2]).unwrap());
         check(Tensor::from_vec(vec![1i8, 0], [2]).unwrap());
@@ -160,20 +180,38 @@ mod tests {
     fn smoothing_takes_from_soft_labels_too() {
         let hard = Tensor::from_vec(vec![1i64, 0], [2]).unwrap();
         let once = OneHot::new(5).smoothing(0.2).encode(hard.clone()).unwrap();
-        let later = OneHot::new(5).smoothing(0.2).encode(one_hot(&hard, 5).unwrap()).unwrap();
-        let (once, later) = (once.as_slice::<f32>().unwrap(), later.as_slice::<f32>().unwrap());
-        assert!(once.iter().zip(later).all(|(a, b)| (a - b).abs() < 1e-7), "{once:?} {later:?}");
+        let later = OneHot::new(5)
+            .smoothing(0.2)
+            .encode(one_hot(&hard, 5).unwrap())
+            .unwrap();
+        let (once, later) = (
+            once.as_slice::<f32>().unwrap(),
+            later.as_slice::<f32>().unwrap(),
+        );
+        assert!(
+            once.iter().zip(later).all(|(a, b)| (a - b).abs() < 1e-7),
+            "{once:?} {later:?}"
+        );
         assert!((once[..5].iter().sum::<f32>() - 1.0).abs() < 1e-6);
     }
 
     #[test]
     fn a_label_of_no_class_is_named() {
         for (labels, text) in [
-            (Tensor::from_vec(vec![0i64, 9, 10], [3]), "label 10, at 2 of 3, is none of 10 classes"),
+            (
+                Tensor::from_vec(vec![0i64, 9, 10], [3]),
+                "label 10, at 2 of 3, is none of 10 classes",
+            ),
             (Tensor::from_vec(vec![-1i64], [1]), "label -1, at 0 of 1"),
-            (Tensor::from_vec(vec![u64::MAX], [1]), "label 18446744073709551615"),
+            (
+                Tensor::from_vec(vec![u64::MAX], [1]),
+                "label 18446744073709551615",
+            ),
             (Tensor::from_vec(vec![1.0f32], [1]), "labels are f32 [1]"),
-            (Tensor::from_vec(vec![1i64], [1, 1]), "labels are i64 [1, 1]"),
+            (
+                Tensor::from_vec(vec![1i64], [1, 1]),
+                "labels are i64 [1, 1]",
+            ),
             (Tensor::from_vec(vec![1f32], [1, 1]), "f32 [N, 10]"),
             (Tensor::from_vec(vec![true], [1]), "labels are bool [1]"),
         ] {
@@ -182,11 +220,29 @@ mod tests {
             assert!(error.to_string().contains(text), "{error}");
         }
         let label = || Tensor::from_vec(vec![0u8], [1]).unwrap();
-        assert!(one_hot(&label(), 0).unwrap_err().to_string().contains("0 classes"));
-        assert!(one_hot(&label(), usize::MAX).unwrap_err().to_string().contains("classes: from 1"));
+        assert!(
+            one_hot(&label(), 0)
+                .unwrap_err()
+                .to_string()
+                .contains("0 classes")
+        );
+        assert!(
+            one_hot(&label(), usize::MAX)
+                .unwrap_err()
+                .to_string()
+                .contains("classes: from 1")
+        );
         for smoothing in [-0.1, 1.1, f64::NAN] {
-            let error = OneHot::new(2).smoothing(smoothing).encode(label()).unwrap_err();
-            assert!(error.to_string().contains(&format!("smoothing of {smoothing}")), "{error}");
+            let error = OneHot::new(2)
+                .smoothing(smoothing)
+                .encode(label())
+                .unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .contains(&format!("smoothing of {smoothing}")),
+                "{error}"
+            );
         }
     }
 }

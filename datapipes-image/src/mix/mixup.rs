@@ -5,8 +5,9 @@ use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
 use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
 use crate::portable::beta;
 
-/// Mixes each picture of a batch with the one before it (Zhang et al. 2018): `λ · own + (1 - λ) · other`, with one λ
-/// for the batch from the distribution Beta(α, α). The labels are mixed likewise.
+/// Mixes each picture of a batch with the one before it (Zhang et al. 2018): `λ · own + (1 - λ) ·
+/// other`, with one λ for the batch from the distribution Beta(α, α). The labels are mixed
+/// likewise.
 ///
 /// It is torchvision's `MixUp`.
 ///
@@ -26,19 +27,22 @@ pub struct MixUp {
 }
 
 impl MixUp {
-    /// With this α, and labels of so many classes. Small ones (0.2) mostly keep one picture, 1 is uniform.
+    /// With this α, and labels of so many classes. Small ones (0.2) mostly keep one picture, 1 is
+    /// uniform.
     pub fn new(alpha: f64, classes: usize) -> Self {
         MixUp { alpha, classes }
     }
 
-    /// Mixes a batch: pictures of `f32` or `u8` in any layout, `[N, ..]`, and labels as [`OneHot::encode`] takes them.
-    /// The pictures are changed in place, but for a shared tensor, which is copied; labels become `f32`, `[N, classes]`.
+    /// Mixes a batch: pictures of `f32` or `u8` in any layout, `[N, ..]`, and labels as
+    /// [`OneHot::encode`] takes them. The pictures are changed in place, but for a shared tensor,
+    /// which is copied; labels become `f32`, `[N, classes]`.
     ///
     /// Bytes are rounded to the nearest, which torchvision leaves to floats. One λ is drawn.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if there are not as many
-    /// pictures as labels, or a label is none of the classes; [`ErrorKind::Unsupported`] for pictures of another type.
+    /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if
+    /// there are not as many pictures as labels, or a label is none of the classes;
+    /// [`ErrorKind::Unsupported`] for pictures of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         check_batch("mixup", &images, &labels)?;
@@ -89,7 +93,11 @@ mod tests {
     fn it_is_torchvisions() {
         let mut lines = include_str!("../../tests/data/colour.mixup.txt")
             .lines()
-            .map(|line| line.split(' ').map(|word| word.parse::<f32>().unwrap()).collect::<Vec<_>>());
+            .map(|line| {
+                line.split(' ')
+                    .map(|word| word.parse::<f32>().unwrap())
+                    .collect::<Vec<_>>()
+            });
         let mut next = || lines.next().unwrap();
         let mut images = Tensor::from_vec(next(), [4, 1, 2, 2]).unwrap();
         let own = f64::from(0.7123f32);
@@ -113,14 +121,25 @@ mod tests {
         assert_eq!(draws, GOLDEN, "{draws:?}");
     }
 
-    const GOLDEN: [f32; 6] = [0.00026194315, 0.39851186, 0.5523824, 0.5799326, 0.24291125, 0.42901483];
+    const GOLDEN: [f32; 6] = [
+        0.00026194315,
+        0.39851186,
+        0.5523824,
+        0.5799326,
+        0.24291125,
+        0.42901483,
+    ];
 
     #[test]
     fn neighbours_are_mixed_and_the_first_with_the_last() {
         // As `x.roll(1, 0) * 0.25 + x * 0.75`.
-        let mut images = Tensor::from_vec(vec![0.0f32, 4.0, 8.0, 16.0, 32.0, 64.0], [3, 2]).unwrap();
+        let mut images =
+            Tensor::from_vec(vec![0.0f32, 4.0, 8.0, 16.0, 32.0, 64.0], [3, 2]).unwrap();
         mix(&mut images, 0.75).unwrap();
-        assert_eq!(images.as_slice::<f32>().unwrap(), [8.0, 19.0, 6.0, 13.0, 26.0, 52.0]);
+        assert_eq!(
+            images.as_slice::<f32>().unwrap(),
+            [8.0, 19.0, 6.0, 13.0, 26.0, 52.0]
+        );
         let mut bytes = Tensor::from_vec(vec![0u8, 255, 10, 255, 21, 0], [3, 2]).unwrap();
         mix(&mut bytes, 0.75).unwrap();
         assert_eq!(bytes.as_slice::<u8>().unwrap(), [5, 191, 8, 255, 18, 64]);
@@ -128,7 +147,12 @@ mod tests {
         for step in 0..=1000 {
             mix(&mut full, f64::from(step) / 1000.0).unwrap();
         }
-        assert!(full.as_slice::<u8>().unwrap().iter().all(|&value| value == 255));
+        assert!(
+            full.as_slice::<u8>()
+                .unwrap()
+                .iter()
+                .all(|&value| value == 255)
+        );
     }
 
     #[test]
@@ -136,7 +160,9 @@ mod tests {
         let images = Tensor::from_vec(vec![1.0f32; 24], [4, 1, 2, 3]).unwrap();
         let place = images.as_slice::<f32>().unwrap().as_ptr();
         let labels = Tensor::from_vec(vec![0u8, 1, 2, 0], [4]).unwrap();
-        let (images, _) = MixUp::new(1.0, 3).apply((images, labels), &mut Rng::from_key([0; 4])).unwrap();
+        let (images, _) = MixUp::new(1.0, 3)
+            .apply((images, labels), &mut Rng::from_key([0; 4]))
+            .unwrap();
         assert_eq!(images.as_slice::<f32>().unwrap().as_ptr(), place);
     }
 }

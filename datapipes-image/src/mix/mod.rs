@@ -1,7 +1,9 @@
-//! Batches whose pictures are mixed with each other, and whose labels say how much of what is in them.
+//! Batches whose pictures are mixed with each other, and whose labels say how much of what is in
+//! them.
 //!
-//! Picture `i` is mixed with picture `i - 1`, the first with the last, as torchvision does; a batch of one picture is
-//! mixed with itself, so that it stays as it is. The pictures are changed in place, with one of them copied aside.
+//! Picture `i` is mixed with picture `i - 1`, the first with the last, as torchvision does; a batch
+//! of one picture is mixed with itself, so that it stays as it is. The pictures are changed in
+//! place, with one of them copied aside.
 
 mod cutmix;
 mod labels;
@@ -31,7 +33,11 @@ pub struct RandomMix {
 impl RandomMix {
     /// Either with the same probability.
     pub fn new(mixup: MixUp, cutmix: CutMix) -> Self {
-        RandomMix { mixup, cutmix, p: 0.5 }
+        RandomMix {
+            mixup,
+            cutmix,
+            p: 0.5,
+        }
     }
 
     /// The probability of [`MixUp`].
@@ -53,12 +59,18 @@ impl RandomMix {
 
     /// [`ErrorKind::Config`] if a setting makes no sense.
     pub(crate) fn check(&self) -> Result<()> {
-        check_probability(self.p).and(self.mixup.check()).and(self.cutmix.check())
+        check_probability(self.p)
+            .and(self.mixup.check())
+            .and(self.cutmix.check())
     }
 
     pub(crate) fn settings(&self) -> String {
         let RandomMix { mixup, cutmix, p } = self;
-        format!("mixup p {p}, {}; cutmix {}", mixup.settings(), cutmix.settings())
+        format!(
+            "mixup p {p}, {}; cutmix {}",
+            mixup.settings(),
+            cutmix.settings()
+        )
     }
 }
 
@@ -83,8 +95,13 @@ fn check_batch(what: &str, images: &Tensor, labels: &Tensor) -> Result<usize> {
     }
 }
 
-/// Runs a function over each row and the row before it as it was, the first and the last being neighbours.
-fn with_previous<T: Element + Copy>(values: &mut [T], rows: usize, mut f: impl FnMut(&mut [T], &[T])) {
+/// Runs a function over each row and the row before it as it was, the first and the last being
+/// neighbours.
+fn with_previous<T: Element + Copy>(
+    values: &mut [T],
+    rows: usize,
+    mut f: impl FnMut(&mut [T], &[T]),
+) {
     if rows < 2 || values.is_empty() {
         return; // mixed with itself
     }
@@ -115,7 +132,8 @@ mod tests {
 
     fn batch(images: Vec<usize>, labels: Vec<i64>) -> Batch {
         let len = images.iter().product();
-        let images = Tensor::from_vec((0..len).map(|i| i as f32).collect::<Vec<_>>(), images).unwrap();
+        let images =
+            Tensor::from_vec((0..len).map(|i| i as f32).collect::<Vec<_>>(), images).unwrap();
         let n = labels.len();
         (images, Tensor::from_vec(labels, [n]).unwrap())
     }
@@ -127,20 +145,34 @@ mod tests {
     #[test]
     fn one_picture_stays_as_it_is() {
         let (before, _) = batch(vec![1, 3, 4, 4], vec![1]);
-        let (images, labels) =
-            MixUp::new(1.0, 2).apply((before.clone(), batch(vec![1, 1], vec![1]).1), &mut rng(1)).unwrap();
-        assert_eq!((&images, labels.as_slice::<f32>().unwrap()), (&before, &[0.0, 1.0][..]));
-        let (images, labels) = CutMix::new(1.0, 2).apply((images, labels), &mut rng(1)).unwrap();
-        assert_eq!((&images, labels.as_slice::<f32>().unwrap()), (&before, &[0.0, 1.0][..]));
+        let (images, labels) = MixUp::new(1.0, 2)
+            .apply((before.clone(), batch(vec![1, 1], vec![1]).1), &mut rng(1))
+            .unwrap();
+        assert_eq!(
+            (&images, labels.as_slice::<f32>().unwrap()),
+            (&before, &[0.0, 1.0][..])
+        );
+        let (images, labels) = CutMix::new(1.0, 2)
+            .apply((images, labels), &mut rng(1))
+            .unwrap();
+        assert_eq!(
+            (&images, labels.as_slice::<f32>().unwrap()),
+            (&before, &[0.0, 1.0][..])
+        );
     }
 
     #[test]
     fn labels_sum_to_one_and_may_be_mixed_twice() {
         let (images, labels) = batch(vec![4, 1, 8, 8], vec![0, 2, 1, 1]);
-        let once = MixUp::new(0.7, 3).apply((images, labels), &mut rng(2)).unwrap();
+        let once = MixUp::new(0.7, 3)
+            .apply((images, labels), &mut rng(2))
+            .unwrap();
         let (_, labels) = CutMix::new(0.7, 3).apply(once, &mut rng(3)).unwrap();
         for row in labels.as_slice::<f32>().unwrap().chunks(3) {
-            assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-5 && row.iter().all(|&v| v >= 0.0), "{row:?}");
+            assert!(
+                (row.iter().sum::<f32>() - 1.0).abs() < 1e-5 && row.iter().all(|&v| v >= 0.0),
+                "{row:?}"
+            );
         }
     }
 
@@ -148,9 +180,15 @@ mod tests {
     fn either_is_chosen_by_its_probability() {
         let labels = |p: f64, key| {
             let mix = RandomMix::new(MixUp::new(1.0, 2), CutMix::new(1.0, 2)).mixup_probability(p);
-            let (images, _) = mix.apply(batch(vec![2, 1, 8, 8], vec![0, 1]), &mut rng(key)).unwrap();
+            let (images, _) = mix
+                .apply(batch(vec![2, 1, 8, 8], vec![0, 1]), &mut rng(key))
+                .unwrap();
             // A cut leaves whole numbers.
-            images.as_slice::<f32>().unwrap().iter().all(|value| value.fract() == 0.0)
+            images
+                .as_slice::<f32>()
+                .unwrap()
+                .iter()
+                .all(|value| value.fract() == 0.0)
         };
         assert!((0..20).all(|key| labels(0.0, key)));
         assert!((0..20).all(|key| !labels(1.0, key)));
@@ -163,34 +201,68 @@ mod tests {
         let mut rng = rng(1);
         let (mixup, cutmix) = (MixUp::new(1.0, 3), CutMix::new(1.0, 3));
         for alpha in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e7] {
-            let error =
-                MixUp::new(alpha, 3).apply(batch(vec![2, 1, 2, 2], vec![0, 1]), &mut rng).unwrap_err();
-            assert!(error.to_string().contains(&format!("an alpha of {alpha}")), "{error}");
+            let error = MixUp::new(alpha, 3)
+                .apply(batch(vec![2, 1, 2, 2], vec![0, 1]), &mut rng)
+                .unwrap_err();
+            assert!(
+                error.to_string().contains(&format!("an alpha of {alpha}")),
+                "{error}"
+            );
             let mix = RandomMix::new(mixup, CutMix::new(alpha, 3));
             assert_eq!(
-                mix.apply(batch(vec![2, 1, 2, 2], vec![0, 1]), &mut rng).unwrap_err().kind(),
+                mix.apply(batch(vec![2, 1, 2, 2], vec![0, 1]), &mut rng)
+                    .unwrap_err()
+                    .kind(),
                 ErrorKind::Config
             );
         }
-        let error = RandomMix::new(mixup, cutmix).mixup_probability(2.0).check().unwrap_err();
-        assert!(error.to_string().contains("the probability is 2"), "{error}");
-        let error = mixup.apply(batch(vec![3, 4], vec![0, 1]), &mut rng).unwrap_err();
-        assert_eq!(error.to_string(), "shape mismatch: mixup of images [3, 4] and labels [2]");
-        let error = mixup.apply(batch(vec![2, 4], vec![0, 3]), &mut rng).unwrap_err();
-        assert!(error.to_string().contains("label 3, at 1 of 2, is none of 3 classes"), "{error}");
+        let error = RandomMix::new(mixup, cutmix)
+            .mixup_probability(2.0)
+            .check()
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("the probability is 2"),
+            "{error}"
+        );
+        let error = mixup
+            .apply(batch(vec![3, 4], vec![0, 1]), &mut rng)
+            .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "shape mismatch: mixup of images [3, 4] and labels [2]"
+        );
+        let error = mixup
+            .apply(batch(vec![2, 4], vec![0, 3]), &mut rng)
+            .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("label 3, at 1 of 2, is none of 3 classes"),
+            "{error}"
+        );
         for (shape, text) in [
             (vec![2, 4], "not of rank 4"),
             (vec![2, 3, 0, 5], "no pixels"),
             (vec![2, 8, 9, 3], "the channels seem to come last"),
         ] {
-            let error = cutmix.apply(batch(shape, vec![0, 1]), &mut rng).unwrap_err();
+            let error = cutmix
+                .apply(batch(shape, vec![0, 1]), &mut rng)
+                .unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape);
             assert!(error.to_string().contains(text), "{error}");
         }
         let (_, labels) = batch(vec![2, 1], vec![0, 1]);
         let doubles = Tensor::from_vec(vec![0f64; 8], [2, 1, 2, 2]).unwrap();
-        let error = mixup.apply((doubles.clone(), labels.clone()), &mut rng).unwrap_err();
+        let error = mixup
+            .apply((doubles.clone(), labels.clone()), &mut rng)
+            .unwrap_err();
         assert_eq!(error.to_string(), "unsupported: mixup of f64: f32 or u8");
-        assert_eq!(cutmix.apply((doubles, labels), &mut rng).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            cutmix
+                .apply((doubles, labels), &mut rng)
+                .unwrap_err()
+                .kind(),
+            ErrorKind::Unsupported
+        );
     }
 }

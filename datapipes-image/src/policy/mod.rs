@@ -11,7 +11,9 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use warp::{Warp, warp};
 
 use crate::color::{autocontrast, equalize, posterize, solarize};
-use crate::{Filter, Image, adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness};
+use crate::{
+    Filter, Image, adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness,
+};
 
 /// What may be done to a picture. The order is that of torchvision, and part of what is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,16 +76,20 @@ struct Space {
 }
 
 impl Space {
-    /// Magnitude `bin` of `bins`, for a picture of this size: computed in `f32`, as `torch.linspace` does.
+    /// Magnitude `bin` of `bins`, for a picture of this size: computed in `f32`, as
+    /// `torch.linspace` does.
     fn magnitude(&self, kind: Kind, bin: u32, bins: u32, width: u32, height: u32) -> f64 {
-        let linear = |start: f64, end: f64| f64::from(linspace(start as f32, end as f32, bin, bins));
+        let linear =
+            |start: f64, end: f64| f64::from(linspace(start as f32, end as f32, bin, bins));
         match kind {
             Kind::Identity | Kind::AutoContrast | Kind::Equalize => 0.0,
             Kind::ShearX | Kind::ShearY => linear(0.0, self.shear),
             Kind::TranslateX => linear(0.0, (self.translate)(width)),
             Kind::TranslateY => linear(0.0, (self.translate)(height)),
             Kind::Rotate => linear(0.0, self.rotate),
-            Kind::Brightness | Kind::Color | Kind::Contrast | Kind::Sharpness => linear(0.0, self.factor),
+            Kind::Brightness | Kind::Color | Kind::Contrast | Kind::Sharpness => {
+                linear(0.0, self.factor)
+            }
             Kind::Posterize => {
                 let step = ((f64::from(bins) - 1.0) / f64::from(self.posterize)) as f32;
                 f64::from((8.0 - bin as f32 / step).round_ties_even())
@@ -110,7 +116,10 @@ struct Look {
 
 impl Default for Look {
     fn default() -> Self {
-        Look { filter: Filter::Nearest, fill: [0; 3] }
+        Look {
+            filter: Filter::Nearest,
+            fill: [0; 3],
+        }
     }
 }
 
@@ -134,16 +143,23 @@ struct Op {
 }
 
 impl Op {
-    /// Draws a kind, then the bin if the kind is graded and none is given, then the sign if it has one.
+    /// Draws a kind, then the bin if the kind is graded and none is given, then the sign if it has
+    /// one.
     fn draw(space: &Space, bin: Option<u32>, bins: u32, image: &Image, rng: &mut Rng) -> Op {
         let kind = KINDS[rng.below(KINDS.len() as u64) as usize];
         if !kind.is_graded() {
-            return Op { kind, magnitude: 0.0 };
+            return Op {
+                kind,
+                magnitude: 0.0,
+            };
         }
         let bin = bin.unwrap_or_else(|| rng.below(u64::from(bins)) as u32);
         let magnitude = space.magnitude(kind, bin, bins, image.width(), image.height());
         let negative = kind.is_signed() && rng.chance(0.5);
-        Op { kind, magnitude: if negative { -magnitude } else { magnitude } }
+        Op {
+            kind,
+            magnitude: if negative { -magnitude } else { magnitude },
+        }
     }
 
     fn apply(self, image: &mut Image, look: &Look) -> Result<()> {
@@ -174,8 +190,10 @@ impl Op {
 mod tests {
     use super::*;
 
-    const SPACES: [(&str, Space); 2] =
-        [("RandAugment", rand_augment::SPACE), ("TrivialAugmentWide", trivial_augment::SPACE)];
+    const SPACES: [(&str, Space); 2] = [
+        ("RandAugment", rand_augment::SPACE),
+        ("TrivialAugmentWide", trivial_augment::SPACE),
+    ];
 
     #[test]
     fn magnitudes_are_torchvisions() {
@@ -184,15 +202,22 @@ mod tests {
             let mut words = line.split(' ');
             let (space, kind) = (words.next().unwrap(), words.next().unwrap());
             let space = SPACES.iter().find(|(name, _)| *name == space).unwrap().1;
-            let kind = KINDS.into_iter().find(|k| format!("{k:?}") == kind).unwrap();
+            let kind = KINDS
+                .into_iter()
+                .find(|k| format!("{k:?}") == kind)
+                .unwrap();
             let wanted: Vec<f64> = words.map(|word| word.parse().unwrap()).collect();
             let bins = wanted.len() as u32;
-            let magnitudes: Vec<f64> =
-                (0..bins).map(|bin| space.magnitude(kind, bin, bins, 500, 333)).collect();
+            let magnitudes: Vec<f64> = (0..bins)
+                .map(|bin| space.magnitude(kind, bin, bins, 500, 333))
+                .collect();
             for (is, should) in magnitudes.into_iter().zip(wanted) {
-                // Its last bit depends on how many numbers the machine computes at once, so that 16 pixels may
-                // become 15 there, and are 16 here.
-                assert!((is - should).abs() <= 1.2e-7 * should, "{kind:?}: {is} {should}");
+                // Its last bit depends on how many numbers the machine computes at once, so that 16
+                // pixels may become 15 there, and are 16 here.
+                assert!(
+                    (is - should).abs() <= 1.2e-7 * should,
+                    "{kind:?}: {is} {should}"
+                );
             }
             assert!(kind.is_graded());
             seen += 1;
@@ -210,7 +235,10 @@ mod tests {
                 (op.kind, op.magnitude as f32)
             })
         };
-        let draws = (draw(&rand_augment::SPACE, Some(9)), draw(&trivial_augment::SPACE, None));
+        let draws = (
+            draw(&rand_augment::SPACE, Some(9)),
+            draw(&trivial_augment::SPACE, None),
+        );
         assert_eq!(draws, GOLDEN, "{draws:?}");
     }
 
@@ -246,8 +274,14 @@ mod tests {
             signed += u32::from(op.kind.is_signed());
             negative += u32::from(op.magnitude < 0.0);
         }
-        assert!(counts.iter().all(|count| count.abs_diff(2000) < 220), "{counts:?}");
-        assert!(negative.abs_diff(signed / 2) < 400, "{negative} of {signed}");
+        assert!(
+            counts.iter().all(|count| count.abs_diff(2000) < 220),
+            "{counts:?}"
+        );
+        assert!(
+            negative.abs_diff(signed / 2) < 400,
+            "{negative} of {signed}"
+        );
     }
 
     #[test]
@@ -255,7 +289,10 @@ mod tests {
         let mut image = Image::black(4, 4, 3);
         let mut rng = Rng::from_key([0; 4]);
         for (policy, text) in [
-            (RandAugment::new(2, 31), "2 augmentations of magnitude 31 of 31"),
+            (
+                RandAugment::new(2, 31),
+                "2 augmentations of magnitude 31 of 31",
+            ),
             (RandAugment::new(2, 0).bins(1), "of 1"),
             (RandAugment::new(1001, 9), "1001 augmentations"),
             (RandAugment::new(2, 9).filter(Filter::Lanczos3), "Lanczos3"),
@@ -264,7 +301,10 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Config);
             assert!(error.to_string().contains(text), "{error}");
         }
-        let error = TrivialAugmentWide::new().bins(0).apply(&mut image, &mut rng).unwrap_err();
+        let error = TrivialAugmentWide::new()
+            .bins(0)
+            .apply(&mut image, &mut rng)
+            .unwrap_err();
         assert!(error.to_string().contains("0 strengths"), "{error}");
     }
 }

@@ -5,15 +5,16 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use super::{Look, Op, Space};
 use crate::{Filter, Image};
 
-/// Does some augmentations one after another, each chosen at random out of 14, all of one strength: torchvision's
-/// `RandAugment` (Cubuk et al. 2020).
+/// Does some augmentations one after another, each chosen at random out of 14, all of one strength:
+/// torchvision's `RandAugment` (Cubuk et al. 2020).
 ///
-/// The 14 are: nothing; shear by up to 0.3 and translation by up to 150/331 of the edge, along x or y; rotation by up to
-/// 30 degrees; brightness, color, contrast and sharpness by up to 0.9; posterize to 4 bits at least; solarize;
-/// autocontrast; equalize. For each, one number is drawn for the choice, and one for the sign where there is one.
+/// The 14 are: nothing; shear by up to 0.3 and translation by up to 150/331 of the edge, along x or
+/// y; rotation by up to 30 degrees; brightness, color, contrast and sharpness by up to 0.9;
+/// posterize to 4 bits at least; solarize; autocontrast; equalize. For each, one number is drawn
+/// for the choice, and one for the sign where there is one.
 ///
-/// Pictures are sheared and rotated by exact fixed-point positions, where torchvision computes them in `f32`: where a
-/// position is half-way between two pixels, the other one may be taken.
+/// Pictures are sheared and rotated by exact fixed-point positions, where torchvision computes them
+/// in `f32`: where a position is half-way between two pixels, the other one may be taken.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -41,7 +42,12 @@ pub(super) const SPACE: Space = Space {
 impl RandAugment {
     /// So many augmentations of a strength from 0 to 30; usual are 2 and 9.
     pub fn new(ops: u32, magnitude: u32) -> Self {
-        RandAugment { ops, magnitude, bins: 31, look: Look::default() }
+        RandAugment {
+            ops,
+            magnitude,
+            bins: 31,
+            look: Look::default(),
+        }
     }
 
     /// How many strengths there are; 31 by default.
@@ -51,30 +57,45 @@ impl RandAugment {
 
     /// How moved pictures are sampled: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
     pub fn filter(self, filter: Filter) -> Self {
-        RandAugment { look: Look { filter, ..self.look }, ..self }
+        RandAugment {
+            look: Look {
+                filter,
+                ..self.look
+            },
+            ..self
+        }
     }
 
     /// What comes into view; black by default. A gray picture takes the first value.
     pub fn fill(self, fill: [u8; 3]) -> Self {
-        RandAugment { look: Look { fill, ..self.look }, ..self }
+        RandAugment {
+            look: Look { fill, ..self.look },
+            ..self
+        }
     }
 
     /// Changes a picture. Its size stays.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the strength is not below the number of bins, there are fewer than 2 bins, more than
-    /// 1000 augmentations, or the filter is another.
+    /// [`ErrorKind::Config`] if the strength is not below the number of bins, there are fewer than
+    /// 2 bins, more than 1000 augmentations, or the filter is another.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         for _ in 0..self.ops {
-            Op::draw(&SPACE, Some(self.magnitude), self.bins, image, rng).apply(image, &self.look)?;
+            Op::draw(&SPACE, Some(self.magnitude), self.bins, image, rng)
+                .apply(image, &self.look)?;
         }
         Ok(())
     }
 
     /// [`ErrorKind::Config`] if a setting makes no sense.
     pub(crate) fn check(&self) -> Result<()> {
-        let RandAugment { ops, magnitude, bins, look } = *self;
+        let RandAugment {
+            ops,
+            magnitude,
+            bins,
+            look,
+        } = *self;
         if ops > 1000 || bins < 2 || magnitude >= bins {
             let message = format!("{ops} augmentations of magnitude {magnitude} of {bins}");
             return Err(Error::new(ErrorKind::Config, message));
@@ -83,7 +104,15 @@ impl RandAugment {
     }
 
     pub(crate) fn settings(&self) -> String {
-        let RandAugment { ops, magnitude, bins, look } = self;
-        format!("{ops} of magnitude {magnitude} of {bins}, {:?}, fill {:?}", look.filter, look.fill)
+        let RandAugment {
+            ops,
+            magnitude,
+            bins,
+            look,
+        } = self;
+        format!(
+            "{ops} of magnitude {magnitude} of {bins}, {:?}, fill {:?}",
+            look.filter, look.fill
+        )
     }
 }

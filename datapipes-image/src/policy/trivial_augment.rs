@@ -5,24 +5,33 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use super::{Look, Op, Space};
 use crate::{Filter, Image};
 
-/// Does one augmentation, chosen at random out of 14, of a random strength: torchvision's `TrivialAugmentWide` (Müller
-/// and Hutter 2021).
+/// Does one augmentation, chosen at random out of 14, of a random strength: torchvision's
+/// `TrivialAugmentWide` (Müller and Hutter 2021).
 ///
-/// The 14 are those of [`RandAugment`](crate::RandAugment), in wider ranges: shear by up to 0.99, translation by up to 32
-/// pixels, rotation by up to 135 degrees, brightness, color, contrast and sharpness by up to 0.99, posterize to 2 bits
-/// at least. One number is drawn for the choice, one for the strength and one for the sign, where there is one.
+/// The 14 are those of [`RandAugment`](crate::RandAugment), in wider ranges: shear by up to 0.99,
+/// translation by up to 32 pixels, rotation by up to 135 degrees, brightness, color, contrast and
+/// sharpness by up to 0.99, posterize to 2 bits at least. One number is drawn for the choice, one
+/// for the strength and one for the sign, where there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrivialAugmentWide {
     bins: u32,
     look: Look,
 }
 
-pub(super) const SPACE: Space =
-    Space { shear: 0.99, translate: |_| 32.0, rotate: 135.0, factor: 0.99, posterize: 6.0 };
+pub(super) const SPACE: Space = Space {
+    shear: 0.99,
+    translate: |_| 32.0,
+    rotate: 135.0,
+    factor: 0.99,
+    posterize: 6.0,
+};
 
 impl Default for TrivialAugmentWide {
     fn default() -> Self {
-        TrivialAugmentWide { bins: 31, look: Look::default() }
+        TrivialAugmentWide {
+            bins: 31,
+            look: Look::default(),
+        }
     }
 }
 
@@ -39,12 +48,21 @@ impl TrivialAugmentWide {
 
     /// How moved pictures are sampled: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
     pub fn filter(self, filter: Filter) -> Self {
-        TrivialAugmentWide { look: Look { filter, ..self.look }, ..self }
+        TrivialAugmentWide {
+            look: Look {
+                filter,
+                ..self.look
+            },
+            ..self
+        }
     }
 
     /// What comes into view; black by default. A gray picture takes the first value.
     pub fn fill(self, fill: [u8; 3]) -> Self {
-        TrivialAugmentWide { look: Look { fill, ..self.look }, ..self }
+        TrivialAugmentWide {
+            look: Look { fill, ..self.look },
+            ..self
+        }
     }
 
     /// Changes a picture. Its size stays.
@@ -59,12 +77,18 @@ impl TrivialAugmentWide {
     /// [`ErrorKind::Config`] if a setting makes no sense.
     pub(crate) fn check(&self) -> Result<()> {
         if self.bins < 2 {
-            return Err(Error::new(ErrorKind::Config, format!("{} strengths: 2 at least", self.bins)));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("{} strengths: 2 at least", self.bins),
+            ));
         }
         self.look.check()
     }
 
     pub(crate) fn settings(&self) -> String {
-        format!("{} strengths, {:?}, fill {:?}", self.bins, self.look.filter, self.look.fill)
+        format!(
+            "{} strengths, {:?}, fill {:?}",
+            self.bins, self.look.filter, self.look.fill
+        )
     }
 }

@@ -3,7 +3,8 @@
 use crate::Image;
 use crate::portable::sin_cos_degrees;
 
-/// Where a pixel comes from, in coordinates of the middles of pixels: a matrix about a fixed point, then a shift.
+/// Where a pixel comes from, in coordinates of the middles of pixels: a matrix about a fixed point,
+/// then a shift.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Warp {
     matrix: [[f64; 2]; 2],
@@ -13,30 +14,43 @@ pub(super) struct Warp {
 }
 
 impl Warp {
-    /// Column `x` comes from `x + along_x * y`, row `y` from `y + along_y * x`; the upper left corner stays.
+    /// Column `x` comes from `x + along_x * y`, row `y` from `y + along_y * x`; the upper left
+    /// corner stays.
     pub(super) fn shear(along_x: f64, along_y: f64) -> Self {
-        Warp { matrix: [[1.0, along_x], [along_y, 1.0]], shift: [0.0; 2], about_middle: false }
+        Warp {
+            matrix: [[1.0, along_x], [along_y, 1.0]],
+            shift: [0.0; 2],
+            about_middle: false,
+        }
     }
 
     /// To the right and down.
     pub(super) fn translate(x: f64, y: f64) -> Self {
-        Warp { matrix: [[1.0, 0.0], [0.0, 1.0]], shift: [-x, -y], about_middle: false }
+        Warp {
+            matrix: [[1.0, 0.0], [0.0, 1.0]],
+            shift: [-x, -y],
+            about_middle: false,
+        }
     }
 
     /// Against the clock, in degrees, about the middle.
     pub(super) fn rotate(degrees: f64) -> Self {
         let (sin, cos) = sin_cos_degrees(degrees);
-        Warp { matrix: [[cos, -sin], [sin, cos]], shift: [0.0; 2], about_middle: true }
+        Warp {
+            matrix: [[cos, -sin], [sin, cos]],
+            shift: [0.0; 2],
+            about_middle: true,
+        }
     }
 }
 
-/// Bits behind the point of a position. Edges are below 2³², matrices and shifts of this module have no number above 1 or
-/// the edge: sums stay below 2⁶³.
+/// Bits behind the point of a position. Edges are below 2³², matrices and shifts of this module
+/// have no number above 1 or the edge: sums stay below 2⁶³.
 const POINT: u32 = 28;
 const ONE: i64 = 1 << POINT;
 
-/// Moves a picture; `fill` comes into view. Positions are computed in whole numbers, so that the result is the same on
-/// every machine.
+/// Moves a picture; `fill` comes into view. Positions are computed in whole numbers, so that the
+/// result is the same on every machine.
 pub(super) fn warp(image: &mut Image, how: Warp, bilinear: bool, fill: [u8; 3]) {
     match image.channels() {
         1 => warp_pixels(image, how, bilinear, [fill[0]]),
@@ -53,8 +67,13 @@ fn warp_pixels<const C: usize>(image: &mut Image, how: Warp, bilinear: bool, fil
     let (cx, cy) = (middle(width), middle(height));
     let place = |x: usize, y: usize| {
         let (x, y) = (2 * x as i64 + 1 - cx, 2 * y as i64 + 1 - cy);
-        let half = |sum: i64, center: i64, shift: f64| (sum >> 1) + (center - 1) * (ONE / 2) + fixed(shift);
-        (half(xx * x + xy * y, cx, how.shift[0]), half(yx * x + yy * y, cy, how.shift[1]))
+        let half = |sum: i64, center: i64, shift: f64| {
+            (sum >> 1) + (center - 1) * (ONE / 2) + fixed(shift)
+        };
+        (
+            half(xx * x + xy * y, cx, how.shift[0]),
+            half(yx * x + yy * y, cy, how.shift[1]),
+        )
     };
     let mut out = Image::black(image.width(), image.height(), C as u8);
     let (from, _) = image.data().as_chunks::<C>();
@@ -126,30 +145,55 @@ mod tests {
 
     #[test]
     fn nearest_is_torchvisions_but_for_ties() {
-        let wanted = crate::decode(include_bytes!("../../tests/data/colour.warp_nearest.png")).unwrap();
+        let wanted =
+            crate::decode(include_bytes!("../../tests/data/colour.warp_nearest.png")).unwrap();
         let (is, wanted) = (all(false, [10, 200, 90]), wanted.into_data());
         assert_eq!(is.len(), wanted.len());
         let pixels = source().data().len();
-        for (n, (is, should)) in is.chunks_exact(pixels).zip(wanted.chunks_exact(pixels)).enumerate() {
+        for (n, (is, should)) in is
+            .chunks_exact(pixels)
+            .zip(wanted.chunks_exact(pixels))
+            .enumerate()
+        {
             let pairs = is.as_chunks::<3>().0.iter().zip(should.as_chunks::<3>().0);
             for (place, _) in pairs.enumerate().filter(|(_, (a, b))| a != b) {
-                // Turned by 135 degrees, the diagonals through the middle are half-way between pixels.
-                let (x, y) = (2 * (place as i32 % 28) + 1 - 28, 2 * (place as i32 / 28) + 1 - 22);
-                assert!(n == 7 && x.abs() == y.abs(), "move {n}, ({x}, {y}) / 2 from the middle");
+                // Turned by 135 degrees, the diagonals through the middle are half-way between
+                // pixels.
+                let (x, y) = (
+                    2 * (place as i32 % 28) + 1 - 28,
+                    2 * (place as i32 / 28) + 1 - 22,
+                );
+                assert!(
+                    n == 7 && x.abs() == y.abs(),
+                    "move {n}, ({x}, {y}) / 2 from the middle"
+                );
             }
         }
     }
 
     #[test]
     fn bilinear_is_torchvisions_within_a_level() {
-        let wanted = crate::decode(include_bytes!("../../tests/data/colour.warp_bilinear.png")).unwrap();
+        let wanted =
+            crate::decode(include_bytes!("../../tests/data/colour.warp_bilinear.png")).unwrap();
         let (is, wanted) = (all(true, [0; 3]), wanted.into_data());
         assert_eq!(is.len(), wanted.len());
-        let differences: Vec<u8> = is.iter().zip(&wanted).map(|(a, b)| a.abs_diff(*b)).collect();
-        assert!(differences.iter().all(|&d| d <= 1), "{:?}", differences.iter().max());
+        let differences: Vec<u8> = is
+            .iter()
+            .zip(&wanted)
+            .map(|(a, b)| a.abs_diff(*b))
+            .collect();
+        assert!(
+            differences.iter().all(|&d| d <= 1),
+            "{:?}",
+            differences.iter().max()
+        );
         let ones = differences.iter().filter(|&&d| d > 0).count();
         // Sums half-way between two levels, which are rounded to even there, and up here.
-        assert!(ones * 200 < differences.len(), "{ones} of {}", differences.len());
+        assert!(
+            ones * 200 < differences.len(),
+            "{ones} of {}",
+            differences.len()
+        );
     }
 
     #[test]

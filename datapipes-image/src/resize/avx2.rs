@@ -10,7 +10,13 @@ use super::passes::{BATCH, HALF, LANES, SLACK};
 /// # Panics
 /// If a row is too short for the table, or a place too near to the end.
 pub(super) fn across_rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
-    check(rows, table.reach() * 3 + 4, table.spans().len() * 3, out, at);
+    check(
+        rows,
+        table.reach() * 3 + 4,
+        table.spans().len() * 3,
+        out,
+        at,
+    );
     assert!(is_x86_feature_detected!("avx2"));
     // SAFETY: this machine has AVX2, and `check` has found every place in bounds.
     unsafe { rgb(rows, table, out, at) }
@@ -29,32 +35,50 @@ pub(super) fn across_gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], a
 
 /// Panics unless the rows may be read and written this far.
 fn check(rows: [&[u8]; BATCH], reach: usize, len: usize, out: &[u8], at: [usize; BATCH]) {
-    assert!(rows.iter().all(|row| row.len() >= reach), "rows of {:?} for {reach}", rows.map(<[u8]>::len));
-    assert!(at.iter().all(|&at| at <= out.len() && out.len() - at >= len + SLACK));
+    assert!(
+        rows.iter().all(|row| row.len() >= reach),
+        "rows of {:?} for {reach}",
+        rows.map(<[u8]>::len)
+    );
+    assert!(
+        at.iter()
+            .all(|&at| at <= out.len() && out.len() - at >= len + SLACK)
+    );
 }
 
 /// One row, of rows that are weighed.
 ///
 /// # Panics
-/// If there are not as many places as weights (but for the last group), a place is too near to the end, or the row is
-/// shorter than [`LANES`].
+/// If there are not as many places as weights (but for the last group), a place is too near to the
+/// end, or the row is shorter than [`LANES`].
 pub(super) fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
     assert!(places.len().div_ceil(4) == groups.len() && out.len() >= LANES);
-    assert!(places.iter().all(|&place| place <= from.len() && from.len() - place >= out.len()));
+    assert!(
+        places
+            .iter()
+            .all(|&place| place <= from.len() && from.len() - place >= out.len())
+    );
     assert!(is_x86_feature_detected!("avx2"));
     // SAFETY: this machine has AVX2, and all places are in bounds by the lines above.
     unsafe { weigh(from, places, groups, out) }
 }
 
 /// # Safety
-/// Each row has to be as long as the table reaches, and `out` behind each of `at` as long as the result and [`SLACK`].
+/// Each row has to be as long as the table reaches, and `out` behind each of `at` as long as the
+/// result and [`SLACK`].
 #[target_feature(enable = "avx2")]
 unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
     // Of two rows side by side: the channels of the first two pixels in pairs; of the next two.
-    let first = both(_mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
-    let second = both(_mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+    let first = both(_mm_setr_epi8(
+        0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,
+    ));
+    let second = both(_mm_setr_epi8(
+        6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1,
+    ));
     // Two pixels of two rows each, from four bytes a pixel to three.
-    let close = both(_mm_setr_epi8(0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1));
+    let close = both(_mm_setr_epi8(
+        0, 1, 2, 8, 9, 10, -1, -1, 4, 5, 6, 12, 13, 14, -1, -1,
+    ));
     let [a, b, c, d] = rows.map(<[u8]>::as_ptr);
     let sums = |x: usize| {
         let (half, zero) = (_mm256_set1_epi32(HALF), _mm256_setzero_si256());
@@ -63,7 +87,8 @@ unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; B
         for group in table.groups(x) {
             let weights = Weights::of(group);
             // SAFETY: the caller vouches for 16 bytes from here.
-            let (ab, cd) = unsafe { (two(a.add(from), b.add(from)), two(c.add(from), d.add(from))) };
+            let (ab, cd) =
+                unsafe { (two(a.add(from), b.add(from)), two(c.add(from), d.add(from))) };
             let pairs = _mm256_shuffle_epi8(ab, first);
             high_ab = add_products(high_ab, pairs, weights.high[0]);
             low_ab = add_products(low_ab, pairs, weights.low[0]);
@@ -85,7 +110,10 @@ unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; B
     for x in (0..len).step_by(2) {
         let pixels = _mm256_packus_epi16(sums(x), sums((x + 1).min(len - 1)));
         let pixels = _mm256_shuffle_epi8(pixels, close);
-        let (ac, bd) = (_mm256_castsi256_si128(pixels), _mm256_extracti128_si256(pixels, 1));
+        let (ac, bd) = (
+            _mm256_castsi256_si128(pixels),
+            _mm256_extracti128_si256(pixels, 1),
+        );
         // SAFETY: the caller vouches for the last of these 8 bytes: at most 5 are behind the row.
         unsafe {
             _mm_storel_epi64(out.add(at[0] + x * 3).cast(), ac);
@@ -139,15 +167,23 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
         _mm256_add_epi32(_mm256_slli_epi32(high, SPLIT as i32), low)
     };
     // From two pixels of rows a and c, twice, to four of each; so for b and d.
-    let sort = both(_mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1));
+    let sort = both(_mm_setr_epi8(
+        0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1,
+    ));
     let (len, out) = (table.spans().len(), out.as_mut_ptr());
     for x in (0..len).step_by(4) {
         let sums = |x: usize| sums(x.min(len - 1));
         let first = _mm256_srai_epi32(_mm256_hadd_epi32(sums(x), sums(x + 1)), PRECISION as i32);
-        let second = _mm256_srai_epi32(_mm256_hadd_epi32(sums(x + 2), sums(x + 3)), PRECISION as i32);
+        let second = _mm256_srai_epi32(
+            _mm256_hadd_epi32(sums(x + 2), sums(x + 3)),
+            PRECISION as i32,
+        );
         let words = _mm256_packs_epi32(first, second);
         let pixels = _mm256_shuffle_epi8(_mm256_packus_epi16(words, words), sort);
-        let (ac, bd) = (_mm256_castsi256_si128(pixels), _mm256_extracti128_si256(pixels, 1));
+        let (ac, bd) = (
+            _mm256_castsi256_si128(pixels),
+            _mm256_extracti128_si256(pixels, 1),
+        );
         let values = [
             _mm_cvtsi128_si32(ac),
             _mm_cvtsi128_si32(bd),
@@ -155,15 +191,16 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
             _mm_extract_epi32(bd, 1),
         ];
         for (at, value) in at.into_iter().zip(values) {
-            // SAFETY: the caller vouches for the last of these 4 bytes: at most 3 are behind the row.
+            // SAFETY: the caller vouches for the last of these 4 bytes: at most 3 are behind the
+            // row.
             unsafe { out.add(at + x).cast::<i32>().write_unaligned(value) };
         }
     }
 }
 
 /// # Safety
-/// `from` behind each place has to be as long as `out`, which is at least [`LANES`]; for each group but the last there
-/// have to be 4 places, and for the last one or more.
+/// `from` behind each place has to be as long as `out`, which is at least [`LANES`]; for each group
+/// but the last there have to be 4 places, and for the last one or more.
 #[target_feature(enable = "avx2")]
 unsafe fn weigh(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
     let (half, zero) = (_mm256_set1_epi32(HALF), _mm256_setzero_si256());
@@ -174,8 +211,11 @@ unsafe fn weigh(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8])
         for (group, places) in groups.iter().zip(places.chunks(4)) {
             let weights = Weights::of(group);
             for (pair, places) in places.chunks(2).enumerate() {
-                // SAFETY: the caller vouches for these places, and `n` is 32 below the length of `out` or less.
-                let load = |place: usize| unsafe { _mm256_loadu_si256(from.as_ptr().add(place + n).cast()) };
+                // SAFETY: the caller vouches for these places, and `n` is 32 below the length of
+                // `out` or less.
+                let load = |place: usize| unsafe {
+                    _mm256_loadu_si256(from.as_ptr().add(place + n).cast())
+                };
                 // The second of an odd last pair has no weight.
                 let (a, b) = (load(places[0]), load(places[places.len() - 1]));
                 let (left, right) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
@@ -212,9 +252,13 @@ impl Weights {
     #[target_feature(enable = "avx2")]
     fn of(group: &Group) -> Weights {
         // SAFETY: there are four pairs of 4 bytes.
-        let pair =
-            |n: usize| unsafe { _mm256_set1_epi32(group.as_ptr().cast::<i32>().add(n).read_unaligned()) };
-        Weights { high: [pair(0), pair(1)], low: [pair(2), pair(3)] }
+        let pair = |n: usize| unsafe {
+            _mm256_set1_epi32(group.as_ptr().cast::<i32>().add(n).read_unaligned())
+        };
+        Weights {
+            high: [pair(0), pair(1)],
+            low: [pair(2), pair(3)],
+        }
     }
 }
 

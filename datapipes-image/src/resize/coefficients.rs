@@ -1,4 +1,5 @@
-//! Which pixels make up a pixel of the result, and with what weights: those of Pillow's `Image.resize`.
+//! Which pixels make up a pixel of the result, and with what weights: those of Pillow's
+//! `Image.resize`.
 
 use std::f64::consts::PI;
 
@@ -95,7 +96,8 @@ impl Table {
         self.stride = axis.most_taps().div_ceil(TAPS);
         self.spans.clear();
         self.groups.clear();
-        self.groups.resize(axis.target as usize * self.stride, [0; 8]);
+        self.groups
+            .resize(axis.target as usize * self.stride, [0; 8]);
         let (scale, support) = (axis.scale(), axis.support());
         let narrow = 1.0 / scale.max(1.0);
         for (x, groups) in self.groups.chunks_exact_mut(self.stride).enumerate() {
@@ -104,25 +106,34 @@ impl Table {
             let end = ((center + support + 0.5) as u32).clamp(start + 1, axis.source);
             let end = end.min(start + (self.stride * TAPS) as u32);
             self.exact.clear();
-            self.exact
-                .extend((start..end).map(|x| weight(axis.filter, (f64::from(x) - center + 0.5) * narrow)));
+            self.exact.extend(
+                (start..end).map(|x| weight(axis.filter, (f64::from(x) - center + 0.5) * narrow)),
+            );
             let sum: f64 = self.exact.iter().sum();
             let sum = if sum == 0.0 { 1.0 } else { sum };
             for (tap, exact) in self.exact.iter().enumerate() {
                 let fixed = exact / sum * f64::from(1 << PRECISION);
-                let fixed = if fixed < 0.0 { fixed - 0.5 } else { fixed + 0.5 } as i32;
+                let fixed = if fixed < 0.0 {
+                    fixed - 0.5
+                } else {
+                    fixed + 0.5
+                } as i32;
                 let group = &mut groups[tap / TAPS];
                 group[tap % TAPS] = (fixed >> SPLIT) as i16;
                 group[TAPS + tap % TAPS] = (fixed & ((1 << SPLIT) - 1)) as i16;
             }
-            self.spans.push(Span { start, count: end - start });
+            self.spans.push(Span {
+                start,
+                count: end - start,
+            });
         }
         let end = |span: &Span| span.start as usize + (span.count as usize).next_multiple_of(TAPS);
         self.reach = self.spans.iter().map(end).max().unwrap_or(0);
         self.key = Some(axis);
     }
 
-    /// For each pixel of the result, its taps. They start further right from pixel to pixel, or at the same place.
+    /// For each pixel of the result, its taps. They start further right from pixel to pixel, or at
+    /// the same place.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -133,7 +144,8 @@ impl Table {
         &self.groups[x * self.stride..][..len]
     }
 
-    /// The end of the last group that is read, in pixels of the source: it may lie behind the source's end.
+    /// The end of the last group that is read, in pixels of the source: it may lie behind the
+    /// source's end.
     pub(super) fn reach(&self) -> usize {
         self.reach
     }
@@ -170,9 +182,16 @@ fn reach(filter: Filter) -> f64 {
     }
 }
 
-/// The weight of a pixel at this distance from the centre. Computed in the order in which Pillow does.
+/// The weight of a pixel at this distance from the centre. Computed in the order in which Pillow
+/// does.
 fn weight(filter: Filter, x: f64) -> f64 {
-    let sinc = |x: f64| if x == 0.0 { 1.0 } else { (x * PI).sin() / (x * PI) };
+    let sinc = |x: f64| {
+        if x == 0.0 {
+            1.0
+        } else {
+            (x * PI).sin() / (x * PI)
+        }
+    };
     let distance = x.abs();
     match filter {
         Filter::Nearest => 1.0,
@@ -185,7 +204,9 @@ fn weight(filter: Filter, x: f64) -> f64 {
             x.sin() / x * (f64::from(0.54f32) + f64::from(0.46f32) * x.cos())
         }
         Filter::CatmullRom if distance < 1.0 => (1.5 * distance - 2.5) * distance * distance + 1.0,
-        Filter::CatmullRom if distance < 2.0 => (((distance - 5.0) * distance + 8.0) * distance - 4.0) * -0.5,
+        Filter::CatmullRom if distance < 2.0 => {
+            (((distance - 5.0) * distance + 8.0) * distance - 4.0) * -0.5
+        }
         Filter::Lanczos3 if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
         _ => 0.0,
     }

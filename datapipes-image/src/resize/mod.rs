@@ -19,23 +19,27 @@ use crate::{Image, Rect};
 pub(crate) use self::resampler::Resampler;
 pub(crate) use self::view::{Part, View};
 
-/// How pixels are weighed when a picture is scaled. All but `Nearest` widen their kernel when they shrink, as
-/// Pillow and torchvision with `antialias=True` do.
+/// How pixels are weighed when a picture is scaled. All but `Nearest` widen their kernel when they
+/// shrink, as Pillow and torchvision with `antialias=True` do.
 ///
-/// Each result is that of Pillow 13's `Image.resize`, bit by bit, and so of torchvision for pictures of Pillow:
+/// Each result is that of Pillow 13's `Image.resize`, bit by bit, and so of torchvision for
+/// pictures of Pillow:
 ///
-/// - Pillow before 13 always scales across first; 13 and this library scale down first where more than twice as many
-///   rows go away as columns. Only there do older ones differ, in a fifth to a third of the values: by 1 (`Bilinear`),
-///   up to 3 (`CatmullRom`) or 5 (`Lanczos3`) for a picture with grain, up to 34 for noise.
-/// - torchvision for a tensor of `u8` (0.29, `antialias=True`) has weights of fewer bits: off by at most 1, for 0.2 % of
-///   the values (`Bilinear`) or 0.4 % (`CatmullRom`) from 500x375 to 224x224; for none or 0.3 % to 600x450.
+/// - Pillow before 13 always scales across first; 13 and this library scale down first where more
+///   than twice as many rows go away as columns. Only there do older ones differ, in a fifth to a
+///   third of the values: by 1 (`Bilinear`), up to 3 (`CatmullRom`) or 5 (`Lanczos3`) for a picture
+///   with grain, up to 34 for noise.
+/// - torchvision for a tensor of `u8` (0.29, `antialias=True`) has weights of fewer bits: off by at
+///   most 1, for 0.2 % of the values (`Bilinear`) or 0.4 % (`CatmullRom`) from 500x375 to 224x224;
+///   for none or 0.3 % to 600x450.
 /// - torchvision without antialiasing is another computation, which this library does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Filter {
     /// The nearest pixel.
     Nearest,
-    /// The mean of the pixels whose centres lie in a box of 1 pixel. Nearly `Nearest` where it enlarges.
+    /// The mean of the pixels whose centres lie in a box of 1 pixel. Nearly `Nearest` where it
+    /// enlarges.
     Box,
     /// A triangle over 2 pixels. What torchvision takes by default.
     #[default]
@@ -50,19 +54,25 @@ pub enum Filter {
 
 /// Scales to a width and height, whatever the aspect ratio.
 ///
-/// Allocates the result; what it needs in between is kept by the thread for the next picture; buffers of more than
-/// 16 MiB are given back.
+/// Allocates the result; what it needs in between is kept by the thread for the next picture;
+/// buffers of more than 16 MiB are given back.
 ///
 /// # Errors
 /// - [`ErrorKind::Config`] if an edge is zero or the result would be huge.
-/// - [`ErrorKind::Limit`] if weights and rows in between would take more than 512 MiB: a line of millions of pixels.
+/// - [`ErrorKind::Limit`] if weights and rows in between would take more than 512 MiB: a line of
+///   millions of pixels.
 pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<Image> {
-    let all = Rect { x: 0, y: 0, width: image.width(), height: image.height() };
+    let all = Rect {
+        x: 0,
+        y: 0,
+        width: image.width(),
+        height: image.height(),
+    };
     resized_crop(image, all, width, height, filter)
 }
 
-/// Scales such that the shorter edge gets this length and the aspect ratio stays; the longer edge is rounded
-/// down, as torchvision does.
+/// Scales such that the shorter edge gets this length and the aspect ratio stays; the longer edge
+/// is rounded down, as torchvision does.
 ///
 /// # Errors
 /// As [`resize`].
@@ -74,31 +84,50 @@ pub fn resize_shorter(image: &Image, shorter: u32, filter: Filter) -> Result<Ima
 /// The size of a picture whose shorter edge becomes `shorter`.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if `shorter` makes no sense; [`ErrorKind::Limit`] if it is this picture that would become huge.
+/// [`ErrorKind::Config`] if `shorter` makes no sense; [`ErrorKind::Limit`] if it is this picture
+/// that would become huge.
 pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32, u32)> {
     check_size(shorter, shorter)?;
     let longer = u64::from(shorter) * u64::from(width.max(height)) / u64::from(width.min(height));
     let longer = u32::try_from(longer).unwrap_or(u32::MAX);
     if u64::from(shorter) * u64::from(longer) > MAX_PIXELS {
-        let message =
-            format!("a picture of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels");
+        let message = format!(
+            "a picture of {width}x{height} scaled to {shorter} has more than {MAX_PIXELS} pixels"
+        );
         return Err(Error::new(ErrorKind::Limit, message));
     }
-    Ok(if width < height { (shorter, longer) } else { (longer, shorter) })
+    Ok(if width < height {
+        (shorter, longer)
+    } else {
+        (longer, shorter)
+    })
 }
 
 /// Cuts a part out and scales it, in one pass. The same as [`crop`](crate::crop), then [`resize`].
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] if the part is empty or not inside the picture; else as [`resize`].
-pub fn resized_crop(image: &Image, part: Rect, width: u32, height: u32, filter: Filter) -> Result<Image> {
+pub fn resized_crop(
+    image: &Image,
+    part: Rect,
+    width: u32,
+    height: u32,
+    filter: Filter,
+) -> Result<Image> {
     thread_local!(static RESAMPLER: RefCell<Resampler> = RefCell::default());
 
     let source = View::from(image).crop(part)?;
     check_size(width, height)?;
     let mut out = Image::black(width, height, image.channels());
     RESAMPLER.with_borrow_mut(|resampler| {
-        resampler.resize(source, source.whole(), width, height, filter, out.data_mut())
+        resampler.resize(
+            source,
+            source.whole(),
+            width,
+            height,
+            filter,
+            out.data_mut(),
+        )
     })?;
     Ok(out)
 }

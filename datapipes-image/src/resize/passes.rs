@@ -70,11 +70,19 @@ impl Kernel {
 }
 
 /// The pixels of a batch of rows, scaled across.
-fn across<const CHANNELS: usize>(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
+fn across<const CHANNELS: usize>(
+    rows: [&[u8]; BATCH],
+    table: &Table,
+    out: &mut [u8],
+    at: [usize; BATCH],
+) {
     for (row, at) in rows.into_iter().zip(at) {
-        let to = out[at..][..table.spans().len() * CHANNELS].as_chunks_mut::<CHANNELS>().0;
+        let to = out[at..][..table.spans().len() * CHANNELS]
+            .as_chunks_mut::<CHANNELS>()
+            .0;
         for ((x, to), &Span { start, count }) in to.iter_mut().enumerate().zip(table.spans()) {
-            let pixels = row.as_chunks::<CHANNELS>().0[start as usize..][..count as usize].chunks(TAPS);
+            let pixels =
+                row.as_chunks::<CHANNELS>().0[start as usize..][..count as usize].chunks(TAPS);
             let mut sums = [HALF; CHANNELS];
             for (pixels, group) in pixels.zip(table.groups(x)) {
                 for (t, pixel) in pixels.iter().enumerate() {
@@ -101,7 +109,9 @@ fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
                 }
             }
         }
-        out.iter_mut().zip(sums).for_each(|(out, sum)| *out = level(sum));
+        out.iter_mut()
+            .zip(sums)
+            .for_each(|(out, sum)| *out = level(sum));
     }
 }
 

@@ -14,11 +14,13 @@ const MOST: u64 = 512 << 20;
 /// Larger pieces of memory are given back after a picture.
 const KEPT: usize = 16 << 20;
 
-/// Scales pictures, with memory that grows to what the largest of them needs and is used again for the next.
+/// Scales pictures, with memory that grows to what the largest of them needs and is used again for
+/// the next.
 ///
-/// - The result is that of Pillow's `Image.resize(size, filter, box)`, bit by bit: a pass across and a pass down, with
-///   weights of 22 bits after the point, rounded to 8 bits after each pass.
-/// - A row of the result is made as soon as the rows that it needs are there; these are kept in a ring.
+/// - The result is that of Pillow's `Image.resize(size, filter, box)`, bit by bit: a pass across
+///   and a pass down, with weights of 22 bits after the point, rounded to 8 bits after each pass.
+/// - A row of the result is made as soon as the rows that it needs are there; these are kept in a
+///   ring.
 #[derive(Debug)]
 pub(crate) struct Resampler {
     kernel: Kernel,
@@ -56,10 +58,12 @@ impl Resampler {
         }
     }
 
-    /// Scales a part of a picture to `width` and `height`, into `out`, which has room for exactly these pixels.
+    /// Scales a part of a picture to `width` and `height`, into `out`, which has room for exactly
+    /// these pixels.
     ///
     /// # Errors
-    /// As [`resize_rows`](Resampler::resize_rows); [`ErrorKind::Shape`] if `out` has another length.
+    /// As [`resize_rows`](Resampler::resize_rows); [`ErrorKind::Shape`] if `out` has another
+    /// length.
     pub(crate) fn resize(
         &mut self,
         source: View<'_>,
@@ -72,8 +76,11 @@ impl Resampler {
         check_size(width, height)?;
         let row = width as usize * source.channels();
         if out.len() != row * height as usize {
-            let message =
-                format!("{} bytes for an image of {width}x{height}x{}", out.len(), source.channels());
+            let message = format!(
+                "{} bytes for an image of {width}x{height}x{}",
+                out.len(),
+                source.channels()
+            );
             return Err(Error::new(ErrorKind::Shape, message));
         }
         self.resize_rows(source, part, width, height, filter, |y, pixels| {
@@ -81,7 +88,8 @@ impl Resampler {
         })
     }
 
-    /// Scales a part of a picture to `width` and `height`, and hands over each row when it is done, from the top.
+    /// Scales a part of a picture to `width` and `height`, and hands over each row when it is done,
+    /// from the top.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`] if `width` or `height` is zero or the result would be huge.
@@ -98,8 +106,18 @@ impl Resampler {
     ) -> Result<()> {
         check_size(width, height)?;
         let [across, down] = part.edges(&source)?;
-        let across = Axis { source: source.width(), part: across, target: width, filter };
-        let down = Axis { source: source.height(), part: down, target: height, filter };
+        let across = Axis {
+            source: source.width(),
+            part: across,
+            target: width,
+            filter,
+        };
+        let down = Axis {
+            source: source.height(),
+            part: down,
+            target: height,
+            filter,
+        };
         if across.is_copy() && down.is_copy() {
             copy(source, across, down, each);
         } else if filter == Filter::Nearest {
@@ -122,7 +140,11 @@ impl Resampler {
         mut each: impl FnMut(u32, &[u8]),
     ) -> Result<()> {
         let channels = source.channels();
-        check_memory(u64::from(across.target) * (channels + size_of::<u32>()) as u64, across, down)?;
+        check_memory(
+            u64::from(across.target) * (channels + size_of::<u32>()) as u64,
+            across,
+            down,
+        )?;
         self.nearest.clear();
         self.nearest.extend(nearest(across));
         let row = across.target as usize * channels;
@@ -130,7 +152,12 @@ impl Resampler {
         let mut last = None;
         for (y, from) in nearest(down).enumerate() {
             if last != Some(from) {
-                pick_row(source.row(from as usize), &self.nearest, channels, &mut self.row[..row]);
+                pick_row(
+                    source.row(from as usize),
+                    &self.nearest,
+                    channels,
+                    &mut self.row[..row],
+                );
                 last = Some(from);
             }
             each(y as u32, &self.row[..row]);
@@ -173,16 +200,31 @@ impl Resampler {
                         *from = tail;
                     }
                 }
-                self.kernel.across(from, channels, &self.across, &mut self.ring, rows.map(begin));
+                self.kernel.across(
+                    from,
+                    channels,
+                    &self.across,
+                    &mut self.ring,
+                    rows.map(begin),
+                );
                 next = (next + BATCH).min(end);
             }
             if down.is_copy() {
-                each(y as u32, &self.ring[begin(down.part.0 as usize + y)..][..row]);
+                each(
+                    y as u32,
+                    &self.ring[begin(down.part.0 as usize + y)..][..row],
+                );
                 continue;
             }
             self.places.clear();
-            self.places.extend((span.start as usize..span.end()).map(begin));
-            self.kernel.down(&self.ring, &self.places, self.down.groups(y), &mut self.row[..row]);
+            self.places
+                .extend((span.start as usize..span.end()).map(begin));
+            self.kernel.down(
+                &self.ring,
+                &self.places,
+                self.down.groups(y),
+                &mut self.row[..row],
+            );
             each(y as u32, &self.row[..row]);
         }
         Ok(())
@@ -197,7 +239,10 @@ impl Resampler {
         mut each: impl FnMut(u32, &[u8]),
     ) -> Result<()> {
         let channels = source.channels();
-        let (row, line) = (across.target as usize * channels, source.width() as usize * channels);
+        let (row, line) = (
+            across.target as usize * channels,
+            source.width() as usize * channels,
+        );
         let bytes = (row + line) as u64 * BATCH as u64 + across.table_bytes() + down.table_bytes();
         check_memory(bytes, across, down)?;
         self.down.prepare(down);
@@ -212,17 +257,25 @@ impl Resampler {
             spans.first().map_or(0, |span| span.start as usize)..end
         };
         let bytes = columns.start * channels..columns.end * channels;
-        let reach = if across.is_copy() { 0 } else { self.kernel.reach(&self.across, channels) };
-        self.tails.iter_mut().for_each(|tail| grow(tail, line.max(reach)));
+        let reach = if across.is_copy() {
+            0
+        } else {
+            self.kernel.reach(&self.across, channels)
+        };
+        self.tails
+            .iter_mut()
+            .for_each(|tail| grow(tail, line.max(reach)));
         for first in (0..down.target as usize).step_by(BATCH) {
             let count = BATCH.min(down.target as usize - first);
             for (y, tail) in (first..).zip(&mut self.tails[..count]) {
                 let span = self.down.spans()[y];
                 self.places.clear();
                 let rows = span.start as usize..span.end();
-                self.places.extend(rows.map(|y| source.place(y) + bytes.start));
+                self.places
+                    .extend(rows.map(|y| source.place(y) + bytes.start));
                 let (from, groups) = (source.rest(0), self.down.groups(y));
-                self.kernel.down(from, &self.places, groups, &mut tail[bytes.clone()]);
+                self.kernel
+                    .down(from, &self.places, groups, &mut tail[bytes.clone()]);
                 if across.is_copy() {
                     each(y as u32, &tail[bytes.clone()]);
                 }
@@ -230,7 +283,8 @@ impl Resampler {
             if !across.is_copy() {
                 let at = std::array::from_fn(|n| n * (row + SLACK));
                 let from = self.tails.each_ref().map(|tail| &tail[..]);
-                self.kernel.across(from, channels, &self.across, &mut self.ring, at);
+                self.kernel
+                    .across(from, channels, &self.across, &mut self.ring, at);
                 for (y, at) in (first..).zip(&at[..count]) {
                     each(y as u32, &self.ring[*at..][..row]);
                 }
@@ -242,9 +296,14 @@ impl Resampler {
     /// Bytes that are held.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
-        let bytes: usize = self.tails.iter().chain([&self.ring, &self.row]).map(Vec::capacity).sum();
-        let numbers =
-            self.places.capacity() * size_of::<usize>() + self.nearest.capacity() * size_of::<u32>();
+        let bytes: usize = self
+            .tails
+            .iter()
+            .chain([&self.ring, &self.row])
+            .map(Vec::capacity)
+            .sum();
+        let numbers = self.places.capacity() * size_of::<usize>()
+            + self.nearest.capacity() * size_of::<u32>();
         bytes + numbers + self.across.memory() + self.down.memory()
     }
 
@@ -252,7 +311,10 @@ impl Resampler {
     fn release(&mut self) {
         self.across.release(KEPT);
         self.down.release(KEPT);
-        for bytes in [&mut self.ring, &mut self.row].into_iter().chain(&mut self.tails) {
+        for bytes in [&mut self.ring, &mut self.row]
+            .into_iter()
+            .chain(&mut self.tails)
+        {
             if bytes.capacity() > KEPT {
                 *bytes = Vec::new();
             }
@@ -269,9 +331,15 @@ impl Resampler {
 /// A part as it is.
 fn copy(source: View<'_>, across: Axis, down: Axis, mut each: impl FnMut(u32, &[u8])) {
     let pixel = source.channels();
-    let (start, len) = (across.part.0 as usize * pixel, across.target as usize * pixel);
+    let (start, len) = (
+        across.part.0 as usize * pixel,
+        across.target as usize * pixel,
+    );
     for y in 0..down.target {
-        each(y, &source.row(down.part.0 as usize + y as usize)[start..][..len]);
+        each(
+            y,
+            &source.row(down.part.0 as usize + y as usize)[start..][..len],
+        );
     }
 }
 
@@ -280,21 +348,28 @@ fn nearest(axis: Axis) -> impl Iterator<Item = u32> {
     // Pillow adds up, too.
     let step = axis.scale();
     let first = f64::from(axis.part.0) + step * 0.5;
-    let places = (0..axis.target).scan(first, move |next, _| Some(std::mem::replace(next, *next + step)));
+    let places = (0..axis.target).scan(first, move |next, _| {
+        Some(std::mem::replace(next, *next + step))
+    });
     places.map(move |place| (place as u32).min(axis.source - 1))
 }
 
 /// These pixels of a row.
 fn pick_row(from: &[u8], columns: &[u32], channels: usize, to: &mut [u8]) {
     if channels == 1 {
-        to.iter_mut().zip(columns).for_each(|(to, &x)| *to = from[x as usize]);
+        to.iter_mut()
+            .zip(columns)
+            .for_each(|(to, &x)| *to = from[x as usize]);
     } else {
         let (from, to) = (from.as_chunks::<3>().0, to.as_chunks_mut::<3>().0);
-        to.iter_mut().zip(columns).for_each(|(to, &x)| *to = from[x as usize]);
+        to.iter_mut()
+            .zip(columns)
+            .for_each(|(to, &x)| *to = from[x as usize]);
     }
 }
 
-/// Whether Pillow takes the pass down first: since version 13, and where many more rows go away than columns.
+/// Whether Pillow takes the pass down first: since version 13, and where many more rows go away
+/// than columns.
 fn goes_down_first(across: Axis, down: Axis) -> bool {
     let less = |axis: Axis| i64::from(axis.source) - i64::from(axis.target);
     less(down) > 0 && less(down) > 2 * less(across)

@@ -4,7 +4,8 @@ use datapipes::{Error, ErrorKind, Result};
 
 use crate::{Image, Rect};
 
-/// A borrowed picture of 8 bits a channel, channels interleaved; its rows may be further apart than they are long.
+/// A borrowed picture of 8 bits a channel, channels interleaved; its rows may be further apart than
+/// they are long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     data: &'a [u8],
@@ -18,8 +19,15 @@ impl<'a> View<'a> {
     /// A picture whose rows begin `stride` bytes apart.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the bytes do not suffice.
-    pub(crate) fn new(data: &'a [u8], width: u32, height: u32, channels: u8, stride: usize) -> Result<Self> {
+    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the bytes do
+    /// not suffice.
+    pub(crate) fn new(
+        data: &'a [u8],
+        width: u32,
+        height: u32,
+        channels: u8,
+        stride: usize,
+    ) -> Result<Self> {
         let row = u128::from(width) * u128::from(channels);
         let wanted = stride as u128 * u128::from(height.saturating_sub(1)) + row;
         if row * u128::from(height) == 0
@@ -33,7 +41,13 @@ impl<'a> View<'a> {
             );
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(View { data, width, height, channels, stride })
+        Ok(View {
+            data,
+            width,
+            height,
+            channels,
+            stride,
+        })
     }
 
     /// A part of it as a picture of its own: what lies beside it does not exist any more.
@@ -43,7 +57,13 @@ impl<'a> View<'a> {
     pub(crate) fn crop(self, part: Rect) -> Result<Self> {
         part.check_within(self.width, self.height)?;
         let start = part.y as usize * self.stride + part.x as usize * self.channels();
-        View::new(&self.data[start..], part.width, part.height, self.channels, self.stride)
+        View::new(
+            &self.data[start..],
+            part.width,
+            part.height,
+            self.channels,
+            self.stride,
+        )
     }
 
     pub(crate) fn width(&self) -> u32 {
@@ -60,7 +80,12 @@ impl<'a> View<'a> {
 
     /// All of it.
     pub(crate) fn whole(&self) -> Part {
-        Part { left: 0.0, top: 0.0, width: f64::from(self.width), height: f64::from(self.height) }
+        Part {
+            left: 0.0,
+            top: 0.0,
+            width: f64::from(self.width),
+            height: f64::from(self.height),
+        }
     }
 
     /// Where a row begins, from the first.
@@ -94,8 +119,8 @@ impl<'a> From<&'a Image> for View<'a> {
 
 /// A part of a view in pixels, also in fractions of them: Pillow's `box`.
 ///
-/// As with Pillow, a filter also weighs the pixels just outside of the part, as long as they are in the view. To scale a
-/// part as if nothing was beside it, take [`View::crop`] first.
+/// As with Pillow, a filter also weighs the pixels just outside of the part, as long as they are in
+/// the view. To scale a part as if nothing was beside it, take [`View::crop`] first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) left: f64,
@@ -112,11 +137,17 @@ impl Part {
     pub(crate) fn edges(&self, view: &View<'_>) -> Result<[(f32, f32); 2]> {
         let edges = |start: f64, len: f64| (start as f32, (start + len) as f32);
         let (across, down) = (edges(self.left, self.width), edges(self.top, self.height));
-        let fits = |(start, end): (f32, f32), edge: u32| start >= 0.0 && start < end && end <= edge as f32;
+        let fits =
+            |(start, end): (f32, f32), edge: u32| start >= 0.0 && start < end && end <= edge as f32;
         if fits(across, view.width) && fits(down, view.height) {
             return Ok([across, down]);
         }
-        let Part { left, top, width, height } = self;
+        let Part {
+            left,
+            top,
+            width,
+            height,
+        } = self;
         let message = format!(
             "a part of {width}x{height} at ({left}, {top}) does not lie in an image of {}x{}",
             view.width, view.height

@@ -6,16 +6,16 @@ use super::Kept;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
 use crate::image::check_edges;
 
-/// Boxes around the things in a picture: left, top, right and bottom of each, in pixels from the picture's upper left
-/// corner, so that a box around everything is `[0, 0, width, height]`.
+/// Boxes around the things in a picture: left, top, right and bottom of each, in pixels from the
+/// picture's upper left corner, so that a box around everything is `[0, 0, width, height]`.
 ///
-/// - They lie in the picture, and their right and bottom are not less than their left and top: [`new`](Boxes::new)
-///   checks it, and every geometry keeps it.
-/// - A geometry cuts boxes off at the border, as torchvision's does, and **never drops one**, so that labels keep their
-///   places. What remains of a box outside has no area. [`sanitize`](Boxes::sanitize) at the end drops those, and
-///   says which are kept.
-/// - Of a box that is turned or sheared, it is the box around its four corners, which may be larger than one around the
-///   thing.
+/// - They lie in the picture, and their right and bottom are not less than their left and top:
+///   [`new`](Boxes::new) checks it, and every geometry keeps it.
+/// - A geometry cuts boxes off at the border, as torchvision's does, and **never drops one**, so
+///   that labels keep their places. What remains of a box outside has no area.
+///   [`sanitize`](Boxes::sanitize) at the end drops those, and says which are kept.
+/// - Of a box that is turned or sheared, it is the box around its four corners, which may be larger
+///   than one around the thing.
 ///
 /// COCO's are `[left, top, width, height]`: see [`from_xywh`](Boxes::from_xywh).
 ///
@@ -39,23 +39,29 @@ impl Boxes {
     /// Boxes in a picture of this size: left, top, right, bottom.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], naming the box, if one is not in the picture, its right or bottom is less than its left
-    /// or top, or a number is not finite; [`ErrorKind::Shape`] if an edge of the picture is zero.
+    /// [`ErrorKind::Corrupt`], naming the box, if one is not in the picture, its right or bottom is
+    /// less than its left or top, or a number is not finite; [`ErrorKind::Shape`] if an edge of the
+    /// picture is zero.
     pub fn new(width: u32, height: u32, corners: Vec<[f32; 4]>) -> Result<Self> {
         check_edges("boxes in an image", width, height)?;
         for (index, corner) in corners.iter().enumerate() {
             check(index, *corner)?;
             let [left, top, right, bottom] = *corner;
             if !(left >= 0.0 && top >= 0.0 && right <= width as f32 && bottom <= height as f32) {
-                let message = format!("box {index} is {corner:?}, outside of an image of {width}x{height}");
+                let message =
+                    format!("box {index} is {corner:?}, outside of an image of {width}x{height}");
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
         }
-        Ok(Boxes { width, height, corners })
+        Ok(Boxes {
+            width,
+            height,
+            corners,
+        })
     }
 
-    /// As [`new`](Boxes::new), but boxes are cut off at the border of the picture: for annotations that are rounded, or
-    /// reach beyond it.
+    /// As [`new`](Boxes::new), but boxes are cut off at the border of the picture: for annotations
+    /// that are rounded, or reach beyond it.
     ///
     /// # Errors
     /// As [`new`](Boxes::new), but for the first.
@@ -65,15 +71,25 @@ impl Boxes {
             check(index, *corner)?;
             *corner = clamp(corner.map(f64::from), (width, height));
         }
-        Ok(Boxes { width, height, corners })
+        Ok(Boxes {
+            width,
+            height,
+            corners,
+        })
     }
 
     /// As [`clamped`](Boxes::clamped), of boxes as left, top, width and height: COCO's.
     ///
     /// # Errors
     /// As [`clamped`](Boxes::clamped).
-    pub fn from_xywh(width: u32, height: u32, boxes: impl IntoIterator<Item = [f64; 4]>) -> Result<Self> {
-        let corners = boxes.into_iter().map(|[x, y, w, h]| [x, y, x + w, y + h].map(|value| value as f32));
+    pub fn from_xywh(
+        width: u32,
+        height: u32,
+        boxes: impl IntoIterator<Item = [f64; 4]>,
+    ) -> Result<Self> {
+        let corners = boxes
+            .into_iter()
+            .map(|[x, y, w, h]| [x, y, x + w, y + h].map(|value| value as f32));
         Boxes::clamped(width, height, corners.collect())
     }
 
@@ -111,23 +127,30 @@ impl Boxes {
         Tensor::from_vec(self.corners.into_flattened(), [count, 4])
     }
 
-    /// Drops boxes whose width or height is less than `min_size`, or whose area is less than `min_area`: torchvision's
-    /// `SanitizeBoundingBoxes`, whose defaults are 1 and 1. [`Kept`] lets labels follow.
+    /// Drops boxes whose width or height is less than `min_size`, or whose area is less than
+    /// `min_area`: torchvision's `SanitizeBoundingBoxes`, whose defaults are 1 and 1. [`Kept`] lets
+    /// labels follow.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a limit is negative or not a number.
     pub fn sanitize(self, min_size: f32, min_area: f32) -> Result<(Boxes, Kept)> {
         if !(min_size >= 0.0 && min_area >= 0.0) {
-            let message = format!("cannot drop boxes below a size of {min_size} and an area of {min_area}");
+            let message =
+                format!("cannot drop boxes below a size of {min_size} and an area of {min_area}");
             return Err(Error::new(ErrorKind::Config, message));
         }
         let is_kept = |[left, top, right, bottom]: [f32; 4]| {
             let (width, height) = (right - left, bottom - top);
             width >= min_size && height >= min_size && width * height >= min_area
         };
-        let indices: Vec<usize> = (0..self.len()).filter(|&index| is_kept(self.corners[index])).collect();
+        let indices: Vec<usize> = (0..self.len())
+            .filter(|&index| is_kept(self.corners[index]))
+            .collect();
         let corners = indices.iter().map(|&index| self.corners[index]).collect();
-        let kept = Kept { indices, of: self.corners.len() };
+        let kept = Kept {
+            indices,
+            of: self.corners.len(),
+        };
         Ok((Boxes { corners, ..self }, kept))
     }
 }
@@ -151,15 +174,21 @@ fn check(index: usize, corner: [f32; 4]) -> Result<()> {
     if corner.iter().all(|value| value.is_finite()) && left <= right && top <= bottom {
         return Ok(());
     }
-    let message =
-        format!("box {index} is {corner:?}: left, top, right and bottom have to be numbers in order");
+    let message = format!(
+        "box {index} is {corner:?}: left, top, right and bottom have to be numbers in order"
+    );
     Err(Error::new(ErrorKind::Corrupt, message))
 }
 
 fn clamp([left, top, right, bottom]: [f64; 4], (width, height): (u32, u32)) -> [f32; 4] {
     // The size as an `f32`, which may be less: so that `new` would take the result.
     let to = |value: f64, edge: u32| (value as f32).clamp(0.0, edge as f32);
-    [to(left, width), to(top, height), to(right, width), to(bottom, height)]
+    [
+        to(left, width),
+        to(top, height),
+        to(right, width),
+        to(bottom, height),
+    ]
 }
 
 impl Spatial for Boxes {
@@ -171,10 +200,18 @@ impl Spatial for Boxes {
                 let [left, top, right, bottom] = corner.map(f64::from);
                 let corners = [[left, top], [right, top], [right, bottom], [left, bottom]];
                 let corners = corners.map(|corner| op.point(from, corner));
-                let least =
-                    |axis: usize| corners.iter().map(|corner| corner[axis]).fold(f64::INFINITY, f64::min);
-                let most =
-                    |axis: usize| corners.iter().map(|corner| corner[axis]).fold(f64::NEG_INFINITY, f64::max);
+                let least = |axis: usize| {
+                    corners
+                        .iter()
+                        .map(|corner| corner[axis])
+                        .fold(f64::INFINITY, f64::min)
+                };
+                let most = |axis: usize| {
+                    corners
+                        .iter()
+                        .map(|corner| corner[axis])
+                        .fold(f64::NEG_INFINITY, f64::max)
+                };
                 *corner = clamp([least(0), least(1), most(0), most(1)], to);
             }
             (self.width, self.height) = to;
@@ -187,7 +224,10 @@ impl Spatial for Boxes {
 pub(super) fn refuse_mirrors(what: &str, op: &Op) -> Result<()> {
     match op {
         Op::Pad(padding) if !matches!(padding.shows(), PadMode::Constant(_)) => {
-            let message = format!("{what} in a border that repeats the image: {:?}", padding.shows());
+            let message = format!(
+                "{what} in a border that repeats the image: {:?}",
+                padding.shows()
+            );
             Err(Error::new(ErrorKind::Unsupported, message))
         }
         _ => Ok(()),

@@ -30,14 +30,16 @@ pub enum Visibility {
 
 /// Points on the things in a picture, in an order that has a meaning.
 ///
-/// - A geometry **never drops one**, so that the n-th stays the n-th. One that leaves the picture (`x` not in
-///   `0..width`, or `y` not in `0..height`, as torchvision's `SanitizeKeyPoints` says) becomes
-///   [`Absent`](Visibility::Absent) and stays so, even if it comes back: what it shows was lost.
-/// - Their places are torchvision's, which counts in two ways. A flip takes them as indices of pixels:
-///   `x' = width - 1 - x`. All else takes them as places between pixels, as boxes: a turn by 180 degrees gives
-///   `x' = width - x`. So one in the right part of the last column, beyond `width - 1`, leaves by a flip.
-/// - After a horizontal flip, the left hand is still in the left hand's place: which pairs to exchange, only the
-///   data's user knows.
+/// - A geometry **never drops one**, so that the n-th stays the n-th. One that leaves the picture
+///   (`x` not in `0..width`, or `y` not in `0..height`, as torchvision's `SanitizeKeyPoints` says)
+///   becomes [`Absent`](Visibility::Absent) and stays so, even if it comes back: what it shows was
+///   lost.
+/// - Their places are torchvision's, which counts in two ways. A flip takes them as indices of
+///   pixels: `x' = width - 1 - x`. All else takes them as places between pixels, as boxes: a turn
+///   by 180 degrees gives `x' = width - x`. So one in the right part of the last column, beyond
+///   `width - 1`, leaves by a flip.
+/// - After a horizontal flip, the left hand is still in the left hand's place: which pairs to
+///   exchange, only the data's user knows.
 ///
 /// ```
 /// # use datapipes_image::{Geometry, Keypoints, Rect, Visibility};
@@ -57,15 +59,25 @@ impl Keypoints {
     /// Points in a picture of this size. What is outside becomes [`Absent`](Visibility::Absent).
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite; [`ErrorKind::Shape`] if an edge of the
-    /// picture is zero.
+    /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite; [`ErrorKind::Shape`] if
+    /// an edge of the picture is zero.
     pub fn new(width: u32, height: u32, points: Vec<Keypoint>) -> Result<Self> {
         check_edges("key points in an image", width, height)?;
-        if let Some(index) = points.iter().position(|point| !(point.x.is_finite() && point.y.is_finite())) {
-            let message = format!("key point {index} is at ({}, {})", points[index].x, points[index].y);
+        if let Some(index) = points
+            .iter()
+            .position(|point| !(point.x.is_finite() && point.y.is_finite()))
+        {
+            let message = format!(
+                "key point {index} is at ({}, {})",
+                points[index].x, points[index].y
+            );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        let mut points = Keypoints { width, height, points };
+        let mut points = Keypoints {
+            width,
+            height,
+            points,
+        };
         points.mark();
         Ok(points)
     }
@@ -73,11 +85,15 @@ impl Keypoints {
     /// COCO's: of each point x, y, and 0, 1 or 2 for how visible it is.
     ///
     /// # Errors
-    /// As [`new`](Keypoints::new), also if the numbers are not three for each, or the third is another.
+    /// As [`new`](Keypoints::new), also if the numbers are not three for each, or the third is
+    /// another.
     pub fn from_coco(width: u32, height: u32, numbers: &[f64]) -> Result<Self> {
         let (triples, rest) = numbers.as_chunks::<3>();
         if !rest.is_empty() {
-            let message = format!("{} numbers for key points, which have 3 each", numbers.len());
+            let message = format!(
+                "{} numbers for key points, which have 3 each",
+                numbers.len()
+            );
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
         let point = |(index, &[x, y, visibility]): (usize, &[f64; 3])| {
@@ -86,13 +102,26 @@ impl Keypoints {
                 1.0 => Visibility::Hidden,
                 2.0 => Visibility::Visible,
                 _ => {
-                    let message = format!("key point {index} has the visibility {visibility}, not 0, 1 or 2");
+                    let message =
+                        format!("key point {index} has the visibility {visibility}, not 0, 1 or 2");
                     return Err(Error::new(ErrorKind::Corrupt, message));
                 }
             };
-            Ok(Keypoint { x: x as f32, y: y as f32, visibility })
+            Ok(Keypoint {
+                x: x as f32,
+                y: y as f32,
+                visibility,
+            })
         };
-        Keypoints::new(width, height, triples.iter().enumerate().map(point).collect::<Result<_>>()?)
+        Keypoints::new(
+            width,
+            height,
+            triples
+                .iter()
+                .enumerate()
+                .map(point)
+                .collect::<Result<_>>()?,
+        )
     }
 
     /// Pixels in a row of the picture.
@@ -116,7 +145,10 @@ impl Keypoints {
     /// None that the types do not rule out.
     pub fn to_tensor(&self) -> Result<Tensor> {
         let numbers = |point: &Keypoint| [point.x, point.y, point.visibility as u8 as f32];
-        Tensor::from_vec(self.points.iter().flat_map(numbers).collect(), [self.points.len(), 3])
+        Tensor::from_vec(
+            self.points.iter().flat_map(numbers).collect(),
+            [self.points.len(), 3],
+        )
     }
 
     /// What is outside is absent.
@@ -140,7 +172,9 @@ impl Wire for Visibility {
             0 => Ok(Visibility::Absent),
             1 => Ok(Visibility::Hidden),
             2 => Ok(Visibility::Visible),
-            other => Err(Reader::damaged(format_args!("the visibility {other}, not 0, 1 or 2"))),
+            other => Err(Reader::damaged(format_args!(
+                "the visibility {other}, not 0, 1 or 2"
+            ))),
         }
     }
 }

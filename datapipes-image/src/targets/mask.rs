@@ -10,13 +10,14 @@ use crate::geometry::{Geometry, Op, Spatial};
 /// The class of each pixel of a picture, as `u8`, `u16` or `u32`; rows from the top.
 ///
 /// - Its width and height are at least 1, and it has `width * height` values.
-/// - Values are never mixed: whatever filter a geometry has for the picture, the mask takes the nearest, the one under
-///   the middle of the new pixel (what torchvision calls `NEAREST_EXACT`. Its plain `NEAREST` shifts a mask against its
-///   picture by up to half a pixel of the larger one).
+/// - Values are never mixed: whatever filter a geometry has for the picture, the mask takes the
+///   nearest, the one under the middle of the new pixel (what torchvision calls `NEAREST_EXACT`.
+///   Its plain `NEAREST` shifts a mask against its picture by up to half a pixel of the larger
+///   one).
 /// - Where there is no picture, it has the value [`outside`](Mask::outside).
 ///
-/// From a PNG: [`Mask::<u8>::decode`](Mask::decode), which reads a palette's indices, as Pascal VOC's masks have them.
-/// From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
+/// From a PNG: [`Mask::<u8>::decode`](Mask::decode), which reads a palette's indices, as Pascal
+/// VOC's masks have them. From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
 ///
 /// ```
 /// # use datapipes_image::{Geometry, Mask, Padding};
@@ -59,7 +60,12 @@ impl<T: Class> Mask<T> {
             let message = format!("{} values for a mask of {width}x{height}", values.len());
             return Err(Error::new(ErrorKind::Shape, message));
         }
-        Ok(Mask { width, height, values, outside: T::default() })
+        Ok(Mask {
+            width,
+            height,
+            values,
+            outside: T::default(),
+        })
     }
 
     /// The values of a tensor, `[height, width]`; copied only if it shares its memory.
@@ -81,7 +87,10 @@ impl<T: Class> Mask<T> {
     /// The value of what comes from outside of the picture, such as 255 for "ignore". By default 0.
     #[must_use]
     pub fn outside(self, value: T) -> Self {
-        Mask { outside: value, ..self }
+        Mask {
+            outside: value,
+            ..self
+        }
     }
 
     /// Values in a row.
@@ -108,7 +117,12 @@ impl<T: Class> Mask<T> {
     }
 
     fn with(&self, width: u32, height: u32, values: Vec<T>) -> Self {
-        Mask { width, height, values, outside: self.outside }
+        Mask {
+            width,
+            height,
+            values,
+            outside: self.outside,
+        }
     }
 }
 
@@ -128,10 +142,12 @@ impl<T: Class + Wire> Wire for Mask<T> {
 }
 
 impl Mask<u8> {
-    /// The values in a PNG, as they are stored: gray of up to 8 bits, not spread over 0 to 255, or the indices of a
-    /// palette, whose colours are not looked at (an index may lie beyond them). Transparency and gamma are ignored.
+    /// The values in a PNG, as they are stored: gray of up to 8 bits, not spread over 0 to 255, or
+    /// the indices of a palette, whose colours are not looked at (an index may lie beyond them).
+    /// Transparency and gamma are ignored.
     ///
-    /// Limits are those of [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and a copy of the file.
+    /// Limits are those of [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and
+    /// a copy of the file.
     ///
     /// ```no_run
     /// # use datapipes_image::Mask;
@@ -140,22 +156,24 @@ impl Mask<u8> {
     /// ```
     ///
     /// # Errors
-    /// As [`DecodeImage::decode`](crate::DecodeImage::decode). [`ErrorKind::Unsupported`] also for other formats, and
-    /// for PNGs with colours, an alpha channel, an EXIF orientation, or 16 bits, which are `Mask::<u16>::decode`'s.
+    /// As [`DecodeImage::decode`](crate::DecodeImage::decode). [`ErrorKind::Unsupported`] also for
+    /// other formats, and for PNGs with colours, an alpha channel, an EXIF orientation, or 16 bits,
+    /// which are `Mask::<u16>::decode`'s.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match classes(bytes)? {
             (width, height, Classes::Bytes(values)) => Mask::new(width, height, values),
             (width, height, Classes::Words(_)) => {
-                let message =
-                    format!("a PNG of {width}x{height} with 16 bits for a mask of u8: decode a `Mask<u16>`");
+                let message = format!(
+                    "a PNG of {width}x{height} with 16 bits for a mask of u8: decode a `Mask<u16>`"
+                );
                 Err(Error::new(ErrorKind::Unsupported, message))
             }
         }
     }
 
-    /// The values of a gray picture of one channel or three equal ones, such as [`decode`](crate::decode()) makes of a
-    /// gray file. It spreads gray of less than 8 bits, and a palette's colours are not its indices: for masks in PNGs,
-    /// see [`Mask::decode`].
+    /// The values of a gray picture of one channel or three equal ones, such as
+    /// [`decode`](crate::decode()) makes of a gray file. It spreads gray of less than 8 bits, and a
+    /// palette's colours are not its indices: for masks in PNGs, see [`Mask::decode`].
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if a pixel has a colour.
@@ -167,7 +185,10 @@ impl Mask<u8> {
         let pixels = image.data().as_chunks::<3>().0;
         if let Some(at) = pixels.iter().position(|[r, g, b]| r != g || g != b) {
             let (x, y) = (at % width as usize, at / width as usize);
-            let message = format!("a mask is gray, and the pixel at ({x}, {y}) is {:?}", pixels[at]);
+            let message = format!(
+                "a mask is gray, and the pixel at ({x}, {y}) is {:?}",
+                pixels[at]
+            );
             return Err(Error::new(ErrorKind::Shape, message));
         }
         Mask::new(width, height, pixels.iter().map(|pixel| pixel[0]).collect())

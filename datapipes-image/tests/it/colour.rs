@@ -2,8 +2,8 @@
 
 use datapipes::{ErrorKind, Result};
 use datapipes_image::{
-    Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, adjust_sharpness, autocontrast,
-    equalize, grayscale, invert, posterize, solarize,
+    Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_saturation, adjust_sharpness,
+    autocontrast, equalize, grayscale, invert, posterize, solarize,
 };
 
 use crate::picture;
@@ -17,11 +17,17 @@ fn stored(name: &str) -> Image {
     if !name.ends_with("gray") && name != "grayscale" {
         return image;
     }
-    let first = image.data().iter().step_by(usize::from(image.channels())).copied().collect();
+    let first = image
+        .data()
+        .iter()
+        .step_by(usize::from(image.channels()))
+        .copied()
+        .collect();
     Image::new(image.width(), image.height(), 1, first).unwrap()
 }
 
-/// Each input by a function, with what torchvision made of it in file `name`; gives how many values differ, by 1.
+/// Each input by a function, with what torchvision made of it in file `name`; gives how many values
+/// differ, by 1.
 fn compare(name: &str, sources: &[Image], f: impl Fn(&mut Image, usize) -> Result<()>) -> usize {
     let wanted = stored(name);
     let mut is = Vec::new();
@@ -31,41 +37,79 @@ fn compare(name: &str, sources: &[Image], f: impl Fn(&mut Image, usize) -> Resul
         is.extend_from_slice(image.data());
     }
     assert_eq!(is.len(), wanted.data().len(), "{name}");
-    let differences: Vec<u8> = is.iter().zip(wanted.data()).map(|(a, b)| a.abs_diff(*b)).collect();
-    assert!(differences.iter().all(|&d| d <= 1), "{name}: {:?}", differences.iter().max());
+    let differences: Vec<u8> = is
+        .iter()
+        .zip(wanted.data())
+        .map(|(a, b)| a.abs_diff(*b))
+        .collect();
+    assert!(
+        differences.iter().all(|&d| d <= 1),
+        "{name}: {:?}",
+        differences.iter().max()
+    );
     differences.iter().filter(|&&d| d == 1).count()
 }
 
 /// The same, for colour and gray.
 fn both(name: &str, count: usize, f: impl Fn(&mut Image, usize) -> Result<()>) -> [usize; 2] {
     let sources = |name| vec![stored(name); count];
-    [compare(name, &sources("source"), &f), compare(&format!("{name}_gray"), &sources("gray"), &f)]
+    [
+        compare(name, &sources("source"), &f),
+        compare(&format!("{name}_gray"), &sources("gray"), &f),
+    ]
 }
 
 #[test]
 fn factors_are_torchvisions() {
-    assert_eq!(both("brightness", 5, |image, n| adjust_brightness(image, FACTORS[n])), [0, 0]);
-    assert_eq!(both("contrast", 5, |image, n| adjust_contrast(image, FACTORS[n])), [0, 0]);
-    assert_eq!(both("sharpness", 5, |image, n| adjust_sharpness(image, FACTORS[n])), [0, 0]);
+    assert_eq!(
+        both("brightness", 5, |image, n| adjust_brightness(
+            image, FACTORS[n]
+        )),
+        [0, 0]
+    );
+    assert_eq!(
+        both("contrast", 5, |image, n| adjust_contrast(image, FACTORS[n])),
+        [0, 0]
+    );
+    assert_eq!(
+        both("sharpness", 5, |image, n| adjust_sharpness(
+            image, FACTORS[n]
+        )),
+        [0, 0]
+    );
     let sources = vec![stored("source"); 5];
-    assert_eq!(compare("saturation", &sources, |image, n| adjust_saturation(image, FACTORS[n])), 0);
+    assert_eq!(
+        compare("saturation", &sources, |image, n| adjust_saturation(
+            image, FACTORS[n]
+        )),
+        0
+    );
 }
 
 #[test]
 fn hues_are_torchvisions() {
     let sources = vec![stored("source"); 6];
-    assert_eq!(compare("hue", &sources, |image, n| adjust_hue(image, TURNS[n])), 0);
+    assert_eq!(
+        compare("hue", &sources, |image, n| adjust_hue(image, TURNS[n])),
+        0
+    );
 }
 
 #[test]
 fn tones_are_torchvisions() {
-    assert_eq!(both("posterize", 3, |image, n| posterize(image, [1, 3, 7][n])), [0, 0]);
+    assert_eq!(
+        both("posterize", 3, |image, n| posterize(image, [1, 3, 7][n])),
+        [0, 0]
+    );
     let solarized = both("solarize", 3, |image, n| {
         solarize(image, [0, 100, 255][n]);
         Ok(())
     });
     assert_eq!(solarized, [0, 0]);
-    for (name, f) in [("autocontrast", autocontrast as fn(&mut Image)), ("equalize", equalize)] {
+    for (name, f) in [
+        ("autocontrast", autocontrast as fn(&mut Image)),
+        ("equalize", equalize),
+    ] {
         let run = |image: &mut Image, _| {
             f(image);
             Ok(())
@@ -85,7 +129,12 @@ fn what_changes_nothing_changes_nothing() {
     for name in ["source", "gray"] {
         let before = stored(name);
         let mut image = before.clone();
-        for adjust in [adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness] {
+        for adjust in [
+            adjust_brightness,
+            adjust_contrast,
+            adjust_saturation,
+            adjust_sharpness,
+        ] {
             adjust(&mut image, 1.0).unwrap();
             assert_eq!(image, before);
         }
@@ -126,21 +175,37 @@ fn factors_without_sense_are_refused_with_their_numbers() {
         let before = image.clone();
         for factor in [-0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e300] {
             for (name, adjust) in [
-                ("brightness", adjust_brightness as fn(&mut Image, f64) -> Result<()>),
+                (
+                    "brightness",
+                    adjust_brightness as fn(&mut Image, f64) -> Result<()>,
+                ),
                 ("contrast", adjust_contrast),
                 ("saturation", adjust_saturation),
                 ("sharpness", adjust_sharpness),
             ] {
                 let error = adjust(&mut image, factor).unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::Config);
-                assert!(error.to_string().contains(&format!("a {name} factor of {factor}")), "{error}");
+                assert!(
+                    error
+                        .to_string()
+                        .contains(&format!("a {name} factor of {factor}")),
+                    "{error}"
+                );
             }
         }
         for turn in [-0.51, 0.51, f64::NAN] {
             let error = adjust_hue(&mut image, turn).unwrap_err();
-            assert!(error.to_string().contains(&format!("hue of {turn}")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("hue of {turn}")),
+                "{error}"
+            );
         }
-        assert!(posterize(&mut image, 9).unwrap_err().to_string().contains("9 bits"));
+        assert!(
+            posterize(&mut image, 9)
+                .unwrap_err()
+                .to_string()
+                .contains("9 bits")
+        );
         assert_eq!(image, before);
     }
 }
@@ -150,9 +215,19 @@ fn pictures_of_any_size_are_taken() {
     for (width, height) in [(1, 1), (1, 9), (9, 1), (2, 2), (3, 3), (65, 3), (63, 2)] {
         for channels in [1, 3] {
             let len = width as usize * height as usize * usize::from(channels);
-            let mut image =
-                Image::new(width, height, channels, (0..len).map(|i| (i * 37) as u8).collect()).unwrap();
-            for adjust in [adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness] {
+            let mut image = Image::new(
+                width,
+                height,
+                channels,
+                (0..len).map(|i| (i * 37) as u8).collect(),
+            )
+            .unwrap();
+            for adjust in [
+                adjust_brightness,
+                adjust_contrast,
+                adjust_saturation,
+                adjust_sharpness,
+            ] {
                 adjust(&mut image, 1.3).unwrap();
                 adjust(&mut image, 1e30).unwrap();
             }

@@ -20,26 +20,40 @@ fn row_108_a_cut_file_is_an_error_wherever_it_is_cut() {
         let bytes = file(&name);
         // The headers byte by byte, the rest at every percent, and the last bytes again.
         let percents = (0..100).map(|percent| bytes.len() * percent / 100);
-        let ends =
-            (0..64.min(bytes.len())).chain(percents).chain(bytes.len().saturating_sub(16)..bytes.len());
+        let ends = (0..64.min(bytes.len()))
+            .chain(percents)
+            .chain(bytes.len().saturating_sub(16)..bytes.len());
         for end in ends {
-            let Err(error) = decode(&bytes[..end]) else { panic!("{name} cut at {end} of {}", bytes.len()) };
-            assert_eq!(error.kind(), ErrorKind::Truncated, "{name} cut at {end}: {error}");
+            let Err(error) = decode(&bytes[..end]) else {
+                panic!("{name} cut at {end} of {}", bytes.len())
+            };
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Truncated,
+                "{name} cut at {end}: {error}"
+            );
         }
     }
 }
 
-/// The sizes around the data are right, but there is less of it than the pixels need: what a careless repair makes.
+/// The sizes around the data are right, but there is less of it than the pixels need: what a
+/// careless repair makes.
 #[test]
 fn row_108_short_data_in_whole_containers_is_an_error() {
     let fails = |bytes: &[u8], what: String| {
-        let Err(error) = decode(bytes) else { panic!("{what}") };
+        let Err(error) = decode(bytes) else {
+            panic!("{what}")
+        };
         let expected = matches!(error.kind(), ErrorKind::Truncated | ErrorKind::Corrupt);
         assert!(expected, "{what}: {error}");
     };
-    for name in
-        ["lossy.webp", "cwebp_simple.webp", "lossless.webp", "lossless_grain.webp", "cwebp_palette.webp"]
-    {
+    for name in [
+        "lossy.webp",
+        "cwebp_simple.webp",
+        "lossless.webp",
+        "lossless_grain.webp",
+        "cwebp_palette.webp",
+    ] {
         let bytes = file(&format!("formats/{name}"));
         let size = u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
         // A bit reader may be ahead of what it needs by some bytes.
@@ -66,7 +80,11 @@ fn row_108_short_data_in_whole_containers_is_an_error() {
     // Not deflate: its decoder follows the stream, not the length that is told.
     for name in ["rgb_none", "rgb_lzw", "rgb_packbits", "gray", "bits"] {
         let bytes = file(&format!("formats/{name}.tif"));
-        let entry = bytes.windows(4).position(|w| w == [0x17, 1, 4, 0] || w == [0x17, 1, 3, 0]).unwrap() + 8;
+        let entry = bytes
+            .windows(4)
+            .position(|w| w == [0x17, 1, 4, 0] || w == [0x17, 1, 3, 0])
+            .unwrap()
+            + 8;
         let len = usize::from(u16::from_le_bytes([bytes[entry], bytes[entry + 1]]));
         for keep in (0..len - 6).step_by(3) {
             let mut cut = bytes.clone();
@@ -89,7 +107,9 @@ fn row_109_changed_bytes_do_not_panic_and_end_soon() {
     let settings = DecodeImage::new().max_pixels(1 << 20);
     let mut state = 1u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize
     };
     for (name, _) in files() {
@@ -98,7 +118,10 @@ fn row_109_changed_bytes_do_not_panic_and_end_soon() {
             let mut bytes = bytes.clone();
             for _ in 0..=next() % 3 {
                 // Often in the headers.
-                let at = next() % bytes.len().min(if next() % 2 == 0 { 128 } else { usize::MAX });
+                let at = next()
+                    % bytes
+                        .len()
+                        .min(if next() % 2 == 0 { 128 } else { usize::MAX });
                 bytes[at] = if next() % 4 == 0 { 0xff } else { next() as u8 };
             }
             match settings.decode(&bytes) {
@@ -118,8 +141,16 @@ fn row_109_changed_bytes_do_not_panic_and_end_soon() {
 
 /// As PNG counts it.
 fn crc32(bytes: &[u8]) -> u32 {
-    let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| bit(crc)))
+    let bit = |crc: u32| {
+        if crc & 1 == 1 {
+            crc >> 1 ^ 0xedb8_8320
+        } else {
+            crc >> 1
+        }
+    };
+    !bytes.iter().fold(!0, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| bit(crc))
+    })
 }
 
 /// A PNG with this stream of pixels, and right checksums of its chunks.
@@ -147,7 +178,11 @@ fn row_109_a_png_is_as_its_checksums_say() {
     for at in [0, 1] {
         let mut stream = stream.to_vec();
         stream[at] ^= 0x11;
-        assert_eq!(decode(&png_of(&plain, &stream)).unwrap_err().kind(), ErrorKind::Corrupt, "{at}");
+        assert_eq!(
+            decode(&png_of(&plain, &stream)).unwrap_err().kind(),
+            ErrorKind::Corrupt,
+            "{at}"
+        );
     }
     for percent in 0..99 {
         let short = &stream[..stream.len() * percent / 100];
@@ -174,7 +209,11 @@ fn put(png: &mut Vec<u8>, kind: &[u8], body: &[u8]) {
 }
 
 fn stream_of(png: &[u8]) -> Vec<u8> {
-    chunks_of(png).iter().filter(|(kind, _)| *kind == b"IDAT").flat_map(|(_, body)| body.to_vec()).collect()
+    chunks_of(png)
+        .iter()
+        .filter(|(kind, _)| *kind == b"IDAT")
+        .flat_map(|(_, body)| body.to_vec())
+        .collect()
 }
 
 /// The same PNG with another stream of pixels, in chunks of this size, and other chunks before it.
@@ -185,8 +224,12 @@ fn png_with(png: &[u8], stream: &[u8], size: usize, before: &[(&[u8], &[u8])]) -
         if kind != b"IDAT" {
             put(&mut made, kind, body);
         } else if std::mem::take(&mut is_first) {
-            before.iter().for_each(|(kind, body)| put(&mut made, kind, body));
-            stream.chunks(size).for_each(|part| put(&mut made, b"IDAT", part));
+            before
+                .iter()
+                .for_each(|(kind, body)| put(&mut made, kind, body));
+            stream
+                .chunks(size)
+                .for_each(|part| put(&mut made, b"IDAT", part));
         }
     }
     made
@@ -211,13 +254,20 @@ fn row_109_the_checksum_of_a_pngs_pixels_is_compared() {
         let whole = file(name);
         let (expected, stream) = (decode(&whole).unwrap(), stream_of(&whole));
         let size = dimensions(&whole).unwrap();
-        let control: Vec<u8> = [0u32, size.0, size.1, 0, 0].iter().flat_map(|n| n.to_be_bytes()).collect();
+        let control: Vec<u8> = [0u32, size.0, size.1, 0, 0]
+            .iter()
+            .flat_map(|n| n.to_be_bytes())
+            .collect();
         let control = [&control[..], &[0, 1, 0, 1, 0, 0]].concat();
-        let animated: [(&[u8], &[u8]); 2] = [(b"acTL", &[0, 0, 0, 1, 0, 0, 0, 0]), (b"fcTL", &control)];
+        let animated: [(&[u8], &[u8]); 2] =
+            [(b"acTL", &[0, 0, 0, 1, 0, 0, 0, 0]), (b"fcTL", &control)];
         for before in [&[][..], &animated] {
             let read = |stream: &[u8], size| decode(&png_with(&whole, stream, size, before));
             for size in [1, 7, 1000, stream.len()] {
-                assert!(read(&stream, size).unwrap() == expected, "{name} in chunks of {size}");
+                assert!(
+                    read(&stream, size).unwrap() == expected,
+                    "{name} in chunks of {size}"
+                );
                 for at in stream.len() - 4..stream.len() {
                     let mut wrong = stream.clone();
                     wrong[at] ^= 0x10;
@@ -229,7 +279,10 @@ fn row_109_the_checksum_of_a_pngs_pixels_is_compared() {
                     assert_eq!(error.kind(), ErrorKind::Truncated, "{name}: {error}");
                 }
                 // What follows the stream is no part of it.
-                assert!(read(&[&stream[..], b"more"].concat(), size).unwrap() == expected, "{name}");
+                assert!(
+                    read(&[&stream[..], b"more"].concat(), size).unwrap() == expected,
+                    "{name}"
+                );
             }
         }
     }
@@ -237,23 +290,37 @@ fn row_109_the_checksum_of_a_pngs_pixels_is_compared() {
 
 #[test]
 fn row_109_the_checksum_of_a_masks_classes_is_compared() {
-    for name in ["gray_png.8.png", "gray_png.16.png", "png.palette.png", "bits_png.1.png"] {
+    for name in [
+        "gray_png.8.png",
+        "gray_png.16.png",
+        "png.palette.png",
+        "bits_png.1.png",
+    ] {
         let whole = file(name);
         let mut stream = stream_of(&whole);
-        assert!(datapipes_image::Mask::<u16>::decode(&png_with(&whole, &stream, 9, &[])).is_ok(), "{name}");
+        assert!(
+            datapipes_image::Mask::<u16>::decode(&png_with(&whole, &stream, 9, &[])).is_ok(),
+            "{name}"
+        );
         *stream.last_mut().unwrap() ^= 1;
         let wrong = datapipes_image::Mask::<u16>::decode(&png_with(&whole, &stream, 9, &[]));
         assert_eq!(wrong.unwrap_err().kind(), ErrorKind::Corrupt, "{name}");
     }
 }
 
-/// 64 MiB in a stream for a small picture: all that its checksum needs is inflated, and no more than is allowed.
+/// 64 MiB in a stream for a small picture: all that its checksum needs is inflated, and no more
+/// than is allowed.
 #[test]
 fn row_111_a_png_with_more_in_its_stream_than_its_pixels_is_bounded() {
     let (zeros, mut bomb) = (vec![0u8; 64 << 20], Vec::new());
-    PngEncoder::new(&mut bomb).write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8).unwrap();
+    PngEncoder::new(&mut bomb)
+        .write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8)
+        .unwrap();
     let bomb = png_with(&file("gray_png.8.png"), &stream_of(&bomb), 1 << 16, &[]);
-    let error = DecodeImage::new().max_bytes(1 << 20).decode(&bomb).unwrap_err();
+    let error = DecodeImage::new()
+        .max_bytes(1 << 20)
+        .decode(&bomb)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
     assert!(decode(&bomb).is_ok());
 }
@@ -268,15 +335,40 @@ fn row_110_huge_pictures_are_refused_from_their_headers() {
         assert_eq!(dimensions(&bytes).unwrap(), size, "{name}");
         let error = decode(&bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit, "{name}: {error}");
-        assert!(error.to_string().contains(&format!("{}x{}", size.0, size.1)), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("{}x{}", size.0, size.1)),
+            "{error}"
+        );
     };
-    limit("lossy.webp", &|b| b[26..30].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]), (16383, 16383));
-    limit("lossless.webp", &|b| b[21..25].copy_from_slice(&[0xff, 0xff, 0xff, 0x0f]), (16384, 16384));
-    limit("animated.webp", &|b| b[24..30].fill(0xff), (1 << 24, 1 << 24));
+    limit(
+        "lossy.webp",
+        &|b| b[26..30].copy_from_slice(&[0xff, 0x3f, 0xff, 0x3f]),
+        (16383, 16383),
+    );
+    limit(
+        "lossless.webp",
+        &|b| b[21..25].copy_from_slice(&[0xff, 0xff, 0xff, 0x0f]),
+        (16384, 16384),
+    );
+    limit(
+        "animated.webp",
+        &|b| b[24..30].fill(0xff),
+        (1 << 24, 1 << 24),
+    );
     limit("plain.gif", &|b| b[6..10].fill(0xff), (65535, 65535));
-    limit("plain.gif", &|b| b[13 + 96 + 5..][..4].fill(0xff), (65535, 65535));
+    limit(
+        "plain.gif",
+        &|b| b[13 + 96 + 5..][..4].fill(0xff),
+        (65535, 65535),
+    );
     // A frame at the far corner of a small screen.
-    limit("plain.gif", &|b| b[13 + 96 + 1..][..4].fill(0xff), (65535 + 23, 65535 + 17));
+    limit(
+        "plain.gif",
+        &|b| b[13 + 96 + 1..][..4].fill(0xff),
+        (65535 + 23, 65535 + 17),
+    );
     limit(
         "rgb24.bmp",
         &|b| b[18..26].copy_from_slice(&[0xa0, 0x86, 1, 0, 0xa0, 0x86, 1, 0]),
@@ -288,12 +380,19 @@ fn row_110_huge_pictures_are_refused_from_their_headers() {
         (0x7fff_ffff, 0x7fff_ffff),
     );
     let edge = |b: &mut Vec<u8>, tag: u8, value: u32| {
-        let at = b.windows(3).position(|w| w[0] == tag && w[1] == 1 && matches!(w[2], 3 | 4)).unwrap();
+        let at = b
+            .windows(3)
+            .position(|w| w[0] == tag && w[1] == 1 && matches!(w[2], 3 | 4))
+            .unwrap();
         b[at + 2] = 4;
         b[at + 8..at + 12].copy_from_slice(&value.to_le_bytes());
     };
     for size in [100_000, u32::MAX] {
-        limit("rgb_lzw.tif", &|b| [0, 1].into_iter().for_each(|tag| edge(b, tag, size)), (size, size));
+        limit(
+            "rgb_lzw.tif",
+            &|b| [0, 1].into_iter().for_each(|tag| edge(b, tag, size)),
+            (size, size),
+        );
     }
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
@@ -324,15 +423,26 @@ fn row_110_sizes_without_sense_are_errors() {
 
 #[test]
 fn row_110_limits_are_the_users_too() {
-    for name in ["lossy.webp", "lossless.webp", "plain.gif", "rgb24.bmp", "rgb_lzw.tif"] {
+    for name in [
+        "lossy.webp",
+        "lossless.webp",
+        "plain.gif",
+        "rgb24.bmp",
+        "rgb_lzw.tif",
+    ] {
         let bytes = file(&format!("formats/{name}"));
         let (width, height) = dimensions(&bytes).unwrap();
         let pixels = u64::from(width) * u64::from(height);
         assert!(DecodeImage::new().max_pixels(pixels).decode(&bytes).is_ok());
-        for settings in
-            [DecodeImage::new().max_pixels(pixels - 1), DecodeImage::new().max_bytes(3 * pixels - 1)]
-        {
-            assert_eq!(settings.decode(&bytes).unwrap_err().kind(), ErrorKind::Limit, "{name}");
+        for settings in [
+            DecodeImage::new().max_pixels(pixels - 1),
+            DecodeImage::new().max_bytes(3 * pixels - 1),
+        ] {
+            assert_eq!(
+                settings.decode(&bytes).unwrap_err().kind(),
+                ErrorKind::Limit,
+                "{name}"
+            );
         }
     }
 }
@@ -341,7 +451,9 @@ fn row_110_limits_are_the_users_too() {
 #[test]
 fn row_111_a_png_with_a_bomb_in_its_notes_is_decoded_without_them() {
     let (zeros, mut bomb) = (vec![0u8; 64 << 20], Vec::new());
-    PngEncoder::new(&mut bomb).write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8).unwrap();
+    PngEncoder::new(&mut bomb)
+        .write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8)
+        .unwrap();
     let mut stream = Vec::new();
     let mut at = 8;
     while at < bomb.len() {
@@ -353,7 +465,11 @@ fn row_111_a_png_with_a_bomb_in_its_notes_is_decoded_without_them() {
     }
     assert!(stream.len() < 1 << 20);
     let plain = file("formats/expected00.png");
-    for (kind, head) in [(b"iCCP", &b"a\0\0"[..]), (b"zTXt", b"a\0\0"), (b"iTXt", b"a\0\x01\0\0\0")] {
+    for (kind, head) in [
+        (b"iCCP", &b"a\0\0"[..]),
+        (b"zTXt", b"a\0\0"),
+        (b"iTXt", b"a\0\x01\0\0\0"),
+    ] {
         let mut bytes = plain[..33].to_vec();
         bytes.extend(((head.len() + stream.len()) as u32).to_be_bytes());
         bytes.extend(kind);
@@ -420,7 +536,10 @@ fn row_111_directories_that_point_at_each_other_end() {
     // Tiles of 2^31 pixels each way around a small picture.
     let mut tiles = file("formats/tiles.tif");
     for tag in [0x42, 0x43] {
-        let at = tiles.windows(3).position(|w| w[0] == tag && w[1] == 1 && matches!(w[2], 3 | 4)).unwrap();
+        let at = tiles
+            .windows(3)
+            .position(|w| w[0] == tag && w[1] == 1 && matches!(w[2], 3 | 4))
+            .unwrap();
         tiles[at + 2] = 4;
         put_u32(&mut tiles, at + 8, 0x7fff_fff0);
     }

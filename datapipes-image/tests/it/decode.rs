@@ -25,15 +25,32 @@ fn row_112_jpegs_decode_to_pillows_pixels() {
         "flat_gray",
     ] {
         let image = picture(&format!("{name}.jpg"));
-        assert_eq!(difference(&image, &picture(&format!("{name}.expected.png"))), 0, "{name}");
-        assert_eq!(dimensions(&file(&format!("{name}.jpg"))).unwrap(), (image.width(), image.height()));
+        assert_eq!(
+            difference(&image, &picture(&format!("{name}.expected.png"))),
+            0,
+            "{name}"
+        );
+        assert_eq!(
+            dimensions(&file(&format!("{name}.jpg"))).unwrap(),
+            (image.width(), image.height())
+        );
     }
 }
 
 #[test]
 fn row_112_pngs_of_every_kind_decode_to_their_pixels() {
     for (kind, files) in [
-        ("png", &["rgba8", "rgb16", "rgba16", "interlaced", "palette", "palette_trns"][..]),
+        (
+            "png",
+            &[
+                "rgba8",
+                "rgb16",
+                "rgba16",
+                "interlaced",
+                "palette",
+                "palette_trns",
+            ][..],
+        ),
         ("gray_png", &["8", "alpha", "16"]),
         ("bits_png", &["1"]),
     ] {
@@ -41,7 +58,10 @@ fn row_112_pngs_of_every_kind_decode_to_their_pixels() {
         for name in files {
             let name = format!("{kind}.{name}.png");
             assert_eq!(difference(&picture(&name), &expected), 0, "{name}");
-            assert_eq!(dimensions(&file(&name)).unwrap(), (expected.width(), expected.height()));
+            assert_eq!(
+                dimensions(&file(&name)).unwrap(),
+                (expected.width(), expected.height())
+            );
         }
     }
 }
@@ -52,8 +72,15 @@ fn row_113_exif_orientation_is_applied_unless_told_otherwise() {
     for n in 1..=8 {
         let bytes = file(&format!("exif{n}.jpg"));
         let image = decode(&bytes).unwrap();
-        assert_eq!(difference(&image, &picture(&format!("exif{n}.expected.png"))), 0, "orientation {n}");
-        assert_eq!((image.width(), image.height()), if n < 5 { (11, 7) } else { (7, 11) });
+        assert_eq!(
+            difference(&image, &picture(&format!("exif{n}.expected.png"))),
+            0,
+            "orientation {n}"
+        );
+        assert_eq!(
+            (image.width(), image.height()),
+            if n < 5 { (11, 7) } else { (7, 11) }
+        );
         assert_eq!(dimensions(&bytes).unwrap(), (image.width(), image.height()));
         assert_eq!(stored.decode(&bytes).unwrap(), picture("exif1.jpg"));
         assert_eq!(stored.dimensions(&bytes).unwrap(), (11, 7));
@@ -63,7 +90,10 @@ fn row_113_exif_orientation_is_applied_unless_told_otherwise() {
 #[test]
 fn row_113_an_orientation_out_of_range_is_upright() {
     let six = file("exif6.jpg");
-    let entry = six.windows(2).position(|w| w == [0x01, 0x12] || w == [0x12, 0x01]).unwrap();
+    let entry = six
+        .windows(2)
+        .position(|w| w == [0x01, 0x12] || w == [0x12, 0x01])
+        .unwrap();
     for n in [0, 9, 255] {
         let mut bytes = six.clone();
         for value in &mut bytes[entry + 8..entry + 10] {
@@ -81,14 +111,23 @@ fn row_113_orientation_is_the_same_in_png() {
     let mut bytes = Vec::new();
     let mut encoder = image::codecs::png::PngEncoder::new(Cursor::new(&mut bytes));
     encoder.set_exif_metadata(exif.to_vec()).unwrap();
-    encoder.write_image(&[1, 1, 1, 2, 2, 2], 2, 1, image::ExtendedColorType::Rgb8).unwrap();
+    encoder
+        .write_image(&[1, 1, 1, 2, 2, 2], 2, 1, image::ExtendedColorType::Rgb8)
+        .unwrap();
     let image = decode(&bytes).unwrap();
     assert_eq!(image, Image::new(1, 2, 3, vec![1, 1, 1, 2, 2, 2]).unwrap());
     assert_eq!(dimensions(&bytes).unwrap(), (1, 2));
-    assert_eq!(DecodeImage::new().ignore_orientation().dimensions(&bytes).unwrap(), (2, 1));
+    assert_eq!(
+        DecodeImage::new()
+            .ignore_orientation()
+            .dimensions(&bytes)
+            .unwrap(),
+        (2, 1)
+    );
 }
 
-/// With every way to write it: what is in the file are the same coefficients, so the same pixels come out.
+/// With every way to write it: what is in the file are the same coefficients, so the same pixels
+/// come out.
 #[test]
 fn row_112_scans_of_all_sorts_give_the_same_pixels() {
     use SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_2_4, F_4_1, F_4_2};
@@ -104,9 +143,13 @@ fn row_112_scans_of_all_sorts_give_the_same_pixels() {
                 })
             };
             let expected = decode(&write(true, false, 0)).unwrap();
-            for (progressive, non_interleaved, restart) in
-                [(true, true, 0), (true, false, 2), (false, false, 0), (false, false, 3), (false, true, 0)]
-            {
+            for (progressive, non_interleaved, restart) in [
+                (true, true, 0),
+                (true, false, 2),
+                (false, false, 0),
+                (false, false, 3),
+                (false, true, 0),
+            ] {
                 let image = decode(&write(progressive, non_interleaved, restart)).unwrap();
                 assert!(
                     image == expected,
@@ -124,13 +167,22 @@ fn row_112_gray_has_one_sampling() {
     let frame = bytes.windows(2).position(|w| w == [0xff, 0xc0]).unwrap();
     for sampling in [0x21, 0x12, 0x22, 0x41] {
         bytes[frame + 11] = sampling;
-        assert_eq!(decode(&bytes).unwrap(), picture("gray.jpg"), "{sampling:#x}");
+        assert_eq!(
+            decode(&bytes).unwrap(),
+            picture("gray.jpg"),
+            "{sampling:#x}"
+        );
     }
 }
 
 fn mean_difference(a: &Image, b: &Image) -> f64 {
     difference(a, b);
-    let sum: u64 = a.data().iter().zip(b.data()).map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+    let sum: u64 = a
+        .data()
+        .iter()
+        .zip(b.data())
+        .map(|(a, b)| u64::from(a.abs_diff(*b)))
+        .sum();
     sum as f64 / a.data().len() as f64
 }
 
@@ -138,18 +190,28 @@ fn mean_difference(a: &Image, b: &Image) -> f64 {
 fn row_112_four_components_are_right_or_refused() {
     // Cyan, magenta, yellow and black inks, inverted as Adobe has them.
     let (width, height) = (32u16, 24u16);
-    let inks: Vec<u8> = photo(width, height).chunks_exact(3).flat_map(|p| [p[0], p[1], p[2], 200]).collect();
+    let inks: Vec<u8> = photo(width, height)
+        .chunks_exact(3)
+        .flat_map(|p| [p[0], p[1], p[2], 200])
+        .collect();
     let mut ycck = Vec::new();
-    Encoder::new(&mut ycck, 95).encode(&inks, width, height, ColorType::CmykAsYcck).unwrap();
+    Encoder::new(&mut ycck, 95)
+        .encode(&inks, width, height, ColorType::CmykAsYcck)
+        .unwrap();
     let mut cmyk = Vec::new();
-    Encoder::new(&mut cmyk, 95).encode(&inks, width, height, ColorType::Cmyk).unwrap();
+    Encoder::new(&mut cmyk, 95)
+        .encode(&inks, width, height, ColorType::Cmyk)
+        .unwrap();
     let (a, b) = (decode(&ycck).unwrap(), decode(&cmyk).unwrap());
     assert!(mean_difference(&a, &b) < 4.0, "{}", mean_difference(&a, &b));
     let adobe = cmyk.windows(5).position(|w| w == b"Adobe").unwrap();
     cmyk[adobe] = b'a';
     let error = decode(&cmyk).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert_eq!(error.to_string(), "unsupported: a JPEG with four components without an Adobe marker");
+    assert_eq!(
+        error.to_string(),
+        "unsupported: a JPEG with four components without an Adobe marker"
+    );
 }
 
 #[test]
@@ -177,7 +239,12 @@ fn row_112_features_that_are_not_read_are_named() {
 #[test]
 fn row_112_rgb_without_a_transform_is_right_however_it_is_told() {
     let bytes = file("adobe_rgb.jpg");
-    let find = |pattern: &[u8]| bytes.windows(pattern.len()).position(|w| w == pattern).unwrap();
+    let find = |pattern: &[u8]| {
+        bytes
+            .windows(pattern.len())
+            .position(|w| w == pattern)
+            .unwrap()
+    };
     let (adobe, frame) = (find(b"Adobe"), find(&[0xff, 0xc0]));
     let scan = find(&[0xff, 0xda]);
     let expected = picture("adobe_rgb.jpg");

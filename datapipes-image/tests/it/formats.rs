@@ -29,7 +29,11 @@ fn row_112_every_variant_gives_pillows_pixels() {
             "{name} is off by {}",
             difference(&image, &expected)
         );
-        assert_eq!(dimensions(&bytes).unwrap(), (image.width(), image.height()), "{name}");
+        assert_eq!(
+            dimensions(&bytes).unwrap(),
+            (image.width(), image.height()),
+            "{name}"
+        );
     }
 }
 
@@ -86,8 +90,14 @@ fn row_113_orientation_is_the_same_in_webp_and_tiff() {
         assert_eq!(stored.decode(&bytes).unwrap(), upright, "{name}");
         assert_eq!(stored.dimensions(&bytes).unwrap(), (23, 17), "{name}");
         // The entry: tag 274, one number of two bytes.
-        let at = bytes.windows(8).position(|w| w == [0x12, 1, 3, 0, 1, 0, 0, 0]).map(|at| at + 8);
-        let big = bytes.windows(8).position(|w| w == [1, 0x12, 0, 3, 0, 0, 0, 1]).map(|at| at + 9);
+        let at = bytes
+            .windows(8)
+            .position(|w| w == [0x12, 1, 3, 0, 1, 0, 0, 0])
+            .map(|at| at + 8);
+        let big = bytes
+            .windows(8)
+            .position(|w| w == [1, 0x12, 0, 3, 0, 0, 0, 1])
+            .map(|at| at + 9);
         let at = at.or(big).unwrap();
         assert_eq!(bytes[at], 6);
         for n in 0..=9 {

@@ -1,19 +1,25 @@
-//! Pictures and targets through a geometry: what torchvision makes of them, and what stays true whatever is drawn.
+//! Pictures and targets through a geometry: what torchvision makes of them, and what stays true
+//! whatever is drawn.
 
 use std::collections::BTreeMap;
 
 use datapipes::{ErrorKind, Result, Rng};
 use datapipes_image::{
-    Affine, Boxes, Draw, Filter, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding, RandomAffine,
-    RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, Rotation, Visibility, affine, crop,
-    hflip, pad, resize, rotate, vflip,
+    Affine, Boxes, Draw, Filter, Geometry, Image, Keypoint, Keypoints, Mask, PadMode, Padding,
+    RandomAffine, RandomCrop, RandomFlip, RandomResizedCrop, RandomRotation, Rect, Rotation,
+    Visibility, affine, crop, hflip, pad, resize, rotate, vflip,
 };
 
 use crate::{difference, file, picture};
 
 const SIZE: (u32, u32) = (29, 20);
 const PAD: (u32, u32, u32, u32) = (3, 1, 2, 4);
-const PART: Rect = Rect { x: 5, y: 2, width: 20, height: 15 };
+const PART: Rect = Rect {
+    x: 5,
+    y: 2,
+    width: 20,
+    height: 15,
+};
 const COLOUR: [u8; 3] = [90, 5, 200];
 
 fn padding() -> Padding {
@@ -25,14 +31,23 @@ fn mask(name: &str) -> Mask {
 }
 
 fn boxes() -> Boxes {
-    let boxes =
-        [[0., 0., 29., 20.], [2., 3., 11.5, 9.25], [20., 1., 28., 4.], [14., 18., 14.5, 20.], [6.; 4]];
+    let boxes = [
+        [0., 0., 29., 20.],
+        [2., 3., 11.5, 9.25],
+        [20., 1., 28., 4.],
+        [14., 18., 14.5, 20.],
+        [6.; 4],
+    ];
     Boxes::new(SIZE.0, SIZE.1, boxes.to_vec()).unwrap()
 }
 
 fn points() -> Keypoints {
     let points = [[0., 0.], [28., 19.], [14.5, 10.], [3.25, 17.5], [27., 0.5]];
-    let point = |[x, y]: [f32; 2]| Keypoint { x, y, visibility: Visibility::Visible };
+    let point = |[x, y]: [f32; 2]| Keypoint {
+        x,
+        y,
+        visibility: Visibility::Visible,
+    };
     Keypoints::new(SIZE.0, SIZE.1, points.map(point).to_vec()).unwrap()
 }
 
@@ -43,7 +58,10 @@ fn expected() -> Expected {
     let text = String::from_utf8(file("geometry.txt")).unwrap();
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
-        let numbers = words[4..].iter().map(|word| word.parse().unwrap()).collect();
+        let numbers = words[4..]
+            .iter()
+            .map(|word| word.parse().unwrap())
+            .collect();
         let size = (words[2].parse().unwrap(), words[3].parse().unwrap());
         ((words[0].to_owned(), words[1].to_owned()), (size, numbers))
     };
@@ -60,7 +78,10 @@ fn geometries() -> Vec<(&'static str, Geometry)> {
         ("crop", start().crop(PART).unwrap()),
         ("center_crop", start().center_crop(20, 15).unwrap()),
         ("resize", start().resize(41, 9, Filter::Bilinear).unwrap()),
-        ("resized_crop", start().resized_crop(PART, 13, 8, Filter::Bilinear).unwrap()),
+        (
+            "resized_crop",
+            start().resized_crop(PART, 13, 8, Filter::Bilinear).unwrap(),
+        ),
         ("hflip", start().hflip()),
         ("vflip", start().vflip()),
         ("rotate_31", turned(31.0)),
@@ -76,10 +97,22 @@ fn geometries() -> Vec<(&'static str, Geometry)> {
 }
 
 fn affines() -> [(&'static str, Affine); 3] {
-    let all = Affine::new().angle(17.3).translate(3.0, -2.0).scale(1.27).shear(11.9, -7.3);
+    let all = Affine::new()
+        .angle(17.3)
+        .translate(3.0, -2.0)
+        .scale(1.27)
+        .shear(11.9, -7.3);
     let shear = Affine::new().shear(23.1, 0.0);
-    let small = Affine::new().angle(-71.7).translate(0.0, 1.0).scale(0.53).shear(0.0, 19.7);
-    [("affine_all", all), ("affine_shear", shear), ("affine_small", small)]
+    let small = Affine::new()
+        .angle(-71.7)
+        .translate(0.0, 1.0)
+        .scale(0.53)
+        .shear(0.0, 19.7);
+    [
+        ("affine_all", all),
+        ("affine_shear", shear),
+        ("affine_small", small),
+    ]
 }
 
 fn off(name: &str, image: &Image) -> u8 {
@@ -88,14 +121,31 @@ fn off(name: &str, image: &Image) -> u8 {
 
 #[test]
 fn borders_are_torchvisions() {
-    let (source, classes) = (picture("geometry.source.png"), mask("geometry.source.mask.png"));
+    let (source, classes) = (
+        picture("geometry.source.png"),
+        mask("geometry.source.mask.png"),
+    );
     let padded = |mode: Padding| pad(&source, mode).unwrap();
-    assert_eq!(off("pad_constant", &padded(padding().fill([10, 20, 30]))), 0);
+    assert_eq!(
+        off("pad_constant", &padded(padding().fill([10, 20, 30]))),
+        0
+    );
     assert_eq!(off("pad_edge", &padded(padding().mode(PadMode::Edge))), 0);
-    assert_eq!(off("pad_reflect", &padded(padding().mode(PadMode::Reflect))), 0);
-    assert_eq!(off("pad_symmetric", &padded(padding().mode(PadMode::Symmetric))), 0);
-    let geometry = Geometry::of(&source).pad(padding().mode(PadMode::Reflect)).unwrap();
-    assert_eq!(geometry.apply(classes).unwrap(), mask("geometry.pad_reflect.mask.png"));
+    assert_eq!(
+        off("pad_reflect", &padded(padding().mode(PadMode::Reflect))),
+        0
+    );
+    assert_eq!(
+        off("pad_symmetric", &padded(padding().mode(PadMode::Symmetric))),
+        0
+    );
+    let geometry = Geometry::of(&source)
+        .pad(padding().mode(PadMode::Reflect))
+        .unwrap();
+    assert_eq!(
+        geometry.apply(classes).unwrap(),
+        mask("geometry.pad_reflect.mask.png")
+    );
 }
 
 #[test]
@@ -107,9 +157,22 @@ fn turned_pictures_are_torchvisions() {
         ("rotate_31_expand", Rotation::new(31.0).expand()),
     ] {
         let turned = |filter, fill| rotate(&source, rotation.filter(filter).fill(fill)).unwrap();
-        assert_eq!(off(&format!("{name}.nearest"), &turned(Filter::Nearest, COLOUR)), 0, "{name}");
-        assert!(off(&format!("{name}.bilinear"), &turned(Filter::Bilinear, [0; 3])) <= 1, "{name}");
-        assert!(off(&format!("{name}.filled"), &turned(Filter::Bilinear, COLOUR)) <= 1, "{name}");
+        assert_eq!(
+            off(&format!("{name}.nearest"), &turned(Filter::Nearest, COLOUR)),
+            0,
+            "{name}"
+        );
+        assert!(
+            off(
+                &format!("{name}.bilinear"),
+                &turned(Filter::Bilinear, [0; 3])
+            ) <= 1,
+            "{name}"
+        );
+        assert!(
+            off(&format!("{name}.filled"), &turned(Filter::Bilinear, COLOUR)) <= 1,
+            "{name}"
+        );
     }
     for degrees in [90.0, 180.0, 270.0, -90.0, 450.0] {
         let name = format!("rotate_{}_expand.nearest", f64::rem_euclid(degrees, 360.0));
@@ -125,9 +188,22 @@ fn sheared_pictures_are_torchvisions() {
     let source = picture("geometry.source.png");
     for (name, settings) in affines() {
         let moved = |filter, fill| affine(&source, settings.filter(filter).fill(fill)).unwrap();
-        assert_eq!(off(&format!("{name}.nearest"), &moved(Filter::Nearest, COLOUR)), 0, "{name}");
-        assert!(off(&format!("{name}.bilinear"), &moved(Filter::Bilinear, [0; 3])) <= 1, "{name}");
-        assert!(off(&format!("{name}.filled"), &moved(Filter::Bilinear, COLOUR)) <= 1, "{name}");
+        assert_eq!(
+            off(&format!("{name}.nearest"), &moved(Filter::Nearest, COLOUR)),
+            0,
+            "{name}"
+        );
+        assert!(
+            off(
+                &format!("{name}.bilinear"),
+                &moved(Filter::Bilinear, [0; 3])
+            ) <= 1,
+            "{name}"
+        );
+        assert!(
+            off(&format!("{name}.filled"), &moved(Filter::Bilinear, COLOUR)) <= 1,
+            "{name}"
+        );
     }
 }
 
@@ -135,11 +211,23 @@ fn sheared_pictures_are_torchvisions() {
 fn targets_are_where_torchvision_puts_them() {
     let (expected, classes) = (expected(), mask("geometry.source.mask.png"));
     for (name, geometry) in geometries() {
-        let (moved, boxes, points) =
-            geometry.apply((classes.clone().outside(255), boxes(), points())).unwrap();
-        let crops = ["crop", "center_crop", "resized_crop", "resize", "hflip", "vflip"];
+        let (moved, boxes, points) = geometry
+            .apply((classes.clone().outside(255), boxes(), points()))
+            .unwrap();
+        let crops = [
+            "crop",
+            "center_crop",
+            "resized_crop",
+            "resize",
+            "hflip",
+            "vflip",
+        ];
         let wanted = mask(&format!("geometry.{name}.mask.png"));
-        assert_eq!((moved.width(), moved.height()), (wanted.width(), wanted.height()), "{name}");
+        assert_eq!(
+            (moved.width(), moved.height()),
+            (wanted.width(), wanted.height()),
+            "{name}"
+        );
         assert_eq!(moved.values(), wanted.values(), "{name}");
         assert_eq!(
             moved.values().contains(&255),
@@ -147,12 +235,16 @@ fn targets_are_where_torchvision_puts_them() {
             "{name}"
         );
 
-        // Where torchvision turns and expands, the size that its boxes know is not that of its picture, and they are up to
-        // a pixel off.
+        // Where torchvision turns and expands, the size that its boxes know is not that of its
+        // picture, and they are up to a pixel off.
         let is_expanded = name == "rotate_31_expand";
         let most = if is_expanded { 1.0 } else { 1e-3 };
         for (kind, size, places) in [
-            ("boxes", (boxes.width(), boxes.height()), boxes.corners().as_flattened().to_vec()),
+            (
+                "boxes",
+                (boxes.width(), boxes.height()),
+                boxes.corners().as_flattened().to_vec(),
+            ),
             ("points", (points.width(), points.height()), places(&points)),
         ] {
             let (wanted_size, wanted) = &expected[&(name.to_owned(), kind.to_owned())];
@@ -162,43 +254,80 @@ fn targets_are_where_torchvision_puts_them() {
         }
         let size = geometry.size();
         for point in points.points() {
-            let is_inside =
-                point.x >= 0.0 && point.x < size.0 as f32 && point.y >= 0.0 && point.y < size.1 as f32;
-            assert_eq!(point.visibility == Visibility::Visible, is_inside, "{name}: {point:?}");
+            let is_inside = point.x >= 0.0
+                && point.x < size.0 as f32
+                && point.y >= 0.0
+                && point.y < size.1 as f32;
+            assert_eq!(
+                point.visibility == Visibility::Visible,
+                is_inside,
+                "{name}: {point:?}"
+            );
         }
     }
 }
 
 fn places(points: &Keypoints) -> Vec<f32> {
-    points.points().iter().flat_map(|point| [point.x, point.y]).collect()
+    points
+        .points()
+        .iter()
+        .flat_map(|point| [point.x, point.y])
+        .collect()
 }
 
 fn close(name: &str, ours: &[f32], wanted: &[f32], most: f32) {
     assert_eq!(ours.len(), wanted.len(), "{name}");
-    let off = ours.iter().zip(wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    assert!(off <= most, "{name} is off by {off}: {ours:?}, not {wanted:?}");
+    let off = ours
+        .iter()
+        .zip(wanted)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0, f32::max);
+    assert!(
+        off <= most,
+        "{name} is off by {off}: {ours:?}, not {wanted:?}"
+    );
 }
 
 #[test]
 fn the_boxes_kept_are_torchvisions() {
     let expected = expected();
-    for (name, size, area) in
-        [("sanitize_1_1", 1.0, 1.0), ("sanitize_0_0.5", 0.0, 0.5), ("sanitize_3_30", 3.0, 30.0)]
-    {
+    for (name, size, area) in [
+        ("sanitize_1_1", 1.0, 1.0),
+        ("sanitize_0_0.5", 0.0, 0.5),
+        ("sanitize_3_30", 3.0, 30.0),
+    ] {
         let geometry = Geometry::new(SIZE.0, SIZE.1).crop(PART).unwrap();
-        let (boxes, kept) = geometry.apply(boxes()).unwrap().sanitize(size, area).unwrap();
+        let (boxes, kept) = geometry
+            .apply(boxes())
+            .unwrap()
+            .sanitize(size, area)
+            .unwrap();
         let wanted = |kind: &str| &expected[&(name.to_owned(), kind.to_owned())].1;
         close(name, boxes.corners().as_flattened(), wanted("boxes"), 1e-3);
         let indices: Vec<f32> = kept.indices().iter().map(|&index| index as f32).collect();
         assert_eq!(&indices, wanted("kept"), "{name}");
         let labels = kept.select((0..5_u8).collect()).unwrap();
-        assert!(labels.iter().zip(kept.indices()).all(|(label, index)| usize::from(*label) == *index));
+        assert!(
+            labels
+                .iter()
+                .zip(kept.indices())
+                .all(|(label, index)| usize::from(*label) == *index)
+        );
     }
 }
 
 #[test]
 fn a_square_turns_exactly_with_both_filters() {
-    let source = crop(&picture("geometry.source.png"), Rect { x: 2, y: 3, width: 17, height: 17 }).unwrap();
+    let source = crop(
+        &picture("geometry.source.png"),
+        Rect {
+            x: 2,
+            y: 3,
+            width: 17,
+            height: 17,
+        },
+    )
+    .unwrap();
     for filter in [Filter::Nearest, Filter::Bilinear] {
         let turned = |degrees| rotate(&source, Rotation::new(degrees).filter(filter)).unwrap();
         assert_eq!(turned(0.0), source);
@@ -213,7 +342,10 @@ fn a_square_turns_exactly_with_both_filters() {
             assert_eq!(turned(90.0).pixel(y, 16 - x), source.pixel(x, y));
             assert_eq!(turned(270.0).pixel(16 - y, x), source.pixel(x, y));
         }
-        assert_eq!(rotate(&turned(90.0), Rotation::new(-90.0).filter(filter)).unwrap(), source);
+        assert_eq!(
+            rotate(&turned(90.0), Rotation::new(-90.0).filter(filter)).unwrap(),
+            source
+        );
     }
 }
 
@@ -223,7 +355,12 @@ fn a_quarter_turn_keeps_its_pixels_where_the_middle_falls_between_two() {
     let values: Vec<u8> = (1..=30).collect();
     let image = Image::new(6, 5, 1, values).unwrap();
     let turned = rotate(&image, 90.0).unwrap();
-    let mut seen: Vec<u8> = turned.data().iter().copied().filter(|&value| value > 0).collect();
+    let mut seen: Vec<u8> = turned
+        .data()
+        .iter()
+        .copied()
+        .filter(|&value| value > 0)
+        .collect();
     seen.sort_unstable();
     let count = seen.len();
     seen.dedup();
@@ -238,11 +375,29 @@ fn the_mask_of_a_picture_stays_its_mask() {
     let start = || Geometry::new(23, 17);
     for geometry in [
         start().hflip().vflip(),
-        start().crop(Rect { x: 3, y: 2, width: 11, height: 13 }).unwrap().hflip(),
-        start().pad(Padding::new(4, 0, 1, 7).fill(9)).unwrap().center_crop(9, 22).unwrap(),
-        start().pad(Padding::from(5).mode(PadMode::Symmetric)).unwrap(),
-        start().rotate(Rotation::new(40.0).fill(9).expand()).unwrap(),
-        start().affine(Affine::new().angle(12.0).shear(5.0, 9.0).scale(1.5).fill(9)).unwrap(),
+        start()
+            .crop(Rect {
+                x: 3,
+                y: 2,
+                width: 11,
+                height: 13,
+            })
+            .unwrap()
+            .hflip(),
+        start()
+            .pad(Padding::new(4, 0, 1, 7).fill(9))
+            .unwrap()
+            .center_crop(9, 22)
+            .unwrap(),
+        start()
+            .pad(Padding::from(5).mode(PadMode::Symmetric))
+            .unwrap(),
+        start()
+            .rotate(Rotation::new(40.0).fill(9).expand())
+            .unwrap(),
+        start()
+            .affine(Affine::new().angle(12.0).shear(5.0, 9.0).scale(1.5).fill(9))
+            .unwrap(),
     ] {
         let mask = Mask::new(23, 17, values.clone()).unwrap().outside(9);
         let (image, mask) = geometry.apply((image.clone(), mask)).unwrap();
@@ -255,18 +410,30 @@ fn the_mask_of_a_picture_stays_its_mask() {
 fn a_scaled_mask_lies_under_its_picture() {
     // Halves of a picture: the share of pixels whose side of 128 is that of the mask.
     let values = |low: u8, high: u8| -> Vec<u8> {
-        (0..64 * 48).map(|i| if i % 64 + i / 64 < 50 { low } else { high }).collect()
+        (0..64 * 48)
+            .map(|i| if i % 64 + i / 64 < 50 { low } else { high })
+            .collect()
     };
     let image = Image::new(64, 48, 1, values(0, 255)).unwrap();
     for (width, height) in [(16, 12), (23, 31), (200, 150)] {
-        let geometry = Geometry::of(&image).resize(width, height, Filter::Bilinear).unwrap();
+        let geometry = Geometry::of(&image)
+            .resize(width, height, Filter::Bilinear)
+            .unwrap();
         let mask = Mask::new(64, 48, values(0, 1)).unwrap();
         let (scaled, mask) = geometry.apply((image.clone(), mask)).unwrap();
-        assert_eq!(scaled, resize(&image, width, height, Filter::Bilinear).unwrap());
+        assert_eq!(
+            scaled,
+            resize(&image, width, height, Filter::Bilinear).unwrap()
+        );
         let pairs = scaled.data().iter().zip(mask.values());
-        let wrong = pairs.filter(|(pixel, class)| (**pixel >= 128) != (**class == 1)).count();
+        let wrong = pairs
+            .filter(|(pixel, class)| (**pixel >= 128) != (**class == 1))
+            .count();
         // What the border passes through exactly in the middle may go either way.
-        assert!(wrong * 100 <= (width * height) as usize, "{wrong} of {width}x{height}");
+        assert!(
+            wrong * 100 <= (width * height) as usize,
+            "{wrong} of {width}x{height}"
+        );
     }
 }
 
@@ -282,12 +449,17 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
     let mut seen = 0;
     for round in 0..300 {
         // Of each only one step that takes the nearest pixels: two of them would add up.
-        let start = Geometry::new(40, 30).draw(&RandomFlip::vertical(0.5), &mut rng).unwrap();
+        let start = Geometry::new(40, 30)
+            .draw(&RandomFlip::vertical(0.5), &mut rng)
+            .unwrap();
         let geometry = match round % 2 {
             0 => start.draw(&turn, &mut rng).unwrap().draw(&part, &mut rng),
             _ => start.draw(&RandomResizedCrop::new(33, 47), &mut rng),
         };
-        let geometry = geometry.unwrap().draw(&RandomFlip::horizontal(0.5), &mut rng).unwrap();
+        let geometry = geometry
+            .unwrap()
+            .draw(&RandomFlip::horizontal(0.5), &mut rng)
+            .unwrap();
         let (x, y) = (rng.below(30) as u32, rng.below(20) as u32);
         let inside = |i: u32| (x..x + 9).contains(&(i % 40)) && (y..y + 7).contains(&(i / 40));
         let mask = Mask::new(40, 30, (0..1200).map(|i| u16::from(inside(i))).collect()).unwrap();
@@ -297,10 +469,21 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
         // Refuses what lies outside or is turned over.
         let boxes = Boxes::new(33, 47, boxes.corners().to_vec()).unwrap();
         let [left, top, right, bottom] = boxes.corners()[0];
-        for (i, _) in mask.values().iter().enumerate().filter(|(_, class)| **class == 1) {
+        for (i, _) in mask
+            .values()
+            .iter()
+            .enumerate()
+            .filter(|(_, class)| **class == 1)
+        {
             let (x, y) = ((i % 33) as f32 + 0.5, (i / 33) as f32 + 0.5);
-            assert!(x >= left - 1e-3 && x <= right + 1e-3, "{x} in {left} to {right}: {geometry:?}");
-            assert!(y >= top - 1e-3 && y <= bottom + 1e-3, "{y} in {top} to {bottom}: {geometry:?}");
+            assert!(
+                x >= left - 1e-3 && x <= right + 1e-3,
+                "{x} in {left} to {right}: {geometry:?}"
+            );
+            assert!(
+                y >= top - 1e-3 && y <= bottom + 1e-3,
+                "{y} in {top} to {bottom}: {geometry:?}"
+            );
             seen += 1;
         }
     }
@@ -327,7 +510,14 @@ fn without_pixels_there_is_no_geometry() {
             Keypoints::from_coco(width, height, &[]).map(drop),
             new().pad(Padding::from(1).mode(PadMode::Reflect)).map(drop),
             new().pad(1).map(drop),
-            new().crop(Rect { x: 0, y: 0, width: 1, height: 1 }).map(drop),
+            new()
+                .crop(Rect {
+                    x: 0,
+                    y: 0,
+                    width: 1,
+                    height: 1,
+                })
+                .map(drop),
             new().resize(4, 4, Filter::Bilinear).map(drop),
             new().hflip().rotate(Rotation::new(30.0).expand()).map(drop),
             new().affine(Affine::new()).map(drop),
@@ -342,7 +532,10 @@ fn without_pixels_there_is_no_geometry() {
         for (index, result) in refused.into_iter().enumerate() {
             let error = result.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Shape, "{index}: {error}");
-            assert!(error.to_string().contains(&format!("{width}x{height}")), "{index}: {error}");
+            assert!(
+                error.to_string().contains(&format!("{width}x{height}")),
+                "{index}: {error}"
+            );
         }
     }
 }

@@ -59,7 +59,10 @@ fn row_108_a_large_jpeg_cut_at_every_percent_is_an_error() {
             });
             for percent in 0..100 {
                 let end = bytes.len() * percent / 100;
-                assert_eq!(must_fail("a cut file", decode(&bytes[..end])), ErrorKind::Truncated);
+                assert_eq!(
+                    must_fail("a cut file", decode(&bytes[..end])),
+                    ErrorKind::Truncated
+                );
             }
         }
     }
@@ -68,9 +71,11 @@ fn row_108_a_large_jpeg_cut_at_every_percent_is_an_error() {
 /// The end marker is there, but the data before it is not: what a careless repair makes.
 #[test]
 fn row_108_a_short_scan_with_an_end_marker_is_an_error() {
-    for (sampling, restart) in
-        [(SamplingFactor::F_1_1, 0), (SamplingFactor::F_2_2, 0), (SamplingFactor::F_2_2, 5)]
-    {
+    for (sampling, restart) in [
+        (SamplingFactor::F_1_1, 0),
+        (SamplingFactor::F_2_2, 0),
+        (SamplingFactor::F_2_2, 5),
+    ] {
         let bytes = jpeg(321, 240, |e| {
             e.set_sampling_factor(sampling);
             e.set_restart_interval(restart);
@@ -81,7 +86,10 @@ fn row_108_a_short_scan_with_an_end_marker_is_an_error() {
             let end = if bytes[end - 1] == 0xff { end - 1 } else { end };
             let mut cut = bytes[..end].to_vec();
             cut.extend([0xff, 0xd9]);
-            must_fail(&format!("{sampling:?} restart {restart} cut at {percent} %"), decode(&cut));
+            must_fail(
+                &format!("{sampling:?} restart {restart} cut at {percent} %"),
+                decode(&cut),
+            );
         }
     }
 }
@@ -94,14 +102,34 @@ fn row_108_what_is_no_picture_of_a_known_kind_is_unsupported_and_named_by_its_fi
         (b"\x89PNG\r\n", ErrorKind::Truncated, "6 bytes"),
         (b"\xff\xd8\xff", ErrorKind::Truncated, "JPEG"),
         (b"\x89PNG\r\n\x1a\n", ErrorKind::Truncated, "PNG"),
-        (&[0; 1000], ErrorKind::Unsupported, "00 00 00 00 00 00 00 00"),
-        (b"<!DOCTYPE html><html>", ErrorKind::Unsupported, "\"<!DOCTYP\""),
+        (
+            &[0; 1000],
+            ErrorKind::Unsupported,
+            "00 00 00 00 00 00 00 00",
+        ),
+        (
+            b"<!DOCTYPE html><html>",
+            ErrorKind::Unsupported,
+            "\"<!DOCTYP\"",
+        ),
         (b"x", ErrorKind::Unsupported, "78, \"x\""),
         (b"<svg xmlns=", ErrorKind::Unsupported, "\"<svg.xml\""),
         (b"\0\0\0\x18ftypheic", ErrorKind::Unsupported, "HEIF"),
-        (b"\x89PNG\n\x1a\n\0\0\0\rIHDR", ErrorKind::Corrupt, "a PNG: its first bytes are damaged"),
-        (b"\xff\xd8\0\x10JFIF", ErrorKind::Corrupt, "a JPEG: its first bytes are damaged"),
-        (b"GIF88a..", ErrorKind::Corrupt, "a GIF: its first bytes are damaged"),
+        (
+            b"\x89PNG\n\x1a\n\0\0\0\rIHDR",
+            ErrorKind::Corrupt,
+            "a PNG: its first bytes are damaged",
+        ),
+        (
+            b"\xff\xd8\0\x10JFIF",
+            ErrorKind::Corrupt,
+            "a JPEG: its first bytes are damaged",
+        ),
+        (
+            b"GIF88a..",
+            ErrorKind::Corrupt,
+            "a GIF: its first bytes are damaged",
+        ),
         (b"GIF8", ErrorKind::Truncated, "4 bytes"),
         (b"GIF89a...", ErrorKind::Truncated, "GIF"),
         (b"RIFF\x10\0\0\0WEB", ErrorKind::Truncated, "11 bytes"),
@@ -138,7 +166,8 @@ fn row_109_a_changed_byte_of_a_png_is_found() {
     }
 }
 
-/// A JPEG has no checksums: a changed byte may decode to something. It does so in bounded time, without a panic.
+/// A JPEG has no checksums: a changed byte may decode to something. It does so in bounded time,
+/// without a panic.
 #[test]
 fn row_109_changed_bytes_of_a_jpeg_do_not_panic() {
     let begun = Instant::now();
@@ -148,13 +177,18 @@ fn row_109_changed_bytes_of_a_jpeg_do_not_panic() {
         for _ in 0..400 {
             let mut bytes = bytes.clone();
             for _ in 0..3 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 let at = (state >> 33) as usize % bytes.len();
                 bytes[at] = (state >> 24) as u8;
             }
             let settings = DecodeImage::new().max_pixels(1 << 20);
             if let Ok(image) = settings.decode(&bytes) {
-                assert_eq!(settings.dimensions(&bytes).unwrap(), (image.width(), image.height()));
+                assert_eq!(
+                    settings.dimensions(&bytes).unwrap(),
+                    (image.width(), image.height())
+                );
             }
         }
     }
@@ -195,23 +229,44 @@ fn row_110_limits_are_the_users_too() {
     for name in ["rgb420.jpg", "rgb420.expected.png"] {
         let bytes = file(name);
         assert!(DecodeImage::new().max_pixels(pixels).decode(&bytes).is_ok());
-        let error = DecodeImage::new().max_pixels(pixels - 1).decode(&bytes).unwrap_err();
+        let error = DecodeImage::new()
+            .max_pixels(pixels - 1)
+            .decode(&bytes)
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit);
-        assert!(error.to_string().contains("1715 pixels, more than 1714"), "{error}");
-        let error = DecodeImage::new().max_bytes(3 * pixels - 1).decode(&bytes).unwrap_err();
+        assert!(
+            error.to_string().contains("1715 pixels, more than 1714"),
+            "{error}"
+        );
+        let error = DecodeImage::new()
+            .max_bytes(3 * pixels - 1)
+            .decode(&bytes)
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Limit);
         assert!(error.to_string().contains("needs 5145 bytes"), "{error}");
     }
-    assert!(DecodeImage::new().max_bytes(3 * pixels).decode(&file("rgb420.jpg")).is_ok());
+    assert!(
+        DecodeImage::new()
+            .max_bytes(3 * pixels)
+            .decode(&file("rgb420.jpg"))
+            .is_ok()
+    );
     // Progressive pictures keep their coefficients.
     let progressive = file("progressive.jpg");
-    assert!(DecodeImage::new().max_bytes(3 * 25 * 18).decode(&progressive).is_err());
+    assert!(
+        DecodeImage::new()
+            .max_bytes(3 * 25 * 18)
+            .decode(&progressive)
+            .is_err()
+    );
 }
 
 #[test]
 fn row_111_a_thousand_scans_are_refused() {
     let bytes = file("progressive.jpg");
-    let scans: Vec<usize> = (0..bytes.len() - 1).filter(|&i| bytes[i..].starts_with(&[0xff, 0xda])).collect();
+    let scans: Vec<usize> = (0..bytes.len() - 1)
+        .filter(|&i| bytes[i..].starts_with(&[0xff, 0xda]))
+        .collect();
     let last = *scans.last().unwrap();
     let mut bomb = bytes[..last].to_vec();
     for _ in 0..1000 {
@@ -228,8 +283,13 @@ fn row_111_a_thousand_scans_are_refused() {
 fn row_111_a_png_that_expands_a_thousandfold_is_refused() {
     let (zeros, mut bytes) = (vec![0u8; 64 << 20], Vec::new());
     let encoder = PngEncoder::new(&mut bytes);
-    encoder.write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8).unwrap();
+    encoder
+        .write_image(&zeros, 8 << 10, 8 << 10, ExtendedColorType::L8)
+        .unwrap();
     assert!(bytes.len() < 1 << 20);
-    let error = DecodeImage::new().max_bytes(32 << 20).decode(&bytes).unwrap_err();
+    let error = DecodeImage::new()
+        .max_bytes(32 << 20)
+        .decode(&bytes)
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
 }

@@ -11,11 +11,18 @@ fn classes_are_read_as_they_were_written() {
     assert_eq!(expected.lines().count(), 13);
     for line in expected.lines() {
         let (name, numbers) = line.split_once(' ').unwrap();
-        let numbers: Vec<u16> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
+        let numbers: Vec<u16> = numbers
+            .split(' ')
+            .map(|number| number.parse().unwrap())
+            .collect();
         let (width, values) = (u32::from(numbers[0]), &numbers[1..]);
         let bytes = file(&format!("masks/{name}"));
         let mask = Mask::<u16>::decode(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert_eq!((mask.width(), mask.height() * width), (width, values.len() as u32), "{name}");
+        assert_eq!(
+            (mask.width(), mask.height() * width),
+            (width, values.len() as u32),
+            "{name}"
+        );
         assert_eq!(mask.values(), values, "{name}");
         if name == "gray16.png" {
             let error = Mask::<u8>::decode(&bytes).unwrap_err();
@@ -23,7 +30,13 @@ fn classes_are_read_as_they_were_written() {
             assert!(error.to_string().contains("19x7 with 16 bits"), "{error}");
         } else {
             let mask = Mask::<u8>::decode(&bytes).unwrap();
-            assert!(mask.values().iter().map(|&class| u16::from(class)).eq(values.iter().copied()), "{name}");
+            assert!(
+                mask.values()
+                    .iter()
+                    .map(|&class| u16::from(class))
+                    .eq(values.iter().copied()),
+                "{name}"
+            );
         }
     }
 }
@@ -42,7 +55,10 @@ fn what_has_no_classes_says_why() {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{name}");
         assert!(error.to_string().contains(text), "{name}: {error}");
     }
-    assert_eq!(Mask::<u8>::decode(b"<html>").unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(
+        Mask::<u8>::decode(b"<html>").unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
 }
 
 #[test]
@@ -50,7 +66,10 @@ fn row_110_a_mask_cut_anywhere_is_an_error() {
     for name in ["masks/palette4.png", "masks/gray16.png"] {
         let whole = file(name);
         for len in 0..whole.len() {
-            assert!(Mask::<u16>::decode(&whole[..len]).is_err(), "{name} cut to {len} bytes");
+            assert!(
+                Mask::<u16>::decode(&whole[..len]).is_err(),
+                "{name} cut to {len} bytes"
+            );
         }
         let error = Mask::<u16>::decode(&whole[..whole.len() - 1]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated);
@@ -70,9 +89,11 @@ fn damage_is_an_error_or_changes_no_class() {
         }
     }
     // The header's own numbers: 16 bits of a palette, and a size that no memory holds.
-    for (at, value, text) in
-        [(24, 16, "16 bits of colour type 3"), (25, 7, "colour type is 7"), (16, 127, "pixels")]
-    {
+    for (at, value, text) in [
+        (24, 16, "16 bits of colour type 3"),
+        (25, 7, "colour type is 7"),
+        (16, 127, "pixels"),
+    ] {
         let mut wrong = whole.clone();
         wrong[at] = value;
         let error = Mask::<u8>::decode(&wrong).unwrap_err().to_string();

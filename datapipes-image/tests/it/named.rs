@@ -48,8 +48,12 @@ impl Pipe<(&'static str, Bytes)> for Named {
 }
 
 fn read(name: &str) -> Result<Bytes> {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
-    std::fs::read(&path).map(Bytes::from).map_err(|error| Error::new(ErrorKind::Io, name).with_source(error))
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name);
+    std::fs::read(&path)
+        .map(Bytes::from)
+        .map_err(|error| Error::new(ErrorKind::Io, name).with_source(error))
 }
 
 fn files(names: &[&'static str]) -> Graph<Bytes> {
@@ -64,7 +68,11 @@ fn failure<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Error {
 #[test]
 fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
     // A hang cannot be told from slow work, nor ended, where workers are threads.
-    let names = ["formats/plain.gif", "formats/lossy.webp", "formats/rgb_lzw.tif"];
+    let names = [
+        "formats/plain.gif",
+        "formats/lossy.webp",
+        "formats/rgb_lzw.tif",
+    ];
     let graph = files(&names).map(|bytes| {
         let image = datapipes_image::decode(&bytes).unwrap();
         assert!(image.width() != 75, "a decoder's own fault");
@@ -72,13 +80,23 @@ fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
     });
     for workers in [0, 2] {
         let error = failure(graph.clone(), workers).to_string();
-        assert!(error.contains("formats/lossy.webp") && error.contains("a decoder's own fault"), "{error}");
+        assert!(
+            error.contains("formats/lossy.webp") && error.contains("a decoder's own fault"),
+            "{error}"
+        );
     }
-    // A panic of somebody's own code is a bug, which no policy skips; one inside of `decode` is about the picture: see
-    // the test of the same row there.
-    let loader = DataLoader::builder(graph).on_error(OnError::skip(1)).build().unwrap();
-    let kinds: Vec<_> =
-        loader.epoch(0).blocking().filter_map(Result::err).map(|error| error.kind()).collect();
+    // A panic of somebody's own code is a bug, which no policy skips; one inside of `decode` is
+    // about the picture: see the test of the same row there.
+    let loader = DataLoader::builder(graph)
+        .on_error(OnError::skip(1))
+        .build()
+        .unwrap();
+    let kinds: Vec<_> = loader
+        .epoch(0)
+        .blocking()
+        .filter_map(Result::err)
+        .map(|error| error.kind())
+        .collect();
     assert_eq!(kinds, [ErrorKind::Panic]);
 }
 
@@ -97,18 +115,28 @@ fn row_115_pictures_that_do_not_fit_together_are_both_named() {
     };
     let dtype = |image: Image| {
         let scaled = resize(&image, 9, 9, Filter::Bilinear)?;
-        if is_wide(&image) { to_tensor(&scaled, &Normalize::UNIT) } else { to_tensor_u8(&scaled) }
+        if is_wide(&image) {
+            to_tensor(&scaled, &Normalize::UNIT)
+        } else {
+            to_tensor_u8(&scaled)
+        }
     };
-    for (convert, a, b) in
-        [(size, "[3, 17, 23]", "[3, 35, 49]"), (channels, "[3, 9, 9]", "[1, 9, 9]"), (dtype, "u8", "f32")]
-    {
-        let graph = files(&["formats/rgb24.bmp", "formats/rgb_lzw.tif", "rgb420.jpg"]).decode_image();
+    for (convert, a, b) in [
+        (size, "[3, 17, 23]", "[3, 35, 49]"),
+        (channels, "[3, 9, 9]", "[1, 9, 9]"),
+        (dtype, "u8", "f32"),
+    ] {
+        let graph =
+            files(&["formats/rgb24.bmp", "formats/rgb_lzw.tif", "rgb420.jpg"]).decode_image();
         let graph = graph.try_map(convert).batch(3).collate();
         for workers in [0, 2] {
             let error = failure(graph.clone(), workers);
             assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
             let text = error.to_string();
-            let told = format!("formats/rgb24.bmp has {}", if a == "u8" { "dtype" } else { "shape" });
+            let told = format!(
+                "formats/rgb24.bmp has {}",
+                if a == "u8" { "dtype" } else { "shape" }
+            );
             for part in [&told, a, "rgb420.jpg has", b] {
                 assert!(text.contains(part), "{part}: {text}");
             }
@@ -118,9 +146,14 @@ fn row_115_pictures_that_do_not_fit_together_are_both_named() {
 
 #[test]
 fn row_115_what_is_skipped_leaves_batches_full() {
-    // A page that says that it is a picture, a cut file, and whole ones of other formats than their names say.
+    // A page that says that it is a picture, a cut file, and whole ones of other formats than their
+    // names say.
     let names = ["a.jpg", "b.jpg", "c.png", "d.png", "e.gif", "f.tif"];
-    let whole = [file("formats/plain.gif"), file("formats/rgb24.bmp"), file("formats/strips.tif")];
+    let whole = [
+        file("formats/plain.gif"),
+        file("formats/rgb24.bmp"),
+        file("formats/strips.tif"),
+    ];
     let contents: Vec<(&str, Bytes)> = names
         .into_iter()
         .zip([
@@ -133,19 +166,38 @@ fn row_115_what_is_skipped_leaves_batches_full() {
         ])
         .map(|(name, content)| (name, Bytes::from(content)))
         .collect();
-    let graph = Graph::from_vec(contents).pipe(Named).decode_image().to_tensor_u8().batch(2).collate();
+    let graph = Graph::from_vec(contents)
+        .pipe(Named)
+        .decode_image()
+        .to_tensor_u8()
+        .batch(2)
+        .collate();
     for workers in [0, 2] {
         let policy = OnError::skip(2);
-        let loader =
-            DataLoader::builder(graph.clone()).workers(workers).on_error(policy.clone()).build().unwrap();
+        let loader = DataLoader::builder(graph.clone())
+            .workers(workers)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         let batches: Vec<Tensor> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         let shapes: Vec<&[usize]> = batches.iter().map(Tensor::shape).collect();
         assert_eq!(shapes, [[2, 3, 17, 23], [2, 3, 17, 23]]);
-        let skipped: Vec<String> = policy.skipped().iter().map(|skipped| skipped.error.to_string()).collect();
+        let skipped: Vec<String> = policy
+            .skipped()
+            .iter()
+            .map(|skipped| skipped.error.to_string())
+            .collect();
         assert_eq!(skipped.len(), 2);
-        assert!(skipped.iter().any(|e| e.contains("b.jpg") && e.contains("not an image")), "{skipped:?}");
         assert!(
-            skipped.iter().any(|e| e.contains("d.png") && e.contains("a BMP of 900 bytes")),
+            skipped
+                .iter()
+                .any(|e| e.contains("b.jpg") && e.contains("not an image")),
+            "{skipped:?}"
+        );
+        assert!(
+            skipped
+                .iter()
+                .any(|e| e.contains("d.png") && e.contains("a BMP of 900 bytes")),
             "{skipped:?}"
         );
     }

@@ -23,17 +23,19 @@ pub enum Labels {
     Coarse,
 }
 
-/// CIFAR-10 in its binary version: images of `u8`, `[3, 32, 32]`, planes of red, green and blue, each with its label.
+/// CIFAR-10 in its binary version: images of `u8`, `[3, 32, 32]`, planes of red, green and blue,
+/// each with its label.
 ///
-/// The files `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`, are looked for in the folder, and in
-/// `cifar-10-batches-bin` below it. They are read here, as a whole (154 MB for the training part), so this blocks; images are
-/// slices of what was read. Classes are named by `batches.meta.txt`, where it is there.
+/// The files `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`, are looked for in the
+/// folder, and in `cifar-10-batches-bin` below it. They are read here, as a whole (154 MB for the
+/// training part), so this blocks; images are slices of what was read. Classes are named by
+/// `batches.meta.txt`, where it is there.
 ///
 /// For other files in this layout, or from another place: the format [`Cifar`].
 ///
 /// # Errors
-/// `NotFound` naming the file; `Truncated` and `Corrupt` for one that has not its 10,000 images, and for a label that
-/// there is not.
+/// `NotFound` naming the file; `Truncated` and `Corrupt` for one that has not its 10,000 images,
+/// and for a label that there is not.
 pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
     let names: &[&str] = match split {
         Split::Train => &[
@@ -45,19 +47,26 @@ pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor
         ],
         Split::Test => &["test_batch.bin"],
     };
-    let places =
-        Places { folder: folder.as_ref(), below: "cifar-10-batches-bin", classes: "batches.meta.txt" };
+    let places = Places {
+        folder: folder.as_ref(),
+        below: "cifar-10-batches-bin",
+        classes: "batches.meta.txt",
+    };
     places.load(Cifar::ten(), names, 10_000)
 }
 
 /// CIFAR-100 in its binary version, with fine or coarse labels; otherwise as [`cifar10`].
 ///
-/// The files are `train.bin` or `test.bin`, in the folder or in `cifar-100-binary` below it. Classes are named by
-/// `fine_label_names.txt` or `coarse_label_names.txt`, where they are there.
+/// The files are `train.bin` or `test.bin`, in the folder or in `cifar-100-binary` below it.
+/// Classes are named by `fine_label_names.txt` or `coarse_label_names.txt`, where they are there.
 ///
 /// # Errors
 /// As [`cifar10`], with 50,000 images to train with.
-pub fn cifar100(folder: impl AsRef<Path>, split: Split, labels: Labels) -> Result<Labelled<Tensor, u8>> {
+pub fn cifar100(
+    folder: impl AsRef<Path>,
+    split: Split,
+    labels: Labels,
+) -> Result<Labelled<Tensor, u8>> {
     let classes = match labels {
         Labels::Fine => "fine_label_names.txt",
         Labels::Coarse => "coarse_label_names.txt",
@@ -66,18 +75,23 @@ pub fn cifar100(folder: impl AsRef<Path>, split: Split, labels: Labels) -> Resul
         Split::Train => ("train.bin", 50_000),
         Split::Test => ("test.bin", 10_000),
     };
-    let places = Places { folder: folder.as_ref(), below: "cifar-100-binary", classes };
+    let places = Places {
+        folder: folder.as_ref(),
+        below: "cifar-100-binary",
+        classes,
+    };
     places.load(Cifar::hundred(labels), &[name], count)
 }
 
 /// Reads files in the binary layout of CIFAR: images with their labels, any number in a file.
 ///
-/// A record is a byte for the label (two in CIFAR-100: coarse, fine) and 3072 for the image: planes of red, green and blue, of
-/// 32 rows (<https://www.cs.toronto.edu/~kriz/cifar.html>). Images are `u8` tensors `[3, 32, 32]`, slices of the file.
+/// A record is a byte for the label (two in CIFAR-100: coarse, fine) and 3072 for the image: planes
+/// of red, green and blue, of 32 rows (<https://www.cs.toronto.edu/~kriz/cifar.html>). Images are
+/// `u8` tensors `[3, 32, 32]`, slices of the file.
 ///
 /// # Errors
-/// `Corrupt` in the place of a record whose label is out of range; the next follows. `Truncated` behind the last whole
-/// record, and for an empty file.
+/// `Corrupt` in the place of a record whose label is out of range; the next follows. `Truncated`
+/// behind the last whole record, and for an empty file.
 ///
 /// # Examples
 /// ```
@@ -100,14 +114,26 @@ pub struct Cifar {
 impl Cifar {
     /// CIFAR-10's layout.
     pub fn ten() -> Self {
-        Cifar { head: 1, label: 0, classes: 10 }
+        Cifar {
+            head: 1,
+            label: 0,
+            classes: 10,
+        }
     }
 
     /// CIFAR-100's layout.
     pub fn hundred(labels: Labels) -> Self {
         match labels {
-            Labels::Fine => Cifar { head: 2, label: 1, classes: 100 },
-            Labels::Coarse => Cifar { head: 2, label: 0, classes: 20 },
+            Labels::Fine => Cifar {
+                head: 2,
+                label: 1,
+                classes: 100,
+            },
+            Labels::Coarse => Cifar {
+                head: 2,
+                label: 0,
+                classes: 20,
+            },
         }
     }
 
@@ -121,7 +147,11 @@ impl Cifar {
         let at = record * self.size();
         let label = data[at + self.label];
         if label >= self.classes {
-            let what = format!("byte {}: label {label} of {} classes", at + self.label, self.classes);
+            let what = format!(
+                "byte {}: label {label} of {} classes",
+                at + self.label,
+                self.classes
+            );
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
         let image = data.slice(at + self.head..at + self.size());
@@ -139,7 +169,8 @@ impl Format for Cifar {
             let what = format!("record {records} has {rest} of {} bytes", self.size());
             Entry::Broken(Error::new(ErrorKind::Truncated, what))
         });
-        let records = (0..records).map(move |record| Entry::from_result(format.record(&data, record)));
+        let records =
+            (0..records).map(move |record| Entry::from_result(format.record(&data, record)));
         Ok(Box::new(records.chain(cut)))
     }
     fn weigh(&self, _: &(Tensor, u8)) -> Option<usize> {
@@ -158,19 +189,32 @@ impl Places<'_> {
     /// Reads files with so many records each.
     fn load(self, format: Cifar, names: &[&str], count: usize) -> Result<Labelled<Tensor, u8>> {
         let (mut files, mut labels) = (Vec::new(), Vec::new());
-        let both = |name: &str| [self.folder.join(name), self.folder.join(self.below).join(name)];
+        let both = |name: &str| {
+            [
+                self.folder.join(name),
+                self.folder.join(self.below).join(name),
+            ]
+        };
         for name in names {
             let path = first_of("CIFAR", &both(name))?;
             let data = read(&path)?;
             let (there, want) = (data.len(), count * format.size());
             if there != want {
-                let kind = if there < want { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-                let what = format!("{}: {there} bytes, {want} wanted for {count} images", path.display());
+                let kind = if there < want {
+                    ErrorKind::Truncated
+                } else {
+                    ErrorKind::Corrupt
+                };
+                let what = format!(
+                    "{}: {there} bytes, {want} wanted for {count} images",
+                    path.display()
+                );
                 return Err(Error::new(kind, what));
             }
             for record in 0..count {
-                let (_, label) =
-                    format.record(&data, record).map_err(|error| error.within(path.display()))?;
+                let (_, label) = format
+                    .record(&data, record)
+                    .map_err(|error| error.within(path.display()))?;
                 labels.push(label);
             }
             files.push(data);
@@ -179,18 +223,31 @@ impl Places<'_> {
             Ok(path) => names_in(&path, usize::from(format.classes))?,
             Err(_) => Vec::new(),
         };
-        Ok(Labelled { samples: Indexed::new(Records { format, files, count }), labels, classes })
+        Ok(Labelled {
+            samples: Indexed::new(Records {
+                format,
+                files,
+                count,
+            }),
+            labels,
+            classes,
+        })
     }
 }
 
 /// The names of classes, a line each.
 fn names_in(path: &Path, want: usize) -> Result<Vec<String>> {
     let data = read(path)?;
-    let wrong = |what: String| Error::new(ErrorKind::Corrupt, format!("{}: {what}", path.display()));
+    let wrong =
+        |what: String| Error::new(ErrorKind::Corrupt, format!("{}: {what}", path.display()));
     let text = std::str::from_utf8(&data)
         .map_err(|error| wrong(format!("byte {} is not UTF-8", error.valid_up_to())))?;
-    let names: Vec<String> =
-        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    let names: Vec<String> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
     match names.len() == want {
         true => Ok(names),
         false => Err(wrong(format!("{} names of {want} classes", names.len()))),
@@ -213,7 +270,8 @@ impl MapPipe for Records {
     }
     async fn get(&self, index: u64) -> Result<(Tensor, u8)> {
         let index = index as usize;
-        self.format.record(&self.files[index / self.count], index % self.count)
+        self.format
+            .record(&self.files[index / self.count], index % self.count)
     }
     fn name(&self) -> String {
         "cifar".to_owned()
@@ -232,7 +290,9 @@ mod tests {
 
     /// Records whose image and labels tell their number.
     fn records(from: u8, count: u8, head: usize) -> Vec<u8> {
-        (from..from + count).flat_map(|n| [vec![n % 10; head], vec![n; IMAGE]].concat()).collect()
+        (from..from + count)
+            .flat_map(|n| [vec![n % 10; head], vec![n; IMAGE]].concat())
+            .collect()
     }
 
     #[test]
@@ -243,9 +303,16 @@ mod tests {
         fs::write(at.join("a.bin"), records(0, 3, 1)).unwrap();
         fs::write(at.join("b.bin"), records(3, 3, 1)).unwrap();
         fs::write(at.join("names.txt"), "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n").unwrap();
-        let places = || Places { folder: dir.path(), below: "below", classes: "names.txt" };
+        let places = || Places {
+            folder: dir.path(),
+            below: "below",
+            classes: "names.txt",
+        };
         let set = places().load(Cifar::ten(), &["a.bin", "b.bin"], 3).unwrap();
-        assert_eq!((set.labels, &*set.classes[9]), (vec![0, 1, 2, 3, 4, 5], "j"));
+        assert_eq!(
+            (set.labels, &*set.classes[9]),
+            (vec![0, 1, 2, 3, 4, 5], "j")
+        );
         let read = set.samples.subset(vec![4, 1]).fetch().collect().unwrap();
         assert_eq!((read[0].0.shape(), read[0].1), (&[3, 32, 32][..], 4));
         assert!(read[0].0.as_bytes() == [4; IMAGE] && read[1].0.as_bytes() == [1; IMAGE]);
@@ -253,14 +320,30 @@ mod tests {
 
         fs::write(at.join("names.txt"), "a\nb").unwrap();
         let error = places().load(Cifar::ten(), &["a.bin"], 3).unwrap_err();
-        assert!(error.to_string().ends_with("names.txt: 2 names of 10 classes"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("names.txt: 2 names of 10 classes"),
+            "{error}"
+        );
         fs::remove_file(at.join("names.txt")).unwrap();
-        assert!(places().load(Cifar::ten(), &["a.bin"], 3).unwrap().classes.is_empty());
+        assert!(
+            places()
+                .load(Cifar::ten(), &["a.bin"], 3)
+                .unwrap()
+                .classes
+                .is_empty()
+        );
         let mut wrong = records(0, 3, 1);
         wrong[3073] = 10;
         fs::write(at.join("a.bin"), wrong).unwrap();
         let error = places().load(Cifar::ten(), &["a.bin"], 3).unwrap_err();
-        assert!(error.to_string().ends_with("a.bin: byte 3073: label 10 of 10 classes"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("a.bin: byte 3073: label 10 of 10 classes"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -272,7 +355,12 @@ mod tests {
         fs::write(dir.path().join("test_batch.bin"), records(0, 2, 1)).unwrap();
         let error = cifar10(dir.path(), Split::Test).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Truncated);
-        assert!(error.to_string().ends_with("6146 bytes, 30730000 wanted for 10000 images"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("6146 bytes, 30730000 wanted for 10000 images"),
+            "{error}"
+        );
 
         // As large as the real one, and sparse.
         let test = fs::File::create(dir.path().join("test.bin")).unwrap();
@@ -291,8 +379,14 @@ mod tests {
         (file[3074], file[3075]) = (20, 100);
         let labels = |labels| read_all(Cifar::hundred(labels), file.clone());
         let (coarse, fine) = (labels(Labels::Coarse), labels(Labels::Fine));
-        assert_eq!((coarse[0].as_ref().unwrap().1, fine[0].as_ref().unwrap().1), (19, 99));
-        for (read, what) in [(coarse, "byte 3074: label 20 of 20"), (fine, "byte 3075: label 100 of 100")] {
+        assert_eq!(
+            (coarse[0].as_ref().unwrap().1, fine[0].as_ref().unwrap().1),
+            (19, 99)
+        );
+        for (read, what) in [
+            (coarse, "byte 3074: label 20 of 20"),
+            (fine, "byte 3075: label 100 of 100"),
+        ] {
             assert!(read[1].as_ref().unwrap_err().to_string().contains(what));
         }
     }
@@ -301,11 +395,17 @@ mod tests {
     fn row_105_cuts_are_errors_behind_the_last_whole_image() {
         for (cut, whole) in [(0, 0), (1, 0), (3072, 0), (3074, 1), (6145, 1), (6146, 2)] {
             let read = read_all(Cifar::ten(), records(0, 2, 1)[..cut].to_vec());
-            let kinds: Vec<_> = read.iter().map(|item| item.as_ref().err().map(Error::kind)).collect();
+            let kinds: Vec<_> = read
+                .iter()
+                .map(|item| item.as_ref().err().map(Error::kind))
+                .collect();
             let mut expected = vec![None; whole];
             expected.extend((cut != 6146).then_some(Some(ErrorKind::Truncated)));
             assert_eq!(kinds, expected, "{cut}");
         }
-        assert_eq!(check_format(|| Cifar::hundred(Labels::Fine), &records(0, 1, 2)), 1);
+        assert_eq!(
+            check_format(|| Cifar::hundred(Labels::Fine), &records(0, 1, 2)),
+            1
+        );
     }
 }

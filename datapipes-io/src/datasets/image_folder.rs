@@ -16,23 +16,28 @@ use crate::stores::Store;
 use crate::stores::local::Local;
 
 /// The endings that [`image_folder`] takes for images: torchvision's.
-pub const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp"];
+pub const IMAGE_EXTENSIONS: &[&str] = &[
+    "jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp",
+];
 
-/// A folder of images, with a folder for each class: `root/cat/1.jpg`, `root/dog/a/b.png`. A sample is a file with its content, and
-/// the number of its class. By torchvision's rules, so that numbers and order are those of its `ImageFolder`:
+/// A folder of images, with a folder for each class: `root/cat/1.jpg`, `root/dog/a/b.png`. A sample
+/// is a file with its content, and the number of its class. By torchvision's rules, so that numbers
+/// and order are those of its `ImageFolder`:
 ///
-/// - Classes are the folders in `root`, numbered in the order of their names' bytes; hidden ones, too.
-/// - Images are the files below, however deep, whose names end in one of [`IMAGE_EXTENSIONS`], in capitals or not. Those
-///   of one folder come together, in the order of their names, and folders in the order of their paths.
+/// - Classes are the folders in `root`, numbered in the order of their names' bytes; hidden ones,
+///   too.
+/// - Images are the files below, however deep, whose names end in one of [`IMAGE_EXTENSIONS`], in
+///   capitals or not. Those of one folder come together, in the order of their names, and folders
+///   in the order of their paths.
 /// - A class without an image is an error. Files in `root` itself are left out.
 /// - Links are followed; one that leads back to a folder it is in is not entered again.
 ///
-/// The names of all files are read here, so this blocks, and they stay in memory; the files are read when they are asked for. A
-/// sample's file is named by its path below `root`.
+/// The names of all files are read here, so this blocks, and they stay in memory; the files are
+/// read when they are asked for. A sample's file is named by its path below `root`.
 ///
 /// # Errors
-/// `NotFound` if there is no such folder, no class in it, or a class without an image; `Unsupported` for a name that is not
-/// UTF-8. Of a sample: what its file says.
+/// `NotFound` if there is no such folder, no class in it, or a class without an image;
+/// `Unsupported` for a name that is not UTF-8. Of a sample: what its file says.
 ///
 /// # Examples
 /// ```
@@ -59,24 +64,40 @@ pub fn image_folder(root: impl AsRef<Path>) -> Result<Labelled<File, u32>> {
 /// As [`image_folder`].
 pub fn image_folder_of(root: impl AsRef<Path>, extensions: &[&str]) -> Result<Labelled<File, u32>> {
     let root = root.as_ref();
-    let endings: Vec<String> = extensions.iter().map(|end| format!(".{}", end.to_lowercase())).collect();
-    let missing = |what: String| Error::new(ErrorKind::NotFound, format!("{}: {what}", root.display()));
+    let endings: Vec<String> = extensions
+        .iter()
+        .map(|end| format!(".{}", end.to_lowercase()))
+        .collect();
+    let missing =
+        |what: String| Error::new(ErrorKind::NotFound, format!("{}: {what}", root.display()));
     let classes: Vec<String> = Folder::read(root)?.folders.into_keys().collect();
     if classes.is_empty() {
-        return Err(missing("no folder in it, as there should be one for each class".to_owned()));
+        return Err(missing(
+            "no folder in it, as there should be one for each class".to_owned(),
+        ));
     }
     let (mut names, mut labels, mut empty) = (Vec::new(), Vec::new(), Vec::new());
     for (label, class) in classes.iter().enumerate() {
         let before = names.len();
         let mut folders = Vec::new();
-        walk(root.join(class), class.clone(), &mut Vec::new(), &mut folders)?;
+        walk(
+            root.join(class),
+            class.clone(),
+            &mut Vec::new(),
+            &mut folders,
+        )?;
         folders.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         for (folder, files) in folders {
             let is_image = |name: &&String| {
                 let name = name.to_lowercase();
                 endings.iter().any(|end| name.ends_with(end))
             };
-            names.extend(files.iter().filter(is_image).map(|name| format!("{folder}/{name}")));
+            names.extend(
+                files
+                    .iter()
+                    .filter(is_image)
+                    .map(|name| format!("{folder}/{name}")),
+            );
         }
         labels.resize(names.len(), label as u32);
         if names.len() == before {
@@ -84,12 +105,23 @@ pub fn image_folder_of(root: impl AsRef<Path>, extensions: &[&str]) -> Result<La
         }
     }
     if !empty.is_empty() {
-        let what =
-            format!("no file that ends in {} for the classes {}", endings.join(", "), empty.join(", "));
+        let what = format!(
+            "no file that ends in {} for the classes {}",
+            endings.join(", "),
+            empty.join(", ")
+        );
         return Err(missing(what));
     }
-    let samples = Indexed::new(Images { store: Local::new(root), names, labels: labels.clone().into() });
-    Ok(Labelled { samples, labels, classes })
+    let samples = Indexed::new(Images {
+        store: Local::new(root),
+        names,
+        labels: labels.clone().into(),
+    });
+    Ok(Labelled {
+        samples,
+        labels,
+        classes,
+    })
 }
 
 /// What is in a folder, sorted.
@@ -101,18 +133,29 @@ struct Folder {
 impl Folder {
     fn read(path: &Path) -> Result<Folder> {
         let failed = |error: std::io::Error| Error::io(error).within(path.display());
-        let mut folder = Folder { folders: BTreeMap::new(), files: Vec::new() };
+        let mut folder = Folder {
+            folders: BTreeMap::new(),
+            files: Vec::new(),
+        };
         for entry in fs::read_dir(path).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let mut kind = entry.file_type().map_err(failed)?;
             if kind.is_symlink() {
                 // A link that leads nowhere is neither.
-                let Ok(there) = fs::metadata(entry.path()) else { continue };
+                let Ok(there) = fs::metadata(entry.path()) else {
+                    continue;
+                };
                 kind = there.file_type();
             }
             let name = entry.file_name().into_string().map_err(|name| {
-                let what = format!("the name {} is not UTF-8", readable(name.as_encoded_bytes()));
-                Error::new(ErrorKind::Unsupported, format!("{}: {what}", path.display()))
+                let what = format!(
+                    "the name {} is not UTF-8",
+                    readable(name.as_encoded_bytes())
+                );
+                Error::new(
+                    ErrorKind::Unsupported,
+                    format!("{}: {what}", path.display()),
+                )
             })?;
             if kind.is_dir() {
                 folder.folders.insert(name, entry.path());
@@ -125,15 +168,17 @@ impl Folder {
     }
 }
 
-/// Adds the files of a folder and of those below it, each with the path below the root. `above` are the folders it is in, without
-/// links.
+/// Adds the files of a folder and of those below it, each with the path below the root. `above` are
+/// the folders it is in, without links.
 fn walk(
     path: PathBuf,
     name: String,
     above: &mut Vec<PathBuf>,
     found: &mut Vec<(String, Vec<String>)>,
 ) -> Result<()> {
-    let real = path.canonicalize().map_err(|error| Error::io(error).within(path.display()))?;
+    let real = path
+        .canonicalize()
+        .map_err(|error| Error::io(error).within(path.display()))?;
     if above.contains(&real) {
         return Ok(());
     }
@@ -164,7 +209,10 @@ impl MapPipe for Images {
     async fn get(&self, index: u64) -> Result<(File, u32)> {
         let index = index as usize;
         let name = &*self.names[index];
-        Ok((File::new(name, self.store.read(name).await?), self.labels[index]))
+        Ok((
+            File::new(name, self.store.read(name).await?),
+            self.labels[index],
+        ))
     }
     fn name(&self) -> String {
         "image_folder".to_owned()
@@ -189,7 +237,12 @@ mod tests {
     }
 
     fn names(root: &Path) -> Vec<(String, u32)> {
-        let read = image_folder(root).unwrap().samples.fetch().collect().unwrap();
+        let read = image_folder(root)
+            .unwrap()
+            .samples
+            .fetch()
+            .collect()
+            .unwrap();
         read.into_iter()
             .map(|(file, class)| {
                 assert_eq!(file.data, file.name.as_bytes());
@@ -198,7 +251,8 @@ mod tests {
             .collect()
     }
 
-    /// The order is what torchvision's `make_dataset` gives for this tree: `sorted(os.walk(…))`, then sorted names.
+    /// The order is what torchvision's `make_dataset` gives for this tree: `sorted(os.walk(…))`,
+    /// then sorted names.
     #[test]
     fn order_and_numbers_are_torchvisions() {
         let dir = tree(&[
@@ -229,10 +283,20 @@ mod tests {
             ("b/s/t/3.tif", 1),
             ("é/1.pgm", 2),
         ];
-        assert_eq!(names(dir.path()), expected.map(|(name, class)| (name.to_owned(), class)));
+        assert_eq!(
+            names(dir.path()),
+            expected.map(|(name, class)| (name.to_owned(), class))
+        );
         let set = image_folder(dir.path()).unwrap();
-        assert_eq!((&set.classes[..], set.labels.len()), (&["B", "b", "é"].map(str::to_owned)[..], 10));
-        let gifs = image_folder_of(dir.path().join("b").parent().unwrap(), &["GIF", "ppm", "pgm"]).unwrap();
+        assert_eq!(
+            (&set.classes[..], set.labels.len()),
+            (&["B", "b", "é"].map(str::to_owned)[..], 10)
+        );
+        let gifs = image_folder_of(
+            dir.path().join("b").parent().unwrap(),
+            &["GIF", "ppm", "pgm"],
+        )
+        .unwrap();
         assert_eq!(gifs.labels, [0, 1, 2]);
     }
 
@@ -241,11 +305,17 @@ mod tests {
         let dir = tree(&["a/1.jpg", "b/notes.txt", ".c/x"]);
         let error = image_folder(dir.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.to_string().ends_with("for the classes .c, b"), "{error}");
+        assert!(
+            error.to_string().ends_with("for the classes .c, b"),
+            "{error}"
+        );
         let error = image_folder(dir.path().join("a")).unwrap_err();
         assert!(error.to_string().contains("no folder in it"), "{error}");
         let error = image_folder(dir.path().join("none")).unwrap_err();
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("none"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains("none"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -254,7 +324,10 @@ mod tests {
         let set = image_folder(dir.path()).unwrap();
         fs::remove_file(dir.path().join("a/1.jpg")).unwrap();
         let error = set.samples.clone().fetch().collect().unwrap_err();
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("a/1.jpg"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains("a/1.jpg"),
+            "{error}"
+        );
         assert_eq!(set.samples.subset(1..2).fetch().collect().unwrap().len(), 1);
     }
 
@@ -279,6 +352,9 @@ mod tests {
         let odd = std::ffi::OsStr::from_bytes(b"\xff.jpg");
         fs::write(dir.path().join("in/a").join(odd), "").unwrap();
         let error = image_folder(dir.path().join("in")).unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("\\xff.jpg"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Unsupported && error.to_string().contains("\\xff.jpg"),
+            "{error}"
+        );
     }
 }

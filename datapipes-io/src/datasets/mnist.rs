@@ -9,17 +9,19 @@ use datapipes::{DType, Error, ErrorKind, Result, Tensor};
 use super::{Labelled, Split, first_of, read};
 use crate::formats::Idx;
 
-/// MNIST, and Fashion-MNIST, KMNIST and others with the same names of files: images of `u8`, `[28, 28]`, each with its label.
+/// MNIST, and Fashion-MNIST, KMNIST and others with the same names of files: images of `u8`, `[28,
+/// 28]`, each with its label.
 ///
-/// The files are `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-…`; with `.gz` behind, or a dot before
-/// `idx`, too. They are looked for in the folder, and in `raw` and `MNIST/raw` below it, where torchvision puts them. Both are
-/// read here, as a whole (47 MB for the training part), so this blocks; images are slices of what was read.
+/// The files are `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-…`; with `.gz`
+/// behind, or a dot before `idx`, too. They are looked for in the folder, and in `raw` and
+/// `MNIST/raw` below it, where torchvision puts them. Both are read here, as a whole (47 MB for the
+/// training part), so this blocks; images are slices of what was read.
 ///
 /// For files with other names, such as EMNIST's: [`mnist_files`].
 ///
 /// # Errors
-/// `NotFound` naming the file and the places where it is not; `Shape` if there are more images than labels, or fewer;
-/// else as [`Idx`], naming the file.
+/// `NotFound` naming the file and the places where it is not; `Shape` if there are more images than
+/// labels, or fewer; else as [`Idx`], naming the file.
 pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
     let folder = folder.as_ref();
     let part = match split {
@@ -29,11 +31,20 @@ pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, 
     let find = |kind: &str, axes: u8| {
         let plain = format!("{part}-{kind}-idx{axes}-ubyte");
         let dotted = format!("{part}-{kind}.idx{axes}-ubyte");
-        let folders = [folder.to_owned(), folder.join("raw"), folder.join("MNIST").join("raw")];
+        let folders = [
+            folder.to_owned(),
+            folder.join("raw"),
+            folder.join("MNIST").join("raw"),
+        ];
         let places: Vec<PathBuf> = folders
             .iter()
             .flat_map(|folder| {
-                let names = [plain.clone(), format!("{plain}.gz"), dotted.clone(), format!("{dotted}.gz")];
+                let names = [
+                    plain.clone(),
+                    format!("{plain}.gz"),
+                    dotted.clone(),
+                    format!("{dotted}.gz"),
+                ];
                 names.map(|name| folder.join(name))
             })
             .collect();
@@ -48,8 +59,8 @@ pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, 
     mnist_files(find("images", 3)?, find("labels", 1)?)
 }
 
-/// Images and labels of two IDX files, whatever their names: the elements along the first axis of one, each with the byte
-/// of the other. Otherwise as [`mnist`].
+/// Images and labels of two IDX files, whatever their names: the elements along the first axis of
+/// one, each with the byte of the other. Otherwise as [`mnist`].
 ///
 /// # Errors
 /// As [`mnist`]; `Shape` if the labels are no list of bytes.
@@ -66,7 +77,10 @@ pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, 
 /// assert_eq!(letters.samples.fetch().collect()?[1].0.as_slice::<u8>()?, b"cd");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn mnist_files(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result<Labelled<Tensor, u8>> {
+pub fn mnist_files(
+    images: impl AsRef<Path>,
+    labels: impl AsRef<Path>,
+) -> Result<Labelled<Tensor, u8>> {
     let (images_at, labels_at) = (images.as_ref(), labels.as_ref());
     let array = |path: &Path| Idx::parse(read(path)?).map_err(|error| error.within(path.display()));
     let (images, labels) = (array(images_at)?.into_shared(), array(labels_at)?);
@@ -90,8 +104,15 @@ pub fn mnist_files(images: impl AsRef<Path>, labels: impl AsRef<Path>) -> Result
         );
         return Err(Error::new(ErrorKind::Shape, what));
     }
-    let samples = Indexed::new(Rows { images, labels: labels.clone() });
-    Ok(Labelled { samples, labels, classes: Vec::new() })
+    let samples = Indexed::new(Rows {
+        images,
+        labels: labels.clone(),
+    });
+    Ok(Labelled {
+        samples,
+        labels,
+        classes: Vec::new(),
+    })
 }
 
 /// The rows of an array, with their labels.
@@ -128,7 +149,9 @@ mod tests {
 
     fn idx(shape: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut data = vec![0, 0, 8, shape.len() as u8];
-        shape.iter().for_each(|length| data.extend(length.to_be_bytes()));
+        shape
+            .iter()
+            .for_each(|length| data.extend(length.to_be_bytes()));
         data.extend(numbers);
         data
     }
@@ -143,8 +166,11 @@ mod tests {
     fn plain_and_gzipped_files_are_found_where_tools_put_them() {
         let pixels: Vec<u8> = (0..3 * 28 * 28).map(|n| (n % 251) as u8).collect();
         let (images, labels) = (idx(&[3, 28, 28], &pixels), idx(&[3], &[5, 0, 9]));
-        for (folder, dotted, packed) in [("", false, false), ("raw", true, false), ("MNIST/raw", false, true)]
-        {
+        for (folder, dotted, packed) in [
+            ("", false, false),
+            ("raw", true, false),
+            ("MNIST/raw", false, true),
+        ] {
             let dir = tempfile::tempdir().unwrap();
             let at = dir.path().join(folder);
             fs::create_dir_all(&at).unwrap();
@@ -174,17 +200,37 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fails = || mnist(dir.path(), Split::Train).unwrap_err();
         assert_eq!(fails().kind(), ErrorKind::NotFound);
-        assert!(fails().to_string().contains("no train-images-idx3-ubyte"), "{}", fails());
-        fs::write(dir.path().join("train-images-idx3-ubyte"), idx(&[2, 1, 1], b"ab")).unwrap();
-        assert!(fails().to_string().contains("no train-labels-idx1-ubyte"), "{}", fails());
+        assert!(
+            fails().to_string().contains("no train-images-idx3-ubyte"),
+            "{}",
+            fails()
+        );
+        fs::write(
+            dir.path().join("train-images-idx3-ubyte"),
+            idx(&[2, 1, 1], b"ab"),
+        )
+        .unwrap();
+        assert!(
+            fails().to_string().contains("no train-labels-idx1-ubyte"),
+            "{}",
+            fails()
+        );
         let labels = dir.path().join("train-labels-idx1-ubyte");
         fs::write(&labels, idx(&[3], b"abc")).unwrap();
         assert_eq!(fails().kind(), ErrorKind::Shape);
         assert!(fails().to_string().contains("2 images in "), "{}", fails());
         fs::write(&labels, idx(&[2, 1], b"ab")).unwrap();
-        assert!(fails().to_string().contains("not a list of bytes"), "{}", fails());
+        assert!(
+            fails().to_string().contains("not a list of bytes"),
+            "{}",
+            fails()
+        );
         fs::write(&labels, &idx(&[2], b"ab")[..9]).unwrap();
         assert_eq!(fails().kind(), ErrorKind::Truncated);
-        assert!(fails().to_string().contains("train-labels-idx1-ubyte: "), "{}", fails());
+        assert!(
+            fails().to_string().contains("train-labels-idx1-ubyte: "),
+            "{}",
+            fails()
+        );
     }
 }

@@ -1,10 +1,11 @@
-//! Data sets that people try first, as their files lie in a folder: MNIST, CIFAR, COCO, a folder of images.
+//! Data sets that people try first, as their files lie in a folder: MNIST, CIFAR, COCO, a folder of
+//! images.
 //!
-//! Each is a function that gives data by index ([`Indexed`]): shuffled as a whole, sharded, split into parts before anything
-//! is decoded. Nothing is downloaded.
+//! Each is a function that gives data by index ([`Indexed`]): shuffled as a whole, sharded, split
+//! into parts before anything is decoded. Nothing is downloaded.
 //!
-//! The functions block: they read what tells how many samples there are, and small sets as a whole. Call them before the
-//! loop, not in async code.
+//! The functions block: they read what tells how many samples there are, and small sets as a whole.
+//! Call them before the loop, not in async code.
 //!
 //! ```
 //! use datapipes::DataLoader;
@@ -64,7 +65,10 @@ pub struct Labelled<T, L> {
 impl<T, L> fmt::Debug for Labelled<T, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (samples, classes) = (self.labels.len(), self.classes.len());
-        f.debug_struct("Labelled").field("samples", &samples).field("classes", &classes).finish()
+        f.debug_struct("Labelled")
+            .field("samples", &samples)
+            .field("classes", &classes)
+            .finish()
     }
 }
 
@@ -73,11 +77,19 @@ fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {
     if let Some(path) = paths.iter().find(|path| path.exists()) {
         return Ok(path.clone());
     }
-    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    Err(Error::new(ErrorKind::NotFound, format!("{what}: there is no {}", names.join(", and no "))))
+    let names: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    Err(Error::new(
+        ErrorKind::NotFound,
+        format!("{what}: there is no {}", names.join(", and no ")),
+    ))
 }
 
 /// The content of a file. Blocks.
 fn read(path: &Path) -> Result<Bytes> {
-    std::fs::read(path).map(Bytes::from).map_err(|error| Error::io(error).within(path.display()))
+    std::fs::read(path)
+        .map(Bytes::from)
+        .map_err(|error| Error::io(error).within(path.display()))
 }

@@ -20,7 +20,8 @@ impl Aligned {
     pub(super) fn with_capacity(len: usize) -> Result<Aligned> {
         let mut buffer = Vec::new();
         let room = len.checked_add(ALIGN);
-        room.and_then(|room| buffer.try_reserve_exact(room).ok()).ok_or_else(|| no_memory(len))?;
+        room.and_then(|room| buffer.try_reserve_exact(room).ok())
+            .ok_or_else(|| no_memory(len))?;
         let at = padding(&buffer);
         buffer.resize(at, 0);
         Ok(Aligned { buffer, at })
@@ -30,7 +31,9 @@ impl Aligned {
     pub(super) fn zeroed(len: usize) -> Result<Aligned> {
         let room = len.checked_add(ALIGN).ok_or_else(|| no_memory(len))?;
         if room > ASK {
-            Vec::<u8>::new().try_reserve_exact(room).map_err(|_| no_memory(len))?;
+            Vec::<u8>::new()
+                .try_reserve_exact(room)
+                .map_err(|_| no_memory(len))?;
         }
         let mut buffer = vec![0; room];
         let at = padding(&buffer);
@@ -92,11 +95,23 @@ mod tests {
             let copy = Aligned::copy(&data).unwrap().into_bytes();
             assert_eq!(copy, data);
             let mut zeroed = Aligned::zeroed(len).unwrap();
-            assert_eq!((zeroed.len(), zeroed.part_mut(0).iter().any(|&byte| byte != 0)), (len, false));
+            assert_eq!(
+                (
+                    zeroed.len(),
+                    zeroed.part_mut(0).iter().any(|&byte| byte != 0)
+                ),
+                (len, false)
+            );
             let bytes = zeroed.into_bytes();
             assert_eq!(bytes.len(), len);
             if len > 0 {
-                assert_eq!((copy.as_ptr().align_offset(ALIGN), bytes.as_ptr().align_offset(ALIGN)), (0, 0));
+                assert_eq!(
+                    (
+                        copy.as_ptr().align_offset(ALIGN),
+                        bytes.as_ptr().align_offset(ALIGN)
+                    ),
+                    (0, 0)
+                );
             }
         }
     }
@@ -104,7 +119,10 @@ mod tests {
     #[test]
     fn more_than_there_is_memory_is_refused() {
         for len in [usize::MAX, usize::MAX / 4] {
-            assert_eq!(Aligned::with_capacity(len).unwrap_err().kind(), ErrorKind::Limit);
+            assert_eq!(
+                Aligned::with_capacity(len).unwrap_err().kind(),
+                ErrorKind::Limit
+            );
             assert_eq!(Aligned::zeroed(len).unwrap_err().kind(), ErrorKind::Limit);
         }
     }

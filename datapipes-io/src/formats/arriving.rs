@@ -38,14 +38,23 @@ impl Arriving {
             }
         };
         let len = object.len();
-        let Object { body, url, meta, .. } = object;
+        let Object {
+            body, url, meta, ..
+        } = object;
         let whole = if is_part { meta.size } else { len };
         match (file.size, whole) {
             (Some(listed), Some(len)) if listed != len => {
                 let what = format!("{url}: listed with {listed} bytes, has {len}");
                 Err(Error::new(ErrorKind::Changed, what))
             }
-            _ => Ok(Arriving { body: body.fuse(), url, version: meta.version, len, got: 0, failed: None }),
+            _ => Ok(Arriving {
+                body: body.fuse(),
+                url,
+                version: meta.version,
+                len,
+                got: 0,
+                failed: None,
+            }),
         }
     }
 
@@ -66,7 +75,9 @@ impl Arriving {
 
     /// The beginning, `least` bytes of it if there are so many; `None` if there is nothing.
     pub(super) async fn first(&mut self, least: usize) -> Result<Option<Bytes>> {
-        let Some(mut first) = self.piece().await? else { return Ok(None) };
+        let Some(mut first) = self.piece().await? else {
+            return Ok(None);
+        };
         while first.len() < least
             && let Some(piece) = self.piece().await?
         {
@@ -93,7 +104,9 @@ impl Arriving {
         }
         let mut gathered = Vec::from(first);
         while gathered.len() < GATHERED {
-            let Some(Some(next)) = self.body.next().now_or_never() else { break };
+            let Some(Some(next)) = self.body.next().now_or_never() else {
+                break;
+            };
             match next.and_then(|piece| self.count(&piece).map(|()| piece)) {
                 Ok(piece) => gathered.extend_from_slice(&piece),
                 Err(error) => {
@@ -121,7 +134,7 @@ impl Arriving {
         match self.len {
             Some(len) if self.got < len => {
                 let what = format!("{}: {} of {len} bytes", self.url, self.got);
-                Err(Error::new(ErrorKind::Truncated, what).passing())
+                Err(Error::new(ErrorKind::Truncated, what).transient())
             }
             _ => Ok(()),
         }
@@ -132,7 +145,10 @@ impl Arriving {
         let mut data = Vec::from(first);
         while let Some(piece) = self.piece().await? {
             data.try_reserve(piece.len()).map_err(|_| {
-                Error::new(ErrorKind::Limit, format!("{}: no memory for {} bytes", self.url, self.got))
+                Error::new(
+                    ErrorKind::Limit,
+                    format!("{}: no memory for {} bytes", self.url, self.got),
+                )
             })?;
             data.extend_from_slice(&piece);
         }

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, BoxError, Context, Error, Facts, Items, Pipe, Reader, Result, Wire, Writer};
+use datapipes::{
+    Arity, BoxError, Context, Error, Facts, Items, Pipe, Reader, Result, Wire, Writer,
+};
 
 use super::Sample;
 use super::compression::{Expansion, content};
@@ -22,11 +24,12 @@ use super::value::{Rule, Value};
 /// | `npy` | [`Value::Tensor`], a slice of the archive where it is aligned, native and in C order, else a copy |
 /// | others | [`Value::Bytes`], a slice of the archive |
 ///
-/// - The last part of a compound extension tells: `seg.json` is JSON. A field that ends in `.gz` is inflated first, and
-///   the part before tells. Fields keep their names and their order.
+/// - The last part of a compound extension tells: `seg.json` is JSON. A field that ends in `.gz` is
+///   inflated first, and the part before tells. Fields keep their names and their order.
 /// - Text is UTF-8; a byte order mark at its start is left out. JSON is strict: no `NaN`.
-/// - [`with`](FieldDecoder::with) adds decoders of your own, or replaces these. For images as tensors, with the crate
-///   `datapipes-image`: `.with(datapipes_image::EXTENSIONS, datapipes_image::decode_tensor)`.
+/// - [`with`](FieldDecoder::with) adds decoders of your own, or replaces these. For images as
+///   tensors, with the crate `datapipes-image`: `.with(datapipes_image::EXTENSIONS,
+///   datapipes_image::decode_tensor)`.
 /// - Numbers and texts are copied out of the sample; bytes keep the archive in memory.
 ///
 /// `V` is what fields become: [`Value`], or a type of your own that can be made of one.
@@ -60,15 +63,23 @@ struct Own<V> {
 
 impl<V> Clone for FieldDecoder<V> {
     fn clone(&self) -> Self {
-        let own = |own: &Own<V>| Own { extension: own.extension.clone(), decode: own.decode.clone() };
-        FieldDecoder { own: self.own.iter().map(own).collect(), expansion: self.expansion }
+        let own = |own: &Own<V>| Own {
+            extension: own.extension.clone(),
+            decode: own.decode.clone(),
+        };
+        FieldDecoder {
+            own: self.own.iter().map(own).collect(),
+            expansion: self.expansion,
+        }
     }
 }
 
 impl<V> fmt::Debug for FieldDecoder<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own: Vec<&str> = self.own.iter().map(|own| &*own.extension).collect();
-        f.debug_struct("FieldDecoder").field("own", &own).finish_non_exhaustive()
+        f.debug_struct("FieldDecoder")
+            .field("own", &own)
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,12 +114,15 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn into_values() -> Self {
-        FieldDecoder { own: Vec::new(), expansion: Expansion::default() }
+        FieldDecoder {
+            own: Vec::new(),
+            expansion: Expansion::default(),
+        }
     }
 
-    /// Decodes fields with one of these extensions, separated by spaces, by a function. One with a dot in it must be
-    /// there as a whole: `seg.png` is for fields `seg.png` and `a.seg.png`, not for `png`. Of several that fit, the one
-    /// added last is taken. Case does not count.
+    /// Decodes fields with one of these extensions, separated by spaces, by a function. One with a
+    /// dot in it must be there as a whole: `seg.png` is for fields `seg.png` and `a.seg.png`, not
+    /// for `png`. Of several that fit, the one added last is taken. Case does not count.
     ///
     /// # Examples
     /// ```
@@ -125,24 +139,39 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
         E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(Bytes) -> Result<T, E> + Send + Sync + 'static,
     {
-        let decode: Decode<V> = Arc::new(move |data| decode(data).map(T::into).map_err(Error::user));
+        let decode: Decode<V> =
+            Arc::new(move |data| decode(data).map(T::into).map_err(Error::user));
         for extension in extensions.split_whitespace() {
-            self.own.insert(0, Own { extension: extension.to_lowercase(), decode: decode.clone() });
+            self.own.insert(
+                0,
+                Own {
+                    extension: extension.to_lowercase(),
+                    decode: decode.clone(),
+                },
+            );
         }
         self
     }
 
-    /// Refuses a field ending in `.gz` that inflates to more than `bytes`, or to more than `ratio` times its own size
-    /// once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// Refuses a field ending in `.gz` that inflates to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more
+    /// than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        FieldDecoder { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
+        FieldDecoder {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+            ..self
+        }
     }
 
     /// Decodes all fields of a sample.
     ///
     /// # Errors
-    /// `Corrupt` for a field that is not what its extension says, naming the sample, the field and the byte. What a
-    /// function of your own says, with the field's name.
+    /// `Corrupt` for a field that is not what its extension says, naming the sample, the field and
+    /// the byte. What a function of your own says, with the field's name.
     pub fn decode(&self, sample: Sample) -> Result<Decoded<V>> {
         self.decode_in(sample, &Context::default())
     }
@@ -162,7 +191,11 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
 
     fn field(&self, name: &str, data: Bytes, cx: &Context) -> Result<V> {
         let lower = name.to_lowercase();
-        if let Some(own) = self.own.iter().find(|own| has_extension(&lower, &own.extension)) {
+        if let Some(own) = self
+            .own
+            .iter()
+            .find(|own| has_extension(&lower, &own.extension))
+        {
             return (own.decode)(data);
         }
         match lower.strip_suffix(".gz") {
@@ -174,7 +207,9 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
 
 /// Whether a field ends in these whole parts.
 fn has_extension(field: &str, extension: &str) -> bool {
-    field.strip_suffix(extension).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+    field
+        .strip_suffix(extension)
+        .is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
 impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
@@ -182,7 +217,9 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
 
     fn apply(&self, input: Items<Sample>, cx: &Context) -> Items<Decoded<V>> {
         let (decoder, context) = (self.clone(), cx.clone());
-        input.each(cx, move |item| Some(item.try_map(|sample| decoder.decode_in(sample, &context))))
+        input.each(cx, move |item| {
+            Some(item.try_map(|sample| decoder.decode_in(sample, &context)))
+        })
     }
     fn name(&self) -> String {
         "decode_fields".to_owned()
@@ -195,7 +232,11 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
     }
     fn facts(&self) -> Facts {
         let own: Vec<&str> = self.own.iter().rev().map(|own| &*own.extension).collect();
-        let own = if own.is_empty() { String::new() } else { format!("with {}", own.join(", ")) };
+        let own = if own.is_empty() {
+            String::new()
+        } else {
+            format!("with {}", own.join(", "))
+        };
         Facts::any_order().with_settings(own)
     }
     fn weigh(&self, sample: &Decoded<V>) -> Option<usize> {
@@ -203,7 +244,14 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
             Some(value) => value.weight(),
             None => size_of::<V>(),
         };
-        Some(sample.key.len() + sample.fields.iter().map(|(_, value)| weight(value)).sum::<usize>())
+        Some(
+            sample.key.len()
+                + sample
+                    .fields
+                    .iter()
+                    .map(|(_, value)| weight(value))
+                    .sum::<usize>(),
+        )
     }
 }
 
@@ -220,7 +268,10 @@ impl<V: Wire> Wire for Decoded<V> {
         self.fields.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Decoded { key: Wire::decode(from)?, fields: Wire::decode(from)? })
+        Ok(Decoded {
+            key: Wire::decode(from)?,
+            fields: Wire::decode(from)?,
+        })
     }
 }
 
@@ -241,7 +292,9 @@ impl<V> Decoded<V> {
     /// `NotFound`, naming the fields that there are.
     pub fn get(&self, field: &str) -> Result<&V> {
         let found = self.fields.iter().find(|(name, _)| **name == *field);
-        found.map(|(_, value)| value).ok_or_else(|| self.lacks(field))
+        found
+            .map(|(_, value)| value)
+            .ok_or_else(|| self.lacks(field))
     }
 
     /// Takes a field out.

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
-use datapipes::{Children, Chunk, Chunks, Context, Demand, Error, Facts, Item, Items, Origin, Pipe, Result};
+use datapipes::{
+    Children, Chunk, Chunks, Context, Demand, Error, Facts, Item, Items, Origin, Pipe, Result,
+};
 use futures::Stream;
 
 use super::framing::{Block, Splitter};
@@ -13,12 +15,12 @@ use crate::File;
 
 /// How files of one format are read.
 ///
-/// A format is given whole files, in memory, and gives what is in them one by one, best as slices of the file
-/// ([`bytes::Bytes::slice`]), and no faster than it is asked. One that can say where its records end also gives a
-/// [`splitter`](Format::splitter), so that [large files](crate::FileGraph::read_as) are read as they arrive; see
-/// [`Framing`](super::Framing). It must take any bytes: sizes that a file states are
-/// believed only as far as there are bytes, and what is wrong is an [`Entry::Bad`] or [`Entry::Broken`], never a panic and
-/// never a quiet end.
+/// A format is given whole files, in memory, and gives what is in them one by one, best as slices
+/// of the file ([`bytes::Bytes::slice`]), and no faster than it is asked. One that can say where
+/// its records end also gives a [`splitter`](Format::splitter), so that [large
+/// files](crate::FileGraph::read_as) are read as they arrive; see [`Framing`](super::Framing). It
+/// must take any bytes: sizes that a file states are believed only as far as there are bytes, and
+/// what is wrong is an [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a quiet end.
 ///
 /// # Examples
 /// Numbers, each with its length before it:
@@ -57,21 +59,22 @@ pub trait Format: Send + Sync + 'static {
     /// What a file holds.
     type Item: Send + 'static;
 
-    /// What is in a file. Runs on a CPU worker, as the iterator does; `cx` tells whether the epoch was dropped, for work
-    /// that is long before the next item.
+    /// What is in a file. Runs on a CPU worker, as the iterator does; `cx` tells whether the epoch
+    /// was dropped, for work that is long before the next item.
     ///
     /// # Errors
     /// A file that is not of this format, or cannot be begun.
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
 
     /// Returns what cuts a file of this format into records as it arrives, for
-    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It gives what [`open`](Format::open) gives of the whole file. By
-    /// default there is none, and files are read whole.
+    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It gives what [`open`](Format::open)
+    /// gives of the whole file. By default there is none, and files are read whole.
     fn splitter(&self) -> Option<Splitter<Self::Item>> {
         None
     }
 
-    /// What the node is called if the user gives it no name. By default the type's name in snake case.
+    /// What the node is called if the user gives it no name. By default the type's name in snake
+    /// case.
     fn name(&self) -> String {
         snake_case(std::any::type_name::<Self>())
     }
@@ -192,7 +195,9 @@ impl<F: Format> Pipe<Block<F::Item>> for ReadAs<F> {
 
     fn apply(&self, input: Items<Block<F::Item>>, cx: &Context) -> Items<F::Item> {
         let context = cx.clone();
-        reading(input, cx, move |block: Block<_>| (block.first, (block.open)(&context)))
+        reading(input, cx, move |block: Block<_>| {
+            (block.first, (block.open)(&context))
+        })
     }
     fn name(&self) -> String {
         self.0.name()
@@ -214,7 +219,12 @@ fn reading<I: Send + 'static, T: Send + 'static>(
     cx: &Context,
     open: impl FnMut(I) -> (u64, Result<Entries<T>>) + Send + 'static,
 ) -> Items<T> {
-    Items::from_chunks(Reading { input, reads: open, cx: cx.clone(), open: None })
+    Items::from_chunks(Reading {
+        input,
+        reads: open,
+        cx: cx.clone(),
+        open: None,
+    })
 }
 
 struct Reading<I, T, O> {
@@ -263,7 +273,12 @@ where
                     match (self.reads)(file) {
                         (next, Ok(entries)) => {
                             let children = origin.children();
-                            self.open = Some(Opened { entries, origin, children, next });
+                            self.open = Some(Opened {
+                                entries,
+                                origin,
+                                children,
+                                next,
+                            });
                         }
                         (_, Err(error)) => {
                             return Poll::Ready(Some(Chunk::fail(error.of(&origin))));
@@ -279,7 +294,9 @@ impl<T> Opened<T> {
     /// The next items, up to so many. Whether the file has ended.
     fn read(&mut self, chunk: &mut Chunk<T>, most: usize) -> bool {
         while chunk.len() < most {
-            let Some(entry) = self.entries.next() else { return true };
+            let Some(entry) = self.entries.next() else {
+                return true;
+            };
             let is_last = matches!(entry, Entry::Broken(_));
             chunk.push(entry.placed(&self.origin, &self.children, self.next));
             if is_last {
@@ -322,11 +339,13 @@ mod tests {
             if file.data.is_empty() {
                 return Err(Error::new(ErrorKind::Truncated, "empty"));
             }
-            Ok(Box::new(Vec::from(file.data).into_iter().map(|byte| match byte {
-                b'x' => Entry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
-                b'!' => Entry::Broken(Error::new(ErrorKind::Truncated, "broken")),
-                byte => Entry::item(char::from(byte)),
-            })))
+            Ok(Box::new(Vec::from(file.data).into_iter().map(
+                |byte| match byte {
+                    b'x' => Entry::Bad(Some("x".into()), Error::new(ErrorKind::Corrupt, "bad")),
+                    b'!' => Entry::Broken(Error::new(ErrorKind::Truncated, "broken")),
+                    byte => Entry::item(char::from(byte)),
+                },
+            )))
         }
     }
 
@@ -335,12 +354,21 @@ mod tests {
         let files = ["ab", "", "cxd", "e!f", "g"].map(|text| File::new(text, text));
         for workers in [0, 2] {
             let policy = OnError::skip(10);
-            let graph = Graph::from_vec(files.to_vec()).named("files").read_as(Letters);
-            let loader =
-                DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
+            let graph = Graph::from_vec(files.to_vec())
+                .named("files")
+                .read_as(Letters);
+            let loader = DataLoader::builder(graph)
+                .workers(workers)
+                .on_error(policy.clone())
+                .build()
+                .unwrap();
             let read: String = loader.epoch(0).blocking().map(Result::unwrap).collect();
             assert_eq!(read, "abcdeg");
-            let errors: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+            let errors: Vec<String> = policy
+                .skipped()
+                .into_iter()
+                .map(|skipped| skipped.error)
+                .collect();
             let expected = [
                 "letters: 0:1: truncated: empty",
                 "letters: 0:2/x: corrupt: bad",
@@ -353,7 +381,10 @@ mod tests {
     #[test]
     fn reads_all_with_errors_in_their_places() {
         let read = crate::testing::read_all(Letters, Bytes::from("axb"));
-        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(
+            read.iter().map(Result::is_ok).collect::<Vec<_>>(),
+            [true, false, true]
+        );
         assert_eq!(crate::testing::check_format(|| Letters, b"abc"), 3);
     }
 

@@ -1,7 +1,7 @@
 //! Cuts files into records: whole ones, and those whose bytes are still arriving.
 //!
-//! A format says where the record at the beginning of some bytes ends ([`Framing`]); what keeps the bytes, asks for more of
-//! them and gives them out in blocks is the same for all ([`Splitter`]).
+//! A format says where the record at the beginning of some bytes ends ([`Framing`]); what keeps the
+//! bytes, asks for more of them and gives them out in blocks is the same for all ([`Splitter`]).
 
 use std::fmt;
 use std::io::Read;
@@ -62,14 +62,19 @@ pub enum Part {
 impl Frame {
     /// Cuts bytes in which no line ends.
     pub fn cut(len: usize, part: Part) -> Self {
-        Frame::Cut { len, lines: 0, part }
+        Frame::Cut {
+            len,
+            lines: 0,
+            part,
+        }
     }
 }
 
 /// Finds the records of a format in bytes that arrive piece by piece.
 ///
 /// One value goes through one file, from its beginning. A [`Format`](super::Format) gives it by
-/// [`Format::splitter`](super::Format::splitter), and can open whole files with it too ([`Splitter::open`]).
+/// [`Format::splitter`](super::Format::splitter), and can open whole files with it too
+/// ([`Splitter::open`]).
 ///
 /// # Examples
 /// Records that each have their length before them:
@@ -119,14 +124,15 @@ pub trait Framing: Clone + Send + 'static {
     /// Type of a record.
     type Item: Send + 'static;
 
-    /// Finds the end of the record, or of what else `data` begins with. `data` is not empty and begins at `at`; if the file has
-    /// `ended`, nothing follows it.
+    /// Finds the end of the record, or of what else `data` begins with. `data` is not empty and
+    /// begins at `at`; if the file has `ended`, nothing follows it.
     ///
-    /// It is asked again, from the same byte on, where it wanted more, and after what it cut else. So it may remember
-    /// what it looked through in vain.
+    /// It is asked again, from the same byte on, where it wanted more, and after what it cut else.
+    /// So it may remember what it looked through in vain.
     ///
     /// # Errors
-    /// What is there is no record, and nobody knows where the next one begins: the last that is read of the file.
+    /// What is there is no record, and nobody knows where the next one begins: the last that is
+    /// read of the file.
     fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame>;
 
     /// Checks that a file may end here, after its last record. By default it may.
@@ -137,21 +143,23 @@ pub trait Framing: Clone + Send + 'static {
         Ok(())
     }
 
-    /// Reads `data`, which begins at `at` and is whole records, or a whole file. Mostly by [`records`].
+    /// Reads `data`, which begins at `at` and is whole records, or a whole file. Mostly by
+    /// [`records`].
     fn entries(self, data: Bytes, at: Place) -> Entries<Self::Item>;
 
-    /// Tells the length of the file, before anything else, where that is known and it is not compressed. By default it does not
-    /// matter.
+    /// Tells the length of the file, before anything else, where that is known and it is not
+    /// compressed. By default it does not matter.
     fn begin(&mut self, _len: u64) {}
 
-    /// Tells whether this file cannot be read as it arrives, by its first bytes; then it is read whole. By default none.
+    /// Tells whether this file cannot be read as it arrives, by its first bytes; then it is read
+    /// whole. By default none.
     fn is_whole(&self, _first: &[u8]) -> bool {
         false
     }
 }
 
-/// Reads the records of a block, cut by [`Framing::frame`], by a function of each: the bytes, the range of the record in
-/// them, and its place in the file.
+/// Reads the records of a block, cut by [`Framing::frame`], by a function of each: the bytes, the
+/// range of the record in them, and its place in the file.
 pub fn records<F: Framing>(
     mut framing: F,
     data: Bytes,
@@ -187,7 +195,12 @@ pub fn records<F: Framing>(
                 }
                 Part::Record | Part::Records(_) | Part::First => {
                     at.record += 1;
-                    return Some(Entry::from_result(read(&framing, &data, begin..begin + len, place)));
+                    return Some(Entry::from_result(read(
+                        &framing,
+                        &data,
+                        begin..begin + len,
+                        place,
+                    )));
                 }
             }
         }
@@ -204,8 +217,8 @@ fn advance(at: &mut Place, len: usize, lines: u64) -> Place {
 
 /// Bytes at the front of a file that were not cut yet.
 ///
-/// They are slices of the pieces that arrive. What crosses from one to the next is joined: of the next piece no more than
-/// it takes.
+/// They are slices of the pieces that arrive. What crosses from one to the next is joined: of the
+/// next piece no more than it takes.
 #[derive(Default)]
 struct Window {
     joined: BytesMut,
@@ -220,7 +233,11 @@ const JOINED: usize = 4 << 10;
 
 impl Window {
     fn data(&self) -> &[u8] {
-        if self.joined.is_empty() { &self.piece } else { &self.joined }
+        if self.joined.is_empty() {
+            &self.piece
+        } else {
+            &self.joined
+        }
     }
 
     /// Whether nothing follows what is there.
@@ -231,11 +248,17 @@ impl Window {
     /// Makes what is there longer; `false` if that takes another piece.
     fn grow(&mut self, wanted: usize) -> bool {
         if self.joined.is_empty() {
-            self.joined.extend_from_slice(&std::mem::take(&mut self.piece));
+            self.joined
+                .extend_from_slice(&std::mem::take(&mut self.piece));
         }
         let left = self.piece.len() - self.taken;
-        let some = wanted.saturating_sub(self.joined.len()).max(self.joined.len() / 2).max(JOINED).min(left);
-        self.joined.extend_from_slice(&self.piece[self.taken..self.taken + some]);
+        let some = wanted
+            .saturating_sub(self.joined.len())
+            .max(self.joined.len() / 2)
+            .max(JOINED)
+            .min(left);
+        self.joined
+            .extend_from_slice(&self.piece[self.taken..self.taken + some]);
         self.taken += some;
         if some == 0 {
             (self.piece, self.taken) = (Bytes::new(), 0);
@@ -286,12 +309,16 @@ pub(crate) struct Block<T> {
 impl<T: 'static> Block<T> {
     /// Nothing but an error of the file.
     pub(super) fn failed(error: Error) -> Self {
-        Block { first: 0, weight: 0, open: Box::new(move |_| Err(error)) }
+        Block {
+            first: 0,
+            weight: 0,
+            open: Box::new(move |_| Err(error)),
+        }
     }
 }
 
-/// So many bytes of records are given out together, or one more record. Where a block ends does not depend on the pieces that
-/// arrive, so that a resumed epoch finds the same ones.
+/// So many bytes of records are given out together, or one more record. Where a block ends does not
+/// depend on the pieces that arrive, so that a resumed epoch finds the same ones.
 const BLOCK: usize = 256 << 10;
 
 /// Cuts a file into blocks of whole records as it arrives; made of a [`Framing`].
@@ -308,7 +335,8 @@ impl<T> fmt::Debug for Splitter<T> {
 }
 
 impl<T: Send + 'static> Splitter<T> {
-    /// Cuts by this framing. A compressed file is inflated, by its first bytes, as [`Decompress`](super::Decompress) does.
+    /// Cuts by this framing. A compressed file is inflated, by its first bytes, as
+    /// [`Decompress`](super::Decompress) does.
     pub fn new<F: Framing<Item = T>>(framing: F) -> Self {
         let split = Splitting {
             framing,
@@ -320,7 +348,11 @@ impl<T: Send + 'static> Splitter<T> {
             bad: None,
             done: false,
         };
-        Splitter { split: Box::new(split), expansion: Expansion::default(), packing: packing_of }
+        Splitter {
+            split: Box::new(split),
+            expansion: Expansion::default(),
+            packing: packing_of,
+        }
     }
 
     /// Sets other limits to what a compressed file may become.
@@ -333,7 +365,8 @@ impl<T: Send + 'static> Splitter<T> {
         Splitter { packing, ..self }
     }
 
-    /// Reads a file that is all there: for [`Format::open`](super::Format::open). One that is not compressed is not copied.
+    /// Reads a file that is all there: for [`Format::open`](super::Format::open). One that is not
+    /// compressed is not copied.
     ///
     /// # Errors
     /// Its name says that it is compressed, and it is not.
@@ -439,7 +472,11 @@ impl<F: Framing> Splitting<F> {
             }
             Ok(Box::new(framing.entries(data, begin).chain(wrong)))
         };
-        Block { first: begin.record, weight: len, open: Box::new(open) }
+        Block {
+            first: begin.record,
+            weight: len,
+            open: Box::new(open),
+        }
     }
 }
 
@@ -470,13 +507,20 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
             let begin = self.at;
             self.at.record += 1;
             self.safe = self.at;
-            return Step::Block(self.block(self.framing.clone(), 0, begin, Some(Entry::Bad(None, error))));
+            return Step::Block(self.block(
+                self.framing.clone(),
+                0,
+                begin,
+                Some(Entry::Bad(None, error)),
+            ));
         }
         if self.done {
             return Step::End;
         }
-        let (framing, begin, mut len) =
-            self.begun.take().unwrap_or_else(|| (self.framing.clone(), self.at, 0));
+        let (framing, begin, mut len) = self
+            .begun
+            .take()
+            .unwrap_or_else(|| (self.framing.clone(), self.at, 0));
         let wrong = loop {
             let rest = &self.window.data()[len..];
             if rest.is_empty() && self.window.is_last() {
@@ -495,7 +539,9 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                     self.begun = Some((framing, begin, len));
                     return Step::More;
                 }
-                Ok(Frame::Cut { len, lines, part }) => (len, advance(&mut self.at, len, lines), part),
+                Ok(Frame::Cut { len, lines, part }) => {
+                    (len, advance(&mut self.at, len, lines), part)
+                }
                 Err(error) => {
                     self.done = true;
                     break Some(Entry::Broken(error));
@@ -553,7 +599,10 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
 
     fn resume(&mut self, at: Place, heads: Vec<((u64, u64), Bytes)>) -> Result<()> {
         for ((begin, end), data) in heads {
-            let mut place = Place { offset: begin, ..Place::default() };
+            let mut place = Place {
+                offset: begin,
+                ..Place::default()
+            };
             let mut rest = &data[..];
             while !rest.is_empty() {
                 match self.framing.frame(rest, place, end == at.offset)? {
@@ -562,7 +611,8 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                         rest = &rest[len..];
                     }
                     Frame::More(_) => {
-                        let what = format!("what begins at byte {} is not what it was", place.offset);
+                        let what =
+                            format!("what begins at byte {} is not what it was", place.offset);
                         return Err(Error::new(ErrorKind::Changed, what));
                     }
                 }

@@ -7,17 +7,20 @@ use super::compression::{Expansion, content};
 use super::{Entries, Entry, Format};
 use crate::File;
 
-/// Reads IDX arrays, the format of MNIST's files, also gzipped ones: one tensor a file, or one for each [row](Idx::rows).
+/// Reads IDX arrays, the format of MNIST's files, also gzipped ones: one tensor a file, or one for
+/// each [row](Idx::rows).
 ///
-/// The layout (<http://yann.lecun.com/exdb/mnist/>) is two zeros, a byte for the type of the numbers (`u8`, `i8`, `i16`, `i32`,
-/// `f32` or `f64`), one for the number of axes, the length of each axis as a `u32`, and the numbers, row-major; all of
-/// it big endian.
+/// The layout (<http://yann.lecun.com/exdb/mnist/>) is two zeros, a byte for the type of the
+/// numbers (`u8`, `i8`, `i16`, `i32`, `f32` or `f64`), one for the number of axes, the length of
+/// each axis as a `u32`, and the numbers, row-major; all of it big endian.
 ///
-/// Tensors of one-byte numbers are slices of the file, or of what it was inflated to; others are copied once, into the
-/// machine's byte order. Nothing is allocated by what the header says before as many bytes are there.
+/// Tensors of one-byte numbers are slices of the file, or of what it was inflated to; others are
+/// copied once, into the machine's byte order. Nothing is allocated by what the header says before
+/// as many bytes are there.
 ///
 /// # Errors
-/// `Corrupt` for what is no IDX file, or has bytes behind its end; `Truncated` with the bytes wanted and there.
+/// `Corrupt` for what is no IDX file, or has bytes behind its end; `Truncated` with the bytes
+/// wanted and there.
 ///
 /// # Examples
 /// ```
@@ -46,10 +49,18 @@ impl Idx {
         Idx { rows: true, ..self }
     }
 
-    /// Refuses a gzipped file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// Refuses a gzipped file that inflates to more than `bytes`, or to more than `ratio` times its
+    /// own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip
+    /// can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Idx { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
+        Idx {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+            ..self
+        }
     }
 
     /// The array in a file, which may be gzipped.
@@ -76,10 +87,16 @@ impl Format for Idx {
                 &array.shape()[1..]
             )));
         }
-        Ok(Box::new((0..rows).map(move |row| Entry::from_result(array.row(row)))))
+        Ok(Box::new(
+            (0..rows).map(move |row| Entry::from_result(array.row(row))),
+        ))
     }
     fn settings(&self) -> String {
-        if self.rows { "rows".to_owned() } else { String::new() }
+        if self.rows {
+            "rows".to_owned()
+        } else {
+            String::new()
+        }
     }
     fn weigh(&self, array: &Tensor) -> Option<usize> {
         Some(size_of::<Tensor>() + array.byte_len())
@@ -92,11 +109,20 @@ fn corrupt(what: String) -> Error {
 
 fn parse(mut data: Bytes) -> Result<Tensor> {
     let there = data.len();
-    let short =
-        |want: u128| Error::new(ErrorKind::Truncated, format!("an IDX file of {there} bytes, {want} wanted"));
-    let Some(&[zero, zero_too, code, axes]) = data.first_chunk::<4>() else { return Err(short(4)) };
+    let short = |want: u128| {
+        Error::new(
+            ErrorKind::Truncated,
+            format!("an IDX file of {there} bytes, {want} wanted"),
+        )
+    };
+    let Some(&[zero, zero_too, code, axes]) = data.first_chunk::<4>() else {
+        return Err(short(4));
+    };
     if (zero, zero_too) != (0, 0) {
-        return Err(corrupt(format!("no IDX file: it begins with {:02x?}, not with two zeros", &data[..2])));
+        return Err(corrupt(format!(
+            "no IDX file: it begins with {:02x?}, not with two zeros",
+            &data[..2]
+        )));
     }
     let dtype = match code {
         0x08 => DType::U8,
@@ -105,7 +131,11 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
         0x0c => DType::I32,
         0x0d => DType::F32,
         0x0e => DType::F64,
-        _ => return Err(corrupt(format!("byte 2: 0x{code:02x} is no type of IDX numbers"))),
+        _ => {
+            return Err(corrupt(format!(
+                "byte 2: 0x{code:02x} is no type of IDX numbers"
+            )));
+        }
     };
     if axes == 0 {
         return Err(corrupt("byte 3: an IDX array without axes".to_owned()));
@@ -114,19 +144,29 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
     if there < header {
         return Err(short(header as u128));
     }
-    let lengths = data[4..header].as_chunks::<4>().0.iter().map(|&length| u32::from_be_bytes(length));
+    let lengths = data[4..header]
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|&length| u32::from_be_bytes(length));
     let shape: Vec<usize> = lengths.map(|length| length as usize).collect();
     let count = match shape.contains(&0) {
         true => 0,
-        false => shape.iter().fold(1, |count: u128, &length| count.saturating_mul(length as u128)),
+        false => shape.iter().fold(1, |count: u128, &length| {
+            count.saturating_mul(length as u128)
+        }),
     };
-    let want = count.saturating_mul(dtype.size() as u128).saturating_add(header as u128);
+    let want = count
+        .saturating_mul(dtype.size() as u128)
+        .saturating_add(header as u128);
     if (there as u128) < want {
         return Err(short(want));
     }
     if there as u128 > want {
-        let what =
-            format!("{} bytes behind an IDX array of shape {shape:?}, at byte {want}", there as u128 - want);
+        let what = format!(
+            "{} bytes behind an IDX array of shape {shape:?}, at byte {want}",
+            there as u128 - want
+        );
         return Err(corrupt(what));
     }
     let numbers = data.split_off(header);
@@ -140,7 +180,12 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
 }
 
 fn swapped<const N: usize, T>(numbers: &[u8], from: impl Fn([u8; N]) -> T) -> Vec<T> {
-    numbers.as_chunks::<N>().0.iter().map(|&number| from(number)).collect()
+    numbers
+        .as_chunks::<N>()
+        .0
+        .iter()
+        .map(|&number| from(number))
+        .collect()
 }
 
 #[cfg(test)]
@@ -152,7 +197,9 @@ mod tests {
 
     fn idx(code: u8, shape: &[u32], numbers: &[u8]) -> Vec<u8> {
         let mut data = vec![0, 0, code, shape.len() as u8];
-        shape.iter().for_each(|length| data.extend(length.to_be_bytes()));
+        shape
+            .iter()
+            .for_each(|length| data.extend(length.to_be_bytes()));
         data.extend(numbers);
         data
     }
@@ -166,15 +213,34 @@ mod tests {
     #[test]
     fn numbers_of_all_types_are_read() {
         let i16s = idx(0x0b, &[2], &[0x01, 0x02, 0xff, 0xfe]);
-        assert_eq!(Idx::parse(i16s.into()).unwrap().as_slice::<i16>().unwrap(), [0x0102, -2]);
+        assert_eq!(
+            Idx::parse(i16s.into()).unwrap().as_slice::<i16>().unwrap(),
+            [0x0102, -2]
+        );
         let i32s = idx(0x0c, &[1, 1], &[0xff, 0xff, 0xff, 0xfd]);
-        assert_eq!(Idx::parse(i32s.into()).unwrap().as_slice::<i32>().unwrap(), [-3]);
-        let f32s = idx(0x0d, &[2], &[1.5f32.to_be_bytes(), (-2f32).to_be_bytes()].concat());
-        assert_eq!(Idx::parse(f32s.into()).unwrap().as_slice::<f32>().unwrap(), [1.5, -2.0]);
+        assert_eq!(
+            Idx::parse(i32s.into()).unwrap().as_slice::<i32>().unwrap(),
+            [-3]
+        );
+        let f32s = idx(
+            0x0d,
+            &[2],
+            &[1.5f32.to_be_bytes(), (-2f32).to_be_bytes()].concat(),
+        );
+        assert_eq!(
+            Idx::parse(f32s.into()).unwrap().as_slice::<f32>().unwrap(),
+            [1.5, -2.0]
+        );
         let f64s = idx(0x0e, &[1], &0.1f64.to_be_bytes());
-        assert_eq!(Idx::parse(f64s.into()).unwrap().as_slice::<f64>().unwrap(), [0.1]);
+        assert_eq!(
+            Idx::parse(f64s.into()).unwrap().as_slice::<f64>().unwrap(),
+            [0.1]
+        );
         let i8s = idx(0x09, &[2], &[0x7f, 0x80]);
-        assert_eq!(Idx::parse(i8s.into()).unwrap().as_slice::<i8>().unwrap(), [127, -128]);
+        assert_eq!(
+            Idx::parse(i8s.into()).unwrap().as_slice::<i8>().unwrap(),
+            [127, -128]
+        );
         let none = Idx::parse(idx(0x08, &[3, 0], b"").into()).unwrap();
         assert_eq!((none.shape(), none.len()), (&[3, 0][..], 0));
     }
@@ -184,10 +250,16 @@ mod tests {
         let file = Bytes::from(idx(0x08, &[2, 2, 2], b"abcdefgh"));
         let array = Idx::parse(file.clone()).unwrap();
         assert_eq!(array.as_bytes().as_ptr(), file[16..].as_ptr());
-        assert_eq!(Idx::parse(gzip(&file).into()).unwrap().as_bytes(), b"abcdefgh");
+        assert_eq!(
+            Idx::parse(gzip(&file).into()).unwrap().as_bytes(),
+            b"abcdefgh"
+        );
         let rows = read_all(Idx::new().rows(), file.clone());
         let row = rows[1].as_ref().unwrap();
-        assert_eq!((rows.len(), row.shape(), row.as_bytes()), (2, &[2, 2][..], &b"efgh"[..]));
+        assert_eq!(
+            (rows.len(), row.shape(), row.as_bytes()),
+            (2, &[2, 2][..], &b"efgh"[..])
+        );
         assert_eq!(row.as_bytes().as_ptr(), file[20..].as_ptr());
         let bomb = gzip(&vec![0; 5 << 20]);
         let read = read_all(Idx::new().max_expansion(1 << 20, 1100), bomb);
@@ -203,14 +275,34 @@ mod tests {
         let huge = idx(0x0e, &[u32::MAX; 255], b"");
         for (data, kind, what) in [
             (vec![], ErrorKind::Truncated, "of 0 bytes, 4 wanted"),
-            (idx(0x08, &[2], b"")[..7].to_vec(), ErrorKind::Truncated, "of 7 bytes, 8 wanted"),
-            (idx(0x08, &[2, 3], b"abcde"), ErrorKind::Truncated, "of 17 bytes, 18 wanted"),
-            (idx(0x08, &[2, 3], b"abcdefg"), ErrorKind::Corrupt, "1 bytes behind"),
-            (idx(0x0c, &[0xffff_ffff], b"abcd"), ErrorKind::Truncated, "of 12 bytes, 17179869188 wanted"),
+            (
+                idx(0x08, &[2], b"")[..7].to_vec(),
+                ErrorKind::Truncated,
+                "of 7 bytes, 8 wanted",
+            ),
+            (
+                idx(0x08, &[2, 3], b"abcde"),
+                ErrorKind::Truncated,
+                "of 17 bytes, 18 wanted",
+            ),
+            (
+                idx(0x08, &[2, 3], b"abcdefg"),
+                ErrorKind::Corrupt,
+                "1 bytes behind",
+            ),
+            (
+                idx(0x0c, &[0xffff_ffff], b"abcd"),
+                ErrorKind::Truncated,
+                "of 12 bytes, 17179869188 wanted",
+            ),
             (huge, ErrorKind::Truncated, "of 1024 bytes"),
             (idx(0x0a, &[1], b"a"), ErrorKind::Corrupt, "byte 2: 0x0a"),
             (idx(0x08, &[], b"a"), ErrorKind::Corrupt, "without axes"),
-            (b"\x89PNG".to_vec(), ErrorKind::Corrupt, "no IDX file: it begins with [89, 50]"),
+            (
+                b"\x89PNG".to_vec(),
+                ErrorKind::Corrupt,
+                "no IDX file: it begins with [89, 50]",
+            ),
         ] {
             let (got, text) = kind_and_text(data);
             assert!(got == kind && text.contains(what), "{text}, not {what}");
@@ -224,7 +316,10 @@ mod tests {
     fn row_105_damage_and_cuts_are_errors() {
         let whole = idx(0x08, &[3, 4], b"abcdefghijkl");
         for cut in 0..whole.len() {
-            assert_eq!(Idx::parse(whole[..cut].to_vec().into()).unwrap_err().kind(), ErrorKind::Truncated);
+            assert_eq!(
+                Idx::parse(whole[..cut].to_vec().into()).unwrap_err().kind(),
+                ErrorKind::Truncated
+            );
         }
         assert_eq!(check_format(Idx::new, &whole), 1);
         assert_eq!(check_format(|| Idx::new().rows(), &whole), 3);

@@ -13,17 +13,19 @@ use super::lines::{Line, Options};
 use super::{Entries, Format, Splitter, value};
 use crate::File;
 
-/// JSON lines (`jsonl`, `ndjson`): a JSON value a line, as a [`serde_json::Value`] or any type of serde's.
+/// JSON lines (`jsonl`, `ndjson`): a JSON value a line, as a [`serde_json::Value`] or any type of
+/// serde's.
 ///
 /// - Blank lines are skipped. Lines and compression are those of [`Lines`](super::Lines).
-/// - Values are what [`serde_json`] makes of them: of a key that is there twice the last counts in a `Value` and is an error
-///   in a struct; `NaN` and `Infinity` are errors; arrays and objects nest up to 127 deep.
+/// - Values are what [`serde_json`] makes of them: of a key that is there twice the last counts in
+///   a `Value` and is an error in a struct; `NaN` and `Infinity` are errors; arrays and objects
+///   nest up to 127 deep.
 /// - A value is read from where the line is. What is in memory is that value alone, and the file.
 ///
 /// # Errors
-/// A line that is no JSON, or not the type that is wanted, is `Corrupt`, and `Limit` if it nests too deep; it tells the line
-/// and column, from one, and the place in the text. `Truncated` is a last line that ends within its value. The next lines
-/// follow.
+/// A line that is no JSON, or not the type that is wanted, is `Corrupt`, and `Limit` if it nests
+/// too deep; it tells the line and column, from one, and the place in the text. `Truncated` is a
+/// last line that ends within its value. The next lines follow.
 ///
 /// # Examples
 /// ```
@@ -61,7 +63,10 @@ impl JsonLines {
 impl<T> JsonLines<T> {
     /// With the default limits.
     pub fn new() -> Self {
-        JsonLines { options: Options::default(), value: PhantomData }
+        JsonLines {
+            options: Options::default(),
+            value: PhantomData,
+        }
     }
 
     /// Refuses a line of more than `bytes`. By default 64 MiB.
@@ -70,10 +75,15 @@ impl<T> JsonLines<T> {
         self
     }
 
-    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
-    /// size and 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
+    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than
+    /// `ratio` times its own size and 1 MiB. By default any number of bytes, which are never in
+    /// memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self.options.expansion = Expansion {
+            bytes,
+            ratio,
+            ..self.options.expansion
+        };
         self
     }
 }
@@ -86,13 +96,18 @@ impl<T> Default for JsonLines<T> {
 
 impl<T> Clone for JsonLines<T> {
     fn clone(&self) -> Self {
-        JsonLines { options: self.options, value: PhantomData }
+        JsonLines {
+            options: self.options,
+            value: PhantomData,
+        }
     }
 }
 
 impl<T> fmt::Debug for JsonLines<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JsonLines").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("JsonLines")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,7 +118,8 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<T>> {
-        let read = |line: &Line<'_>| serde_json::from_slice(line.text).map_err(|error| said(&error, line));
+        let read =
+            |line: &Line<'_>| serde_json::from_slice(line.text).map_err(|error| said(&error, line));
         Some(self.options.splitter(true, read))
     }
     fn weigh(&self, item: &T) -> Option<usize> {
@@ -115,7 +131,9 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
 fn said(error: &serde_json::Error, line: &Line<'_>) -> Error {
     let text = error.to_string();
     let (number, column) = (line.number, error.column());
-    let text = text.strip_suffix(&format!(" at line {} column {column}", error.line())).unwrap_or(&text);
+    let text = text
+        .strip_suffix(&format!(" at line {} column {column}", error.line()))
+        .unwrap_or(&text);
     let kind = match error.classify() {
         Category::Eof if line.last => ErrorKind::Truncated,
         _ if text == "recursion limit exceeded" => ErrorKind::Limit,
@@ -123,7 +141,13 @@ fn said(error: &serde_json::Error, line: &Line<'_>) -> Error {
     };
     // A column is one behind the byte it is about.
     let at = line.offset + column.saturating_sub(1) as u64;
-    Error::new(kind, format!("line {number}, column {column}, byte {at}: {}", shortened(text)))
+    Error::new(
+        kind,
+        format!(
+            "line {number}, column {column}, byte {at}: {}",
+            shortened(text)
+        ),
+    )
 }
 
 /// What serde says may have a value in it, however long.
@@ -148,7 +172,11 @@ mod tests {
     }
 
     fn error(data: &'static str) -> String {
-        values(data).into_iter().find_map(Result::err).expect("an error").to_string()
+        values(data)
+            .into_iter()
+            .find_map(Result::err)
+            .expect("an error")
+            .to_string()
     }
 
     #[test]
@@ -157,7 +185,10 @@ mod tests {
         assert_eq!(values.len(), 6);
         assert_eq!(values[0]["text"], "ü 漢字 \u{1f600} \u{2028} \"\\\n\t\u{0}");
         assert_eq!(values[1]["text"], values[0]["text"]);
-        assert_eq!(values[2], serde_json::json!([0, -1, 18446744073709551615u64, 1.5, 1e300, true, null]));
+        assert_eq!(
+            values[2],
+            serde_json::json!([0, -1, 18446744073709551615u64, 1.5, 1e300, true, null])
+        );
         assert_eq!(values[3], "a string");
         assert_eq!(values[5]["deep"][0][0][0]["x"], 5);
         assert_eq!(check_format(JsonLines::values, REAL), 6);
@@ -171,19 +202,43 @@ mod tests {
         assert_eq!(read[1].as_ref().unwrap(), &serde_json::json!([2]));
         let error = read[2].as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.to_string().ends_with("line 6, column 1, byte 24: expected value"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("line 6, column 1, byte 24: expected value"),
+            "{error}"
+        );
         assert_eq!(text.as_bytes()[24], b'x');
     }
 
     #[test]
     fn row_107_what_is_no_json_tells_its_place() {
-        let ends = |text: &'static str, end: &str| assert!(error(text).ends_with(end), "{}", error(text));
-        ends("[1]\n[1,]\n", "corrupt: line 2, column 4, byte 7: trailing comma");
-        ends("{\"a\": NaN}", "corrupt: line 1, column 7, byte 6: expected value");
-        ends("-Infinity", "corrupt: line 1, column 2, byte 1: invalid number");
-        ends("1 2", "corrupt: line 1, column 3, byte 2: trailing characters");
-        ends("[1", "truncated: line 1, column 2, byte 1: EOF while parsing a list");
-        ends("[1\n2", "corrupt: line 1, column 2, byte 1: EOF while parsing a list");
+        let ends =
+            |text: &'static str, end: &str| assert!(error(text).ends_with(end), "{}", error(text));
+        ends(
+            "[1]\n[1,]\n",
+            "corrupt: line 2, column 4, byte 7: trailing comma",
+        );
+        ends(
+            "{\"a\": NaN}",
+            "corrupt: line 1, column 7, byte 6: expected value",
+        );
+        ends(
+            "-Infinity",
+            "corrupt: line 1, column 2, byte 1: invalid number",
+        );
+        ends(
+            "1 2",
+            "corrupt: line 1, column 3, byte 2: trailing characters",
+        );
+        ends(
+            "[1",
+            "truncated: line 1, column 2, byte 1: EOF while parsing a list",
+        );
+        ends(
+            "[1\n2",
+            "corrupt: line 1, column 2, byte 1: EOF while parsing a list",
+        );
         let error = values(&b"[1]\n\"a\xffb\"\n"[..]).remove(1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains("line 2, column "), "{error}");
@@ -212,8 +267,10 @@ mod tests {
             "{{\"x\": 1}}\n{{\"x\": 256}}\n{{\"x\": 2, \"x\": 3}}\n{{\"x\": \"{long}\"}}\n{{\"x\": 4}}"
         );
         let read = read_all(JsonLines::<Point>::new(), text);
-        let values: Vec<Option<u8>> =
-            read.iter().map(|point| point.as_ref().ok().map(|point| point.x)).collect();
+        let values: Vec<Option<u8>> = read
+            .iter()
+            .map(|point| point.as_ref().ok().map(|point| point.x))
+            .collect();
         assert_eq!(values, [Some(1), None, None, None, Some(4)]);
         let said = read[1].as_ref().unwrap_err().to_string();
         assert!(
@@ -221,7 +278,10 @@ mod tests {
             "{said}"
         );
         assert!(read[3].as_ref().unwrap_err().to_string().len() < 400);
-        assert_eq!(self::values("{\"a\": 1, \"a\": 2}")[0].as_ref().unwrap()["a"], 2);
+        assert_eq!(
+            self::values("{\"a\": 1, \"a\": 2}")[0].as_ref().unwrap()["a"],
+            2
+        );
     }
 
     #[test]

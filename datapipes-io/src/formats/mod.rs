@@ -1,12 +1,12 @@
 //! What is in the bytes: archives, compression, records, arrays, rows, samples.
 //!
-//! A format reads a [`File`](crate::File) and yields what is in it, one by one, through one door: [`Format`]. So
-//! `files.read_as(format)` is a pipe like any other, with origins, errors that name their place, and spread over workers; a
-//! format of your own is one `impl` in a file of yours.
+//! A format reads a [`File`](crate::File) and yields what is in it, one by one, through one door:
+//! [`Format`]. So `files.read_as(format)` is a pipe like any other, with origins, errors that name
+//! their place, and spread over workers; a format of your own is one `impl` in a file of yours.
 //!
-//! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their bytes arrive, in constant memory,
-//! by [`read_as`](crate::FileGraph::read_as) of the files' names (`list_files(…).read_as(format)`); after `load_files()` files are
-//! whole.
+//! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their
+//! bytes arrive, in constant memory, by [`read_as`](crate::FileGraph::read_as) of the files' names
+//! (`list_files(…).read_as(format)`); after `load_files()` files are whole.
 //!
 //! | what | reads | writes | without a copy | parts of a file in parallel | by index | feature |
 //! |---|---|---|---|---|---|---|
@@ -30,8 +30,8 @@
 //! | LMDB | – | – | one copy | – | [`Lmdb`] | `lmdb` |
 //! | Beton (FFCV) | out of scope | | | | | |
 //!
-//! Data sets that are folders of known files (MNIST, CIFAR, COCO, a folder of images) are in [`datasets`](crate::datasets);
-//! tables of databases in [`tables`](crate::tables).
+//! Data sets that are folders of known files (MNIST, CIFAR, COCO, a folder of images) are in
+//! [`datasets`](crate::datasets); tables of databases in [`tables`](crate::tables).
 
 mod aligned;
 mod arriving;
@@ -95,12 +95,13 @@ pub use safetensors::{SafeTensors, write_safetensors};
 pub use samples::{Sample, Samples};
 pub(crate) use stream::SplitRecords;
 pub use tar::{
-    IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex, TarMember,
-    TarWriter, Trailing, Untar,
+    IndexedSamples, IndexedTar, SampleWriter, Shard, ShardWriter, StreamUntar, Tar, TarIndex,
+    TarMember, TarWriter, Trailing, Untar,
 };
 #[cfg(feature = "tfrecord")]
 pub use tfrecord::{
-    Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter, TfRecords,
+    Example, Feature, IndexedTfRecords, SequenceExample, TfExamples, TfRecordIndex, TfRecordWriter,
+    TfRecords,
 };
 pub use value::Value;
 pub(crate) use value::offset as json_offset;

@@ -33,7 +33,10 @@ pub struct Sample {
 impl Sample {
     /// A sample without fields.
     pub fn new(key: impl Into<Arc<str>>) -> Self {
-        Sample { key: key.into(), fields: Vec::new() }
+        Sample {
+            key: key.into(),
+            fields: Vec::new(),
+        }
     }
 
     /// With a field more, or another content of one that is there.
@@ -89,11 +92,13 @@ impl Sample {
     /// # Errors
     /// `NotFound` as [`get`](Sample::get); `Corrupt` if it is not UTF-8, with the place.
     pub fn text(&self, field: &str) -> Result<&str> {
-        let text = std::str::from_utf8(self.get(field)?).map_err(|error| self.wrong(field, error))?;
+        let text =
+            std::str::from_utf8(self.get(field)?).map_err(|error| self.wrong(field, error))?;
         Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
     }
 
-    /// A field as a value that has a text form, such as the number of a class. White space around it is left out.
+    /// A field as a value that has a text form, such as the number of a class. White space around
+    /// it is left out.
     ///
     /// # Errors
     /// As [`text`](Sample::text); `Corrupt` if the text is not such a value.
@@ -101,18 +106,27 @@ impl Sample {
     where
         T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
     {
-        self.text(field)?.trim().parse().map_err(|error: T::Err| self.wrong(field, error))
+        self.text(field)?
+            .trim()
+            .parse()
+            .map_err(|error: T::Err| self.wrong(field, error))
     }
 
     /// How many bytes it holds.
     pub(super) fn weight(&self) -> usize {
-        let fields = self.fields.iter().map(|(_, data)| data.len() + size_of::<(Arc<str>, Bytes)>());
+        let fields = self
+            .fields
+            .iter()
+            .map(|(_, data)| data.len() + size_of::<(Arc<str>, Bytes)>());
         size_of::<Sample>() + self.key.len() + fields.sum::<usize>()
     }
 
     fn wrong(&self, field: &str, source: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::new(ErrorKind::Corrupt, format!("field {field:?} of sample {:?}", self.key))
-            .with_source(source)
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("field {field:?} of sample {:?}", self.key),
+        )
+        .with_source(source)
     }
 
     fn lacks(&self, field: &str) -> Error {
@@ -125,16 +139,27 @@ impl Sample {
 }
 
 /// The error of a field that is not there.
-pub(super) fn lacks<'a>(key: &str, field: &str, there: impl Iterator<Item = &'a Arc<str>>) -> Error {
+pub(super) fn lacks<'a>(
+    key: &str,
+    field: &str,
+    there: impl Iterator<Item = &'a Arc<str>>,
+) -> Error {
     let there = match &there.map(|name| format!("{name:?}")).collect::<Vec<_>>()[..] {
         [] => "none".to_owned(),
         names => names.join(", "),
     };
-    Error::new(ErrorKind::NotFound, format!("sample {key:?} has no field {field:?}, but {there}"))
+    Error::new(
+        ErrorKind::NotFound,
+        format!("sample {key:?} has no field {field:?}, but {there}"),
+    )
 }
 
 fn names(fields: &[(Arc<str>, Bytes)]) -> String {
-    fields.iter().map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(", ")
+    fields
+        .iter()
+        .map(|(name, _)| format!("{name:?}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 wire_struct!(Sample { key, fields });
@@ -142,7 +167,9 @@ wire_struct!(Sample { key, fields });
 impl fmt::Debug for Sample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Sample({:?}", self.key)?;
-        self.fields.iter().try_for_each(|(name, data)| write!(f, ", {name}: {} bytes", data.len()))?;
+        self.fields
+            .iter()
+            .try_for_each(|(name, data)| write!(f, ", {name}: {} bytes", data.len()))?;
         f.write_str(")")
     }
 }
@@ -151,20 +178,23 @@ impl fmt::Debug for Sample {
 ///
 /// The rules are WebDataset's, so that shards written for it load here as they do there:
 ///
-/// - The key is the folder and the name up to the first dot of its last part, the field what follows that dot:
-///   `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are in lower case, keys keep theirs. A file without a
-///   dot is left out, and so is one whose name begins with a dot unless it is in a folder, which then is its key.
+/// - The key is the folder and the name up to the first dot of its last part, the field what
+///   follows that dot: `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are in lower case,
+///   keys keep theirs. A file without a dot is left out, and so is one whose name begins with a dot
+///   unless it is in a folder, which then is its key.
 /// - Left out are names that begin with a part such as `__meta__`.
-/// - Only neighbours belong together: a key that comes again later is another sample. A sample never spans two
-///   archives.
-/// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample keeps the first.
+/// - Only neighbours belong together: a key that comes again later is another sample. A sample
+///   never spans two archives.
+/// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample
+///   keeps the first.
 /// - A sample with a field `__bad__` that is not empty is left out.
 ///
-/// One thing is stricter: a sample of which a member could not be read, because the file is gone, the member was refused, or
-/// the archive ends there with an error, is left out as well, so that none ever lacks what failed. Errors are passed on in
-/// their places, and tell the key by the name of their [item](Error::item). Where an error names no file, as one of a pipe of
-/// your own may, the samples beside it are left out, the one before and the one behind. All that is left out is counted as
-/// dropped, in files or in samples.
+/// One thing is stricter: a sample of which a member could not be read, because the file is gone,
+/// the member was refused, or the archive ends there with an error, is left out as well, so that
+/// none ever lacks what failed. Errors are passed on in their places, and tell the key by the name
+/// of their [item](Error::item). Where an error names no file, as one of a pipe of your own may,
+/// the samples beside it are left out, the one before and the one behind. All that is left out is
+/// counted as dropped, in files or in samples.
 ///
 /// A sample's [origin](datapipes::Origin) is that of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
@@ -181,23 +211,38 @@ impl Samples {
 
     /// Keeps these fields only. A sample that has none of them still comes out, without fields.
     pub fn only<S: Into<String>>(self, fields: impl IntoIterator<Item = S>) -> Self {
-        Samples { only: Some(fields.into_iter().map(Into::into).collect()), ..self }
+        Samples {
+            only: Some(fields.into_iter().map(Into::into).collect()),
+            ..self
+        }
     }
 
     /// Leaves the case of fields as it is.
     pub fn keep_case(self) -> Self {
-        Samples { keep_case: true, ..self }
+        Samples {
+            keep_case: true,
+            ..self
+        }
     }
 
     /// The key and the field of a file, or `None` if it is left out.
     pub(super) fn place<'a>(&self, name: &'a str) -> Option<(&'a str, Cow<'a, str>)> {
         let (key, suffix) = if is_meta(name) { None } else { split(name) }?;
-        Some((key, if self.keep_case { Cow::Borrowed(suffix) } else { lower(suffix) }))
+        Some((
+            key,
+            if self.keep_case {
+                Cow::Borrowed(suffix)
+            } else {
+                lower(suffix)
+            },
+        ))
     }
 
     /// Whether a field is kept.
     pub(super) fn wants(&self, field: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only.iter().any(|name| *name == *field))
+        self.only
+            .as_ref()
+            .is_none_or(|only| only.iter().any(|name| *name == *field))
     }
 
     /// Whether WebDataset has something else under this name.
@@ -215,12 +260,14 @@ impl Pipe<File> for Samples {
             let mut ready = Vec::new();
             loop {
                 if let Some(files) = grouper.begun() {
-                    out.keep_holding(&cx, |keep| {
+                    out.snapshot_with(&cx, |keep| {
                         let next = cx.position(0);
                         keep.hold(next.saturating_sub(files)..next);
                     });
                 }
-                let Some(item) = input.next().await else { break };
+                let Some(item) = input.next().await else {
+                    break;
+                };
                 match item {
                     Ok(file) => grouper.add(file, &mut ready),
                     Err(error) => grouper.pass(error, &mut ready),
@@ -242,9 +289,15 @@ impl Pipe<File> for Samples {
         true
     }
     fn facts(&self) -> Facts {
-        let mut settings = Vec::from_iter(self.only.as_ref().map(|only| format!("only {}", only.join(", "))));
+        let mut settings = Vec::from_iter(
+            self.only
+                .as_ref()
+                .map(|only| format!("only {}", only.join(", "))),
+        );
         settings.extend(self.keep_case.then(|| "keep_case".to_owned()));
-        Facts::default().with_buffered(1).with_settings(settings.join(", "))
+        Facts::default()
+            .with_buffered(1)
+            .with_settings(settings.join(", "))
     }
     fn weigh(&self, sample: &Sample) -> Option<usize> {
         Some(sample.weight())
@@ -269,7 +322,8 @@ struct Grouper {
 struct Open {
     sample: Sample,
     origin: Origin,
-    /// Its key by the names of origins, by which errors know it: a step above may have given its files other names.
+    /// Its key by the names of origins, by which errors know it: a step above may have given its
+    /// files other names.
     known: Option<Arc<str>>,
     /// One of its members failed.
     broken: bool,
@@ -285,7 +339,8 @@ struct Open {
 struct Lost(Option<Origin>);
 
 impl Lost {
-    /// Whether a sample below this parent, known by this key, may lack it: nothing tells them apart.
+    /// Whether a sample below this parent, known by this key, may lack it: nothing tells them
+    /// apart.
     fn may_be_of(&self, parent: Option<&Origin>, known: Option<&str>) -> bool {
         let Lost(Some(item)) = self else { return true };
         item.parent() == parent && (item.name().is_none() || known.is_none())
@@ -296,10 +351,18 @@ type Ready = Vec<Result<Item<Sample>>>;
 
 impl Grouper {
     fn new(settings: Samples, cx: Context) -> Self {
-        Grouper { settings, cx, parent: None, open: None, lost: None, suffixes: Vec::new() }
+        Grouper {
+            settings,
+            cx,
+            parent: None,
+            open: None,
+            lost: None,
+            suffixes: Vec::new(),
+        }
     }
 
-    /// How many items must be taken again for the sample at hand, if they would give what they gave: nothing so far.
+    /// How many items must be taken again for the sample at hand, if they would give what they
+    /// gave: nothing so far.
     fn begun(&self) -> Option<u64> {
         match &self.open {
             _ if self.lost.is_some() => None,
@@ -318,7 +381,9 @@ impl Grouper {
     fn group(&mut self, item: Item<File>, ready: &mut Ready) {
         let (File { name, data }, origin) = item.into_parts();
         self.enter(origin.parent(), ready);
-        let Some((key, suffix)) = self.settings.place(&name) else { return self.cx.count_dropped(1) };
+        let Some((key, suffix)) = self.settings.place(&name) else {
+            return self.cx.count_dropped(1);
+        };
         let known = match origin.name() {
             Some(known) if *known == *name => Some(key),
             known => known.and_then(|known| self.key(known)),
@@ -340,7 +405,8 @@ impl Grouper {
                 [] => "no field yet".to_owned(),
                 fields => format!("{} already", names(fields)),
             };
-            let message = format!("{name:?} is a second {suffix:?} of its sample, which has {there}");
+            let message =
+                format!("{name:?} is a second {suffix:?} of its sample, which has {there}");
             ready.push(Err(Error::new(ErrorKind::Corrupt, message).of(&origin)));
             self.open.iter_mut().for_each(|open| open.told = true);
         } else if wanted {
@@ -364,7 +430,8 @@ impl Grouper {
                 self.enter(file.parent(), ready);
                 match file.name().and_then(|name| self.key(name)) {
                     Some(key) => {
-                        let is_same = |open: &Open| **open.known.as_ref().unwrap_or(&open.sample.key) == *key;
+                        let is_same =
+                            |open: &Open| **open.known.as_ref().unwrap_or(&open.sample.key) == *key;
                         self.open(is_same, key, Some(key), file, ready).broken = true;
                     }
                     None => self.lose(Some(file.clone())),
@@ -376,7 +443,8 @@ impl Grouper {
         self.open.iter_mut().for_each(|open| open.told = true);
     }
 
-    /// Something failed that is not known by a key: what may lack it, the sample at hand and the next one, is not given.
+    /// Something failed that is not known by a key: what may lack it, the sample at hand and the
+    /// next one, is not given.
     fn lose(&mut self, file: Option<Origin>) {
         let lost = Lost(file);
         let parent = self.parent.as_ref().map(|(parent, _)| parent);
@@ -420,17 +488,46 @@ impl Grouper {
                 None => origin.clone(),
             };
             let key: Arc<str> = key.into();
-            let known = known.map(|known| if *known == *key { key.clone() } else { known.into() });
-            let sample = Sample { key, fields: Vec::with_capacity(2) };
-            self.open = Some(Open { sample, origin, known, broken, unseen: true, taken: 0, told: broken });
+            let known = known.map(|known| {
+                if *known == *key {
+                    key.clone()
+                } else {
+                    known.into()
+                }
+            });
+            let sample = Sample {
+                key,
+                fields: Vec::with_capacity(2),
+            };
+            self.open = Some(Open {
+                sample,
+                origin,
+                known,
+                broken,
+                unseen: true,
+                taken: 0,
+                told: broken,
+            });
         }
         self.open.as_mut().expect("opened above")
     }
 
     /// Ends the sample at hand.
     fn close(&mut self, ready: &mut Ready) {
-        let Some(Open { sample, origin, broken, unseen, .. }) = self.open.take() else { return };
-        let bad = sample.fields.iter().any(|(name, data)| &**name == "__bad__" && !data.is_empty());
+        let Some(Open {
+            sample,
+            origin,
+            broken,
+            unseen,
+            ..
+        }) = self.open.take()
+        else {
+            return;
+        };
+        let bad = sample
+            .fields
+            .iter()
+            .any(|(name, data)| &**name == "__bad__" && !data.is_empty());
         if unseen && origin.name().is_some_and(is_archive) {
             // Nobody knows how many samples it had.
         } else if broken || bad {
@@ -454,7 +551,10 @@ impl Grouper {
 }
 
 fn lower(text: &str) -> Cow<'_, str> {
-    match text.bytes().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii()) {
+    match text
+        .bytes()
+        .any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii())
+    {
         true => text.to_lowercase().into(),
         false => text.into(),
     }
@@ -463,8 +563,14 @@ fn lower(text: &str) -> Cow<'_, str> {
 /// Whether a file that failed, and of which nothing else is known, is an archive by its name.
 fn is_archive(name: &str) -> bool {
     let plain = Codec::of_name(name).map(|(_, plain)| plain);
-    let ending = plain.as_deref().unwrap_or(name).rsplit_once('.').map(|(_, ending)| ending);
-    ending.is_some_and(|ending| ending.eq_ignore_ascii_case("tar") || ending.eq_ignore_ascii_case("zip"))
+    let ending = plain
+        .as_deref()
+        .unwrap_or(name)
+        .rsplit_once('.')
+        .map(|(_, ending)| ending);
+    ending.is_some_and(|ending| {
+        ending.eq_ignore_ascii_case("tar") || ending.eq_ignore_ascii_case("zip")
+    })
 }
 
 /// Whether a name is one that WebDataset leaves out: at the top `__name__`, and whatever matches
@@ -490,7 +596,10 @@ fn split(name: &str) -> Option<(&str, &str)> {
     // `.*/` takes all up to a slash of the first line, and leaves something to `[^.]+`.
     let line = key.split('\n').next().unwrap_or(key).as_bytes();
     let line = &line[..line.len().min(dot.saturating_sub(1))];
-    let rest = line.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let rest = line
+        .iter()
+        .rposition(|&byte| byte == b'/')
+        .map_or(0, |slash| slash + 1);
     let rest = &key.as_bytes()[rest..];
     (!rest.is_empty() && !rest.contains(&b'.')).then(|| (key, &name[dot + 1..]))
 }
@@ -525,8 +634,13 @@ mod tests {
         let table = include_str!("../../tests/data/names.tsv");
         assert!(table.lines().count() > 200);
         for line in table.lines() {
-            let fields: Vec<String> = line.split('\t').map(|field| field.replace("\\n", "\n")).collect();
-            let [name, meta, key, suffix] = &fields[..] else { panic!("{line:?}") };
+            let fields: Vec<String> = line
+                .split('\t')
+                .map(|field| field.replace("\\n", "\n"))
+                .collect();
+            let [name, meta, key, suffix] = &fields[..] else {
+                panic!("{line:?}")
+            };
             assert_eq!(is_meta(name), meta == "skip", "{name:?}");
             let expected = (key != "-").then_some((&**key, &**suffix));
             assert_eq!(split(name), expected, "{name:?}");

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Context, Emitter, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result, Work};
+use datapipes::{
+    Context, Emitter, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result, Work,
+};
 use tracing::warn;
 
 use super::Format;
@@ -38,8 +40,18 @@ struct Stop {
     heads: Vec<(u64, u64)>,
 }
 
-crate::wire::wire_struct!(Stop { name, version, packed, at, heads });
-crate::wire::wire_struct!(Place { offset, record, line });
+crate::wire::wire_struct!(Stop {
+    name,
+    version,
+    packed,
+    at,
+    heads
+});
+crate::wire::wire_struct!(Place {
+    offset,
+    record,
+    line
+});
 
 impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
     type Out = Block<F::Item>;
@@ -47,22 +59,30 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
     fn apply(&self, mut input: Items<Loaded>, cx: &Context) -> Items<Block<F::Item>> {
         let (format, cx) = (self.0.clone(), cx.clone());
         Items::generate(async move |out| {
-            let mut stop = match cx.kept::<Option<Stop>>() {
+            let mut stop = match cx.restored::<Option<Stop>>() {
                 Ok(kept) => kept.flatten(),
                 Err(error) => return out.emit(Err(error)).await,
             };
             loop {
-                out.keep(&cx, || stop.clone());
-                let Some(file) = out.next_from(&mut input).await else { return };
+                out.snapshot(&cx, || stop.clone());
+                let Some(file) = out.next_from(&mut input).await else {
+                    return;
+                };
                 let (file, origin) = file.into_parts();
-                let mut file =
-                    Reading { format: &format, out: &out, origin, cx: &cx, read: file, lost: false };
+                let mut file = Reading {
+                    format: &format,
+                    out: &out,
+                    origin,
+                    cx: &cx,
+                    read: file,
+                    lost: false,
+                };
                 match file.give(stop.take()).await {
                     Err(error) if file.lost => {
                         // What follows would be taken for what is missing.
                         warn!(file = %file.origin, %error, "an epoch cannot go on in the middle of a file");
-                        let error =
-                            Error::new(ErrorKind::Config, "cannot go on in this file").with_source(error);
+                        let error = Error::new(ErrorKind::Config, "cannot go on in this file")
+                            .with_source(error);
                         return file.emit(Block::failed(error)).await;
                     }
                     Err(error) => file.emit(Block::failed(error)).await,
@@ -98,13 +118,20 @@ struct Reading<'a, F: Format + ?Sized> {
 
 impl<F: Format + ?Sized> Reading<'_, F> {
     async fn emit(&self, block: Block<F::Item>) {
-        self.out.emit(Ok(Item::new(block, self.origin.clone()))).await;
+        self.out
+            .emit(Ok(Item::new(block, self.origin.clone())))
+            .await;
     }
 
     async fn whole(&self, file: File) {
         let format = self.format.clone();
         let (first, weight) = (0, file.weight());
-        self.emit(Block { first, weight, open: Box::new(move |cx| format.open(file, cx)) }).await;
+        self.emit(Block {
+            first,
+            weight,
+            open: Box::new(move |cx| format.open(file, cx)),
+        })
+        .await;
     }
 
     /// Gives its blocks, from a place on.
@@ -122,7 +149,8 @@ impl<F: Format + ?Sized> Reading<'_, F> {
             }
         };
         let splitter = self.format.splitter();
-        let mut splitter = splitter.expect("only a format that has one is given files that are large");
+        let mut splitter =
+            splitter.expect("only a format that has one is given files that are large");
         let name = file.name().into_owned();
         let stop = stop.filter(|stop| stop.name == name);
         let goes_on = stop.is_some();
@@ -137,11 +165,18 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         };
         while !self.cx.is_cancelled() {
             // The file itself comes again, and is opened there.
-            self.out.keep_holding(self.cx, |keep| {
+            self.out.snapshot_with(self.cx, |keep| {
                 keep.hold(self.cx.position(0).checked_sub(1));
                 let (at, heads) = splitter.place();
-                let (name, version, packed) = (name.clone(), source.version(), source.inflating.is_some());
-                Some(Stop { name, version, packed, at, heads: heads.to_vec() })
+                let (name, version, packed) =
+                    (name.clone(), source.version(), source.inflating.is_some());
+                Some(Stop {
+                    name,
+                    version,
+                    packed,
+                    at,
+                    heads: heads.to_vec(),
+                })
             });
             match splitter.step() {
                 Step::Block(block) => self.emit(block).await,
@@ -183,7 +218,9 @@ impl Source {
     ) -> Result<Result<Source, File>> {
         let version = stop.as_ref().and_then(|stop| stop.version.clone());
         let stop = match stop {
-            Some(stop) if !stop.packed => return Source::resume(file, splitter, stop).await.map(Ok),
+            Some(stop) if !stop.packed => {
+                return Source::resume(file, splitter, stop).await.map(Ok);
+            }
             stop => stop,
         };
         let mut arriving = Arriving::open(file, Get::default().of_version(version)).await?;
@@ -199,11 +236,19 @@ impl Source {
                 splitter.begin(len);
             }
             splitter.push(first);
-            return Ok(Ok(Source { arriving: Some(arriving), inflating: None, version }));
+            return Ok(Ok(Source {
+                arriving: Some(arriving),
+                inflating: None,
+                version,
+            }));
         };
         let inflating = Inflating::new(packing, arriving.len(), splitter.expansion, cx);
         inflating.push(first);
-        let mut source = Source { arriving: Some(arriving), inflating: Some(inflating), version };
+        let mut source = Source {
+            arriving: Some(arriving),
+            inflating: Some(inflating),
+            version,
+        };
         match stop {
             Some(stop) => source.skip(splitter, &stop, cx).await?,
             None => {
@@ -213,7 +258,8 @@ impl Source {
                     while let Some(piece) = source.next(cx).await? {
                         data.extend_from_slice(&piece);
                     }
-                    let name = super::Codec::of_name(&name).map_or(name.into_owned(), |(_, name)| name);
+                    let name =
+                        super::Codec::of_name(&name).map_or(name.into_owned(), |(_, name)| name);
                     return Ok(Err(File::new(name, data)));
                 }
                 splitter.push(first);
@@ -228,7 +274,9 @@ impl Source {
         splitter: &mut Splitter<T>,
         stop: Stop,
     ) -> Result<Source> {
-        let Stop { version, at, heads, .. } = stop;
+        let Stop {
+            version, at, heads, ..
+        } = stop;
         let get = |begin, end| Get::range(begin..end).of_version(version.clone());
         let mut read = Vec::with_capacity(heads.len());
         for (begin, end) in heads {
@@ -244,7 +292,11 @@ impl Source {
             true => None,
             false => Some(Arriving::open(file, get(at.offset, u64::MAX)).await?),
         };
-        Ok(Source { arriving, inflating: None, version })
+        Ok(Source {
+            arriving,
+            inflating: None,
+            version,
+        })
     }
 
     /// Inflates what comes before a place, and leaves it out.
@@ -258,8 +310,10 @@ impl Source {
         let mut at = 0;
         while at < stop.at.offset {
             let Some(mut piece) = self.next(cx).await? else {
-                let what =
-                    format!("{at} bytes of content, and the epoch was stopped after {}", stop.at.offset);
+                let what = format!(
+                    "{at} bytes of content, and the epoch was stopped after {}",
+                    stop.at.offset
+                );
                 return Err(Error::new(ErrorKind::Changed, what));
             };
             let end = at + piece.len() as u64;
@@ -274,7 +328,13 @@ impl Source {
             }
             at = end;
         }
-        splitter.resume(stop.at, heads.into_iter().map(|(head, data)| (head, data.into())).collect())
+        splitter.resume(
+            stop.at,
+            heads
+                .into_iter()
+                .map(|(head, data)| (head, data.into()))
+                .collect(),
+        )
     }
 
     fn version(&self) -> Option<String> {
@@ -291,7 +351,9 @@ impl Source {
     /// The next piece of the content; `None` at the end.
     async fn next(&mut self, cx: &Context) -> Result<Option<Bytes>> {
         loop {
-            let Some(mut inflating) = self.inflating.take() else { return self.piece().await };
+            let Some(mut inflating) = self.inflating.take() else {
+                return self.piece().await;
+            };
             let (inflating, step) = cx
                 .blocking(move || {
                     let step = inflating.step();

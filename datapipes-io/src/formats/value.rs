@@ -66,7 +66,11 @@ impl Wire for Value {
             4 => Value::Tensor(Wire::decode(from)?),
             #[cfg(feature = "msgpack")]
             5 => Value::MessagePack(wire::decode_message_pack(from)?),
-            other => return Err(Reader::damaged(format_args!("Value has no variant {other}"))),
+            other => {
+                return Err(Reader::damaged(format_args!(
+                    "Value has no variant {other}"
+                )));
+            }
         })
     }
 }
@@ -74,33 +78,57 @@ impl Wire for Value {
 impl Value {
     /// The bytes, if it was not decoded.
     pub fn as_bytes(&self) -> Option<&Bytes> {
-        if let Value::Bytes(bytes) = self { Some(bytes) } else { None }
+        if let Value::Bytes(bytes) = self {
+            Some(bytes)
+        } else {
+            None
+        }
     }
 
     /// The text, if it is one.
     pub fn as_text(&self) -> Option<&str> {
-        if let Value::Text(text) = self { Some(text) } else { None }
+        if let Value::Text(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// The number, if it is one.
     pub fn as_int(&self) -> Option<i64> {
-        if let Value::Int(number) = self { Some(*number) } else { None }
+        if let Value::Int(number) = self {
+            Some(*number)
+        } else {
+            None
+        }
     }
 
     /// The JSON, if it is that.
     pub fn as_json(&self) -> Option<&serde_json::Value> {
-        if let Value::Json(json) = self { Some(json) } else { None }
+        if let Value::Json(json) = self {
+            Some(json)
+        } else {
+            None
+        }
     }
 
     /// The MessagePack value, if it is that.
     #[cfg(feature = "msgpack")]
     pub fn as_message_pack(&self) -> Option<&rmpv::Value> {
-        if let Value::MessagePack(value) = self { Some(value) } else { None }
+        if let Value::MessagePack(value) = self {
+            Some(value)
+        } else {
+            None
+        }
     }
 
     /// The tensor, if it is one.
     pub fn as_tensor(&self) -> Option<&Tensor> {
-        if let Value::Tensor(tensor) = self { Some(tensor) } else { None }
+        if let Value::Tensor(tensor) = self {
+            Some(tensor)
+        } else {
+            None
+        }
     }
 
     /// About how many bytes it keeps alive.
@@ -118,7 +146,8 @@ impl Value {
     }
 }
 
-/// About how many bytes a value keeps that formats make where nothing is said of its type; `None` for other types.
+/// About how many bytes a value keeps that formats make where nothing is said of its type; `None`
+/// for other types.
 #[allow(dead_code, reason = "each of several features uses it")]
 pub(super) fn weigh<T: 'static>(item: &T) -> Option<usize> {
     let item: &dyn Any = item;
@@ -126,11 +155,18 @@ pub(super) fn weigh<T: 'static>(item: &T) -> Option<usize> {
         return Some(json_weight(json));
     }
     if let Some(row) = item.downcast_ref::<Row>() {
-        let cells = row.iter().map(|(name, value)| name.len() + json_weight(value));
+        let cells = row
+            .iter()
+            .map(|(name, value)| name.len() + json_weight(value));
         return Some(size_of::<Row>() + cells.sum::<usize>());
     }
     if let Some(cells) = item.downcast_ref::<Vec<String>>() {
-        return Some(cells.iter().map(|cell| size_of::<String>() + cell.len()).sum());
+        return Some(
+            cells
+                .iter()
+                .map(|cell| size_of::<String>() + cell.len())
+                .sum(),
+        );
     }
     #[cfg(feature = "msgpack")]
     if let Some(value) = item.downcast_ref() {
@@ -146,7 +182,10 @@ fn json_weight(json: &serde_json::Value) -> usize {
             Json::Null | Json::Bool(_) | Json::Number(_) => 0,
             Json::String(text) => text.len(),
             Json::Array(values) => values.iter().map(json_weight).sum(),
-            Json::Object(fields) => fields.iter().map(|(name, value)| name.len() + json_weight(value)).sum(),
+            Json::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| name.len() + json_weight(value))
+                .sum(),
         }
 }
 
@@ -158,9 +197,10 @@ fn message_pack_weight(value: &rmpv::Value) -> usize {
             Pack::String(text) => text.as_bytes().len(),
             Pack::Binary(bytes) | Pack::Ext(_, bytes) => bytes.len(),
             Pack::Array(values) => values.iter().map(message_pack_weight).sum(),
-            Pack::Map(fields) => {
-                fields.iter().map(|(key, value)| message_pack_weight(key) + message_pack_weight(value)).sum()
-            }
+            Pack::Map(fields) => fields
+                .iter()
+                .map(|(key, value)| message_pack_weight(key) + message_pack_weight(value))
+                .sum(),
             _ => 0,
         }
 }
@@ -261,14 +301,24 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Where the text begins, and the text.
 fn text(data: &[u8]) -> Result<(usize, &str)> {
-    let begin = if data.starts_with(MARK) { MARK.len() } else { 0 };
+    let begin = if data.starts_with(MARK) {
+        MARK.len()
+    } else {
+        0
+    };
     match std::str::from_utf8(&data[begin..]) {
         Ok(text) => Ok((begin, text)),
         Err(error) => {
             let at = begin + error.valid_up_to();
-            let wide =
-                if matches!(data, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) { " but perhaps UTF-16" } else { "" };
-            Err(corrupt(at, format!("0x{:02x} is not UTF-8{wide}", data[at])))
+            let wide = if matches!(data, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]) {
+                " but perhaps UTF-16"
+            } else {
+                ""
+            };
+            Err(corrupt(
+                at,
+                format!("0x{:02x} is not UTF-8{wide}", data[at]),
+            ))
         }
     }
 }
@@ -281,7 +331,9 @@ fn int(data: &[u8]) -> Result<i64> {
     number.parse().map_err(|error: std::num::ParseIntError| {
         let shown: String = number.chars().take(40).collect();
         match error.kind() {
-            PosOverflow | NegOverflow => corrupt(at, format!("{shown} is out of the range of 64 bits")),
+            PosOverflow | NegOverflow => {
+                corrupt(at, format!("{shown} is out of the range of 64 bits"))
+            }
             _ => corrupt(at, format!("{shown:?} is no whole number")),
         }
     })
@@ -297,7 +349,11 @@ fn json(data: &[u8]) -> Result<serde_json::Value> {
 
 /// Where in the text an error is: it tells line and column, from 1.
 pub(crate) fn offset(text: &[u8], error: &serde_json::Error) -> usize {
-    let mut breaks = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+    let mut breaks = text
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'\n')
+        .map(|(at, _)| at + 1);
     let line = match error.line() {
         0 | 1 => 0,
         line => breaks.nth(line - 2).unwrap_or(text.len()),
@@ -315,7 +371,10 @@ fn message_pack(data: &[u8]) -> Result<rmpv::Value> {
     let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH);
     let at = data.len() - rest.len();
     match value {
-        Ok(_) if !rest.is_empty() => Err(corrupt(at, format!("{} bytes behind the value", rest.len()))),
+        Ok(_) if !rest.is_empty() => Err(corrupt(
+            at,
+            format!("{} bytes behind the value", rest.len()),
+        )),
         Ok(value) => Ok(value),
         Err(error) => Err(corrupt(at, "no MessagePack").with_source(error)),
     }

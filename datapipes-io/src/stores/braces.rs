@@ -11,23 +11,27 @@ const LENGTH: u64 = 1 << 10;
 /// Braces inside of braces.
 const DEPTH: usize = 64;
 
-/// The names that a pattern with braces stands for, in order, as bash and WebDataset write those of shards.
+/// The names that a pattern with braces stands for, in order, as bash and WebDataset write those of
+/// shards.
 ///
-/// - `{000..099}` counts, up or down, with zeros in front where one of the two numbers has them; `{0..20..5}` by steps.
-///   `{a..e}` goes through letters (capitals before small ones, nothing between `Z` and `a`).
-/// - `{train,val}` is one after the other; parts may be empty and have braces of their own. Of several groups, the last
-///   changes first.
+/// - `{000..099}` counts, up or down, with zeros in front where one of the two numbers has them;
+///   `{0..20..5}` by steps. `{a..e}` goes through letters (capitals before small ones, nothing
+///   between `Z` and `a`).
+/// - `{train,val}` is one after the other; parts may be empty and have braces of their own. Of
+///   several groups, the last changes first.
 /// - `a.tar::b.tar` are two patterns, one after the other.
-/// - Braces with neither a range nor a comma in them stay as they are, and so does a character behind a backslash.
+/// - Braces with neither a range nor a comma in them stay as they are, and so does a character
+///   behind a backslash.
 ///
-/// These are the rules of Python's package `braceexpand`, which WebDataset uses. One thing is stricter: a closing brace
-/// that was not opened is always an error. Unlike in WebDataset, `${NAME}` is not looked up in the environment.
+/// These are the rules of Python's package `braceexpand`, which WebDataset uses. One thing is
+/// stricter: a closing brace that was not opened is always an error. Unlike in WebDataset,
+/// `${NAME}` is not looked up in the environment.
 ///
 /// At most a million names, of 1 KiB on average; see [`expand_braces_to`] for more.
 ///
 /// # Errors
-/// `Config` if braces do not match, a number has more than 18 digits, or they are nested more than 64 deep; `Limit`
-/// if there are too many names, before any is made.
+/// `Config` if braces do not match, a number has more than 18 digits, or they are nested more than
+/// 64 deep; `Limit` if there are too many names, before any is made.
 ///
 /// # Examples
 /// ```
@@ -68,9 +72,9 @@ pub fn expand_braces_to(pattern: &str, most: u64) -> Result<Vec<String>> {
     Ok(whole.expand())
 }
 
-/// The files of this machine that a pattern with braces stands for, in order, without looking whether they are there:
-/// `shards("data/train-{000..099}.tar")`. See [`expand_braces`] for the patterns. For those in a store:
-/// `store.files(expand_braces(pattern)?)`.
+/// The files of this machine that a pattern with braces stands for, in order, without looking
+/// whether they are there: `shards("data/train-{000..099}.tar")`. See [`expand_braces`] for the
+/// patterns. For those in a store: `store.files(expand_braces(pattern)?)`.
 ///
 /// A file's name is what the pattern gives, with its folders.
 ///
@@ -88,7 +92,10 @@ pub fn expand_braces_to(pattern: &str, most: u64) -> Result<Vec<String>> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn shards(pattern: &str) -> Result<Graph<FileRef>> {
-    let files: Vec<FileRef> = expand_braces(pattern)?.into_iter().map(FileRef::new).collect();
+    let files: Vec<FileRef> = expand_braces(pattern)?
+        .into_iter()
+        .map(FileRef::new)
+        .collect();
     Ok(Graph::from_vec(files).named("shards"))
 }
 
@@ -115,48 +122,63 @@ impl Node {
     fn size(&self) -> Size {
         let range = |from: i64, to: i64, step: u64| from.abs_diff(to) / step + 1;
         match self {
-            Node::Text(text) => Size { names: 1, bytes: text.len() as u64 },
+            Node::Text(text) => Size {
+                names: 1,
+                bytes: text.len() as u64,
+            },
             &Node::Count(from, to, step, digits) => {
                 let names = range(from, to, step);
-                Size { names, bytes: names.saturating_mul(digits.max(20) as u64) }
+                Size {
+                    names,
+                    bytes: names.saturating_mul(digits.max(20) as u64),
+                }
             }
             &Node::Letters(from, to, step) => {
                 let names = range(from, to, step);
-                Size { names, bytes: names }
+                Size {
+                    names,
+                    bytes: names,
+                }
             }
-            Node::Row(parts) => parts.iter().fold(Size { names: 1, bytes: 0 }, |left, part| {
-                let right = part.size();
-                Size {
-                    names: left.names.saturating_mul(right.names),
-                    bytes: (left.bytes.saturating_mul(right.names))
-                        .saturating_add(right.bytes.saturating_mul(left.names)),
-                }
-            }),
-            Node::Choice(parts) => parts.iter().fold(Size { names: 0, bytes: 0 }, |left, part| {
-                let right = part.size();
-                Size {
-                    names: left.names.saturating_add(right.names),
-                    bytes: left.bytes.saturating_add(right.bytes),
-                }
-            }),
+            Node::Row(parts) => parts
+                .iter()
+                .fold(Size { names: 1, bytes: 0 }, |left, part| {
+                    let right = part.size();
+                    Size {
+                        names: left.names.saturating_mul(right.names),
+                        bytes: (left.bytes.saturating_mul(right.names))
+                            .saturating_add(right.bytes.saturating_mul(left.names)),
+                    }
+                }),
+            Node::Choice(parts) => parts
+                .iter()
+                .fold(Size { names: 0, bytes: 0 }, |left, part| {
+                    let right = part.size();
+                    Size {
+                        names: left.names.saturating_add(right.names),
+                        bytes: left.bytes.saturating_add(right.bytes),
+                    }
+                }),
         }
     }
 
     fn expand(&self) -> Vec<String> {
         match self {
             Node::Text(text) => vec![text.clone()],
-            &Node::Count(from, to, step, digits) => {
-                range(from, to, step).map(|number| format!("{number:0digits$}")).collect()
-            }
-            &Node::Letters(from, to, step) => {
-                range(from, to, step).map(|place| char::from(letter(place)).to_string()).collect()
-            }
+            &Node::Count(from, to, step, digits) => range(from, to, step)
+                .map(|number| format!("{number:0digits$}"))
+                .collect(),
+            &Node::Letters(from, to, step) => range(from, to, step)
+                .map(|place| char::from(letter(place)).to_string())
+                .collect(),
             Node::Row(parts) => parts.iter().fold(vec![String::new()], |left, part| {
                 let right = part.expand();
                 if let [only] = &right[..] {
                     return left.into_iter().map(|name| name + only).collect();
                 }
-                left.iter().flat_map(|name| right.iter().map(move |end| format!("{name}{end}"))).collect()
+                left.iter()
+                    .flat_map(|name| right.iter().map(move |end| format!("{name}{end}")))
+                    .collect()
             }),
             Node::Choice(parts) => parts.iter().flat_map(Node::expand).collect(),
         }
@@ -170,7 +192,11 @@ fn range(from: i64, to: i64, step: u64) -> impl Iterator<Item = i64> {
 }
 
 fn letter(place: i64) -> u8 {
-    if place < 26 { b'A' + place as u8 } else { b'a' + (place - 26) as u8 }
+    if place < 26 {
+        b'A' + place as u8
+    } else {
+        b'a' + (place - 26) as u8
+    }
 }
 
 fn place(letter: &str) -> Option<i64> {
@@ -189,12 +215,19 @@ struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     fn new(pattern: &'a str) -> Self {
-        Parser { pattern, at: 0, depth: 0 }
+        Parser {
+            pattern,
+            at: 0,
+            depth: 0,
+        }
     }
 
     fn wrong(&self, what: &str) -> Error {
         let Parser { pattern, at, .. } = self;
-        Error::new(ErrorKind::Config, format!("the pattern `{pattern}`: {what} at byte {at}"))
+        Error::new(
+            ErrorKind::Config,
+            format!("the pattern `{pattern}`: {what} at byte {at}"),
+        )
     }
 
     fn whole(mut self) -> Result<Node> {
@@ -275,7 +308,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What `1..3`, `a..e` and those with a step stand for; `None` if it is no range, and inside if a number is too long.
+/// What `1..3`, `a..e` and those with a step stand for; `None` if it is no range, and inside if a
+/// number is too long.
 fn count(inside: &str) -> Option<Option<Node>> {
     let (from, rest) = inside.split_once("..")?;
     let (to, step) = match rest.split_once("..") {
@@ -288,12 +322,19 @@ fn count(inside: &str) -> Option<Option<Node>> {
         return None;
     }
     // `0` counts as 1, as if it had not been said.
-    let step = step.map_or(Some(1), |step| short(step).map(|step| step.unsigned_abs().max(1)));
+    let step = step.map_or(Some(1), |step| {
+        short(step).map(|step| step.unsigned_abs().max(1))
+    });
     if is_number(from) && is_number(to) {
         let is_padded = |text: &str| {
-            text.strip_prefix('-').unwrap_or(text).len() > 1 && text.trim_start_matches('-').starts_with('0')
+            text.strip_prefix('-').unwrap_or(text).len() > 1
+                && text.trim_start_matches('-').starts_with('0')
         };
-        let digits = if is_padded(from) || is_padded(to) { from.len().max(to.len()) } else { 0 };
+        let digits = if is_padded(from) || is_padded(to) {
+            from.len().max(to.len())
+        } else {
+            0
+        };
         let all = || Some(Node::Count(short(from)?, short(to)?, step?, digits));
         return Some(all());
     }
@@ -303,7 +344,10 @@ fn count(inside: &str) -> Option<Option<Node>> {
 
 /// A number of at most 18 digits, however many zeros are before them.
 fn short(number: &str) -> Option<i64> {
-    number.parse().ok().filter(|number: &i64| number.unsigned_abs() < 1_000_000_000_000_000_000)
+    number
+        .parse()
+        .ok()
+        .filter(|number: &i64| number.unsigned_abs() < 1_000_000_000_000_000_000)
 }
 
 #[cfg(test)]
@@ -316,7 +360,8 @@ mod tests {
         let table = include_str!("../../tests/data/braces.jsonl");
         let mut counts = [0, 0];
         for line in table.lines() {
-            let (pattern, names): (String, Option<Vec<String>>) = serde_json::from_str(line).unwrap();
+            let (pattern, names): (String, Option<Vec<String>>) =
+                serde_json::from_str(line).unwrap();
             counts[usize::from(names.is_some())] += 1;
             assert_eq!(expand_braces(&pattern).ok(), names, "{pattern}");
         }
@@ -325,8 +370,14 @@ mod tests {
 
     #[test]
     fn lists_of_patterns_come_one_after_the_other() {
-        assert_eq!(expand_braces("a{1,2}::b::c{3..4}").unwrap(), ["a1", "a2", "b", "c3", "c4"]);
-        assert_eq!(expand_braces("s3://b/x-{00..01}").unwrap(), ["s3://b/x-00", "s3://b/x-01"]);
+        assert_eq!(
+            expand_braces("a{1,2}::b::c{3..4}").unwrap(),
+            ["a1", "a2", "b", "c3", "c4"]
+        );
+        assert_eq!(
+            expand_braces("s3://b/x-{00..01}").unwrap(),
+            ["s3://b/x-00", "s3://b/x-01"]
+        );
     }
 
     #[test]
@@ -345,7 +396,10 @@ mod tests {
         assert_eq!(expand_braces("{1..1000000}").unwrap().len(), 1_000_000);
         assert_eq!(expand_braces_to("{1..8}", 8).unwrap().len(), 8);
         let error = expand_braces_to("{1..9}", 8).unwrap_err().to_string();
-        assert!(error.contains("9 names") && error.contains("at most 8"), "{error}");
+        assert!(
+            error.contains("9 names") && error.contains("at most 8"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -354,9 +408,18 @@ mod tests {
             ("ab{1..2", "a brace that is not closed at byte 2"),
             ("ab}1..2", "a closing brace that was not opened at byte 2"),
             ("}{", "a closing brace that was not opened at byte 0"),
-            ("a{1..9999999999999999999}", "a number of more than 18 digits at byte 1"),
-            ("{a..b..9999999999999999999}", "a number of more than 18 digits at byte 0"),
-            (&"{".repeat(100_000), "braces nested more than 64 deep at byte 64"),
+            (
+                "a{1..9999999999999999999}",
+                "a number of more than 18 digits at byte 1",
+            ),
+            (
+                "{a..b..9999999999999999999}",
+                "a number of more than 18 digits at byte 0",
+            ),
+            (
+                &"{".repeat(100_000),
+                "braces nested more than 64 deep at byte 64",
+            ),
         ] {
             let error = expand_braces(pattern).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
@@ -372,7 +435,10 @@ mod tests {
         let pattern = format!("{}/a-{{1..2}}", dir.path().display());
         let policy = datapipes::OnError::skip(9);
         let graph = shards(&pattern).unwrap().load_files();
-        let loader = datapipes::DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
+        let loader = datapipes::DataLoader::builder(graph)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         assert_eq!(loader.epoch(0).blocking().count(), 1);
         assert!(policy.skipped()[0].error.contains("a-2"));
         assert!(shards("{").is_err());

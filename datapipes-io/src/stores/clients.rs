@@ -8,10 +8,11 @@ use tokio::runtime::{Handle, Id};
 
 /// Clients of HTTP, all alike, one for each runtime of tokio that they are used in.
 ///
-/// What moves a connection is a task of the runtime that it was made in. A runtime of a single thread stands still
-/// while that thread does something else (it trains, or waits for a loader), and with it the connections that it left
-/// in a pool: another runtime that took one of them would wait for an answer that nobody reads. A runtime that is
-/// ending takes its connections with it, also from under whoever has just taken one.
+/// What moves a connection is a task of the runtime that it was made in. A runtime of a single
+/// thread stands still while that thread does something else (it trains, or waits for a loader),
+/// and with it the connections that it left in a pool: another runtime that took one of them would
+/// wait for an answer that nobody reads. A runtime that is ending takes its connections with it,
+/// also from under whoever has just taken one.
 pub(super) struct Clients {
     make: Box<dyn Fn() -> reqwest::Result<Client> + Send + Sync>,
     /// By whose they are; the last one was used last.
@@ -30,7 +31,11 @@ impl Clients {
         make: impl Fn() -> reqwest::Result<Client> + Send + Sync + 'static,
     ) -> reqwest::Result<Clients> {
         let first = make()?;
-        Ok(Clients { make: Box::new(make), known: Mutex::default(), first })
+        Ok(Clients {
+            make: Box::new(make),
+            known: Mutex::default(),
+            first,
+        })
     }
 
     /// The client of the runtime that this is called in.
@@ -39,10 +44,16 @@ impl Clients {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = known.iter().rposition(|(home, _)| *home == whose) {
             known[at..].rotate_left(1);
-            return known.last().map_or_else(|| self.first.clone(), |(_, client)| client.clone());
+            return known
+                .last()
+                .map_or_else(|| self.first.clone(), |(_, client)| client.clone());
         }
         // What could be made once can be made again; a client that is shared is better than none.
-        let made = if known.is_empty() { None } else { (self.make)().ok() };
+        let made = if known.is_empty() {
+            None
+        } else {
+            (self.make)().ok()
+        };
         let client = made.unwrap_or_else(|| self.first.clone());
         if known.len() == MOST {
             known.remove(0);
@@ -51,9 +62,10 @@ impl Clients {
         client
     }
 
-    /// Refuses an answer whose end is told in two ways, a length and a transfer coding (RFC 9112, 6.3). Who believes the other
-    /// one, a proxy on the way, takes a part of the body for the next answer, or the next answer for a part of the body. So
-    /// the connections that are kept are not used again.
+    /// Refuses an answer whose end is told in two ways, a length and a transfer coding (RFC 9112,
+    /// 6.3). Who believes the other one, a proxy on the way, takes a part of the body for the next
+    /// answer, or the next answer for a part of the body. So the connections that are kept are not
+    /// used again.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -68,6 +80,8 @@ impl Clients {
         {
             *client = made;
         }
-        Err("Content-Length together with Transfer-Encoding, so that nobody can tell where the answer ends")
+        Err(
+            "Content-Length together with Transfer-Encoding, so that nobody can tell where the answer ends",
+        )
     }
 }

@@ -12,7 +12,8 @@ use super::names::Listed;
 use super::pattern::Pattern;
 use crate::FileRef;
 
-/// Lists the objects of a store that match a pattern; see [`StoreGraph::list_files`](crate::StoreGraph::list_files).
+/// Lists the objects of a store that match a pattern; see
+/// [`StoreGraph::list_files`](crate::StoreGraph::list_files).
 #[derive(Clone)]
 pub struct ListStore {
     store: Arc<dyn Store>,
@@ -25,12 +26,20 @@ impl ListStore {
     /// The objects of `store` whose keys match `pattern`.
     pub fn new(store: Arc<dyn Store>, pattern: &str) -> Self {
         let parsed = Pattern::parse(pattern).map(Arc::new);
-        ListStore { store, text: pattern.to_owned(), pattern: parsed, allow_empty: false }
+        ListStore {
+            store,
+            text: pattern.to_owned(),
+            pattern: parsed,
+            allow_empty: false,
+        }
     }
 
     /// Lets it be no error if nothing matches.
     pub fn allow_empty(self) -> Self {
-        ListStore { allow_empty: true, ..self }
+        ListStore {
+            allow_empty: true,
+            ..self
+        }
     }
 }
 
@@ -59,9 +68,11 @@ impl Source for ListStore {
             let mut listed = store.list(&pattern.prefix());
             loop {
                 if given.is_new() {
-                    out.keep(&cx, || given.kept());
+                    out.snapshot(&cx, || given.kept());
                 }
-                let Some(found) = listed.next().await else { break };
+                let Some(found) = listed.next().await else {
+                    break;
+                };
                 if cx.is_cancelled() {
                     return;
                 }
@@ -70,7 +81,10 @@ impl Source for ListStore {
                     Ok(meta) if !pattern.accepts(Path::new(&meta.key)) => continue,
                     Ok(meta) => {
                         let origin = origin.named(&*meta.key);
-                        Ok(Item::new(FileRef::stored(store.clone(), meta.key, meta.size), origin))
+                        Ok(Item::new(
+                            FileRef::stored(store.clone(), meta.key, meta.size),
+                            origin,
+                        ))
                     }
                     Err(error) => Err(error.of(&origin)),
                 };
@@ -84,12 +98,13 @@ impl Source for ListStore {
             if let Err(error) = given.end() {
                 out.emit(Err(error)).await;
             } else if index == 0 && !allow_empty {
-                out.emit(Err(Error::new(ErrorKind::NotFound, nothing))).await;
+                out.emit(Err(Error::new(ErrorKind::NotFound, nothing)))
+                    .await;
             }
         })
     }
     /// What it keeps is a digest of the names that it has given.
-    fn keeps(&self) -> bool {
+    fn takes_snapshots(&self) -> bool {
         true
     }
     fn name(&self) -> String {
@@ -98,7 +113,9 @@ impl Source for ListStore {
     fn facts(&self) -> Facts {
         let problem = self.pattern.as_ref().err().map(String::as_str);
         let settings = format!("{}{}", self.store.url(), self.text);
-        Facts::any_order().with_settings(settings).with_problem(problem)
+        Facts::any_order()
+            .with_settings(settings)
+            .with_problem(problem)
     }
     fn weigh(&self, file: &FileRef) -> Option<usize> {
         Some(size_of::<FileRef>() + file.path.as_os_str().len())
@@ -113,13 +130,25 @@ mod tests {
 
     #[test]
     fn objects_are_listed_and_loaded_like_files() {
-        let store = Memory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two"), ("b/3.bin", "three")]);
-        let files = store.clone().list_files("a/*.txt").load_files().collect().unwrap();
-        let seen: Vec<_> = files.iter().map(|file| (&*file.name, &file.data[..])).collect();
+        let store =
+            Memory::from_iter([("a/1.txt", "one"), ("a/2.txt", "two"), ("b/3.bin", "three")]);
+        let files = store
+            .clone()
+            .list_files("a/*.txt")
+            .load_files()
+            .collect()
+            .unwrap();
+        let seen: Vec<_> = files
+            .iter()
+            .map(|file| (&*file.name, &file.data[..]))
+            .collect();
         assert_eq!(seen, [("a/1.txt", &b"one"[..]), ("a/2.txt", b"two")]);
 
         let error = store.clone().list_files("c/*").collect().unwrap_err();
-        assert_eq!(error.to_string(), "list_files: not found: no object matches \"c/*\" under memory:///");
+        assert_eq!(
+            error.to_string(),
+            "list_files: not found: no object matches \"c/*\" under memory:///"
+        );
         let error = store.list_files("../*").collect().unwrap_err();
         assert!(error.to_string().contains("leaves the root"), "{error}");
     }
@@ -131,9 +160,15 @@ mod tests {
         store.remove("1");
         store.put("2", "longer");
         let graph = datapipes::Graph::from_vec(files).load_files();
-        let loader =
-            datapipes::DataLoader::builder(graph).on_error(datapipes::OnError::skip(9)).build().unwrap();
-        let seen: Vec<_> = loader.epoch(0).blocking().map(|file| file.unwrap().name).collect();
+        let loader = datapipes::DataLoader::builder(graph)
+            .on_error(datapipes::OnError::skip(9))
+            .build()
+            .unwrap();
+        let seen: Vec<_> = loader
+            .epoch(0)
+            .blocking()
+            .map(|file| file.unwrap().name)
+            .collect();
         assert_eq!(seen, ["3".into()]);
 
         let gone = datapipes::Graph::from_vec(vec![FileRef::stored(Arc::new(store), "1", None)]);

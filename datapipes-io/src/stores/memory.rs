@@ -39,18 +39,27 @@ impl Memory {
 
     /// Takes an object away.
     pub fn remove(&self, key: &str) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.0
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
     }
 
     fn meta(key: &str, (version, data): &(u64, Bytes)) -> Meta {
-        Meta { key: key.to_owned(), size: Some(data.len() as u64), version: Some(version.to_string()) }
+        Meta {
+            key: key.to_owned(),
+            size: Some(data.len() as u64),
+            version: Some(version.to_string()),
+        }
     }
 }
 
 impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Memory {
     fn from_iter<I: IntoIterator<Item = (K, D)>>(objects: I) -> Self {
         let store = Memory::new();
-        objects.into_iter().for_each(|(key, data)| store.put(key, data));
+        objects
+            .into_iter()
+            .for_each(|(key, data)| store.put(key, data));
         store
     }
 }
@@ -76,8 +85,12 @@ impl Store for Memory {
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         let objects = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let from = objects.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
-        let found: Vec<_> = from.map(|(key, object)| Ok(Memory::meta(key, object))).collect();
+        let from = objects
+            .range(prefix.to_owned()..)
+            .take_while(|(key, _)| key.starts_with(prefix));
+        let found: Vec<_> = from
+            .map(|(key, object)| Ok(Memory::meta(key, object)))
+            .collect();
         futures::stream::iter(found).boxed()
     }
 }

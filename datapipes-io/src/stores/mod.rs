@@ -1,7 +1,7 @@
 //! Where bytes come from: objects under keys, on this machine or far away.
 //!
-//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is written once, as
-//! [`wrappers`] that are stores themselves.
+//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is
+//! written once, as [`wrappers`] that are stores themselves.
 
 mod braces;
 #[cfg(any(feature = "cloud", feature = "http"))]
@@ -42,13 +42,14 @@ use futures::stream::BoxStream;
 
 /// Objects under keys: a bucket, a web server, a folder.
 ///
-/// A key is a relative path with `/` between its parts, such as `train/0001.jpg`; never empty, never beginning with `/`.
+/// A key is a relative path with `/` between its parts, such as `train/0001.jpg`; never empty,
+/// never beginning with `/`.
 ///
 /// # Errors
-/// Every error says what is known: `NotFound`, `Denied`, `Changed`, `Truncated`, `Protocol`, `Unavailable`, `Io`.
-/// One is [passing](datapipes::Error::passing) if the same request may succeed later, and only those are tried again.
-/// Its words begin with the URL of the object ([`Store::url_of`]). It never holds a secret: no user, password, signed
-/// query, token or header.
+/// Every error says what is known: `NotFound`, `Denied`, `Changed`, `Truncated`, `Protocol`,
+/// `Unavailable`, `Io`. One is [passing](datapipes::Error::transient) if the same request may
+/// succeed later, and only those are tried again. Its words begin with the URL of the object
+/// ([`Store::url_of`]). It never holds a secret: no user, password, signed query, token or header.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Where it is, without anything secret, and with a `/` at its end: `s3://bucket/prefix/`.
@@ -57,7 +58,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Opens an object, or a range of it. Returns once the answer has begun; the body follows.
     ///
     /// # Errors
-    /// `NotFound` where there is no such object; `Changed` where it is no longer the version asked for.
+    /// `NotFound` where there is no such object; `Changed` where it is no longer the version asked
+    /// for.
     async fn get(&self, key: &str, get: Get) -> Result<Object>;
 
     /// What is known of an object without its content. By default opens it and drops the body.
@@ -68,9 +70,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         Ok(self.get(key, Get::default()).await?.meta)
     }
 
-    /// The objects whose keys begin with `prefix`, in ascending order of their keys' bytes or another order that is
-    /// always the same. Pages are asked for as the stream is polled; what is held does not grow with their number
-    /// where the system allows.
+    /// The objects whose keys begin with `prefix`, in ascending order of their keys' bytes or
+    /// another order that is always the same. Pages are asked for as the stream is polled; what is
+    /// held does not grow with their number where the system allows.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>>;
 
     /// The URL of an object, without anything secret, for messages.
@@ -78,9 +80,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         format!("{}{key}", self.url())
     }
 
-    /// What tells it from every other store, for what is kept across runs. It is shown nowhere, and yet has nothing
-    /// secret as it is. By default its URL; more where two places have the same URL, as buckets of one name at two
-    /// endpoints have.
+    /// What tells it from every other store, for what is kept across runs. It is shown nowhere, and
+    /// yet has nothing secret as it is. By default its URL; more where two places have the same
+    /// URL, as buckets of one name at two endpoints have.
     fn identity(&self) -> String {
         self.url().to_owned()
     }
@@ -93,8 +95,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.get(key, Get::default()).await?.bytes().await
     }
 
-    /// The folder whose files the objects are, where they are nothing else: then graphs list and read them directly.
-    /// A wrapper has none, or it would be passed by.
+    /// The folder whose files the objects are, where they are nothing else: then graphs list and
+    /// read them directly. A wrapper has none, or it would be passed by.
     fn folder(&self) -> Option<&Path> {
         None
     }

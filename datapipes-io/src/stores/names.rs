@@ -18,14 +18,18 @@ impl Names {
     pub fn add(&mut self, name: &str, size: Option<u64>) {
         self.hasher.update(&(name.len() as u64).to_le_bytes());
         self.hasher.update(name.as_bytes());
-        self.hasher.update(&size.map_or([0xff; 8], u64::to_le_bytes));
+        self.hasher
+            .update(&size.map_or([0xff; 8], u64::to_le_bytes));
         self.count += 1;
     }
 
     /// Their number and 64 bits of their digest.
     pub fn digest(&self) -> (u64, u64) {
         let digest = self.hasher.finalize();
-        let first = digest.as_bytes().first_chunk().expect("a digest has 32 bytes");
+        let first = digest
+            .as_bytes()
+            .first_chunk()
+            .expect("a digest has 32 bytes");
         (self.count, u64::from_le_bytes(*first))
     }
 }
@@ -37,7 +41,8 @@ impl fmt::Display for Names {
     }
 }
 
-/// A listing that goes on: the names that were given before come first, and have to be the same ones.
+/// A listing that goes on: the names that were given before come first, and have to be the same
+/// ones.
 pub(crate) struct Listed {
     names: Names,
     /// Whether states can be asked for.
@@ -49,14 +54,19 @@ pub(crate) struct Listed {
 impl Listed {
     /// Where an epoch begins or goes on.
     pub fn of(cx: &Context) -> Result<Listed> {
-        let before = cx.kept()?.filter(|&(count, _)| count > 0);
-        Ok(Listed { names: Names::default(), keeps: cx.is_resumable(), before })
+        let before = cx.restored()?.filter(|&(count, _)| count > 0);
+        Ok(Listed {
+            names: Names::default(),
+            keeps: cx.is_resumable(),
+            before,
+        })
     }
 
     /// Takes note of the next one, or of an error in its place, and says whether it is to be given.
     ///
     /// # Errors
-    /// `Config`, which ends the epoch whatever the policy, if the first names are not what they were.
+    /// `Config`, which ends the epoch whatever the policy, if the first names are not what they
+    /// were.
     pub fn next(&mut self, found: &Result<Item<FileRef>>) -> Result<bool> {
         if !self.keeps {
             return Ok(true);

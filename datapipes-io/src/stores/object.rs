@@ -24,12 +24,18 @@ pub struct Get {
 impl Get {
     /// A range of bytes.
     pub fn range(range: Range<u64>) -> Self {
-        Get { range: Some(range), version: None }
+        Get {
+            range: Some(range),
+            version: None,
+        }
     }
 
     /// Only of this version.
     pub fn of_version(self, version: impl Into<Option<String>>) -> Self {
-        Get { version: version.into(), ..self }
+        Get {
+            version: version.into(),
+            ..self
+        }
     }
 }
 
@@ -40,15 +46,19 @@ pub struct Meta {
     pub key: String,
     /// How many bytes it has, where that is known.
     pub size: Option<u64>,
-    /// What tells this content from an earlier or later one under the same key, where the store has such a thing: an
-    /// ETag, a time of change. Strong: equal versions are equal bytes.
+    /// What tells this content from an earlier or later one under the same key, where the store has
+    /// such a thing: an ETag, a time of change. Strong: equal versions are equal bytes.
     pub version: Option<String>,
 }
 
 impl Meta {
     /// Of an object of which nothing else is known.
     pub fn new(key: impl Into<String>) -> Self {
-        Meta { key: key.into(), size: None, version: None }
+        Meta {
+            key: key.into(),
+            size: None,
+            version: None,
+        }
     }
 }
 
@@ -69,7 +79,12 @@ impl Object {
     /// The whole of an object, from memory.
     pub fn whole(url: String, meta: Meta, data: Bytes) -> Self {
         let range = 0..data.len() as u64;
-        Object { meta, range, body: Body::once(data), url }
+        Object {
+            meta,
+            range,
+            body: Body::once(data),
+            url,
+        }
     }
 
     /// A part of an object that is whole and in memory, as [`Get::range`] asks for it.
@@ -81,7 +96,9 @@ impl Object {
     /// If the body is not all there: it is for stores that have it ([`Object::whole`]).
     pub fn part(self, range: Option<Range<u64>>) -> Result<Self> {
         let Some(range) = range else { return Ok(self) };
-        let Inner::Once(data) = &self.body.0 else { panic!("a body that is still to come has no parts") };
+        let Inner::Once(data) = &self.body.0 else {
+            panic!("a body that is still to come has no parts")
+        };
         let size = data.len() as u64;
         let range = range.start..range.end.min(size);
         if range.start > range.end {
@@ -89,7 +106,11 @@ impl Object {
             return Err(Error::new(ErrorKind::Protocol, what));
         }
         let body = Body::once(data.slice(range.start as usize..range.end as usize));
-        Ok(Object { body, range, ..self })
+        Ok(Object {
+            body,
+            range,
+            ..self
+        })
     }
 
     /// How many bytes the body has, where that was announced.
@@ -105,16 +126,23 @@ impl Object {
     /// Reads the body to its end, into one piece of memory.
     ///
     /// # Errors
-    /// Those of the body. `Truncated` (passing) if it ends before the length that was announced, `Protocol` if it goes
-    /// on behind it.
+    /// Those of the body. `Truncated` (passing) if it ends before the length that was announced,
+    /// `Protocol` if it goes on behind it.
     pub async fn bytes(self) -> Result<Bytes> {
         let want = self.len();
         let url = self.url;
         let cut = |got: u64, want: u64| {
-            Error::new(ErrorKind::Truncated, format!("{url}: {got} of {want} bytes")).passing()
+            Error::new(
+                ErrorKind::Truncated,
+                format!("{url}: {got} of {want} bytes"),
+            )
+            .transient()
         };
         let long = |want: u64| {
-            Error::new(ErrorKind::Protocol, format!("{url}: more than the {want} bytes announced"))
+            Error::new(
+                ErrorKind::Protocol,
+                format!("{url}: more than the {want} bytes announced"),
+            )
         };
         match self.body.0 {
             Inner::Once(data) => match want {
@@ -125,7 +153,9 @@ impl Object {
             Inner::Stream(mut stream) => {
                 let mut pieces = Pieces::of(&self.range);
                 while let Some(piece) = stream.next().await.transpose()? {
-                    if let Some(want) = want.filter(|want| pieces.len() + piece.len() as u64 > *want) {
+                    if let Some(want) =
+                        want.filter(|want| pieces.len() + piece.len() as u64 > *want)
+                    {
                         return Err(long(want));
                     }
                     pieces.push(piece);
@@ -161,7 +191,10 @@ impl Body {
 
 impl Stream for Body {
     type Item = Result<Bytes>;
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<Bytes>>> {
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Bytes>>> {
         match &mut self.0 {
             Inner::Once(data) if data.is_empty() => Poll::Ready(None),
             Inner::Once(data) => Poll::Ready(Some(Ok(std::mem::take(data)))),
@@ -200,11 +233,17 @@ mod tests {
         assert_eq!(object(&[], 0).bytes().await.unwrap(), "");
         for (pieces, announced) in [(&["ab"][..], 3), (&[], 1), (&["a", "b"], 3)] {
             let error = object(pieces, announced).bytes().await.unwrap_err();
-            assert!(error.kind() == ErrorKind::Truncated && error.is_passing(), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Truncated && error.is_transient(),
+                "{error}"
+            );
         }
         for pieces in [&["abcd"][..], &["ab", "cd"]] {
             let error = object(pieces, 3).bytes().await.unwrap_err();
-            assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Protocol && !error.is_transient(),
+                "{error}"
+            );
         }
     }
 

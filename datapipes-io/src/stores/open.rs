@@ -10,8 +10,8 @@ use super::{Store, redacted, resilient};
 
 /// Opens the store that a URL names. Nothing is connected to yet.
 ///
-/// Around stores beyond this machine it puts [`resilient`]: what may pass is tried again, cut bodies go on where they were
-/// cut, and an overloaded service gets fewer requests at once.
+/// Around stores beyond this machine it puts [`resilient`]: what may pass is tried again, cut
+/// bodies go on where they were cut, and an overloaded service gets fewer requests at once.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
@@ -21,12 +21,12 @@ use super::{Store, redacted, resilient};
 /// | `gs://bucket/prefix` | Google Cloud Storage | `cloud` |
 /// | `az://container/prefix`, `abfss://container@account.dfs.core.windows.net/prefix` | Azure Blob Storage | `cloud` |
 ///
-/// What a query may say is written at the store. The parts of a path in a URL are percent-encoded where they must be;
-/// a plain path is taken as it is.
+/// What a query may say is written at the store. The parts of a path in a URL are percent-encoded
+/// where they must be; a plain path is taken as it is.
 ///
 /// # Errors
-/// `Config` for a URL that cannot be read, a scheme that is not known, or a feature that is not built in; else those
-/// of the store. No error shows user, password or query.
+/// `Config` for a URL that cannot be read, a scheme that is not known, or a feature that is not
+/// built in; else those of the store. No error shows user, password or query.
 ///
 /// # Examples
 /// ```
@@ -71,8 +71,9 @@ impl OpenOptions {
             return match url.split_once(':') {
                 // A slash was forgotten. What follows may hold a password.
                 Some((scheme, _)) if SCHEMES.contains(&&*scheme.to_ascii_lowercase()) => {
-                    let words =
-                        format!("{scheme}:…: a URL begins with {scheme}://, and a path of this name with ./");
+                    let words = format!(
+                        "{scheme}:…: a URL begins with {scheme}://, and a path of this name with ./"
+                    );
                     Err(Error::new(ErrorKind::Config, words))
                 }
                 _ => Ok(Arc::new(Local::new(url))),
@@ -82,19 +83,30 @@ impl OpenOptions {
             return Ok(Arc::new(Local::new(file(url)?)));
         }
         let store = far(&scheme.to_ascii_lowercase(), url)?;
-        Ok(if self.bare { store } else { Arc::new(resilient(store)) })
+        Ok(if self.bare {
+            store
+        } else {
+            Arc::new(resilient(store))
+        })
     }
 }
 
 /// What is hardly the beginning of a path.
-const SCHEMES: &[&str] = &["file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss"];
+const SCHEMES: &[&str] = &[
+    "file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss",
+];
 
 /// The folder that a `file://` URL names.
 fn file(url: &str) -> Result<std::path::PathBuf> {
-    let path = Url::parse(url).ok().filter(|url| url.query().is_none() && url.fragment().is_none());
+    let path = Url::parse(url)
+        .ok()
+        .filter(|url| url.query().is_none() && url.fragment().is_none());
     let path = path.and_then(|url| url.to_file_path().ok());
     path.ok_or_else(|| {
-        wrong(url, "write file:///folder, with an absolute path, and ?, # and % percent-encoded")
+        wrong(
+            url,
+            "write file:///folder, with an absolute path, and ?, # and % percent-encoded",
+        )
     })
 }
 
@@ -111,14 +123,19 @@ fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
         }
         #[cfg(not(feature = "cloud"))]
         "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "abfs" | "abfss" => missing(url, "cloud"),
-        "cassandra" | "scylla" | "sqlite" => Err(wrong(url, "this is a table, not a store; see `tables`")),
+        "cassandra" | "scylla" | "sqlite" => {
+            Err(wrong(url, "this is a table, not a store; see `tables`"))
+        }
         _ => Err(wrong(url, "there is no store for this kind of URL")),
     }
 }
 
 #[cfg(not(all(feature = "http", feature = "cloud")))]
 fn missing(url: &str, feature: &str) -> Result<Arc<dyn Store>> {
-    Err(wrong(url, &format!("this needs the feature `{feature}` of datapipes-io, which is not built in")))
+    Err(wrong(
+        url,
+        &format!("this needs the feature `{feature}` of datapipes-io, which is not built in"),
+    ))
 }
 
 fn wrong(url: &str, what: &str) -> Error {
@@ -133,7 +150,10 @@ mod tests {
     fn a_url_that_lacks_a_slash_is_no_path_and_is_not_shown() {
         for url in ["https:/me:secret@host/x", "S3:bucket/secret"] {
             let error = open(url).unwrap_err();
-            assert!(error.kind() == ErrorKind::Config && !error.to_string().contains("secret"), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Config && !error.to_string().contains("secret"),
+                "{error}"
+            );
         }
         assert!(open("./https:/x").is_ok() && open("C:/data").is_ok());
     }
@@ -141,8 +161,14 @@ mod tests {
     #[test]
     fn a_path_and_a_file_url_are_folders() {
         assert_eq!(open("/data/a b%20").unwrap().url(), "file:///data/a b%20/");
-        assert_eq!(open("file:///data/a%20b").unwrap().url(), "file:///data/a b/");
-        assert_eq!(open("FILE://localhost/data/").unwrap().url(), "file:///data/");
+        assert_eq!(
+            open("file:///data/a%20b").unwrap().url(),
+            "file:///data/a b/"
+        );
+        assert_eq!(
+            open("FILE://localhost/data/").unwrap().url(),
+            "file:///data/"
+        );
         assert!(open("data").unwrap().url().ends_with("/data/"));
         for url in ["file://host/data", "file:///a?b", "file:///a#b"] {
             assert_eq!(open(url).unwrap_err().kind(), ErrorKind::Config, "{url}");
@@ -168,8 +194,16 @@ mod tests {
     #[cfg(not(feature = "cloud"))]
     #[test]
     fn a_feature_that_is_missing_is_named() {
-        for url in ["s3://bucket", "gs://bucket", "az://box", "abfss://box@account.dfs.core.windows.net"] {
-            assert!(open(url).unwrap_err().to_string().contains("`cloud`"), "{url}");
+        for url in [
+            "s3://bucket",
+            "gs://bucket",
+            "az://box",
+            "abfss://box@account.dfs.core.windows.net",
+        ] {
+            assert!(
+                open(url).unwrap_err().to_string().contains("`cloud`"),
+                "{url}"
+            );
         }
     }
 
@@ -177,9 +211,16 @@ mod tests {
     #[test]
     fn buckets_are_opened_by_their_urls() {
         let store = open("s3://bucket/a?anonymous=true").unwrap();
-        assert_eq!((store.url(), &*store.url_of("k")), ("s3://bucket/a/", "s3://bucket/a/k"));
         assert_eq!(
-            OpenOptions::new().bare().open("S3://bucket?anonymous=true").unwrap().url(),
+            (store.url(), &*store.url_of("k")),
+            ("s3://bucket/a/", "s3://bucket/a/k")
+        );
+        assert_eq!(
+            OpenOptions::new()
+                .bare()
+                .open("S3://bucket?anonymous=true")
+                .unwrap()
+                .url(),
             "s3://bucket/"
         );
     }

@@ -23,17 +23,23 @@ impl Pattern {
         let mut parts = parts(pattern);
         parts.retain(|part| !part.is_empty() && part != ".");
         if pattern.starts_with('/') {
-            return Err(format!("the pattern `{pattern}` is absolute; it is relative to the root"));
+            return Err(format!(
+                "the pattern `{pattern}` is absolute; it is relative to the root"
+            ));
         }
         if parts.iter().any(|part| part == "..") {
             return Err(format!("the pattern `{pattern}` leaves the root"));
         }
         let whole = glob(&parts.join("/")).map_err(|error| error.to_string())?;
 
-        let literal =
-            parts.iter().take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\'])).count();
+        let literal = parts
+            .iter()
+            .take_while(|part| !part.contains(['*', '?', '[', ']', '{', '}', '\\']))
+            .count();
         let name = parts.last().filter(|_| literal == parts.len()).cloned();
-        let start = parts.drain(..literal.min(parts.len().saturating_sub(1))).collect();
+        let start = parts
+            .drain(..literal.min(parts.len().saturating_sub(1)))
+            .collect();
         let mut folders = Vec::new();
         let mut deep = false;
         let names = parts.len().saturating_sub(1);
@@ -51,7 +57,13 @@ impl Pattern {
                 }
             }
         }
-        Ok(Pattern { whole, start, name, folders, deep })
+        Ok(Pattern {
+            whole,
+            start,
+            name,
+            folders,
+            deep,
+        })
     }
 
     /// What every key that matches begins with.
@@ -67,7 +79,13 @@ impl Pattern {
     pub(super) fn below(start: &str, name: &str) -> Result<Self, String> {
         let glob = |pattern: &str| glob(pattern).map_err(|error| error.to_string());
         let folders = vec![glob(&format!("{}*", globset::escape(name)))?];
-        Ok(Pattern { whole: glob("**")?, start: start.into(), name: None, folders, deep: true })
+        Ok(Pattern {
+            whole: glob("**")?,
+            start: start.into(),
+            name: None,
+            folders,
+            deep: true,
+        })
     }
 
     /// Whether a path relative to the root matches.
@@ -77,12 +95,17 @@ impl Pattern {
 
     /// Whether a folder can hold a match, `depth` folders below the start.
     pub(super) fn enters(&self, name: &Path, depth: usize) -> bool {
-        self.folders.get(depth).map_or(self.deep, |folder| folder.is_match(name))
+        self.folders
+            .get(depth)
+            .map_or(self.deep, |folder| folder.is_match(name))
     }
 }
 
 fn glob(pattern: &str) -> Result<GlobMatcher, globset::Error> {
-    let glob = GlobBuilder::new(pattern).literal_separator(true).backslash_escape(true).build()?;
+    let glob = GlobBuilder::new(pattern)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()?;
     Ok(glob.compile_matcher())
 }
 
@@ -111,7 +134,10 @@ mod tests {
     use super::*;
 
     fn enters(pattern: &Pattern, names: &[&str]) -> bool {
-        names.iter().enumerate().all(|(depth, name)| pattern.enters(Path::new(name), depth))
+        names
+            .iter()
+            .enumerate()
+            .all(|(depth, name)| pattern.enters(Path::new(name), depth))
     }
 
     #[test]
@@ -122,7 +148,10 @@ mod tests {
         assert!(!enters(&pattern, &["x", "imgc"]));
         let flat = Pattern::parse("*.jpg").unwrap();
         assert!(!enters(&flat, &["x"]));
-        assert!(enters(&Pattern::parse("{a/b,c}/*.jpg").unwrap(), &["a", "b"]));
+        assert!(enters(
+            &Pattern::parse("{a/b,c}/*.jpg").unwrap(),
+            &["a", "b"]
+        ));
         assert!(enters(&Pattern::parse("a*/**").unwrap(), &["ab", "c", "d"]));
     }
 

@@ -10,11 +10,12 @@ use super::{Body, Meta, Object};
 /// Memory that is set aside for a body by its announced length alone.
 const BELIEVED: u64 = 64 << 20;
 
-/// A smaller piece is copied also if it is all there is: it may be a slice of a network's buffer of some hundred
-/// kilobytes, which would stay as long as the piece is kept.
+/// A smaller piece is copied also if it is all there is: it may be a slice of a network's buffer of
+/// some hundred kilobytes, which would stay as long as the piece is kept.
 const LARGE: usize = 256 << 10;
 
-/// The pieces of a body that have arrived, in one piece of memory. So the buffers they came in can be used again.
+/// The pieces of a body that have arrived, in one piece of memory. So the buffers they came in can
+/// be used again.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     /// Where one piece is all there is.
@@ -26,8 +27,15 @@ pub(super) struct Pieces {
 impl Pieces {
     /// Of a body that holds this range. What a stranger announces is believed step by step.
     pub(super) fn of(range: &Range<u64>) -> Self {
-        let known = if range.end == u64::MAX { 0 } else { range.end.saturating_sub(range.start) };
-        Pieces { space: known.min(BELIEVED) as usize, ..Pieces::default() }
+        let known = if range.end == u64::MAX {
+            0
+        } else {
+            range.end.saturating_sub(range.start)
+        };
+        Pieces {
+            space: known.min(BELIEVED) as usize,
+            ..Pieces::default()
+        }
     }
 
     pub(super) fn push(&mut self, piece: Bytes) {
@@ -36,7 +44,8 @@ impl Pieces {
             return;
         }
         if self.data.capacity() == 0 {
-            self.data.reserve_exact(self.space.max(self.one.len() + piece.len()));
+            self.data
+                .reserve_exact(self.space.max(self.one.len() + piece.len()));
         }
         self.data.extend_from_slice(&std::mem::take(&mut self.one));
         self.data.extend_from_slice(&piece);
@@ -70,7 +79,14 @@ impl Pieces {
 
     /// One piece of memory, whose length is checked against what was announced.
     pub(super) async fn join(self, url: String, meta: Meta, range: Range<u64>) -> Result<Bytes> {
-        Object { meta, range, body: Body::once(self.into_bytes()), url }.bytes().await
+        Object {
+            meta,
+            range,
+            body: Body::once(self.into_bytes()),
+            url,
+        }
+        .bytes()
+        .await
     }
 }
 
@@ -82,13 +98,21 @@ mod tests {
     async fn cut_and_joined_at_every_place() {
         for cut in 0..=6 {
             let mut first = Pieces::default();
-            ["ab", "", "cd", "ef"].iter().for_each(|piece| first.push(Bytes::from_static(piece.as_bytes())));
+            ["ab", "", "cd", "ef"]
+                .iter()
+                .for_each(|piece| first.push(Bytes::from_static(piece.as_bytes())));
             let mut last = Pieces::default();
             last.push(Bytes::copy_from_slice(&b"abcdef"[cut..]));
             first.truncate(cut as u64);
             assert_eq!(first.len(), cut as u64);
             first.append(last);
-            assert_eq!(first.join(String::new(), Meta::new("k"), 0..6).await.unwrap(), "abcdef");
+            assert_eq!(
+                first
+                    .join(String::new(), Meta::new("k"), 0..6)
+                    .await
+                    .unwrap(),
+                "abcdef"
+            );
         }
     }
 

@@ -1,10 +1,10 @@
 //! URLs without what must not be shown.
 
-/// A URL without user, password, query and fragment, for messages. What stands before the `@` of an `abfss://` URL is
-/// no user but the container, and stays.
+/// A URL without user, password, query and fragment, for messages. What stands before the `@` of an
+/// `abfss://` URL is no user but the container, and stays.
 ///
-/// It errs on the side of saying too little: where a password holds a `/` or `?` that nobody encoded, more is left
-/// out than needs be.
+/// It errs on the side of saying too little: where a password holds a `/` or `?` that nobody
+/// encoded, more is left out than needs be.
 ///
 /// ```
 /// use datapipes_io::stores::redacted;
@@ -12,7 +12,9 @@
 /// ```
 pub fn redacted(url: &str) -> String {
     let shown = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = shown.split_once("://") else { return shown.to_owned() };
+    let Some((scheme, rest)) = shown.split_once("://") else {
+        return shown.to_owned();
+    };
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let rest = match authority.rsplit_once('@') {
         Some((user, host)) if matches!(scheme, "abfs" | "abfss") => {
@@ -33,7 +35,9 @@ pub fn redacted(url: &str) -> String {
 /// Whether a `:` in it is followed by a port or belongs to an address of IPv6.
 fn is_host(authority: &str) -> bool {
     authority.starts_with('[')
-        || authority.split_once(':').is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
+        || authority
+            .split_once(':')
+            .is_none_or(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -54,7 +58,10 @@ mod tests {
                 "abfss://box@account.dfs.core.windows.net/a",
             ),
             ("abfss://box:SECRET@account/a", "abfss://box@account/a"),
-            ("cassandra://me:SECRET@host:9042,other:9042/space", "cassandra://host:9042,other:9042/space"),
+            (
+                "cassandra://me:SECRET@host:9042,other:9042/space",
+                "cassandra://host:9042,other:9042/space",
+            ),
             ("not a url?SECRET", "not a url"),
         ] {
             assert_eq!(redacted(url), shown);

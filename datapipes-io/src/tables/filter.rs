@@ -11,12 +11,13 @@ use super::{ColumnType, Metadata, Schema, Table, Value, failing};
 
 /// A condition on the metadata of a sample.
 ///
-/// It is made of [`col`], or read from text, as in `age > 30 and sex = "f"`. The columns are those of the [`Schema`], and
-/// `label`, the class of a sample.
+/// It is made of [`col`], or read from text, as in `age > 30 and sex = "f"`. The columns are those
+/// of the [`Schema`], and `label`, the class of a sample.
 ///
-/// What it means is what SQL means: a comparison with a value that is not there is neither true nor false, `not` of that
-/// is the same, and a sample is let through only where the whole is true. Whole numbers and others are compared by what
-/// they are worth, without rounding; text is compared by its bytes.
+/// What it means is what SQL means: a comparison with a value that is not there is neither true nor
+/// false, `not` of that is the same, and a sample is let through only where the whole is true.
+/// Whole numbers and others are compared by what they are worth, without rounding; text is compared
+/// by its bytes.
 ///
 /// # Examples
 /// ```
@@ -144,7 +145,10 @@ impl Filter {
     }
 
     /// The contrary. Where this is neither true nor false, neither is its contrary.
-    #[expect(clippy::should_implement_trait, reason = "it stands beside `and` and `or`")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it stands beside `and` and `or`"
+    )]
     pub fn not(self) -> Filter {
         Filter::Not(Box::new(self))
     }
@@ -152,15 +156,18 @@ impl Filter {
     /// Whether it can be asked of a schema.
     ///
     /// # Errors
-    /// `NotFound` for a column that is not there; `Shape` for a comparison of different types, or with NaN; `Limit` for
-    /// one that is nested deeper than 64 levels.
+    /// `NotFound` for a column that is not there; `Shape` for a comparison of different types, or
+    /// with NaN; `Limit` for one that is nested deeper than 64 levels.
     pub fn check(&self, schema: &Schema) -> Result<()> {
         self.check_at(schema, 0)
     }
 
     fn check_at(&self, schema: &Schema, depth: usize) -> Result<()> {
         if depth > DEEPEST {
-            return Err(Error::new(ErrorKind::Limit, format!("a filter of more than {DEEPEST} levels")));
+            return Err(Error::new(
+                ErrorKind::Limit,
+                format!("a filter of more than {DEEPEST} levels"),
+            ));
         }
         let fits = |column: &str, value: &Value| {
             let kind = kind_of(schema, column)?;
@@ -186,9 +193,9 @@ impl Filter {
             }
             Filter::IsNull(column) => kind_of(schema, column).map(drop),
             Filter::Not(inner) => inner.check_at(schema, depth + 1),
-            Filter::And(terms) | Filter::Or(terms) => {
-                terms.iter().try_for_each(|term| term.check_at(schema, depth + 1))
-            }
+            Filter::And(terms) | Filter::Or(terms) => terms
+                .iter()
+                .try_for_each(|term| term.check_at(schema, depth + 1)),
         }
     }
 
@@ -205,26 +212,35 @@ impl Filter {
 
     fn each_column<'a>(&'a self, f: &mut impl FnMut(&'a str)) {
         match self {
-            Filter::Compare(column, ..) | Filter::In(column, _) | Filter::IsNull(column) => f(column),
+            Filter::Compare(column, ..) | Filter::In(column, _) | Filter::IsNull(column) => {
+                f(column)
+            }
             Filter::Not(inner) => inner.each_column(f),
-            Filter::And(terms) | Filter::Or(terms) => terms.iter().for_each(|term| term.each_column(f)),
+            Filter::And(terms) | Filter::Or(terms) => {
+                terms.iter().for_each(|term| term.each_column(f))
+            }
         }
     }
 
-    /// Whether it is true of a sample; `None` where it is neither true nor false. `value_of` gives the value of a column,
-    /// also of `label`.
+    /// Whether it is true of a sample; `None` where it is neither true nor false. `value_of` gives
+    /// the value of a column, also of `label`.
     pub fn matches(&self, value_of: &dyn Fn(&str) -> Value) -> Option<bool> {
         match self {
-            Filter::Compare(column, how, value) => Some(how.holds(order(&value_of(column), value)?)),
+            Filter::Compare(column, how, value) => {
+                Some(how.holds(order(&value_of(column), value)?))
+            }
             Filter::In(column, values) => {
                 let found = value_of(column);
-                any(values.iter().map(|value| Some(order(&found, value)?.is_eq())))
+                any(values
+                    .iter()
+                    .map(|value| Some(order(&found, value)?.is_eq())))
             }
             Filter::IsNull(column) => Some(value_of(column) == Value::Null),
             Filter::Not(inner) => inner.matches(value_of).map(|truth| !truth),
-            Filter::And(terms) => {
-                any(terms.iter().map(|term| term.matches(value_of).map(|truth| !truth))).map(|truth| !truth)
-            }
+            Filter::And(terms) => any(terms
+                .iter()
+                .map(|term| term.matches(value_of).map(|truth| !truth)))
+            .map(|truth| !truth),
             Filter::Or(terms) => any(terms.iter().map(|term| term.matches(value_of))),
         }
     }
@@ -299,7 +315,10 @@ fn int_and_float(int: i64, float: f64) -> Option<Ordering> {
         _ if float >= END => Some(Ordering::Less),
         _ if float < -END => Some(Ordering::Greater),
         // What is cut off is exact, and so is the cast.
-        _ => Some(int.cmp(&(float.trunc() as i64)).then(0.0.partial_cmp(&float.fract())?)),
+        _ => Some(
+            int.cmp(&(float.trunc() as i64))
+                .then(0.0.partial_cmp(&float.fract())?),
+        ),
     }
 }
 
@@ -313,9 +332,16 @@ pub(super) fn scan_and_filter<T: Table + ?Sized>(
         return failing(error.within(table.url()));
     }
     let mut asked = columns.to_vec();
-    asked.extend(filter.columns().into_iter().filter(|column| !columns.contains(column)));
-    let (names, wanted): (Vec<String>, _) =
-        (asked.iter().map(|&name| name.to_owned()).collect(), columns.len());
+    asked.extend(
+        filter
+            .columns()
+            .into_iter()
+            .filter(|column| !columns.contains(column)),
+    );
+    let (names, wanted): (Vec<String>, _) = (
+        asked.iter().map(|&name| name.to_owned()).collect(),
+        columns.len(),
+    );
     let filter = filter.clone();
     let keep = move |found: &Metadata| {
         let value_of = |column: &str| match names.iter().position(|name| name == column) {
@@ -377,14 +403,23 @@ mod tests {
 
     fn truth(filter: &str, value: impl Into<Value>) -> Option<bool> {
         let value = value.into();
-        filter.parse::<Filter>().unwrap().matches(&move |_| value.clone())
+        filter
+            .parse::<Filter>()
+            .unwrap()
+            .matches(&move |_| value.clone())
     }
 
     #[test]
     fn what_is_not_there_is_neither_true_nor_false() {
-        for filter in
-            ["a = 1", "a != 1", "not a = 1", "a in (1)", "a not in (1)", "a = 1 and true", "a = 1 or false"]
-        {
+        for filter in [
+            "a = 1",
+            "a != 1",
+            "not a = 1",
+            "a in (1)",
+            "a not in (1)",
+            "a = 1 and true",
+            "a = 1 or false",
+        ] {
             assert_eq!(truth(filter, Value::Null), None, "{filter}");
         }
         assert_eq!(truth("a = 1 and false", Value::Null), Some(false));
@@ -398,10 +433,22 @@ mod tests {
     #[test]
     fn numbers_compare_by_what_they_are_worth() {
         let big = (1i64 << 53) + 1;
-        assert_eq!(order(&big.into(), &((1i64 << 53) as f64).into()), Some(Ordering::Greater));
-        assert_eq!(order(&i64::MAX.into(), &9_223_372_036_854_775_807.0.into()), Some(Ordering::Less));
-        assert_eq!(order(&i64::MIN.into(), &(-9_223_372_036_854_775_808.0).into()), Some(Ordering::Equal));
-        assert_eq!(order(&i64::MIN.into(), &f64::NEG_INFINITY.into()), Some(Ordering::Greater));
+        assert_eq!(
+            order(&big.into(), &((1i64 << 53) as f64).into()),
+            Some(Ordering::Greater)
+        );
+        assert_eq!(
+            order(&i64::MAX.into(), &9_223_372_036_854_775_807.0.into()),
+            Some(Ordering::Less)
+        );
+        assert_eq!(
+            order(&i64::MIN.into(), &(-9_223_372_036_854_775_808.0).into()),
+            Some(Ordering::Equal)
+        );
+        assert_eq!(
+            order(&i64::MIN.into(), &f64::NEG_INFINITY.into()),
+            Some(Ordering::Greater)
+        );
         assert_eq!(order(&(-2).into(), &(-2.5).into()), Some(Ordering::Greater));
         assert_eq!(order(&2.5.into(), &2.into()), Some(Ordering::Greater));
         assert_eq!(order(&0.into(), &(-0.0).into()), Some(Ordering::Equal));
@@ -410,14 +457,31 @@ mod tests {
     #[test]
     fn what_cannot_be_compared_is_found_before() {
         let schema = Schema::new([("age", ColumnType::Int), ("sex", ColumnType::Text)]);
-        let check = |filter: Filter| filter.check(&schema).map_err(|error| (error.kind(), error.to_string()));
-        assert_eq!(check("age > 1.5 and sex in ('f', null) or label = 3".parse().unwrap()), Ok(()));
+        let check = |filter: Filter| {
+            filter
+                .check(&schema)
+                .map_err(|error| (error.kind(), error.to_string()))
+        };
+        assert_eq!(
+            check(
+                "age > 1.5 and sex in ('f', null) or label = 3"
+                    .parse()
+                    .unwrap()
+            ),
+            Ok(())
+        );
         assert_eq!(check(col("age").eq("x")).unwrap_err().0, ErrorKind::Shape);
-        assert_eq!(check(col("age").lt(f64::NAN)).unwrap_err().0, ErrorKind::Shape);
+        assert_eq!(
+            check(col("age").lt(f64::NAN)).unwrap_err().0,
+            ErrorKind::Shape
+        );
         let (kind, words) = check(col("size").is_null()).unwrap_err();
         assert_eq!(
             (kind, &*words),
-            (ErrorKind::NotFound, r#"not found: no column "size"; there are: "age", "sex""#)
+            (
+                ErrorKind::NotFound,
+                r#"not found: no column "size"; there are: "age", "sex""#
+            )
         );
         let deep = (0..100).fold(col("age").eq(1), |filter, _| filter.not());
         assert_eq!(check(deep).unwrap_err().0, ErrorKind::Limit);

@@ -1,7 +1,8 @@
 //! Data sets in a database: a row a sample, found by its UUID, with metadata to choose by.
 //!
-//! The layout is that of Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for Deep Learning*
-//! (2024): data and metadata in two tables, written together; label and data in one query.
+//! The layout is that of Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for
+//! Deep Learning* (2024): data and metadata in two tables, written together; label and data in one
+//! query.
 
 #[cfg(feature = "cassandra")]
 pub mod cassandra;
@@ -70,7 +71,11 @@ impl Wire for Row {
         self.data.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Row { key: decode_key(from)?, label: Wire::decode(from)?, data: Wire::decode(from)? })
+        Ok(Row {
+            key: decode_key(from)?,
+            label: Wire::decode(from)?,
+            data: Wire::decode(from)?,
+        })
     }
 }
 
@@ -108,7 +113,8 @@ pub enum ColumnType {
     Bool,
 }
 
-/// What the metadata of a sample is: names and types of columns, in order. `key` and `label` are there besides.
+/// What the metadata of a sample is: names and types of columns, in order. `key` and `label` are
+/// there besides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     /// Name and type of each column. A name is a letter followed by letters, digits and `_`.
@@ -118,14 +124,20 @@ pub struct Schema {
 impl Schema {
     /// With these columns.
     pub fn new<N: Into<String>>(columns: impl IntoIterator<Item = (N, ColumnType)>) -> Self {
-        Schema { columns: columns.into_iter().map(|(name, kind)| (name.into(), kind)).collect() }
+        Schema {
+            columns: columns
+                .into_iter()
+                .map(|(name, kind)| (name.into(), kind))
+                .collect(),
+        }
     }
 
     /// Whether every name may stand in a database.
     ///
     /// # Errors
-    /// `Config` for a name that is no letter followed by letters, digits and `_`; that is `key`, `label` or `data`; that
-    /// is there twice. Large and small letters are the same here, as they are in databases.
+    /// `Config` for a name that is no letter followed by letters, digits and `_`; that is `key`,
+    /// `label` or `data`; that is there twice. Large and small letters are the same here, as they
+    /// are in databases.
     pub fn check(&self) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         for (name, _) in &self.columns {
@@ -139,7 +151,10 @@ impl Schema {
             } else {
                 continue;
             };
-            return Err(Error::new(ErrorKind::Config, format!("the column {name:?} {wrong}")));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("the column {name:?} {wrong}"),
+            ));
         }
         Ok(())
     }
@@ -151,7 +166,11 @@ impl Schema {
     pub fn accept(&self, values: &[Value]) -> Result<()> {
         let shape = |what| Err(Error::new(ErrorKind::Shape, what));
         if values.len() != self.columns.len() {
-            return shape(format!("{} values for {} columns", values.len(), self.columns.len()));
+            return shape(format!(
+                "{} values for {} columns",
+                values.len(),
+                self.columns.len()
+            ));
         }
         for ((name, kind), value) in self.columns.iter().zip(values) {
             match (value, kind) {
@@ -175,17 +194,32 @@ impl Schema {
     /// `NotFound` for a column that is not there, with those that are.
     pub fn places(&self, columns: &[&str]) -> Result<Vec<usize>> {
         let place = |wanted: &str| {
-            self.columns.iter().position(|(name, _)| name == wanted).ok_or_else(|| {
-                let names: Vec<_> = self.columns.iter().map(|(name, _)| format!("{name:?}")).collect();
-                let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                Error::new(ErrorKind::NotFound, format!("no column {wanted:?}; there are: {there}"))
-            })
+            self.columns
+                .iter()
+                .position(|(name, _)| name == wanted)
+                .ok_or_else(|| {
+                    let names: Vec<_> = self
+                        .columns
+                        .iter()
+                        .map(|(name, _)| format!("{name:?}"))
+                        .collect();
+                    let there = if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    };
+                    Error::new(
+                        ErrorKind::NotFound,
+                        format!("no column {wanted:?}; there are: {there}"),
+                    )
+                })
         };
         columns.iter().map(|wanted| place(wanted)).collect()
     }
 }
 
-/// Whether something may be the name of a table or column: a letter followed by letters, digits and `_`, of ASCII.
+/// Whether something may be the name of a table or column: a letter followed by letters, digits and
+/// `_`, of ASCII.
 pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -203,7 +237,8 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// As it stands in a filter: text in quotes, and a number of floating point is told from a whole one.
+/// As it stands in a filter: text in quotes, and a number of floating point is told from a whole
+/// one.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -276,7 +311,11 @@ impl Wire for Metadata {
         self.values.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
-        Ok(Metadata { key: decode_key(from)?, class: Wire::decode(from)?, values: Wire::decode(from)? })
+        Ok(Metadata {
+            key: decode_key(from)?,
+            class: Wire::decode(from)?,
+            values: Wire::decode(from)?,
+        })
     }
 }
 
@@ -294,9 +333,9 @@ wire_struct!(NewRow { row, values });
 /// A data set in a database.
 ///
 /// # Errors
-/// Every error names the table ([`Table::url`]) and the key, and never a secret. `NotFound` is a missing row or table;
-/// `Denied` a wrong user or password; `Shape` a column of another type; [passing](datapipes::Error::passing) what may
-/// work later.
+/// Every error names the table ([`Table::url`]) and the key, and never a secret. `NotFound` is a
+/// missing row or table; `Denied` a wrong user or password; `Shape` a column of another type;
+/// [passing](datapipes::Error::transient) what may work later.
 #[async_trait]
 pub trait Table: fmt::Debug + Send + Sync + 'static {
     /// Where it is, without anything secret: `cassandra://host/keyspace.table`.
@@ -314,18 +353,19 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
     /// Some samples, in the order of their keys, each with its own outcome.
     async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>>;
 
-    /// The metadata of all samples, page by page, in an order that is the same while nothing is written. `columns` says
-    /// which values, by name.
+    /// The metadata of all samples, page by page, in an order that is the same while nothing is
+    /// written. `columns` says which values, by name.
     fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
 
-    /// Writes samples, data and metadata together or not at all each. Writing a sample again puts it in place of itself.
+    /// Writes samples, data and metadata together or not at all each. Writing a sample again puts
+    /// it in place of itself.
     ///
     /// # Errors
     /// `Shape` where values do not fit the schema ([`Schema::accept`]); then nothing is written.
     async fn put(&self, rows: Vec<NewRow>) -> Result<()>;
 
-    /// Whether there is a row of each of some keys, in their order. By default the rows are read for it; worth its own
-    /// code everywhere.
+    /// Whether there is a row of each of some keys, in their order. By default the rows are read
+    /// for it; worth its own code everywhere.
     async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
         let known = |row: Result<Row>| match row {
             Ok(_) => Ok(true),
@@ -335,8 +375,8 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
         self.get_many(keys).await.into_iter().map(known).collect()
     }
 
-    /// As [`scan`](Table::scan), of the rows that a filter lets through. By default all are scanned and filtered here;
-    /// worth its own code where the database can filter.
+    /// As [`scan`](Table::scan), of the rows that a filter lets through. By default all are scanned
+    /// and filtered here; worth its own code where the database can filter.
     fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
         filter::scan_and_filter(self, columns, filter)
     }
@@ -371,34 +411,42 @@ impl<T: Table + ?Sized> Table for Arc<T> {
     }
 }
 
-/// The key of a sample by its name: the same name gives the same key, so that writing a data set again writes the same
-/// rows. The `namespace` keeps apart what has the same names in different data sets.
+/// The key of a sample by its name: the same name gives the same key, so that writing a data set
+/// again writes the same rows. The `namespace` keeps apart what has the same names in different
+/// data sets.
 ///
-/// It is a UUID of version 8: the first 128 bits (less version and variant) of BLAKE3 over the length of the namespace,
-/// 8 bytes little-endian, the namespace, and the name. This never changes.
+/// It is a UUID of version 8: the first 128 bits (less version and variant) of BLAKE3 over the
+/// length of the namespace, 8 bytes little-endian, the namespace, and the name. This never changes.
 pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
     let mut hash = blake3::Hasher::new();
-    hash.update(&(namespace.len() as u64).to_le_bytes()).update(namespace.as_bytes()).update(name.as_ref());
+    hash.update(&(namespace.len() as u64).to_le_bytes())
+        .update(namespace.as_bytes())
+        .update(name.as_ref());
     let mut bytes = [0; 16];
     hash.finalize_xof().fill(&mut bytes);
     uuid::Builder::from_custom_bytes(bytes).into_uuid()
 }
 
-/// Opens the data set that a URL names: `sqlite:///folder/file.db?table=NAME`, `cassandra://host/keyspace.table`.
+/// Opens the data set that a URL names: `sqlite:///folder/file.db?table=NAME`,
+/// `cassandra://host/keyspace.table`.
 ///
 /// # Errors
-/// `Config` for a URL that is none of these, or needs a feature of this crate that is off; those of opening it.
+/// `Config` for a URL that is none of these, or needs a feature of this crate that is off; those of
+/// opening it.
 pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let url = url.to_owned();
-            Ok(Arc::new(datapipes::blocking(move || Sqlite::open_url(&url)).await??))
+            Ok(Arc::new(
+                datapipes::blocking(move || Sqlite::open_url(&url)).await??,
+            ))
         }
         #[cfg(feature = "cassandra")]
-        "cassandra" | "scylla" => {
-            Ok(Arc::new(RetryTable::new(cassandra::Cassandra::connect(url).await?, Backoff::default())))
-        }
+        "cassandra" | "scylla" => Ok(Arc::new(RetryTable::new(
+            cassandra::Cassandra::connect(url).await?,
+            Backoff::default(),
+        ))),
         _ => Err(cannot(url)),
     }
 }
@@ -407,13 +455,18 @@ pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
 ///
 /// # Errors
 /// As [`open`]; `Shape` if it is there with another schema; those of making it.
-#[cfg_attr(not(feature = "sqlite"), expect(unused_variables, reason = "no table can be made"))]
+#[cfg_attr(
+    not(feature = "sqlite"),
+    expect(unused_variables, reason = "no table can be made")
+)]
 pub async fn create(url: &str, schema: &Schema) -> Result<Arc<dyn Table>> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let (url, schema) = (url.to_owned(), schema.clone());
-            Ok(Arc::new(datapipes::blocking(move || Sqlite::create_url(&url, &schema)).await??))
+            Ok(Arc::new(
+                datapipes::blocking(move || Sqlite::create_url(&url, &schema)).await??,
+            ))
         }
         #[cfg(feature = "cassandra")]
         "cassandra" | "scylla" => Ok(Arc::new(RetryTable::new(
@@ -430,8 +483,9 @@ fn scheme(url: &str) -> &str {
 
 /// What is wrong with a URL that no table answers to.
 fn cannot(url: &str) -> Error {
-    let needs =
-        |feature| format!("this needs the feature `{feature}` of datapipes-io, which is not built in");
+    let needs = |feature| {
+        format!("this needs the feature `{feature}` of datapipes-io, which is not built in")
+    };
     let what = match scheme(url) {
         "sqlite" => needs("sqlite"),
         "cassandra" | "scylla" => needs("cassandra"),
@@ -440,7 +494,11 @@ fn cannot(url: &str) -> Error {
         }
     };
     // What has no scheme may be anything, also a password.
-    let shown = if url.contains("://") { redacted(url) + ": " } else { String::new() };
+    let shown = if url.contains("://") {
+        redacted(url) + ": "
+    } else {
+        String::new()
+    };
     Error::new(ErrorKind::Config, shown + &what)
 }
 
@@ -455,12 +513,19 @@ mod tests {
 
     #[test]
     fn what_is_no_table_is_said_with_its_url_and_without_secrets() {
-        let said = |url| futures::executor::block_on(open(url)).unwrap_err().to_string();
+        let said = |url| {
+            futures::executor::block_on(open(url))
+                .unwrap_err()
+                .to_string()
+        };
         let what = "a table's URL begins with sqlite:// or cassandra://; stores are opened by `stores::open`";
         assert_eq!(
             said("https://me:secret@host/x?sig=secret"),
             format!("wrong configuration: https://host/x: {what}")
         );
-        assert_eq!(said("me:secret@host/x"), format!("wrong configuration: {what}"));
+        assert_eq!(
+            said("me:secret@host/x"),
+            format!("wrong configuration: {what}")
+        );
     }
 }

@@ -7,9 +7,10 @@ use datapipes::{Error, ErrorKind, Result};
 use super::filter::{Compare, DEEPEST, Filter};
 use super::{Value, is_name};
 
-/// `or` binds loosest, then `and`, then `not`. Compared are a column and a value, by `=` (or `==`), `!=` (or `<>`), `<`,
-/// `<=`, `>`, `>=`, `[not] in (…)`, `is [not] null`. Text stands in quotes of either kind, and a quote in it twice.
-/// Words may be large or small. `true` and `false` alone are filters, too.
+/// `or` binds loosest, then `and`, then `not`. Compared are a column and a value, by `=` (or `==`),
+/// `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`, `is [not] null`. Text stands in quotes of
+/// either kind, and a quote in it twice. Words may be large or small. `true` and `false` alone are
+/// filters, too.
 ///
 /// # Errors
 /// `Config`, with the place.
@@ -17,7 +18,12 @@ impl FromStr for Filter {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Filter> {
-        let mut parser = Parser { tokens: tokens(text)?, at: 0, end: text.len(), depth: 0 };
+        let mut parser = Parser {
+            tokens: tokens(text)?,
+            at: 0,
+            end: text.len(),
+            depth: 0,
+        };
         let filter = parser.or()?;
         match parser.tokens.get(parser.at) {
             None => Ok(filter),
@@ -38,7 +44,10 @@ enum Token {
 const SIGNS: [&str; 11] = ["==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","];
 
 fn wrong(at: usize, what: &str) -> Error {
-    Error::new(ErrorKind::Config, format!("the filter at character {}: {what}", at + 1))
+    Error::new(
+        ErrorKind::Config,
+        format!("the filter at character {}: {what}", at + 1),
+    )
 }
 
 /// The tokens with their places.
@@ -64,7 +73,9 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
                 last = c;
                 part
             };
-            let number = rest.split_once(not(part_of)).map_or(rest, |(number, _)| number);
+            let number = rest
+                .split_once(not(part_of))
+                .map_or(rest, |(number, _)| number);
             let value = match (number.parse(), number.parse()) {
                 (Ok(int), _) => Value::Int(int),
                 (_, Ok(float)) => Value::Float(float),
@@ -72,14 +83,19 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
             };
             (Token::Number(value), number.len())
         } else {
-            let word =
-                rest.split_once(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(rest, |(word, _)| word);
+            let word = rest
+                .split_once(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .map_or(rest, |(word, _)| word);
             if !is_name(word) {
                 return Err(wrong(
                     at,
                     &format!(
                         "{:?} is not expected",
-                        if word.is_empty() { &rest[..c.len_utf8()] } else { word }
+                        if word.is_empty() {
+                            &rest[..c.len_utf8()]
+                        } else {
+                            word
+                        }
                     ),
                 ));
             }
@@ -129,7 +145,8 @@ impl Parser {
     }
 
     fn word(&mut self, wanted: &str) -> bool {
-        let found = matches!(self.peek(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(wanted));
+        let found =
+            matches!(self.peek(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(wanted));
         self.at += usize::from(found);
         found
     }
@@ -183,7 +200,11 @@ impl Parser {
     }
 
     fn close(&mut self) -> Result<()> {
-        if self.sign(")") { Ok(()) } else { Err(self.expected(")")) }
+        if self.sign(")") {
+            Ok(())
+        } else {
+            Err(self.expected(")"))
+        }
     }
 
     fn comparison(&mut self) -> Result<Filter> {
@@ -248,9 +269,9 @@ impl Parser {
                 "null" => Value::Null,
                 "inf" => Value::Float(f64::INFINITY),
                 _ => {
-                    return Err(
-                        self.expected(&format!("a value ({word:?} is a column, or text without quotes)"))
-                    );
+                    return Err(self.expected(&format!(
+                        "a value ({word:?} is a column, or text without quotes)"
+                    )));
                 }
             },
             _ => return Err(self.expected("a value")),
@@ -272,8 +293,14 @@ mod tests {
     #[test]
     fn and_binds_closer_than_or_and_not_closest() {
         let (a, b, c) = (col("a").eq(1), col("b").lt(-2.5), col("c").eq("x"));
-        assert_eq!(parse("a = 1 or b < -2.5 and c == 'x'").unwrap(), a.clone().or(b.clone().and(c.clone())));
-        assert_eq!(parse("(a=1 OR b<-2.5)and c=\"x\"").unwrap(), a.clone().or(b.clone()).and(c));
+        assert_eq!(
+            parse("a = 1 or b < -2.5 and c == 'x'").unwrap(),
+            a.clone().or(b.clone().and(c.clone()))
+        );
+        assert_eq!(
+            parse("(a=1 OR b<-2.5)and c=\"x\"").unwrap(),
+            a.clone().or(b.clone()).and(c)
+        );
         assert_eq!(parse("not a = 1 and b < -2.5").unwrap(), a.not().and(b));
     }
 
@@ -285,7 +312,10 @@ mod tests {
             ("a <= -9223372036854775808", col("a").le(i64::MIN)),
             ("a >= +7", col("a").ge(7)),
             ("a > true", col("a").gt(true)),
-            ("a in (1, 2.5, null)", Filter::In("a".into(), vec![1.into(), 2.5.into(), Value::Null])),
+            (
+                "a in (1, 2.5, null)",
+                Filter::In("a".into(), vec![1.into(), 2.5.into(), Value::Null]),
+            ),
             ("a not in ()", col("a").is_in([0i64; 0]).not()),
             ("a is null", col("a").is_null()),
             ("a Is Not Null", col("a").is_null().not()),

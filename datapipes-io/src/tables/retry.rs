@@ -11,9 +11,10 @@ use crate::Backoff;
 
 /// A table whose passing errors are tried again.
 ///
-/// Each sample of [`get_many`](Table::get_many) counts its own attempts; those that worked are not asked for again.
-/// [`put`](Table::put) is tried again as a whole, since writing a sample again changes nothing. A
-/// [`scan`](Table::scan) is begun again only before its first row: behind that, order alone could say where it was.
+/// Each sample of [`get_many`](Table::get_many) counts its own attempts; those that worked are not
+/// asked for again. [`put`](Table::put) is tried again as a whole, since writing a sample again
+/// changes nothing. A [`scan`](Table::scan) is begun again only before its first row: behind that,
+/// order alone could say where it was.
 ///
 /// # Examples
 /// ```
@@ -67,7 +68,10 @@ impl<T: Table + Clone> RetryTable<T> {
 }
 
 #[async_trait]
-#[deny(clippy::missing_trait_methods, reason = "a wrapper passes on all of it")]
+#[deny(
+    clippy::missing_trait_methods,
+    reason = "a wrapper passes on all of it"
+)]
 impl<T: Table + Clone> Table for RetryTable<T> {
     fn url(&self) -> &str {
         self.table.url()
@@ -85,12 +89,22 @@ impl<T: Table + Clone> Table for RetryTable<T> {
         let mut rows = self.table.get_many(keys).await;
         let mut pauses = self.policy.begin();
         loop {
-            // All that failed are tried together; the one that asks for the longest pause is obeyed.
-            let failed = |row: &Result<Row>| row.as_ref().err().filter(|error| error.is_passing()).is_some();
+            // All that failed are tried together; the one that asks for the longest pause is
+            // obeyed.
+            let failed = |row: &Result<Row>| {
+                row.as_ref()
+                    .err()
+                    .filter(|error| error.is_transient())
+                    .is_some()
+            };
             let missing: Vec<usize> = (0..rows.len()).filter(|&at| failed(&rows[at])).collect();
-            let slowest =
-                missing.iter().filter_map(|&at| rows[at].as_ref().err()).max_by_key(|error| error.pause());
-            let Some(pause) = slowest.and_then(|error| pauses.next(error)) else { return rows };
+            let slowest = missing
+                .iter()
+                .filter_map(|&at| rows[at].as_ref().err())
+                .max_by_key(|error| error.retry_after());
+            let Some(pause) = slowest.and_then(|error| pauses.next(error)) else {
+                return rows;
+            };
             tokio::time::sleep(pause).await;
             let again: Vec<Uuid> = missing.iter().map(|&at| keys[at]).collect();
             for (at, row) in missing.into_iter().zip(self.table.get_many(&again).await) {
@@ -127,7 +141,8 @@ mod tests {
     use bytes::Bytes;
     use datapipes::{Error, ErrorKind};
 
-    /// Fails in passing some times for each key in turn, for ever for the largest key, and never has the smallest.
+    /// Fails in passing some times for each key in turn, for ever for the largest key, and never
+    /// has the smallest.
     #[derive(Debug, Default)]
     struct Shaky {
         schema: Schema,
@@ -142,7 +157,7 @@ mod tests {
     }
 
     fn passing() -> Error {
-        Error::new(ErrorKind::Unavailable, "shaky").passing()
+        Error::new(ErrorKind::Unavailable, "shaky").transient()
     }
 
     #[async_trait]
@@ -157,7 +172,11 @@ mod tests {
             match key {
                 key if key.is_nil() => Err(Error::new(ErrorKind::NotFound, "nil")),
                 key if key.is_max() || self.turn() => Err(passing()),
-                key => Ok(Row { key, label: Label::None, data: Bytes::new() }),
+                key => Ok(Row {
+                    key,
+                    label: Label::None,
+                    data: Bytes::new(),
+                }),
             }
         }
         async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
@@ -168,7 +187,13 @@ mod tests {
             rows
         }
         fn scan(&self, _: &[&str]) -> BoxStream<'static, Result<Metadata>> {
-            let row = |n| Ok(Metadata { key: Uuid::from_u128(n), class: None, values: Vec::new() });
+            let row = |n| {
+                Ok(Metadata {
+                    key: Uuid::from_u128(n),
+                    class: None,
+                    values: Vec::new(),
+                })
+            };
             match self.turn() {
                 true => stream::iter(vec![Err(passing())]).boxed(),
                 false => stream::iter(vec![row(1), row(2), Err(passing())]).boxed(),
@@ -180,8 +205,20 @@ mod tests {
     }
 
     fn shaky(every: u32) -> (Arc<Shaky>, RetryTable<Arc<Shaky>>) {
-        let shaky = Arc::new(Shaky { every, ..Shaky::default() });
-        (shaky.clone(), RetryTable::new(shaky, Backoff { tries: 4, ..Backoff::default() }))
+        let shaky = Arc::new(Shaky {
+            every,
+            ..Shaky::default()
+        });
+        (
+            shaky.clone(),
+            RetryTable::new(
+                shaky,
+                Backoff {
+                    tries: 4,
+                    ..Backoff::default()
+                },
+            ),
+        )
     }
 
     #[tokio::test(start_paused = true)]
@@ -189,11 +226,20 @@ mod tests {
         let (inner, table) = shaky(3);
         assert!(table.get(Uuid::from_u128(1)).await.is_ok());
         assert_eq!(inner.asked.load(Ordering::Relaxed), 3);
-        assert_eq!(table.get(Uuid::nil()).await.unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            table.get(Uuid::nil()).await.unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
         assert_eq!(inner.asked.load(Ordering::Relaxed), 3);
         assert!(table.put(Vec::new()).await.is_ok());
         let (inner, table) = shaky(5);
-        assert!(table.get(Uuid::from_u128(1)).await.unwrap_err().is_passing());
+        assert!(
+            table
+                .get(Uuid::from_u128(1))
+                .await
+                .unwrap_err()
+                .is_transient()
+        );
         assert_eq!(inner.asked.load(Ordering::Relaxed), 4);
     }
 
@@ -201,16 +247,25 @@ mod tests {
     async fn of_many_only_those_that_failed_are_asked_again() {
         let (inner, table) = shaky(2);
         let keys = [1, 2, 3, 4, 5].map(Uuid::from_u128);
-        let mixed = [keys[0], Uuid::nil(), keys[1], keys[2], Uuid::max(), keys[3], keys[4]];
+        let mixed = [
+            keys[0],
+            Uuid::nil(),
+            keys[1],
+            keys[2],
+            Uuid::max(),
+            keys[3],
+            keys[4],
+        ];
         let rows = table.get_many(&mixed).await;
         for (key, row) in mixed.iter().zip(&rows) {
             match row {
                 Ok(row) => assert_eq!(row.key, *key),
                 Err(error) if key.is_nil() => assert_eq!(error.kind(), ErrorKind::NotFound),
-                Err(error) => assert!(key.is_max() && error.is_passing(), "{key}: {error}"),
+                Err(error) => assert!(key.is_max() && error.is_transient(), "{key}: {error}"),
             }
         }
-        // Half of those that are left fail in each round: 5, 3, 1, and at the last one of them once more.
+        // Half of those that are left fail in each round: 5, 3, 1, and at the last one of them once
+        // more.
         assert!(inner.asked.load(Ordering::Relaxed) <= 11);
     }
 

@@ -13,7 +13,8 @@ use super::{Label, Row, Table};
 #[derive(Clone, Debug)]
 pub struct Rows(Arc<dyn Table>);
 
-/// Looks up the samples of a table by their keys, label and data together: what a graph of keys is joined to.
+/// Looks up the samples of a table by their keys, label and data together: what a graph of keys is
+/// joined to.
 ///
 /// # Examples
 /// ```
@@ -67,7 +68,10 @@ pub struct RowsByIndex {
 impl RowsByIndex {
     /// These samples of a table.
     pub fn new(table: impl Table, keys: impl Into<Arc<[Uuid]>>) -> Self {
-        RowsByIndex { rows: rows(table), keys: keys.into() }
+        RowsByIndex {
+            rows: rows(table),
+            keys: keys.into(),
+        }
     }
 
     /// The keys, in order.
@@ -76,10 +80,18 @@ impl RowsByIndex {
     }
 
     fn key(&self, index: u64) -> Result<Uuid> {
-        usize::try_from(index).ok().and_then(|index| self.keys.get(index)).copied().ok_or_else(|| {
-            let what = format!("{}: no index {index} of {}", self.rows.0.url(), self.keys.len());
-            Error::new(ErrorKind::NotFound, what)
-        })
+        usize::try_from(index)
+            .ok()
+            .and_then(|index| self.keys.get(index))
+            .copied()
+            .ok_or_else(|| {
+                let what = format!(
+                    "{}: no index {index} of {}",
+                    self.rows.0.url(),
+                    self.keys.len()
+                );
+                Error::new(ErrorKind::NotFound, what)
+            })
     }
 }
 
@@ -95,9 +107,13 @@ impl MapPipe for RowsByIndex {
     }
     async fn get_many(&self, indices: &[u64]) -> Vec<Result<Row>> {
         let keys: Vec<_> = indices.iter().map(|&index| self.key(index)).collect();
-        let known = keys.iter().filter_map(|key| key.as_ref().ok().copied()).collect();
+        let known = keys
+            .iter()
+            .filter_map(|key| key.as_ref().ok().copied())
+            .collect();
         let mut found = self.rows.get_many(known).await.into_iter();
-        let answer = |key: Result<Uuid>| key.and_then(|_| found.next().expect("an answer for each key"));
+        let answer =
+            |key: Result<Uuid>| key.and_then(|_| found.next().expect("an answer for each key"));
         keys.into_iter().map(answer).collect()
     }
     fn name(&self) -> String {
@@ -111,7 +127,11 @@ impl MapPipe for RowsByIndex {
 impl Row {
     /// How many bytes it keeps alive.
     pub(crate) fn weight(&self) -> usize {
-        let label = if let Label::Blob(blob) = &self.label { blob.len() } else { 0 };
+        let label = if let Label::Blob(blob) = &self.label {
+            blob.len()
+        } else {
+            0
+        };
         self.data.len() + label + size_of::<Self>()
     }
 }

@@ -35,7 +35,11 @@ pub trait TableExt: Table {
     /// # }
     /// ```
     fn select<'a>(&'a self, columns: &'a [&'a str]) -> Select<'a, Self> {
-        Select { table: self, columns, filter: Filter::all() }
+        Select {
+            table: self,
+            columns,
+            filter: Filter::all(),
+        }
     }
 }
 
@@ -52,13 +56,18 @@ pub struct Select<'a, T: ?Sized> {
 impl<T: Table + ?Sized> Select<'_, T> {
     /// Only samples of which this is true, too.
     pub fn filter(self, filter: Filter) -> Self {
-        Select { filter: self.filter.and(filter), ..self }
+        Select {
+            filter: self.filter.and(filter),
+            ..self
+        }
     }
 
-    /// The answers as they come, page by page, in an order that is the same while nothing is written.
+    /// The answers as they come, page by page, in an order that is the same while nothing is
+    /// written.
     ///
     /// # Errors
-    /// Those of [`Filter::check`] and [`Schema::places`](super::Schema::places), and of the database. An error ends it.
+    /// Those of [`Filter::check`] and [`Schema::places`](super::Schema::places), and of the
+    /// database. An error ends it.
     pub fn stream(self) -> BoxStream<'static, Result<Metadata>> {
         if self.filter == Filter::all() {
             return self.table.scan(self.columns);
@@ -79,11 +88,19 @@ impl<T: Table + ?Sized> Select<'_, T> {
     /// # Errors
     /// As [`stream`](Select::stream).
     pub async fn keys(self) -> Result<Vec<Uuid>> {
-        Select { columns: &[], ..self }.stream().map(|found| found.map(|found| found.key)).try_collect().await
+        Select {
+            columns: &[],
+            ..self
+        }
+        .stream()
+        .map(|found| found.map(|found| found.key))
+        .try_collect()
+        .await
     }
 
-    /// Divides the samples into parts: classes and entities are the columns that the splitter names. Columns of this
-    /// question are not asked for. Holds the keys, classes and entities of all samples.
+    /// Divides the samples into parts: classes and entities are the columns that the splitter
+    /// names. Columns of this question are not asked for. Holds the keys, classes and entities of
+    /// all samples.
     ///
     /// # Errors
     /// As [`stream`](Select::stream), and those of [`Splitter::split`].
@@ -119,13 +136,23 @@ impl<T: Table + ?Sized> Select<'_, T> {
             let mut values = found.values.into_iter().map(in_words);
             Sample {
                 key: found.key,
-                class: if class.is_some() { values.next().flatten() } else { number },
+                class: if class.is_some() {
+                    values.next().flatten()
+                } else {
+                    number
+                },
                 entity: values.next().flatten(),
             }
         };
-        let asked = Select { table: self.table, columns: &columns, filter: self.filter };
+        let asked = Select {
+            table: self.table,
+            columns: &columns,
+            filter: self.filter,
+        };
         let samples: Vec<_> = asked.stream().map_ok(sample).try_collect().await?;
-        splitter.split(samples).map_err(|error| error.within(self.table.url()))
+        splitter
+            .split(samples)
+            .map_err(|error| error.within(self.table.url()))
     }
 }
 

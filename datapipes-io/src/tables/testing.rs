@@ -8,7 +8,9 @@ use futures::TryStreamExt;
 use futures::future::join_all;
 use uuid::Uuid;
 
-use super::{ColumnType, Filter, Label, Metadata, NewRow, Row, Schema, Table, TableExt, Value, col, key};
+use super::{
+    ColumnType, Filter, Label, Metadata, NewRow, Row, Schema, Table, TableExt, Value, col, key,
+};
 
 /// The schema that [`check_table`] needs: a column of each type.
 pub fn schema() -> Schema {
@@ -37,8 +39,9 @@ pub fn sample(number: u64, data: impl Into<Bytes>) -> NewRow {
     NewRow { row, values }
 }
 
-/// Checks an empty table of [`schema`]: reading what was written, in order, with what is missing; all types with their
-/// extremes; atomic and repeated writing; filters; much at the same time. Leaves some hundred rows behind.
+/// Checks an empty table of [`schema`]: reading what was written, in order, with what is missing;
+/// all types with their extremes; atomic and repeated writing; filters; much at the same time.
+/// Leaves some hundred rows behind.
 ///
 /// # Panics
 /// Where the table does not keep the contract.
@@ -47,9 +50,12 @@ pub async fn check_table(table: &dyn Table) {
     assert_eq!(scan(table, &[]).await.len(), 0, "the table is not empty");
     let nobody = table.get(Uuid::nil()).await.unwrap_err();
     assert_eq!(nobody.kind(), ErrorKind::NotFound, "{nobody}");
-    assert!(!nobody.is_passing(), "{nobody}");
+    assert!(!nobody.is_transient(), "{nobody}");
     for part in [table.url(), "00000000-0000-0000-0000-000000000000"] {
-        assert!(nobody.to_string().contains(part), "the error does not name {part}: {nobody}");
+        assert!(
+            nobody.to_string().contains(part),
+            "the error does not name {part}: {nobody}"
+        );
     }
     table.put(Vec::new()).await.expect("nothing can be written");
     assert!(table.get_many(&[]).await.is_empty());
@@ -64,12 +70,23 @@ pub async fn check_table(table: &dyn Table) {
 }
 
 async fn scan(table: &dyn Table, columns: &[&str]) -> Vec<Metadata> {
-    table.scan(columns).try_collect().await.expect("a scan works")
+    table
+        .scan(columns)
+        .try_collect()
+        .await
+        .expect("a scan works")
 }
 
 async fn values_come_back(table: &dyn Table) {
-    let megabyte: Bytes = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let texts = ["", "ü € 𝄞 \u{202e}x", "it's \"so\"; DROP TABLE x -- %_\\\n\r\t", "a\0b"];
+    let megabyte: Bytes = (0..1 << 20)
+        .map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+    let texts = [
+        "",
+        "ü € 𝄞 \u{202e}x",
+        "it's \"so\"; DROP TABLE x -- %_\\\n\r\t",
+        "a\0b",
+    ];
     let floats = [
         0.0,
         -1.5,
@@ -91,7 +108,12 @@ async fn values_come_back(table: &dyn Table) {
         Label::Blob(Bytes::new()),
         Label::Blob(megabyte.slice(..4000)),
     ];
-    let blobs = [Bytes::new(), Bytes::from_static(&[0]), Bytes::from_static(b"\xff\0'\""), megabyte];
+    let blobs = [
+        Bytes::new(),
+        Bytes::from_static(&[0]),
+        Bytes::from_static(b"\xff\0'\""),
+        megabyte,
+    ];
     let mut all = Vec::new();
     for number in 0..10 {
         let row = Row {
@@ -108,9 +130,15 @@ async fn values_come_back(table: &dyn Table) {
         all.push(NewRow { row, values });
     }
     all[9].values = vec![Value::Null; 4];
-    table.put(all.clone()).await.expect("all values can be written");
+    table
+        .put(all.clone())
+        .await
+        .expect("all values can be written");
     for new in &all {
-        assert_eq!(table.get(new.row.key).await.expect("it was written"), new.row);
+        assert_eq!(
+            table.get(new.row.key).await.expect("it was written"),
+            new.row
+        );
     }
     let mut found: BTreeMap<Uuid, Metadata> = scan(table, &["count", "size", "name", "good"])
         .await
@@ -118,25 +146,45 @@ async fn values_come_back(table: &dyn Table) {
         .map(|found| (found.key, found))
         .collect();
     for new in all {
-        let class = if let Label::Class(class) = new.row.label { Some(class) } else { None };
-        let wanted = Metadata { key: new.row.key, class, values: new.values };
+        let class = if let Label::Class(class) = new.row.label {
+            Some(class)
+        } else {
+            None
+        };
+        let wanted = Metadata {
+            key: new.row.key,
+            class,
+            values: new.values,
+        };
         assert_eq!(found.remove(&new.row.key), Some(wanted));
     }
     assert!(found.is_empty(), "rows that nobody wrote: {found:?}");
     // Some columns, in another order.
     for found in scan(table, &["good", "count"]).await {
         assert!(
-            matches!(&found.values[..], [Value::Bool(_), Value::Int(_)] | [Value::Null, Value::Null]),
+            matches!(
+                &found.values[..],
+                [Value::Bool(_), Value::Int(_)] | [Value::Null, Value::Null]
+            ),
             "{found:?}"
         );
     }
-    let error = table.scan(&["none"]).try_collect::<Vec<_>>().await.unwrap_err();
+    let error = table
+        .scan(&["none"])
+        .try_collect::<Vec<_>>()
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 }
 
 async fn order_is_that_of_the_keys(table: &dyn Table) {
-    let rows: Vec<_> = (0..300).map(|number| sample(number, number.to_string())).collect();
-    table.put(rows.clone()).await.expect("300 rows can be written");
+    let rows: Vec<_> = (0..300)
+        .map(|number| sample(number, number.to_string()))
+        .collect();
+    table
+        .put(rows.clone())
+        .await
+        .expect("300 rows can be written");
     // Backwards, each third missing, and some twice.
     let numbers: Vec<u64> = (0..300).rev().chain([7, 7, 7]).collect();
     let key_of = |number: u64| match number % 3 {
@@ -160,7 +208,13 @@ async fn order_is_that_of_the_keys(table: &dyn Table) {
         }
     }
     let there = table.contains(&keys).await.expect("keys can be looked for");
-    assert_eq!(there, numbers.iter().map(|number| number % 3 != 0).collect::<Vec<_>>());
+    assert_eq!(
+        there,
+        numbers
+            .iter()
+            .map(|number| number % 3 != 0)
+            .collect::<Vec<_>>()
+    );
     let (once, twice) = (scan(table, &["name"]).await, scan(table, &["name"]).await);
     assert_eq!(once, twice, "the order of a scan is not always the same");
 }
@@ -171,13 +225,23 @@ async fn writing_again_replaces(table: &dyn Table) {
     new.row.label = Label::Blob("mask".into());
     new.values = vec![Value::Null, 2.5.into(), "another name".into(), Value::Null];
     for _ in 0..2 {
-        table.put(vec![new.clone()]).await.expect("a row can be written again");
+        table
+            .put(vec![new.clone()])
+            .await
+            .expect("a row can be written again");
     }
     assert_eq!(table.get(new.row.key).await.unwrap(), new.row);
     let found = scan(table, &["count", "size", "name", "good"]).await;
     assert_eq!(found.len(), before, "a row that is written again is one");
-    let found = found.into_iter().find(|found| found.key == new.row.key).expect("it is there");
-    assert_eq!((found.class, found.values), (None, new.values), "metadata of before are gone");
+    let found = found
+        .into_iter()
+        .find(|found| found.key == new.row.key)
+        .expect("it is there");
+    assert_eq!(
+        (found.class, found.values),
+        (None, new.values),
+        "metadata of before are gone"
+    );
     table.put(vec![sample(1, "1")]).await.unwrap();
 }
 
@@ -191,20 +255,34 @@ async fn what_does_not_fit_is_not_written(table: &dyn Table) {
         vec![Value::Null, f64::NAN.into(), Value::Null, Value::Null],
     ];
     for values in wrong {
-        let bad = NewRow { values, ..sample(1001, "y") };
-        let error = table.put(vec![fits.clone(), bad.clone()]).await.unwrap_err();
+        let bad = NewRow {
+            values,
+            ..sample(1001, "y")
+        };
+        let error = table
+            .put(vec![fits.clone(), bad.clone()])
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
         assert!(
             error.to_string().contains(&bad.row.key.to_string()),
             "the error does not name the row: {error}"
         );
     }
-    assert_eq!(table.contains(&[fits.row.key, sample(1001, "").row.key]).await.unwrap(), [false, false]);
+    assert_eq!(
+        table
+            .contains(&[fits.row.key, sample(1001, "").row.key])
+            .await
+            .unwrap(),
+        [false, false]
+    );
 }
 
 async fn much_at_once(table: &dyn Table) {
     let puts = (0..20).map(|part| {
-        let rows = (0..10).map(|n| sample(2000 + part * 10 + n, vec![n as u8; 1000])).collect();
+        let rows = (0..10)
+            .map(|n| sample(2000 + part * 10 + n, vec![n as u8; 1000]))
+            .collect();
         table.put(rows)
     });
     let gets = (0..20).map(|part| async move {
@@ -212,11 +290,14 @@ async fn much_at_once(table: &dyn Table) {
         table.get_many(&keys).await
     });
     let (puts, gets) = futures::future::join(join_all(puts), join_all(gets)).await;
-    puts.into_iter().for_each(|put| put.expect("many can write at once"));
+    puts.into_iter()
+        .for_each(|put| put.expect("many can write at once"));
     for (number, row) in gets.into_iter().flatten().enumerate() {
         assert_eq!(row.expect("many can read at once").data, number.to_string());
     }
-    let keys: Vec<_> = (2000..2200).map(|number| sample(number, "").row.key).collect();
+    let keys: Vec<_> = (2000..2200)
+        .map(|number| sample(number, "").row.key)
+        .collect();
     assert!(table.get_many(&keys).await.iter().all(Result::is_ok));
 }
 
@@ -226,24 +307,47 @@ async fn questions(table: &dyn Table) {
         col("count").gt(50),
         col("count").ne(50).not(),
         col("count").is_null().not().and(col("good").eq(true)),
-        col("size").le(10).or(col("name").is_in(["sample 77", "sample 78", "nobody"])),
+        col("size")
+            .le(10)
+            .or(col("name").is_in(["sample 77", "sample 78", "nobody"])),
         col("label").eq(2).and(col("name").ge("sample 2")),
-        col("count").lt(50.5).and(col("size").gt(3).or(col("good").eq(false))),
+        col("count")
+            .lt(50.5)
+            .and(col("size").gt(3).or(col("good").eq(false))),
         col("label").is_null(),
         col("count").eq(-1),
     ];
     for filter in filters {
-        let mut found = table.select(&["name"]).filter(filter.clone()).all().await.expect("a filter works");
-        let mut wanted: Vec<_> =
-            super::filter::scan_and_filter(table, &["name"], &filter).try_collect().await.unwrap();
+        let mut found = table
+            .select(&["name"])
+            .filter(filter.clone())
+            .all()
+            .await
+            .expect("a filter works");
+        let mut wanted: Vec<_> = super::filter::scan_and_filter(table, &["name"], &filter)
+            .try_collect()
+            .await
+            .unwrap();
         found.sort_by_key(|found| found.key);
         wanted.sort_by_key(|found| found.key);
         assert_eq!(found, wanted, "{filter}");
-        let mut keys = table.select(&[]).filter(filter.clone()).keys().await.unwrap();
+        let mut keys = table
+            .select(&[])
+            .filter(filter.clone())
+            .keys()
+            .await
+            .unwrap();
         keys.sort();
-        assert_eq!(keys, wanted.iter().map(|found| found.key).collect::<Vec<_>>(), "{filter}");
+        assert_eq!(
+            keys,
+            wanted.iter().map(|found| found.key).collect::<Vec<_>>(),
+            "{filter}"
+        );
     }
-    for (filter, kind) in [(col("none").eq(1), ErrorKind::NotFound), (col("name").eq(1), ErrorKind::Shape)] {
+    for (filter, kind) in [
+        (col("none").eq(1), ErrorKind::NotFound),
+        (col("name").eq(1), ErrorKind::Shape),
+    ] {
         let error = table.select(&[]).filter(filter).all().await.unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
     }

@@ -6,32 +6,42 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::stores::{Get, Store};
 
-/// The objects that a store must hold, and no others, to be checked by [`check_store`]: keys and contents.
+/// The objects that a store must hold, and no others, to be checked by [`check_store`]: keys and
+/// contents.
 pub fn fixtures() -> Vec<(String, Bytes)> {
     let noise = |seed: u32, len: usize| {
         let step = |x: &mut u32| {
             *x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             Some((*x >> 24) as u8)
         };
-        std::iter::repeat_n((), len).scan(seed, |x, ()| step(x)).collect::<Bytes>()
+        std::iter::repeat_n((), len)
+            .scan(seed, |x, ()| step(x))
+            .collect::<Bytes>()
     };
     let objects = [
         ("a.txt", Bytes::from_static(b"hello")),
         ("big.bin", noise(1, 300_000)),
         ("empty", Bytes::new()),
-        ("names/p%41 q+r&s=t;\u{e9}.txt", Bytes::from_static(b"awkward")),
+        (
+            "names/p%41 q+r&s=t;\u{e9}.txt",
+            Bytes::from_static(b"awkward"),
+        ),
         ("train-2/0001.bin", noise(2, 10)),
         ("train/0001.bin", noise(3, 1000)),
         ("train/0002.bin", noise(4, 1001)),
         ("train/deep/0003.bin", noise(5, 1)),
     ];
-    objects.into_iter().map(|(key, data)| (key.to_owned(), data)).collect()
+    objects
+        .into_iter()
+        .map(|(key, data)| (key.to_owned(), data))
+        .collect()
 }
 
-/// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`]: all of [`check_reads`], and
+/// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`]: all of
+/// [`check_reads`], and
 ///
-/// - *lists* all, with a prefix (also one that ends within a name), and nothing; the same order each time; sizes and
-///   versions are those of `head`; a listing may be dropped half-way.
+/// - *lists* all, with a prefix (also one that ends within a name), and nothing; the same order
+///   each time; sizes and versions are those of `head`; a listing may be dropped half-way.
 ///
 /// # Panics
 /// If something does not hold; the message says what.
@@ -44,14 +54,31 @@ pub async fn check_store(store: &impl Store) {
         found
     };
     let all = list("").await;
-    for prefix in ["", "train", "train/", "train/0", "train/deep/", "a.txt", "names/p%41 "] {
+    for prefix in [
+        "",
+        "train",
+        "train/",
+        "train/0",
+        "train/deep/",
+        "a.txt",
+        "names/p%41 ",
+    ] {
         let found = list(prefix).await;
         let mut keys: Vec<_> = found.iter().map(|meta| meta.key.clone()).collect();
-        let mut want: Vec<_> =
-            fixtures.iter().map(|(key, _)| key.clone()).filter(|key| key.starts_with(prefix)).collect();
-        let order: Vec<_> =
-            all.iter().map(|meta| meta.key.clone()).filter(|key| key.starts_with(prefix)).collect();
-        assert_eq!(keys, order, "the order below {prefix:?} is that of the whole listing");
+        let mut want: Vec<_> = fixtures
+            .iter()
+            .map(|(key, _)| key.clone())
+            .filter(|key| key.starts_with(prefix))
+            .collect();
+        let order: Vec<_> = all
+            .iter()
+            .map(|meta| meta.key.clone())
+            .filter(|key| key.starts_with(prefix))
+            .collect();
+        assert_eq!(
+            keys, order,
+            "the order below {prefix:?} is that of the whole listing"
+        );
         keys.sort();
         want.sort();
         assert_eq!(keys, want, "the keys below {prefix:?}");
@@ -61,12 +88,23 @@ pub async fn check_store(store: &impl Store) {
         assert_eq!(list(prefix).await, [], "nothing below {prefix:?}");
     }
     for meta in &all {
-        let head = store.head(&meta.key).await.expect("head of what was listed");
+        let head = store
+            .head(&meta.key)
+            .await
+            .expect("head of what was listed");
         if meta.size.is_some() && head.size.is_some() {
-            assert_eq!(meta.size, head.size, "the size of {}, listed and by head", meta.key);
+            assert_eq!(
+                meta.size, head.size,
+                "the size of {}, listed and by head",
+                meta.key
+            );
         }
         if meta.version.is_some() && head.version.is_some() {
-            assert_eq!(meta.version, head.version, "the version of {}, listed and by head", meta.key);
+            assert_eq!(
+                meta.version, head.version,
+                "the version of {}, listed and by head",
+                meta.key
+            );
         }
     }
     let mut half = store.list("");
@@ -74,14 +112,16 @@ pub async fn check_store(store: &impl Store) {
     drop(half);
 }
 
-/// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`], but for listing, which some systems
-/// do not have:
+/// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`], but for
+/// listing, which some systems do not have:
 ///
 /// - whole objects, also empty and with awkward names, by `get` and by `read`; many at once;
-/// - ranges: inside, to the end, past the end, empty, at the end, of an empty object; what is announced is what comes;
+/// - ranges: inside, to the end, past the end, empty, at the end, of an empty object; what is
+///   announced is what comes;
 /// - a range that begins behind the end, or ends before it begins, is `Protocol`;
 /// - `head`: key and size, and a version that `get` has, too;
-/// - a missing key is `NotFound`, named by its URL; a version that is not there is `Changed`, the right one is given;
+/// - a missing key is `NotFound`, named by its URL; a version that is not there is `Changed`, the
+///   right one is given;
 /// - what cannot be a key (empty, absolute, with `..` in it or `/` at its end) is a final error;
 /// - a body that is dropped half-way harms nothing.
 ///
@@ -89,10 +129,17 @@ pub async fn check_store(store: &impl Store) {
 /// If something does not hold; the message says what.
 pub async fn check_reads(store: &impl Store) {
     let fixtures = fixtures();
-    assert!(store.url().ends_with('/'), "the URL {} ends in /", store.url());
+    assert!(
+        store.url().ends_with('/'),
+        "the URL {} ends in /",
+        store.url()
+    );
 
     for (key, data) in &fixtures {
-        let object = store.get(key, Get::default()).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+        let object = store
+            .get(key, Get::default())
+            .await
+            .unwrap_or_else(|error| panic!("{key}: {error}"));
         assert_eq!(object.meta.key, *key, "the key of {key}");
         assert_eq!(object.url, store.url_of(key), "the URL of {key}");
         assert_eq!(object.range.start, 0, "a whole object begins at 0: {key}");
@@ -100,21 +147,39 @@ pub async fn check_reads(store: &impl Store) {
             assert_eq!(len, data.len() as u64, "the announced length of {key}");
         }
         let version = object.meta.version.clone();
-        assert!(object.bytes().await.expect("body") == *data, "the content of {key}");
-        assert!(store.read(key).await.expect("read") == *data, "the content of {key} by `read`");
+        assert!(
+            object.bytes().await.expect("body") == *data,
+            "the content of {key}"
+        );
+        assert!(
+            store.read(key).await.expect("read") == *data,
+            "the content of {key} by `read`"
+        );
 
         let head = store.head(key).await.expect("head");
         assert_eq!(head.key, *key, "the key of the head of {key}");
-        assert_eq!(head.version, version, "the version of {key}, by head and by get");
+        assert_eq!(
+            head.version, version,
+            "the version of {key}, by head and by get"
+        );
         if let Some(size) = head.size {
             assert_eq!(size, data.len() as u64, "the size of {key}, by head");
         }
         if version.is_some() {
-            let same =
-                store.get(key, Get::default().of_version(version.clone())).await.expect("same version");
-            assert!(same.bytes().await.expect("body") == *data, "the content of {key} by its version");
+            let same = store
+                .get(key, Get::default().of_version(version.clone()))
+                .await
+                .expect("same version");
+            assert!(
+                same.bytes().await.expect("body") == *data,
+                "the content of {key} by its version"
+            );
             let other = Get::default().of_version(Some("\"no such version\"".to_owned()));
-            let error = store.get(key, other).await.expect_err("another version").kind();
+            let error = store
+                .get(key, other)
+                .await
+                .expect_err("another version")
+                .kind();
             assert_eq!(error, ErrorKind::Changed, "another version of {key}");
         }
     }
@@ -123,26 +188,47 @@ pub async fn check_reads(store: &impl Store) {
     let size = data.len() as u64;
     let version = store.head(key).await.expect("head").version;
     let ends = [size..size, size..size + 5, size..u64::MAX];
-    for range in [0..size, 0..1, 7..1000, 100_000..u64::MAX, size - 1..size, size - 5..size + 100, 7..7, 0..0]
-        .into_iter()
-        .chain(ends)
+    for range in [
+        0..size,
+        0..1,
+        7..1000,
+        100_000..u64::MAX,
+        size - 1..size,
+        size - 5..size + 100,
+        7..7,
+        0..0,
+    ]
+    .into_iter()
+    .chain(ends)
     {
         let get = Get::range(range.clone()).of_version(version.clone());
-        let object = store.get(key, get).await.unwrap_or_else(|error| panic!("{range:?}: {error}"));
+        let object = store
+            .get(key, get)
+            .await
+            .unwrap_or_else(|error| panic!("{range:?}: {error}"));
         let want = data.slice(range.start as usize..range.end.min(size) as usize);
         assert_eq!(object.range.start, range.start, "where {range:?} begins");
         if let Some(len) = object.len() {
             assert_eq!(len, want.len() as u64, "the announced length of {range:?}");
         }
         if let Some(whole) = object.meta.size {
-            assert_eq!(whole, size, "the size of the whole, in the answer to {range:?}");
+            assert_eq!(
+                whole, size,
+                "the size of the whole, in the answer to {range:?}"
+            );
         }
-        assert!(object.bytes().await.expect("body") == want, "the bytes of {range:?}");
+        assert!(
+            object.bytes().await.expect("body") == want,
+            "the bytes of {range:?}"
+        );
     }
     for range in [0..0, 0..1, 0..u64::MAX] {
         let object = store.get("empty", Get::range(range.clone())).await;
         let object = object.unwrap_or_else(|error| panic!("{range:?} of nothing: {error}"));
-        assert!(object.bytes().await.expect("body").is_empty(), "{range:?} of nothing");
+        assert!(
+            object.bytes().await.expect("body").is_empty(),
+            "{range:?} of nothing"
+        );
     }
     #[expect(clippy::reversed_empty_ranges, reason = "it must be refused")]
     for (key, range) in [
@@ -154,24 +240,39 @@ pub async fn check_reads(store: &impl Store) {
     ] {
         let error = store.get(key, Get::range(range.clone())).await.err();
         let error = error.unwrap_or_else(|| panic!("{range:?} of {key} is none of its ranges"));
-        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{range:?} of {key}: {error}");
-        assert!(error.to_string().contains(&store.url_of(key)), "{error} names {}", store.url_of(key));
+        assert!(
+            error.kind() == ErrorKind::Protocol && !error.is_transient(),
+            "{range:?} of {key}: {error}"
+        );
+        assert!(
+            error.to_string().contains(&store.url_of(key)),
+            "{error} names {}",
+            store.url_of(key)
+        );
     }
     if version.is_some() {
         for range in [0..1, 0..0, size..u64::MAX] {
-            let other = Get::range(range.clone()).of_version(Some("\"no such version\"".to_owned()));
+            let other =
+                Get::range(range.clone()).of_version(Some("\"no such version\"".to_owned()));
             let error = store.get(key, other).await.expect_err("another version");
             assert!(
-                error.kind() == ErrorKind::Changed && !error.is_passing(),
+                error.kind() == ErrorKind::Changed && !error.is_transient(),
                 "{range:?} of another version: {error}"
             );
         }
     }
 
-    for key in ["", "/a.txt", "./a.txt", "train/../a.txt", "a.txt/", "train/"] {
+    for key in [
+        "",
+        "/a.txt",
+        "./a.txt",
+        "train/../a.txt",
+        "a.txt/",
+        "train/",
+    ] {
         let error = store.get(key, Get::default()).await.err();
         let error = error.unwrap_or_else(|| panic!("{key:?} is no key of the store"));
-        assert!(!error.is_passing(), "{key:?}: {error}");
+        assert!(!error.is_transient(), "{key:?}: {error}");
     }
 
     for key in ["missing", "train/missing.bin", "a.txt/below"] {
@@ -184,8 +285,15 @@ pub async fn check_reads(store: &impl Store) {
         ];
         for error in errors {
             let error = error.unwrap_or_else(|| panic!("{key} is there"));
-            assert!(error.kind() == ErrorKind::NotFound && !error.is_passing(), "{key}: {error}");
-            assert!(error.to_string().contains(&store.url_of(key)), "{error} names {}", store.url_of(key));
+            assert!(
+                error.kind() == ErrorKind::NotFound && !error.is_transient(),
+                "{key}: {error}"
+            );
+            assert!(
+                error.to_string().contains(&store.url_of(key)),
+                "{error} names {}",
+                store.url_of(key)
+            );
         }
     }
 
@@ -196,5 +304,8 @@ pub async fn check_reads(store: &impl Store) {
 
     let many = futures::stream::iter((0..64).map(|n| &fixtures[n % fixtures.len()]));
     let read = many.map(async |(key, data)| store.read(key).await.expect("read") == *data);
-    assert!(read.buffer_unordered(64).all(async |same| same).await, "64 reads at once");
+    assert!(
+        read.buffer_unordered(64).all(async |same| same).await,
+        "64 reads at once"
+    );
 }

@@ -16,11 +16,16 @@ use crate::{File, FileGraph, FileRef, FileRefGraph, Format};
 pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Result<F::Item>> {
     let files = Graph::from_vec(vec![File::new("file", data)]);
     // The first error would end it; as items they keep their places.
-    files.read_as(format).through(both).collect().expect("errors are items")
+    files
+        .read_as(format)
+        .through(both)
+        .collect()
+        .expect("errors are items")
 }
 
-/// The same where the file arrives in pieces of these sizes, over and over, and is read as it does: with
-/// [`stream_as`](crate::FileRefGraph::stream_as). It has to be what [`read_all`] reads, with errors at the same places.
+/// The same where the file arrives in pieces of these sizes, over and over, and is read as it does:
+/// with [`stream_as`](crate::FileRefGraph::stream_as). It has to be what [`read_all`] reads, with
+/// errors at the same places.
 ///
 /// # Panics
 /// Without a size, or with one of 0.
@@ -30,10 +35,20 @@ pub fn read_arriving<F: Format>(
     pieces: impl Into<Vec<usize>>,
 ) -> Vec<Result<F::Item>> {
     let pieces = pieces.into();
-    assert!(!pieces.is_empty() && !pieces.contains(&0), "sizes of pieces: {pieces:?}");
-    let store = Pieces { store: Memory::from_iter([("file", data)]), pieces };
+    assert!(
+        !pieces.is_empty() && !pieces.contains(&0),
+        "sizes of pieces: {pieces:?}"
+    );
+    let store = Pieces {
+        store: Memory::from_iter([("file", data)]),
+        pieces,
+    };
     let files = vec![FileRef::stored(Arc::new(store), "file", None)];
-    Graph::from_vec(files).stream_as(format, 0).through(both).collect().expect("errors are items")
+    Graph::from_vec(files)
+        .stream_as(format, 0)
+        .through(both)
+        .collect()
+        .expect("errors are items")
 }
 
 /// An error in words, by the number of its file; one that was opened may be named.
@@ -41,7 +56,8 @@ pub(crate) fn unnamed(error: &Error) -> String {
     error.to_string().replacen(": file", ": 0:0", 1)
 }
 
-/// Objects that come in pieces of these sizes, of which none is there before the one before is used.
+/// Objects that come in pieces of these sizes, of which none is there before the one before is
+/// used.
 #[derive(Debug)]
 struct Pieces {
     store: Memory,
@@ -54,8 +70,17 @@ impl Store for Pieces {
         self.store.url()
     }
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let Object { meta, range, body, url } = self.store.get(key, get).await?;
-        let data = body.map(|piece| piece.expect("bytes in memory")).collect::<Vec<_>>().await.concat();
+        let Object {
+            meta,
+            range,
+            body,
+            url,
+        } = self.store.get(key, get).await?;
+        let data = body
+            .map(|piece| piece.expect("bytes in memory"))
+            .collect::<Vec<_>>()
+            .await
+            .concat();
         let pieces = (Bytes::from(data), self.pieces.clone().into_iter().cycle());
         let body = stream::unfold(pieces, |(mut data, mut sizes)| async {
             tokio::task::yield_now().await;
@@ -63,7 +88,12 @@ impl Store for Pieces {
             let piece = data.split_to(size);
             (size > 0).then_some((Ok(piece), (data, sizes)))
         });
-        Ok(Object { meta, range, body: Body::stream(body), url })
+        Ok(Object {
+            meta,
+            range,
+            body: Body::stream(body),
+            url,
+        })
     }
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         self.store.list(prefix)
@@ -81,15 +111,17 @@ fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Resul
     }))
 }
 
-/// Checks that a format survives what may be in a file that looks like `seed`: cut at every byte, every byte turned to
-/// others, pieces taken out, repeated and put elsewhere, by a generator that always does the same. A format that can be
-/// [cut](Format::splitter) is given files also as they arrive, in pieces, and has to read the same: all those of a seed of
-/// less than 128 bytes, else some.
+/// Checks that a format survives what may be in a file that looks like `seed`: cut at every byte,
+/// every byte turned to others, pieces taken out, repeated and put elsewhere, by a generator that
+/// always does the same. A format that can be [cut](Format::splitter) is given files also as they
+/// arrive, in pieces, and has to read the same: all those of a seed of less than 128 bytes, else
+/// some.
 ///
 /// The seed itself must be read without an error; how many items it gives is returned.
 ///
 /// # Panics
-/// If the format panics, does not end, gives more items than there can be, or others where the file arrives in pieces.
+/// If the format panics, does not end, gives more items than there can be, or others where the file
+/// arrives in pieces.
 pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
     let streams = make().splitter().is_some();
     let round = std::cell::Cell::new(0);
@@ -97,36 +129,59 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
         let most = 64 * data.len() + 1024;
         round.set(round.get() + 1);
         let (round, len) = (round.get(), data.len());
-        let pieces = vec![1 + round % 5 + len / 100, 1 + round % 17 + len / 50, 1 + round % 67];
+        let pieces = vec![
+            1 + round % 5 + len / 100,
+            1 + round % 17 + len / 50,
+            1 + round % 67,
+        ];
         // It takes much longer; of a long seed some of the files do.
         let both_ways = streams && (seed.len() < 128 || round % 16 == 1);
         let arrived = both_ways.then(|| {
             let read = || read_arriving(make(), data.clone(), pieces.clone());
-            catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| panic!("{what}: it panics in pieces"))
+            catch_unwind(AssertUnwindSafe(read))
+                .unwrap_or_else(|_| panic!("{what}: it panics in pieces"))
         });
         let read = catch_unwind(AssertUnwindSafe(|| read_all(make(), data)));
         if let (Some(arrived), Ok(read)) = (&arrived, &read) {
             let said = |item: &Result<F::Item>| item.as_ref().map(drop).map_err(unnamed);
-            let (arrived, read): (Vec<_>, Vec<_>) =
-                (arrived.iter().map(said).collect(), read.iter().map(said).collect());
-            assert_eq!(arrived, read, "{what}: read in pieces of {pieces:?}, and whole");
+            let (arrived, read): (Vec<_>, Vec<_>) = (
+                arrived.iter().map(said).collect(),
+                read.iter().map(said).collect(),
+            );
+            assert_eq!(
+                arrived, read,
+                "{what}: read in pieces of {pieces:?}, and whole"
+            );
         }
         let read = read.unwrap_or_else(|_| panic!("{what}: it panics"));
-        assert!(read.len() <= most, "{what}: {} items out of so little", read.len());
+        assert!(
+            read.len() <= most,
+            "{what}: {} items out of so little",
+            read.len()
+        );
         let panicked = |error: &Error| error.kind() == ErrorKind::Panic;
-        let panic = read.iter().filter_map(|item| item.as_ref().err()).find(|error| panicked(error));
+        let panic = read
+            .iter()
+            .filter_map(|item| item.as_ref().err())
+            .find(|error| panicked(error));
         assert!(panic.is_none(), "{what}: {}", panic.expect("it is there"));
         read.into_iter().map(|item| item.map(drop)).collect()
     };
     let whole = sane(seed.to_vec(), "the seed");
-    assert!(whole.iter().all(Result::is_ok), "the seed: {:?}", whole.iter().find(|item| item.is_err()));
+    assert!(
+        whole.iter().all(Result::is_ok),
+        "the seed: {:?}",
+        whole.iter().find(|item| item.is_err())
+    );
     let step = seed.len() / 2048 + 1;
     for cut in (0..seed.len()).step_by(step) {
         sane(seed[..cut].to_vec(), &format!("cut at {cut}"));
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut draw = |below: usize| {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
         ((state >> 33) as usize) % below.max(1)
     };
     for at in (0..seed.len()).step_by(step) {

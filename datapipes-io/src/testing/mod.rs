@@ -1,8 +1,9 @@
-//! For tests of stores, formats and of what reads from them: conformance suites, and a store that follows a script.
+//! For tests of stores, formats and of what reads from them: conformance suites, and a store that
+//! follows a script.
 //!
-//! It needs the feature `testing`, best among the `[dev-dependencies]`:
-//! `datapipes-io = { …, features = ["testing"] }`. What is in here panics, with what is wrong, where something does
-//! not hold.
+//! It needs the feature `testing`, best among the `[dev-dependencies]`: `datapipes-io = { …,
+//! features = ["testing"] }`. What is in here panics, with what is wrong, where something does not
+//! hold.
 
 mod conformance;
 mod formats;

@@ -1,4 +1,5 @@
-//! A store in memory that follows a script: slow, refusing, cutting, stalling; and remembers what it was asked.
+//! A store in memory that follows a script: slow, refusing, cutting, stalling; and remembers what
+//! it was asked.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,10 +15,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
 
-/// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused = true)]` hours pass in
-/// no time. Clones share everything.
+/// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused =
+/// true)]` hours pass in no time. Clones share everything.
 ///
-/// Each request for a key takes the next [`Reaction`] of its script; without one, the usual reaction.
+/// Each request for a key takes the next [`Reaction`] of its script; without one, the usual
+/// reaction.
 ///
 /// # Examples
 /// ```
@@ -91,55 +93,83 @@ impl Reaction {
 
     /// The body comes in pieces of so many bytes, with a pause before each.
     pub fn pieces(self, bytes: usize, pause: Duration) -> Self {
-        Reaction { piece: bytes, pause, ..self }
+        Reaction {
+            piece: bytes,
+            pause,
+            ..self
+        }
     }
 
     /// No answer but an error. The URL is put before its words.
     pub fn refuse(self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
-        Reaction { fault: Fault::Refuse(Arc::new(error)), ..self }
+        Reaction {
+            fault: Fault::Refuse(Arc::new(error)),
+            ..self
+        }
     }
 
     /// As [`refuse`](Reaction::refuse), with an error of `Unavailable` that passes.
     pub fn unavailable(self) -> Self {
-        self.refuse(|| Error::new(ErrorKind::Unavailable, "503").passing())
+        self.refuse(|| Error::new(ErrorKind::Unavailable, "503").transient())
     }
 
     /// The body breaks off after so many bytes, with an error that passes.
     pub fn cut(self, after: u64) -> Self {
-        Reaction { fault: Fault::Cut(after), ..self }
+        Reaction {
+            fault: Fault::Cut(after),
+            ..self
+        }
     }
 
     /// The body ends after so many bytes as if that were all.
     pub fn short(self, after: u64) -> Self {
-        Reaction { fault: Fault::Short(after), ..self }
+        Reaction {
+            fault: Fault::Short(after),
+            ..self
+        }
     }
 
     /// After so many bytes of the body nothing comes any more, and no end.
     pub fn stall(self, after: u64) -> Self {
-        Reaction { fault: Fault::Stall(after), ..self }
+        Reaction {
+            fault: Fault::Stall(after),
+            ..self
+        }
     }
 
     /// One bit of this byte of the body is another.
     pub fn flip(self, at: u64) -> Self {
-        Reaction { fault: Fault::Flip(at), ..self }
+        Reaction {
+            fault: Fault::Flip(at),
+            ..self
+        }
     }
 
     /// The body goes on behind its announced length.
     pub fn extra(self) -> Self {
-        Reaction { fault: Fault::Extra, ..self }
+        Reaction {
+            fault: Fault::Extra,
+            ..self
+        }
     }
 }
 
 impl fmt::Debug for Reaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reaction").field("latency", &self.latency).finish_non_exhaustive()
+        f.debug_struct("Reaction")
+            .field("latency", &self.latency)
+            .finish_non_exhaustive()
     }
 }
 
 impl Scripted {
     /// Without objects.
     pub fn new() -> Self {
-        Scripted { objects: Memory::new(), state: Arc::default(), began: Instant::now() }
+        Scripted {
+            objects: Memory::new(),
+            state: Arc::default(),
+            began: Instant::now(),
+        }
     }
 
     /// Puts an object under a key, in place of what was there: a new version.
@@ -154,7 +184,11 @@ impl Scripted {
 
     /// How the next requests for a key are answered, one after the other.
     pub fn script(&self, key: impl Into<String>, reactions: impl IntoIterator<Item = Reaction>) {
-        self.lock().scripts.entry(key.into()).or_default().extend(reactions);
+        self.lock()
+            .scripts
+            .entry(key.into())
+            .or_default()
+            .extend(reactions);
     }
 
     /// After how many keys the next listings break off, one after the other.
@@ -167,7 +201,8 @@ impl Scripted {
         self.lock().no_versions = true;
     }
 
-    /// With more requests than this in flight, further ones are refused as `Unavailable`, after their latency.
+    /// With more requests than this in flight, further ones are refused as `Unavailable`, after
+    /// their latency.
     pub fn overload_above(&self, in_flight: usize) {
         self.lock().overload = Some(in_flight);
     }
@@ -179,10 +214,15 @@ impl Scripted {
 
     /// The times between the requests so far.
     pub fn pauses(&self) -> Vec<Duration> {
-        self.lock().requests.windows(2).map(|pair| pair[1].at - pair[0].at).collect()
+        self.lock()
+            .requests
+            .windows(2)
+            .map(|pair| pair[1].at - pair[0].at)
+            .collect()
     }
 
-    /// How many requests are unanswered or have a body that was neither read to its end nor dropped.
+    /// How many requests are unanswered or have a body that was neither read to its end nor
+    /// dropped.
     pub fn in_flight(&self) -> usize {
         self.lock().in_flight
     }
@@ -198,7 +238,12 @@ impl Scripted {
 
     fn record(&self, key: &str, get: Get, list: bool) {
         let at = self.began.elapsed();
-        self.lock().requests.push(Request { key: key.to_owned(), get, list, at });
+        self.lock().requests.push(Request {
+            key: key.to_owned(),
+            get,
+            list,
+            at,
+        });
     }
 
     fn begin(&self, key: &str, get: &Get) -> (Reaction, Flying) {
@@ -224,7 +269,9 @@ impl Default for Scripted {
 impl<K: Into<String>, D: Into<Bytes>> FromIterator<(K, D)> for Scripted {
     fn from_iter<I: IntoIterator<Item = (K, D)>>(objects: I) -> Self {
         let store = Scripted::new();
-        objects.into_iter().for_each(|(key, data)| store.put(key, data));
+        objects
+            .into_iter()
+            .for_each(|(key, data)| store.put(key, data));
         store
     }
 }
@@ -240,7 +287,10 @@ struct Flying(Arc<Mutex<State>>);
 
 impl Drop for Flying {
     fn drop(&mut self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).in_flight -= 1;
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .in_flight -= 1;
     }
 }
 
@@ -268,15 +318,29 @@ impl Store for Scripted {
             get.version = None;
         }
         let mut object = self.objects.get(key, get).await.map_err(|error| {
-            Error::new(error.kind(), error.to_string().replace(self.objects.url(), self.url()))
+            Error::new(
+                error.kind(),
+                error.to_string().replace(self.objects.url(), self.url()),
+            )
         })?;
         object.url = url.clone();
         if no_versions {
             object.meta.version = None;
         }
-        let Object { meta, range, body, .. } = object;
-        let data = body.map(|piece| piece.expect("bytes in memory")).collect::<Vec<_>>().await.concat();
-        Ok(Object { meta, range, body: play(url.clone(), data, reaction, flying), url })
+        let Object {
+            meta, range, body, ..
+        } = object;
+        let data = body
+            .map(|piece| piece.expect("bytes in memory"))
+            .collect::<Vec<_>>()
+            .await
+            .concat();
+        Ok(Object {
+            meta,
+            range,
+            body: play(url.clone(), data, reaction, flying),
+            url,
+        })
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
@@ -286,13 +350,21 @@ impl Store for Scripted {
             (state.listings.pop_front(), state.no_versions)
         };
         let all = self.objects.list(prefix).map(move |meta| {
-            meta.map(|meta| Meta { version: meta.version.filter(|_| !no_versions), ..meta })
+            meta.map(|meta| Meta {
+                version: meta.version.filter(|_| !no_versions),
+                ..meta
+            })
         });
         match cut {
             None => all.boxed(),
             Some(after) => {
-                let error = Error::new(ErrorKind::Unavailable, format!("{}: listing cut", self.url()));
-                all.take(after).chain(stream::iter([Err(error.passing())])).boxed()
+                let error = Error::new(
+                    ErrorKind::Unavailable,
+                    format!("{}: listing cut", self.url()),
+                );
+                all.take(after)
+                    .chain(stream::iter([Err(error.transient())]))
+                    .boxed()
             }
         }
     }
@@ -300,7 +372,12 @@ impl Store for Scripted {
 
 /// The body of an answer.
 fn play(url: String, mut data: Vec<u8>, reaction: Reaction, flying: Flying) -> Body {
-    let Reaction { piece, pause, fault, .. } = reaction;
+    let Reaction {
+        piece,
+        pause,
+        fault,
+        ..
+    } = reaction;
     if let Fault::Flip(at) = fault
         && let Some(byte) = data.get_mut(at as usize)
     {
@@ -326,7 +403,10 @@ fn play(url: String, mut data: Vec<u8>, reaction: Reaction, flying: Flying) -> B
             Fault::Stall(_) => std::future::pending().await,
             Fault::Cut(after) => {
                 let words = format!("{url}: connection reset after {after} bytes");
-                Some((Err(Error::new(ErrorKind::Truncated, words).passing()), None))
+                Some((
+                    Err(Error::new(ErrorKind::Truncated, words).transient()),
+                    None,
+                ))
             }
             _ => None,
         }

@@ -56,7 +56,10 @@ macro_rules! wire_enum {
 pub(crate) use wire_enum;
 
 fn too_deep(what: &str) -> Error {
-    Error::new(ErrorKind::Limit, format!("{what} of more than {DEEPEST} lists and maps in each other"))
+    Error::new(
+        ErrorKind::Limit,
+        format!("{what} of more than {DEEPEST} lists and maps in each other"),
+    )
 }
 
 /// JSON, as its text.
@@ -90,9 +93,9 @@ pub(crate) fn encode_message_pack(value: &rmpv::Value, to: &mut Writer<'_>) -> R
         depth > 0
             && match value {
                 rmpv::Value::Array(values) => values.iter().all(|value| fits(value, depth - 1)),
-                rmpv::Value::Map(entries) => {
-                    entries.iter().all(|(key, value)| fits(key, depth - 1) && fits(value, depth - 1))
-                }
+                rmpv::Value::Map(entries) => entries
+                    .iter()
+                    .all(|(key, value)| fits(key, depth - 1) && fits(value, depth - 1)),
                 _ => true,
             }
     }
@@ -110,7 +113,8 @@ pub(crate) fn decode_message_pack(from: &mut Reader<'_>) -> Result<rmpv::Value> 
     let mut rest = whole;
     // It counts a map twice.
     let deepest = 2 * (DEEPEST + 1);
-    let value = rmpv::decode::read_value_with_max_depth(&mut rest, deepest).map_err(Reader::damaged)?;
+    let value =
+        rmpv::decode::read_value_with_max_depth(&mut rest, deepest).map_err(Reader::damaged)?;
     from.raw(whole.len() - rest.len())?;
     Ok(value)
 }

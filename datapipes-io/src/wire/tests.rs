@@ -13,14 +13,19 @@ use crate::formats::{Array, FieldDecoder, ImageRecord, Value};
 use crate::tables::{self, Label, Metadata, NewRow, Row};
 use crate::{File, FileRef, Sample};
 
-/// It makes the round trip; each cut of it is an error, and each bit that is turned over gives a value or an error.
+/// It makes the round trip; each cut of it is an error, and each bit that is turned over gives a
+/// value or an error.
 fn check<T: Wire + Debug>(value: T) {
     let back = sent(&value).unwrap();
     assert_eq!(format!("{back:?}"), format!("{value:?}"));
     let whole = wire_bytes(&value).unwrap();
     assert_eq!(wire_bytes(&back).unwrap(), whole);
     for len in 0..whole.len().min(1000) {
-        assert_eq!(wire_from::<T>(&whole[..len], &[]).unwrap_err().kind(), ErrorKind::Protocol, "{value:?}");
+        assert_eq!(
+            wire_from::<T>(&whole[..len], &[]).unwrap_err().kind(),
+            ErrorKind::Protocol,
+            "{value:?}"
+        );
     }
     for at in 0..whole.len().min(1000) {
         for bit in 0..8 {
@@ -36,7 +41,11 @@ fn check<T: Wire + Debug>(value: T) {
 #[test]
 fn files_and_samples() {
     check(File::new("a.txt", "some text"));
-    check(Sample::new("train/17").with("jpg", vec![0xff, 0xd8]).with("cls", "3\n"));
+    check(
+        Sample::new("train/17")
+            .with("jpg", vec![0xff, 0xd8])
+            .with("cls", "3\n"),
+    );
     let mut sized = FileRef::new("/data/a.tar");
     sized.size = Some(7);
     check(sized);
@@ -69,24 +78,43 @@ fn decoded_samples() {
     let sample = Sample::new("8")
         .with("cls", "3")
         .with("txt", "ü")
-        .with("json", r#"{"a": [1, -2.5, 18446744073709551615, null], "b": {"c": "d", "e": 0.1}}"#)
-        .with("npy", Array::from_tensor(&Tensor::from_vec(vec![1.5f32, 2.0], [2]).unwrap()).unwrap().to_npy())
+        .with(
+            "json",
+            r#"{"a": [1, -2.5, 18446744073709551615, null], "b": {"c": "d", "e": 0.1}}"#,
+        )
+        .with(
+            "npy",
+            Array::from_tensor(&Tensor::from_vec(vec![1.5f32, 2.0], [2]).unwrap())
+                .unwrap()
+                .to_npy(),
+        )
         .with("bin", vec![1, 2]);
     let decoded = FieldDecoder::new().decode(sample).unwrap();
     assert_eq!(decoded.fields().len(), 5);
     check(decoded);
     #[cfg(feature = "msgpack")]
     {
-        let pack = rmpv::Value::Map(vec![(rmpv::Value::Nil, rmpv::Value::Array(vec![1.into(), "x".into()]))]);
+        let pack = rmpv::Value::Map(vec![(
+            rmpv::Value::Nil,
+            rmpv::Value::Array(vec![1.into(), "x".into()]),
+        )]);
         check(Value::MessagePack(pack));
         let deep = (0..110).fold(rmpv::Value::Nil, |value, _| rmpv::Value::Array(vec![value]));
-        assert_eq!(sent(&Value::MessagePack(deep)).unwrap_err().kind(), ErrorKind::Limit);
-        let deep = (0..99).fold(rmpv::Value::Nil, |value, _| rmpv::Value::Map(vec![(value, 1.into())]));
+        assert_eq!(
+            sent(&Value::MessagePack(deep)).unwrap_err().kind(),
+            ErrorKind::Limit
+        );
+        let deep = (0..99).fold(rmpv::Value::Nil, |value, _| {
+            rmpv::Value::Map(vec![(value, 1.into())])
+        });
         assert!(sent(&Value::MessagePack(deep)).is_ok());
     }
     let json = |depth| (0..depth).fold(serde_json::Value::Null, |value, _| vec![value].into());
     assert!(sent(&Value::Json(json(99))).is_ok());
-    assert_eq!(sent(&Value::Json(json(100))).unwrap_err().kind(), ErrorKind::Limit);
+    assert_eq!(
+        sent(&Value::Json(json(100))).unwrap_err().kind(),
+        ErrorKind::Limit
+    );
 }
 
 #[test]
@@ -95,7 +123,12 @@ fn arrays() {
     check(Array::from_tensor(&tensor).unwrap());
     let fortran = include_bytes!("../../../fuzz/seeds/npy/c16-big-fortran.npy");
     check(Array::parse(Bytes::from_static(fortran)).unwrap());
-    check(ImageRecord { labels: vec![3.0, 4.5], id: 17, id2: 1, data: "jpeg".into() });
+    check(ImageRecord {
+        labels: vec![3.0, 4.5],
+        id: 17,
+        id2: 1,
+        data: "jpeg".into(),
+    });
 }
 
 #[cfg(feature = "zip")]
@@ -108,16 +141,26 @@ fn arrays_with_names() {
 #[test]
 fn examples() {
     use crate::formats::{Example, SequenceExample};
-    let example = Example::new().with("label", 3).with("box", vec![0.5, 1.0]).with("image", "jpeg bytes");
+    let example = Example::new()
+        .with("label", 3)
+        .with("box", vec![0.5, 1.0])
+        .with("image", "jpeg bytes");
     check(example.clone());
     check(SequenceExample::new(example).with("times", vec![0.5.into(), 1.5.into()]));
 }
 
 #[test]
 fn rows_of_tables() {
-    let row = Row { key: Uuid::from_u128(7), label: Label::Class(-1), data: "jpeg".into() };
+    let row = Row {
+        key: Uuid::from_u128(7),
+        label: Label::Class(-1),
+        data: "jpeg".into(),
+    };
     check(row.clone());
-    check(Row { label: Label::Blob("mask".into()), ..row.clone() });
+    check(Row {
+        label: Label::Blob("mask".into()),
+        ..row.clone()
+    });
     let values = vec![
         tables::Value::Null,
         tables::Value::Int(1),
@@ -125,15 +168,31 @@ fn rows_of_tables() {
         tables::Value::Text("t".into()),
         tables::Value::Bool(true),
     ];
-    check(Metadata { key: Uuid::nil(), class: Some(3), values: values.clone() });
-    check(NewRow { row: Row { label: Label::None, ..row }, values });
+    check(Metadata {
+        key: Uuid::nil(),
+        class: Some(3),
+        values: values.clone(),
+    });
+    check(NewRow {
+        row: Row {
+            label: Label::None,
+            ..row
+        },
+        values,
+    });
 }
 
 #[cfg(feature = "sqlite")]
 #[test]
 fn cells_of_sqlite() {
     use crate::tables::Cell;
-    check(vec![Cell::Null, Cell::Int(1), Cell::Real(0.5), Cell::Text("t".into()), Cell::Blob("b".into())]);
+    check(vec![
+        Cell::Null,
+        Cell::Int(1),
+        Cell::Real(0.5),
+        Cell::Text("t".into()),
+        Cell::Blob("b".into()),
+    ]);
 }
 
 #[test]
@@ -145,8 +204,14 @@ fn samples_of_coco() {
             {"id": 6, "image_id": 1, "category_id": 3, "bbox": [0, 0, 1, 1], "area": 1, "iscrowd": 0,
              "segmentation": [[0, 0, 1, 0, 1, 1]], "keypoints": [1, 1, 2], "num_keypoints": 1},
             {"id": 7, "image_id": 1, "iscrowd": 1, "segmentation": {"size": [2, 2], "counts": [1, 3]}}]}"#;
-    let coco::Annotations { mut pictures, categories } = coco::Annotations::parse(json).unwrap();
+    let coco::Annotations {
+        mut pictures,
+        categories,
+    } = coco::Annotations::parse(json).unwrap();
     assert_eq!(pictures[0].annotations.len(), 3);
     check(categories);
-    check(coco::Sample { file: File::new("a.jpg", "jpeg"), picture: Arc::new(pictures.remove(0)) });
+    check(coco::Sample {
+        file: File::new("a.jpg", "jpeg"),
+        picture: Arc::new(pictures.remove(0)),
+    });
 }

@@ -1,4 +1,5 @@
-//! Tables in a real Cassandra, which `DATAPIPES_TEST_CASSANDRA` names; without it each test says that it was skipped.
+//! Tables in a real Cassandra, which `DATAPIPES_TEST_CASSANDRA` names; without it each test says
+//! that it was skipped.
 
 mod faults;
 mod rows;

@@ -1,7 +1,10 @@
 //! The server under test, and a proxy between it and us that breaks things.
 
 #![allow(dead_code, reason = "two test programs use it, each a part")]
-#![allow(clippy::disallowed_methods, reason = "a proxy of the tests starts tasks")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a proxy of the tests starts tasks"
+)]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -51,7 +54,13 @@ pub fn through(server: &Url, proxy: &Proxy) -> Url {
 }
 
 pub fn address(server: &Url) -> SocketAddr {
-    format!("{}:{}", server.host_str().unwrap(), server.port().unwrap_or(9042)).parse().unwrap()
+    format!(
+        "{}:{}",
+        server.host_str().unwrap(),
+        server.port().unwrap_or(9042)
+    )
+    .parse()
+    .unwrap()
 }
 
 pub fn schema() -> Schema {
@@ -68,7 +77,9 @@ pub fn schema() -> Schema {
 /// A bare session of a user who may do anything.
 pub async fn admin(server: &Url) -> Session {
     let password = server.password().unwrap_or_default();
-    let builder = SessionBuilder::new().known_node_addr(address(server)).user(server.username(), password);
+    let builder = SessionBuilder::new()
+        .known_node_addr(address(server))
+        .user(server.username(), password);
     builder.build().await.unwrap()
 }
 
@@ -82,30 +93,50 @@ pub async fn cql(session: &Session, cql: impl Into<String>) {
 pub async fn fresh(server: &Url, table: &str, options: &str) -> Cassandra {
     let session = admin(server).await;
     for suffix in ["data", "metadata"] {
-        let keyspaces =
-            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
+        let keyspaces = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
         let name = format!("{table}_{suffix}");
-        let there = session.query_unpaged(keyspaces, (KEYSPACE, &name)).await.unwrap();
+        let there = session
+            .query_unpaged(keyspaces, (KEYSPACE, &name))
+            .await
+            .unwrap();
         if there.into_rows_result().unwrap().rows_num() > 0 {
             cql(&session, format!("DROP TABLE {KEYSPACE}.{name}")).await;
         }
     }
     let options = CassandraOptions::from_url(&url_of(server, table, options)).unwrap();
     // Several tests may make the keyspace at once.
-    let policy = Backoff { most: Duration::from_millis(500), ..Backoff::default() };
+    let policy = Backoff {
+        most: Duration::from_millis(500),
+        ..Backoff::default()
+    };
     let (schema, copies) = (schema(), Replication::Copies(1));
-    policy.run(|| options.clone().create(&schema, &copies)).await.unwrap()
+    policy
+        .run(|| options.clone().create(&schema, &copies))
+        .await
+        .unwrap()
 }
 
 pub fn key(n: u64) -> Uuid {
-    Uuid::from_u64_pair(0x6461_7461_0000_4000, n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63)
+    Uuid::from_u64_pair(
+        0x6461_7461_0000_4000,
+        n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 << 63,
+    )
 }
 
 /// A row whose content tells which it is.
 pub fn row(n: u64, bytes: usize) -> NewRow {
-    let data: Vec<u8> = n.to_le_bytes().into_iter().cycle().take(bytes.max(8)).collect();
+    let data: Vec<u8> = n
+        .to_le_bytes()
+        .into_iter()
+        .cycle()
+        .take(bytes.max(8))
+        .collect();
     NewRow {
-        row: Row { key: key(n), label: Label::Class(n as i64 % 10), data: data.into() },
+        row: Row {
+            key: key(n),
+            label: Label::Class(n as i64 % 10),
+            data: data.into(),
+        },
         values: vec![
             Value::Text(format!("patient {}", n % 7)),
             Value::Int(n as i64),
@@ -119,8 +150,16 @@ pub fn row(n: u64, bytes: usize) -> NewRow {
 /// Which row it is, if it is whole.
 pub fn number(row: &Row) -> u64 {
     let n = u64::from_le_bytes(row.data[..8].try_into().unwrap());
-    assert_eq!((row.key, &row.label), (key(n), &Label::Class(n as i64 % 10)));
-    assert!(row.data.iter().zip(n.to_le_bytes().iter().cycle()).all(|(a, b)| a == b));
+    assert_eq!(
+        (row.key, &row.label),
+        (key(n), &Label::Class(n as i64 % 10))
+    );
+    assert!(
+        row.data
+            .iter()
+            .zip(n.to_le_bytes().iter().cycle())
+            .all(|(a, b)| a == b)
+    );
     n
 }
 
@@ -208,8 +247,15 @@ async fn accept(
     }
 }
 
-async fn carry(client: TcpStream, server: SocketAddr, mut modes: watch::Receiver<Mode>, faults: Arc<Faults>) {
-    let Ok(server) = TcpStream::connect(server).await else { return };
+async fn carry(
+    client: TcpStream,
+    server: SocketAddr,
+    mut modes: watch::Receiver<Mode>,
+    faults: Arc<Faults>,
+) {
+    let Ok(server) = TcpStream::connect(server).await else {
+        return;
+    };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let open = modes.clone();

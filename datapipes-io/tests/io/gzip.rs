@@ -21,7 +21,9 @@ fn untar(data: Vec<u8>) -> (Vec<File>, Vec<Error>) {
 
 #[test]
 fn names_lose_their_ending() {
-    let input = ["a.gz", "b.tgz", "c"].map(|name| File::new(name, pack(b"x"))).to_vec();
+    let input = ["a.gz", "b.tgz", "c"]
+        .map(|name| File::new(name, pack(b"x")))
+        .to_vec();
     let (files, errors) = parts(apply(&Gunzip::new(), input));
     assert!(errors.is_empty());
     assert_eq!(names(&files), ["a", "b.tar", "c"]);
@@ -44,7 +46,11 @@ fn row_96_all_members_are_read() {
 #[test]
 fn row_96_cut_at_every_byte() {
     let first = pack(b"some text, some more text").len();
-    let data = [pack(b"some text, some more text"), pack(b"and a second member")].concat();
+    let data = [
+        pack(b"some text, some more text"),
+        pack(b"and a second member"),
+    ]
+    .concat();
     for cut in 0..data.len() {
         let (files, errors) = gunzip(data[..cut].to_vec());
         // The one cut that cannot be seen.
@@ -108,12 +114,22 @@ fn row_96_what_follows_the_end_is_an_error() {
 #[test]
 fn row_98_bombs_are_refused() {
     let bomb = pack(&vec![0; 8 << 20]);
-    let refused = |pipe: Gunzip| kinds(&parts(apply(&pipe, vec![File::new("b.gz", bomb.clone())])).1);
+    let refused =
+        |pipe: Gunzip| kinds(&parts(apply(&pipe, vec![File::new("b.gz", bomb.clone())])).1);
     assert_eq!(refused(Gunzip::new()), []);
-    assert_eq!(refused(Gunzip::new().max_expansion(4 << 20, 2000)), [ErrorKind::Limit]);
-    assert_eq!(refused(Gunzip::new().max_expansion(1 << 30, 100)), [ErrorKind::Limit]);
+    assert_eq!(
+        refused(Gunzip::new().max_expansion(4 << 20, 2000)),
+        [ErrorKind::Limit]
+    );
+    assert_eq!(
+        refused(Gunzip::new().max_expansion(1 << 30, 100)),
+        [ErrorKind::Limit]
+    );
     let pipe = Untar::new().max_expansion(1 << 20, 2000);
-    assert_eq!(kinds(&parts(apply(&pipe, vec![File::new("b.tgz", bomb.clone())])).1), [ErrorKind::Limit]);
+    assert_eq!(
+        kinds(&parts(apply(&pipe, vec![File::new("b.tgz", bomb.clone())])).1),
+        [ErrorKind::Limit]
+    );
 }
 
 #[test]
@@ -125,6 +141,9 @@ fn row_98_many_empty_members_end() {
 
 #[test]
 fn row_106_other_content_is_refused() {
-    assert_eq!(kinds(&gunzip(b"plain text".to_vec()).1), [ErrorKind::Corrupt]);
+    assert_eq!(
+        kinds(&gunzip(b"plain text".to_vec()).1),
+        [ErrorKind::Corrupt]
+    );
     assert_eq!(kinds(&gunzip(Vec::new()).1), [ErrorKind::Corrupt]);
 }

@@ -19,7 +19,10 @@ fn tree(names: &[&str]) -> tempfile::TempDir {
 fn names(root: &Path, pattern: &str) -> Vec<String> {
     let (files, errors) = parts(open(&ListFiles::new(root, pattern).allow_empty()));
     assert!(errors.is_empty(), "{errors:?}");
-    files.iter().map(|file: &FileRef| file.name().into_owned()).collect()
+    files
+        .iter()
+        .map(|file: &FileRef| file.name().into_owned())
+        .collect()
 }
 
 #[test]
@@ -33,10 +36,18 @@ fn row_82_sorted_by_the_bytes_of_whole_paths() {
 #[test]
 fn row_82_a_folder_of_many_files_is_sorted() {
     // On some disks it takes seconds to make so many files.
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    let dir = tempfile::tempdir_in("/dev/shm")
+        .or_else(|_| tempfile::tempdir())
+        .unwrap();
     for n in 0..20_000u32 {
-        fs::write(dir.path().join(format!("img_{}.jpg", n.wrapping_mul(2_654_435_761) % 1_000_003)), "")
-            .unwrap();
+        fs::write(
+            dir.path().join(format!(
+                "img_{}.jpg",
+                n.wrapping_mul(2_654_435_761) % 1_000_003
+            )),
+            "",
+        )
+        .unwrap();
     }
     let files = on_workers(list_files(dir.path(), "*.jpg"));
     assert_eq!(files.len(), 20_000);
@@ -45,13 +56,28 @@ fn row_82_a_folder_of_many_files_is_sorted() {
 
 #[test]
 fn wildcards() {
-    let dir = tree(&["t/a.tar", "t/b.tar", "t/c.txt", "t/u/d.tar", "v/a.tar", ".h/.e.tar", "top.tar"]);
+    let dir = tree(&[
+        "t/a.tar",
+        "t/b.tar",
+        "t/c.txt",
+        "t/u/d.tar",
+        "v/a.tar",
+        ".h/.e.tar",
+        "top.tar",
+    ]);
     let root = dir.path();
     assert_eq!(names(root, "t/*.tar"), ["t/a.tar", "t/b.tar"]);
     assert_eq!(names(root, "{t,v}/a.tar"), ["t/a.tar", "v/a.tar"]);
     assert_eq!(
         names(root, "**/*.tar"),
-        [".h/.e.tar", "t/a.tar", "t/b.tar", "t/u/d.tar", "top.tar", "v/a.tar"]
+        [
+            ".h/.e.tar",
+            "t/a.tar",
+            "t/b.tar",
+            "t/u/d.tar",
+            "top.tar",
+            "v/a.tar"
+        ]
     );
     assert_eq!(names(root, "t/**/d.tar"), ["t/u/d.tar"]);
     assert_eq!(names(root, "{t/u,v}/?.tar"), ["t/u/d.tar", "v/a.tar"]);
@@ -76,8 +102,14 @@ fn a_missing_root_and_an_empty_match_are_errors() {
     let missing = dir.path().join("none");
     let error = list_files(&missing, "*").collect().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert!(error.to_string().contains(missing.to_str().unwrap()), "{error}");
-    let error = list_files(dir.path(), "*.jpg").collect().unwrap_err().to_string();
+    assert!(
+        error.to_string().contains(missing.to_str().unwrap()),
+        "{error}"
+    );
+    let error = list_files(dir.path(), "*.jpg")
+        .collect()
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("no file matches \"*.jpg\" under"), "{error}");
     assert!(open(&ListFiles::new(dir.path(), "*.jpg").allow_empty()).is_empty());
 }
@@ -85,14 +117,22 @@ fn a_missing_root_and_an_empty_match_are_errors() {
 #[test]
 fn a_pattern_that_makes_no_sense_does_not_start() {
     for pattern in ["a[", "/abs", "../x"] {
-        assert!(DataLoader::builder(list_files("/", pattern)).build().is_err(), "{pattern}");
+        assert!(
+            DataLoader::builder(list_files("/", pattern))
+                .build()
+                .is_err(),
+            "{pattern}"
+        );
     }
 }
 
 #[test]
 fn nothing_is_opened_before_the_first_poll() {
     let dir = tempfile::tempdir().unwrap();
-    let loader = DataLoader::builder(list_files(dir.path(), "*")).workers(0).build().unwrap();
+    let loader = DataLoader::builder(list_files(dir.path(), "*"))
+        .workers(0)
+        .build()
+        .unwrap();
     let epoch = loader.epoch(0);
     fs::write(dir.path().join("late"), "").unwrap();
     assert_eq!(epoch.blocking().count(), 1);
@@ -112,7 +152,10 @@ mod unix {
         let dir = tree(&["a.jpg"]);
         fs::create_dir(dir.path().join("folder.jpg")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("s.jpg")).unwrap();
-        Command::new("mkfifo").arg(dir.path().join("p.jpg")).status().unwrap();
+        Command::new("mkfifo")
+            .arg(dir.path().join("p.jpg"))
+            .status()
+            .unwrap();
         symlink("p.jpg", dir.path().join("to_p.jpg")).unwrap();
         assert_eq!(names(dir.path(), "*.jpg"), ["a.jpg"]);
     }
@@ -124,7 +167,10 @@ mod unix {
         symlink("../e", dir.path().join("d/side")).unwrap();
         symlink(".", dir.path().join("e/self")).unwrap();
         symlink("d/a.txt", dir.path().join("link.txt")).unwrap();
-        assert_eq!(names(dir.path(), "**/*.txt"), ["d/a.txt", "d/side/b.txt", "e/b.txt", "link.txt"]);
+        assert_eq!(
+            names(dir.path(), "**/*.txt"),
+            ["d/a.txt", "d/side/b.txt", "e/b.txt", "link.txt"]
+        );
     }
 
     #[test]
@@ -134,7 +180,10 @@ mod unix {
         symlink("nowhere", dir.path().join("b.other")).unwrap();
         symlink("loop.txt", dir.path().join("loop.txt")).unwrap();
         let (files, errors) = parts(open(&ListFiles::new(dir.path(), "*.txt")));
-        assert_eq!((files.len(), kinds(&errors)), (2, vec![ErrorKind::NotFound, ErrorKind::Io]));
+        assert_eq!(
+            (files.len(), kinds(&errors)),
+            (2, vec![ErrorKind::NotFound, ErrorKind::Io])
+        );
         assert!(errors[0].to_string().contains("b.txt"), "{}", errors[0]);
     }
 
@@ -142,15 +191,26 @@ mod unix {
     fn row_81_awkward_names_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let long = "n".repeat(255);
-        let awkward: [&[u8]; 8] =
-            [b"a\xff", b"a\xfe", b"line\nfeed", b"\x1b[31m", b"*", b"-dash", long.as_bytes(), b"A\xff"];
+        let awkward: [&[u8]; 8] = [
+            b"a\xff",
+            b"a\xfe",
+            b"line\nfeed",
+            b"\x1b[31m",
+            b"*",
+            b"-dash",
+            long.as_bytes(),
+            b"A\xff",
+        ];
         for name in awkward {
             fs::write(dir.path().join(OsStr::from_bytes(name)), "").unwrap();
         }
         let files = list_files(dir.path(), "*").collect().unwrap();
         let mut expected = awkward.to_vec();
         expected.sort();
-        let found: Vec<_> = files.iter().map(|file| file.path.file_name().unwrap().as_bytes()).collect();
+        let found: Vec<_> = files
+            .iter()
+            .map(|file| file.path.file_name().unwrap().as_bytes())
+            .collect();
         assert_eq!(found, expected);
         assert_eq!(files[4].name(), "a\\xfe");
     }

@@ -9,7 +9,17 @@ use crate::{apply, kinds, on_workers, parts};
 #[test]
 fn files_of_all_sizes_are_read_whole_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
-    let sizes = [0, 1, 8191, 8192, 262_143, 262_144, 262_145, 1 << 20, 9_000_001];
+    let sizes = [
+        0,
+        1,
+        8191,
+        8192,
+        262_143,
+        262_144,
+        262_145,
+        1 << 20,
+        9_000_001,
+    ];
     let mut expected = Vec::new();
     for (n, size) in sizes.into_iter().enumerate() {
         let data: Vec<u8> = (0..size).map(|k: usize| (k * (n + 3)) as u8).collect();
@@ -28,7 +38,14 @@ fn buffers_are_used_again_once_nothing_refers_to_them() {
     let path = dir.path().join("a.bin");
     fs::write(&path, vec![1; 3 << 20]).unwrap();
     let pipe = LoadFiles::new();
-    let read = || apply(&pipe, vec![FileRef::new(&path)]).pop().unwrap().unwrap().into_inner().data;
+    let read = || {
+        apply(&pipe, vec![FileRef::new(&path)])
+            .pop()
+            .unwrap()
+            .unwrap()
+            .into_inner()
+            .data
+    };
     let first = read();
     let place = first.as_ptr();
     let slice = first.slice(5..6);
@@ -43,7 +60,13 @@ fn buffers_are_used_again_once_nothing_refers_to_them() {
 fn a_slice_outlives_the_graph() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.bin"), vec![7; 1 << 20]).unwrap();
-    let data: Bytes = list_files(dir.path(), "*").load_files().collect().unwrap().pop().unwrap().data;
+    let data: Bytes = list_files(dir.path(), "*")
+        .load_files()
+        .collect()
+        .unwrap()
+        .pop()
+        .unwrap()
+        .data;
     assert!(data.iter().all(|&byte| byte == 7));
 }
 
@@ -56,8 +79,17 @@ fn row_74_a_file_that_vanished_is_named_and_the_next_follows() {
     let listed = list_files(dir.path(), "*").collect().unwrap();
     fs::remove_file(dir.path().join("b")).unwrap();
     let (files, errors) = parts(apply(&LoadFiles::new(), listed));
-    assert_eq!((files.len(), kinds(&errors)), (2, vec![ErrorKind::NotFound]));
-    assert!(errors[0].to_string().contains(dir.path().join("b").to_str().unwrap()), "{}", errors[0]);
+    assert_eq!(
+        (files.len(), kinds(&errors)),
+        (2, vec![ErrorKind::NotFound])
+    );
+    assert!(
+        errors[0]
+            .to_string()
+            .contains(dir.path().join("b").to_str().unwrap()),
+        "{}",
+        errors[0]
+    );
 }
 
 #[test]
@@ -70,10 +102,16 @@ fn row_76_a_folder_and_a_name_that_is_too_long_are_errors() {
     fs::write(dir.path().join("f"), "").unwrap();
     let input = [&folder, &long, &below].map(FileRef::new).to_vec();
     let (_, errors) = parts(apply(&LoadFiles::new(), input));
-    assert_eq!(kinds(&errors), [ErrorKind::Unsupported, ErrorKind::Io, ErrorKind::NotFound]);
+    assert_eq!(
+        kinds(&errors),
+        [ErrorKind::Unsupported, ErrorKind::Io, ErrorKind::NotFound]
+    );
     assert_eq!(
         errors[0].to_string(),
-        format!("in0: unsupported: {}: a folder, not a file", folder.display())
+        format!(
+            "in0: unsupported: {}: a folder, not a file",
+            folder.display()
+        )
     );
 }
 
@@ -82,12 +120,26 @@ fn row_76_a_folder_and_a_name_that_is_too_long_are_errors() {
 fn row_79_pipes_and_devices_are_refused_without_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("p.jpg");
-    std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    std::process::Command::new("mkfifo")
+        .arg(&pipe)
+        .status()
+        .unwrap();
     let socket = dir.path().join("s.jpg");
     let _socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let input = vec![FileRef::new(pipe), FileRef::new("/dev/zero"), FileRef::new(socket)];
+    let input = vec![
+        FileRef::new(pipe),
+        FileRef::new("/dev/zero"),
+        FileRef::new(socket),
+    ];
     let (_, errors) = parts(apply(&LoadFiles::new(), input));
-    assert_eq!(kinds(&errors), [ErrorKind::Unsupported, ErrorKind::Unsupported, ErrorKind::Io]);
+    assert_eq!(
+        kinds(&errors),
+        [
+            ErrorKind::Unsupported,
+            ErrorKind::Unsupported,
+            ErrorKind::Io
+        ]
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -107,7 +159,10 @@ fn row_76_a_file_that_may_not_be_read_is_denied() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     // Nothing is closed to root.
     if fs::read(&path).is_err() {
-        assert_eq!(kinds(&parts(apply(&LoadFiles::new(), vec![FileRef::new(path)])).1), [ErrorKind::Denied]);
+        assert_eq!(
+            kinds(&parts(apply(&LoadFiles::new(), vec![FileRef::new(path)])).1),
+            [ErrorKind::Denied]
+        );
     }
 }
 
@@ -147,19 +202,25 @@ fn no_descriptor_stays_open() {
         fs::write(dir.path().join(n.to_string()), "x").unwrap();
     }
     let own = || {
-        let links =
-            fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+        let links = fs::read_dir("/proc/self/fd")
+            .unwrap()
+            .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
         links.filter(|link| link.starts_with(dir.path())).count()
     };
-    let loader =
-        datapipes::DataLoader::builder(list_files(dir.path(), "*").load_files()).workers(2).build().unwrap();
+    let loader = datapipes::DataLoader::builder(list_files(dir.path(), "*").load_files())
+        .workers(2)
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
     assert!(epoch.next().is_some());
     drop(epoch);
     drop(loader);
     let begun = std::time::Instant::now();
     while own() > 0 {
-        assert!(begun.elapsed().as_secs() < 2, "descriptors are open two seconds after the end");
+        assert!(
+            begun.elapsed().as_secs() < 2,
+            "descriptors are open two seconds after the end"
+        );
         std::thread::yield_now();
     }
 }

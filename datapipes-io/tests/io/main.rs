@@ -21,12 +21,19 @@ use futures::{FutureExt, StreamExt};
 
 /// All items and errors, inline.
 fn all<T: Send + 'static>(items: Items<T>) -> Vec<Result<Item<T>>> {
-    items.collect::<Vec<_>>().now_or_never().expect("nothing waits where everything runs inline")
+    items
+        .collect::<Vec<_>>()
+        .now_or_never()
+        .expect("nothing waits where everything runs inline")
 }
 
 fn apply<In: Send + 'static, P: Pipe<In>>(pipe: &P, input: Vec<In>) -> Vec<Result<Item<P::Out>>> {
-    let named =
-        |(index, value)| Ok(Item::new(value, Origin::root(0, index as u64).named(format!("in{index}"))));
+    let named = |(index, value)| {
+        Ok(Item::new(
+            value,
+            Origin::root(0, index as u64).named(format!("in{index}")),
+        ))
+    };
     let input: Vec<_> = input.into_iter().enumerate().map(named).collect();
     all(pipe.apply(Items::from_results(input), &Context::default()))
 }
@@ -57,8 +64,15 @@ fn kinds(errors: &[Error]) -> Vec<ErrorKind> {
 
 /// On two workers, in order.
 fn on_workers<T: Send + 'static>(graph: Graph<T>) -> Vec<T> {
-    let loader = datapipes::DataLoader::builder(graph).workers(2).build().expect("a graph that is right");
-    loader.epoch(0).blocking().collect::<Result<_>>().expect("items without errors")
+    let loader = datapipes::DataLoader::builder(graph)
+        .workers(2)
+        .build()
+        .expect("a graph that is right");
+    loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_>>()
+        .expect("items without errors")
 }
 
 /// A tar archive, the end marker included.
@@ -69,12 +83,17 @@ fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
         header.set_size(data.len() as u64);
         header.set_mode(0o644);
         header.set_cksum();
-        archive.append_data(&mut header, name, *data).expect("in memory");
+        archive
+            .append_data(&mut header, name, *data)
+            .expect("in memory");
     }
     archive.into_inner().expect("in memory")
 }
 
 /// Whether a command of the system is there; without it a test has nothing to compare with.
 fn has(command: &str) -> bool {
-    Command::new(command).arg("--version").output().is_ok_and(|out| out.status.success())
+    Command::new(command)
+        .arg("--version")
+        .output()
+        .is_ok_and(|out| out.status.success())
 }

@@ -1,9 +1,10 @@
-//! A sample of which a member failed is one failed sample, wherever its files are and whatever failed: never a half.
+//! A sample of which a member failed is one failed sample, wherever its files are and whatever
+//! failed: never a half.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use datapipes::{DataLoader, Error, ErrorKind, Graph, OnError, Order, Result, State};
+use datapipes::{Checkpoint, DataLoader, Error, ErrorKind, Graph, OnError, Order, Result};
 use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
 use datapipes_io::{File, FileRef, Sample, list_files, prelude::*};
 use futures::stream::BoxStream;
@@ -89,7 +90,10 @@ fn refused(file: File) -> Result<File> {
 
 fn renamed(file: File) -> File {
     match file.name.strip_prefix("d/") {
-        Some(name) => File { name: format!("elsewhere/x{name}").into(), ..file },
+        Some(name) => File {
+            name: format!("elsewhere/x{name}").into(),
+            ..file
+        },
         None => file,
     }
 }
@@ -107,17 +111,47 @@ fn packed(data: &str) -> Vec<u8> {
 
 /// The files as samples. What is in a file is `fails` or its name.
 fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sample> {
-    let content = |member: &Member| if member.fails { "fails".to_owned() } else { member.name.clone() };
-    let store = Memory::from_iter(members.iter().map(|member| (member.name.clone(), content(member))));
-    let fails = members.iter().filter(|member| member.fails).map(|member| member.name.clone());
-    let failing = Failing { store: store.clone(), fails: Arc::new(fails.collect()) };
-    let keys = || members.iter().map(|member| member.name.clone()).collect::<Vec<_>>();
+    let content = |member: &Member| {
+        if member.fails {
+            "fails".to_owned()
+        } else {
+            member.name.clone()
+        }
+    };
+    let store = Memory::from_iter(
+        members
+            .iter()
+            .map(|member| (member.name.clone(), content(member))),
+    );
+    let fails = members
+        .iter()
+        .filter(|member| member.fails)
+        .map(|member| member.name.clone());
+    let failing = Failing {
+        store: store.clone(),
+        fails: Arc::new(fails.collect()),
+    };
+    let keys = || {
+        members
+            .iter()
+            .map(|member| member.name.clone())
+            .collect::<Vec<_>>()
+    };
     let archives = |count: usize| {
-        let shards = members.chunks(members.len().div_ceil(count)).enumerate().map(|(n, shard)| {
-            let shard: Vec<_> = shard.iter().map(|member| (&*member.name, content(member))).collect();
-            let shard: Vec<_> = shard.iter().map(|(name, data)| (*name, data.as_bytes())).collect();
-            (format!("{n}.tar"), tar_of(&shard))
-        });
+        let shards = members
+            .chunks(members.len().div_ceil(count))
+            .enumerate()
+            .map(|(n, shard)| {
+                let shard: Vec<_> = shard
+                    .iter()
+                    .map(|member| (&*member.name, content(member)))
+                    .collect();
+                let shard: Vec<_> = shard
+                    .iter()
+                    .map(|(name, data)| (*name, data.as_bytes()))
+                    .collect();
+                (format!("{n}.tar"), tar_of(&shard))
+            });
         Memory::from_iter(shards)
     };
     match place {
@@ -126,7 +160,9 @@ fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sa
         Place::Referred => {
             let store: Arc<dyn Store> = Arc::new(failing);
             let refer = |key: String| FileRef::stored(store.clone(), key, None);
-            Graph::from_vec(keys().into_iter().map(refer).collect()).load_files().samples()
+            Graph::from_vec(keys().into_iter().map(refer).collect())
+                .load_files()
+                .samples()
         }
         Place::Folder => {
             for member in members {
@@ -141,70 +177,138 @@ fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sa
             list_files(folder, "**").load_files().samples()
         }
         Place::Checked => store.files(keys()).load_files().try_map(refused).samples(),
-        Place::RenamedBefore => store.files(keys()).load_files().map(renamed).try_map(refused).samples(),
-        Place::RenamedBehind => store.files(keys()).load_files().try_map(refused).map(renamed).samples(),
+        Place::RenamedBefore => store
+            .files(keys())
+            .load_files()
+            .map(renamed)
+            .try_map(refused)
+            .samples(),
+        Place::RenamedBehind => store
+            .files(keys())
+            .load_files()
+            .try_map(refused)
+            .map(renamed)
+            .samples(),
         Place::Packed => {
             let name = |member: &Member| format!("{}.gz", member.name);
-            let store = members.iter().map(|member| (name(member), packed(&content(member))));
+            let store = members
+                .iter()
+                .map(|member| (name(member), packed(&content(member))));
             let keys: Vec<_> = members.iter().map(name).collect();
-            Memory::from_iter(store).files(keys).load_files().decompress().samples()
+            Memory::from_iter(store)
+                .files(keys)
+                .load_files()
+                .decompress()
+                .samples()
         }
-        Place::Archived => archives(1).list_files("*.tar").load_files().untar().try_map(refused).samples(),
-        Place::Streamed => archives(1).list_files("*.tar").stream_untar().try_map(refused).samples(),
+        Place::Archived => archives(1)
+            .list_files("*.tar")
+            .load_files()
+            .untar()
+            .try_map(refused)
+            .samples(),
+        Place::Streamed => archives(1)
+            .list_files("*.tar")
+            .stream_untar()
+            .try_map(refused)
+            .samples(),
         Place::Nameless => {
             let file = |member: &Member| File::new(&*member.name, content(member));
-            Graph::from_vec(members.iter().map(file).collect()).try_map(refused).samples()
+            Graph::from_vec(members.iter().map(file).collect())
+                .try_map(refused)
+                .samples()
         }
     }
 }
 
 type Fields = Vec<(&'static str, bool)>;
 
-/// Samples of one to three members each, some of which fail; and files that are in none between them, if they need not
-/// be in the order of their names.
+/// Samples of one to three members each, some of which fail; and files that are in none between
+/// them, if they need not be in the order of their names.
 fn members(samples: &[Fields], strays: &[bool], sorted: bool) -> Vec<Member> {
     let mut members = Vec::new();
     for (n, fields) in samples.iter().enumerate() {
         for (field, fails) in fields {
-            members.push(Member { name: format!("d/{n:03}.{field}"), fails: *fails });
+            members.push(Member {
+                name: format!("d/{n:03}.{field}"),
+                fails: *fails,
+            });
         }
     }
     if !sorted {
         for (n, fails) in strays.iter().enumerate() {
             let at = (n * 7 + 1) % (members.len() + 1);
-            let name = if n % 2 == 0 { format!("README{n}") } else { format!("__meta__/{n}.json") };
-            members.insert(at, Member { name, fails: *fails });
+            let name = if n % 2 == 0 {
+                format!("README{n}")
+            } else {
+                format!("__meta__/{n}.json")
+            };
+            members.insert(
+                at,
+                Member {
+                    name,
+                    fails: *fails,
+                },
+            );
         }
     }
     members
 }
 
 fn whole(samples: &[Fields]) -> Vec<(String, Vec<&'static str>)> {
-    let good = samples.iter().enumerate().filter(|(_, fields)| fields.iter().all(|(_, fails)| !fails));
-    good.map(|(n, fields)| (format!("{n:03}"), fields.iter().map(|(field, _)| *field).collect())).collect()
+    let good = samples
+        .iter()
+        .enumerate()
+        .filter(|(_, fields)| fields.iter().all(|(_, fails)| !fails));
+    good.map(|(n, fields)| {
+        (
+            format!("{n:03}"),
+            fields.iter().map(|(field, _)| *field).collect(),
+        )
+    })
+    .collect()
 }
 
 fn shown(sample: &Sample) -> (String, Vec<String>) {
-    let key = sample.key().rsplit('/').next().unwrap().trim_start_matches('x').to_owned();
-    (key, sample.fields().map(|(name, _)| name.to_owned()).collect())
+    let key = sample
+        .key()
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .trim_start_matches('x')
+        .to_owned();
+    (
+        key,
+        sample.fields().map(|(name, _)| name.to_owned()).collect(),
+    )
 }
 
 fn loader(graph: &Graph<Sample>, workers: usize, order: Order) -> DataLoader<Sample> {
-    let builder = DataLoader::builder(graph.clone()).workers(workers).order(order);
-    builder.on_error(OnError::skip(10_000)).resumable().build().unwrap()
+    let builder = DataLoader::builder(graph.clone())
+        .workers(workers)
+        .order(order);
+    builder
+        .on_error(OnError::skip(10_000))
+        .resumable()
+        .build()
+        .unwrap()
 }
 
 fn fields() -> impl Strategy<Value = Fields> {
     let member = || prop::bool::weighted(0.25);
-    (1usize..4, member(), member(), member())
-        .prop_map(|(count, a, b, c)| [("cls", a), ("jpg", b), ("json", c)].into_iter().take(count).collect())
+    (1usize..4, member(), member(), member()).prop_map(|(count, a, b, c)| {
+        [("cls", a), ("jpg", b), ("json", c)]
+            .into_iter()
+            .take(count)
+            .collect()
+    })
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is delivered are the samples none of whose members failed, each with all of its fields; each other one is
-    /// counted once; and so it is for an epoch that was stopped and goes on.
+    /// What is delivered are the samples none of whose members failed, each with all of its fields;
+    /// each other one is counted once; and so it is for an epoch that was stopped and goes on.
     #[test]
     fn a_sample_of_which_a_member_failed_is_one_failed_sample(
         samples in prop::collection::vec(fields(), 1..25),
@@ -227,7 +331,7 @@ proptest! {
 
         let mut stopped = first.epoch(0).blocking();
         let mut resumed: Vec<_> = stopped.by_ref().take(stop).map(|sample| shown(&sample.unwrap())).collect();
-        let state = State::from_bytes(&stopped.state().unwrap().to_bytes()).unwrap();
+        let state = Checkpoint::from_bytes(&stopped.checkpoint().unwrap().to_bytes()).unwrap();
         drop(stopped);
         let rest = loader(&graph, other, order).resume(&state).unwrap().blocking();
         resumed.extend(rest.map(|sample| shown(&sample.unwrap())));
@@ -255,31 +359,62 @@ proptest! {
 /// The case that was reported: every third member is gone.
 #[test]
 fn samples_of_plain_files_never_come_in_halves() {
-    let samples: Vec<Fields> = (0..2000).map(|n| vec![("cls", n % 6 == 2), ("jpg", n % 6 == 5)]).collect();
+    let samples: Vec<Fields> = (0..2000)
+        .map(|n| vec![("cls", n % 6 == 2), ("jpg", n % 6 == 5)])
+        .collect();
     let members = members(&samples, &[], true);
     let graph = graph(Place::Named, &members, std::path::Path::new(""));
     for (workers, order) in [(0, Order::Strict), (2, Order::Strict), (2, Order::Arrival)] {
         let policy = OnError::skip(1000);
-        let builder = DataLoader::builder(graph.clone()).workers(workers).order(order);
+        let builder = DataLoader::builder(graph.clone())
+            .workers(workers)
+            .order(order);
         let loader = builder.on_error(policy.clone()).build().unwrap();
-        let found: Vec<_> = loader.epoch(0).blocking().map(|sample| shown(&sample.unwrap())).collect();
-        assert_eq!((found.len(), policy.skipped().len()), (1334, 666), "{workers} workers");
+        let found: Vec<_> = loader
+            .epoch(0)
+            .blocking()
+            .map(|sample| shown(&sample.unwrap()))
+            .collect();
+        assert_eq!(
+            (found.len(), policy.skipped().len()),
+            (1334, 666),
+            "{workers} workers"
+        );
         assert!(found.iter().all(|(_, fields)| fields.len() == 2));
     }
 }
 
-/// A list of archives of which one is gone loses that one: no sample of the others, and none that is counted.
+/// A list of archives of which one is gone loses that one: no sample of the others, and none that
+/// is counted.
 #[test]
 fn an_archive_that_failed_is_no_sample() {
     let shard = |k: &str| tar_of(&[(&*format!("{k}.jpg"), b"1"), (&*format!("{k}.cls"), b"2")]);
     let store = Memory::from_iter(["a", "c", "d"].map(|k| (format!("{k}.tar"), shard(k))));
     for suffix in ["tar", "tar.gz", "tgz"] {
-        let keys = ["a.tar".to_owned(), format!("b.{suffix}"), "c.tar".to_owned(), format!("d.{suffix}")];
+        let keys = [
+            "a.tar".to_owned(),
+            format!("b.{suffix}"),
+            "c.tar".to_owned(),
+            format!("d.{suffix}"),
+        ];
         let graph = store.clone().files(keys).load_files().untar().samples();
-        let loader = DataLoader::builder(graph).on_error(OnError::skip(9)).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .on_error(OnError::skip(9))
+            .build()
+            .unwrap();
         let mut epoch = loader.epoch(0).blocking();
-        let keys: Vec<_> = epoch.by_ref().map(|sample| sample.unwrap().key().to_owned()).collect();
-        assert_eq!(keys, if suffix == "tar" { vec!["a", "c", "d"] } else { vec!["a", "c"] });
+        let keys: Vec<_> = epoch
+            .by_ref()
+            .map(|sample| sample.unwrap().key().to_owned())
+            .collect();
+        assert_eq!(
+            keys,
+            if suffix == "tar" {
+                vec!["a", "c", "d"]
+            } else {
+                vec!["a", "c"]
+            }
+        );
         let stats = epoch.stats().unwrap();
         assert!(stats.nodes.iter().all(|node| node.dropped == 0), "{suffix}");
     }
@@ -292,10 +427,25 @@ fn archives_and_plain_files_in_one_stream() {
     let plain = Memory::from_iter([("b.cls", "1"), ("c.cls", "2"), ("c.jpg", "3")]);
     let graph = Graph::concat([
         archives.files(["s.tar", "t.tar"]).load_files().untar(),
-        plain.files(["b.jpg", "b.cls", "c.jpg", "c.cls"]).load_files(),
+        plain
+            .files(["b.jpg", "b.cls", "c.jpg", "c.cls"])
+            .load_files(),
     ]);
-    let loader = DataLoader::builder(graph.samples()).on_error(OnError::skip(9)).build().unwrap();
-    let found: Vec<_> = loader.epoch(0).blocking().map(|sample| shown(&sample.unwrap())).collect();
+    let loader = DataLoader::builder(graph.samples())
+        .on_error(OnError::skip(9))
+        .build()
+        .unwrap();
+    let found: Vec<_> = loader
+        .epoch(0)
+        .blocking()
+        .map(|sample| shown(&sample.unwrap()))
+        .collect();
     let fields = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-    assert_eq!(found, [("a".into(), fields(["jpg", "cls"])), ("c".into(), fields(["jpg", "cls"]))]);
+    assert_eq!(
+        found,
+        [
+            ("a".into(), fields(["jpg", "cls"])),
+            ("c".into(), fields(["jpg", "cls"]))
+        ]
+    );
 }

@@ -36,7 +36,10 @@ fn members_are_slices_of_the_archive() {
     let range = archive.as_ptr_range();
     let (files, errors) = untar(archive.clone());
     assert!(errors.is_empty());
-    assert_eq!(files, [File::new("a", "one"), File::new("b", vec![7; 5000])]);
+    assert_eq!(
+        files,
+        [File::new("a", "one"), File::new("b", vec![7; 5000])]
+    );
     for file in files {
         let own = file.data.as_ptr_range();
         assert!(range.start <= own.start && own.end <= range.end);
@@ -47,7 +50,10 @@ fn members_are_slices_of_the_archive() {
 fn origins_are_children_of_the_archive_with_the_members_names() {
     let archive = tar_of(&[("d/a", b"1"), ("d/b", b"2")]);
     let items = apply(&Untar::new(), vec![File::new("x.tar", archive)]);
-    let origins: Vec<_> = items.into_iter().map(|item| item.unwrap().origin().clone()).collect();
+    let origins: Vec<_> = items
+        .into_iter()
+        .map(|item| item.unwrap().origin().clone())
+        .collect();
     assert_eq!(origins[1].to_string(), "in0/d/b");
     assert_eq!((origins[0].index(), origins[1].index()), (0, 1));
 }
@@ -57,7 +63,10 @@ fn what_workers_give_is_what_one_thread_gives() {
     let archives: Vec<_> = (0..20u8)
         .map(|k| {
             let members: Vec<_> = (0..50).map(|n| format!("{k}-{n}.txt")).collect();
-            let members: Vec<_> = members.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
+            let members: Vec<_> = members
+                .iter()
+                .map(|name| (name.as_str(), name.as_bytes()))
+                .collect();
             File::new(format!("{k}.tar"), tar_of(&members))
         })
         .collect();
@@ -84,7 +93,10 @@ fn archives_of_pythons_tarfile_are_read() {
         }
         let last: Vec<u8> = (0..768).map(|n| n as u8).collect();
         expected.push(("last.bin", &last));
-        let found: Vec<_> = files.iter().map(|file| (&*file.name, &file.data[..])).collect();
+        let found: Vec<_> = files
+            .iter()
+            .map(|file| (&*file.name, &file.data[..]))
+            .collect();
         assert_eq!(found, expected, "{format}");
     }
 }
@@ -111,9 +123,16 @@ fn archives_of_gnu_tar_are_read() {
         let (files, errors) = untar(std::fs::read(&archive).unwrap());
         assert!(errors.is_empty(), "{format}: {errors:?}");
         // The oldest format has no room for the long name, and tar says so.
-        let expected = if ran.status.success() { vec!["d/a.txt", &long] } else { vec!["d/a.txt"] };
+        let expected = if ran.status.success() {
+            vec!["d/a.txt", &long]
+        } else {
+            vec!["d/a.txt"]
+        };
         assert_eq!(names(&files), expected, "{format}");
-        assert_eq!(files.last().unwrap().data.len(), if ran.status.success() { 70_000 } else { 3 });
+        assert_eq!(
+            files.last().unwrap().data.len(),
+            if ran.status.success() { 70_000 } else { 3 }
+        );
     }
 }
 
@@ -128,7 +147,10 @@ fn row_90_a_bit_flip_in_any_header_byte_is_no_quiet_change() {
                 flipped[byte] ^= 1 << bit;
                 let (files, errors) = untar(flipped);
                 // What is flipped beside the digits of the checksum changes nothing.
-                assert!(files == whole || errors.len() == 1, "byte {byte} bit {bit}: {files:?}");
+                assert!(
+                    files == whole || errors.len() == 1,
+                    "byte {byte} bit {bit}: {files:?}"
+                );
                 assert!(whole.starts_with(&files) || errors.is_empty());
             }
         }
@@ -154,12 +176,19 @@ fn row_90_a_header_turned_to_zeros_is_no_end() {
     let mut archive = tar_of(&[("a.txt", b"one"), ("b.txt", b"two"), ("c.txt", b"three")]);
     archive[1024..1536].fill(0);
     let (files, errors) = untar(archive);
-    assert_eq!((names(&files), kinds(&errors)), (vec!["a.txt"], vec![ErrorKind::Corrupt]));
+    assert_eq!(
+        (names(&files), kinds(&errors)),
+        (vec!["a.txt"], vec![ErrorKind::Corrupt])
+    );
 }
 
 #[test]
 fn row_91_cut_at_every_byte() {
-    let archive = tar_of(&[("a.txt", &[1; 600]), ("b.txt", b"two"), ("c.txt", &[3; 512])]);
+    let archive = tar_of(&[
+        ("a.txt", &[1; 600]),
+        ("b.txt", b"two"),
+        ("c.txt", &[3; 512]),
+    ]);
     let (whole, _) = untar(archive.clone());
     let ends = [1536, 2560, 3584];
     assert_eq!((whole.len(), archive.len()), (3, 4608));
@@ -168,7 +197,11 @@ fn row_91_cut_at_every_byte() {
         // Whole members only; the last of them may lack its padding.
         assert!(whole.starts_with(&files), "cut at {cut}");
         let between = ends.contains(&cut) || cut >= 4096;
-        assert_eq!(kinds(&errors), vec![ErrorKind::Truncated; usize::from(!between)], "cut at {cut}");
+        assert_eq!(
+            kinds(&errors),
+            vec![ErrorKind::Truncated; usize::from(!between)],
+            "cut at {cut}"
+        );
         if between {
             assert_eq!(files.len(), ends.iter().filter(|&&end| end <= cut).count());
         }
@@ -181,7 +214,11 @@ fn row_91_cut_at_every_byte_between_a_long_name_and_its_member() {
     for cut in 0..archive.len() - 1024 {
         let (files, errors) = untar(archive[..cut].to_vec());
         let data_is_there = cut >= 3 * 512 + 3;
-        assert_eq!((files.len(), errors.len()), (usize::from(data_is_there), 1), "cut at {cut}");
+        assert_eq!(
+            (files.len(), errors.len()),
+            (usize::from(data_is_there), 1),
+            "cut at {cut}"
+        );
     }
 }
 
@@ -191,14 +228,46 @@ fn row_92_extensions_that_readers_disagree_on_are_errors() {
     let pax = |records: &[u8]| member(b'x', b"pax", records);
     let long = member(b'L', b"././@LongLink", b"other\0");
     let cases: [(&str, Vec<Vec<u8>>, ErrorKind); 8] = [
-        ("two pax headers", vec![pax(b"9 path=a\n"), pax(b"9 path=b\n"), file.clone()], ErrorKind::Corrupt),
-        ("two long names", vec![long.clone(), long.clone(), file.clone()], ErrorKind::Corrupt),
-        ("two names", vec![long.clone(), pax(b"9 path=a\n"), file.clone()], ErrorKind::Corrupt),
-        ("no record", vec![pax(b"path=a\n"), file.clone()], ErrorKind::Corrupt),
-        ("a size past the end", vec![pax(b"14 size=99999\n"), file.clone()], ErrorKind::Truncated),
-        ("a header of 2 MiB", vec![pax(&vec![b'x'; 2 << 20]), file.clone()], ErrorKind::Limit),
-        ("65 in a row", vec![member(b'g', b"g", b"9 note=a\n"); 65], ErrorKind::Limit),
-        ("no member", vec![pax(b"9 path=a\n"), vec![0; 1024]], ErrorKind::Corrupt),
+        (
+            "two pax headers",
+            vec![pax(b"9 path=a\n"), pax(b"9 path=b\n"), file.clone()],
+            ErrorKind::Corrupt,
+        ),
+        (
+            "two long names",
+            vec![long.clone(), long.clone(), file.clone()],
+            ErrorKind::Corrupt,
+        ),
+        (
+            "two names",
+            vec![long.clone(), pax(b"9 path=a\n"), file.clone()],
+            ErrorKind::Corrupt,
+        ),
+        (
+            "no record",
+            vec![pax(b"path=a\n"), file.clone()],
+            ErrorKind::Corrupt,
+        ),
+        (
+            "a size past the end",
+            vec![pax(b"14 size=99999\n"), file.clone()],
+            ErrorKind::Truncated,
+        ),
+        (
+            "a header of 2 MiB",
+            vec![pax(&vec![b'x'; 2 << 20]), file.clone()],
+            ErrorKind::Limit,
+        ),
+        (
+            "65 in a row",
+            vec![member(b'g', b"g", b"9 note=a\n"); 65],
+            ErrorKind::Limit,
+        ),
+        (
+            "no member",
+            vec![pax(b"9 path=a\n"), vec![0; 1024]],
+            ErrorKind::Corrupt,
+        ),
     ];
     for (case, blocks, kind) in cases {
         let (files, errors) = untar(blocks.concat());
@@ -208,14 +277,23 @@ fn row_92_extensions_that_readers_disagree_on_are_errors() {
 
 #[test]
 fn row_92_one_size_for_data_and_skipping() {
-    // The header says 3 bytes, the extension 600: whoever uses one to read and the other to skip sees a member less.
+    // The header says 3 bytes, the extension 600: whoever uses one to read and the other to skip
+    // sees a member less.
     let mut file = member(b'0', b"a.txt", &[5; 600]);
     file[124..136].copy_from_slice(b"00000000003\0");
     sign(&mut file);
-    let archive = [member(b'x', b"pax", b"12 size=600\n"), file, member(b'0', b"b.txt", b"two")].concat();
+    let archive = [
+        member(b'x', b"pax", b"12 size=600\n"),
+        file,
+        member(b'0', b"b.txt", b"two"),
+    ]
+    .concat();
     let (files, errors) = untar(archive);
     assert!(errors.is_empty(), "{errors:?}");
-    assert_eq!(files, [File::new("a.txt", vec![5; 600]), File::new("b.txt", "two")]);
+    assert_eq!(
+        files,
+        [File::new("a.txt", vec![5; 600]), File::new("b.txt", "two")]
+    );
 }
 
 #[test]
@@ -239,19 +317,32 @@ fn row_93_a_sparse_member_is_refused_by_name_and_the_next_follows() {
     sparse[482] = 1;
     sign(&mut sparse[..512]);
     sparse.splice(512..512, vec![0; 512]);
-    let by_pax = [member(b'x', b"pax", b"22 GNU.sparse.major=1\n"), member(b'0', b"t.bin", b"map")].concat();
+    let by_pax = [
+        member(b'x', b"pax", b"22 GNU.sparse.major=1\n"),
+        member(b'0', b"t.bin", b"map"),
+    ]
+    .concat();
     let archive = [sparse, by_pax, member(b'0', b"b.txt", b"two")].concat();
     let (files, errors) = untar(archive);
     assert_eq!((names(&files), errors.len()), (vec!["b.txt"], 2));
-    assert_eq!(errors[0].to_string(), "in0/s.bin: unsupported: a sparse member");
-    assert_eq!(errors[1].to_string(), "in0/t.bin: unsupported: a sparse member");
+    assert_eq!(
+        errors[0].to_string(),
+        "in0/s.bin: unsupported: a sparse member"
+    );
+    assert_eq!(
+        errors[1].to_string(),
+        "in0/t.bin: unsupported: a sparse member"
+    );
 }
 
 #[test]
 fn row_93_only_regular_files_come_out() {
     let kinds = b"0\x0071234560XV";
-    let blocks: Vec<_> =
-        kinds.iter().enumerate().map(|(n, &kind)| member(kind, format!("m{n}").as_bytes(), b"")).collect();
+    let blocks: Vec<_> = kinds
+        .iter()
+        .enumerate()
+        .map(|(n, &kind)| member(kind, format!("m{n}").as_bytes(), b""))
+        .collect();
     let (files, errors) = untar(blocks.concat());
     assert!(errors.is_empty());
     assert_eq!(names(&files), ["m0", "m1", "m2", "m9"]);
@@ -261,14 +352,21 @@ fn row_93_only_regular_files_come_out() {
 
 #[test]
 fn row_94_names_are_names() {
-    let archive = [member(b'0', b"../../etc/passwd", b"1"), member(b'0', b"/abs\xff", b"2")].concat();
+    let archive = [
+        member(b'0', b"../../etc/passwd", b"1"),
+        member(b'0', b"/abs\xff", b"2"),
+    ]
+    .concat();
     assert_eq!(names(&untar(archive).0), ["../../etc/passwd", "/abs\\xff"]);
 }
 
 #[test]
 fn row_105_an_empty_file_is_no_archive_but_an_empty_archive_is_one() {
     let (files, errors) = untar(Bytes::new());
-    assert_eq!((files.len(), kinds(&errors)), (0, vec![ErrorKind::Truncated]));
+    assert_eq!(
+        (files.len(), kinds(&errors)),
+        (0, vec![ErrorKind::Truncated])
+    );
     let (files, errors) = untar(vec![0; 10240]);
     assert_eq!((files.len(), errors.len()), (0, 0));
 }
@@ -277,15 +375,22 @@ fn row_105_an_empty_file_is_no_archive_but_an_empty_archive_is_one() {
 fn row_106_other_content_is_named() {
     let (_, errors) = untar([&b"\x28\xb5\x2f\xfd"[..], &[9; 600]].concat());
     // Whatever the features: it is not inflated, or no such data.
-    assert!(errors.len() == 1 && errors[0].to_string().contains("zstd"), "{errors:?}");
+    assert!(
+        errors.len() == 1 && errors[0].to_string().contains("zstd"),
+        "{errors:?}"
+    );
     assert_eq!(kinds(&untar(vec![b'?'; 600]).1), [ErrorKind::Corrupt]);
 }
 
 #[test]
 fn the_tar_crate_sees_the_same_members() {
-    let members: Vec<(String, Vec<u8>)> =
-        (0..300).map(|n| (format!("p{}/{n}", "p".repeat(n)), vec![n as u8; n * 7])).collect();
-    let members: Vec<_> = members.iter().map(|(name, data)| (name.as_str(), data.as_slice())).collect();
+    let members: Vec<(String, Vec<u8>)> = (0..300)
+        .map(|n| (format!("p{}/{n}", "p".repeat(n)), vec![n as u8; n * 7]))
+        .collect();
+    let members: Vec<_> = members
+        .iter()
+        .map(|(name, data)| (name.as_str(), data.as_slice()))
+        .collect();
     let archive = tar_of(&members);
     let mut reader = tar::Archive::new(&archive[..]);
     let theirs: Vec<_> = (reader.entries().unwrap())
@@ -310,10 +415,22 @@ fn nothing_is_read_before_the_first_poll_and_errors_pass() {
 #[test]
 fn row_135_whatever_the_bytes_there_is_no_panic_and_no_byte_from_elsewhere() {
     let seeds: [&[u8]; 3] = [
-        &tar_of(&[("a.txt", &[1; 600]), (&"n".repeat(200), b"two"), ("c.txt", b"")]),
-        &[member(b'x', b"pax", b"12 size=600\n"), member(b'0', b"a", &[5; 600])].concat(),
-        &[member(b'S', b"s", b"condensed"), member(b'g', b"g", b"9 path=p\n"), member(b'0', b"a", b"one")]
-            .concat(),
+        &tar_of(&[
+            ("a.txt", &[1; 600]),
+            (&"n".repeat(200), b"two"),
+            ("c.txt", b""),
+        ]),
+        &[
+            member(b'x', b"pax", b"12 size=600\n"),
+            member(b'0', b"a", &[5; 600]),
+        ]
+        .concat(),
+        &[
+            member(b'S', b"s", b"condensed"),
+            member(b'g', b"g", b"9 path=p\n"),
+            member(b'0', b"a", b"one"),
+        ]
+        .concat(),
     ];
     // An xorshift generator, from a fixed seed.
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -330,11 +447,17 @@ fn row_135_whatever_the_bytes_there_is_no_panic_and_no_byte_from_elsewhere() {
             archive[place] = [0, 0xff, b'0', b'7', b'x', b'L', b'\n', b' '][random(8)];
         }
         // Else the checksum would hide most of it.
-        archive.chunks_exact_mut(512).filter(|block| block[257..262] == *b"ustar").for_each(sign);
+        archive
+            .chunks_exact_mut(512)
+            .filter(|block| block[257..262] == *b"ustar")
+            .for_each(sign);
         archive.truncate(archive.len() - random(2) * random(archive.len()));
         let archive = Bytes::from(archive);
         let (files, errors) = untar(archive.clone());
-        assert!(errors.iter().all(|error| error.kind() != ErrorKind::Panic), "{errors:?}");
+        assert!(
+            errors.iter().all(|error| error.kind() != ErrorKind::Panic),
+            "{errors:?}"
+        );
         assert!(files.iter().map(|file| file.data.len()).sum::<usize>() <= archive.len());
     }
 }

@@ -18,11 +18,21 @@ fn store(count: usize) -> Memory {
 #[test]
 fn row_116_lists_of_files_go_on() {
     let folder = tempfile::tempdir().unwrap();
-    (0..40).for_each(|n| std::fs::write(folder.path().join(format!("{n:03}.txt")), n.to_string()).unwrap());
+    (0..40).for_each(|n| {
+        std::fs::write(folder.path().join(format!("{n:03}.txt")), n.to_string()).unwrap()
+    });
     goes_on(&names(list_files(folder.path(), "*.txt")));
-    goes_on(&list_files(folder.path(), "*.txt").shuffle(9).load_files().map(|file| file.data).batch(3));
+    goes_on(
+        &list_files(folder.path(), "*.txt")
+            .shuffle(9)
+            .load_files()
+            .map(|file| file.data)
+            .batch(3),
+    );
     goes_on(&names(store(40).list_files("*.txt")));
-    goes_on(&names(store(40).files((0..40).map(|n| format!("{:03}.txt", 39 - n)))));
+    goes_on(&names(
+        store(40).files((0..40).map(|n| format!("{:03}.txt", 39 - n))),
+    ));
 }
 
 /// Files that are known by name are not read again.
@@ -45,11 +55,16 @@ fn resumed(
     workers: usize,
 ) -> Result<Vec<String>, String> {
     let (_, state) = begun(&loader(before, 0), stop);
-    let epoch = loader(now, workers).resume(&state).map_err(|error| error.to_string())?;
-    epoch.blocking().collect::<datapipes::Result<_>>().map_err(|error| {
-        assert_eq!(error.kind(), ErrorKind::Config, "no policy skips it");
-        error.to_string()
-    })
+    let epoch = loader(now, workers)
+        .resume(&state)
+        .map_err(|error| error.to_string())?;
+    epoch
+        .blocking()
+        .collect::<datapipes::Result<_>>()
+        .map_err(|error| {
+            assert_eq!(error.kind(), ErrorKind::Config, "no policy skips it");
+            error.to_string()
+        })
 }
 
 #[test]
@@ -86,7 +101,13 @@ fn row_119_files_that_were_added_or_removed_are_told() {
     let graph = names(list_files(folder.path(), "*.txt"));
     let (_, state) = begun(&loader(&graph, 0), 200);
     std::fs::remove_file(folder.path().join("007.txt")).unwrap();
-    let error = loader(&graph, 2).resume(&state).unwrap().blocking().next().unwrap().unwrap_err();
+    let error = loader(&graph, 2)
+        .resume(&state)
+        .unwrap()
+        .blocking()
+        .next()
+        .unwrap()
+        .unwrap_err();
     assert!(error.to_string().contains(changed), "{error}");
     write(7);
     assert_eq!(all(loader(&graph, 2).resume(&state).unwrap()).len(), 100);
@@ -96,9 +117,15 @@ fn row_119_files_that_were_added_or_removed_are_told() {
 fn row_119_other_names_are_another_graph() {
     let files = |names: [&str; 3]| names.map(str::to_owned);
     let graph = |list| names(store(9).files(files(list)));
-    let (first, other) = (graph(["001.txt", "002.txt", "003.txt"]), graph(["001.txt", "003.txt", "002.txt"]));
+    let (first, other) = (
+        graph(["001.txt", "002.txt", "003.txt"]),
+        graph(["001.txt", "003.txt", "002.txt"]),
+    );
     let error = resumed(&first, 1, &other, 0).unwrap_err();
-    assert!(error.contains("the state is of another run: `files` was files(3 files, digest "), "{error}");
+    assert!(
+        error.contains("the state is of another run: `files` was files(3 files, digest "),
+        "{error}"
+    );
 }
 
 /// What a list of a store gives does not depend on whether it keeps its digest.

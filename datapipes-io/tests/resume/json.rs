@@ -1,32 +1,43 @@
 //! States in text.
 
-use datapipes::{DataLoader, Graph, State, Uneven};
+use datapipes::{Checkpoint, DataLoader, Graph, Uneven};
 use serde_json::{Value, json};
 
 use super::{begun, loader};
 
-fn state() -> State {
-    let graph = Graph::range(0..200).filter(|n| n % 5 != 0).shuffle(9).flat_map(|n| [n, n]).batch(4);
+fn state() -> Checkpoint {
+    let graph = Graph::range(0..200)
+        .filter(|n| n % 5 != 0)
+        .shuffle(9)
+        .flat_map(|n| [n, n])
+        .batch(4);
     begun(&loader(&graph, 0), 13).1
 }
 
 fn refused(value: &Value) -> String {
-    let error = serde_json::from_value::<State>(value.clone()).expect_err("it is no state");
+    let error = serde_json::from_value::<Checkpoint>(value.clone()).expect_err("it is no state");
     // In the order of the text as well, where the version comes first or last.
-    serde_json::from_str::<State>(&value.to_string()).expect_err("it is no state");
+    serde_json::from_str::<Checkpoint>(&value.to_string()).expect_err("it is no state");
     error.to_string()
 }
 
 /// Of two ranks.
-fn merged() -> State {
+fn merged() -> Checkpoint {
     let of = |rank| {
-        let graph = Graph::range(0..40).sharding_filter().filter(|n| n % 5 != 0).batch(4);
-        let loader = DataLoader::builder(graph).workers(0).rank(rank, 2).uneven(Uneven::Drop).resumable();
+        let graph = Graph::range(0..40)
+            .sharding_filter()
+            .filter(|n| n % 5 != 0)
+            .batch(4);
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .rank(rank, 2)
+            .uneven(Uneven::Drop)
+            .resumable();
         let mut epoch = loader.ranks_agree().build().unwrap().epoch(0).blocking();
         assert_eq!(epoch.by_ref().take(2).count(), 2);
-        epoch.state().unwrap()
+        epoch.checkpoint().unwrap()
     };
-    State::merge(&[of(0), of(1)]).unwrap()
+    Checkpoint::merge(&[of(0), of(1)]).unwrap()
 }
 
 #[test]
@@ -43,14 +54,17 @@ fn a_state_of_several_ranks_goes_through_json() {
     assert!(refused(&value).contains("its checksum is another"));
 }
 
-fn goes_through(state: State) {
-    for text in [serde_json::to_string(&state).unwrap(), serde_json::to_string_pretty(&state).unwrap()] {
-        let again: State = serde_json::from_str(&text).unwrap();
+fn goes_through(state: Checkpoint) {
+    for text in [
+        serde_json::to_string(&state).unwrap(),
+        serde_json::to_string_pretty(&state).unwrap(),
+    ] {
+        let again: Checkpoint = serde_json::from_str(&text).unwrap();
         assert!(again == state);
         assert_eq!(again.to_bytes(), state.to_bytes());
     }
     let value = serde_json::to_value(&state).unwrap();
-    assert!(serde_json::from_value::<State>(value).unwrap() == state);
+    assert!(serde_json::from_value::<Checkpoint>(value).unwrap() == state);
 }
 
 /// A change of this form is a change of the version.
@@ -82,7 +96,10 @@ fn the_form_in_json_is_pinned() {
     assert_eq!(value["nodes"][1]["name"], "batches");
     assert_eq!(value["nodes"][1]["inputs"], json!([0]));
     let finished = begun(&loader(&graph, 0), 99).1;
-    assert_eq!(serde_json::to_value(&finished).unwrap()["finished"], json!(true));
+    assert_eq!(
+        serde_json::to_value(&finished).unwrap()["finished"],
+        json!(true)
+    );
 }
 
 #[test]
@@ -100,8 +117,14 @@ fn row_120_a_changed_text_is_refused() {
         };
         tried += 1;
         let changed = String::from_utf8(bytes).unwrap();
-        assert!(serde_json::from_str::<State>(&changed).is_err(), "{at}: {changed}");
-        assert!(serde_json::from_str::<State>(&text[..at]).is_err(), "cut at {at}");
+        assert!(
+            serde_json::from_str::<Checkpoint>(&changed).is_err(),
+            "{at}: {changed}"
+        );
+        assert!(
+            serde_json::from_str::<Checkpoint>(&text[..at]).is_err(),
+            "cut at {at}"
+        );
     }
     assert!(tried > 100);
 }
@@ -112,17 +135,30 @@ fn row_120_another_version_and_other_fields_are_refused() {
     let with = |path: &str, new: Value| {
         let mut value = value.clone();
         let (parent, key) = path.rsplit_once('/').unwrap();
-        value.pointer_mut(parent).unwrap().as_object_mut().unwrap().insert(key.to_owned(), new);
+        value
+            .pointer_mut(parent)
+            .unwrap()
+            .as_object_mut()
+            .unwrap()
+            .insert(key.to_owned(), new);
         value
     };
     let says = refused(&with("/version", json!(2)));
-    assert!(says.contains("a state of version 2; this library reads versions 1 to 1"), "{says}");
+    assert!(
+        says.contains("a state of version 2; this library reads versions 1 to 1"),
+        "{says}"
+    );
     for path in ["/new", "/nodes/0/new", "/nodes/2/cursor/new"] {
-        assert!(refused(&with(path, json!(0))).contains("unknown field `new`"), "{path}");
+        assert!(
+            refused(&with(path, json!(0))).contains("unknown field `new`"),
+            "{path}"
+        );
     }
     let says = refused(&with("/check", json!("0123456789abcdef")));
     assert!(says.contains("its checksum is another"), "{says}");
-    assert!(refused(&with("/check", json!("012"))).contains("an even number of hexadecimal digits"));
+    assert!(
+        refused(&with("/check", json!("012"))).contains("an even number of hexadecimal digits")
+    );
     assert!(refused(&with("/check", json!("zz"))).contains("an even number of hexadecimal digits"));
     let says = refused(&with("/delivered", json!(1u64 << 62)));
     assert!(says.contains("its numbers contradict each other"), "{says}");

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use datapipes::{DataLoader, Graph, OnError, Result, State};
+use datapipes::{Checkpoint, DataLoader, Graph, OnError, Result};
 use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
 use futures::stream::BoxStream;
 
@@ -22,7 +22,11 @@ struct Counting {
 
 impl Counting {
     fn new(store: Memory) -> Self {
-        Counting { store, gets: Arc::default(), keys: Arc::default() }
+        Counting {
+            store,
+            gets: Arc::default(),
+            keys: Arc::default(),
+        }
     }
 
     /// How many requests there were since the last time, and for how many objects.
@@ -53,8 +57,15 @@ impl Store for Counting {
 }
 
 fn loader<T: Send + 'static>(graph: &Graph<T>, workers: usize) -> DataLoader<T> {
-    let builder = DataLoader::builder(graph.clone()).seed(11).workers(workers).in_flight(2);
-    builder.on_error(OnError::skip(1000)).resumable().build().unwrap()
+    let builder = DataLoader::builder(graph.clone())
+        .seed(11)
+        .workers(workers)
+        .concurrency(2);
+    builder
+        .on_error(OnError::skip(1000))
+        .resumable()
+        .build()
+        .unwrap()
 }
 
 fn all<T: Send + 'static>(epoch: datapipes::Epoch<T>) -> Vec<T> {
@@ -62,28 +73,34 @@ fn all<T: Send + 'static>(epoch: datapipes::Epoch<T>) -> Vec<T> {
 }
 
 /// The first `stop` of epoch 1, and the state behind them, as it comes back from its bytes.
-fn begun<T: Send + 'static>(loader: &DataLoader<T>, stop: usize) -> (Vec<T>, State) {
+fn begun<T: Send + 'static>(loader: &DataLoader<T>, stop: usize) -> (Vec<T>, Checkpoint) {
     let mut epoch = loader.epoch(1).blocking();
     let first = epoch.by_ref().take(stop).map(Result::unwrap).collect();
-    let state = epoch.state().unwrap();
-    (first, State::from_bytes(&state.to_bytes()).unwrap())
+    let state = epoch.checkpoint().unwrap();
+    (first, Checkpoint::from_bytes(&state.to_bytes()).unwrap())
 }
 
-/// Stopped at the first places, at the last ones and between, and again behind two more, with other workers each time, it
-/// gives what it gives in one go.
+/// Stopped at the first places, at the last ones and between, and again behind two more, with other
+/// workers each time, it gives what it gives in one go.
 fn goes_on<T: PartialEq + std::fmt::Debug + Send + 'static>(graph: &Graph<T>) {
     let whole = all(loader(graph, 0).epoch(1));
     assert!(whole.len() > 3);
     for (one, other) in [(0, 0), (0, 2), (2, 0), (2, 2)] {
         let between = (3..whole.len() - 2).step_by(whole.len() / 9 + 1);
-        for stop in (0..3).chain(between).chain(whole.len() - 2..=whole.len() + 1) {
+        for stop in (0..3)
+            .chain(between)
+            .chain(whole.len() - 2..=whole.len() + 1)
+        {
             let (mut seen, state) = begun(&loader(graph, one), stop);
             let mut epoch = loader(graph, other).resume(&state).unwrap().blocking();
             seen.extend(epoch.by_ref().take(2).map(Result::unwrap));
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             drop(epoch);
             seen.extend(all(loader(graph, one).resume(&state).unwrap()));
-            assert_eq!(seen, whole, "stopped at {stop}, workers {one} and {other}, {state:?}");
+            assert_eq!(
+                seen, whole,
+                "stopped at {stop}, workers {one} and {other}, {state:?}"
+            );
         }
     }
 }

@@ -13,20 +13,27 @@ use super::{Counting, all, begun, goes_on, loader};
 const SHARDS: usize = 20;
 const EACH: usize = 6;
 
-/// `SHARDS` archives of `EACH` samples, with files between them that belong to none, and some damage.
+/// `SHARDS` archives of `EACH` samples, with files between them that belong to none, and some
+/// damage.
 fn shards(damaged: bool) -> Counting {
     let archive = |shard: usize| {
         let mut archive = TarWriter::new(Vec::new());
         for sample in 0..EACH {
             let key = format!("{shard:02}-{sample}");
-            archive.append(&format!("{key}.jpg"), key.repeat(9).as_bytes()).unwrap();
+            archive
+                .append(&format!("{key}.jpg"), key.repeat(9).as_bytes())
+                .unwrap();
             if sample % 3 == 0 {
                 archive.append("README", b"of no sample").unwrap();
             }
             if damaged && sample == 2 {
-                archive.append(&format!("{key}.jpg"), b"a second one, which is an error").unwrap();
+                archive
+                    .append(&format!("{key}.jpg"), b"a second one, which is an error")
+                    .unwrap();
             }
-            archive.append(&format!("{key}.cls"), sample.to_string().as_bytes()).unwrap();
+            archive
+                .append(&format!("{key}.cls"), sample.to_string().as_bytes())
+                .unwrap();
         }
         let mut archive = archive.finish().unwrap();
         if damaged && shard % 4 == 1 {
@@ -35,11 +42,18 @@ fn shards(damaged: bool) -> Counting {
         archive
     };
     let name = |shard| format!("train/{shard:02}.tar");
-    Counting::new(Memory::from_iter((0..SHARDS).map(|shard| (name(shard), archive(shard)))))
+    Counting::new(Memory::from_iter(
+        (0..SHARDS).map(|shard| (name(shard), archive(shard))),
+    ))
 }
 
 fn keys(graph: Graph<Sample>) -> Graph<(String, Vec<String>)> {
-    graph.map(|sample| (sample.key().to_owned(), sample.fields().map(|(name, _)| name.to_owned()).collect()))
+    graph.map(|sample| {
+        (
+            sample.key().to_owned(),
+            sample.fields().map(|(name, _)| name.to_owned()).collect(),
+        )
+    })
 }
 
 #[test]
@@ -53,7 +67,8 @@ fn row_116_shards_go_on_in_the_middle() {
 
 #[test]
 fn row_116_samples_of_files_that_are_in_no_archive_go_on() {
-    let store = Memory::from_iter((0..30).map(|n| (format!("{:02}.{}", n / 3, n % 3), n.to_string())));
+    let store =
+        Memory::from_iter((0..30).map(|n| (format!("{:02}.{}", n / 3, n % 3), n.to_string())));
     goes_on(&keys(store.clone().list_files("*").load_files().samples()));
     goes_on(&keys(store.list_files("*").shuffle(4).load_files().samples()).shuffle(3));
 }
@@ -62,7 +77,12 @@ fn row_116_samples_of_files_that_are_in_no_archive_go_on() {
 #[test]
 fn row_116_grouping_goes_on_where_it_is() {
     let store = shards(false);
-    let graph = store.clone().list_files("train/*.tar").load_files().untar().samples();
+    let graph = store
+        .clone()
+        .list_files("train/*.tar")
+        .load_files()
+        .untar()
+        .samples();
     for workers in [0, 2] {
         let stop = EACH * (SHARDS - 2) + 1;
         let whole = all(loader(&graph, workers).epoch(1));
@@ -70,9 +90,13 @@ fn row_116_grouping_goes_on_where_it_is() {
         store.counted();
         let rest = all(loader(&graph, workers).resume(&state).unwrap());
         assert_eq!([first, rest].concat(), whole);
-        // The one that was begun and the last; and what is of the same piece, which is long where shards come quickly.
+        // The one that was begun and the last; and what is of the same piece, which is long where
+        // shards come quickly.
         let (_, read) = store.counted();
-        assert!((2..=SHARDS / 2).contains(&read), "{read} shards read, {workers} workers");
+        assert!(
+            (2..=SHARDS / 2).contains(&read),
+            "{read} shards read, {workers} workers"
+        );
     }
 }
 
@@ -101,17 +125,24 @@ fn a_resume_loads_the_shards_that_the_buffer_spans() {
             // Samples that have left the graph or are in the buffer: so many came out of archives.
             let through = (3 * stop + EACH).min(EACH * SHARDS);
             let left = SHARDS - through / EACH;
-            // Each item in the buffer may be of another shard. What the buffer holds is noted seldom where items come as
-            // quickly as here, though at least behind half of the way: from there on it runs again.
+            // Each item in the buffer may be of another shard. What the buffer holds is noted
+            // seldom where items come as quickly as here, though at least behind half of the way:
+            // from there on it runs again.
             let again = 3 * stop / 2 / EACH + 1;
             let most = (left + EACH + 1 + again).min(SHARDS);
-            assert!(read <= most, "{read} shards read for {left} that were left, {workers} workers, {stop}");
+            assert!(
+                read <= most,
+                "{read} shards read for {left} that were left, {workers} workers, {stop}"
+            );
             if stop >= 39 {
                 assert!(most < SHARDS);
             }
             if workers == 0 {
                 let most = EACH + 2 + again;
-                assert!(at_once <= most, "{at_once} shards read for the next batch, stopped at {stop}");
+                assert!(
+                    at_once <= most,
+                    "{at_once} shards read for the next batch, stopped at {stop}"
+                );
             }
         }
     }
@@ -130,7 +161,10 @@ fn row_116_an_index_is_read_where_it_goes_on() {
         // Whose place is exact: workers begin again at a piece.
         let (_, state) = begun(&loader(&members, 0), stop);
         store.counted();
-        assert_eq!(all(loader(&members, workers).resume(&state).unwrap()), whole[stop..]);
+        assert_eq!(
+            all(loader(&members, workers).resume(&state).unwrap()),
+            whole[stop..]
+        );
         let (reads, _) = store.counted();
         assert_eq!(reads, 3, "{workers} workers");
     }

@@ -1,7 +1,9 @@
-//! A web server on raw sockets that behaves as badly as it is told, counts what it is asked, and remembers it.
+//! A web server on raw sockets that behaves as badly as it is told, counts what it is asked, and
+//! remembers it.
 //!
-//! It knows nothing of this library and needs only threads, so that any test can start one. Each path has a script: its
-//! first request gets the first [`Act`], and so on; the last act is for all that follow.
+//! It knows nothing of this library and needs only threads, so that any test can start one. Each
+//! path has a script: its first request gets the first [`Act`], and so on; the last act is for all
+//! that follow.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -63,7 +65,10 @@ pub struct Request {
 
 impl Request {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
+        self.headers
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| &**value)
     }
 }
 
@@ -114,7 +119,11 @@ impl BadHttp {
                 }
                 let Ok(socket) = socket else { continue };
                 let number = known.connections.fetch_add(1, Ordering::SeqCst);
-                known.sockets.lock().unwrap().insert(number, socket.try_clone().expect("a socket"));
+                known
+                    .sockets
+                    .lock()
+                    .unwrap()
+                    .insert(number, socket.try_clone().expect("a socket"));
                 let (known, wrap) = (known.clone(), wrap.clone());
                 threads.push(std::thread::spawn(move || {
                     let raw = socket.try_clone().expect("a socket");
@@ -129,7 +138,12 @@ impl BadHttp {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         };
         let threads = vec![std::thread::spawn(accept)];
-        BadHttp { address, shared, threads, scheme }
+        BadHttp {
+            address,
+            shared,
+            threads,
+            scheme,
+        }
     }
 
     /// `http://127.0.0.1:port/`.
@@ -145,7 +159,11 @@ impl BadHttp {
     pub fn on(&self, path: &str, acts: impl IntoIterator<Item = Act>) -> &Self {
         let acts: Vec<Act> = acts.into_iter().collect();
         assert!(!acts.is_empty());
-        self.shared.scripts.lock().unwrap().insert(path.to_owned(), (acts, 0));
+        self.shared
+            .scripts
+            .lock()
+            .unwrap()
+            .insert(path.to_owned(), (acts, 0));
         self
     }
 
@@ -156,7 +174,10 @@ impl BadHttp {
 
     /// Those to a path.
     pub fn requests_to(&self, path: &str) -> Vec<Request> {
-        self.requests().into_iter().filter(|request| request.path == path).collect()
+        self.requests()
+            .into_iter()
+            .filter(|request| request.path == path)
+            .collect()
     }
 
     pub fn connections(&self) -> usize {
@@ -184,7 +205,9 @@ impl Drop for BadHttp {
         self.drop_connections();
         let _ = TcpStream::connect(self.address);
         self.drop_connections();
-        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+        self.threads
+            .drain(..)
+            .for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -207,7 +230,9 @@ impl Shared {
             let out = wire.get_mut();
             let goes_on = match act {
                 Act::Serve(thing) => out.write_all(&thing.answer(&request)).is_ok(),
-                Act::Steps(steps) => steps.into_iter().all(|step| self.step(step, out, raw, &head)),
+                Act::Steps(steps) => steps
+                    .into_iter()
+                    .all(|step| self.step(step, out, raw, &head)),
             };
             let _ = out.flush();
             if !goes_on || self.no_keep_alive.load(Ordering::SeqCst) {
@@ -248,7 +273,10 @@ impl Shared {
                 true
             }
             Step::Echo(code) => {
-                let answer = format!("HTTP/1.1 {code} Echo\r\nContent-Length: {}\r\n\r\n{head}", head.len());
+                let answer = format!(
+                    "HTTP/1.1 {code} Echo\r\nContent-Length: {}\r\n\r\n{head}",
+                    head.len()
+                );
                 out.write_all(answer.as_bytes()).is_ok()
             }
         }
@@ -264,8 +292,9 @@ fn read_head(wire: &mut BufReader<Box<dyn Wire>>, connection: usize) -> Option<(
             Err(error) => {
                 // Not text: TLS, for one. Web servers answer that in text.
                 if error.kind() == std::io::ErrorKind::InvalidData {
-                    let _ =
-                        wire.get_mut().write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+                    let _ = wire
+                        .get_mut()
+                        .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
                 }
                 return None;
             }
@@ -275,15 +304,29 @@ fn read_head(wire: &mut BufReader<Box<dyn Wire>>, connection: usize) -> Option<(
     let mut words = lines.next()?.split(' ');
     let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let headers = lines.filter_map(|line| line.split_once(':'));
-    let headers = headers.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned())).collect();
-    Some((Request { method, path, headers, connection }, head))
+    let headers = headers
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    Some((
+        Request {
+            method,
+            path,
+            headers,
+            connection,
+        },
+        head,
+    ))
 }
 
 /// Makes the closing of a socket a reset.
 fn linger_zero(socket: &TcpStream) {
     use std::os::fd::AsRawFd;
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: the descriptor is open, and the pointer and size are those of a `linger` that lives over the call.
+    let linger = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    // SAFETY: the descriptor is open, and the pointer and size are those of a `linger` that lives
+    // over the call.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -302,35 +345,54 @@ impl Thing {
         if head && !self.head {
             return b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n".to_vec();
         }
-        let etag = self.etag.as_ref().map(|etag| format!("ETag: {etag}\r\n")).unwrap_or_default();
+        let etag = self
+            .etag
+            .as_ref()
+            .map(|etag| format!("ETag: {etag}\r\n"))
+            .unwrap_or_default();
         if let (true, Some(wanted)) = (self.if_match, request.header("if-match"))
             && self.etag.as_deref() != Some(wanted)
         {
             return b"HTTP/1.1 412 Changed\r\nContent-Length: 0\r\n\r\n".to_vec();
         }
         let size = self.data.len();
-        let range = request.header("range").filter(|_| self.ranges && !head).map(|range| {
-            let (first, last) = range.trim_start_matches("bytes=").split_once('-').expect("a range");
-            let first: usize = first.parse().expect("a number");
-            (first, last.parse::<usize>().map_or(size, |last| size.min(last + 1)))
-        });
+        let range = request
+            .header("range")
+            .filter(|_| self.ranges && !head)
+            .map(|range| {
+                let (first, last) = range
+                    .trim_start_matches("bytes=")
+                    .split_once('-')
+                    .expect("a range");
+                let first: usize = first.parse().expect("a number");
+                (
+                    first,
+                    last.parse::<usize>()
+                        .map_or(size, |last| size.min(last + 1)),
+                )
+            });
         let (line, data) = match range {
             Some((first, _)) if first >= size => {
-                let head =
-                    format!("HTTP/1.1 416 No\r\nContent-Range: bytes */{size}\r\nContent-Length: 0\r\n\r\n");
+                let head = format!(
+                    "HTTP/1.1 416 No\r\nContent-Range: bytes */{size}\r\nContent-Length: 0\r\n\r\n"
+                );
                 return head.into_bytes();
             }
             Some((first, end)) => (
-                format!("206 Partial Content\r\nContent-Range: bytes {first}-{}/{size}", end - 1),
+                format!(
+                    "206 Partial Content\r\nContent-Range: bytes {first}-{}/{size}",
+                    end - 1
+                ),
                 &self.data[first..end],
             ),
             None => ("200 OK".to_owned(), &self.data[..]),
         };
         let length = data.len();
         let kind = self.kind;
-        let mut answer =
-            format!("HTTP/1.1 {line}\r\nContent-Type: {kind}\r\n{etag}Content-Length: {length}\r\n\r\n")
-                .into_bytes();
+        let mut answer = format!(
+            "HTTP/1.1 {line}\r\nContent-Type: {kind}\r\n{etag}Content-Length: {length}\r\n\r\n"
+        )
+        .into_bytes();
         if !head {
             answer.extend_from_slice(data);
         }
@@ -341,7 +403,9 @@ impl Thing {
 /// An object with a strong ETag made of its content.
 pub fn object(data: impl Into<Vec<u8>>) -> Act {
     let data = data.into();
-    let sum = data.iter().fold(17u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let sum = data.iter().fold(17u64, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u64::from(*byte))
+    });
     let etag = Some(format!("\"{sum:x}-{}\"", data.len()));
     Act::Serve(Thing {
         data,
@@ -355,7 +419,9 @@ pub fn object(data: impl Into<Vec<u8>>) -> Act {
 
 /// [`object`], with a change.
 pub fn object_but(data: impl Into<Vec<u8>>, change: impl FnOnce(&mut Thing)) -> Act {
-    let Act::Serve(mut thing) = object(data) else { unreachable!("it serves") };
+    let Act::Serve(mut thing) = object(data) else {
+        unreachable!("it serves")
+    };
     change(&mut thing);
     Act::Serve(thing)
 }
@@ -387,7 +453,10 @@ pub fn status(code: u16, text: &str) -> Act {
 
 /// A status with a text and more headers, each with its end of line.
 pub fn status_with(code: u16, headers: &str, text: &str) -> Act {
-    raw(format!("HTTP/1.1 {code} X\r\n{headers}Content-Length: {}\r\n\r\n{text}", text.len()))
+    raw(format!(
+        "HTTP/1.1 {code} X\r\n{headers}Content-Length: {}\r\n\r\n{text}",
+        text.len()
+    ))
 }
 
 /// To another place.
@@ -397,10 +466,15 @@ pub fn redirect(to: &str) -> Act {
 
 /// A good answer, cut behind so many of its bytes, head included.
 pub fn cut(data: &[u8], after: usize, reset: bool) -> Act {
-    let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", data.len()).into_bytes();
+    let mut answer =
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", data.len()).into_bytes();
     answer.extend_from_slice(data);
     answer.truncate(after);
-    if reset { raw_then_reset(answer) } else { raw_then_close(answer) }
+    if reset {
+        raw_then_reset(answer)
+    } else {
+        raw_then_close(answer)
+    }
 }
 
 /// A good answer, cut behind so many bytes of its body.

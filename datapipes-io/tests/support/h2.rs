@@ -40,7 +40,9 @@ impl H2 {
                     match tls {
                         None => connection(socket, data).await,
                         Some(config) => {
-                            if let Ok(socket) = tokio_rustls::TlsAcceptor::from(config).accept(socket).await {
+                            if let Ok(socket) =
+                                tokio_rustls::TlsAcceptor::from(config).accept(socket).await
+                            {
                                 connection(socket, data).await;
                             }
                         }
@@ -49,8 +51,10 @@ impl H2 {
             }
         };
         let thread = std::thread::spawn(move || {
-            let runtime =
-                tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .expect("a runtime");
             runtime.block_on(async move {
                 tokio::select! {
                     () = serve => {}
@@ -58,7 +62,12 @@ impl H2 {
                 }
             });
         });
-        H2 { address, connections, ended: Some(ended), thread: Some(thread) }
+        H2 {
+            address,
+            connections,
+            ended: Some(ended),
+            thread: Some(thread),
+        }
     }
 }
 
@@ -70,7 +79,9 @@ impl Drop for H2 {
 }
 
 async fn connection(socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, data: Bytes) {
-    let Ok(mut connection) = handshake(socket).await else { return };
+    let Ok(mut connection) = handshake(socket).await else {
+        return;
+    };
     let mut tasks = JoinSet::new();
     while let Some(Ok((request, respond))) = connection.accept().await {
         tasks.spawn(answer(request, respond, data.clone()));
@@ -78,21 +89,29 @@ async fn connection(socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static
 }
 
 async fn answer(request: Request<h2::RecvStream>, mut respond: SendResponse<Bytes>, data: Bytes) {
-    let range = request.headers().get("range").and_then(|range| range.to_str().ok()?.strip_prefix("bytes="));
+    let range = request
+        .headers()
+        .get("range")
+        .and_then(|range| range.to_str().ok()?.strip_prefix("bytes="));
     let range = range.and_then(|range| range.split_once('-'));
-    let range =
-        range.map(|(first, last)| first.parse().unwrap_or(0)..last.parse().unwrap_or(data.len() - 1) + 1);
+    let range = range.map(|(first, last)| {
+        first.parse().unwrap_or(0)..last.parse().unwrap_or(data.len() - 1) + 1
+    });
     let path = request.uri().path().to_owned();
     let mut head = Response::builder().status(if range.is_some() { 206 } else { 200 });
     if let Some(range) = &range {
-        head =
-            head.header("content-range", format!("bytes {}-{}/{}", range.start, range.end - 1, data.len()));
+        head = head.header(
+            "content-range",
+            format!("bytes {}-{}/{}", range.start, range.end - 1, data.len()),
+        );
     }
     let data = data.slice(range.unwrap_or(0..data.len()));
     if path != "/open" {
         head = head.header("content-length", data.len());
     }
-    let Ok(mut body) = respond.send_response(head.body(()).expect("a head"), false) else { return };
+    let Ok(mut body) = respond.send_response(head.body(()).expect("a head"), false) else {
+        return;
+    };
     if path == "/cut" {
         let _ = body.send_data(data.slice(..3), false);
         // What was sent goes before the reset.

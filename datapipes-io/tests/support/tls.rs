@@ -33,6 +33,9 @@ pub fn config(names: &[&str], protocols: &[&str]) -> (Arc<ServerConfig>, String)
         .with_no_client_auth()
         .with_single_cert(vec![own.cert.der().clone()], key.into())
         .expect("a key that fits");
-    config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    config.alpn_protocols = protocols
+        .iter()
+        .map(|name| name.as_bytes().to_vec())
+        .collect();
     (Arc::new(config), own.cert.pem())
 }

@@ -10,8 +10,8 @@ use super::{Collate, all_or_none, columns, named, weigh_tensor};
 use crate::tensor::{checked_len, with_dtype};
 use crate::{DType, Element, Error, ErrorKind, Mismatch, Result, Tensor};
 
-/// A sequence whose length may differ from sample to sample: a `Vec` of numbers, or a [`Tensor`] whose first axis is the
-/// sequence.
+/// A sequence whose length may differ from sample to sample: a `Vec` of numbers, or a [`Tensor`]
+/// whose first axis is the sequence.
 pub trait Sequence {
     /// The type of its numbers.
     fn dtype(&self) -> DType;
@@ -49,10 +49,11 @@ impl Sequence for Tensor {
 
 /// What sequences are padded with, and to which length.
 ///
-/// Sequences are padded behind their end, to the longest of the batch unless said otherwise. The first axis alone may differ,
-/// as for PyTorch's `pad_sequence`; [`all_axes`](Padding::all_axes) pads every axis, as tf.data's `padded_batch` does. The batch
-/// has the type of the sequences: the value is converted to it, and one that the type cannot hold (`-1` for `u8`, `0.5` for
-/// `i64`) is an error, never another number. A float is rounded to the nearest of a smaller type.
+/// Sequences are padded behind their end, to the longest of the batch unless said otherwise. The
+/// first axis alone may differ, as for PyTorch's `pad_sequence`; [`all_axes`](Padding::all_axes)
+/// pads every axis, as tf.data's `padded_batch` does. The batch has the type of the sequences: the
+/// value is converted to it, and one that the type cannot hold (`-1` for `u8`, `0.5` for `i64`) is
+/// an error, never another number. A float is rounded to the nearest of a smaller type.
 ///
 /// Any number becomes a `Padding` by `into`, so methods that take one take a number as well.
 ///
@@ -108,7 +109,8 @@ impl fmt::Debug for Value {
     }
 }
 
-/// The value and what else was said: `0, to a multiple of 8`. It is part of the settings in a state.
+/// The value and what else was said: `0, to a multiple of 8`. It is part of the settings in a
+/// state.
 impl fmt::Debug for Padding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)?;
@@ -214,32 +216,48 @@ impl Padding {
         value.into()
     }
 
-    /// To the longest, rounded up to a multiple of so many steps; with [`all_axes`](Padding::all_axes) along each axis.
+    /// To the longest, rounded up to a multiple of so many steps; with
+    /// [`all_axes`](Padding::all_axes) along each axis.
     pub fn multiple_of(self, steps: usize) -> Self {
-        Padding { multiple: steps, ..self }
+        Padding {
+            multiple: steps,
+            ..self
+        }
     }
 
-    /// To so many steps, whatever the longest has. A sequence that has more is an error: this cuts nothing off.
+    /// To so many steps, whatever the longest has. A sequence that has more is an error: this cuts
+    /// nothing off.
     pub fn length(self, steps: usize) -> Self {
-        Padding { length: Some(steps), ..self }
+        Padding {
+            length: Some(steps),
+            ..self
+        }
     }
 
-    /// Along every axis that differs, not the first alone: pictures of different sizes, lists of lists. The lengths then are
-    /// those along all axes of a sequence, `[n, axes]`.
+    /// Along every axis that differs, not the first alone: pictures of different sizes, lists of
+    /// lists. The lengths then are those along all axes of a sequence, `[n, axes]`.
     pub fn all_axes(self) -> Self {
-        Padding { all_axes: true, ..self }
+        Padding {
+            all_axes: true,
+            ..self
+        }
     }
 
     /// Pads sequences: a tensor `[n, longest, ..]`, and their lengths before that, `[n]` of `i64`.
     ///
-    /// Sequences of length 0 are all padding. No sequences make a batch `[0, 0]` of the type of the value.
+    /// Sequences of length 0 are all padding. No sequences make a batch `[0, 0]` of the type of the
+    /// value.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] that names the items, if they differ in an axis that is not padded, in the number of axes or in type;
-    /// if one has no axis, or more steps than [`length`](Padding::length) says; if their type cannot hold the value.
+    /// [`ErrorKind::Shape`] that names the items, if they differ in an axis that is not padded, in
+    /// the number of axes or in type; if one has no axis, or more steps than
+    /// [`length`](Padding::length) says; if their type cannot hold the value.
     pub fn pad<S: Sequence>(&self, items: &[S]) -> Result<(Tensor, Tensor)> {
         let Some(first) = items.first() else {
-            return Ok((Tensor::zeros(self.dtype, [0, 0])?, Tensor::list::<i64>(Vec::new())));
+            return Ok((
+                Tensor::zeros(self.dtype, [0, 0])?,
+                Tensor::list::<i64>(Vec::new()),
+            ));
         };
         let shapes: Vec<Vec<usize>> = items.iter().map(S::shape).collect();
         let dtype = first.dtype();
@@ -248,8 +266,11 @@ impl Padding {
             if shape.is_empty() {
                 return Err(Mismatch::of(place, "shape [], which is no sequence").into());
             }
-            let same =
-                if self.all_axes { shape.len() == shapes[0].len() } else { shape[1..] == shapes[0][1..] };
+            let same = if self.all_axes {
+                shape.len() == shapes[0].len()
+            } else {
+                shape[1..] == shapes[0][1..]
+            };
             if !same {
                 let has = |place: usize| format!("steps of shape {:?}", &shapes[place][1..]);
                 return Err(Mismatch::new((0, has(0)), (place, has(place))).into());
@@ -261,15 +282,21 @@ impl Padding {
             let longest = shapes.iter().map(|shape| shape[axis]).max().unwrap_or(0);
             shape.push(match self.length.filter(|_| axis == 0) {
                 Some(length) if longest > length => {
-                    let place = shapes.iter().position(|shape| shape[0] > length).unwrap_or(0);
-                    let has = format!("{} steps, more than the {length} to pad to", shapes[place][0]);
+                    let place = shapes
+                        .iter()
+                        .position(|shape| shape[0] > length)
+                        .unwrap_or(0);
+                    let has = format!(
+                        "{} steps, more than the {length} to pad to",
+                        shapes[place][0]
+                    );
                     return Err(Mismatch::of(place, has).into());
                 }
                 Some(length) => length,
                 // What overflows is found to be too large below.
-                None if axis < padded => {
-                    longest.checked_next_multiple_of(self.multiple).unwrap_or(usize::MAX)
-                }
+                None if axis < padded => longest
+                    .checked_next_multiple_of(self.multiple)
+                    .unwrap_or(usize::MAX),
                 None => longest,
             });
         }
@@ -285,8 +312,10 @@ impl Padding {
             }
             Tensor::from_vec(values, shape)?
         });
-        let lengths: Vec<i64> =
-            shapes.iter().flat_map(|shape| shape[..padded].iter().map(|&length| length as i64)).collect();
+        let lengths: Vec<i64> = shapes
+            .iter()
+            .flat_map(|shape| shape[..padded].iter().map(|&length| length as i64))
+            .collect();
         let lengths = match self.all_axes {
             true => Tensor::from_vec(lengths, [items.len(), padded])?,
             false => Tensor::list(lengths),
@@ -294,14 +323,18 @@ impl Padding {
         Ok((values, lengths))
     }
 
-    /// Returns where a padded batch has steps of its sequences, and not padding: `bool`, of shape `[n, longest]`, or of the
-    /// batch's own for [`all_axes`](Padding::all_axes). It takes the two tensors of [`pad`](Padding::pad).
+    /// Returns where a padded batch has steps of its sequences, and not padding: `bool`, of shape
+    /// `[n, longest]`, or of the batch's own for [`all_axes`](Padding::all_axes). It takes the two
+    /// tensors of [`pad`](Padding::pad).
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the lengths are not of that batch.
     pub fn mask(batch: &Tensor, lengths: &Tensor) -> Result<Tensor> {
         let axes = lengths.shape().get(1).copied().unwrap_or(1);
-        let Some(shape) = batch.shape().get(..=axes).filter(|shape| shape.first() == lengths.shape().first())
+        let Some(shape) = batch
+            .shape()
+            .get(..=axes)
+            .filter(|shape| shape.first() == lengths.shape().first())
         else {
             let (batch, lengths) = (batch.shape(), lengths.shape());
             let message = format!("lengths of shape {lengths:?} for a batch of shape {batch:?}");
@@ -310,9 +343,14 @@ impl Padding {
         let len = checked_len(shape, DType::Bool)?;
         let mut mask = vec![false; len];
         let lengths = lengths.as_slice::<i64>()?;
-        for (item, to) in lengths.chunks(axes.max(1)).zip(mask.chunks_mut((len / shape[0].max(1)).max(1))) {
-            let from: Vec<usize> =
-                item.iter().map(|&length| length.try_into().unwrap_or(usize::MAX)).collect();
+        for (item, to) in lengths
+            .chunks(axes.max(1))
+            .zip(mask.chunks_mut((len / shape[0].max(1)).max(1)))
+        {
+            let from: Vec<usize> = item
+                .iter()
+                .map(|&length| length.try_into().unwrap_or(usize::MAX))
+                .collect();
             if from.iter().zip(&shape[1..]).any(|(from, to)| from > to) {
                 let message = format!("lengths {item:?} in a batch of shape {shape:?}");
                 return Err(Error::new(ErrorKind::Shape, message));
@@ -329,7 +367,10 @@ fn typed<T: Element>(bytes: &[u8]) -> Result<&[T]> {
         return Ok(&[]);
     }
     bytemuck::checked::try_cast_slice(bytes).map_err(|error| {
-        Error::new(ErrorKind::Shape, format!("bytes of a sequence that are no {}: {error}", T::DTYPE))
+        Error::new(
+            ErrorKind::Shape,
+            format!("bytes of a sequence that are no {}: {error}", T::DTYPE),
+        )
     })
 }
 
@@ -388,7 +429,10 @@ impl<R: Ragged> Ragged for Option<R> {
 
     fn pad(items: Vec<Self>, padding: &Padding) -> Result<(Self::Values, Self::Lengths)> {
         let items = all_or_none(items)?;
-        Ok(items.map(|items| R::pad(items, padding)).transpose()?.unzip())
+        Ok(items
+            .map(|items| R::pad(items, padding))
+            .transpose()?
+            .unzip())
     }
     fn weigh(values: &Self::Values) -> usize {
         values.as_ref().map_or(0, R::weigh)
@@ -545,27 +589,64 @@ mod tests {
     use super::*;
 
     fn said<B: fmt::Debug>(result: Result<B>) -> String {
-        result.unwrap_err().to_string().replace("shape mismatch: ", "")
+        result
+            .unwrap_err()
+            .to_string()
+            .replace("shape mismatch: ", "")
     }
 
     #[test]
     fn sequences_are_padded_to_the_longest() {
-        let (rows, lengths) = Padding::new(9u8).pad(&[vec![1u8, 2], vec![], vec![3]]).unwrap();
-        assert_eq!((rows.shape(), rows.as_bytes()), (&[3, 2][..], &[1, 2, 9, 9, 3, 9][..]));
+        let (rows, lengths) = Padding::new(9u8)
+            .pad(&[vec![1u8, 2], vec![], vec![3]])
+            .unwrap();
+        assert_eq!(
+            (rows.shape(), rows.as_bytes()),
+            (&[3, 2][..], &[1, 2, 9, 9, 3, 9][..])
+        );
         assert_eq!(lengths.as_slice::<i64>().unwrap(), [2, 0, 1]);
         let steps = |n: usize, width: usize| Tensor::zeros(DType::F32, [n, width]).unwrap();
-        assert_eq!(Padding::new(0).pad(&[steps(1, 2), steps(4, 2)]).unwrap().0.shape(), [2, 4, 2]);
+        assert_eq!(
+            Padding::new(0)
+                .pad(&[steps(1, 2), steps(4, 2)])
+                .unwrap()
+                .0
+                .shape(),
+            [2, 4, 2]
+        );
         let error = said(Padding::new(0).pad(&[steps(1, 2), steps(4, 3)]));
-        assert_eq!(error, "item 0 has steps of shape [2], item 1 has steps of shape [3]");
+        assert_eq!(
+            error,
+            "item 0 has steps of shape [2], item 1 has steps of shape [3]"
+        );
         let error = said(Padding::new(0).pad(&[Tensor::scalar(1u8)]));
         assert_eq!(error, "item 0 has shape [], which is no sequence");
-        let error = said(Padding::new(0).pad(&[steps(1, 1), Tensor::zeros(DType::U8, [1, 1]).unwrap()]));
+        let error =
+            said(Padding::new(0).pad(&[steps(1, 1), Tensor::zeros(DType::U8, [1, 1]).unwrap()]));
         assert_eq!(error, "item 0 has dtype f32, item 1 has dtype u8");
         let (none, lengths) = Padding::new(0u16).pad::<Vec<u16>>(&[]).unwrap();
-        assert_eq!((none.shape(), none.dtype(), lengths.len()), (&[0, 0][..], DType::U16, 0));
+        assert_eq!(
+            (none.shape(), none.dtype(), lengths.len()),
+            (&[0, 0][..], DType::U16, 0)
+        );
         // All axes of length zero, and some.
-        assert_eq!(Padding::new(0).pad(&[steps(0, 0), steps(0, 0)]).unwrap().0.shape(), [2, 0, 0]);
-        assert_eq!(Padding::new(0).all_axes().pad(&[steps(2, 0), steps(0, 3)]).unwrap().0.shape(), [2, 2, 3]);
+        assert_eq!(
+            Padding::new(0)
+                .pad(&[steps(0, 0), steps(0, 0)])
+                .unwrap()
+                .0
+                .shape(),
+            [2, 0, 0]
+        );
+        assert_eq!(
+            Padding::new(0)
+                .all_axes()
+                .pad(&[steps(2, 0), steps(0, 3)])
+                .unwrap()
+                .0
+                .shape(),
+            [2, 2, 3]
+        );
     }
 
     #[test]
@@ -575,7 +656,10 @@ mod tests {
         assert_eq!(shape(Padding::new(0).multiple_of(8)).unwrap(), [2, 8]);
         assert_eq!(shape(Padding::new(0).multiple_of(3)).unwrap(), [2, 3]);
         assert_eq!(shape(Padding::new(0).length(5)).unwrap(), [2, 5]);
-        assert_eq!(said(shape(Padding::new(0).length(2))), "item 0 has 3 steps, more than the 2 to pad to");
+        assert_eq!(
+            said(shape(Padding::new(0).length(2))),
+            "item 0 has 3 steps, more than the 2 to pad to"
+        );
         assert!(shape(Padding::new(0).multiple_of(usize::MAX)).is_err());
         assert!(shape(Padding::new(0).multiple_of(0)).is_err());
     }
@@ -591,20 +675,40 @@ mod tests {
             (batch.shape(), batch.as_bytes()),
             (&[2, 2, 3][..], &[7, 7, 7, 0, 0, 0, 8, 8, 0, 8, 8, 0][..])
         );
-        assert_eq!((sizes.shape(), sizes.as_slice::<i64>().unwrap()), (&[2, 2][..], &[1, 3, 2, 2][..]));
+        assert_eq!(
+            (sizes.shape(), sizes.as_slice::<i64>().unwrap()),
+            (&[2, 2][..], &[1, 3, 2, 2][..])
+        );
         let mask = Padding::mask(&batch, &sizes).unwrap();
         assert_eq!(mask.shape(), batch.shape());
         assert_eq!(mask.as_bytes(), [1, 1, 1, 0, 0, 0, 1, 1, 0, 1, 1, 0]);
-        assert_eq!(padding.multiple_of(4).pad(&[picture(1, 3, 7)]).unwrap().0.shape(), [1, 4, 4]);
-        assert!(padding.pad(&[picture(1, 3, 7), picture(3, 1, 1).reshape([3]).unwrap()]).is_err());
+        assert_eq!(
+            padding
+                .multiple_of(4)
+                .pad(&[picture(1, 3, 7)])
+                .unwrap()
+                .0
+                .shape(),
+            [1, 4, 4]
+        );
+        assert!(
+            padding
+                .pad(&[picture(1, 3, 7), picture(3, 1, 1).reshape([3]).unwrap()])
+                .is_err()
+        );
     }
 
     #[test]
     fn the_mask_says_where_no_padding_is() {
-        let (batch, lengths) =
-            Padding::new(0f32).length(3).pad(&[vec![0f32, 1.0], vec![], vec![1.0; 3]]).unwrap();
+        let (batch, lengths) = Padding::new(0f32)
+            .length(3)
+            .pad(&[vec![0f32, 1.0], vec![], vec![1.0; 3]])
+            .unwrap();
         let mask = Padding::mask(&batch, &lengths).unwrap();
-        assert_eq!((mask.shape(), mask.as_bytes()), (&[3, 3][..], &[1, 1, 0, 0, 0, 0, 1, 1, 1][..]));
+        assert_eq!(
+            (mask.shape(), mask.as_bytes()),
+            (&[3, 3][..], &[1, 1, 0, 0, 0, 0, 1, 1, 1][..])
+        );
         assert!(Padding::mask(&batch, &Tensor::list(vec![1i64])).is_err());
         assert!(Padding::mask(&batch, &Tensor::list(vec![4i64, 0, 0])).is_err());
         assert!(Padding::mask(&batch, &Tensor::list(vec![-1i64, 0, 0])).is_err());
@@ -615,7 +719,10 @@ mod tests {
     #[test]
     fn the_type_is_kept_and_a_value_that_it_cannot_hold_is_an_error() {
         fn padded<E: Element>(padding: impl Element + Into<Padding>) -> Option<E> {
-            let (batch, _) = Padding::new(padding).length(1).pad(&[Vec::<E>::new()]).ok()?;
+            let (batch, _) = Padding::new(padding)
+                .length(1)
+                .pad(&[Vec::<E>::new()])
+                .ok()?;
             assert_eq!(batch.dtype(), E::DTYPE);
             Some(batch.as_slice::<E>().unwrap()[0])
         }
@@ -643,44 +750,71 @@ mod tests {
         assert_eq!(padded::<bool>(2), None);
         assert_eq!(padded::<u8>(true), None);
         let error = said(Padding::new(-1).pad(&[vec![0u8]]));
-        assert_eq!(error, "item 0 has dtype u8, which cannot hold the padding -1");
+        assert_eq!(
+            error,
+            "item 0 has dtype u8, which cannot hold the padding -1"
+        );
     }
 
     #[test]
     fn tuples_maps_and_options_keep_what_is_not_padded() {
-        let items = vec![((vec![1u8, 2], 7u32), "a".to_owned()), ((vec![3], 8), "b".to_owned())];
+        let items = vec![
+            ((vec![1u8, 2], 7u32), "a".to_owned()),
+            ((vec![3], 8), "b".to_owned()),
+        ];
         let (((rows, lengths), labels), names) = Padded::padded(items, &((0, ()), ())).unwrap();
-        assert_eq!((rows.as_bytes(), lengths.as_slice::<i64>().unwrap()), (&[1, 2, 3, 0][..], &[2, 1][..]));
+        assert_eq!(
+            (rows.as_bytes(), lengths.as_slice::<i64>().unwrap()),
+            (&[1, 2, 3, 0][..], &[2, 1][..])
+        );
         assert_eq!(
             (labels.as_slice::<u32>().unwrap(), names),
             (&[7, 8][..], vec!["a".to_owned(), "b".to_owned()])
         );
         let odd = vec![((vec![1u8], vec![1u8]),), ((vec![2], vec![]),)];
-        assert_eq!(said(Padded::padded(odd, &((0, ()),))), "0.1: item 0 has length 1, item 1 has length 0");
+        assert_eq!(
+            said(Padded::padded(odd, &((0, ()),))),
+            "0.1: item 0 has length 1, item 1 has length 0"
+        );
 
         let map = |ids: Vec<u32>, label: u32| {
             BTreeMap::from([("ids".to_owned(), ids), ("label".to_owned(), vec![label])])
         };
         let maps = || vec![map(vec![5], 1), map(vec![6, 7], 2)];
         let (batch, lengths) = Padded::padded(maps(), &[("ids", 9)]).unwrap();
-        assert_eq!((batch["ids"].shape(), batch["label"].shape()), (&[2, 2][..], &[2, 1][..]));
+        assert_eq!(
+            (batch["ids"].shape(), batch["label"].shape()),
+            (&[2, 2][..], &[2, 1][..])
+        );
         assert_eq!(batch["ids"].as_slice::<u32>().unwrap(), [5, 9, 6, 7]);
         assert_eq!(lengths.keys().collect::<Vec<_>>(), ["ids"]);
         let (batch, lengths) = Padded::padded(maps(), &0).unwrap();
         assert_eq!(
-            (batch["ids"].shape(), lengths["label"].as_slice::<i64>().unwrap()),
+            (
+                batch["ids"].shape(),
+                lengths["label"].as_slice::<i64>().unwrap()
+            ),
             (&[2, 2][..], &[1, 1][..])
         );
         let error = said(Padded::padded(maps(), &[("idz", 9)]));
         assert_eq!(error, "item 0 has no key \"idz\", which is to be padded");
         let error = said(Padded::padded(maps(), &[("label", 9)]));
         assert_eq!(error, "\"ids\": item 0 has length 1, item 1 has length 2");
-        let hashed = vec![HashMap::from([(1u8, vec![1u8])]), HashMap::from([(1, vec![])])];
-        assert_eq!(Padded::padded(hashed, &[(1u8, Padding::new(3))]).unwrap().0[&1].as_bytes(), [1, 3]);
+        let hashed = vec![
+            HashMap::from([(1u8, vec![1u8])]),
+            HashMap::from([(1, vec![])]),
+        ];
+        assert_eq!(
+            Padded::padded(hashed, &[(1u8, Padding::new(3))]).unwrap().0[&1].as_bytes(),
+            [1, 3]
+        );
 
         let (some, _) = Padded::padded(vec![Some(vec![1u8]), Some(vec![])], &0).unwrap();
         assert_eq!(some.unwrap().as_bytes(), [1, 0]);
-        assert_eq!(Padded::padded(vec![None::<Vec<u8>>, None], &0).unwrap(), (None, None));
+        assert_eq!(
+            Padded::padded(vec![None::<Vec<u8>>, None], &0).unwrap(),
+            (None, None)
+        );
         assert!(Padded::padded(vec![None, Some(vec![1u8])], &0).is_err());
     }
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use super::lens::uncounted;
-use super::{ENDLESS, Flow, FlowNode, Op, lens};
+use super::lengths::uncounted;
+use super::{ENDLESS, Flow, FlowNode, Op, lengths};
 use crate::settings::Settings;
 use crate::{Processes, Role, Uneven};
 
@@ -17,7 +17,9 @@ pub struct BuildError {
 
 impl BuildError {
     pub(crate) fn of(problem: String) -> Self {
-        BuildError { problems: vec![problem] }
+        BuildError {
+            problems: vec![problem],
+        }
     }
 
     /// The problems, each with the name of its node.
@@ -29,8 +31,14 @@ impl BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.problems.len();
-        write!(f, "the graph cannot run, for {count} reason{}", if count == 1 { "" } else { "s" })?;
-        self.problems.iter().try_for_each(|problem| write!(f, "\n  {}", crate::error::escape(problem)))
+        write!(
+            f,
+            "the graph cannot run, for {count} reason{}",
+            if count == 1 { "" } else { "s" }
+        )?;
+        self.problems
+            .iter()
+            .try_for_each(|problem| write!(f, "\n  {}", crate::error::escape(problem)))
     }
 }
 
@@ -38,7 +46,10 @@ impl fmt::Display for BuildError {
 impl fmt::Debug for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
-            return f.debug_struct("BuildError").field("problems", &self.problems).finish();
+            return f
+                .debug_struct("BuildError")
+                .field("problems", &self.problems)
+                .finish();
         }
         fmt::Display::fmt(self, f)
     }
@@ -61,12 +72,17 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut ways: Vec<Way> = Vec::new();
     let world = settings.rank.world;
-    let lens = lens(flow, settings.rank, settings.uneven);
+    let lengths = lengths(flow, settings.rank, settings.uneven);
 
     for node in &flow.nodes {
         let (name, facts) = (&*node.name, &node.hints().facts);
         *names.entry(name).or_default() += 1;
-        problems.extend(facts.problems.iter().map(|problem| format!("{name}: {problem}")));
+        problems.extend(
+            facts
+                .problems
+                .iter()
+                .map(|problem| format!("{name}: {problem}")),
+        );
         match &node.node.part {
             None => problems.extend(node.hints().no_crossing.iter().map(|problem| format!("{name}: {problem}"))),
             Some(_) if !(node.hints().shardable || node.hints().by_parent) => problems.push(format!(
@@ -106,22 +122,32 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         }
         let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !facts.many_readers;
         for (port, &readers) in node.readers.iter().enumerate().filter(many) {
-            let output = if port > 0 { format!(" (output {port})") } else { String::new() };
+            let output = if port > 0 {
+                format!(" (output {port})")
+            } else {
+                String::new()
+            };
             problems.push(format!(
                 "{name}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers"
             ));
         }
         if let Op::Split(_) = node.node.op {
             // An output that nobody reads holds up the others once its buffer is full.
-            let unread =
-                (0..node.node.outputs()).filter(|&port| node.readers.get(port).is_none_or(|&r| r == 0));
+            let unread = (0..node.node.outputs())
+                .filter(|&port| node.readers.get(port).is_none_or(|&r| r == 0));
             problems.extend(unread.map(|port| format!("{name}: nobody reads its output {port}")));
         }
 
         let (passed, lookups) = node.inputs_and_lookups();
-        let mut way = passed.iter().map(|&(id, _)| ways[id]).reduce(Way::join).unwrap_or_default();
-        let sharded =
-            lookups.iter().zip(passed.len()..).filter(|((id, _), _)| ways[*id].shards.1 > 0 && world > 1);
+        let mut way = passed
+            .iter()
+            .map(|&(id, _)| ways[id])
+            .reduce(Way::join)
+            .unwrap_or_default();
+        let sharded = lookups
+            .iter()
+            .zip(passed.len()..)
+            .filter(|((id, _), _)| ways[*id].shards.1 > 0 && world > 1);
         problems.extend(sharded.map(|(_, input)| {
             format!(
                 "{name}: its input {input} is sharded, so each rank would look up in its own part only; put the sharding \
@@ -129,7 +155,11 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
             )
         }));
         // Where there is no end, there is nothing to divide.
-        let above = node.inputs.first().and_then(|&(id, _)| lens[id]).filter(|&len| len != ENDLESS);
+        let above = node
+            .inputs
+            .first()
+            .and_then(|&(id, _)| lengths[id])
+            .filter(|&len| len != ENDLESS);
         match facts.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
                 "{name}: shuffles behind the sharding filter only, so each rank would see the same part every epoch; \
@@ -169,7 +199,10 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     }
     let root = ways[flow.root.0];
     if world == 0 || settings.rank.index >= world {
-        problems.push(format!("rank {} of {world}: there is no such rank", settings.rank.index));
+        problems.push(format!(
+            "rank {} of {world}: there is no such rank",
+            settings.rank.index
+        ));
     } else if world > 1 {
         if root.shards.0 == 0 {
             problems.extend(unsharded(flow).into_iter().map(|source| {
@@ -191,20 +224,29 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     if settings.memory == Some(0) {
         problems.push("a memory budget of zero bytes".to_owned());
     }
-    if settings.in_flight == Some(0) {
+    if settings.concurrency == Some(0) {
         problems.push("zero requests in flight".to_owned());
     }
-    if problems.is_empty() { Ok(()) } else { Err(BuildError { problems }) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(BuildError { problems })
+    }
 }
 
-/// Why ranks may have unequally many steps, although the policy promises them equally many and nobody said that they agree.
+/// Why ranks may have unequally many steps, although the policy promises them equally many and
+/// nobody said that they agree.
 pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> Option<String> {
     let world = settings.rank.world;
     if world < 2 || settings.ranks_agree || matches!(settings.uneven, None | Some(Uneven::Allow)) {
         return None;
     }
     let nodes = uncounted(flow, settings.rank, settings.uneven);
-    let names = nodes.into_iter().map(|id| &*flow.nodes[id].name).collect::<Vec<_>>().join(", ");
+    let names = nodes
+        .into_iter()
+        .map(|id| &*flow.nodes[id].name)
+        .collect::<Vec<_>>()
+        .join(", ");
     let why = match (&*names, skipped) {
         ("", 0) => return None,
         ("", most) => format!("on_error: up to {most} items may be skipped on each rank"),
@@ -225,12 +267,14 @@ fn resumable(flow: &Flow, node: &FlowNode) -> bool {
     }
     // What reads the orders of data by index is run for each reader anew, and gives one value.
     let order = hints.facts.many_readers;
-    // What groups the children of one parent has no state between two parents, and runs with what makes the children.
+    // What groups the children of one parent has no state between two parents, and runs with what
+    // makes the children.
     let grouped = hints.by_parent && grouped_above(flow, node);
     order || grouped
 }
 
-/// Whether what makes the children that a node groups stands above it, with nothing between that is not shardable.
+/// Whether what makes the children that a node groups stands above it, with nothing between that is
+/// not shardable.
 fn grouped_above(flow: &Flow, node: &FlowNode) -> bool {
     let above = &flow.nodes[node.inputs[0].0];
     let hints = above.hints();
@@ -264,7 +308,10 @@ impl Way {
     fn join(self, other: Way) -> Way {
         Way {
             shuffled: self.shuffled && other.shuffled,
-            shards: (self.shards.0.min(other.shards.0), self.shards.1.max(other.shards.1)),
+            shards: (
+                self.shards.0.min(other.shards.0),
+                self.shards.1.max(other.shards.1),
+            ),
         }
     }
 }

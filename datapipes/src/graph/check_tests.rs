@@ -3,14 +3,29 @@
 use crate::{DataLoader, Graph, Uneven};
 
 fn problems<T: Send + 'static>(builder: crate::loader::Builder<T>) -> Vec<String> {
-    builder.build().map(|_| ()).map_err(|e| e.problems().to_vec()).unwrap_err()
+    builder
+        .build()
+        .map(|_| ())
+        .map_err(|e| e.problems().to_vec())
+        .unwrap_err()
 }
 
 #[test]
 fn all_mistakes_are_found_at_once() {
-    let graph =
-        Graph::range(0..10).shuffle(0).map(|n| n).named("x").map(|n| n).named("x").concurrency(0).batch(0);
-    let found = problems(DataLoader::builder(graph).rank(3, 2).memory(0).in_flight(0));
+    let graph = Graph::range(0..10)
+        .shuffle(0)
+        .map(|n| n)
+        .named("x")
+        .map(|n| n)
+        .named("x")
+        .concurrency(0)
+        .batch(0);
+    let found = problems(
+        DataLoader::builder(graph)
+            .rank(3, 2)
+            .memory(0)
+            .concurrency(0),
+    );
     assert_eq!(
         found,
         [
@@ -29,7 +44,10 @@ fn all_mistakes_are_found_at_once() {
 fn ranks_without_a_sharding_filter_would_see_duplicates() {
     let found = problems(DataLoader::builder(Graph::range(0..10)).rank(0, 2));
     assert_eq!(found.len(), 2);
-    assert!(found[0].starts_with("range: no `sharding_filter` between"), "{found:?}");
+    assert!(
+        found[0].starts_with("range: no `sharding_filter` between"),
+        "{found:?}"
+    );
     assert!(found[1].contains("call `uneven`"), "{found:?}");
     let few = Graph::range(0..10).shuffle(5).sharding_filter();
     let found = problems(DataLoader::builder(few).rank(0, 16).uneven(Uneven::Drop));
@@ -44,26 +62,57 @@ fn a_step_below_the_shard_that_changes_the_number_of_items_is_named_with_agreed_
         ("filter", dealt().filter(|n| n % 3 != 0)),
         ("flat_map", dealt().flat_map(|n| vec![n; n as usize % 3])),
         ("unbatch", dealt().batch(3).unbatch()),
-        ("odd", dealt().through(|items: crate::Items<u64>| items).named("odd")),
-        ("filter", dealt().filter(|n| n % 3 != 0).batch(7).map(|batch| batch[0])),
+        (
+            "odd",
+            dealt()
+                .through(|items: crate::Items<u64>| items)
+                .named("odd"),
+        ),
+        (
+            "filter",
+            dealt()
+                .filter(|n| n % 3 != 0)
+                .batch(7)
+                .map(|batch| batch[0]),
+        ),
         ("sample_with", dealt().sample_with(0.5)),
-        ("filter, unbatch", dealt().filter(|n| n % 3 != 0).batch(7).unbatch().take(100)),
-        ("bucket_batch", dealt().bucket_batch(|n| *n as usize, [500], [2, 3]).map(|batch| batch[0])),
+        (
+            "filter, unbatch",
+            dealt().filter(|n| n % 3 != 0).batch(7).unbatch().take(100),
+        ),
+        (
+            "bucket_batch",
+            dealt()
+                .bucket_batch(|n| *n as usize, [500], [2, 3])
+                .map(|batch| batch[0]),
+        ),
     ];
     for (name, graph) in uneven {
         let builder = || DataLoader::builder(graph.clone()).rank(0, 6);
         for policy in [Uneven::Drop, Uneven::Pad] {
             let found = problems(builder().uneven(policy));
-            let [problem] = &found[..] else { panic!("{name}: {found:?}") };
-            assert!(problem.starts_with(&format!("{name}: how many items come out")), "{problem}");
-            assert!(["`agreed`", "`ranks_agree`", "`max_steps`"].iter().all(|way| problem.contains(way)));
+            let [problem] = &found[..] else {
+                panic!("{name}: {found:?}")
+            };
+            assert!(
+                problem.starts_with(&format!("{name}: how many items come out")),
+                "{problem}"
+            );
+            assert!(
+                ["`agreed`", "`ranks_agree`", "`max_steps`"]
+                    .iter()
+                    .all(|way| problem.contains(way))
+            );
             // Each of the ways that it names.
             builder().uneven(policy).ranks_agree().build().unwrap();
             builder().uneven(policy).max_steps(10).build().unwrap();
         }
         builder().uneven(Uneven::Allow).build().unwrap();
         // One rank goes in step with itself.
-        DataLoader::builder(graph.clone()).uneven(Uneven::Drop).build().unwrap();
+        DataLoader::builder(graph.clone())
+            .uneven(Uneven::Drop)
+            .build()
+            .unwrap();
     }
 }
 
@@ -74,9 +123,23 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
     let dealt = || all().sharding_filter();
     let right: Vec<Graph<u64>> = vec![
         // Above the filter it does not matter.
-        all().filter(|n| n % 3 != 0).flat_map(|n| [n, n]).batch(2).unbatch().sharding_filter(),
-        dealt().map(|n| n).map_random(|n, _| n).batch(7).map(|batch| batch[0]).take(50).skip(3),
-        dealt().pipe(Batch::new(7).drop_last()).map(|batch| batch[0]).repeat(3),
+        all()
+            .filter(|n| n % 3 != 0)
+            .flat_map(|n| [n, n])
+            .batch(2)
+            .unbatch()
+            .sharding_filter(),
+        dealt()
+            .map(|n| n)
+            .map_with_rng(|n, _| n)
+            .batch(7)
+            .map(|batch| batch[0])
+            .take(50)
+            .skip(3),
+        dealt()
+            .pipe(Batch::new(7).drop_last())
+            .map(|batch| batch[0])
+            .repeat(3),
         dealt()
             .map_async(|n| async move { Ok::<_, crate::Error>(n) })
             .prefetch(3)
@@ -85,14 +148,24 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
         dealt().zip(dealt()).map(|(a, _)| a),
         Graph::concat([dealt(), dealt()]),
         Graph::mix_until(Stop::AllExhausted, [(dealt(), 1.0), (dealt(), 2.0)]),
-        crate::Indexed::range(1000).shuffle().shard().repeat(2).fetch(),
+        crate::Indexed::range(1000)
+            .shuffle()
+            .shard()
+            .repeat(2)
+            .fetch(),
         // Where there is no end no rank comes to it, but behind what ends by number.
         dealt().cycle().filter(|n| n % 3 != 0).batch(4).unbatch(),
-        dealt().cycle().flat_map(|n| vec![n; n as usize % 3]).take(90),
+        dealt()
+            .cycle()
+            .flat_map(|n| vec![n; n as usize % 3])
+            .take(90),
     ];
     for graph in right {
         for uneven in [Uneven::Drop, Uneven::Error] {
-            let built = DataLoader::builder(graph.clone()).rank(1, 4).uneven(uneven).build();
+            let built = DataLoader::builder(graph.clone())
+                .rank(1, 4)
+                .uneven(uneven)
+                .build();
             built.unwrap_or_else(|error| panic!("{graph:?}: {error}"));
         }
     }
@@ -102,10 +175,16 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
 fn items_that_may_be_skipped_on_one_rank_are_such_a_step() {
     let builder = || {
         let graph = Graph::range(0..1000).sharding_filter().batch(8);
-        DataLoader::builder(graph).rank(0, 2).uneven(Uneven::Drop).on_error(crate::OnError::skip(7))
+        DataLoader::builder(graph)
+            .rank(0, 2)
+            .uneven(Uneven::Drop)
+            .on_error(crate::OnError::skip(7))
     };
     let found = problems(builder());
-    assert!(found[0].starts_with("on_error: up to 7 items may be skipped on each rank, so"), "{found:?}");
+    assert!(
+        found[0].starts_with("on_error: up to 7 items may be skipped on each rank, so"),
+        "{found:?}"
+    );
     builder().ranks_agree().build().unwrap();
     builder().on_error(crate::OnError::skip(0)).build().unwrap();
     builder().on_error(crate::OnError::fail()).build().unwrap();
@@ -115,8 +194,14 @@ fn items_that_may_be_skipped_on_one_rank_are_such_a_step() {
 #[test]
 fn a_rank_that_ends_before_max_steps_says_so() {
     let loader = |steps| {
-        let graph = Graph::range(0..100).sharding_filter().filter(|n| n % 7 != 0).batch(4);
-        let builder = DataLoader::builder(graph).rank(1, 2).uneven(Uneven::Drop).max_steps(steps);
+        let graph = Graph::range(0..100)
+            .sharding_filter()
+            .filter(|n| n % 7 != 0)
+            .batch(4);
+        let builder = DataLoader::builder(graph)
+            .rank(1, 2)
+            .uneven(Uneven::Drop)
+            .max_steps(steps);
         builder.resumable().workers(0).build().unwrap()
     };
     assert!(loader(10).epoch(0).blocking().all(|batch| batch.is_ok()));
@@ -129,13 +214,22 @@ fn a_rank_that_ends_before_max_steps_says_so() {
         said.contains("rank 1 has 11 of the 15 steps that `max_steps` gives each rank; filter: "),
         "{said}"
     );
-    assert!(epoch.next().is_none() && epoch.state().unwrap().is_finished());
+    assert!(epoch.next().is_none() && epoch.checkpoint().unwrap().is_finished());
     // Who agrees finds that out in time.
     let agreed = || short.epoch(0).blocking().agreed(Ok);
     assert_eq!(agreed().map(Result::unwrap).count(), 11);
     let on_device = short.prefetch_to_device(Ok::<_, crate::BoxError>);
-    assert_eq!(on_device.epoch(0).blocking().agreed(Ok).map(Result::unwrap).count(), 11);
-    let streamed =
-        futures::StreamExt::collect::<Vec<_>>(short.epoch(0).agreed(|mine| async move { Ok(mine) }));
+    assert_eq!(
+        on_device
+            .epoch(0)
+            .blocking()
+            .agreed(Ok)
+            .map(Result::unwrap)
+            .count(),
+        11
+    );
+    let streamed = futures::StreamExt::collect::<Vec<_>>(
+        short.epoch(0).agreed(|mine| async move { Ok(mine) }),
+    );
     assert_eq!(crate::run::block_on(streamed).len(), 11);
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{self, Poll, ready};
 
-use super::in_pieces::{Next, OneByOne, SharedGate, Taps, TapsOf};
+use super::in_morsels::{Next, OneByOne, SharedGate, Taps, TapsOf};
 use crate::budget::Hold;
+use crate::checkpoint::SegmentLog;
 use crate::items::{Chunks, Demand};
-use crate::keep::Pieces;
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, Source};
@@ -51,7 +51,8 @@ pub(crate) trait Edge: Send + Sync {
     fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
     /// A `Chunk<T>`, weighed.
     fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk;
-    /// What is at these places of a chunk, ascending, weighed; and errors that say that nothing more comes, wherever they are.
+    /// What is at these places of a chunk, ascending, weighed; and errors that say that nothing
+    /// more comes, wherever they are.
     fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk;
     /// Counts what is taken of a stream, and what its maker gives.
     fn counted(
@@ -61,7 +62,7 @@ pub(crate) trait Edge: Send + Sync {
         produced: Option<Arc<AtomicU64>>,
     ) -> AnyItems;
     /// A stream of which one piece after the other is taken.
-    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<Pieces>) -> Box<dyn Taps>;
+    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Box<dyn Taps>;
     /// One stream after the other.
     fn one_by_one(&self, next: Next) -> AnyItems;
     /// Guards a node's output: counts, names errors, catches panics.
@@ -100,39 +101,66 @@ impl<T: Send + 'static> EdgeOf<T> {
         Self::edge_by_slice(move |values| values.iter().map(&weigh).sum(), false)
     }
 
-    /// With one call for many values; where that may not know them, it is `unknown` what they weigh.
+    /// With one call for many values; where that may not know them, it is `unknown` what they
+    /// weigh.
     pub(crate) fn edge_by_slice(
         weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static,
         unknown: bool,
     ) -> Arc<dyn Edge> {
-        Arc::new(EdgeOf { weigh: Arc::new(weigh), told: false, unknown })
+        Arc::new(EdgeOf {
+            weigh: Arc::new(weigh),
+            told: false,
+            unknown,
+        })
     }
 
     /// As somebody said.
     pub(crate) fn edge_told(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
         let weigh = Arc::new(move |values: &[T]| values.iter().map(&weigh).sum());
-        Arc::new(EdgeOf { weigh, told: true, unknown: false })
+        Arc::new(EdgeOf {
+            weigh,
+            told: true,
+            unknown: false,
+        })
     }
 }
 
 pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
-    *items.downcast::<Items<T>>().expect("edges are wired by type")
+    *items
+        .downcast::<Items<T>>()
+        .expect("edges are wired by type")
 }
 
 impl<T: Send + 'static> EdgeOf<T> {
     fn wrap(&self, chunk: Chunk<T>) -> AnyChunk {
         let bytes = (self.weigh)(chunk.values());
-        AnyChunk { len: chunk.len(), errors: chunk.errors(), bytes, chunk: Box::new(chunk), hold: None }
+        AnyChunk {
+            len: chunk.len(),
+            errors: chunk.errors(),
+            bytes,
+            chunk: Box::new(chunk),
+            hold: None,
+        }
     }
 }
 
 impl<T: Send + 'static> Edge for EdgeOf<T> {
     fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks> {
-        Box::new(Erased { items: typed::<T>(items), edge: EdgeOf { weigh: self.weigh.clone(), ..*self } })
+        Box::new(Erased {
+            items: typed::<T>(items),
+            edge: EdgeOf {
+                weigh: self.weigh.clone(),
+                ..*self
+            },
+        })
     }
 
     fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems {
-        Box::new(Items::from_chunks(Restored::<T> { chunks, hold: None, of: PhantomData }))
+        Box::new(Items::from_chunks(Restored::<T> {
+            chunks,
+            hold: None,
+            of: PhantomData,
+        }))
     }
 
     fn one(&self, chunk: AnyChunk) -> AnyItems {
@@ -146,15 +174,21 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk {
-        self.wrap(*chunk.downcast::<Chunk<T>>().expect("edges are wired by type"))
+        self.wrap(
+            *chunk
+                .downcast::<Chunk<T>>()
+                .expect("edges are wired by type"),
+        )
     }
 
     fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk {
         let (mut rest, mut at) = (unwrap::<T>(chunk), 0);
         let mut picked = Chunk::default();
-        // What no policy skips ends the epoch wherever it stands, and its place is not that of an item.
+        // What no policy skips ends the epoch wherever it stands, and its place is not that of an
+        // item.
         let is_end = |item: &crate::Result<crate::Item<T>>| {
-            item.as_ref().is_err_and(|error| !error.kind().is_about_an_item())
+            item.as_ref()
+                .is_err_and(|error| !error.kind().is_about_an_item())
         };
         for place in places {
             picked.extend(rest.split_to(place.start - at).into_iter().filter(is_end));
@@ -174,7 +208,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         Box::new(typed::<T>(items).counted(taken, produced))
     }
 
-    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<Pieces>) -> Box<dyn Taps> {
+    fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Box<dyn Taps> {
         Box::new(TapsOf::<T>::new(items, gate, pieces))
     }
 
@@ -183,7 +217,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems {
-        Box::new(Items::from_chunks(super::guard::Guard::new(
+        Box::new(Items::from_chunks(super::instrument::Instrumented::new(
             typed::<T>(items),
             context,
             self.weigh.clone(),
@@ -212,7 +246,10 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     }
 
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>> {
-        let chunk = chunk.chunk.downcast_ref::<Chunk<T>>().expect("edges are wired by type");
+        let chunk = chunk
+            .chunk
+            .downcast_ref::<Chunk<T>>()
+            .expect("edges are wired by type");
         let look = chunk.iter().map(|item| match item {
             Ok((origin, value)) => Look::Item(origin, value as &dyn Any),
             Err(error) => Look::Error(error),
@@ -226,7 +263,10 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
 }
 
 fn unwrap<T: Send + 'static>(chunk: AnyChunk) -> Chunk<T> {
-    *chunk.chunk.downcast::<Chunk<T>>().expect("edges are wired by type")
+    *chunk
+        .chunk
+        .downcast::<Chunk<T>>()
+        .expect("edges are wired by type")
 }
 
 struct Erased<T> {
@@ -250,7 +290,9 @@ struct Restored<T> {
 impl<T: Send + 'static> Chunks<T> for Restored<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         self.hold = None;
-        let Some(mut chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else { return Poll::Ready(None) };
+        let Some(mut chunk) = ready!(self.chunks.poll_chunk(cx, demand)) else {
+            return Poll::Ready(None);
+        };
         self.hold = chunk.hold.take();
         Poll::Ready(Some(unwrap::<T>(chunk)))
     }
@@ -351,7 +393,11 @@ impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
     }
 
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems> {
-        self.0.split(typed::<In>(input), cx).into_iter().map(|items| Box::new(items) as AnyItems).collect()
+        self.0
+            .split(typed::<In>(input), cx)
+            .into_iter()
+            .map(|items| Box::new(items) as AnyItems)
+            .collect()
     }
 
     fn outputs(&self) -> usize {
@@ -377,8 +423,15 @@ impl<In, R> RerunOp<In, R> {
 }
 
 impl<In: Send + 'static, R: Rerun<In>> AnyRerun for RerunOp<In, R> {
-    fn rerun(&self, mut upstream: Box<dyn FnMut(u64) -> AnyItems + Send>, cx: &Context) -> AnyItems {
-        Box::new(self.0.rerun(Box::new(move |round| typed::<In>(upstream(round))), cx))
+    fn rerun(
+        &self,
+        mut upstream: Box<dyn FnMut(u64) -> AnyItems + Send>,
+        cx: &Context,
+    ) -> AnyItems {
+        Box::new(
+            self.0
+                .rerun(Box::new(move |round| typed::<In>(upstream(round))), cx),
+        )
     }
 
     fn len_hint(&self, input: u64) -> Option<u64> {

@@ -34,14 +34,21 @@ impl FlowNode {
 
     /// The inputs whose items it passes on, and those that it looks things up in.
     pub(crate) fn inputs_and_lookups(&self) -> (&[Output], &[Output]) {
-        let passed = if self.hints().facts.looks_up { 1 } else { usize::MAX };
+        let passed = if self.hints().facts.looks_up {
+            1
+        } else {
+            usize::MAX
+        };
         self.inputs.split_at(passed.min(self.inputs.len()))
     }
 }
 
 impl Flow {
     pub(crate) fn new(root: &Input) -> Flow {
-        let mut flow = Flow { nodes: Vec::new(), root: (0, root.port) };
+        let mut flow = Flow {
+            nodes: Vec::new(),
+            root: (0, root.port),
+        };
         let mut seen = HashMap::new();
         flow.root.0 = flow.add(&root.node, &mut seen);
         flow.read(flow.root);
@@ -72,8 +79,11 @@ impl Flow {
         if let Some(&id) = seen.get(&Arc::as_ptr(node)) {
             return id;
         }
-        let inputs: Vec<_> =
-            node.inputs.iter().map(|input| (self.add(&input.node, seen), input.port)).collect();
+        let inputs: Vec<_> = node
+            .inputs
+            .iter()
+            .map(|input| (self.add(&input.node, seen), input.port))
+            .collect();
         for &input in &inputs {
             self.read(input);
         }
@@ -89,9 +99,12 @@ impl Flow {
         id
     }
 
-    /// What a piece of these neighbours is called after, the last that is not one in one out; and how many of them are not.
+    /// What a piece of these neighbours is called after, the last that is not one in one out; and
+    /// how many of them are not.
     pub(crate) fn piece(&self, nodes: &[usize]) -> Option<(usize, u64)> {
-        let mut others = nodes.iter().filter(|&&id| self.nodes[id].hints().arity != crate::Arity::One);
+        let mut others = nodes
+            .iter()
+            .filter(|&&id| self.nodes[id].hints().arity != crate::Arity::One);
         let last = *others.next_back()?;
         Some((last, others.count() as u64 + 1))
     }

@@ -2,9 +2,9 @@
 
 mod erased;
 mod flow;
-mod guard;
-mod in_pieces;
-mod lens;
+mod in_morsels;
+mod instrument;
+mod lengths;
 mod part;
 
 pub mod check;
@@ -18,8 +18,8 @@ use std::sync::Arc;
 pub use self::check::BuildError;
 pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, Look, typed};
 pub(crate) use self::flow::{Flow, FlowNode};
-pub(crate) use self::in_pieces::{Gate, SharedGate};
-pub(crate) use self::lens::{ENDLESS, lens, lens_of_some};
+pub(crate) use self::in_morsels::{Gate, SharedGate};
+pub(crate) use self::lengths::{ENDLESS, lengths, lengths_of_some};
 pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};
@@ -30,11 +30,11 @@ use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
 /// A description of where items come from: a node and all above it, typed by what comes out.
 ///
 /// A graph is inert and cheap to clone; nothing is read, spawned or allocated before a
-/// [`DataLoader`](crate::DataLoader) runs it and an epoch is polled. It knows nothing of threads, processes or
-/// queues. Each method adds a node below and returns the longer graph.
+/// [`DataLoader`](crate::DataLoader) runs it and an epoch is polled. It knows nothing of threads,
+/// processes or queues. Each method adds a node below and returns the longer graph.
 ///
-/// A handle may feed one node only; use [`fork`](Graph::fork) for two consumers of one stream. Mistakes of that
-/// sort are found when the loader is built.
+/// A handle may feed one node only; use [`fork`](Graph::fork) for two consumers of one stream.
+/// Mistakes of that sort are found when the loader is built.
 #[must_use = "a graph does nothing until a `DataLoader` runs it"]
 pub struct Graph<T> {
     node: Arc<Node>,
@@ -45,7 +45,11 @@ pub struct Graph<T> {
 
 impl<T> Clone for Graph<T> {
     fn clone(&self) -> Self {
-        Graph { node: self.node.clone(), port: self.port, out: PhantomData }
+        Graph {
+            node: self.node.clone(),
+            port: self.port,
+            out: PhantomData,
+        }
     }
 }
 
@@ -59,9 +63,21 @@ impl<T: Send + 'static> Graph<T> {
             move |item| source.weigh(item).unwrap_or_else(|| weighed(item, &known))
         });
         let facts = source.facts();
-        let (keeps, len) = (source.keeps(), source.len_hint());
-        let hints = Hints { resumable: !facts.once, keeps, facts, len, ..Hints::default() };
-        Graph::new(source.name(), hints, vec![], Op::Source(Arc::new(SourceOp(source))), edge)
+        let (keeps, len) = (source.takes_snapshots(), source.len_hint());
+        let hints = Hints {
+            resumable: !facts.once,
+            keeps,
+            facts,
+            len,
+            ..Hints::default()
+        };
+        Graph::new(
+            source.name(),
+            hints,
+            vec![],
+            Op::Source(Arc::new(SourceOp(source))),
+            edge,
+        )
     }
 
     /// Adds a pipe.
@@ -80,7 +96,10 @@ impl<T: Send + 'static> Graph<T> {
             move |items: &[P::Out]| match (items.first().map(|item| pipe.weigh(item)), &known) {
                 (Some(None), Some(known)) => known(items),
                 (Some(None), None) => size_of_val(items),
-                _ => items.iter().map(|item| pipe.weigh(item).unwrap_or_else(|| weighed(item, &known))).sum(),
+                _ => items
+                    .iter()
+                    .map(|item| pipe.weigh(item).unwrap_or_else(|| weighed(item, &known)))
+                    .sum(),
             }
         };
         let edge = EdgeOf::<P::Out>::edge_by_slice(weigh, unknown);
@@ -88,10 +107,16 @@ impl<T: Send + 'static> Graph<T> {
             None => (None, None),
             Some(Some(crossing)) => match Part::of_pipe(crossing) {
                 Ok(part) => (Some(Arc::new(part)), None),
-                Err(error) => (None, Some(format!("wants a process of its own, but cannot travel: {error}"))),
+                Err(error) => (
+                    None,
+                    Some(format!(
+                        "wants a process of its own, but cannot travel: {error}"
+                    )),
+                ),
             },
             Some(None) => {
-                let problem = "wants a process of its own, and does not say how it travels: `Pipe::crossing`";
+                let problem =
+                    "wants a process of its own, and does not say how it travels: `Pipe::crossing`";
                 (None, Some(problem.to_owned()))
             }
         };
@@ -116,7 +141,8 @@ impl<T: Send + 'static> Graph<T> {
         }
     }
 
-    /// Adds a pipe that is a function from stream to stream. It sees the stream as a whole, and runs in one place.
+    /// Adds a pipe that is a function from stream to stream. It sees the stream as a whole, and
+    /// runs in one place.
     ///
     /// ```
     /// use datapipes::{Graph, Items};
@@ -140,7 +166,8 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(f)
     }
 
-    /// Joins several graphs into one node: a tuple of graphs for a `Join<(A, B)>`, a vector for a `Join<Vec<T>>`.
+    /// Joins several graphs into one node: a tuple of graphs for a `Join<(A, B)>`, a vector for a
+    /// `Join<Vec<T>>`.
     pub fn join<In, J>(inputs: In, join: J) -> Graph<T>
     where
         In: GraphInputs,
@@ -152,45 +179,78 @@ impl<T: Send + 'static> Graph<T> {
             let known = weigh::weigher::<T>();
             move |item| join.weigh(item).unwrap_or_else(|| weighed(item, &known))
         });
-        let hints = Hints { facts: join.facts(), resumable: join.is_resumable(), ..Hints::default() };
+        let hints = Hints {
+            facts: join.facts(),
+            resumable: join.is_resumable(),
+            ..Hints::default()
+        };
         let name = join.name();
-        Graph::new(name, hints, inputs.inputs(), Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join))), edge)
+        Graph::new(
+            name,
+            hints,
+            inputs.inputs(),
+            Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join))),
+            edge,
+        )
     }
 
     /// Adds a node with several outputs, and returns a graph for each.
     pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
         let outputs = split.outputs();
-        let hints = Hints { facts: split.facts(), resumable: split.is_resumable(), ..Hints::default() };
+        let hints = Hints {
+            facts: split.facts(),
+            resumable: split.is_resumable(),
+            ..Hints::default()
+        };
         let edge = self.edge_below::<S::Out>();
         let name = split.name();
         let op = Op::Split(Arc::new(SplitOp::<T, S>::new(split)));
         let first = Graph::<S::Out>::new(name, hints, vec![self.input()], op, edge);
-        (0..outputs).map(|port| Graph { node: first.node.clone(), port, out: PhantomData }).collect()
+        (0..outputs)
+            .map(|port| Graph {
+                node: first.node.clone(),
+                port,
+                out: PhantomData,
+            })
+            .collect()
     }
 
     /// Adds a node that runs what is above it more than once.
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
-        let hints = Hints { facts: rerun.facts(), resumable: rerun.is_resumable(), ..Hints::default() };
+        let hints = Hints {
+            facts: rerun.facts(),
+            resumable: rerun.is_resumable(),
+            ..Hints::default()
+        };
         let edge = self.edge_below::<R::Out>();
         let name = rerun.name();
-        Graph::new(name, hints, vec![self.input()], Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))), edge)
+        Graph::new(
+            name,
+            hints,
+            vec![self.input()],
+            Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))),
+            edge,
+        )
     }
 
-    /// Gives the last node a name, which errors, figures and the plan show, and by which its randomness is keyed.
+    /// Gives the last node a name, which errors, figures and the plan show, and by which its
+    /// randomness is keyed.
     ///
-    /// Names are unique in a graph. A node without one is called after its kind: `shuffle`, `shuffle#2`, …
+    /// Names are unique in a graph. A node without one is called after its kind: `shuffle`,
+    /// `shuffle#2`, …
     pub fn named(self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.edit(|node| node.given_name = Some(name))
     }
 
-    /// Sets how many pieces of the last node's segment may be in flight at once, instead of the planner's choice.
+    /// Sets how many pieces of the last node's segment may be in flight at once, instead of the
+    /// planner's choice.
     pub fn concurrency(self, pieces: usize) -> Self {
         self.edit(|node| node.concurrency = Some(pieces))
     }
 
-    /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length in bytes. For a type
-    /// that implements [`Weigh`](crate::Weigh): `.weighed(Weigh::weigh)`.
+    /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length
+    /// in bytes. For a type that implements [`Weigh`](crate::Weigh): `.weighed(Weigh::weigh)`.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
         let edge = EdgeOf::<T>::edge_told(weigh);
         self.edit(|node| node.edge = edge)
@@ -213,11 +273,19 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     fn edit(self, change: impl FnOnce(&mut Node)) -> Self {
-        // The outputs of a split share their node, so a change to one of them gets a node of its own.
-        let this = if matches!(self.node.op, Op::Split(_)) { self.pipe(Pass) } else { self };
+        // The outputs of a split share their node, so a change to one of them gets a node of its
+        // own.
+        let this = if matches!(self.node.op, Op::Split(_)) {
+            self.pipe(Pass)
+        } else {
+            self
+        };
         let mut node = (*this.node).clone();
         change(&mut node);
-        Graph { node: Arc::new(node), ..this }
+        Graph {
+            node: Arc::new(node),
+            ..this
+        }
     }
 
     /// Calls the last node something else than its type's name.
@@ -226,13 +294,28 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     fn new(name: String, hints: Hints, inputs: Vec<Input>, op: Op, edge: Arc<dyn Edge>) -> Self {
-        let node =
-            Node { kind: name, given_name: None, concurrency: None, part: None, hints, inputs, op, edge };
-        Graph { node: Arc::new(node), port: 0, out: PhantomData }
+        let node = Node {
+            kind: name,
+            given_name: None,
+            concurrency: None,
+            part: None,
+            hints,
+            inputs,
+            op,
+            edge,
+        };
+        Graph {
+            node: Arc::new(node),
+            port: 0,
+            out: PhantomData,
+        }
     }
 
     fn input(self) -> Input {
-        Input { node: self.node, port: self.port }
+        Input {
+            node: self.node,
+            port: self.port,
+        }
     }
 
     pub(crate) fn root(&self) -> Input {
@@ -268,7 +351,9 @@ impl<T> fmt::Debug for Graph<T> {
 
 /// What a value keeps alive, as far as that is known.
 fn weighed<T>(item: &T, known: &Option<Weigher<T>>) -> usize {
-    known.as_ref().map_or(size_of_val(item), |known| known(std::slice::from_ref(item)))
+    known
+        .as_ref()
+        .map_or(size_of_val(item), |known| known(std::slice::from_ref(item)))
 }
 
 /// Gives what it gets.
@@ -306,7 +391,9 @@ impl<A: Send + 'static, B: Send + 'static> GraphInputs for (Graph<A>, Graph<B>) 
     }
 }
 
-impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> GraphInputs for (Graph<A>, Graph<B>, Graph<C>) {
+impl<A: Send + 'static, B: Send + 'static, C: Send + 'static> GraphInputs
+    for (Graph<A>, Graph<B>, Graph<C>)
+{
     type Items = (A, B, C);
     fn inputs(self) -> Vec<Input> {
         vec![self.0.input(), self.1.input(), self.2.input()]

@@ -1,14 +1,16 @@
-//! Parts of a graph that run in processes of their own: how a child makes such a part again, and how its items travel.
+//! Parts of a graph that run in processes of their own: how a child makes such a part again, and
+//! how its items travel.
 //!
-//! Closures cannot be sent. But a child is the same executable, so a function without captures is at the same distance from any other
-//! in both processes: a part is sent as the place of the function that makes it, and the settings that it is given.
+//! Closures cannot be sent. But a child is the same executable, so a function without captures is
+//! at the same distance from any other in both processes: a part is sent as the place of the
+//! function that makes it, and the settings that it is given.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{Graph, Hints, Input, Node, Op};
+use crate::codec::{ChunkWire, Parcel, WireOf, damaged};
 use crate::crossing::{Crossing, Make};
-use crate::wire::{ChunkWire, Parcel, WireOf, damaged};
 use crate::{Context, Error, ErrorKind, Items, Processes, Reader, Result, Source, Wire, Writer};
 
 /// A part of a graph that runs in processes of its own.
@@ -46,7 +48,11 @@ pub(crate) struct Made {
 
 impl Made {
     fn new<T: Wire, U: Wire>(graph: Graph<U>) -> Made {
-        Made { root: graph.input(), input: WireOf::<T>::new(), output: WireOf::<U>::new() }
+        Made {
+            root: graph.input(),
+            input: WireOf::<T>::new(),
+            output: WireOf::<U>::new(),
+        }
     }
 }
 
@@ -58,8 +64,18 @@ pub(crate) fn likeness<'a>(
 ) -> String {
     let mut lines = format!("{} to {}\n", input.type_name(), output.type_name());
     for Node { kind, hints, .. } in nodes {
-        let Hints { shardable, by_parent, work, arity, facts, .. } = hints;
-        lines += &format!("{kind}({}) {work:?} {arity:?} {shardable} {by_parent}\n", facts.settings);
+        let Hints {
+            shardable,
+            by_parent,
+            work,
+            arity,
+            facts,
+            ..
+        } = hints;
+        lines += &format!(
+            "{kind}({}) {work:?} {arity:?} {shardable} {by_parent}\n",
+            facts.settings
+        );
     }
     lines
 }
@@ -76,7 +92,11 @@ impl Recipe {
             let message = "its function is not in the executable, but in a library, which another process may have elsewhere";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        Ok(Recipe { build, part, settings: Arc::new(settings) })
+        Ok(Recipe {
+            build,
+            part,
+            settings: Arc::new(settings),
+        })
     }
 
     /// Makes the part, below what is given or below an inlet.
@@ -94,7 +114,8 @@ fn anchor() -> usize {
     &raw const ANCHOR as usize
 }
 
-/// Whether the code at an address is this executable's, and not a library's, which another process may have elsewhere.
+/// Whether the code at an address is this executable's, and not a library's, which another process
+/// may have elsewhere.
 #[cfg(target_os = "linux")]
 fn is_ours(address: usize) -> bool {
     static CODE: std::sync::OnceLock<Vec<std::ops::Range<usize>>> = std::sync::OnceLock::new();
@@ -106,13 +127,19 @@ fn is_ours(address: usize) -> bool {
             .filter_map(|line| {
                 let mut words = line.split_ascii_whitespace();
                 let (from, to) = words.next()?.split_once('-')?;
-                let range = usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?;
+                let range =
+                    usize::from_str_radix(from, 16).ok()?..usize::from_str_radix(to, 16).ok()?;
                 let (rights, file) = (words.next()?, (words.nth(1)?, words.next()?));
                 Some((range, rights.contains('x'), file))
             })
             .collect();
-        let ours = mappings.iter().find(|(range, ..)| range.contains(&anchor())).map(|(.., file)| *file);
-        let ours = mappings.iter().filter(|(_, runs, file)| *runs && Some(*file) == ours);
+        let ours = mappings
+            .iter()
+            .find(|(range, ..)| range.contains(&anchor()))
+            .map(|(.., file)| *file);
+        let ours = mappings
+            .iter()
+            .filter(|(_, runs, file)| *runs && Some(*file) == ours);
         ours.map(|(range, ..)| range.clone()).collect()
     });
     code.iter().any(|range| range.contains(&address))
@@ -123,7 +150,8 @@ fn is_ours(_: usize) -> bool {
     true
 }
 
-/// Functions as their distance from an anchor: for a process that runs this very executable, which its parent sees to.
+/// Functions as their distance from an anchor: for a process that runs this very executable, which
+/// its parent sees to.
 impl Wire for Recipe {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         for address in [self.build as usize, self.part as usize] {
@@ -131,7 +159,10 @@ impl Wire for Recipe {
         }
         to.payload(&self.settings.head);
         to.number(self.settings.payloads.len() as u64);
-        self.settings.payloads.iter().for_each(|payload| to.payload(payload));
+        self.settings
+            .payloads
+            .iter()
+            .for_each(|payload| to.payload(payload));
         Ok(())
     }
 
@@ -142,10 +173,13 @@ impl Wire for Recipe {
             return Err(damaged("a function that is none"));
         }
         let head = from.payload()?.into();
-        let payloads = (0..from.count()?).map(|_| from.payload()).collect::<Result<_>>()?;
+        let payloads = (0..from.count()?)
+            .map(|_| from.payload())
+            .collect::<Result<_>>()?;
         Ok(Recipe {
-            // SAFETY: the parent, which runs the same executable (it started this process by the descriptor of its own), wrote the
-            // distance of a function of this type. Nobody else holds the other end of the socket.
+            // SAFETY: the parent, which runs the same executable (it started this process by the
+            // descriptor of its own), wrote the distance of a function of this type. Nobody else
+            // holds the other end of the socket.
             build: unsafe { std::mem::transmute::<usize, Build>(build) },
             part: part as *const (),
             settings: Arc::new(Parcel { head, payloads }),
@@ -159,7 +193,10 @@ struct Inlet<T>(PhantomData<fn() -> T>);
 impl<T: Send + 'static> Source for Inlet<T> {
     type Out = T;
     fn open(&self, _: &Context) -> Items<T> {
-        Items::fail(Error::new(ErrorKind::Config, "an inlet is filled by the executor"))
+        Items::fail(Error::new(
+            ErrorKind::Config,
+            "an inlet is filled by the executor",
+        ))
     }
     fn name(&self) -> String {
         "inlet".to_owned()
@@ -169,7 +206,11 @@ impl<T: Send + 'static> Source for Inlet<T> {
 impl<T: Send + 'static> Graph<T> {
     fn below(above: Option<Input>) -> Graph<T> {
         match above {
-            Some(Input { node, port }) => Graph { node, port, out: PhantomData },
+            Some(Input { node, port }) => Graph {
+                node,
+                port,
+                out: PhantomData,
+            },
             None => Graph::source(Inlet::<T>(PhantomData)),
         }
     }
@@ -206,9 +247,16 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
     let make = unsafe { std::mem::transmute::<*const (), Make<In, Out>>(make) };
     let pipe = make(settings)?;
     let Some(Crossing { input, output, .. }) = pipe.crossing() else {
-        return Err(Error::new(ErrorKind::Config, "the pipe does not say how it travels, once it has"));
+        return Err(Error::new(
+            ErrorKind::Config,
+            "the pipe does not say how it travels, once it has",
+        ));
     };
-    Ok(Made { root: Graph::<In>::below(above).pipe(pipe).input(), input, output })
+    Ok(Made {
+        root: Graph::<In>::below(above).pipe(pipe).input(),
+        input,
+        output,
+    })
 }
 
 impl Part {
@@ -216,44 +264,64 @@ impl Part {
     pub(super) fn of_pipe<In: Send + 'static, Out: Send + 'static>(
         crossing: Crossing<In, Out>,
     ) -> Result<Part> {
-        let Crossing { settings, make, input, output, .. } = crossing;
+        let Crossing {
+            settings,
+            make,
+            input,
+            output,
+            ..
+        } = crossing;
         let recipe = Recipe::of(build_pipe::<In, Out>, make as *const (), settings?)?;
-        Ok(Part { processes: None, recipe, input, output })
+        Ok(Part {
+            processes: None,
+            recipe,
+            input,
+            output,
+        })
     }
 }
 
 impl<T: Wire> Graph<T> {
-    /// Runs a part of the graph in processes of its own: for a step that calls a library which may crash, leak, hang or is not
-    /// thread-safe.
+    /// Runs a part of the graph in processes of its own: for a step that calls a library which may
+    /// crash, leak, hang or is not thread-safe.
     ///
-    /// `part` adds steps to the graph it is given. It is a function or a closure *without captures*, because the other processes
-    /// call it, too; what it needs to know it gets by [`in_processes_with`](Graph::in_processes_with). All of its steps have to be
-    /// shardable (maps, filters, decoders, loaders), and what goes in and comes out has to be [`Wire`].
+    /// `part` adds steps to the graph it is given. It is a function or a closure *without
+    /// captures*, because the other processes call it, too; what it needs to know it gets by
+    /// [`in_processes_with`](Graph::in_processes_with). All of its steps have to be shardable
+    /// (maps, filters, decoders, loaders), and what goes in and comes out has to be [`Wire`].
     ///
-    /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has to be the first line of
-    /// `main`. They start when the first item arrives, all at once, are kept from epoch to epoch (two epochs at once have twice as many), and
-    /// end with the loader, or with this process, however that ends. `part` is called here once, and once in each of them; it has to
-    /// make the same steps each time, by nothing but its settings. On anything but Linux the part runs in this process, on threads; with
-    /// `workers(0)` on the consumer's thread. A crash there is the program's.
+    /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has
+    /// to be the first line of `main`. They start when the first item arrives, all at once, are
+    /// kept from epoch to epoch (two epochs at once have twice as many), and end with the loader,
+    /// or with this process, however that ends. `part` is called here once, and once in each of
+    /// them; it has to make the same steps each time, by nothing but its settings. On anything but
+    /// Linux the part runs in this process, on threads; with `workers(0)` on the consumer's thread.
+    /// A crash there is the program's.
     ///
     /// - **Order and result** are those of the same steps without processes.
-    /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or as many as take a millisecond. A large slice or
-    ///   [`Tensor`](crate::Tensor) that comes out is copied once, by the child, into memory that both share.
-    /// - **Errors and panics** arrive as they do from threads, with their words; a cause can no longer be downcast.
-    /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in time](Processes::time_limit)) is replaced, and its piece
-    ///   of work is done again, item by item. The item that ends the new one as well is an error,
-    ///   [`ErrorKind::Crashed`], with the cause and its last words; [`OnError`](crate::OnError) says what follows. All others are
+    /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or
+    ///   as many as take a millisecond. A large slice or [`Tensor`](crate::Tensor) that comes out
+    ///   is copied once, by the child, into memory that both share.
+    /// - **Errors and panics** arrive as they do from threads, with their words; a cause can no
+    ///   longer be downcast.
+    /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in
+    ///   time](Processes::time_limit)) is replaced, and its piece of work is done again, item by
+    ///   item. The item that ends the new one as well is an error, [`ErrorKind::Crashed`], with the
+    ///   cause and its last words; [`OnError`](crate::OnError) says what follows. All others are
     ///   delivered once, in order.
-    /// - **What a child prints** and what it tells `tracing` arrives in this process's `tracing` (target `datapipes::child`, what is printed
-    ///   at level INFO), with the child's node and number; without a subscriber, what is printed goes to standard error. How
-    ///   much `tracing` wants is asked when the loader is built.
-    /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. None makes a core file, gains privileges (no `sudo`), or
-    ///   survives for long where memory runs out (`oom_score_adj`). What one puts into a process group of its own (`setsid`) is not ended.
+    /// - **What a child prints** and what it tells `tracing` arrives in this process's `tracing`
+    ///   (target `datapipes::child`, what is printed at level INFO), with the child's node and
+    ///   number; without a subscriber, what is printed goes to standard error. How much `tracing`
+    ///   wants is asked when the loader is built.
+    /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. None makes
+    ///   a core file, gains privileges (no `sudo`), or survives for long where memory runs out
+    ///   (`oom_score_adj`). What one puts into a process group of its own (`setsid`) is not ended.
     ///
     /// # Errors
-    /// Of `build()`: a step that is no pipe, or not shardable; settings that cannot be written; `worker::init` was not called; code
-    /// in a shared library (a Python extension) instead of the executable. Of an epoch: [`ErrorKind::Worker`] if processes cannot be started
-    /// or end again and again, [`ErrorKind::Config`] if one makes another part than this process.
+    /// Of `build()`: a step that is no pipe, or not shardable; settings that cannot be written;
+    /// `worker::init` was not called; code in a shared library (a Python extension) instead of the
+    /// executable. Of an epoch: [`ErrorKind::Worker`] if processes cannot be started or end again
+    /// and again, [`ErrorKind::Config`] if one makes another part than this process.
     ///
     /// # Examples
     /// ```
@@ -284,7 +352,8 @@ impl<T: Wire> Graph<T> {
         self.part(processes.into(), recipe, part)
     }
 
-    /// As [`in_processes`](Graph::in_processes), for a part that has settings: they are sent to the other processes.
+    /// As [`in_processes`](Graph::in_processes), for a part that has settings: they are sent to the
+    /// other processes.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph};
@@ -322,14 +391,23 @@ impl<T: Wire> Graph<T> {
             .map_err(|error| format!("the settings of its part cannot travel: {error}"))
             .and_then(|recipe| {
                 let (input, output) = (WireOf::<T>::new(), WireOf::<U>::new());
-                let part = Arc::new(Part { processes: Some(processes), recipe, input, output });
+                let part = Arc::new(Part {
+                    processes: Some(processes),
+                    recipe,
+                    input,
+                    output,
+                });
                 mark(&made.root(), &above, &part)
             });
         match marked {
             Ok(Input { node, .. }) if Arc::ptr_eq(&node, &above.node) => {
                 made.wrong("a part in processes without a step in it".to_owned())
             }
-            Ok(Input { node, port }) => Graph { node, port, out: PhantomData },
+            Ok(Input { node, port }) => Graph {
+                node,
+                port,
+                out: PhantomData,
+            },
             Err(problem) => made.wrong(problem),
         }
     }
@@ -349,8 +427,14 @@ fn mark(root: &Input, above: &Input, part: &Arc<Part>) -> std::result::Result<In
     }
     let node = &root.node;
     let name = node.given_name.as_deref().unwrap_or(&node.kind);
-    if node.part.as_ref().is_some_and(|part| part.processes.is_some()) {
-        return Err(format!("`{name}` is in processes already, inside of a part that is"));
+    if node
+        .part
+        .as_ref()
+        .is_some_and(|part| part.processes.is_some())
+    {
+        return Err(format!(
+            "`{name}` is in processes already, inside of a part that is"
+        ));
     }
     match (&node.op, &node.inputs[..]) {
         (Op::Pipe(_), [input]) => {

@@ -14,8 +14,8 @@ use crate::sync::lock;
 
 /// Keeps samples in memory, as many as fit into a number of bytes.
 ///
-/// What was kept stays: in passes that read every sample once, giving one up for another never pays (Mohan et al. 2021,
-/// "Analyzing and Mitigating Data Stalls in DNN Training").
+/// What was kept stays: in passes that read every sample once, giving one up for another never pays
+/// (Mohan et al. 2021, "Analyzing and Mitigating Data Stalls in DNN Training").
 pub(super) struct Cached<T> {
     above: Found<T>,
     bytes: usize,
@@ -29,7 +29,14 @@ struct Kept<T> {
 
 impl<T> Cached<T> {
     pub(super) fn new(above: Found<T>, bytes: usize) -> Self {
-        Cached { above, bytes, kept: Mutex::new(Kept { cells: HashMap::new(), bytes: 0 }) }
+        Cached {
+            above,
+            bytes,
+            kept: Mutex::new(Kept {
+                cells: HashMap::new(),
+                bytes: 0,
+            }),
+        }
     }
 }
 
@@ -43,12 +50,21 @@ impl<T: Clone + Send + Sync + 'static> Cached<T> {
         self.kept().cells.len()
     }
 
-    /// Counts a sample that was got, or gives up its cell if there is no room. Who waits for it has it still.
+    /// Counts a sample that was got, or gives up its cell if there is no room. Who waits for it has
+    /// it still.
     fn keep(&self, key: &Index, sample: &T) {
         let own = size_of::<(Index, Arc<OnceCell<T>>)>() + size_of::<OnceCell<T>>();
-        let weight = self.above.weigh(sample).unwrap_or(size_of_val(sample)).saturating_add(own);
+        let weight = self
+            .above
+            .weigh(sample)
+            .unwrap_or(size_of_val(sample))
+            .saturating_add(own);
         let mut kept = self.kept();
-        match kept.bytes.checked_add(weight).filter(|&bytes| bytes <= self.bytes) {
+        match kept
+            .bytes
+            .checked_add(weight)
+            .filter(|&bytes| bytes <= self.bytes)
+        {
             Some(bytes) => kept.bytes = bytes,
             None => drop(kept.cells.remove(key)),
         }
@@ -70,7 +86,10 @@ impl<T: Clone + Send + Sync + 'static> Drop for Asking<'_, T> {
         let mut kept = self.cache.kept();
         // One in the map and this one: nobody else waits for it.
         if Arc::strong_count(&self.cell) == 2
-            && kept.cells.get(&self.key).is_some_and(|cell| Arc::ptr_eq(cell, &self.cell))
+            && kept
+                .cells
+                .get(&self.key)
+                .is_some_and(|cell| Arc::ptr_eq(cell, &self.cell))
         {
             kept.cells.remove(&self.key);
         }
@@ -86,8 +105,13 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
         if let Some(sample) = cell.get() {
             return Ok(sample.clone());
         }
-        let asking = Asking { cache: self, key, cell };
-        // Whoever asks at the same time waits; if this one fails or is dropped, the next tries itself.
+        let asking = Asking {
+            cache: self,
+            key,
+            cell,
+        };
+        // Whoever asks at the same time waits; if this one fails or is dropped, the next tries
+        // itself.
         let sample = asking.cell.get_or_try_init(|| async {
             let sample = self.above.get(asking.key.clone()).await?;
             self.keep(&asking.key, &sample);

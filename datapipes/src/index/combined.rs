@@ -76,13 +76,26 @@ impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
             asked[which].push(key);
         }
         let found = self.0.iter().zip(asked).map(|(samples, keys)| async move {
-            if keys.is_empty() { Vec::new() } else { samples.get_many(keys).await }
+            if keys.is_empty() {
+                Vec::new()
+            } else {
+                samples.get_many(keys).await
+            }
         });
-        let mut found: Vec<_> = join_all(found).await.into_iter().map(Vec::into_iter).collect();
-        order.into_iter().map(|which| found[which].next().unwrap_or_else(|| Err(too_few()))).collect()
+        let mut found: Vec<_> = join_all(found)
+            .await
+            .into_iter()
+            .map(Vec::into_iter)
+            .collect();
+        order
+            .into_iter()
+            .map(|which| found[which].next().unwrap_or_else(|| Err(too_few())))
+            .collect()
     }
     fn name(&self) -> String {
-        self.0.first().map_or_else(|| "fetch".to_owned(), |first| first.name())
+        self.0
+            .first()
+            .map_or_else(|| "fetch".to_owned(), |first| first.name())
     }
     fn weigh(&self, sample: &T) -> Option<usize> {
         self.0.iter().find_map(|samples| samples.weigh(sample))
@@ -111,11 +124,19 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
         self.0.name()
     }
     fn weigh(&self, samples: &Vec<T>) -> Option<usize> {
-        Some(samples.iter().map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample))).sum())
+        Some(
+            samples
+                .iter()
+                .map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample)))
+                .sum(),
+        )
     }
 }
 
 /// Of a `get_many` that does not answer for each key.
 pub(super) fn too_few() -> Error {
-    Error::new(ErrorKind::Protocol, "`get_many` gave another number of samples than it was asked for")
+    Error::new(
+        ErrorKind::Protocol,
+        "`get_many` gave another number of samples than it was asked for",
+    )
 }

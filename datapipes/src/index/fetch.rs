@@ -36,7 +36,8 @@ impl<L: ?Sized> fmt::Debug for Fetch<L> {
     }
 }
 
-/// What is found under each of some keys. A panic costs the key it happened to, however many were asked for at once.
+/// What is found under each of some keys. A panic costs the key it happened to, however many were
+/// asked for at once.
 pub(super) async fn get_all<K, L>(lookup: &L, mut keys: Vec<K>) -> Vec<Result<L::Out>>
 where
     K: Clone + Send + 'static,
@@ -54,11 +55,16 @@ where
     let together = contained(async { Ok(lookup.get_many(first).await) });
     let Ok(found) = together.await else {
         return futures::future::join_all(
-            keys.into_iter().map(|key| contained(async { lookup.get(key).await })),
+            keys.into_iter()
+                .map(|key| contained(async { lookup.get(key).await })),
         )
         .await;
     };
-    if found.len() == asked { found } else { (0..asked).map(|_| Err(too_few())).collect() }
+    if found.len() == asked {
+        found
+    } else {
+        (0..asked).map(|_| Err(too_few())).collect()
+    }
 }
 
 impl<K, L> Pipe<K> for Fetch<L>
@@ -119,21 +125,22 @@ where
 }
 
 impl<K: Clone + Send + 'static> Graph<K> {
-    /// Reads what each key stands for: the samples of a [`MapPipe`](super::MapPipe) by index, the rows of a table, the
-    /// objects of a store, anything that is a [`Lookup`].
+    /// Reads what each key stands for: the samples of a [`MapPipe`](super::MapPipe) by index, the
+    /// rows of a table, the objects of a store, anything that is a [`Lookup`].
     ///
-    /// Many are in flight at once, on the async runtime ([`concurrency`](Graph::concurrency), or the loader's
-    /// [`in_flight`](crate::loader::Builder::in_flight), sets how many), and order is kept if the loader's is strict.
-    /// Keys that are at hand together are asked for by one [`get_many`](Lookup::get_many). For data that should stay
-    /// indexable see [`Indexed`](super::Indexed); where a batch of keys should be one request,
+    /// Many are in flight at once, on the async runtime ([`concurrency`](Graph::concurrency), or
+    /// the loader's [`in_flight`](crate::loader::Builder::concurrency), sets how many), and order
+    /// is kept if the loader's is strict. Keys that are at hand together are asked for by one
+    /// [`get_many`](Lookup::get_many). For data that should stay indexable see
+    /// [`Indexed`](super::Indexed); where a batch of keys should be one request,
     /// [`fetch_batches`](Graph::fetch_batches); for a closure, [`map_async`](Graph::map_async).
     ///
     /// # Errors
     /// An error of the lookup takes the item's place, with the names of node and item added.
     ///
     /// # Panics
-    /// A panic of the lookup becomes an error that names the node and the item. If it happens to several that are
-    /// asked for at once, each is asked for once more, by itself.
+    /// A panic of the lookup becomes an error that names the node and the item. If it happens to
+    /// several that are asked for at once, each is asked for once more, by itself.
     ///
     /// # Cancellation
     /// Dropping the epoch drops the requests in flight.
@@ -193,7 +200,10 @@ mod tests {
         }
         async fn get_many(&self, keys: Vec<u64>) -> Vec<Result<u64>> {
             self.asked.lock().unwrap().push(keys.clone());
-            assert!(!self.together || !keys.iter().any(|key| key % 5 == 3), "over several");
+            assert!(
+                !self.together || !keys.iter().any(|key| key % 5 == 3),
+                "over several"
+            );
             futures::future::join_all(keys.into_iter().map(|key| contained(self.get(key)))).await
         }
     }
@@ -202,7 +212,10 @@ mod tests {
     fn keeps_the_contract() {
         testing::check_pipe(&Fetch::new(Awkward::default()), (0..12u64).collect());
         testing::check_pipe(
-            &Fetch::new(Awkward { together: true, ..Awkward::default() }),
+            &Fetch::new(Awkward {
+                together: true,
+                ..Awkward::default()
+            }),
             (0..12u64).collect(),
         );
     }
@@ -213,7 +226,10 @@ mod tests {
             for demand in [1, 3, 64] {
                 let cx = Context::default();
                 let input = Items::from_chunk(cx.run((0..6u64).collect(), 0));
-                let fetch = Fetch::new(Awkward { together, ..Awkward::default() });
+                let fetch = Fetch::new(Awkward {
+                    together,
+                    ..Awkward::default()
+                });
                 let mut output = fetch.apply(input, &cx);
                 let mut seen = Vec::new();
                 while let Some(chunk) = testing::block_on(output.next_chunk(demand)) {
@@ -223,7 +239,14 @@ mod tests {
                     Ok(item) => format!("{}", **item),
                     Err(error) => error.to_string(),
                 });
-                let expected = ["0", "10", "0:2: not found: no such key", "0:3: panicked: three", "40", "50"];
+                let expected = [
+                    "0",
+                    "10",
+                    "0:2: not found: no such key",
+                    "0:3: panicked: three",
+                    "40",
+                    "50",
+                ];
                 assert_eq!(Vec::from_iter(shown), expected, "{demand} at once");
             }
         }
@@ -235,7 +258,10 @@ mod tests {
         let lookup = Arc::new(Awkward::default());
         let input = Items::from_chunk(cx.run(vec![0u64, 1, 5], 0));
         let mut output = Fetch::shared(lookup.clone()).apply(input, &cx);
-        assert_eq!(testing::block_on(output.next_chunk(64)).unwrap().values(), [0, 10, 50]);
+        assert_eq!(
+            testing::block_on(output.next_chunk(64)).unwrap().values(),
+            [0, 10, 50]
+        );
         assert_eq!(lookup.asked.lock().unwrap()[0], [0, 1, 5]);
     }
 
@@ -254,7 +280,10 @@ mod tests {
         }
         let found = testing::block_on(get_all(&Forgetful, vec![1u64, 2]));
         assert!(
-            found.len() == 2 && found.iter().all(|f| f.as_ref().unwrap_err().kind() == ErrorKind::Protocol)
+            found.len() == 2
+                && found
+                    .iter()
+                    .all(|f| f.as_ref().unwrap_err().kind() == ErrorKind::Protocol)
         );
     }
 
@@ -264,9 +293,9 @@ mod tests {
         use std::sync::atomic::{AtomicUsize, Ordering};
         for fixed in [1, 3, 20] {
             let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-            let (in_flight, peak) = (now.clone(), most.clone());
+            let (concurrency, peak) = (now.clone(), most.clone());
             let samples = Indexed::from_fn(200, move |index| {
-                let (now, most) = (in_flight.clone(), peak.clone());
+                let (now, most) = (concurrency.clone(), peak.clone());
                 async move {
                     most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     // Until others had their turn, or there are none.
@@ -277,12 +306,19 @@ mod tests {
                     Ok::<_, Error>(index)
                 }
             });
-            let graph = samples.in_flight(fixed).map(|n| n).fetch();
-            let loader = DataLoader::builder(graph).workers(1).on_error(OnError::fail()).build().unwrap();
+            let graph = samples.concurrency(fixed).map(|n| n).fetch();
+            let loader = DataLoader::builder(graph)
+                .workers(1)
+                .on_error(OnError::fail())
+                .build()
+                .unwrap();
             let seen: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
             assert_eq!(seen, Vec::from_iter(0..200));
             let most = most.load(Ordering::SeqCst);
-            assert!(most <= fixed && (most > 1 || fixed == 1), "{most} of {fixed}");
+            assert!(
+                most <= fixed && (most > 1 || fixed == 1),
+                "{most} of {fixed}"
+            );
         }
     }
 }

@@ -44,7 +44,8 @@ where
                     sample.map_err(|error| error.of(origin.parts().get(place).unwrap_or(&origin)))
                 };
                 let samples: Result<Vec<_>> = found.into_iter().enumerate().map(named).collect();
-                out.emit(samples.map(|samples| Item::new(samples, origin))).await;
+                out.emit(samples.map(|samples| Item::new(samples, origin)))
+                    .await;
             }
         })
     }
@@ -64,22 +65,28 @@ where
         Facts::any_order()
     }
     fn weigh(&self, samples: &Vec<L::Out>) -> Option<usize> {
-        Some(samples.iter().map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample))).sum())
+        Some(
+            samples
+                .iter()
+                .map(|sample| self.0.weigh(sample).unwrap_or(size_of_val(sample)))
+                .sum(),
+        )
     }
 }
 
 impl<K: Clone + Send + 'static> Graph<Vec<K>> {
-    /// Reads what the keys of each batch stand for: one [`get_many`](Lookup::get_many) a batch, whose requests run at
-    /// once where the lookup does not say otherwise.
+    /// Reads what the keys of each batch stand for: one [`get_many`](Lookup::get_many) a batch,
+    /// whose requests run at once where the lookup does not say otherwise.
     ///
-    /// For batches that were decided on by their keys (of similar length, of one file, of one partition of a table), or
-    /// where one request can ask for many; else [`fetch`](Graph::fetch) and then [`batch`](Graph::batch) keep
-    /// the number of requests in flight, where here it is that of batches. Data that is read by index has
-    /// [`Indexed::batch`](super::Indexed::batch).
+    /// For batches that were decided on by their keys (of similar length, of one file, of one
+    /// partition of a table), or where one request can ask for many; else [`fetch`](Graph::fetch)
+    /// and then [`batch`](Graph::batch) keep the number of requests in flight, where here it is
+    /// that of batches. Data that is read by index has [`Indexed::batch`](super::Indexed::batch).
     ///
     /// # Errors
-    /// A batch comes whole or not at all: the first error among its samples, in order, takes its place. The
-    /// error names the sample. To lose samples instead, fetch them one by one and batch what is there.
+    /// A batch comes whole or not at all: the first error among its samples, in order, takes its
+    /// place. The error names the sample. To lose samples instead, fetch them one by one and batch
+    /// what is there.
     ///
     /// # Panics
     /// A panic of the lookup becomes such an error.
@@ -132,17 +139,25 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        let batches = (0..12u64).map(|n| (0..n % 4).map(|k| 2 * k + u64::from(n == 7)).collect()).collect();
+        let batches = (0..12u64)
+            .map(|n| (0..n % 4).map(|k| 2 * k + u64::from(n == 7)).collect())
+            .collect();
         testing::check_pipe(&FetchBatches::new(Halves), batches);
     }
 
     #[test]
     fn a_batch_comes_whole_or_its_first_error_names_the_sample() {
         let graph = |keys: Vec<u64>| Graph::from_vec(keys).batch(3).fetch_batches(Halves);
-        assert_eq!(graph(vec![0, 2, 4, 6]).collect().unwrap(), [vec![0, 1, 2], vec![3]]);
+        assert_eq!(
+            graph(vec![0, 2, 4, 6]).collect().unwrap(),
+            [vec![0, 1, 2], vec![3]]
+        );
         let error = graph(vec![0, 2, 4, 6, 7, 9]).collect().unwrap_err();
         assert_eq!(error.to_string(), "fetch_batches: 0:4: not found: odd");
-        let alone = Graph::from_vec(vec![vec![1u64]]).fetch_batches(Halves).collect().unwrap_err();
+        let alone = Graph::from_vec(vec![vec![1u64]])
+            .fetch_batches(Halves)
+            .collect()
+            .unwrap_err();
         assert_eq!(alone.to_string(), "fetch_batches: 0:0: not found: odd");
         assert_eq!(FetchBatches::new(Halves).weigh(&vec![1, 2]), Some(200));
         // What says nothing of its weight weighs what it takes.
@@ -154,6 +169,9 @@ mod tests {
                 Ok([key; 100])
             }
         }
-        assert_eq!(FetchBatches::new(Light).weigh(&vec![[1; 100], [2; 100]]), Some(1600));
+        assert_eq!(
+            FetchBatches::new(Light).weigh(&vec![[1; 100], [2; 100]]),
+            Some(1600)
+        );
     }
 }

@@ -12,27 +12,31 @@ use super::transformed::{Found, Mapped, MappedAsync, Weighed};
 use super::{Fetch, MapPipe, Random, Sampler, Subset};
 use crate::{BoxError, Error, Graph, Rank, Result, Uneven};
 
-/// A description of data that is read by index: a [`MapPipe`], what is done to its samples, and in which order they come.
+/// A description of data that is read by index: a [`MapPipe`], what is done to its samples, and in
+/// which order they come.
 ///
-/// As a [`Graph`] is for streams: typed, inert, cheap to clone; nothing is read before a loader runs what
-/// [`fetch`](Indexed::fetch) makes of it. Until then all that concerns order (shuffle, shard, subset, repeat, concat, mix,
-/// zip, batch) is arithmetic on positions: nothing is materialised, and any number of samples starts at once. What
-/// concerns samples ([`map`](Indexed::map), [`cache`](Indexed::cache)) is done where they are read, and it does
-/// not matter whether it is said before or behind a shuffle.
+/// As a [`Graph`] is for streams: typed, inert, cheap to clone; nothing is read before a loader
+/// runs what [`fetch`](Indexed::fetch) makes of it. Until then all that concerns order (shuffle,
+/// shard, subset, repeat, concat, mix, zip, batch) is arithmetic on positions: nothing is
+/// materialised, and any number of samples starts at once. What concerns samples
+/// ([`map`](Indexed::map), [`cache`](Indexed::cache)) is done where they are read, and it does not
+/// matter whether it is said before or behind a shuffle.
 ///
-/// Order is fixed at the start of an epoch, from seed, epoch and rank. An item's origin is its sample's index, so that a
-/// sample gets the same augmentation wherever the order puts it and whichever rank has it; a sample that comes again
-/// in one epoch (a round of a repeat, a second draw, padding) is a child of it.
+/// Order is fixed at the start of an epoch, from seed, epoch and rank. An item's origin is its
+/// sample's index, so that a sample gets the same augmentation wherever the order puts it and
+/// whichever rank has it; a sample that comes again in one epoch (a round of a repeat, a second
+/// draw, padding) is a child of it.
 ///
-/// A handle may be used any number of times: `data.clone().zip(data.shuffle())` pairs every sample with a random one.
-/// In a zip the same handle is the same order; in a concat or mix each use is data of its own, with its own order.
+/// A handle may be used any number of times: `data.clone().zip(data.shuffle())` pairs every sample
+/// with a random one. In a zip the same handle is the same order; in a concat or mix each use is
+/// data of its own, with its own order.
 #[must_use = "data by index does nothing until it is fetched"]
 pub struct Indexed<T> {
     order: Arc<Step>,
     samples: Found<T>,
     /// What makes a graph of samples of the order.
     build: Build<T>,
-    in_flight: Option<usize>,
+    concurrency: Option<usize>,
 }
 
 type Build<T> = Arc<dyn Fn(Graph<Indices>, Option<usize>) -> Graph<T> + Send + Sync>;
@@ -43,7 +47,7 @@ impl<T> Clone for Indexed<T> {
             order: self.order.clone(),
             samples: self.samples.clone(),
             build: self.build.clone(),
-            in_flight: self.in_flight,
+            concurrency: self.concurrency,
         }
     }
 }
@@ -56,9 +60,11 @@ impl<T> fmt::Debug for Indexed<T> {
 
 /// Reads all samples as one step.
 fn fetched<T: Send + 'static>(samples: Found<T>) -> Build<T> {
-    Arc::new(move |order, in_flight| {
-        let fetched = order.pipe(Flatten(|index: Index| index)).pipe(Fetch::shared(samples.clone()));
-        match in_flight {
+    Arc::new(move |order, concurrency| {
+        let fetched = order
+            .pipe(Flatten(|index: Index| index))
+            .pipe(Fetch::shared(samples.clone()));
+        match concurrency {
             Some(pieces) => fetched.concurrency(pieces),
             None => fetched,
         }
@@ -66,8 +72,8 @@ fn fetched<T: Send + 'static>(samples: Found<T>) -> Build<T> {
 }
 
 impl Indexed<u64> {
-    /// The indices of `len` samples and nothing else: what is fetched from it is the index. For keys or data that something
-    /// else reads.
+    /// The indices of `len` samples and nothing else: what is fetched from it is the index. For
+    /// keys or data that something else reads.
     ///
     /// # Examples
     /// ```
@@ -80,7 +86,7 @@ impl Indexed<u64> {
             order: Step::new(Kind::Samples(len), vec![]),
             samples: Arc::new(Itself),
             build: Arc::new(|order, _| order.pipe(Flatten(single))),
-            in_flight: None,
+            concurrency: None,
         }
     }
 }
@@ -113,8 +119,8 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::new(FromVec(samples))
     }
 
-    /// What an async function gives for each index below `len`: a request, a query, a read. The futures run on the async
-    /// runtime, many at once, and must not block or compute for long.
+    /// What an async function gives for each index below `len`: a request, a query, a read. The
+    /// futures run on the async runtime, many at once, and must not block or compute for long.
     ///
     /// # Errors
     /// An error of the function takes the sample's place, with the names of node and item added.
@@ -135,15 +141,24 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::new(FromFn { len, get })
     }
 
-    fn over(order: Arc<Step>, samples: Found<T>, in_flight: Option<usize>) -> Self {
-        Indexed { order, build: fetched(samples.clone()), samples, in_flight }
+    fn over(order: Arc<Step>, samples: Found<T>, concurrency: Option<usize>) -> Self {
+        Indexed {
+            order,
+            build: fetched(samples.clone()),
+            samples,
+            concurrency,
+        }
     }
 
     fn step(self, kind: Kind) -> Self {
-        Indexed { order: Step::new(kind, vec![self.order.clone()]), ..self }
+        Indexed {
+            order: Step::new(kind, vec![self.order.clone()]),
+            ..self
+        }
     }
 
-    /// How many samples come in an epoch, over all ranks together; what comes more than once is counted so often.
+    /// How many samples come in an epoch, over all ranks together; what comes more than once is
+    /// counted so often.
     ///
     /// # Examples
     /// ```
@@ -166,17 +181,23 @@ impl<T: Send + 'static> Indexed<T> {
         self.order.len(rank, uneven)
     }
 
-    /// Gives the last step of the order a name, which errors and the plan show, and by which its randomness is keyed: so
-    /// a shuffle keeps its order when others are added to the graph. Not the node that reads the samples:
-    /// for that there is [`Graph::named`], behind [`fetch`](Indexed::fetch).
+    /// Gives the last step of the order a name, which errors and the plan show, and by which its
+    /// randomness is keyed: so a shuffle keeps its order when others are added to the graph. Not
+    /// the node that reads the samples: for that there is [`Graph::named`], behind
+    /// [`fetch`](Indexed::fetch).
     ///
-    /// Names are unique in a graph. A step without one is called after its kind: `index_shuffle`, `index_shuffle#2`, …
+    /// Names are unique in a graph. A step without one is called after its kind: `index_shuffle`,
+    /// `index_shuffle#2`, …
     pub fn named(self, name: impl Into<String>) -> Self {
-        Indexed { order: self.order.named(name.into()), ..self }
+        Indexed {
+            order: self.order.named(name.into()),
+            ..self
+        }
     }
 
-    /// Changes the order at random, over all samples: a [`Permutation`](super::Permutation) keyed by seed, epoch and the
-    /// step's name, of which any position is computed by itself in some tens of nanoseconds. Nothing is held.
+    /// Changes the order at random, over all samples: a [`Permutation`](super::Permutation) keyed
+    /// by seed, epoch and the step's name, of which any position is computed by itself in some tens
+    /// of nanoseconds. Nothing is held.
     ///
     /// Put it before [`shard`](Indexed::shard), so that ranks get other parts each epoch.
     ///
@@ -205,31 +226,35 @@ impl<T: Send + 'static> Indexed<T> {
         self.step(Kind::Sampled(Arc::new(sampler)))
     }
 
-    /// Keeps this rank's part: positions `rank`, `rank + world`, and so on of the order that all ranks agree on (see
-    /// [`Builder::rank`](crate::loader::Builder::rank)). No rank computes or reads what is another's.
+    /// Keeps this rank's part: positions `rank`, `rank + world`, and so on of the order that all
+    /// ranks agree on (see [`Builder::rank`](crate::loader::Builder::rank)). No rank computes or
+    /// reads what is another's.
     ///
     /// Of positions that do not divide evenly, as the loader's [`Uneven`] says:
     ///
     /// - `Drop`: the last are left out, and counted by the ranks that would have had them;
-    /// - `Pad`: ranks that come short take samples from the start of the order once more, as draws of their own;
+    /// - `Pad`: ranks that come short take samples from the start of the order once more, as draws
+    ///   of their own;
     /// - `Allow`: some ranks get one more;
-    /// - `Error`: the loader is not built, or where the number is not known then, the epoch begins with an error.
+    /// - `Error`: the loader is not built, or where the number is not known then, the epoch begins
+    ///   with an error.
     ///
     /// Fewer samples than ranks are an error unless `Allow` is said. With one rank it does nothing.
     pub fn shard(self) -> Self {
         self.step(Kind::Shard(Shard::InTurn))
     }
 
-    /// Keeps this rank's part as one range of the order: of 10 samples, ranks 0 and 1 of 2 have 0 to 4 and 5 to 9. For data
-    /// that is read best in a row, such as records of one file; where the order above is shuffled,
-    /// [`shard`](Indexed::shard) does as well. What batches of all ranks have together depends on how many ranks there
-    /// are, so an epoch cannot be resumed on another number of them.
+    /// Keeps this rank's part as one range of the order: of 10 samples, ranks 0 and 1 of 2 have 0
+    /// to 4 and 5 to 9. For data that is read best in a row, such as records of one file; where the
+    /// order above is shuffled, [`shard`](Indexed::shard) does as well. What batches of all ranks
+    /// have together depends on how many ranks there are, so an epoch cannot be resumed on another
+    /// number of them.
     ///
     /// Of positions that do not divide evenly, as the loader's [`Uneven`] says:
     ///
     /// - `Drop`: all have `len / world`, and the last of the order are left out;
-    /// - `Pad`: all have `len / world`, rounded up; what is missing at the end is taken from the start of the order once
-    ///   more, as draws of their own;
+    /// - `Pad`: all have `len / world`, rounded up; what is missing at the end is taken from the
+    ///   start of the order once more, as draws of their own;
     /// - `Allow`: the first `len mod world` ranks have one more;
     /// - `Error`, and fewer samples than ranks: as for [`shard`](Indexed::shard).
     ///
@@ -249,14 +274,15 @@ impl<T: Send + 'static> Indexed<T> {
         self.step(Kind::Shard(Shard::Contiguous))
     }
 
-    /// Takes some samples: a range, or a list of indices in their order. An index that is not there is found when the
-    /// loader is built. A list takes 8 bytes an index.
+    /// Takes some samples: a range, or a list of indices in their order. An index that is not there
+    /// is found when the loader is built. A list takes 8 bytes an index.
     pub fn subset(self, which: impl Into<Subset>) -> Self {
         self.sampled(which.into())
     }
 
-    /// Gives everything so far `rounds` times, one round after another. Each round has other random numbers, so that a
-    /// shuffle before it gives another order in each; behind it, a shuffle mixes the rounds.
+    /// Gives everything so far `rounds` times, one round after another. Each round has other random
+    /// numbers, so that a shuffle before it gives another order in each; behind it, a shuffle mixes
+    /// the rounds.
     ///
     /// # Examples
     /// ```
@@ -282,11 +308,13 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::one_of(Kind::Concat, Vec::from_iter(inputs))
     }
 
-    /// Mixes data sets by weight, in exact shares, until all are exhausted: of any `n` samples in a row from the start,
-    /// each has its part of the weights, to within one sample for each data set. One that is exhausted is
-    /// left out, and the others share its part. As [`Graph::mix`], to the item.
+    /// Mixes data sets by weight, in exact shares, until all are exhausted: of any `n` samples in a
+    /// row from the start, each has its part of the weights, to within one sample for each data
+    /// set. One that is exhausted is left out, and the others share its part. As [`Graph::mix`], to
+    /// the item.
     ///
-    /// Whole weights are taken as they are, others to a millionth of the least. No random numbers: shuffle for that.
+    /// Whole weights are taken as they are, others to a millionth of the least. No random numbers:
+    /// shuffle for that.
     ///
     /// # Examples
     /// ```
@@ -303,21 +331,29 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::one_of(Kind::Mix(weights, Rule::AllExhausted), inputs)
     }
 
-    /// Mixes data sets by weight, until it is the turn of one that is exhausted, so that the shares are exact to the end;
-    /// otherwise as [`mix`](Indexed::mix). For small data sets to last longer, [`repeat`](Indexed::repeat) them.
+    /// Mixes data sets by weight, until it is the turn of one that is exhausted, so that the shares
+    /// are exact to the end; otherwise as [`mix`](Indexed::mix). For small data sets to last
+    /// longer, [`repeat`](Indexed::repeat) them.
     pub fn mix_to_first(inputs: impl IntoIterator<Item = (Indexed<T>, f64)>) -> Self {
         let (inputs, weights) = inputs.into_iter().unzip();
         Indexed::one_of(Kind::Mix(weights, Rule::FirstExhausted), inputs)
     }
 
     fn one_of(kind: Kind, inputs: Vec<Indexed<T>>) -> Self {
-        let in_flight = inputs.iter().filter_map(|input| input.in_flight).max();
-        let (orders, samples) = inputs.into_iter().map(|input| (input.order, input.samples)).unzip();
-        Indexed::over(Step::new(kind, orders), Arc::new(OneOf(samples)), in_flight)
+        let concurrency = inputs.iter().filter_map(|input| input.concurrency).max();
+        let (orders, samples) = inputs
+            .into_iter()
+            .map(|input| (input.order, input.samples))
+            .unzip();
+        Indexed::over(
+            Step::new(kind, orders),
+            Arc::new(OneOf(samples)),
+            concurrency,
+        )
     }
 
-    /// Pairs the samples at each position with those of other data, and ends with the shorter. Both are read at once. An
-    /// item's origin is that of its first part.
+    /// Pairs the samples at each position with those of other data, and ends with the shorter. Both
+    /// are read at once. An item's origin is that of its first part.
     ///
     /// # Examples
     /// ```
@@ -331,14 +367,16 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::over(
             order,
             Arc::new(Zipped(self.samples, other.samples)),
-            self.in_flight.or(other.in_flight),
+            self.concurrency.or(other.concurrency),
         )
     }
 
-    /// Makes one sample of `size` neighbours in the order; the last may be of fewer. Batches stay indexable: they can be
-    /// shuffled and sharded whole, and each is read by one `get_many`, whose requests run at once.
+    /// Makes one sample of `size` neighbours in the order; the last may be of fewer. Batches stay
+    /// indexable: they can be shuffled and sharded whole, and each is read by one `get_many`, whose
+    /// requests run at once.
     ///
-    /// To batch what was fetched, one by one and with a number in flight of its own, use [`Graph::batch`].
+    /// To batch what was fetched, one by one and with a number in flight of its own, use
+    /// [`Graph::batch`].
     ///
     /// # Errors
     /// The first error among the samples, in order, takes the batch's place.
@@ -356,21 +394,23 @@ impl<T: Send + 'static> Indexed<T> {
         self.batched(size, false)
     }
 
-    /// As [`batch`](Indexed::batch), without a last batch of fewer, whose samples are counted as dropped.
+    /// As [`batch`](Indexed::batch), without a last batch of fewer, whose samples are counted as
+    /// dropped.
     pub fn batch_drop_last(self, size: usize) -> Indexed<Vec<T>> {
         self.batched(size, true)
     }
 
     fn batched(self, size: usize, drop_last: bool) -> Indexed<Vec<T>> {
         let order = Step::new(Kind::Batch { size, drop_last }, vec![self.order]);
-        Indexed::over(order, Arc::new(Batched(self.samples)), self.in_flight)
+        Indexed::over(order, Arc::new(Batched(self.samples)), self.concurrency)
     }
 
     /// Applies a function to every sample.
     ///
-    /// It becomes a [`Graph::map`] behind what reads the samples, and runs on the CPU workers; but if a zip, concat, mix,
-    /// batch or cache follows, it is part of the reading and runs on the async runtime, where it must not compute for
-    /// long. What is random belongs behind [`fetch`](Indexed::fetch), as [`Graph::map_random`].
+    /// It becomes a [`Graph::map`] behind what reads the samples, and runs on the CPU workers; but
+    /// if a zip, concat, mix, batch or cache follows, it is part of the reading and runs on the
+    /// async runtime, where it must not compute for long. What is random belongs behind
+    /// [`fetch`](Indexed::fetch), as [`Graph::map_with_rng`].
     ///
     /// # Examples
     /// ```
@@ -386,9 +426,12 @@ impl<T: Send + 'static> Indexed<T> {
         let (build, here) = (self.build, f.clone());
         Indexed {
             order: self.order,
-            samples: Arc::new(Mapped { above: self.samples, f: move |sample| Ok(f(sample)) }),
-            build: Arc::new(move |order, in_flight| build(order, in_flight).map(here.clone())),
-            in_flight: self.in_flight,
+            samples: Arc::new(Mapped {
+                above: self.samples,
+                f: move |sample| Ok(f(sample)),
+            }),
+            build: Arc::new(move |order, concurrency| build(order, concurrency).map(here.clone())),
+            concurrency: self.concurrency,
         }
     }
 
@@ -409,13 +452,15 @@ impl<T: Send + 'static> Indexed<T> {
                 above: self.samples,
                 f: move |sample| f(sample).map_err(Error::user),
             }),
-            build: Arc::new(move |order, in_flight| build(order, in_flight).try_map(here.clone())),
-            in_flight: self.in_flight,
+            build: Arc::new(move |order, concurrency| {
+                build(order, concurrency).try_map(here.clone())
+            }),
+            concurrency: self.concurrency,
         }
     }
 
-    /// Applies an async function to every sample: a second request, say. The futures run on the async runtime, many at
-    /// once, and must not block or compute for long.
+    /// Applies an async function to every sample: a second request, say. The futures run on the
+    /// async runtime, many at once, and must not block or compute for long.
     ///
     /// # Errors
     /// An error of the function takes the sample's place, with the names of node and item added.
@@ -434,17 +479,23 @@ impl<T: Send + 'static> Indexed<T> {
         Fut: Future<Output = Result<U, E>> + Send + 'static,
         F: Fn(T) -> Fut + Clone + Send + Sync + 'static,
     {
-        // Behind other work of the runtime it would only wait for a second turn: one step reads and applies it.
-        let samples = Arc::new(MappedAsync { above: self.samples, f });
-        Indexed::over(self.order, samples, self.in_flight)
+        // Behind other work of the runtime it would only wait for a second turn: one step reads and
+        // applies it.
+        let samples = Arc::new(MappedAsync {
+            above: self.samples,
+            f,
+        });
+        Indexed::over(self.order, samples, self.concurrency)
     }
 
-    /// Keeps samples in memory, as many as fit into `bytes`; the later rounds and epochs get clones of them.
+    /// Keeps samples in memory, as many as fit into `bytes`; the later rounds and epochs get clones
+    /// of them.
     ///
-    /// What counts is what the [`MapPipe`] or [`weighed`](Indexed::weighed) says of a sample (else its size without what it
-    /// points to), and some for the entry. What is kept stays, and what comes when it is full is read each time. A
-    /// sample is read once even if it is asked for several times at once; errors are not kept. The samples are read one
-    /// by one. The cache belongs to this handle and its clones, and is freed with the last of them.
+    /// What counts is what the [`MapPipe`] or [`weighed`](Indexed::weighed) says of a sample (else
+    /// its size without what it points to), and some for the entry. What is kept stays, and what
+    /// comes when it is full is read each time. A sample is read once even if it is asked for
+    /// several times at once; errors are not kept. The samples are read one by one. The cache
+    /// belongs to this handle and its clones, and is freed with the last of them.
     ///
     /// # Examples
     /// ```
@@ -464,29 +515,42 @@ impl<T: Send + 'static> Indexed<T> {
     where
         T: Clone + Sync,
     {
-        Indexed::over(self.order, Arc::new(Cached::new(self.samples, bytes)), self.in_flight)
+        Indexed::over(
+            self.order,
+            Arc::new(Cached::new(self.samples, bytes)),
+            self.concurrency,
+        )
     }
 
-    /// Tells how many bytes a sample keeps alive, for a [`cache`](Indexed::cache) and for queues with a length in bytes.
+    /// Tells how many bytes a sample keeps alive, for a [`cache`](Indexed::cache) and for queues
+    /// with a length in bytes.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Clone + Send + Sync + 'static) -> Self {
         let (build, here) = (self.build, weigh.clone());
         Indexed {
             order: self.order,
-            samples: Arc::new(Weighed { above: self.samples, weigh }),
-            build: Arc::new(move |order, in_flight| build(order, in_flight).weighed(here.clone())),
-            in_flight: self.in_flight,
+            samples: Arc::new(Weighed {
+                above: self.samples,
+                weigh,
+            }),
+            build: Arc::new(move |order, concurrency| {
+                build(order, concurrency).weighed(here.clone())
+            }),
+            concurrency: self.concurrency,
         }
     }
 
-    /// Sets how many samples are read at once, instead of the planner's choice: [`Graph::concurrency`] of the step that
-    /// reads them, whatever follows.
-    pub fn in_flight(self, samples: usize) -> Self {
-        Indexed { in_flight: Some(samples), ..self }
+    /// Sets how many samples are read at once, instead of the planner's choice:
+    /// [`Graph::concurrency`] of the step that reads them, whatever follows.
+    pub fn concurrency(self, samples: usize) -> Self {
+        Indexed {
+            concurrency: Some(samples),
+            ..self
+        }
     }
 
-    /// Reads the samples in their order: a graph of the steps that decide on order, a step `indices` that computes the index
-    /// of one position after another, and a step that reads what they stand for, many in flight at once, as
-    /// [`Graph::fetch`] does.
+    /// Reads the samples in their order: a graph of the steps that decide on order, a step
+    /// `indices` that computes the index of one position after another, and a step that reads what
+    /// they stand for, many in flight at once, as [`Graph::fetch`] does.
     ///
     /// # Errors
     /// An error takes the sample's place, with the names of node and item added.
@@ -497,6 +561,6 @@ impl<T: Send + 'static> Indexed<T> {
     /// # Cancellation
     /// Dropping the epoch drops the reads in flight.
     pub fn fetch(self) -> Graph<T> {
-        (self.build)(self.order.graph(), self.in_flight)
+        (self.build)(self.order.graph(), self.concurrency)
     }
 }

@@ -1,10 +1,11 @@
 //! Data that is read by index or key, instead of as a stream.
 //!
-//! A [`MapPipe`] has a length and gives any of its samples, so that order is decided on indices, which are cheap; the
-//! samples follow. [`Indexed`] is a handle on one and what is to be done to it: transformed, shuffled as a whole,
-//! sharded, mixed, and still read by index, until [`fetch`](Indexed::fetch) makes a [`Graph`](crate::Graph) of it.
-//! [`Lookup`] is the same for data that is known by a key: a name, a UUID; there [`Graph::fetch`](crate::Graph::fetch)
-//! reads what the keys of a graph stand for. A [`Sampler`] chooses which index comes at each position.
+//! A [`MapPipe`] has a length and gives any of its samples, so that order is decided on indices,
+//! which are cheap; the samples follow. [`Indexed`] is a handle on one and what is to be done to
+//! it: transformed, shuffled as a whole, sharded, mixed, and still read by index, until
+//! [`fetch`](Indexed::fetch) makes a [`Graph`](crate::Graph) of it. [`Lookup`] is the same for data
+//! that is known by a key: a name, a UUID; there [`Graph::fetch`](crate::Graph::fetch) reads what
+//! the keys of a graph stand for. A [`Sampler`] chooses which index comes at each position.
 //!
 //! ```
 //! use datapipes::{DataLoader, Error, Uneven, index::Indexed};
@@ -23,8 +24,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing about order is materialised: a position's index is computed when it is wanted, so 2⁴⁰ samples start as quickly
-//! as ten.
+//! Nothing about order is materialised: a position's index is computed when it is wanted, so 2⁴⁰
+//! samples start as quickly as ten.
 
 mod cached;
 mod combined;
@@ -86,11 +87,12 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
     /// What is found under a key.
     ///
     /// # Errors
-    /// `NotFound` where there is nothing under it; [passing](crate::Error::passing) what may work later.
+    /// `NotFound` where there is nothing under it; [passing](crate::Error::transient) what may work
+    /// later.
     async fn get(&self, key: K) -> Result<Self::Out>;
 
-    /// What is found under each of some keys, in their order. By default asks for all of them at once, one by one; worth
-    /// its own code where one request can ask for many.
+    /// What is found under each of some keys, in their order. By default asks for all of them at
+    /// once, one by one; worth its own code where one request can ask for many.
     async fn get_many(&self, keys: Vec<K>) -> Vec<Result<Self::Out>> {
         join_all(keys.into_iter().map(|key| contained(self.get(key)))).await
     }
@@ -123,11 +125,11 @@ pub trait MapPipe: Send + Sync + 'static {
     /// The sample at an index below [`len`](MapPipe::len).
     ///
     /// # Errors
-    /// Of the sample; [passing](crate::Error::passing) what may work later.
+    /// Of the sample; [passing](crate::Error::transient) what may work later.
     async fn get(&self, index: u64) -> Result<Self::Out>;
 
-    /// The samples at some indices, in their order. By default asks for all of them at once, one by one; worth its own
-    /// code where one request can ask for many.
+    /// The samples at some indices, in their order. By default asks for all of them at once, one by
+    /// one; worth its own code where one request can ask for many.
     async fn get_many(&self, indices: &[u64]) -> Vec<Result<Self::Out>> {
         join_all(indices.iter().map(|&index| contained(self.get(index)))).await
     }
@@ -183,7 +185,10 @@ impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
 
 /// A panic becomes an error of the one sample it happened to.
 async fn contained<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|payload| Err(Error::panic(payload)))
+    AssertUnwindSafe(work)
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|payload| Err(Error::panic(payload)))
 }
 
 #[cfg(test)]

@@ -3,20 +3,22 @@
 use crate::Rng;
 use crate::rng::mix;
 
-/// A permutation of `0..len` chosen by a key, of which any place can be computed by itself: nothing is materialised, and
-/// it starts at once for any length.
+/// A permutation of `0..len` chosen by a key, of which any place can be computed by itself: nothing
+/// is materialised, and it starts at once for any length.
 ///
-/// A Feistel network permutes the least power of two that holds all indices, and is applied again until it gives one
-/// below `len` (*cycle walking*; Black and Rogaway 2002, "Ciphers with Arbitrary Finite Domains", method 2). That is a
-/// true bijection for every length. The power of two is less than twice the length, so fewer than two steps are taken
-/// on average. The halves differ by a bit where the number of bits is odd, and take turns. Up to 16 indices are
-/// shuffled in one word instead (Fisher and Yates), where every order is exactly as likely as every other.
+/// A Feistel network permutes the least power of two that holds all indices, and is applied again
+/// until it gives one below `len` (*cycle walking*; Black and Rogaway 2002, "Ciphers with Arbitrary
+/// Finite Domains", method 2). That is a true bijection for every length. The power of two is less
+/// than twice the length, so fewer than two steps are taken on average. The halves differ by a bit
+/// where the number of bits is odd, and take turns. Up to 16 indices are shuffled in one word
+/// instead (Fisher and Yates), where every order is exactly as likely as every other.
 ///
-/// There are 8 rounds. Four make a pseudorandom permutation of independent random functions (Luby and Rackoff 1988),
-/// but of `n` indices only for somebody who sees about `n^(1/4)` of them, and a shuffle shows all; six hold for
-/// nearly `n^(1/2)` (Patarin 2004). Ours are hash functions, not random ones, so there are two more; and 16 rounds up to
-/// 4096 indices, where halves of a few bits mix slowly and nobody waits for it. The function is fixed: a change of any
-/// value is a change of iteration order. It is not meant to keep secrets.
+/// There are 8 rounds. Four make a pseudorandom permutation of independent random functions (Luby
+/// and Rackoff 1988), but of `n` indices only for somebody who sees about `n^(1/4)` of them, and a
+/// shuffle shows all; six hold for nearly `n^(1/2)` (Patarin 2004). Ours are hash functions, not
+/// random ones, so there are two more; and 16 rounds up to 4096 indices, where halves of a few bits
+/// mix slowly and nobody waits for it. The function is fixed: a change of any value is a change of
+/// iteration order. It is not meant to keep secrets.
 ///
 /// # Examples
 /// ```
@@ -126,7 +128,10 @@ fn walk(mut at: u64, len: u64, step: impl Fn(u64) -> u64) -> u64 {
 fn table(len: u64, key: u64) -> u64 {
     let mut order: Vec<u64> = (0..len).collect();
     Rng::from_key([key, len, 0, 0]).shuffle(&mut order);
-    order.iter().rev().fold(0, |table, index| table << 4 | index)
+    order
+        .iter()
+        .rev()
+        .fold(0, |table, index| table << 4 | index)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +145,8 @@ struct Network<const ROUNDS: usize> {
 impl<const ROUNDS: usize> Network<ROUNDS> {
     /// Over the least power of two that holds `len` indices, which are three or more.
     fn new(len: u64, key: u64) -> Self {
-        // Of the last index: where the length is a power of two this is one bit less than the length has.
+        // Of the last index: where the length is a power of two this is one bit less than the
+        // length has.
         let bits = u64::BITS - (len - 1).leading_zeros();
         let mut keys = [0; ROUNDS];
         let mut state = key;
@@ -148,7 +154,11 @@ impl<const ROUNDS: usize> Network<ROUNDS> {
             state = state.wrapping_add(GAMMA);
             *round = mix(state);
         }
-        Network { low_bits: bits.div_ceil(2), high_bits: bits / 2, keys }
+        Network {
+            low_bits: bits.div_ceil(2),
+            high_bits: bits / 2,
+            keys,
+        }
     }
 
     #[inline]
@@ -192,7 +202,10 @@ mod tests {
     /// Lengths around powers of two, where others lose an index.
     fn lengths() -> impl Iterator<Item = u64> {
         let around = |k: u32| [(1u64 << k) - 1, 1 << k, (1 << k) + 1, (1 << k) + 2];
-        (0..=63).flat_map(around).chain([u64::MAX - 1, u64::MAX]).filter(|&len| len > 0)
+        (0..=63)
+            .flat_map(around)
+            .chain([u64::MAX - 1, u64::MAX])
+            .filter(|&len| len > 0)
     }
 
     #[test]
@@ -202,8 +215,14 @@ mod tests {
                 let order = Permutation::new(len, key);
                 let mut seen = vec![false; len as usize];
                 for (place, index) in order.iter().enumerate() {
-                    assert!(!std::mem::replace(&mut seen[index as usize], true), "{index} twice of {len}");
-                    assert!(place >= 1000 || order.inverse(index) == place as u64, "{place} of {len}");
+                    assert!(
+                        !std::mem::replace(&mut seen[index as usize], true),
+                        "{index} twice of {len}"
+                    );
+                    assert!(
+                        place >= 1000 || order.inverse(index) == place as u64,
+                        "{place} of {len}"
+                    );
                 }
                 assert!(seen.iter().all(|&seen| seen), "one is missing of {len}");
             }
@@ -225,7 +244,8 @@ mod tests {
         }
     }
 
-    /// A change of these is a breaking change. Those of more than 16 were computed by another program, too.
+    /// A change of these is a breaking change. Those of more than 16 were computed by another
+    /// program, too.
     #[test]
     fn values_are_pinned() {
         let ten: Vec<u64> = Permutation::new(10, 0).iter().collect();
@@ -234,26 +254,45 @@ mod tests {
         assert_eq!(slow, [29, 707, 118, 564, 395, 751]);
         let other: Vec<u64> = Permutation::new(65_537, 42).iter().take(6).collect();
         assert_eq!(other, [46573, 20366, 52742, 23274, 55706, 11179]);
-        let large: Vec<u64> = Permutation::new((1 << 40) + 1, u64::MAX).iter().take(4).collect();
-        assert_eq!(large, [991612296949, 247816569600, 237377742238, 83113040320]);
+        let large: Vec<u64> = Permutation::new((1 << 40) + 1, u64::MAX)
+            .iter()
+            .take(4)
+            .collect();
+        assert_eq!(
+            large,
+            [991612296949, 247816569600, 237377742238, 83113040320]
+        );
         let most: Vec<u64> = Permutation::new(u64::MAX, 1).iter().take(3).collect();
-        assert_eq!(most, [5075535973513911787, 10706101818545046723, 18019096278199013139]);
+        assert_eq!(
+            most,
+            [
+                5075535973513911787,
+                10706101818545046723,
+                18019096278199013139
+            ]
+        );
     }
 
     #[test]
     fn other_keys_give_other_orders() {
-        let orders: std::collections::BTreeSet<Vec<u64>> =
-            (0..1000).map(|key| Permutation::new(50, key).iter().collect()).collect();
+        let orders: std::collections::BTreeSet<Vec<u64>> = (0..1000)
+            .map(|key| Permutation::new(50, key).iter().collect())
+            .collect();
         assert_eq!(orders.len(), 1000);
     }
 
-    /// The sum of squared deviations from what is expected, over that: near its number of degrees of freedom.
+    /// The sum of squared deviations from what is expected, over that: near its number of degrees
+    /// of freedom.
     fn chi_square(counts: &[u32]) -> f64 {
         let expected = counts.iter().map(|&c| f64::from(c)).sum::<f64>() / counts.len() as f64;
-        counts.iter().map(|&c| (f64::from(c) - expected).powi(2) / expected).sum()
+        counts
+            .iter()
+            .map(|&c| (f64::from(c) - expected).powi(2) / expected)
+            .sum()
     }
 
-    /// Degrees of freedom, plus four standard deviations: one false alarm in some ten thousand, and the keys are fixed.
+    /// Degrees of freedom, plus four standard deviations: one false alarm in some ten thousand, and
+    /// the keys are fixed.
     fn bound(freedom: usize) -> f64 {
         freedom as f64 + 4.0 * (2.0 * freedom as f64).sqrt()
     }
@@ -279,7 +318,9 @@ mod tests {
         for (len, all) in [(3u64, 6), (4, 24), (5, 120), (6, 720)] {
             let mut counts = std::collections::BTreeMap::<Vec<u64>, u32>::new();
             for key in 0..100 * all {
-                *counts.entry(Permutation::new(len, key).iter().collect()).or_default() += 1;
+                *counts
+                    .entry(Permutation::new(len, key).iter().collect())
+                    .or_default() += 1;
             }
             assert_eq!(counts.len() as u64, all, "of {len}");
             let chi = chi_square(&counts.into_values().collect::<Vec<_>>());
@@ -298,10 +339,16 @@ mod tests {
                     counts[(order.get(a) * len + order.get(b)) as usize] += 1;
                 }
                 let off_diagonal = |place: usize| place / len as usize != place % len as usize;
-                let counts: Vec<u32> =
-                    (0..counts.len()).filter(|&at| off_diagonal(at)).map(|at| counts[at]).collect();
+                let counts: Vec<u32> = (0..counts.len())
+                    .filter(|&at| off_diagonal(at))
+                    .map(|at| counts[at])
+                    .collect();
                 let chi = chi_square(&counts);
-                assert!(chi < bound(counts.len() - 1), "{len}: {chi} of {}", counts.len() - 1);
+                assert!(
+                    chi < bound(counts.len() - 1),
+                    "{len}: {chi} of {}",
+                    counts.len() - 1
+                );
             }
         }
     }
@@ -319,7 +366,8 @@ mod tests {
         }
     }
 
-    /// Neighbours are no more often neighbours again than by chance, and the differences between them are uniform.
+    /// Neighbours are no more often neighbours again than by chance, and the differences between
+    /// them are uniform.
     #[test]
     fn neighbours_do_not_stay_together() {
         for len in [1000u64, 1024, 4097, 65_537] {
@@ -361,7 +409,9 @@ mod tests {
         let base = Permutation::new(len, 12345);
         for bit in 0..64 {
             let other = Permutation::new(len, 12345 ^ (1 << bit));
-            let same = (0..len).filter(|&place| base.get(place) == other.get(place)).count();
+            let same = (0..len)
+                .filter(|&place| base.get(place) == other.get(place))
+                .count();
             assert!(same < 10, "bit {bit}: {same} places stay");
         }
     }

@@ -5,9 +5,9 @@ use crate::{Facts, Graph, Rng};
 
 /// Chooses indices, position by position: which sample comes first, second, and so on.
 ///
-/// Nothing is materialised that the sampler does not hold already, so an epoch over any number of samples starts at
-/// once. A sampler knows nothing of ranks: what it gives at a position is the same for all of them, and
-/// [`Indexed::shard`] takes every `world`-th position.
+/// Nothing is materialised that the sampler does not hold already, so an epoch over any number of
+/// samples starts at once. A sampler knows nothing of ranks: what it gives at a position is the
+/// same for all of them, and [`Indexed::shard`] takes every `world`-th position.
 ///
 /// # Examples
 /// ```
@@ -38,18 +38,18 @@ pub trait Sampler: Send + Sync + 'static {
     /// How many indices it gives of data of `len` samples. Always the same number.
     fn len(&self, len: u64) -> u64;
 
-    /// Starts a pass over data of `len` samples. `rng` is a function of seed, epoch, round and the node's name; draw the
-    /// keys of the pass from it. What is returned is asked for any position below [`len`](Sampler::len), in any
-    /// order, and answers the same each time. [`Rng::from_key`] with a key and the position gives a position random
-    /// numbers of its own.
+    /// Starts a pass over data of `len` samples. `rng` is a function of seed, epoch, round and the
+    /// node's name; draw the keys of the pass from it. What is returned is asked for any position
+    /// below [`len`](Sampler::len), in any order, and answers the same each time. [`Rng::from_key`]
+    /// with a key and the position gives a position random numbers of its own.
     ///
     /// # Panics
-    /// A panic here or in what is returned, or an index that is not below `len`, ends the epoch with an error that names
-    /// the node.
+    /// A panic here or in what is returned, or an index that is not below `len`, ends the epoch
+    /// with an error that names the node.
     fn start(&self, len: u64, rng: &mut Rng) -> Draws;
 
-    /// What is wrong with it for data of `len` samples, if anything is. Asked when the loader is built, as far as the
-    /// length is known then, and before each pass.
+    /// What is wrong with it for data of `len` samples, if anything is. Asked when the loader is
+    /// built, as far as the length is known then, and before each pass.
     fn problem(&self, _len: u64) -> Option<String> {
         None
     }
@@ -59,12 +59,14 @@ pub trait Sampler: Send + Sync + 'static {
         "sampler".to_owned()
     }
 
-    /// What the checker should know: the role, settings for the printed plan, mistakes that do not depend on the data.
+    /// What the checker should know: the role, settings for the printed plan, mistakes that do not
+    /// depend on the data.
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
 
-    /// The indices as a graph, over data of `len` samples, for [`Graph::fetch`] or a step of your own.
+    /// The indices as a graph, over data of `len` samples, for [`Graph::fetch`] or a step of your
+    /// own.
     ///
     /// # Examples
     /// ```
@@ -90,8 +92,9 @@ pub type Draws = Box<dyn Fn(u64) -> Drawn + Send + Sync>;
 pub struct Drawn {
     /// Which sample.
     pub index: u64,
-    /// Which of the times that the sample comes, for a sampler that may give one more than once in a pass. The item's
-    /// origin is this child of the sample's, so that no two draws get the same augmentation.
+    /// Which of the times that the sample comes, for a sampler that may give one more than once in
+    /// a pass. The item's origin is this child of the sample's, so that no two draws get the same
+    /// augmentation.
     pub draw: Option<u64>,
 }
 
@@ -103,6 +106,9 @@ impl Drawn {
 
     /// From a sampler that may give an index again: no two draws of an index have one number.
     pub fn again(index: u64, draw: u64) -> Self {
-        Drawn { index, draw: Some(draw) }
+        Drawn {
+            index,
+            draw: Some(draw),
+        }
     }
 }

@@ -20,7 +20,9 @@ impl<T: Clone + Send + Sync + 'static> MapPipe for FromVec<T> {
         self.0.len() as u64
     }
     async fn get(&self, index: u64) -> Result<T> {
-        let sample = usize::try_from(index).ok().and_then(|index| self.0.get(index));
+        let sample = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.0.get(index));
         sample.cloned().ok_or_else(|| {
             let message = format!("index {index}, where there are {} samples", self.0.len());
             Error::new(ErrorKind::NotFound, message)

@@ -14,20 +14,32 @@ fn data(from: u64, len: u64) -> Indexed<u64> {
 }
 
 fn both(indexed: Indexed<u64>, stream: Graph<u64>) {
-    assert_eq!(indexed.len(), stream.clone().collect().unwrap().len() as u64, "{indexed:?}");
-    assert_eq!(indexed.clone().fetch().collect().unwrap(), stream.collect().unwrap(), "{indexed:?}");
+    assert_eq!(
+        indexed.len(),
+        stream.clone().collect().unwrap().len() as u64,
+        "{indexed:?}"
+    );
+    assert_eq!(
+        indexed.clone().fetch().collect().unwrap(),
+        stream.collect().unwrap(),
+        "{indexed:?}"
+    );
 }
 
 #[test]
 fn each_step_gives_what_it_gives_on_streams() {
     for (a, b, c) in [(5, 3, 4), (0, 2, 1), (1, 0, 0), (10, 10, 10), (40, 1, 7)] {
-        let graphs = || [(0, a), (100, b), (200, c)].map(|(from, len)| Graph::range(from..from + len));
+        let graphs =
+            || [(0, a), (100, b), (200, c)].map(|(from, len)| Graph::range(from..from + len));
         let all = || [(0, a), (100, b), (200, c)].map(|(from, len)| data(from, len));
         let [x, y, _] = all();
         let [s, t, _] = graphs();
         both(x.clone().map(|n| n * 3), s.clone().map(|n| n * 3));
         both(Indexed::concat(all()), Graph::concat(graphs()));
-        both(x.clone().zip(y).map(|(a, b)| a * 1000 + b), s.clone().zip(t).map(|(a, b)| a * 1000 + b));
+        both(
+            x.clone().zip(y).map(|(a, b)| a * 1000 + b),
+            s.clone().zip(t).map(|(a, b)| a * 1000 + b),
+        );
         both(x.clone().repeat(3), s.clone().repeat(3));
         both(x.clone().subset(0..a / 2), s.clone().take(a / 2));
         both(x.clone().subset(a / 2..a), s.clone().skip(a / 2));
@@ -35,8 +47,16 @@ fn each_step_gives_what_it_gives_on_streams() {
         both(x.clone().batch(3).map(sum), s.clone().batch(3).map(sum));
         let drop_last = s.pipe(crate::pipes::Batch::new(3).drop_last());
         both(x.batch_drop_last(3).map(sum), drop_last.map(sum));
-        for weights in [[1.0, 1.0, 1.0], [0.5, 0.2, 0.3], [7.0, 1.0, 2.0], [1e-3, 1.0, 5.0]] {
-            both(Indexed::mix(all().into_iter().zip(weights)), Graph::mix(graphs().into_iter().zip(weights)));
+        for weights in [
+            [1.0, 1.0, 1.0],
+            [0.5, 0.2, 0.3],
+            [7.0, 1.0, 2.0],
+            [1e-3, 1.0, 5.0],
+        ] {
+            both(
+                Indexed::mix(all().into_iter().zip(weights)),
+                Graph::mix(graphs().into_iter().zip(weights)),
+            );
             both(
                 Indexed::mix_to_first(all().into_iter().zip(weights)),
                 Graph::mix_until(Stop::FirstExhausted, graphs().into_iter().zip(weights)),
@@ -47,13 +67,24 @@ fn each_step_gives_what_it_gives_on_streams() {
 
 #[test]
 fn steps_follow_each_other_in_any_way() {
-    let mixed =
-        Indexed::mix([(data(0, 7).repeat(2), 2.0), (Indexed::concat([data(20, 3), data(30, 2)]), 1.0)]);
-    let pairs = mixed.clone().zip(mixed.clone().subset(1..10).batch(2).subset(vec![3, 0])).repeat(2);
+    let mixed = Indexed::mix([
+        (data(0, 7).repeat(2), 2.0),
+        (Indexed::concat([data(20, 3), data(30, 2)]), 1.0),
+    ]);
+    let pairs = mixed
+        .clone()
+        .zip(mixed.clone().subset(1..10).batch(2).subset(vec![3, 0]))
+        .repeat(2);
     let seen = pairs.clone().fetch().collect().unwrap();
     assert_eq!(seen.len() as u64, pairs.len());
     let flat = mixed.fetch().collect().unwrap();
-    assert_eq!(seen[..2], [(flat[0], vec![flat[7], flat[8]]), (flat[1], vec![flat[1], flat[2]])]);
+    assert_eq!(
+        seen[..2],
+        [
+            (flat[0], vec![flat[7], flat[8]]),
+            (flat[1], vec![flat[1], flat[2]])
+        ]
+    );
     assert_eq!(seen[2..], seen[..2]);
 }
 
@@ -63,7 +94,12 @@ fn run<T: Send + 'static>(
     rank: (usize, usize),
     uneven: Uneven,
 ) -> Vec<(T, String)> {
-    let loader = DataLoader::builder(graph).workers(0).rank(rank.0, rank.1).uneven(uneven).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(0)
+        .rank(rank.0, rank.1)
+        .uneven(uneven)
+        .build()
+        .unwrap();
     let items = loader.epoch(epoch).blocking().items().map(Result::unwrap);
     items
         .map(|item: Item<T>| {
@@ -73,8 +109,8 @@ fn run<T: Send + 'static>(
         .collect()
 }
 
-/// The samples of all ranks together are those of one, place by place, with the origins of one, less or more what the
-/// policy says.
+/// The samples of all ranks together are those of one, place by place, with the origins of one,
+/// less or more what the policy says.
 #[test]
 fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
     let chains: [fn(u64) -> Indexed<u64>; 4] = [
@@ -97,8 +133,10 @@ fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
                     for &uneven in policies {
                         let mut origins = BTreeSet::new();
                         for rank in 0..world {
-                            let part = run(chain(len).shard().fetch(), epoch, (rank, world), uneven);
-                            let own: Vec<_> = whole.iter().skip(rank).step_by(world).cloned().collect();
+                            let part =
+                                run(chain(len).shard().fetch(), epoch, (rank, world), uneven);
+                            let own: Vec<_> =
+                                whole.iter().skip(rank).step_by(world).cloned().collect();
                             let rank = crate::Rank { index: rank, world };
                             assert_eq!(part.len() as u64, chain(len).shard().len_for(rank, uneven));
                             let (common, more) = part.split_at(part.len().min(own.len()));
@@ -110,7 +148,9 @@ fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
                             }
                             // Padding is from the start of the order.
                             assert!(
-                                more.iter().all(|(value, _)| whole[..world].iter().any(|(w, _)| w == value))
+                                more.iter().all(|(value, _)| whole[..world]
+                                    .iter()
+                                    .any(|(w, _)| w == value))
                             );
                             assert!(
                                 part.into_iter().all(|(_, origin)| origins.insert(origin)),
@@ -127,22 +167,54 @@ fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
 #[test]
 fn what_ranks_leave_out_is_counted_and_uneven_can_be_an_error() {
     let loader = |graph: Graph<u64>, rank, uneven| {
-        DataLoader::builder(graph).workers(0).rank(rank, 3).uneven(uneven).build()
+        DataLoader::builder(graph)
+            .workers(0)
+            .rank(rank, 3)
+            .uneven(uneven)
+            .build()
     };
     let dropped = |graph: Graph<u64>, rank| -> u64 {
         let loader = loader(graph, rank, Uneven::Drop).unwrap();
         assert!(loader.epoch(0).blocking().all(|item| item.is_ok()));
-        loader.stats().unwrap().nodes.iter().map(|node| node.dropped).sum()
+        loader
+            .stats()
+            .unwrap()
+            .nodes
+            .iter()
+            .map(|node| node.dropped)
+            .sum()
     };
-    assert_eq!([0, 1, 2].map(|rank| dropped(data(0, 8).shard().fetch(), rank)), [1, 1, 0]);
-    assert_eq!([0, 1, 2].map(|rank| dropped(data(0, 8).shard().repeat(4).fetch(), rank)), [4, 4, 0]);
-    assert_eq!(data(0, 8).batch_drop_last(3).fetch().collect().unwrap().len(), 2);
+    assert_eq!(
+        [0, 1, 2].map(|rank| dropped(data(0, 8).shard().fetch(), rank)),
+        [1, 1, 0]
+    );
+    assert_eq!(
+        [0, 1, 2].map(|rank| dropped(data(0, 8).shard().repeat(4).fetch(), rank)),
+        [4, 4, 0]
+    );
+    assert_eq!(
+        data(0, 8)
+            .batch_drop_last(3)
+            .fetch()
+            .collect()
+            .unwrap()
+            .len(),
+        2
+    );
 
-    let error = loader(data(0, 8).shard().fetch(), 0, Uneven::Error).err().unwrap();
-    assert_eq!(error.problems(), ["index_shard: 8 items do not divide among 3 ranks: 2 are left over"]);
+    let error = loader(data(0, 8).shard().fetch(), 0, Uneven::Error)
+        .err()
+        .unwrap();
+    assert_eq!(
+        error.problems(),
+        ["index_shard: 8 items do not divide among 3 ranks: 2 are left over"]
+    );
     let joined = Indexed::concat([data(0, 4), data(4, 4)]).shard().fetch();
     let error = loader(joined, 0, Uneven::Error).err().unwrap();
-    assert_eq!(error.problems(), ["index_shard: 8 items do not divide among 3 ranks: 2 are left over"]);
+    assert_eq!(
+        error.problems(),
+        ["index_shard: 8 items do not divide among 3 ranks: 2 are left over"]
+    );
 }
 
 #[test]
@@ -153,7 +225,10 @@ fn no_two_draws_of_an_epoch_have_one_origin() {
         part().repeat(2).shuffle().repeat(2),
         part().repeat(3).repeat(3).repeat(3),
         part().sampled(Replacement::new(200)),
-        part().repeat(70).sampled(Weighted::new((0..700).map(f64::from), 300)).repeat(2),
+        part()
+            .repeat(70)
+            .sampled(Weighted::new((0..700).map(f64::from), 300))
+            .repeat(2),
         part().subset(vec![1, 1, 2]).repeat(2),
         Indexed::concat([part(), part().repeat(2)]),
         {
@@ -164,7 +239,9 @@ fn no_two_draws_of_an_epoch_have_one_origin() {
             let part = part();
             Indexed::mix([(part.clone(), 1.0), (part.repeat(2), 2.0)])
         },
-        part().sampled(ClassBalanced::new((0..10).map(|n| n / 9)).draws(60)).repeat(2),
+        part()
+            .sampled(ClassBalanced::new((0..10).map(|n| n / 9)).draws(60))
+            .repeat(2),
         part().zip(part()).map(|(a, _)| a).repeat(2),
     ];
     for chain in chains {
@@ -178,12 +255,20 @@ fn no_two_draws_of_an_epoch_have_one_origin() {
 /// An item of a shuffle keeps its sample's origin, so augmentation does not depend on order.
 #[test]
 fn a_sample_keeps_its_origin_wherever_it_comes() {
-    for (value, origin) in run(data(0, 50).shuffle().subset(10..40).fetch(), 3, (0, 1), Uneven::Allow) {
+    for (value, origin) in run(
+        data(0, 50).shuffle().subset(10..40).fetch(),
+        3,
+        (0, 1),
+        Uneven::Allow,
+    ) {
         assert_eq!(origin, format!("0:{value}"));
     }
     let again: Vec<_> = run(data(0, 2).repeat(2).fetch(), 0, (0, 1), Uneven::Allow);
     assert_eq!(
-        again.iter().map(|(_, origin)| origin.as_str()).collect::<Vec<_>>(),
+        again
+            .iter()
+            .map(|(_, origin)| origin.as_str())
+            .collect::<Vec<_>>(),
         ["0:0", "0:1", "0:0/1", "0:1/1"]
     );
 }
@@ -191,25 +276,58 @@ fn a_sample_keeps_its_origin_wherever_it_comes() {
 #[test]
 fn orders_change_with_seed_epoch_and_name_and_with_nothing_else() {
     let order = |graph: Graph<u64>, seed, epoch| -> Vec<u64> {
-        let loader = DataLoader::builder(graph).seed(seed).workers(0).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .seed(seed)
+            .workers(0)
+            .build()
+            .unwrap();
         loader.epoch(epoch).blocking().map(Result::unwrap).collect()
     };
     let shuffled = || data(0, 100).shuffle();
     let first = order(shuffled().fetch(), 0, 0);
-    for (seed, epoch, name) in [(1, 0, "index_shuffle"), (0, 1, "index_shuffle"), (0, 0, "other")] {
+    for (seed, epoch, name) in [
+        (1, 0, "index_shuffle"),
+        (0, 1, "index_shuffle"),
+        (0, 0, "other"),
+    ] {
         assert_ne!(order(shuffled().named(name).fetch(), seed, epoch), first);
     }
-    assert_eq!(order(shuffled().named("index_shuffle").fetch(), 0, 0), first);
-    assert_eq!(order(shuffled().map(|n| n + 1).cache(1000).map(|n| n - 1).fetch(), 0, 0), first);
-    assert_eq!(order(data(0, 100).map(|n| n).shuffle().fetch(), 0, 0), first);
+    assert_eq!(
+        order(shuffled().named("index_shuffle").fetch(), 0, 0),
+        first
+    );
+    assert_eq!(
+        order(
+            shuffled().map(|n| n + 1).cache(1000).map(|n| n - 1).fetch(),
+            0,
+            0
+        ),
+        first
+    );
+    assert_eq!(
+        order(data(0, 100).map(|n| n).shuffle().fetch(), 0, 0),
+        first
+    );
     // Rounds of a repeat, inside and outside, have orders of their own.
     let rounds = order(shuffled().repeat(80).fetch(), 0, 0);
     let distinct: BTreeSet<&[u64]> = rounds.chunks(100).collect();
     assert_eq!((distinct.len(), &rounds[..100]), (80, &first[..]));
     let nested = order(shuffled().repeat(3).repeat(3).fetch().repeat(3), 0, 0);
     assert_eq!(nested.chunks(100).collect::<BTreeSet<_>>().len(), 27);
-    let nested = run(shuffled().repeat(3).repeat(3).fetch().repeat(3), 0, (0, 1), Uneven::Allow);
-    assert_eq!(nested.iter().map(|(_, origin)| origin).collect::<BTreeSet<_>>().len(), 2700);
+    let nested = run(
+        shuffled().repeat(3).repeat(3).fetch().repeat(3),
+        0,
+        (0, 1),
+        Uneven::Allow,
+    );
+    assert_eq!(
+        nested
+            .iter()
+            .map(|(_, origin)| origin)
+            .collect::<BTreeSet<_>>()
+            .len(),
+        2700
+    );
     let outside = order(shuffled().fetch().repeat(2), 0, 0);
     assert_ne!(outside[..100], outside[100..]);
 }
@@ -221,33 +339,84 @@ fn the_order_of_a_shuffle_is_pinned() {
         Indexed::range(12).shuffle().fetch().collect().unwrap(),
         [0, 10, 9, 7, 1, 11, 8, 3, 5, 2, 6, 4]
     );
-    let large = Indexed::range(1_000_003).shuffle().fetch().take(5).collect().unwrap();
+    let large = Indexed::range(1_000_003)
+        .shuffle()
+        .fetch()
+        .take(5)
+        .collect()
+        .unwrap();
     assert_eq!(large, [572167, 156197, 198174, 503151, 642007]);
 }
 
 #[test]
 fn a_handle_used_twice_is_one_order_in_a_zip() {
     let shuffled = data(0, 50).shuffle();
-    let pairs = shuffled.clone().map(|n| n * 2).zip(shuffled.clone().map(|n| n * 3));
-    assert!(pairs.fetch().collect().unwrap().into_iter().all(|(double, triple)| double * 3 == triple * 2));
-    let halves = shuffled.clone().subset(0..25).zip(shuffled.clone().subset(25..50));
-    let all: BTreeSet<u64> =
-        halves.fetch().collect().unwrap().into_iter().flat_map(|(a, b)| [a, b]).collect();
+    let pairs = shuffled
+        .clone()
+        .map(|n| n * 2)
+        .zip(shuffled.clone().map(|n| n * 3));
+    assert!(
+        pairs
+            .fetch()
+            .collect()
+            .unwrap()
+            .into_iter()
+            .all(|(double, triple)| double * 3 == triple * 2)
+    );
+    let halves = shuffled
+        .clone()
+        .subset(0..25)
+        .zip(shuffled.clone().subset(25..50));
+    let all: BTreeSet<u64> = halves
+        .fetch()
+        .collect()
+        .unwrap()
+        .into_iter()
+        .flat_map(|(a, b)| [a, b])
+        .collect();
     assert_eq!(all.len(), 50);
     // Each use in a concat is data of its own.
-    let twice = Indexed::concat([shuffled.clone(), shuffled]).fetch().collect().unwrap();
+    let twice = Indexed::concat([shuffled.clone(), shuffled])
+        .fetch()
+        .collect()
+        .unwrap();
     assert_ne!(twice[..50], twice[50..]);
-    let paired = data(0, 50).zip(data(0, 50).shuffle()).fetch().collect().unwrap();
+    let paired = data(0, 50)
+        .zip(data(0, 50).shuffle())
+        .fetch()
+        .collect()
+        .unwrap();
     assert!(paired.iter().filter(|(a, b)| a == b).count() < 8);
 }
 
 #[test]
 fn any_number_of_samples_starts_at_once() {
-    let big = Indexed::range(1 << 44).shuffle().repeat(1000).shuffle().shard();
-    let all =
-        Indexed::mix([(big.clone(), 3.0), (Indexed::concat([big.clone(), Indexed::range(50).shard()]), 1.0)]);
-    let loader = DataLoader::builder(all.clone().fetch()).rank(3, 7).uneven(Uneven::Pad).build().unwrap();
-    assert_eq!(loader.epoch(0).blocking().take(1000).filter(Result::is_ok).count(), 1000);
+    let big = Indexed::range(1 << 44)
+        .shuffle()
+        .repeat(1000)
+        .shuffle()
+        .shard();
+    let all = Indexed::mix([
+        (big.clone(), 3.0),
+        (
+            Indexed::concat([big.clone(), Indexed::range(50).shard()]),
+            1.0,
+        ),
+    ]);
+    let loader = DataLoader::builder(all.clone().fetch())
+        .rank(3, 7)
+        .uneven(Uneven::Pad)
+        .build()
+        .unwrap();
+    assert_eq!(
+        loader
+            .epoch(0)
+            .blocking()
+            .take(1000)
+            .filter(Result::is_ok)
+            .count(),
+        1000
+    );
     assert!(all.len() > 1 << 53);
 }
 
@@ -259,7 +428,11 @@ fn law_9_wrong_orders_do_not_start() {
             Some(uneven) => builder.uneven(uneven),
             None => builder,
         };
-        builder.build().err().map(|error| error.problems().join("; ")).unwrap_or_default()
+        builder
+            .build()
+            .err()
+            .map(|error| error.problems().join("; "))
+            .unwrap_or_default()
     };
     let drop = Some(Uneven::Drop);
     let wrong = [
@@ -271,15 +444,30 @@ fn law_9_wrong_orders_do_not_start() {
             "samples#2: no `sharding_filter`",
             built(Indexed::concat([data(0, 9).shard(), data(0, 9)]), 2, drop),
         ),
-        ("index_shard#2: shards a second time", built(data(0, 9).shard().shard(), 2, drop)),
+        (
+            "index_shard#2: shards a second time",
+            built(data(0, 9).shard().shard(), 2, drop),
+        ),
         (
             "index_shuffle: shuffles behind the sharding filter only",
             built(data(0, 9).shard().shuffle(), 2, drop),
         ),
-        ("index_shard: there are 3 items for 4 ranks", built(data(0, 3).shard(), 4, drop)),
-        ("2 ranks, and nothing said", built(data(0, 9).shard(), 2, None)),
-        ("index_subset: index 9, where there are 9 samples", built(data(0, 9).subset(vec![0, 9]), 1, None)),
-        ("index_subset: index 9, where", built(data(0, 9).shuffle().subset(3..10), 1, None)),
+        (
+            "index_shard: there are 3 items for 4 ranks",
+            built(data(0, 3).shard(), 4, drop),
+        ),
+        (
+            "2 ranks, and nothing said",
+            built(data(0, 9).shard(), 2, None),
+        ),
+        (
+            "index_subset: index 9, where there are 9 samples",
+            built(data(0, 9).subset(vec![0, 9]), 1, None),
+        ),
+        (
+            "index_subset: index 9, where",
+            built(data(0, 9).shuffle().subset(3..10), 1, None),
+        ),
         (
             "index_weighted: 2 weights for 9 samples",
             built(data(0, 9).sampled(Weighted::new([1.0; 2], 1)), 1, None),
@@ -288,8 +476,14 @@ fn law_9_wrong_orders_do_not_start() {
             "index_weighted: a weight that is negative",
             built(data(0, 1).sampled(Weighted::new([-1.0], 1)), 1, None),
         ),
-        ("index_repeat: a repeat of zero rounds", built(data(0, 9).repeat(0), 1, None)),
-        ("index_concat: no inputs", built(Indexed::concat([]), 1, None)),
+        (
+            "index_repeat: a repeat of zero rounds",
+            built(data(0, 9).repeat(0), 1, None),
+        ),
+        (
+            "index_concat: no inputs",
+            built(Indexed::concat([]), 1, None),
+        ),
         ("index_mix: no inputs", built(Indexed::mix([]), 1, None)),
         (
             "index_mix: a weight that is not a positive number",
@@ -297,20 +491,40 @@ fn law_9_wrong_orders_do_not_start() {
         ),
         (
             "index_mix: weights more than a billion",
-            built(Indexed::mix([(data(0, 9), 1e-5), (data(0, 9), 1e5)]), 1, None),
+            built(
+                Indexed::mix([(data(0, 9), 1e-5), (data(0, 9), 1e5)]),
+                1,
+                None,
+            ),
         ),
-        ("index_batch: a batch size of zero", built(data(0, 9).batch(0).map(|_| 0), 1, None)),
-        ("samples: more than 2^48 samples", built(Indexed::range((1 << 48) + 1), 1, None)),
+        (
+            "index_batch: a batch size of zero",
+            built(data(0, 9).batch(0).map(|_| 0), 1, None),
+        ),
+        (
+            "samples: more than 2^48 samples",
+            built(Indexed::range((1 << 48) + 1), 1, None),
+        ),
         (
             "twice: 2 nodes have this name",
-            built(data(0, 9).shuffle().named("twice").shuffle().named("twice"), 1, None),
+            built(
+                data(0, 9).shuffle().named("twice").shuffle().named("twice"),
+                1,
+                None,
+            ),
         ),
-        ("fetch: a concurrency of zero", built(data(0, 9).in_flight(0), 1, None)),
+        (
+            "fetch: a concurrency of zero",
+            built(data(0, 9).concurrency(0), 1, None),
+        ),
     ];
     for (problem, found) in wrong {
         assert!(found.starts_with(problem), "{problem}, but: {found}");
     }
-    let right = data(0, 9).shuffle().shard().sampled(Random::new().within_rank());
+    let right = data(0, 9)
+        .shuffle()
+        .shard()
+        .sampled(Random::new().within_rank());
     assert_eq!(built(right, 2, drop), "");
 }
 
@@ -318,7 +532,12 @@ fn law_9_wrong_orders_do_not_start() {
 #[test]
 fn a_sampler_that_does_not_fit_a_ranks_part_is_an_error_of_its_node() {
     let graph = data(0, 9).shard().subset(0..5).fetch();
-    let loader = DataLoader::builder(graph).workers(0).rank(0, 2).uneven(Uneven::Drop).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(0)
+        .rank(0, 2)
+        .uneven(Uneven::Drop)
+        .build()
+        .unwrap();
     let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -366,7 +585,9 @@ fn errors_and_panics_cost_a_sample_and_name_it_wherever_they_happen() {
             .build()
             .unwrap();
         let items = loader.epoch(0).blocking().items();
-        items.map(|item| item.map_or_else(|error| error.to_string(), |item| item.to_string())).collect()
+        items
+            .map(|item| item.map_or_else(|error| error.to_string(), |item| item.to_string()))
+            .collect()
     };
     for workers in [0, 2] {
         let seen = fails(flaky(), workers);
@@ -374,19 +595,47 @@ fn errors_and_panics_cost_a_sample_and_name_it_wherever_they_happen() {
         assert_eq!(seen[4], "fetch: 0:5: panicked: five");
     }
     let chains: Vec<(Indexed<u64>, &str)> = vec![
-        (flaky().map_async(|n| async move { Ok::<_, Error>(n) }), "fetch: 0:3: not found: three"),
-        (flaky().zip(data(0, 9)).map(|(a, _)| a), "fetch: 0:3: not found: three"),
-        (data(0, 9).zip(flaky()).map(|(a, _)| a), "fetch: 0:3: not found: three"),
-        (Indexed::concat([flaky(), data(0, 2)]), "fetch: 0:3: not found: three"),
+        (
+            flaky().map_async(|n| async move { Ok::<_, Error>(n) }),
+            "fetch: 0:3: not found: three",
+        ),
+        (
+            flaky().zip(data(0, 9)).map(|(a, _)| a),
+            "fetch: 0:3: not found: three",
+        ),
+        (
+            data(0, 9).zip(flaky()).map(|(a, _)| a),
+            "fetch: 0:3: not found: three",
+        ),
+        (
+            Indexed::concat([flaky(), data(0, 2)]),
+            "fetch: 0:3: not found: three",
+        ),
         (flaky().cache(1000), "fetch: 0:3: not found: three"),
-        (flaky().batch(3).map(|batch| batch[0]), "fetch: [0:3, 0:4, 0:5]: not found: sample 3: three"),
-        (data(0, 9).try_map(|n| if n == 3 { Err("three") } else { Ok(n) }), "try_map: 0:3: three"),
-        (data(0, 9).try_map(|n| if n == 3 { Err("three") } else { Ok(n) }).cache(9), "fetch: 0:3: three"),
+        (
+            flaky().batch(3).map(|batch| batch[0]),
+            "fetch: [0:3, 0:4, 0:5]: not found: sample 3: three",
+        ),
+        (
+            data(0, 9).try_map(|n| if n == 3 { Err("three") } else { Ok(n) }),
+            "try_map: 0:3: three",
+        ),
+        (
+            data(0, 9)
+                .try_map(|n| if n == 3 { Err("three") } else { Ok(n) })
+                .cache(9),
+            "fetch: 0:3: three",
+        ),
     ];
     for (indexed, expected) in chains {
         let graph = indexed.fetch();
-        let error =
-            DataLoader::builder(graph).workers(1).build().unwrap().epoch(0).blocking().find_map(Result::err);
+        let error = DataLoader::builder(graph)
+            .workers(1)
+            .build()
+            .unwrap()
+            .epoch(0)
+            .blocking()
+            .find_map(Result::err);
         assert_eq!(error.unwrap().to_string(), expected);
     }
 }
@@ -401,7 +650,11 @@ fn orders_other_than_strict_give_the_same_samples() {
     };
     let graph = Indexed::from_fn(300, slow).shuffle().repeat(2).fetch();
     let run = |order, workers| -> Vec<u64> {
-        let loader = DataLoader::builder(graph.clone()).order(order).workers(workers).build().unwrap();
+        let loader = DataLoader::builder(graph.clone())
+            .order(order)
+            .workers(workers)
+            .build()
+            .unwrap();
         loader.epoch(0).blocking().map(Result::unwrap).collect()
     };
     let strict = run(Order::Strict, 0);
@@ -417,7 +670,13 @@ fn orders_other_than_strict_give_the_same_samples() {
 
 #[test]
 fn the_plan_shows_each_step() {
-    let graph = data(0, 1000).map(|n| n + 1).shuffle().shard().subset(0..10).in_flight(7).fetch();
+    let graph = data(0, 1000)
+        .map(|n| n + 1)
+        .shuffle()
+        .shard()
+        .subset(0..10)
+        .concurrency(7)
+        .fetch();
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
     assert_eq!(loader.len_hint(), Some(10));
     let plan = loader.explain();
@@ -433,8 +692,9 @@ fn the_plan_shows_each_step() {
     ] {
         assert!(plan.contains(line), "{line} is not in\n{plan}");
     }
-    let loader =
-        DataLoader::builder(data(0, 10).shuffle().shard().fetch().batch(2)).rank(2, 3).uneven(Uneven::Pad);
+    let loader = DataLoader::builder(data(0, 10).shuffle().shard().fetch().batch(2))
+        .rank(2, 3)
+        .uneven(Uneven::Pad);
     assert_eq!(loader.build().unwrap().len_hint(), Some(2));
 }
 
@@ -471,7 +731,10 @@ impl MapPipe for Held {
 
 fn cached(bytes: usize) -> (Arc<Held>, cached::Cached<Vec<u8>>) {
     let held = Arc::new(Held::default());
-    (held.clone(), cached::Cached::new(Arc::new(sources::Samples(held)), bytes))
+    (
+        held.clone(),
+        cached::Cached::new(Arc::new(sources::Samples(held)), bytes),
+    )
 }
 
 #[tokio::test]
@@ -486,8 +749,17 @@ async fn a_cache_reads_once_what_is_asked_for_at_the_same_time() {
         held.open.store(true, Ordering::SeqCst);
     })
     .await;
-    assert!(all.into_iter().all(|sample| sample.unwrap() == vec![7; 100]));
-    assert_eq!((held.reads.load(Ordering::SeqCst), ask().await.unwrap().len()), (1, 100));
+    assert!(
+        all.into_iter()
+            .all(|sample| sample.unwrap() == vec![7; 100])
+    );
+    assert_eq!(
+        (
+            held.reads.load(Ordering::SeqCst),
+            ask().await.unwrap().len()
+        ),
+        (1, 100)
+    );
     assert_eq!(held.reads.load(Ordering::SeqCst), 1);
 }
 
@@ -515,31 +787,54 @@ async fn a_cache_is_bounded_in_bytes() {
     held.open.store(true, Ordering::SeqCst);
     for _ in 0..2 {
         for index in 0..100 {
-            assert_eq!(cache.get(order::Index::One(index)).await.unwrap()[0], index as u8);
+            assert_eq!(
+                cache.get(order::Index::One(index)).await.unwrap()[0],
+                index as u8
+            );
         }
     }
     let kept = cache.entries() as u64;
-    assert!((3..10).contains(&kept), "{kept} of 100 bytes and more are kept");
+    assert!(
+        (3..10).contains(&kept),
+        "{kept} of 100 bytes and more are kept"
+    );
     assert_eq!(held.reads.load(Ordering::SeqCst), 200 - kept);
 }
 
 #[test]
 fn weights_pass_through_every_step() {
     let held = || Indexed::shared(Arc::new(Held::default()));
-    let weigh = |indexed: Indexed<Vec<u8>>| indexed.fetch().weigher::<Vec<u8>>().unwrap()(&[vec![0; 50]]);
+    let weigh =
+        |indexed: Indexed<Vec<u8>>| indexed.fetch().weigher::<Vec<u8>>().unwrap()(&[vec![0; 50]]);
     assert_eq!(weigh(held()), 50);
     assert_eq!(weigh(held().cache(100).shuffle()), 50);
     assert_eq!(weigh(Indexed::concat([held(), held()])), 50);
-    assert_eq!(weigh(Indexed::from_vec(vec![vec![0u8]]).weighed(Vec::len).cache(10)), 50);
+    assert_eq!(
+        weigh(
+            Indexed::from_vec(vec![vec![0u8]])
+                .weighed(Vec::len)
+                .cache(10)
+        ),
+        50
+    );
     let pairs = held().zip(Indexed::range(5)).fetch();
-    assert_eq!(pairs.weigher::<(Vec<u8>, u64)>().unwrap()(&[(vec![0; 50], 1)]), 58);
+    assert_eq!(
+        pairs.weigher::<(Vec<u8>, u64)>().unwrap()(&[(vec![0; 50], 1)]),
+        58
+    );
     let batches = held().batch(2).fetch();
-    assert_eq!(batches.weigher::<Vec<Vec<u8>>>().unwrap()(&[vec![vec![0; 50], vec![0; 20]]]), 70);
+    assert_eq!(
+        batches.weigher::<Vec<Vec<u8>>>().unwrap()(&[vec![vec![0; 50], vec![0; 20]]]),
+        70
+    );
 }
 
 #[test]
 fn a_map_pipe_is_looked_up_by_index() {
-    let held = Arc::new(Held { open: true.into(), ..Held::default() });
+    let held = Arc::new(Held {
+        open: true.into(),
+        ..Held::default()
+    });
     let keys = Graph::from_vec(vec![3u64, 1]);
     let firsts = keys.fetch(held).map(|sample| sample[0]).collect().unwrap();
     assert_eq!(firsts, [3, 1]);
@@ -553,7 +848,10 @@ fn wrong_weights_are_found_when_the_loader_is_built_however_many_inputs_there_ar
             let mixed = Indexed::mix(rest.chain([(data(0, 10), wrong)]));
             // The length is asked for before anything is checked.
             let graph = mixed.clone().shuffle().fetch();
-            assert!(DataLoader::builder(graph).build().is_err(), "{wrong} and {inputs} others");
+            assert!(
+                DataLoader::builder(graph).build().is_err(),
+                "{wrong} and {inputs} others"
+            );
             mixed.len();
         }
     }
@@ -574,7 +872,11 @@ fn hundreds_of_data_sets_are_mixed_at_once() {
 #[test]
 fn an_error_in_a_batch_says_which_sample_it_was_in_any_data() {
     let some = Indexed::from_fn(4, |n| async move {
-        if n == 2 { Err(Error::new(ErrorKind::NotFound, "gone")) } else { Ok(n) }
+        if n == 2 {
+            Err(Error::new(ErrorKind::NotFound, "gone"))
+        } else {
+            Ok(n)
+        }
     });
     let said = |batches: Graph<Vec<u64>>| batches.collect().unwrap_err().to_string();
     let both = Indexed::concat([data(0, 3), some.clone()]);
@@ -608,8 +910,15 @@ fn the_last_positions_of_all_that_can_be_counted_are_padded() {
         let graph = whole.clone().shard().subset(vec![0, last]).fetch();
         let seen = run(graph, 0, (rank, 7), Uneven::Pad);
         // The last position is number u64::MAX - 1, and what comes behind it begins again.
-        let expected = if rank == 0 { (u64::MAX - 1) % 10 } else { rank as u64 - 1 };
-        assert_eq!(seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [rank as u64, expected]);
+        let expected = if rank == 0 {
+            (u64::MAX - 1) % 10
+        } else {
+            rank as u64 - 1
+        };
+        assert_eq!(
+            seen.iter().map(|(n, _)| *n).collect::<Vec<_>>(),
+            [rank as u64, expected]
+        );
     }
 }
 
@@ -627,7 +936,12 @@ fn each_of_many_rounds_is_started_once() {
         }
     }
     let passes = Arc::new(AtomicU64::new(0));
-    let seen = data(0, 20).sampled(Counted(passes.clone())).repeat(200).fetch().collect().unwrap();
+    let seen = data(0, 20)
+        .sampled(Counted(passes.clone()))
+        .repeat(200)
+        .fetch()
+        .collect()
+        .unwrap();
     assert_eq!(seen.len(), 4000);
     let passes = passes.load(Ordering::SeqCst);
     assert!(passes <= 200, "{passes} passes");
@@ -638,7 +952,11 @@ fn each_of_many_rounds_is_started_once() {
 fn joins_by_index_are_known_before_they_run() {
     let steps = |data: Indexed<u64>| {
         let graph = data.shuffle().shard().fetch().batch(2);
-        let loader = DataLoader::builder(graph).workers(0).uneven(Uneven::Allow).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .uneven(Uneven::Allow)
+            .build()
+            .unwrap();
         let counted = loader.epoch(0).blocking().map(Result::unwrap).count() as u64;
         assert_eq!(loader.len_hint(), Some(counted));
         counted

@@ -36,7 +36,8 @@ where
         // A panic costs the sample it happened to.
         let apply = |sample| catch_unwind(AssertUnwindSafe(|| (self.f)(sample)));
         let all = self.above.get_many(keys).await.into_iter();
-        all.map(|sample| apply(sample?).unwrap_or_else(|payload| Err(Error::panic(payload)))).collect()
+        all.map(|sample| apply(sample?).unwrap_or_else(|payload| Err(Error::panic(payload))))
+            .collect()
     }
     fn name(&self) -> String {
         self.above.name()
@@ -61,11 +62,16 @@ where
     type Out = U;
 
     async fn get(&self, key: Index) -> Result<U> {
-        (self.f)(self.above.get(key).await?).await.map_err(Error::user)
+        (self.f)(self.above.get(key).await?)
+            .await
+            .map_err(Error::user)
     }
     async fn get_many(&self, keys: Vec<Index>) -> Vec<Result<U>> {
         let all = self.above.get_many(keys).await.into_iter();
-        join_all(all.map(|sample| contained(async { (self.f)(sample?).await.map_err(Error::user) }))).await
+        join_all(
+            all.map(|sample| contained(async { (self.f)(sample?).await.map_err(Error::user) })),
+        )
+        .await
     }
     fn name(&self) -> String {
         self.above.name()

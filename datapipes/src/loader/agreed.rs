@@ -7,7 +7,7 @@ use std::task::{self, Poll, ready};
 
 use futures::Stream;
 
-use super::{Blocking, DeviceBlocking, DeviceEpoch, Epoch, State};
+use super::{Blocking, Checkpoint, DeviceBlocking, DeviceEpoch, Epoch};
 use crate::{Error, Result};
 
 /// An epoch that ends on all ranks at once, as an iterator; see [`Blocking::agreed`].
@@ -27,7 +27,7 @@ pub trait Ends {
     /// There is no step for the item, nor for what would come behind it.
     fn end_without_last(&mut self);
     /// Where it stands, or where it stood before the last item if that goes `back`.
-    fn state_before(&self, back: bool) -> Result<State>;
+    fn state_before(&self, back: bool) -> Result<Checkpoint>;
 }
 
 macro_rules! ends {
@@ -42,7 +42,7 @@ macro_rules! ends {
             fn end_without_last(&mut self) {
                 self.end_without_last();
             }
-            fn state_before(&self, back: bool) -> Result<State> {
+            fn state_before(&self, back: bool) -> Result<Checkpoint> {
                 self$($to)*.state_before(back)
             }
         }
@@ -55,16 +55,17 @@ ends!(Blocking<T>, .0);
 ends!(DeviceBlocking<T, U>, .0);
 
 impl<T: Send + 'static> Blocking<T> {
-    /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how many steps it makes,
-    /// such as the samples of a rank's archives. Before each step, `agree` is told whether this rank has an item for
-    /// it, and says whether all ranks have: a collective of the training framework, such as an all-reduce of the
-    /// minimum. If one has none, the epoch ends on all of them, and what the others had ready is dropped. So no rank
-    /// waits in a collective step for one that has ended.
+    /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how
+    /// many steps it makes, such as the samples of a rank's archives. Before each step, `agree` is
+    /// told whether this rank has an item for it, and says whether all ranks have: a collective of
+    /// the training framework, such as an all-reduce of the minimum. If one has none, the epoch
+    /// ends on all of them, and what the others had ready is dropped. So no rank waits in a
+    /// collective step for one that has ended.
     ///
-    /// Every rank calls `agree` equally often, once for each step and once at the end, as long as every rank takes
-    /// items until the end. A rank whose item failed says that it has none, and gives the error; a rank for which
-    /// `agree` fails gives its error. Costs one exchange a step. If all steps are [known](crate::DataLoader::steps),
-    /// take the fewest instead.
+    /// Every rank calls `agree` equally often, once for each step and once at the end, as long as
+    /// every rank takes items until the end. A rank whose item failed says that it has none, and
+    /// gives the error; a rank for which `agree` fails gives its error. Costs one exchange a step.
+    /// If all steps are [known](crate::DataLoader::steps), take the fewest instead.
     ///
     /// # Examples
     /// ```
@@ -84,9 +85,9 @@ impl<T: Send + 'static> Blocking<T> {
     ///     Ok(all)
     /// };
     /// let steps = |rank| {
-    ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5.
-    ///     let graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]);
-    ///     let builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
+    ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5. let
+    ///     graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]); let
+    ///     builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
     ///     let loader = builder.workers(0).build().unwrap();
     ///     loader.epoch(0).blocking().agreed(all_have).map(Result::unwrap).count()
     /// };
@@ -109,8 +110,9 @@ impl<T: Send + 'static> Blocking<T> {
 }
 
 impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
-    /// The epoch, which ends on all ranks at once: as [`Blocking::agreed`], with batches that are on the device. Those that
-    /// others have no step for do not count as delivered, and are dropped.
+    /// The epoch, which ends on all ranks at once: as [`Blocking::agreed`], with batches that are
+    /// on the device. Those that others have no step for do not count as delivered, and are
+    /// dropped.
     ///
     /// # Errors
     /// As [`Blocking::agreed`].
@@ -128,7 +130,7 @@ impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
     ///     Ok(mine && left >= 0)
     /// });
     /// assert_eq!(epoch.by_ref().collect::<datapipes::Result<Vec<_>>>()?, [0, 1, 2]);
-    /// assert!(epoch.state()?.is_finished());
+    /// assert!(epoch.checkpoint()?.is_finished());
     /// # Ok::<(), BoxError>(())
     /// ```
     pub fn agreed<F>(self, agree: F) -> Agreed<Self, F>
@@ -142,15 +144,19 @@ impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
 impl<E: Ends, F> Agreed<E, F> {
     fn new(mut epoch: E, agree: F) -> Self {
         epoch.will_agree();
-        Agreed { epoch, agree, ended: false }
+        Agreed {
+            epoch,
+            agree,
+            ended: false,
+        }
     }
 
-    /// Where the epoch stands, behind the last item given; at the end that all agreed on, it is finished. See
-    /// [`Epoch::state`].
+    /// Where the epoch stands, behind the last item given; at the end that all agreed on, it is
+    /// finished. See [`Epoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`Epoch::state`].
-    pub fn state(&self) -> Result<State> {
+    /// As [`Epoch::checkpoint`].
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
         self.epoch.state_before(false)
     }
 }
@@ -177,13 +183,26 @@ where
     }
 }
 
-/// What an agreement makes of the most that can come: it may fail once besides, and be about one that is there already.
+/// What an agreement makes of the most that can come: it may fail once besides, and be about one
+/// that is there already.
 fn at_most(most: Option<usize>, ended: bool, asked: bool) -> (usize, Option<usize>) {
-    (0, if ended { Some(0) } else { most.and_then(|most| most.checked_add(1 + usize::from(asked))) })
+    (
+        0,
+        if ended {
+            Some(0)
+        } else {
+            most.and_then(|most| most.checked_add(1 + usize::from(asked)))
+        },
+    )
 }
 
-/// What comes of an item, or of its absence, and of what the ranks say to it; the epoch has ended unless it is an item.
-fn settled<T>(epoch: &mut impl Ends, next: Option<Result<T>>, agreed: Result<bool>) -> Option<Result<T>> {
+/// What comes of an item, or of its absence, and of what the ranks say to it; the epoch has ended
+/// unless it is an item.
+fn settled<T>(
+    epoch: &mut impl Ends,
+    next: Option<Result<T>>,
+    agreed: Result<bool>,
+) -> Option<Result<T>> {
     match (next, agreed) {
         (Some(Ok(item)), Ok(true)) => Some(Ok(item)),
         (Some(Ok(_)), Ok(false)) => {
@@ -205,14 +224,15 @@ fn settled<T>(epoch: &mut impl Ends, next: Option<Result<T>>, agreed: Result<boo
 }
 
 fn contradicted() -> Error {
-    let message =
-        "ranks went on with a step for which this one has no item: `agree` has to say whether all have one";
+    let message = "ranks went on with a step for which this one has no item: `agree` has to say whether all have one";
     Error::new(crate::ErrorKind::Config, message)
 }
 
 impl<E, F> fmt::Debug for Agreed<E, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Agreed").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("Agreed")
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }
 
@@ -232,8 +252,8 @@ struct Asked<I, A> {
 }
 
 impl<T: Send + 'static> Epoch<T> {
-    /// The epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with an `agree` that is awaited. A box is
-    /// allocated for each step.
+    /// The epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with an
+    /// `agree` that is awaited. A box is allocated for each step.
     ///
     /// # Errors
     /// As [`Blocking::agreed`].
@@ -267,7 +287,8 @@ impl<T: Send + 'static> Epoch<T> {
 }
 
 impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
-    /// The epoch as a stream that ends on all ranks at once; see [`Epoch::agreed`] and [`DeviceBlocking::agreed`].
+    /// The epoch as a stream that ends on all ranks at once; see [`Epoch::agreed`] and
+    /// [`DeviceBlocking::agreed`].
     ///
     /// # Errors
     /// As [`Blocking::agreed`].
@@ -283,16 +304,27 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
 impl<T, E: Stream<Item = Result<T>> + Ends, F, A> AgreedStream<E, F, A> {
     fn new(mut epoch: E, agree: F) -> Self {
         epoch.will_agree();
-        AgreedStream { epoch, agree, asked: None, ended: false }
+        AgreedStream {
+            epoch,
+            agree,
+            asked: None,
+            ended: false,
+        }
     }
 
-    /// Where the epoch stands, behind the last item given, also while ranks agree on the next; at the end that all agreed
-    /// on, it is finished. See [`Epoch::state`].
+    /// Where the epoch stands, behind the last item given, also while ranks agree on the next; at
+    /// the end that all agreed on, it is finished. See [`Epoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`Epoch::state`].
-    pub fn state(&self) -> Result<State> {
-        self.epoch.state_before(matches!(&self.asked, Some(Asked { next: Some(Ok(_)), .. })))
+    /// As [`Epoch::checkpoint`].
+    pub fn checkpoint(&self) -> Result<Checkpoint> {
+        self.epoch.state_before(matches!(
+            &self.asked,
+            Some(Asked {
+                next: Some(Ok(_)),
+                ..
+            })
+        ))
     }
 }
 
@@ -331,7 +363,9 @@ where
 
 impl<E: Stream, F, A> fmt::Debug for AgreedStream<E, F, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgreedStream").field("ended", &self.ended).finish_non_exhaustive()
+        f.debug_struct("AgreedStream")
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::State;
+use super::Checkpoint;
 use crate::error::quietly;
-use crate::run::StableThread;
+use crate::run::PinnedThread;
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
@@ -37,11 +37,12 @@ impl From<Duration> for Every {
     }
 }
 
-/// Writes the states of a loader's epochs to one file, on a thread of its own. Dropped, it waits a moment for the last one.
+/// Writes the states of a loader's epochs to one file, on a thread of its own. Dropped, it waits a
+/// moment for the last one.
 pub(super) struct Saver {
     path: Arc<Path>,
     every: Every,
-    thread: StableThread,
+    thread: PinnedThread,
     desk: Arc<Desk>,
 }
 
@@ -56,7 +57,7 @@ struct Desk {
 #[derive(Default)]
 struct Work {
     /// The newest that was handed in.
-    waiting: Option<State>,
+    waiting: Option<Checkpoint>,
     is_writing: bool,
     /// Why the last could not be written, until somebody is told.
     problem: Option<Error>,
@@ -64,11 +65,16 @@ struct Work {
 
 impl Saver {
     pub(super) fn new(path: Arc<Path>, every: Every) -> Self {
-        Saver { path, every, thread: StableThread::new("autosave"), desk: Arc::default() }
+        Saver {
+            path,
+            every,
+            thread: PinnedThread::new("autosave"),
+            desk: Arc::default(),
+        }
     }
 
     /// Lets a state be written, in the place of one that still waits for that.
-    fn save(&self, state: State) {
+    fn save(&self, state: Checkpoint) {
         let mut work = lock(&self.desk.work);
         work.waiting = Some(state);
         if work.is_writing {
@@ -78,7 +84,10 @@ impl Saver {
         match self.thread.run(async move { desk.write_all(&path) }) {
             Ok(()) => work.is_writing = true,
             Err(error) => {
-                let message = format!("{}: cannot start the thread that saves states", self.path.display());
+                let message = format!(
+                    "{}: cannot start the thread that saves states",
+                    self.path.display()
+                );
                 work.problem = Some(Error::new(ErrorKind::Io, message).with_source(error));
             }
         }
@@ -91,8 +100,11 @@ impl Saver {
     /// Waits until nothing is left to be written.
     pub(super) fn flush(&self) -> Result<()> {
         let work = lock(&self.desk.work);
-        let mut work =
-            self.desk.idle.wait_while(work, |work| work.is_writing).unwrap_or_else(PoisonError::into_inner);
+        let mut work = self
+            .desk
+            .idle
+            .wait_while(work, |work| work.is_writing)
+            .unwrap_or_else(PoisonError::into_inner);
         work.problem.take().map_or(Ok(()), Err)
     }
 }
@@ -100,7 +112,10 @@ impl Saver {
 impl Drop for Saver {
     fn drop(&mut self) {
         let work = lock(&self.desk.work);
-        let waited = self.desk.idle.wait_timeout_while(work, PATIENCE, |work| work.is_writing);
+        let waited = self
+            .desk
+            .idle
+            .wait_timeout_while(work, PATIENCE, |work| work.is_writing);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             let path = self.path.display();
             quietly(|| tracing::warn!(%path, "the last state is still being written; left behind"));
@@ -113,14 +128,16 @@ impl Desk {
         while let Some(state) = self.next() {
             let saved = state.save(path);
             if let Err(error) = &saved {
-                quietly(|| tracing::warn!(%error, "a state was not saved; the file has the one from before"));
+                quietly(
+                    || tracing::warn!(%error, "a state was not saved; the file has the one from before"),
+                );
             }
             lock(&self.work).problem = saved.err();
         }
     }
 
     /// What is to be written; without anything, the writer has ended.
-    fn next(&self) -> Option<State> {
+    fn next(&self) -> Option<Checkpoint> {
         let mut work = lock(&self.work);
         let next = work.waiting.take();
         work.is_writing = next.is_some();
@@ -144,7 +161,13 @@ pub(super) struct Autosave {
 
 impl Autosave {
     pub(super) fn new(saver: &Arc<Saver>) -> Self {
-        Autosave { saver: saver.clone(), items: 0, at: Instant::now(), is_asked: false, has_ended: false }
+        Autosave {
+            saver: saver.clone(),
+            items: 0,
+            at: Instant::now(),
+            is_asked: false,
+            has_ended: false,
+        }
     }
 
     /// Whether a state is to be saved before the next item comes.
@@ -155,7 +178,7 @@ impl Autosave {
         }
     }
 
-    fn save(&mut self, state: Result<State>) -> Option<Error> {
+    fn save(&mut self, state: Result<Checkpoint>) -> Option<Error> {
         (self.items, self.at) = (0, Instant::now());
         state.map(|state| self.saver.save(state)).err()
     }
@@ -165,7 +188,7 @@ impl Autosave {
 pub(super) trait Autosaved<I> {
     fn autosave(&mut self) -> Option<&mut Autosave>;
     /// After the last item that was taken.
-    fn stands(&self) -> Result<State>;
+    fn stands(&self) -> Result<Checkpoint>;
     /// Sees to it that the last item is not given back any more.
     fn keep_last(&mut self);
     fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<I>>>;
@@ -215,7 +238,10 @@ pub(super) trait Autosaved<I> {
 
 impl fmt::Debug for Saver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Saver").field("path", &self.path).field("every", &self.every).finish_non_exhaustive()
+        f.debug_struct("Saver")
+            .field("path", &self.path)
+            .field("every", &self.every)
+            .finish_non_exhaustive()
     }
 }
 

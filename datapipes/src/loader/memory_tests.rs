@@ -1,4 +1,5 @@
-//! Law 5: bytes that a loader promised to stay within, counted by items that know how many of them are alive.
+//! Law 5: bytes that a loader promised to stay within, counted by items that know how many of them
+//! are alive.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +23,10 @@ impl Meter {
     fn item(&self, bytes: usize) -> Counted {
         let now = self.0.0.fetch_add(bytes, SeqCst) + bytes;
         self.0.1.fetch_max(now, SeqCst);
-        Counted { bytes, meter: self.clone() }
+        Counted {
+            bytes,
+            meter: self.clone(),
+        }
     }
 
     fn most(&self) -> usize {
@@ -60,11 +64,17 @@ fn two_epochs(
 ) -> usize {
     let meter = Meter::default();
     let graph = graph(meter.clone()).weighed(|item| item.bytes);
-    let loader = set(DataLoader::builder(graph).workers(2).memory(16 * MIB)).build().unwrap();
+    let loader = set(DataLoader::builder(graph).workers(2).memory(16 * MIB))
+        .build()
+        .unwrap();
     drain(&loader, 0, 900);
     let first = meter.most();
     drain(&loader, 1, 900);
-    eprintln!("epoch 0: {} KiB, both: {} KiB", first / KIB, meter.most() / KIB);
+    eprintln!(
+        "epoch 0: {} KiB, both: {} KiB",
+        first / KIB,
+        meter.most() / KIB
+    );
     meter.most().saturating_sub(MIB)
 }
 
@@ -95,20 +105,35 @@ fn memory_bounds_items_that_grow_over_io_in_every_epoch() {
 #[test]
 fn memory_bounds_items_that_grow_over_the_cpu_in_every_epoch() {
     for order in ORDERS {
-        let most = two_epochs(|meter| compute(meter, growing), |builder| builder.order(order));
+        let most = two_epochs(
+            |meter| compute(meter, growing),
+            |builder| builder.order(order),
+        );
         assert!(most <= 16 * MIB, "{order}: {} KiB", most / KIB);
-        let fixed =
-            two_epochs(|meter| compute(meter, growing).concurrency(64), |builder| builder.order(order));
-        assert!(fixed <= 16 * MIB, "{order}, concurrency: {} KiB", fixed / KIB);
+        let fixed = two_epochs(
+            |meter| compute(meter, growing).concurrency(64),
+            |builder| builder.order(order),
+        );
+        assert!(
+            fixed <= 16 * MIB,
+            "{order}, concurrency: {} KiB",
+            fixed / KIB
+        );
     }
 }
 
 #[test]
 fn memory_bounds_what_a_number_in_flight_asks_for() {
     for order in ORDERS {
-        let most = two_epochs(|meter| read(meter, growing), |builder| builder.order(order).in_flight(256));
-        assert!(most <= 16 * MIB, "{order}, in_flight: {} KiB", most / KIB);
-        let most = two_epochs(|meter| read(meter, |_| MIB).concurrency(256), |builder| builder.order(order));
+        let most = two_epochs(
+            |meter| read(meter, growing),
+            |builder| builder.order(order).concurrency(256),
+        );
+        assert!(most <= 16 * MIB, "{order}, concurrency: {} KiB", most / KIB);
+        let most = two_epochs(
+            |meter| read(meter, |_| MIB).concurrency(256),
+            |builder| builder.order(order),
+        );
         assert!(most <= 16 * MIB, "{order}, concurrency: {} KiB", most / KIB);
     }
 }
@@ -116,15 +141,22 @@ fn memory_bounds_what_a_number_in_flight_asks_for() {
 #[test]
 fn memory_bounds_items_of_four_mebibytes_at_a_high_concurrency() {
     let meter = Meter::default();
-    let graph = read(meter.clone(), |_| 4 * MIB).weighed(|item| item.bytes).concurrency(256);
-    let loader = DataLoader::builder(graph).workers(2).memory(256 * MIB).build().unwrap();
+    let graph = read(meter.clone(), |_| 4 * MIB)
+        .weighed(|item| item.bytes)
+        .concurrency(256);
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .memory(256 * MIB)
+        .build()
+        .unwrap();
     drain(&loader, 0, 900);
     assert!(meter.most() <= 260 * MIB, "{} MiB", meter.most() / MIB);
     // What fits is in flight: an edge's share.
     assert!(meter.most() >= 64 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// A request that has begun holds what an earlier one waits for, and there are no bytes for it to go on.
+/// A request that has begun holds what an earlier one waits for, and there are no bytes for it to
+/// go on.
 fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
     let permit = Arc::new(tokio::sync::Semaphore::new(1));
     let done = tokio::sync::watch::Sender::new((false, 0usize));
@@ -136,13 +168,17 @@ fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
             match n {
                 // The second comes first, and keeps it until the others have filled what there is.
                 0 => {
-                    told.wait_for(|(taken, _)| *taken).await.map_err(Error::user)?;
+                    told.wait_for(|(taken, _)| *taken)
+                        .await
+                        .map_err(Error::user)?;
                     drop(permit.acquire().await.map_err(Error::user)?);
                 }
                 1 => {
                     let _held = permit.acquire().await.map_err(Error::user)?;
                     done.send_modify(|(taken, _)| *taken = true);
-                    told.wait_for(|(_, through)| *through > 1).await.map_err(Error::user)?;
+                    told.wait_for(|(_, through)| *through > 1)
+                        .await
+                        .map_err(Error::user)?;
                     tokio::task::yield_now().await;
                     return Ok(meter.item(MIB));
                 }
@@ -152,7 +188,11 @@ fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
         }
     });
     let graph = graph.weighed(|item| item.bytes).concurrency(40);
-    DataLoader::builder(graph).workers(2).memory(5 * MIB).build().unwrap()
+    DataLoader::builder(graph)
+        .workers(2)
+        .memory(5 * MIB)
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -161,7 +201,11 @@ fn memory_stops_nobody_who_holds_what_the_first_waits_for() {
     let loader = holds_what_the_first_waits_for(&meter);
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(loader.epoch(0).blocking().map(Result::unwrap).count()));
-    assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(40), "it stands still");
+    assert_eq!(
+        receive.recv_timeout(Duration::from_secs(60)),
+        Ok(40),
+        "it stands still"
+    );
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
@@ -172,10 +216,17 @@ fn memory_stops_nobody_on_a_runtime_without_timers() {
     let loader = holds_what_the_first_waits_for(&meter);
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
         send.send(runtime.block_on(loader.epoch(0).map(Result::unwrap).count()))
     });
-    assert_eq!(receive.recv_timeout(Duration::from_secs(60)), Ok(40), "it stands still");
+    assert_eq!(
+        receive.recv_timeout(Duration::from_secs(60)),
+        Ok(40),
+        "it stands still"
+    );
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
@@ -218,7 +269,7 @@ struct Case {
     sizes: Vec<(u64, usize)>,
     order: Order,
     workers: usize,
-    in_flight: Option<usize>,
+    concurrency: Option<usize>,
     /// How many of the largest items the promise is.
     promise: usize,
     prefetch: Option<usize>,
@@ -226,30 +277,65 @@ struct Case {
 
 fn case(promise: Range<usize>) -> impl Strategy<Value = Case> {
     let sizes = prop::collection::vec((0u64..300, 4u32..21), 1..5);
-    let order = prop_oneof![Just(Order::Strict), Just(Order::Arrival), (1usize..40).prop_map(Order::Bounded)];
-    let settings = (order, 1usize..4, prop::option::of(1usize..300), promise, prop::option::of(0usize..20));
-    (1u64..400, prop::collection::vec(step(), 1..5), sizes, settings).prop_map(
-        |(items, steps, mut sizes, (order, workers, in_flight, promise, prefetch))| {
-            sizes.sort();
-            let sizes = sizes.into_iter().map(|(from, power)| (from, (1 << power) + 1)).collect();
-            Case { items, steps, sizes, order, workers, in_flight, promise, prefetch }
-        },
+    let order = prop_oneof![
+        Just(Order::Strict),
+        Just(Order::Arrival),
+        (1usize..40).prop_map(Order::Bounded)
+    ];
+    let settings = (
+        order,
+        1usize..4,
+        prop::option::of(1usize..300),
+        promise,
+        prop::option::of(0usize..20),
+    );
+    (
+        1u64..400,
+        prop::collection::vec(step(), 1..5),
+        sizes,
+        settings,
     )
+        .prop_map(
+            |(items, steps, mut sizes, (order, workers, concurrency, promise, prefetch))| {
+                sizes.sort();
+                let sizes = sizes
+                    .into_iter()
+                    .map(|(from, power)| (from, (1 << power) + 1))
+                    .collect();
+                Case {
+                    items,
+                    steps,
+                    sizes,
+                    order,
+                    workers,
+                    concurrency,
+                    promise,
+                    prefetch,
+                }
+            },
+        )
 }
 
 impl Case {
     fn size(&self, n: u64) -> usize {
-        self.sizes.iter().rev().find(|(from, _)| *from <= n).unwrap_or(&self.sizes[0]).1
+        self.sizes
+            .iter()
+            .rev()
+            .find(|(from, _)| *from <= n)
+            .unwrap_or(&self.sizes[0])
+            .1
     }
 
     fn largest(&self) -> usize {
         self.sizes.iter().map(|(_, size)| *size).max().unwrap()
     }
 
-    /// Numbers of items, each with what counts for it. Each step makes another item of what it gets, in its place.
+    /// Numbers of items, each with what counts for it. Each step makes another item of what it
+    /// gets, in its place.
     fn graph(&self, meter: &Meter) -> Graph<Numbered> {
-        let heavy =
-            |graph: Graph<Numbered>| graph.weighed(|item| item.1.as_ref().map_or(16, |item| item.bytes));
+        let heavy = |graph: Graph<Numbered>| {
+            graph.weighed(|item| item.1.as_ref().map_or(16, |item| item.bytes))
+        };
         let fixed = |graph: Graph<Numbered>, concurrency| match concurrency {
             0 => graph,
             some => graph.concurrency(some),
@@ -263,7 +349,10 @@ impl Case {
                 (n, Some(meter.item(this.size(n))))
             };
             graph = heavy(match *step {
-                Step::Read { yields, concurrency } => {
+                Step::Read {
+                    yields,
+                    concurrency,
+                } => {
                     let read = graph.map_async(move |item| {
                         let again = again.clone();
                         async move {
@@ -297,10 +386,12 @@ impl Case {
         let meter = Meter::default();
         let promise = (self.promise * self.largest()).max(1);
         let build = |workers, meter: &Meter| {
-            let mut builder = DataLoader::builder(self.graph(meter)).workers(workers).memory(promise);
+            let mut builder = DataLoader::builder(self.graph(meter))
+                .workers(workers)
+                .memory(promise);
             builder = builder.order(self.order);
-            if let Some(in_flight) = self.in_flight {
-                builder = builder.in_flight(in_flight);
+            if let Some(concurrency) = self.concurrency {
+                builder = builder.concurrency(concurrency);
             }
             if let Some(prefetch) = self.prefetch {
                 builder = builder.prefetch(prefetch);
@@ -308,7 +399,11 @@ impl Case {
             builder.build().unwrap()
         };
         let inline = build(0, &Meter::default());
-        let mut expected: Vec<u64> = inline.epoch(0).blocking().map(|item| item.unwrap().0).collect();
+        let mut expected: Vec<u64> = inline
+            .epoch(0)
+            .blocking()
+            .map(|item| item.unwrap().0)
+            .collect();
         let loader = build(self.workers, &meter);
         for epoch in 0..2 {
             let (send, receive) = std::sync::mpsc::channel();
@@ -317,7 +412,9 @@ impl Case {
                 let seen: Vec<u64> = items.map(|item| item.unwrap().0).collect();
                 send.send(seen)
             });
-            let mut seen = receive.recv_timeout(Duration::from_secs(60)).expect("the epoch ends");
+            let mut seen = receive
+                .recv_timeout(Duration::from_secs(60))
+                .expect("the epoch ends");
             if self.order != Order::Strict {
                 seen.sort_unstable();
                 expected.sort_unstable();
@@ -331,14 +428,21 @@ impl Case {
 type Numbered = (u64, Option<Counted>);
 
 fn cases(usual: u32) -> ProptestConfig {
-    let cases = std::env::var("DATAPIPES_MEMORY_CASES").ok().and_then(|cases| cases.parse().ok());
-    ProptestConfig { cases: cases.unwrap_or(usual), failure_persistence: None, ..ProptestConfig::default() }
+    let cases = std::env::var("DATAPIPES_MEMORY_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok());
+    ProptestConfig {
+        cases: cases.unwrap_or(usual),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// Law 5, by construction: whatever the graph, its sizes and its settings, and in a second epoch as well.
+    /// Law 5, by construction: whatever the graph, its sizes and its settings, and in a second
+    /// epoch as well.
     #[test]
     fn law_5_what_is_alive_stays_within_the_promise_and_one_item(case in case(1..80)) {
         let (most, promise) = case.check();

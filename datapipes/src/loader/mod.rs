@@ -3,6 +3,7 @@
 mod agreed;
 mod autosave;
 mod builder;
+mod checkpoint;
 #[cfg(test)]
 mod elastic_tests;
 mod epoch;
@@ -17,7 +18,6 @@ mod ranks_tests;
 #[cfg(test)]
 mod ready_tests;
 mod replay;
-mod state;
 mod stats;
 #[cfg(test)]
 mod steps_tests;
@@ -32,17 +32,17 @@ pub use crate::settings::Order;
 pub use agreed::{Agreed, AgreedStream};
 pub use autosave::Every;
 pub use builder::Builder;
+pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
 pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
 pub use replay::{Replay, Seen, Step};
-pub use state::{Edited, State};
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
 use autosave::{Autosave, Saver};
+use checkpoint::Saved;
 use epoch::Latest;
 use rank_epoch::RankEpoch;
-use state::Saved;
 
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
@@ -52,9 +52,9 @@ use crate::{ErrorKind, Graph, Result};
 
 /// Runs a [`Graph`] epoch after epoch.
 ///
-/// A loader is cheap to keep and starts no work by itself: each [`epoch`](DataLoader::epoch) starts when it is first
-/// polled and stops when it is dropped. What an epoch yields is a function of graph, seed and epoch number alone,
-/// in strict order for any number of workers.
+/// A loader is cheap to keep and starts no work by itself: each [`epoch`](DataLoader::epoch) starts
+/// when it is first polled and stops when it is dropped. What an epoch yields is a function of
+/// graph, seed and epoch number alone, in strict order for any number of workers.
 ///
 /// ```
 /// use datapipes::{DataLoader, Graph};
@@ -97,10 +97,12 @@ impl<T: Send + 'static> DataLoader<T> {
         Builder::new(graph)
     }
 
-    /// Epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or in a `for` loop. Inert until polled.
+    /// Epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or in a
+    /// `for` loop. Inert until polled.
     ///
-    /// What it gives depends on the number, not on epochs before, so there is nothing to be set or to be gone through to
-    /// start with any of them. Several epochs, also of the same number, may be alive at once; each is complete by itself.
+    /// What it gives depends on the number, not on epochs before, so there is nothing to be set or
+    /// to be gone through to start with any of them. Several epochs, also of the same number, may
+    /// be alive at once; each is complete by itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
         let Settings { rank, uneven, .. } = self.engine.settings;
         self.begin(epoch, vec![(Share { rank, uneven }, None)])
@@ -109,29 +111,40 @@ impl<T: Send + 'static> DataLoader<T> {
     /// An epoch of some ranks, and where each goes on.
     fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, Resume)>)>) -> Epoch<T> {
         let of = |(share, resume)| {
-            RankEpoch::new(self.engine.clone(), epoch, share, self.on_error.clone(), resume)
+            RankEpoch::new(
+                self.engine.clone(),
+                epoch,
+                share,
+                self.on_error.clone(),
+                resume,
+            )
         };
         let autosave = self.saver.as_ref().map(Autosave::new);
-        Epoch::new(ranks.into_iter().map(of).collect(), self.latest.clone(), autosave)
+        Epoch::new(
+            ranks.into_iter().map(of).collect(),
+            self.latest.clone(),
+            autosave,
+        )
     }
 
-    /// The epoch of a state, behind what had been delivered then: it gives what would have come without the stop.
-    /// Inert until polled. Workers, queues, order and where parts run may be others than they were; so may be the
-    /// number of ranks, with a [state of all of them](State::merge).
+    /// The epoch of a state, behind what had been delivered then: it gives what would have come
+    /// without the stop. Inert until polled. Workers, queues, order and where parts run may be
+    /// others than they were; so may be the number of ranks, with a [state of all of
+    /// them](Checkpoint::merge).
     ///
-    /// An epoch goes on in the kind of order that it had, to its end; another [order](Builder::order) begins with the next
-    /// epoch. Compared are names, kinds, settings and wiring of nodes, not what closures do, nor what a vector holds beside
-    /// its length.
+    /// An epoch goes on in the kind of order that it had, to its end; another
+    /// [order](Builder::order) begins with the next epoch. Compared are names, kinds, settings and
+    /// wiring of nodes, not what closures do, nor what a vector holds beside its length.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the state is of another graph or seed, with what differs,
-    /// node by node; if it is of other ranks, and which node stands in the way; or if the loader was not told that it
-    /// will be [resumable](Builder::resumable). [`ErrorKind::Corrupt`] if it is of this graph, but
-    /// says what its nodes cannot have kept.
+    /// [`ErrorKind::Config`] if the state is of another graph or seed, with what differs, node by
+    /// node; if it is of other ranks, and which node stands in the way; or if the loader was not
+    /// told that it will be [resumable](Builder::resumable). [`ErrorKind::Corrupt`] if it is of
+    /// this graph, but says what its nodes cannot have kept.
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{DataLoader, Graph, State};
+    /// use datapipes::{DataLoader, Graph, Checkpoint};
     ///
     /// let graph = Graph::range(0..1000).shuffle(100).batch(8);
     /// let loader = DataLoader::builder(graph).seed(7).resumable().build()?;
@@ -139,39 +152,46 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// let mut epoch = loader.epoch(0).blocking();
     /// let mut seen: Vec<_> = epoch.by_ref().take(50).collect::<datapipes::Result<_>>()?;
-    /// let bytes = epoch.state()?.to_bytes(); // to a file, beside the weights
+    /// let bytes = epoch.checkpoint()?.to_bytes(); // to a file, beside the weights
     /// drop(epoch);
     ///
-    /// let rest = loader.resume(&State::from_bytes(&bytes)?)?.blocking();
+    /// let rest = loader.resume(&Checkpoint::from_bytes(&bytes)?)?.blocking();
     /// seen.extend(rest.collect::<datapipes::Result<Vec<_>>>()?);
     /// assert_eq!(seen, whole);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(&self, state: &State) -> Result<Epoch<T>> {
+    pub fn resume(&self, state: &Checkpoint) -> Result<Epoch<T>> {
         self.resumed(state, None)
     }
 
-    /// The epoch that training goes on with, by the state in a file: the epoch of the state, from where that stands; the next
-    /// one where it is [finished](State::is_finished) for this loader; epoch 0 where there is no file. Its
-    /// [number](Epoch::number) says which it is. Inert until polled.
+    /// The epoch that training goes on with, by the state in a file: the epoch of the state, from
+    /// where that stands; the next one where it is [finished](Checkpoint::is_finished) for this
+    /// loader; epoch 0 where there is no file. Its [number](Epoch::number) says which it is. Inert
+    /// until polled.
     ///
-    /// The first line of a training that may have been stopped, with [`autosave`](Builder::autosave) to the same path.
+    /// The first line of a training that may have been stopped, with
+    /// [`autosave`](Builder::autosave) to the same path.
     ///
     /// # Errors
-    /// As [`State::load`], but for a file that is not there, and as [`resume`](DataLoader::resume): a file that is damaged, or of
-    /// another graph, is never taken for none.
+    /// As [`Checkpoint::load`], but for a file that is not there, and as
+    /// [`resume`](DataLoader::resume): a file that is damaged, or of another graph, is never taken
+    /// for none.
     pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<Epoch<T>> {
-        let state = match State::load(path) {
+        let state = match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.epoch(0)),
             state => state?,
         };
         let epoch = self.resume(&state)?;
         // As this loader sees it: another budget of steps may leave something.
-        Ok(if epoch.state()?.is_finished() { self.epoch(state.epoch() + 1) } else { epoch })
+        Ok(if epoch.checkpoint()?.is_finished() {
+            self.epoch(state.epoch() + 1)
+        } else {
+            epoch
+        })
     }
 
-    /// Waits until the state that was handed over last by [`autosave`](Builder::autosave) is on the disk. Returns at once where
-    /// nothing is being written, or the loader saves none.
+    /// Waits until the state that was handed over last by [`autosave`](Builder::autosave) is on the
+    /// disk. Returns at once where nothing is being written, or the loader saves none.
     ///
     /// # Errors
     /// Why the last state could not be written, unless an epoch has said so already.
@@ -179,7 +199,8 @@ impl<T: Send + 'static> DataLoader<T> {
         self.saver.as_ref().map_or(Ok(()), |saver| saver.flush())
     }
 
-    /// Resumes with a graph that is another by now, as far as `edited` says: other weights of a mix, or other nodes.
+    /// Resumes with a graph that is another by now, as far as `edited` says: other weights of a
+    /// mix, or other nodes.
     ///
     /// # Errors
     /// As [`resume`](DataLoader::resume), but for what may differ.
@@ -196,7 +217,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let mut epoch = loader([1.0, 1.0])?.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(4).collect::<Result<Vec<_>, _>>()?, [0, 100, 1, 101]);
     ///
-    /// let rest = loader([1.0, 3.0])?.resume_edited(&epoch.state()?, Edited::Weights)?.blocking();
+    /// let rest = loader([1.0, 3.0])?.resume_edited(&epoch.checkpoint()?, Edited::Weights)?.blocking();
     /// assert_eq!(rest.take(4).collect::<Result<Vec<_>, _>>()?, [2, 102, 103, 104]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -207,7 +228,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let before = DataLoader::builder(Graph::range(0..100).batch(4)).resumable().build()?;
     /// let mut epoch = before.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(3).count(), 3);
-    /// let state = epoch.state()?;
+    /// let state = epoch.checkpoint()?;
     ///
     /// let after = DataLoader::builder(Graph::range(0..100).map(|n| n * 10).batch(4)).resumable().build()?;
     /// let problem = after.resume(&state).unwrap_err().to_string();
@@ -216,36 +237,46 @@ impl<T: Send + 'static> DataLoader<T> {
     /// assert_eq!(rest.next().unwrap()?, [120, 130, 140, 150]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume_edited(&self, state: &State, edited: Edited) -> Result<Epoch<T>> {
+    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<Epoch<T>> {
         self.resumed(state, Some(edited))
     }
 
-    fn resumed(&self, state: &State, edited: Option<Edited>) -> Result<Epoch<T>> {
+    fn resumed(&self, state: &Checkpoint, edited: Option<Edited>) -> Result<Epoch<T>> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {
             return Err(rank_epoch::not_resumable());
         }
         let ranks = state.for_graph(flow, settings, edited)?;
-        ranks.iter().try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
-        let ranks = ranks.into_iter().map(|(share, saved, resume)| (share, Some((saved, resume))));
+        ranks
+            .iter()
+            .try_for_each(|(_, _, resume)| self.engine.fits(&resume.cursors))?;
+        let ranks = ranks
+            .into_iter()
+            .map(|(share, saved, resume)| (share, Some((saved, resume))));
         let epoch = self.begin(state.epoch(), ranks.collect());
-        Ok(if edited.is_some() { epoch.edited() } else { epoch })
+        Ok(if edited.is_some() {
+            epoch.edited()
+        } else {
+            epoch
+        })
     }
 
-    /// How many items (usually batches) an epoch of this rank has, if that is known without reading: sources tell,
-    /// one-in-one-out pipes, batches, repeats, joins, forks and what divides among ranks keep it known. Exact, if no item is skipped for an
-    /// error. Of a graph without end it is the [budget of steps](Builder::max_steps), if there is one: a
-    /// [`cycle`](Graph::cycle) of whatever is above it, through any steps below but those that may end a stream by themselves
-    /// ([`scan`](Graph::scan), [`through`](Graph::through)). That is exact unless the data turn out to be empty. Of an epoch that has begun, see
-    /// [`Epoch::steps_left`].
+    /// How many items (usually batches) an epoch of this rank has, if that is known without
+    /// reading: sources tell, one-in-one-out pipes, batches, repeats, joins, forks and what divides
+    /// among ranks keep it known. Exact, if no item is skipped for an error. Of a graph without end
+    /// it is the [budget of steps](Builder::max_steps), if there is one: a [`cycle`](Graph::cycle)
+    /// of whatever is above it, through any steps below but those that may end a stream by
+    /// themselves ([`scan`](Graph::scan), [`through`](Graph::through)). That is exact unless the
+    /// data turn out to be empty. Of an epoch that has begun, see [`Epoch::steps_left`].
     pub fn len_hint(&self) -> Option<u64> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)
     }
 
-    /// How many steps the ranks have in an epoch, from the one with the fewest to the one with the most, if that is
-    /// known without reading. The same on every rank. The two differ under [`Uneven::Allow`](crate::Uneven) only; a
-    /// job whose ranks go in step then stops behind the fewest. Where nothing is known beforehand, ranks can
-    /// [agree](crate::Blocking::agreed) before each step.
+    /// How many steps the ranks have in an epoch, from the one with the fewest to the one with the
+    /// most, if that is known without reading. The same on every rank. The two differ under
+    /// [`Uneven::Allow`](crate::Uneven) only; a job whose ranks go in step then stops behind the
+    /// fewest. Where nothing is known beforehand, ranks can [agree](crate::Blocking::agreed) before
+    /// each step.
     ///
     /// # Examples
     /// ```
@@ -263,28 +294,52 @@ impl<T: Send + 'static> DataLoader<T> {
     pub fn steps(&self) -> Option<std::ops::RangeInclusive<u64>> {
         let Engine { flow, settings, .. } = &*self.engine;
         let of = |index| {
-            let rank = crate::Rank { index, world: settings.rank.world };
-            builder::len_hint(flow, &crate::settings::Settings { rank, ..settings.clone() })
+            let rank = crate::Rank {
+                index,
+                world: settings.rank.world,
+            };
+            builder::len_hint(
+                flow,
+                &crate::settings::Settings {
+                    rank,
+                    ..settings.clone()
+                },
+            )
         };
         // The first ranks have what is left over.
         Some(of(settings.rank.world - 1)?..=of(0)?)
     }
 
-    /// A number that is the same on every rank of a job, and most likely on no two jobs that differ in graph (the
-    /// names, kinds and settings of its nodes, and what reads what), seed, number of ranks, [`Uneven`](crate::Uneven) or
-    /// [budget of steps](Builder::max_steps).
-    /// Ranks that exchange it before the first step find out that one was started with other settings. What a
-    /// closure does is not in it, nor what a listing finds: for that there is [`Graph::digest`](crate::Graph::digest).
+    /// A number that is the same on every rank of a job, and most likely on no two jobs that differ
+    /// in graph (the names, kinds and settings of its nodes, and what reads what), seed, number of
+    /// ranks, [`Uneven`](crate::Uneven) or [budget of steps](Builder::max_steps). Ranks that
+    /// exchange it before the first step find out that one was started with other settings. What a
+    /// closure does is not in it, nor what a listing finds: for that there is
+    /// [`Graph::digest`](crate::Graph::digest).
     pub fn fingerprint(&self) -> u64 {
-        state::fingerprint(&self.engine.flow, &self.engine.settings)
+        checkpoint::fingerprint(&self.engine.flow, &self.engine.settings)
     }
 
-    /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which queues, and,
-    /// once an epoch has run, what was measured.
+    /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which
+    /// queues, and, once an epoch has run, what was measured.
     pub fn explain(&self) -> String {
-        let remarks = self.stats().map(|stats| stats.remarks(&self.engine)).unwrap_or_default();
-        let Engine { flow, plan, settings, .. } = &*self.engine;
-        Explain { flow, plan, settings, remarks }.to_string()
+        let remarks = self
+            .stats()
+            .map(|stats| stats.remarks(&self.engine))
+            .unwrap_or_default();
+        let Engine {
+            flow,
+            plan,
+            settings,
+            ..
+        } = &*self.engine;
+        Explain {
+            flow,
+            plan,
+            settings,
+            remarks,
+        }
+        .to_string()
     }
 
     /// Figures of the latest epoch that was started; `None` before the first.
@@ -295,12 +350,15 @@ impl<T: Send + 'static> DataLoader<T> {
 
 impl<T> fmt::Debug for DataLoader<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DataLoader").field("settings", &self.engine.settings).finish_non_exhaustive()
+        f.debug_struct("DataLoader")
+            .field("settings", &self.engine.settings)
+            .finish_non_exhaustive()
     }
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Runs the graph once, inline on this thread, and collects what comes out: for tests and small data.
+    /// Runs the graph once, inline on this thread, and collects what comes out: for tests and small
+    /// data.
     ///
     /// # Errors
     /// The first error of an item, or what [`Builder::build`] finds wrong with the graph.

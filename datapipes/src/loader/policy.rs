@@ -7,9 +7,11 @@ use crate::{Error, ErrorKind, Origin, Result};
 
 /// What happens to items that fail.
 ///
-/// To try a failed item again before the policy decides, put [`retry`](crate::Graph::retry) around the pipe.
+/// To try a failed item again before the policy decides, put [`retry`](crate::Graph::retry) around
+/// the pipe.
 ///
-/// A policy is about items. A panic, a wrong configuration or an exhausted budget always ends the epoch.
+/// A policy is about items. A panic, a wrong configuration or an exhausted budget always ends the
+/// epoch.
 #[derive(Clone, Debug, Default)]
 pub struct OnError(Policy);
 
@@ -48,17 +50,24 @@ impl OnError {
         OnError(Policy::Fail)
     }
 
-    /// Items that fail are left out, counted, and set aside by name; the `most + 1`st of an epoch is an error.
+    /// Items that fail are left out, counted, and set aside by name; the `most + 1`st of an epoch
+    /// is an error.
     ///
     /// Batches are filled up with the next items, never shortened. The first thousand are kept by
-    /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are counted, by node and kind
-    /// ([`Stats::skips`](super::Stats::skips)). Each is a warning to `tracing`: the first five of an epoch with the whole error, further ones
-    /// when their number has doubled; and at its end, also of an epoch that is dropped, the sum by node and kind.
+    /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are
+    /// counted, by node and kind ([`Stats::skips`](super::Stats::skips)). Each is a warning to
+    /// `tracing`: the first five of an epoch with the whole error, further ones when their number
+    /// has doubled; and at its end, also of an epoch that is dropped, the sum by node and kind.
     pub fn skip(most: u64) -> Self {
-        OnError(Policy::Skip { most, kept: KEPT, skipped: Arc::default() })
+        OnError(Policy::Skip {
+            most,
+            kept: KEPT,
+            skipped: Arc::default(),
+        })
     }
 
-    /// The items that were set aside so far, over all epochs of the loaders that use this policy or a clone of it.
+    /// The items that were set aside so far, over all epochs of the loaders that use this policy or
+    /// a clone of it.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph, OnError};
@@ -84,14 +93,20 @@ impl OnError {
         }
     }
 
-    /// Decides about an error, the `before + 1`st of the epoch: gives it back if it is skipped, or fails with what the consumer
-    /// sees.
+    /// Decides about an error, the `before + 1`st of the epoch: gives it back if it is skipped, or
+    /// fails with what the consumer sees.
     pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Result<Error> {
         match &self.0 {
-            Policy::Skip { most, kept, skipped } if error.kind().is_about_an_item() => {
+            Policy::Skip {
+                most,
+                kept,
+                skipped,
+            } if error.kind().is_about_an_item() => {
                 if before >= *most {
-                    let message =
-                        format!("{} items failed where {most} may be skipped; the last", before + 1);
+                    let message = format!(
+                        "{} items failed where {most} may be skipped; the last",
+                        before + 1
+                    );
                     return Err(Error::new(ErrorKind::Limit, message).with_source(error));
                 }
                 let mut skipped = lock(skipped);

@@ -9,12 +9,12 @@ use std::task::{self, Poll, ready};
 use futures::{Stream, StreamExt};
 
 use super::autosave::{Autosave, Autosaved};
+use super::checkpoint::Progress;
 use super::epoch::{Runs, wait_for};
 use super::left::Left;
 use super::rank_epoch::Stand;
-use super::state::Progress;
 use super::{DataLoader, Edited, Epoch, Stats};
-use crate::run::{Ahead, AheadGauge, StableThread, Upload, inside_itself};
+use crate::run::{DevicePrefetch, DevicePrefetchGauge, PinnedThread, Upload, inside_itself};
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
 /// A loader whose batches are uploaded to a device ahead of the consumer; see
@@ -27,33 +27,35 @@ pub struct DeviceLoader<T, U> {
 
 /// What all epochs of a device loader share.
 struct Uploader<T, U> {
-    thread: StableThread,
+    thread: PinnedThread,
     upload: Upload<T, U>,
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Uploads each batch to a device while the consumer works on the one before (double buffering): what tf.data and
-    /// flax call `prefetch_to_device`.
+    /// Uploads each batch to a device while the consumer works on the one before (double
+    /// buffering): what tf.data and flax call `prefetch_to_device`.
     ///
-    /// - `upload` runs on one thread, the same for all epochs of the [`DeviceLoader`] and its clones, one batch at a
-    ///   time. GPU frameworks keep a stream and a memory pool for each thread of the system: this makes them one more of
-    ///   each, whatever the number of epochs. The thread starts when the first epoch is first polled, and ends
-    ///   with the last handle.
-    /// - One batch is ready beside the one that the consumer holds; see [`depth`](DeviceLoader::depth). The next
-    ///   upload begins when a ready one is taken. Order is kept.
-    /// - The thread is the consumer of the loader, so that with 0 workers everything runs on it. I/O uses the loader's own
-    ///   runtime.
+    /// - `upload` runs on one thread, the same for all epochs of the [`DeviceLoader`] and its
+    ///   clones, one batch at a time. GPU frameworks keep a stream and a memory pool for each
+    ///   thread of the system: this makes them one more of each, whatever the number of epochs. The
+    ///   thread starts when the first epoch is first polled, and ends with the last handle.
+    /// - One batch is ready beside the one that the consumer holds; see
+    ///   [`depth`](DeviceLoader::depth). The next upload begins when a ready one is taken. Order is
+    ///   kept.
+    /// - The thread is the consumer of the loader, so that with 0 workers everything runs on it.
+    ///   I/O uses the loader's own runtime.
     /// - [`Stats::waited`] then says how long the consumer waited for a batch on the device, and
     ///   [`Stats::device`] how long the uploads took.
     ///
     /// # Errors
-    /// An error of `upload` reaches the consumer behind the batches before, with the batch's origin, and ends the epoch,
-    /// whatever the policy: the batch is gone. So does a panic, as [`ErrorKind::Panic`]. The
-    /// next epoch begins anew.
+    /// An error of `upload` reaches the consumer behind the batches before, with the batch's
+    /// origin, and ends the epoch, whatever the policy: the batch is gone. So does a panic, as
+    /// [`ErrorKind::Panic`]. The next epoch begins anew.
     ///
     /// # Cancellation
-    /// Dropping an epoch ends it as without a device, and drops the batches that are ready. An upload at hand runs to its
-    /// end; the drop waits for it 100 ms at most, and the last handle as long once more.
+    /// Dropping an epoch ends it as without a device, and drops the batches that are ready. An
+    /// upload at hand runs to its end; the drop waits for it 100 ms at most, and the last handle as
+    /// long once more.
     ///
     /// # Examples
     /// ```
@@ -62,16 +64,16 @@ impl<T: Send + 'static> DataLoader<T> {
     /// /// Memory of a device.
     /// struct OnDevice(Vec<u64>);
     ///
-    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
-    /// let on_device = loader.prefetch_to_device(|batch: Vec<u64>| Ok::<_, BoxError>(OnDevice(batch)));
-    /// for epoch in 0..2 {
+    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?; let on_device =
+    /// loader.prefetch_to_device(|batch: Vec<u64>| Ok::<_, BoxError>(OnDevice(batch))); for epoch
+    /// in 0..2 {
     ///     let mut sum = 0;
     ///     for batch in on_device.epoch(epoch).blocking() {
     ///         sum += batch?.0.iter().sum::<u64>(); // meanwhile the next one is uploaded
     ///     }
     ///     assert_eq!(sum, 45);
-    /// }
-    /// assert_eq!(loader.stats().and_then(|stats| stats.device).map(|device| device.uploaded), Some(3));
+    /// } assert_eq!(loader.stats().and_then(|stats| stats.device).map(|device| device.uploaded),
+    /// Some(3));
     /// # Ok::<(), BoxError>(())
     /// ```
     pub fn prefetch_to_device<U, E, F>(&self, mut upload: F) -> DeviceLoader<T, U>
@@ -81,27 +83,39 @@ impl<T: Send + 'static> DataLoader<T> {
         F: FnMut(T) -> Result<U, E> + Send + 'static,
     {
         let upload = move |batch| upload(batch).map_err(Error::user);
-        let uploader = Uploader { thread: StableThread::new("device"), upload: Arc::new(Mutex::new(upload)) };
-        DeviceLoader { loader: self.clone(), uploader: Arc::new(uploader), depth: 1 }
+        let uploader = Uploader {
+            thread: PinnedThread::new("device"),
+            upload: Arc::new(Mutex::new(upload)),
+        };
+        DeviceLoader {
+            loader: self.clone(),
+            uploader: Arc::new(uploader),
+            depth: 1,
+        }
     }
 }
 
 impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
-    /// How many batches are kept ready on the device, besides the one that the consumer holds: 1 by default and at
-    /// least. More helps where uploads take unequally long, and each costs its memory on the device.
+    /// How many batches are kept ready on the device, besides the one that the consumer holds: 1 by
+    /// default and at least. More helps where uploads take unequally long, and each costs its
+    /// memory on the device.
     pub fn depth(self, batches: usize) -> Self {
-        DeviceLoader { depth: batches.max(1), ..self }
+        DeviceLoader {
+            depth: batches.max(1),
+            ..self
+        }
     }
 
-    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](DeviceEpoch::blocking) an iterator. Inert until polled.
+    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](DeviceEpoch::blocking) an iterator.
+    /// Inert until polled.
     ///
     /// Epochs that are alive at once take turns on the thread.
     pub fn epoch(&self, epoch: u64) -> DeviceEpoch<T, U> {
         self.uploaded(self.loader.epoch(epoch))
     }
 
-    /// The epoch of a state, behind what had been delivered then; see [`DataLoader::resume`]. The state may be one of the
-    /// loader without a device, or with another.
+    /// The epoch of a state, behind what had been delivered then; see [`DataLoader::resume`]. The
+    /// state may be one of the loader without a device, or with another.
     ///
     /// # Errors
     /// As [`DataLoader::resume`].
@@ -116,13 +130,13 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
     ///
     /// let mut epoch = on_device.epoch(0).blocking();
     /// let mut seen: Vec<_> = epoch.by_ref().take(5).collect::<datapipes::Result<_>>()?;
-    /// let state = epoch.state()?; // behind the fifth batch; the sixth is on the device already, and comes again
+    /// let state = epoch.checkpoint()?; // behind the fifth batch; the sixth is on the device already, and comes again
     /// drop(epoch);
     /// seen.extend(on_device.resume(&state)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
     /// assert_eq!(seen, whole);
     /// # Ok::<(), BoxError>(())
     /// ```
-    pub fn resume(&self, state: &super::State) -> Result<DeviceEpoch<T, U>> {
+    pub fn resume(&self, state: &super::Checkpoint) -> Result<DeviceEpoch<T, U>> {
         Ok(self.uploaded(self.loader.resume(state)?))
     }
 
@@ -138,7 +152,11 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`].
-    pub fn resume_edited(&self, state: &super::State, edited: Edited) -> Result<DeviceEpoch<T, U>> {
+    pub fn resume_edited(
+        &self,
+        state: &super::Checkpoint,
+        edited: Edited,
+    ) -> Result<DeviceEpoch<T, U>> {
         Ok(self.uploaded(self.loader.resume_edited(state, edited)?))
     }
 
@@ -148,7 +166,18 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
         let (depth, uploader) = (self.depth, self.uploader.clone());
         let stage = Stage::Fresh(Box::new(epoch));
         let (last, blocking) = (None, false);
-        DeviceEpoch { stage, number, stands, last, runs, gauge, depth, blocking, autosave, uploader }
+        DeviceEpoch {
+            stage,
+            number,
+            stands,
+            last,
+            runs,
+            gauge,
+            depth,
+            blocking,
+            autosave,
+            uploader,
+        }
     }
 
     /// The loader whose batches these are, with their number, its plan and its figures.
@@ -159,18 +188,24 @@ impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
 
 impl<T, U> Clone for DeviceLoader<T, U> {
     fn clone(&self) -> Self {
-        DeviceLoader { loader: self.loader.clone(), uploader: self.uploader.clone(), depth: self.depth }
+        DeviceLoader {
+            loader: self.loader.clone(),
+            uploader: self.uploader.clone(),
+            depth: self.depth,
+        }
     }
 }
 
 impl<T, U> fmt::Debug for DeviceLoader<T, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceLoader").field("depth", &self.depth).finish_non_exhaustive()
+        f.debug_struct("DeviceLoader")
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
     }
 }
 
-/// An epoch whose batches are uploaded ahead: a `Stream` of results, or by [`blocking`](DeviceEpoch::blocking) an
-/// iterator; see [`DataLoader::prefetch_to_device`].
+/// An epoch whose batches are uploaded ahead: a `Stream` of results, or by
+/// [`blocking`](DeviceEpoch::blocking) an iterator; see [`DataLoader::prefetch_to_device`].
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct DeviceEpoch<T, U> {
     stage: Stage<T, U>,
@@ -180,7 +215,7 @@ pub struct DeviceEpoch<T, U> {
     /// Of which of them the last thing was that came, if that was a batch.
     last: Option<usize>,
     runs: Runs,
-    gauge: Arc<AheadGauge>,
+    gauge: Arc<DevicePrefetchGauge>,
     depth: usize,
     blocking: bool,
     autosave: Option<Autosave>,
@@ -190,7 +225,7 @@ pub struct DeviceEpoch<T, U> {
 
 enum Stage<T, U> {
     Fresh(Box<Epoch<T>>),
-    Running(Ahead<U, Progress>),
+    Running(DevicePrefetch<U, Progress>),
     Done,
 }
 
@@ -213,20 +248,21 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         self.number
     }
 
-    /// Where the epoch stands: behind the last batch that was taken from it. Those that are on the device already do not
-    /// count, and come again. See [`Epoch::state`]; what an upload failed for comes again as well.
+    /// Where the epoch stands: behind the last batch that was taken from it. Those that are on the
+    /// device already do not count, and come again. See [`Epoch::checkpoint`]; what an upload
+    /// failed for comes again as well.
     ///
     /// # Errors
-    /// As [`Epoch::state`].
-    pub fn state(&self) -> Result<super::State> {
+    /// As [`Epoch::checkpoint`].
+    pub fn checkpoint(&self) -> Result<super::Checkpoint> {
         self.state_before(false)
     }
 
     /// The same, but before the last batch if that goes `back`.
-    pub(super) fn state_before(&self, back: bool) -> Result<super::State> {
+    pub(super) fn state_before(&self, back: bool) -> Result<super::Checkpoint> {
         let stands = (0..).zip(&self.stands);
         let saved = stands.map(|(at, stand)| stand.saved(back && self.last == Some(at)));
-        Ok(super::State::of(saved.collect::<Result<_>>()?))
+        Ok(super::Checkpoint::of(saved.collect::<Result<_>>()?))
     }
 
     /// Says that the last batch was of no use; see [`Epoch::fail_last`].
@@ -236,13 +272,14 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         }
     }
 
-    /// Says that there is no step for the last batch; see [`Epoch::end_without_last`]. What is on the device already is
-    /// dropped.
+    /// Says that there is no step for the last batch; see [`Epoch::end_without_last`]. What is on
+    /// the device already is dropped.
     pub fn end_without_last(&mut self) {
         self.end_at(true);
     }
 
-    /// Ends it without the last batch, if that is what came last, and with nothing behind it if it is `drained`.
+    /// Ends it without the last batch, if that is what came last, and with nothing behind it if it
+    /// is `drained`.
     fn end_at(&mut self, drained: bool) {
         let last = self.last.take();
         // With it goes what is ready.
@@ -266,7 +303,12 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         match self.stage {
             Stage::Done => Left::NOTHING,
             _ => {
-                let left = self.stands.iter().map(Stand::left).reduce(Left::and).unwrap_or_default();
+                let left = self
+                    .stands
+                    .iter()
+                    .map(Stand::left)
+                    .reduce(Left::and)
+                    .unwrap_or_default();
                 left.with_errors_between(self.autosave.is_some())
             }
         }
@@ -282,15 +324,19 @@ impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
         {
             let Uploader { thread, upload } = &*self.uploader;
             let (upload, gauge, polled) = (upload.clone(), self.gauge.clone(), !self.blocking);
-            match Ahead::start(thread, epoch.tracked(), upload, self.depth, gauge, polled) {
+            match DevicePrefetch::start(thread, epoch.tracked(), upload, self.depth, gauge, polled)
+            {
                 Ok(running) => self.stage = Stage::Running(running),
                 Err(error) => {
-                    let error = Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
+                    let error =
+                        Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
                     return Poll::Ready(Some(Err(error)));
                 }
             }
         }
-        let Stage::Running(running) = &mut self.stage else { return Poll::Ready(None) };
+        let Stage::Running(running) = &mut self.stage else {
+            return Poll::Ready(None);
+        };
         let polled = ready!(running.poll_next(cx));
         self.last = None;
         let Some((item, progress)) = polled else {
@@ -313,8 +359,8 @@ impl<T: Send + 'static, U: Send + 'static> Autosaved<Item<U>> for DeviceEpoch<T,
     fn autosave(&mut self) -> Option<&mut Autosave> {
         self.autosave.as_mut()
     }
-    fn stands(&self) -> Result<super::State> {
-        self.state()
+    fn stands(&self) -> Result<super::Checkpoint> {
+        self.checkpoint()
     }
     fn keep_last(&mut self) {
         self.last = None;
@@ -337,7 +383,8 @@ impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
     }
 }
 
-/// As by [`blocking`](DeviceEpoch::blocking): a `for` loop over it blocks its thread. In async code poll it as a stream.
+/// As by [`blocking`](DeviceEpoch::blocking): a `for` loop over it blocks its thread. In async code
+/// poll it as a stream.
 impl<T: Send + 'static, U: Send + 'static> IntoIterator for DeviceEpoch<T, U> {
     type Item = Result<U>;
     type IntoIter = DeviceBlocking<T, U>;
@@ -349,7 +396,9 @@ impl<T: Send + 'static, U: Send + 'static> IntoIterator for DeviceEpoch<T, U> {
 
 impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceEpoch").field("depth", &self.depth).finish_non_exhaustive()
+        f.debug_struct("DeviceEpoch")
+            .field("depth", &self.depth)
+            .finish_non_exhaustive()
     }
 }
 
@@ -359,12 +408,12 @@ impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
 pub struct DeviceBlocking<T, U>(pub(super) DeviceEpoch<T, U>);
 
 impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
-    /// Where the epoch stands; see [`DeviceEpoch::state`].
+    /// Where the epoch stands; see [`DeviceEpoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`DeviceEpoch::state`].
-    pub fn state(&self) -> Result<super::State> {
-        self.0.state()
+    /// As [`DeviceEpoch::checkpoint`].
+    pub fn checkpoint(&self) -> Result<super::Checkpoint> {
+        self.0.checkpoint()
     }
 
     /// Says that the last batch was of no use; see [`Epoch::fail_last`].

@@ -9,17 +9,18 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 
 use super::OnError;
+use super::checkpoint::{Progress, Saved, saved};
 use super::epoch::Runs;
 use super::left::Left;
-use super::state::{Progress, Saved, saved};
+use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::polled;
-use crate::keep::{Point, Saving, Trace};
-use crate::run::{AheadGauge, Cursors, Engine, Resume, Running, Scope, Share};
+use crate::run::{Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, Share};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
-/// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its own.
+/// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its
+/// own.
 const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 
 /// One pass of one rank over its part of the data.
@@ -94,13 +95,28 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 
     /// Says that it is read by a device stage; where its figures will be.
-    pub fn on_device(&mut self, gauge: &Arc<AheadGauge>) -> Stand {
-        let figures = Figures { gauge: gauge.clone(), ..Figures::default() };
-        figures.taken.store(self.delivered + self.failed, Ordering::Relaxed);
+    pub fn on_device(&mut self, gauge: &Arc<DevicePrefetchGauge>) -> Stand {
+        let figures = Figures {
+            gauge: gauge.clone(),
+            ..Figures::default()
+        };
+        figures
+            .taken
+            .store(self.delivered + self.failed, Ordering::Relaxed);
         self.device = Some(figures.clone());
-        let cursors = self.resume.as_ref().map(|resume| resume.cursors.clone()).unwrap_or_default();
+        let cursors = self
+            .resume
+            .as_ref()
+            .map(|resume| resume.cursors.clone())
+            .unwrap_or_default();
         let begun = (self.progress(), cursors);
-        Stand { engine: self.engine.clone(), edited: self.edited, begun, figures, taken: None }
+        Stand {
+            engine: self.engine.clone(),
+            edited: self.edited,
+            begun,
+            figures,
+            taken: None,
+        }
     }
 
     /// How many items it still gives.
@@ -133,7 +149,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         matches!(self.stage, Stage::Done)
     }
 
-    /// Ends it, without the last item if that goes back, and with nothing behind it if it is `drained`.
+    /// Ends it, without the last item if that goes back, and with nothing behind it if it is
+    /// `drained`.
     pub fn end_at(&mut self, back: bool, drained: bool) {
         self.taken = false;
         self.delivered -= u64::from(back);
@@ -154,9 +171,9 @@ impl<T: Send + 'static> RankEpoch<T> {
         };
         let cursors = match (saving, &self.ended, &self.resume) {
             (Some(saving), ..) => saved(saving)?,
-            (_, Some(ended), _) => {
-                ended.clone().map_err(|error| Error::new(error.kind(), error.to_string()))?
-            }
+            (_, Some(ended), _) => ended
+                .clone()
+                .map_err(|error| Error::new(error.kind(), error.to_string()))?,
             // Of a graph that was changed they are not those of the state.
             (_, None, Some(resume)) => (*resume.cursors).clone(),
             (_, None, None) => Cursors::default(),
@@ -190,7 +207,9 @@ impl<T: Send + 'static> RankEpoch<T> {
     pub fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         loop {
             let ready = match &mut self.stage {
-                Stage::Running(running) if self.delivered < self.budget => running.items.pop_ready()?,
+                Stage::Running(running) if self.delivered < self.budget => {
+                    running.items.pop_ready()?
+                }
                 _ => return None,
             };
             match ready {
@@ -236,8 +255,8 @@ impl<T: Send + 'static> RankEpoch<T> {
                 },
             };
             if running.is_long() {
-                // What the consumer has, which may be behind what a device stage has read. The last item it may still
-                // give back.
+                // What the consumer has, which may be behind what a device stage has read. The last
+                // item it may still give back.
                 let position = match &self.device {
                     Some(figures) => figures.taken.load(Ordering::Relaxed),
                     None => self.delivered + self.failed - u64::from(self.taken),
@@ -248,7 +267,10 @@ impl<T: Send + 'static> RankEpoch<T> {
             let polled = {
                 let _entered = running.run.scope.enter();
                 let items = Pin::new(&mut running.items);
-                running.run.log.within(|| polled(false, || items.poll_next(cx)))
+                running
+                    .run
+                    .log
+                    .within(|| polled(false, || items.poll_next(cx)))
             };
             // If the consumer waits, or works inline for long, let the next items be made ahead.
             let spent = begun.elapsed();
@@ -285,17 +307,26 @@ impl<T: Send + 'static> RankEpoch<T> {
     /// What is wrong where this rank has fewer steps than all were to have, and others may not.
     fn fell_short(&self) -> Option<Error> {
         let Engine { flow, settings, .. } = &*self.engine;
-        let budget = settings.max_steps.filter(|&budget| self.delivered < budget && !self.agreed)?;
+        let budget = settings
+            .max_steps
+            .filter(|&budget| self.delivered < budget && !self.agreed)?;
         let why = unequal_steps(flow, settings, self.on_error.most())?;
         let (steps, rank) = (self.delivered, settings.rank.index);
-        let message =
-            format!("rank {rank} has {steps} of the {budget} steps that `max_steps` gives each rank; {why}");
+        let message = format!(
+            "rank {rank} has {steps} of the {budget} steps that `max_steps` gives each rank; {why}"
+        );
         Some(Error::new(ErrorKind::Config, message))
     }
 
     fn start(&mut self) -> Result<()> {
         let resume = self.resume.clone();
-        let running = Running::start(&self.engine, self.number, self.share, !self.blocking, resume)?;
+        let running = Running::start(
+            &self.engine,
+            self.number,
+            self.share,
+            !self.blocking,
+            resume,
+        )?;
         if let Some(Figures { gauge, trace, .. }) = &self.device {
             let _ = running.run.device.set(gauge.clone());
             if let Some(of) = running.trace() {
@@ -340,10 +371,11 @@ impl<T: Send + 'static> RankEpoch<T> {
 /// What is known of an epoch that a device stage reads.
 #[derive(Clone, Default)]
 struct Figures {
-    gauge: Arc<AheadGauge>,
+    gauge: Arc<DevicePrefetchGauge>,
     /// The trace of what comes out, where states can be asked for.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
-    /// The position that the consumer may still go back to, which is behind what the stage has read.
+    /// The position that the consumer may still go back to, which is behind what the stage has
+    /// read.
     taken: Arc<AtomicU64>,
     /// How far the epoch had come when all was through.
     ended: Arc<OnceLock<Progress>>,
@@ -361,7 +393,8 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    /// The consumer has taken an item, or an error that ended the epoch. Says whether it is one of this rank.
+    /// The consumer has taken an item, or an error that ended the epoch. Says whether it is one of
+    /// this rank.
     pub fn take(&mut self, progress: Progress, is_item: bool) -> bool {
         let is_ours = progress.share.rank == self.begun.0.share.rank;
         if is_ours {
@@ -373,7 +406,8 @@ impl Stand {
         is_ours
     }
 
-    /// The consumer ends the epoch, without the last item if that goes back, and with nothing behind it if it is `drained`.
+    /// The consumer ends the epoch, without the last item if that goes back, and with nothing
+    /// behind it if it is `drained`.
     pub fn end_at(&mut self, back: bool, drained: bool) {
         if back || drained {
             let mut progress = self.progress(back);
@@ -398,7 +432,12 @@ impl Stand {
     pub fn left(&self) -> Left {
         match self.progress(false) {
             progress if progress.drained => Left::NOTHING,
-            progress => Left::of(&self.engine, progress.share, self.edited, progress.delivered),
+            progress => Left::of(
+                &self.engine,
+                progress.share,
+                self.edited,
+                progress.delivered,
+            ),
         }
     }
 
@@ -419,7 +458,10 @@ impl Stand {
         }
         let progress = self.progress(back);
         let cursors = match self.figures.trace.get().filter(|_| !progress.drained) {
-            Some(trace) => saved(Saving::all(&**trace, Point::at(progress.delivered + progress.skipped)))?,
+            Some(trace) => saved(Saving::all(
+                &**trace,
+                Point::at(progress.delivered + progress.skipped),
+            ))?,
             None => Cursors::default(),
         };
         Ok(Saved::new(flow, progress, &cursors))

@@ -53,11 +53,17 @@ fn takes_numbers_before<T: Send + 'static>(
     graph: impl Fn(u64, Door) -> Graph<T>,
     number: impl Fn(T) -> u64 + Copy + Send + 'static,
 ) {
-    let settings = [1, 2].into_iter().flat_map(|workers| ORDERS.map(|order| (workers, order)));
-    for ((workers, order), stuck) in settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck))) {
+    let settings = [1, 2]
+        .into_iter()
+        .flat_map(|workers| ORDERS.map(|order| (workers, order)));
+    for ((workers, order), stuck) in
+        settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck)))
+    {
         for prefetch in [None, Some(0), Some(8)] {
             let door = Door::default();
-            let mut builder = DataLoader::builder(graph(stuck, door.clone())).workers(workers).order(order);
+            let mut builder = DataLoader::builder(graph(stuck, door.clone()))
+                .workers(workers)
+                .order(order);
             if let Some(prefetch) = prefetch {
                 builder = builder.prefetch(prefetch);
             }
@@ -66,11 +72,15 @@ fn takes_numbers_before<T: Send + 'static>(
             let opens = door.clone();
             std::thread::spawn(move || {
                 let mut epoch = loader.epoch(0).blocking();
-                let first: Vec<u64> =
-                    epoch.by_ref().take(stuck as usize).map(|item| number(item.unwrap())).collect();
+                let first: Vec<u64> = epoch
+                    .by_ref()
+                    .take(stuck as usize)
+                    .map(|item| number(item.unwrap()))
+                    .collect();
                 send.send(first).unwrap();
                 opens.open();
-                send.send(epoch.map(|item| number(item.unwrap())).collect()).unwrap();
+                send.send(epoch.map(|item| number(item.unwrap())).collect())
+                    .unwrap();
             });
             let next = || {
                 receive.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| {
@@ -152,7 +162,8 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
     });
 }
 
-/// Batches that are full are delivered, too: those who wake their consumer for many items do so for no more than it needs.
+/// Batches that are full are delivered, too: those who wake their consumer for many items do so for
+/// no more than it needs.
 #[test]
 fn full_batches_are_delivered_before_an_item_that_blocks() {
     let batches = |stuck, door: Door| {

@@ -27,8 +27,9 @@ pub struct Stats {
     pub nodes: Vec<NodeStats>,
     /// Each segment.
     pub segments: Vec<SegmentStats>,
-    /// How long the consumer waited: for the queue, or for the graph itself where that ran on its thread; for a
-    /// batch on the device with [`prefetch_to_device`](crate::DataLoader::prefetch_to_device).
+    /// How long the consumer waited: for the queue, or for the graph itself where that ran on its
+    /// thread; for a batch on the device with
+    /// [`prefetch_to_device`](crate::DataLoader::prefetch_to_device).
     pub waited: Duration,
     /// The queue in front of the consumer, if it paid for itself.
     pub queue: Option<QueueStats>,
@@ -48,7 +49,8 @@ pub struct NodeStats {
     pub items: u64,
     /// Items that it left out on purpose: filtered, dropped with a last batch, of another rank.
     pub dropped: u64,
-    /// Errors that left it, its own and those from above: one error counts in each node that it passes.
+    /// Errors that left it, its own and those from above: one error counts in each node that it
+    /// passes.
     pub errors: u64,
     /// Tries of an item beyond its first, by [`retry`](crate::Graph::retry).
     pub retried: u64,
@@ -74,7 +76,7 @@ pub struct SegmentStats {
     pub inline: bool,
     /// Items that went in.
     pub items: u64,
-    /// Pieces that its input was cut into.
+    /// SegmentLog that its input was cut into.
     pub morsels: u64,
     /// Time spent by workers. For I/O this is the time of the polls, not of the waiting.
     pub busy: Duration,
@@ -85,7 +87,7 @@ pub struct SegmentStats {
     /// Morsels in flight, on average over the polls.
     pub occupancy: f64,
     /// How many morsels may be in flight now.
-    pub window: u64,
+    pub concurrency: u64,
     /// Its processes, if it runs in processes of its own.
     pub processes: Option<ProcessStats>,
 }
@@ -96,9 +98,11 @@ pub struct SegmentStats {
 pub struct ProcessStats {
     /// How many were started.
     pub started: u64,
-    /// How many ended without being asked to, were killed for their silence or for what they sent, or could not be started.
+    /// How many ended without being asked to, were killed for their silence or for what they sent,
+    /// or could not be started.
     pub died: u64,
-    /// How many were replaced because of their memory, see [`Processes::memory`](crate::Processes::memory).
+    /// How many were replaced because of their memory, see
+    /// [`Processes::memory`](crate::Processes::memory).
     pub replaced: u64,
     /// Items that were given up, since they ended two processes.
     pub crashed: u64,
@@ -114,8 +118,8 @@ pub struct ChildStats {
     pub process: u32,
     /// Its place among the processes of its segment, from 0.
     pub place: usize,
-    /// Its private memory in bytes, without what is swapped out, as it was when last looked at: ten times a second at most, or a hundred
-    /// times where there is a limit.
+    /// Its private memory in bytes, without what is swapped out, as it was when last looked at: ten
+    /// times a second at most, or a hundred times where there is a limit.
     pub memory: u64,
     /// Items and errors that came out of it.
     pub items: u64,
@@ -157,13 +161,16 @@ fn mean(sum: &AtomicU64, count: &AtomicU64) -> f64 {
 
 #[cfg(target_os = "linux")]
 fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
-    let figures = &engine.crews[segment].as_ref()?.plan.figures;
-    let children = figures.alive().into_iter().map(|(process, alive)| ChildStats {
-        process,
-        place: alive.place,
-        memory: alive.resident,
-        items: alive.items,
-    });
+    let figures = &engine.supervisors[segment].as_ref()?.plan.figures;
+    let children = figures
+        .alive()
+        .into_iter()
+        .map(|(process, alive)| ChildStats {
+            process,
+            place: alive.place,
+            memory: alive.resident,
+            items: alive.items,
+        });
     Some(ProcessStats {
         started: figures.started.load(Relaxed),
         died: figures.died.load(Relaxed),
@@ -190,14 +197,18 @@ impl Stats {
         Some(stats)
     }
 
-    /// The figures of another rank of the same epoch. What all of them share stays as it is: processes, the device stage, and
-    /// how the consumer waited for that.
+    /// The figures of another rank of the same epoch. What all of them share stays as it is:
+    /// processes, the device stage, and how the consumer waited for that.
     fn add(&mut self, other: Stats) {
         self.wall = self.wall.max(other.wall);
         self.delivered += other.delivered;
         self.skipped += other.skipped;
         for skips in other.skips {
-            match self.skips.iter_mut().find(|own| own.node == skips.node && own.kind == skips.kind) {
+            match self
+                .skips
+                .iter_mut()
+                .find(|own| own.node == skips.node && own.kind == skips.kind)
+            {
                 Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
                 None => self.skips.push(skips),
             }
@@ -217,7 +228,7 @@ impl Stats {
             segment.starved += other.starved;
             segment.full += other.full;
             segment.occupancy += other.occupancy;
-            segment.window += other.window;
+            segment.concurrency += other.concurrency;
         }
         if self.device.is_none() {
             self.waited += other.waited;
@@ -236,17 +247,30 @@ impl Stats {
     /// Of one rank, without what follows from the figures.
     fn of(run: &EpochRun) -> Stats {
         let Engine { flow, plan, .. } = &*run.engine;
-        let inclusive: Vec<u64> = run.counters.iter().map(|c| c.busy_ns.load(Relaxed)).collect();
+        let inclusive: Vec<u64> = run
+            .counters
+            .iter()
+            .map(|c| c.busy_ns.load(Relaxed))
+            .collect();
         let own = |id: usize| {
             let above: u64 = match plan.places[id] {
                 Place::Segment(number) => {
                     let nodes = &plan.segments[number].nodes;
                     if nodes[0] == id {
-                        // The first node of a segment: what the segment was measured at, less its other nodes.
-                        let rest = inclusive[*nodes.last().expect("not empty")].saturating_sub(inclusive[id]);
-                        return run.segments[number].busy_ns.load(Relaxed).saturating_sub(rest);
+                        // The first node of a segment: what the segment was measured at, less its
+                        // other nodes.
+                        let rest = inclusive[*nodes.last().expect("not empty")]
+                            .saturating_sub(inclusive[id]);
+                        return run.segments[number]
+                            .busy_ns
+                            .load(Relaxed)
+                            .saturating_sub(rest);
                     }
-                    flow.nodes[id].inputs.iter().map(|&(above, _)| inclusive[above]).sum()
+                    flow.nodes[id]
+                        .inputs
+                        .iter()
+                        .map(|&(above, _)| inclusive[above])
+                        .sum()
                 }
                 _ => {
                     let inputs = flow.nodes[id].inputs.iter();
@@ -270,24 +294,27 @@ impl Stats {
                 _ => None,
             },
         });
-        let segments =
-            plan.segments.iter().zip(&run.segments).enumerate().map(|(number, (segment, gauge))| {
-                SegmentStats {
-                    letter: segment_letter(number),
-                    nodes: segment.nodes.iter().map(|&id| flow.nodes[id].name.to_string()).collect(),
-                    work: segment.work,
-                    workers: segment.workers,
-                    inline: gauge.inline.load(Relaxed),
-                    items: gauge.items_in.load(Relaxed),
-                    morsels: gauge.morsels.load(Relaxed),
-                    busy: ns(&gauge.busy_ns),
-                    starved: ns(&gauge.starved_ns),
-                    full: ns(&gauge.full_ns),
-                    occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
-                    window: gauge.window.load(Relaxed),
-                    processes: processes(&run.engine, number),
-                }
-            });
+        let segments = plan.segments.iter().zip(&run.segments).enumerate().map(
+            |(number, (segment, gauge))| SegmentStats {
+                letter: segment_letter(number),
+                nodes: segment
+                    .nodes
+                    .iter()
+                    .map(|&id| flow.nodes[id].name.to_string())
+                    .collect(),
+                work: segment.work,
+                workers: segment.workers,
+                inline: gauge.inline.load(Relaxed),
+                items: gauge.items_in.load(Relaxed),
+                morsels: gauge.morsels.load(Relaxed),
+                busy: ns(&gauge.busy_ns),
+                starved: ns(&gauge.starved_ns),
+                full: ns(&gauge.full_ns),
+                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+                concurrency: gauge.concurrency.load(Relaxed),
+                processes: processes(&run.engine, number),
+            },
+        );
         let gauge = &run.root_queue;
         let queue = (gauge.depth.load(Relaxed) > 0).then(|| QueueStats {
             depth: gauge.depth.load(Relaxed),
@@ -326,30 +353,60 @@ impl Stats {
 
     fn find_bottleneck(&self, workers: usize) -> String {
         let wall = self.wall.as_secs_f64().max(1e-9);
-        let busiest = self.nodes.iter().max_by_key(|n| n.busy).map(|n| n.name.clone()).unwrap_or_default();
+        let busiest = self
+            .nodes
+            .iter()
+            .max_by_key(|n| n.busy)
+            .map(|n| n.name.clone())
+            .unwrap_or_default();
         let waited = self.consumer_waited();
         if waited < 0.05 {
-            return format!("the consumer: it waited for {:.1} % of the time", waited * 100.0);
+            return format!(
+                "the consumer: it waited for {:.1} % of the time",
+                waited * 100.0
+            );
         }
-        let upload = self.device.as_ref().map_or(0.0, |device| device.busy.as_secs_f64() / wall);
+        let upload = self
+            .device
+            .as_ref()
+            .map_or(0.0, |device| device.busy.as_secs_f64() / wall);
         if upload >= 0.5 {
-            return format!("the upload to the device: busy for {:.0} % of the time", upload * 100.0);
+            return format!(
+                "the upload to the device: busy for {:.0} % of the time",
+                upload * 100.0
+            );
         }
         let Some(queue) = &self.queue else {
-            let whose = if self.device.is_some() { "device stage's" } else { "consumer's" };
+            let whose = if self.device.is_some() {
+                "device stage's"
+            } else {
+                "consumer's"
+            };
             return format!("the graph, inline on the {whose} thread; most of it in `{busiest}`");
         };
-        let cpu = self.segments.iter().filter(|s| s.work == Work::Cpu && !s.inline);
-        let pool = cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>() / (wall * workers.max(1) as f64);
+        let cpu = self
+            .segments
+            .iter()
+            .filter(|s| s.work == Work::Cpu && !s.inline);
+        let pool =
+            cpu.clone().map(|s| s.busy.as_secs_f64()).sum::<f64>() / (wall * workers.max(1) as f64);
         let driver = queue.producer_busy.as_secs_f64() / wall;
         let most = cpu.max_by_key(|s| s.busy);
-        let io = self.segments.iter().filter(|s| s.work == Work::Io).max_by_key(|s| s.full);
-        let nodes =
-            |segment: &SegmentStats| format!("segment {} ({})", segment.letter, segment.nodes.join(" → "));
+        let io = self
+            .segments
+            .iter()
+            .filter(|s| s.work == Work::Io)
+            .max_by_key(|s| s.full);
+        let nodes = |segment: &SegmentStats| {
+            format!("segment {} ({})", segment.letter, segment.nodes.join(" → "))
+        };
         match (most, io) {
             (Some(segment), _) if pool >= 0.5 && pool >= driver => {
-                let node =
-                    self.nodes.iter().filter(|n| n.segment == Some(segment.letter)).max_by_key(|n| n.busy);
+                let node = self
+                    .nodes
+                    .iter()
+                    .filter(|n| n.segment == Some(segment.letter))
+                    .max_by_key(|n| n.busy);
                 format!(
                     "{}, mostly `{}`: the {workers} workers are busy for {:.0} % of the time",
                     nodes(segment),
@@ -367,7 +424,7 @@ impl Stats {
                 "{}: waiting for I/O, with {:.1} of at most {} pieces in flight",
                 nodes(segment),
                 segment.occupancy,
-                segment.window
+                segment.concurrency
             ),
             _ => format!(
                 "none in particular: workers busy for {:.0} %, the sequential part for {:.0} % of the time",
@@ -383,11 +440,19 @@ impl Stats {
             Place::Segment(number) => self.segments[*number].inline,
             _ => false,
         };
-        let nodes = self.nodes.iter().zip(&engine.flow.nodes).zip(&engine.plan.places);
+        let nodes = self
+            .nodes
+            .iter()
+            .zip(&engine.flow.nodes)
+            .zip(&engine.plan.places);
         nodes
             .map(|((stats, node), place)| {
                 let per_item = stats.busy.as_nanos() as f64 / stats.items.max(1) as f64;
-                let place = if inline(place) { ", inline: cheaper than a hop" } else { "" };
+                let place = if inline(place) {
+                    ", inline: cheaper than a hop"
+                } else {
+                    ""
+                };
                 match node.node.op {
                     _ if stats.items == 0 => String::new(),
                     Op::Split(_) => format!("— {} items", stats.items),
@@ -428,14 +493,31 @@ impl fmt::Display for Stats {
         )?;
         for node in &self.nodes {
             let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
-            let NodeStats { name, items, dropped, errors, .. } = node;
-            write!(f, "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s")?;
+            let NodeStats {
+                name,
+                items,
+                dropped,
+                errors,
+                ..
+            } = node;
+            write!(
+                f,
+                "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s"
+            )?;
             match node.retried {
                 0 => writeln!(f)?,
                 tries => writeln!(f, ", {tries} tries again")?,
             }
         }
-        for SkipStats { node, kind, items, first, last, .. } in &self.skips {
+        for SkipStats {
+            node,
+            kind,
+            items,
+            first,
+            last,
+            ..
+        } in &self.skips
+        {
             writeln!(f, "skipped {items} in {node} ({kind}): {first}")?;
             if items > &1 {
                 writeln!(f, "  the last: {last}")?;
@@ -455,23 +537,42 @@ impl fmt::Display for Stats {
                 s.starved.as_secs_f64(),
                 s.full.as_secs_f64(),
                 s.occupancy,
-                s.window
+                s.concurrency
             )?;
             if let Some(p) = &s.processes {
-                let ProcessStats { started, died, replaced, crashed, children } = p;
+                let ProcessStats {
+                    started,
+                    died,
+                    replaced,
+                    crashed,
+                    children,
+                } = p;
                 write!(
                     f,
                     "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
                 )?;
-                for ChildStats { process, place, memory, items } in children {
-                    write!(f, "; {place}: process {process}, {items} items, {} MiB", memory >> 20)?;
+                for ChildStats {
+                    process,
+                    place,
+                    memory,
+                    items,
+                } in children
+                {
+                    write!(
+                        f,
+                        "; {place}: process {process}, {items} items, {} MiB",
+                        memory >> 20
+                    )?;
                 }
                 writeln!(f)?;
             }
         }
         match &self.queue {
             None if self.device.is_some() => {
-                writeln!(f, "queue: none; the graph runs on the device stage's thread")?;
+                writeln!(
+                    f,
+                    "queue: none; the graph runs on the device stage's thread"
+                )?;
             }
             None => writeln!(f, "queue: none; the graph runs on the consumer's thread")?,
             Some(q) => writeln!(
@@ -482,11 +583,24 @@ impl fmt::Display for Stats {
                 q.producer_waited.as_secs_f64()
             )?,
         }
-        if let Some(DeviceStats { uploaded, busy, depth }) = &self.device {
-            writeln!(f, "device: {uploaded} uploaded in {:.3} s, {depth} ahead", busy.as_secs_f64())?;
+        if let Some(DeviceStats {
+            uploaded,
+            busy,
+            depth,
+        }) = &self.device
+        {
+            writeln!(
+                f,
+                "device: {uploaded} uploaded in {:.3} s, {depth} ahead",
+                busy.as_secs_f64()
+            )?;
         }
         let share = self.consumer_waited() * 100.0;
-        writeln!(f, "consumer waited {:.3} s ({share:.1} %)", self.waited.as_secs_f64())?;
+        writeln!(
+            f,
+            "consumer waited {:.3} s ({share:.1} %)",
+            self.waited.as_secs_f64()
+        )?;
         write!(f, "bottleneck: {}", self.bottleneck)
     }
 }
@@ -499,10 +613,24 @@ mod tests {
 
     fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
         let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
-        NodeStats { name, items: 1, dropped: 0, errors: 0, retried: 0, busy, segment }
+        NodeStats {
+            name,
+            items: 1,
+            dropped: 0,
+            errors: 0,
+            retried: 0,
+            busy,
+            segment,
+        }
     }
 
-    fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str]) -> SegmentStats {
+    fn segment(
+        letter: char,
+        work: Work,
+        busy_ms: u64,
+        full: Duration,
+        nodes: &[&str],
+    ) -> SegmentStats {
         SegmentStats {
             letter,
             nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
@@ -515,13 +643,13 @@ mod tests {
             starved: Duration::ZERO,
             full,
             occupancy: 3.5,
-            window: 4,
+            concurrency: 4,
             processes: None,
         }
     }
 
-    /// A second in which the consumer waited for `waited_ms`, the driver worked for `driver_ms` and two workers for
-    /// `cpu_ms` together.
+    /// A second in which the consumer waited for `waited_ms`, the driver worked for `driver_ms` and
+    /// two workers for `cpu_ms` together.
     fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
         stats(waited_ms, driver_ms, cpu_ms).find_bottleneck(2)
     }
@@ -555,8 +683,12 @@ mod tests {
 
     #[test]
     fn the_part_that_sets_the_pace_is_named() {
-        assert_eq!(said(10, 100, 1900), "the consumer: it waited for 1.0 % of the time");
-        let cpu = "segment B (decode), mostly `decode`: the 2 workers are busy for 95 % of the time";
+        assert_eq!(
+            said(10, 100, 1900),
+            "the consumer: it waited for 1.0 % of the time"
+        );
+        let cpu =
+            "segment B (decode), mostly `decode`: the 2 workers are busy for 95 % of the time";
         assert_eq!(said(900, 100, 1900), cpu);
         let sequential = "the sequential part (busy for 97 % of the time), mostly `batch`";
         assert_eq!(said(900, 970, 900), sequential);
@@ -570,13 +702,31 @@ mod tests {
     fn a_device_stage_is_named_where_it_sets_the_pace() {
         let with = |busy_ms| {
             let busy = Duration::from_millis(busy_ms);
-            Stats { device: Some(DeviceStats { uploaded: 9, busy, depth: 1 }), ..stats(900, 970, 900) }
+            Stats {
+                device: Some(DeviceStats {
+                    uploaded: 9,
+                    busy,
+                    depth: 1,
+                }),
+                ..stats(900, 970, 900)
+            }
         };
-        assert_eq!(with(800).find_bottleneck(2), "the upload to the device: busy for 80 % of the time");
+        assert_eq!(
+            with(800).find_bottleneck(2),
+            "the upload to the device: busy for 80 % of the time"
+        );
         assert_eq!(with(100).find_bottleneck(2), said(900, 970, 900));
-        let inline = Stats { queue: None, ..with(100) };
+        let inline = Stats {
+            queue: None,
+            ..with(100)
+        };
         let place = "the graph, inline on the device stage's thread; most of it in `batch`";
         assert_eq!(inline.find_bottleneck(2), place);
-        assert!(inline.to_string().contains("device: 9 uploaded in 0.100 s, 1 ahead\n"), "{inline}");
+        assert!(
+            inline
+                .to_string()
+                .contains("device: 9 uploaded in 0.100 s, 1 ahead\n"),
+            "{inline}"
+        );
     }
 }

@@ -15,12 +15,18 @@ pub struct Batch {
 impl Batch {
     /// Batches of `size` items; a shorter last one is kept.
     pub fn new(size: usize) -> Self {
-        Batch { size, drop_last: false }
+        Batch {
+            size,
+            drop_last: false,
+        }
     }
 
     /// Leaves out a last batch that is not full; its items are counted as dropped.
     pub fn drop_last(self) -> Self {
-        Batch { drop_last: true, ..self }
+        Batch {
+            drop_last: true,
+            ..self
+        }
     }
 }
 
@@ -28,7 +34,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
     type Out = Vec<T>;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        let index = match cx.kept() {
+        let index = match cx.restored() {
             Ok(kept) => kept.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
@@ -49,16 +55,28 @@ impl<T: Send + 'static> Pipe<T> for Batch {
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         let size = self.size.max(1) as u64;
-        Some(if self.drop_last { input / size } else { input.div_ceil(size) })
+        Some(if self.drop_last {
+            input / size
+        } else {
+            input.div_ceil(size)
+        })
     }
     fn facts(&self) -> Facts {
         // Which items are left over depends on the order.
-        let facts = if self.drop_last { Facts::default() } else { Facts::any_order() };
+        let facts = if self.drop_last {
+            Facts::default()
+        } else {
+            Facts::any_order()
+        };
         facts
             .with_buffered(self.size)
             .with_role(Role::Batch(self.size))
             .with_lineage()
-            .with_settings(format_args!("{}{}", self.size, if self.drop_last { ", drop_last" } else { "" }))
+            .with_settings(format_args!(
+                "{}{}",
+                self.size,
+                if self.drop_last { ", drop_last" } else { "" }
+            ))
             .with_problem((self.size == 0).then_some("a batch size of zero"))
     }
 }
@@ -86,29 +104,39 @@ impl<T: Send + 'static> Batches<T> {
         self.index += 1;
         if let Some(lineage) = self.cx.lineage() {
             lineage.gave(self.positions.drain(..values.len()).collect());
-            self.cx.keep(|| self.index);
+            self.cx.snapshot(|| self.index);
         }
         Item::new(values, Origin::joined(origins, self.index - 1))
     }
 }
 
 impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<Vec<T>>>> {
+    fn poll_chunk(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<Vec<T>>>> {
         if self.clean {
             let (index, waiting) = (self.index, self.values.len() as u64);
-            self.cx.keep_holding(|keep| {
+            self.cx.snapshot_with(|keep| {
                 let next = self.cx.position(0);
                 keep.hold(next.saturating_sub(waiting)..next);
                 index
             });
         }
         loop {
-            // Where items are cheap take some ahead of need, or the last few of a batch come in tiny chunks.
+            // Where items are cheap take some ahead of need, or the last few of a batch come in
+            // tiny chunks.
             let needed = self.size - self.values.len();
-            let wanted = Demand { max: needed.max(self.input.ahead()), ..demand }.needing(needed);
+            let wanted = Demand {
+                max: needed.max(self.input.ahead()),
+                ..demand
+            }
+            .needing(needed);
             let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 if self.values.is_empty() || self.drop_last {
-                    self.cx.count_dropped(std::mem::take(&mut self.values).len() as u64);
+                    self.cx
+                        .count_dropped(std::mem::take(&mut self.values).len() as u64);
                     return Poll::Ready(None);
                 }
                 return Poll::Ready(Some(std::iter::once(Ok(self.close())).collect()));
@@ -116,11 +144,17 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
             let mut out = Chunk::default();
             let mut taken = 0;
             let failed = chunk.errors() > 0;
-            let mut positions = self.cx.lineage().map(|lineage| lineage.taken(chunk.len()).into_iter());
+            let mut positions = self
+                .cx
+                .lineage()
+                .map(|lineage| lineage.taken(chunk.len()).into_iter());
             for (place, error) in chunk.take_errors() {
                 // Batches that were full before the error come before it.
-                self.positions
-                    .extend(positions.iter_mut().flat_map(|positions| positions.take(place - taken)));
+                self.positions.extend(
+                    positions
+                        .iter_mut()
+                        .flat_map(|positions| positions.take(place - taken)),
+                );
                 self.take(chunk.split_to(place - taken), &mut out);
                 taken = place;
                 out.push(Err(error));
@@ -158,9 +192,10 @@ impl<T: Send + 'static> Batches<T> {
 impl<T: Send + 'static> Graph<T> {
     /// Groups consecutive items into batches of `size`; a shorter last one is kept.
     ///
-    /// An item that fails is left out and the batch is filled up with the next ones, never shortened. Order is
-    /// kept. At most `size` items are held. For batches of sequences see [`padded_batch`](Graph::padded_batch) and
-    /// [`bucket_batch`](Graph::bucket_batch); to make one tensor of a batch add [`collate`](Graph::collate).
+    /// An item that fails is left out and the batch is filled up with the next ones, never
+    /// shortened. Order is kept. At most `size` items are held. For batches of sequences see
+    /// [`padded_batch`](Graph::padded_batch) and [`bucket_batch`](Graph::bucket_batch); to make one
+    /// tensor of a batch add [`collate`](Graph::collate).
     ///
     /// # Examples
     /// ```
@@ -200,9 +235,12 @@ mod tests {
             true => Err(Error::new(ErrorKind::User, i.to_string())),
             false => Ok(Item::new(i, Origin::root(0, i))),
         });
-        let out = testing::collect(Batch::new(2).apply(Items::from_results(items), &Context::default()));
-        let shown: Vec<String> =
-            out.into_iter().map(|r| r.map_or_else(|e| e, |(v, o)| format!("{v:?} {o}"))).collect();
+        let out =
+            testing::collect(Batch::new(2).apply(Items::from_results(items), &Context::default()));
+        let shown: Vec<String> = out
+            .into_iter()
+            .map(|r| r.map_or_else(|e| e, |(v, o)| format!("{v:?} {o}")))
+            .collect();
         let expected = [
             "error: 1",
             "error: 2",
@@ -217,7 +255,9 @@ mod tests {
     #[test]
     fn counts_what_drop_last_leaves_out() {
         let loader =
-            crate::DataLoader::builder(Graph::range(0..10).pipe(Batch::new(4).drop_last())).build().unwrap();
+            crate::DataLoader::builder(Graph::range(0..10).pipe(Batch::new(4).drop_last()))
+                .build()
+                .unwrap();
         assert_eq!(loader.len_hint(), Some(2));
         assert_eq!(loader.epoch(0).blocking().count(), 2);
         assert_eq!(loader.stats().unwrap().nodes[1].dropped, 2);

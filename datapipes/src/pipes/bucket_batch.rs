@@ -14,12 +14,20 @@ pub struct BucketBatch<F> {
 impl<F> BucketBatch<F> {
     /// Buckets with these boundaries between them; batches of `sizes[i]` items from bucket `i`.
     pub fn new(length: F, boundaries: impl Into<Vec<usize>>, sizes: impl Into<Vec<usize>>) -> Self {
-        BucketBatch { length, boundaries: boundaries.into(), sizes: sizes.into(), drop_last: false }
+        BucketBatch {
+            length,
+            boundaries: boundaries.into(),
+            sizes: sizes.into(),
+            drop_last: false,
+        }
     }
 
     /// Leaves out the batches that are not full at the end; their items are counted as dropped.
     pub fn drop_last(self) -> Self {
-        BucketBatch { drop_last: true, ..self }
+        BucketBatch {
+            drop_last: true,
+            ..self
+        }
     }
 
     fn problem(&self) -> Option<&'static str> {
@@ -44,7 +52,7 @@ where
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
         // What was in the buckets comes once more, in its order, and fills them as it did.
-        let mut batches = match cx.kept() {
+        let mut batches = match cx.restored() {
             Ok(kept) => kept.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
@@ -52,14 +60,19 @@ where
         Items::generate(async move |out| {
             let mut buckets: Vec<Vec<Held<T>>> = this.sizes.iter().map(|_| Vec::new()).collect();
             loop {
-                out.keep(&cx, || batches);
-                let Some(item) = out.hold_from(&cx, &mut input).await else { break };
+                out.snapshot(&cx, || batches);
+                let Some(item) = out.hold_from(&cx, &mut input).await else {
+                    break;
+                };
                 let length = (this.length)(&item);
-                let number = this.boundaries.partition_point(|&boundary| boundary <= length);
+                let number = this
+                    .boundaries
+                    .partition_point(|&boundary| boundary <= length);
                 let bucket = &mut buckets[number];
                 bucket.push(item);
                 if bucket.len() >= this.sizes[number] {
-                    let (items, places): (Vec<_>, Vec<_>) = bucket.drain(..).map(Held::into_parts).unzip();
+                    let (items, places): (Vec<_>, Vec<_>) =
+                        bucket.drain(..).map(Held::into_parts).unzip();
                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
                     batches += 1;
                 }
@@ -68,7 +81,8 @@ where
                 if this.drop_last {
                     cx.leave_out(bucket);
                 } else {
-                    let (items, places): (Vec<_>, Vec<_>) = bucket.into_iter().map(Held::into_parts).unzip();
+                    let (items, places): (Vec<_>, Vec<_>) =
+                        bucket.into_iter().map(Held::into_parts).unzip();
                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
                     batches += 1;
                 }
@@ -84,25 +98,30 @@ where
     fn facts(&self) -> Facts {
         let settings = format!("boundaries {:?}, sizes {:?}", self.boundaries, self.sizes);
         let drop_last = if self.drop_last { ", drop_last" } else { "" };
-        // Which items are left over depends on the order; without `drop_last` only their grouping does.
-        Facts { needs_order: self.drop_last, ..Facts::default() }
-            .with_buffered(self.sizes.iter().sum())
-            .with_lineage()
-            .with_settings(settings + drop_last)
-            .with_problem(self.problem())
+        // Which items are left over depends on the order; without `drop_last` only their grouping
+        // does.
+        Facts {
+            needs_order: self.drop_last,
+            ..Facts::default()
+        }
+        .with_buffered(self.sizes.iter().sum())
+        .with_lineage()
+        .with_settings(settings + drop_last)
+        .with_problem(self.problem())
     }
 }
 
 impl<T: Send + 'static> Graph<T> {
     /// Groups items of similar length into batches, so that little has to be padded.
     ///
-    /// An item of length `l` goes to the first bucket whose boundary is greater than `l`, else to the last; there is
-    /// one bucket more than boundaries. Bucket `i` gives a batch as soon as it has `sizes[i]` items, so short
-    /// sequences may make larger batches. At the end the buckets give what they have, the shortest first (tf.data's
-    /// `bucket_by_sequence_length`); [`BucketBatch::drop_last`] leaves that out.
+    /// An item of length `l` goes to the first bucket whose boundary is greater than `l`, else to
+    /// the last; there is one bucket more than boundaries. Bucket `i` gives a batch as soon as it
+    /// has `sizes[i]` items, so short sequences may make larger batches. At the end the buckets
+    /// give what they have, the shortest first (tf.data's `bucket_by_sequence_length`);
+    /// [`BucketBatch::drop_last`] leaves that out.
     ///
-    /// Runs in one place; holds less than the sum of `sizes`. Within a bucket order is kept. To make tensors of the
-    /// batches add [`pad`](Graph::pad).
+    /// Runs in one place; holds less than the sum of `sizes`. Within a bucket order is kept. To
+    /// make tensors of the batches add [`pad`](Graph::pad).
     ///
     /// # Examples
     /// ```
@@ -132,26 +151,45 @@ mod tests {
     #[test]
     fn a_boundary_belongs_to_the_bucket_behind_it() {
         let lengths = Graph::from_vec(vec![9, 4, 5, 0, 5, 10]);
-        let batches = lengths.bucket_batch(length, [5, 10], [2, 2, 2]).collect().unwrap();
+        let batches = lengths
+            .bucket_batch(length, [5, 10], [2, 2, 2])
+            .collect()
+            .unwrap();
         assert_eq!(batches, [vec![9, 5], vec![4, 0], vec![5], vec![10]]);
     }
 
     #[test]
     fn leftovers_can_be_dropped() {
         let pipe = BucketBatch::new(length, [5], [2, 2]).drop_last();
-        assert_eq!(Graph::range(3..8).pipe(pipe).collect().unwrap(), [vec![3, 4], vec![5, 6]]);
+        assert_eq!(
+            Graph::range(3..8).pipe(pipe).collect().unwrap(),
+            [vec![3, 4], vec![5, 6]]
+        );
     }
 
     #[test]
     fn wrong_settings_do_not_build() {
-        for (boundaries, sizes) in [(vec![5], vec![1]), (vec![5, 5], vec![1, 1, 1]), (vec![5], vec![1, 0])] {
-            let error = Graph::range(0..9).bucket_batch(length, boundaries, sizes).collect().unwrap_err();
+        for (boundaries, sizes) in [
+            (vec![5], vec![1]),
+            (vec![5, 5], vec![1, 1, 1]),
+            (vec![5], vec![1, 0]),
+        ] {
+            let error = Graph::range(0..9)
+                .bucket_batch(length, boundaries, sizes)
+                .collect()
+                .unwrap_err();
             assert!(error.to_string().contains("bucket_batch: "), "{error}");
         }
     }
 
     #[test]
     fn row_30_no_items() {
-        assert!(Graph::range(0..0).bucket_batch(length, [5], [2, 2]).collect().unwrap().is_empty());
+        assert!(
+            Graph::range(0..0)
+                .bucket_batch(length, [5], [2, 2])
+                .collect()
+                .unwrap()
+                .is_empty()
+        );
     }
 }

@@ -20,10 +20,14 @@ struct ByRank<T>(Vec<(Rank, Kept<T>)>);
 
 impl<T> ByRank<T> {
     fn of(&mut self, rank: Rank) -> &mut Kept<T> {
-        let at = self.0.iter().position(|(of, _)| *of == rank).unwrap_or_else(|| {
-            self.0.push((rank, Kept::Nothing));
-            self.0.len() - 1
-        });
+        let at = self
+            .0
+            .iter()
+            .position(|(of, _)| *of == rank)
+            .unwrap_or_else(|| {
+                self.0.push((rank, Kept::Nothing));
+                self.0.len() - 1
+            });
         &mut self.0[at].1
     }
 }
@@ -39,13 +43,18 @@ enum Kept<T> {
 impl<T> Cache<T> {
     /// Of at most so many items.
     pub fn new(most: usize) -> Self {
-        Cache { most, kept: Arc::new(Mutex::new(ByRank(Vec::new()))) }
+        Cache {
+            most,
+            kept: Arc::new(Mutex::new(ByRank(Vec::new()))),
+        }
     }
 }
 
 impl<T> fmt::Debug for Cache<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("most", &self.most).finish_non_exhaustive()
+        f.debug_struct("Cache")
+            .field("most", &self.most)
+            .finish_non_exhaustive()
     }
 }
 
@@ -74,7 +83,8 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                 return;
             }
             while let Some(mut item) = input.next().await {
-                // As if it had been there since the first round, whichever it is that fills the cache.
+                // As if it had been there since the first round, whichever it is that fills the
+                // cache.
                 let first = match (&item, cx.round()) {
                     (Ok(item), round @ 1..) => Some(item.origin().without_round(round)),
                     _ => None,
@@ -92,7 +102,11 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                         *lock(&kept).of(cx.rank()) = Kept::TooMany;
                         let node = &**cx.node();
                         quietly(|| {
-                            tracing::warn!(node, most, "more items than the cache may keep; it keeps none");
+                            tracing::warn!(
+                                node,
+                                most,
+                                "more items than the cache may keep; it keeps none"
+                            );
                         });
                     }
                     // What failed now may be there in the next pass.
@@ -126,15 +140,17 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Graph<T> {
-    /// Keeps the items of the first complete pass in memory; later epochs and rounds get clones of them, in the
-    /// same order, and what is above does not run again.
+    /// Keeps the items of the first complete pass in memory; later epochs and rounds get clones of
+    /// them, in the same order, and what is above does not run again.
     ///
-    /// Put it above every shuffle and augmentation, which would be frozen otherwise: what is below sees the same
-    /// items each epoch. A pass that was dropped, or in which an item failed, keeps nothing, and the next one tries
-    /// again. With more than `most` items nothing is kept, every epoch runs what is above, and a warning is
-    /// logged. The cache belongs to this node of the graph, so all loaders of the graph share it, each rank what is its
-    /// own; it is freed with the last of them. An epoch resumed in its middle ([`resume`](crate::DataLoader::resume)) gives from memory what
-    /// an earlier one in this process has left there, and keeps nothing itself. Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
+    /// Put it above every shuffle and augmentation, which would be frozen otherwise: what is below
+    /// sees the same items each epoch. A pass that was dropped, or in which an item failed, keeps
+    /// nothing, and the next one tries again. With more than `most` items nothing is kept, every
+    /// epoch runs what is above, and a warning is logged. The cache belongs to this node of the
+    /// graph, so all loaders of the graph share it, each rank what is its own; it is freed with the
+    /// last of them. An epoch resumed in its middle ([`resume`](crate::DataLoader::resume)) gives
+    /// from memory what an earlier one in this process has left there, and keeps nothing itself.
+    /// Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
     ///
     /// # Examples
     /// ```
@@ -172,7 +188,11 @@ mod tests {
     }
 
     fn loader(graph: Graph<u64>) -> DataLoader<u64> {
-        DataLoader::builder(graph).workers(0).on_error(OnError::skip(9)).build().unwrap()
+        DataLoader::builder(graph)
+            .workers(0)
+            .on_error(OnError::skip(9))
+            .build()
+            .unwrap()
     }
 
     #[test]
@@ -196,10 +216,16 @@ mod tests {
         let failed = AtomicU64::new(0);
         let failed = Arc::new(failed);
         let flaky = graph.try_map(move |n| {
-            if n == 2 && failed.fetch_add(1, Ordering::Relaxed) == 0 { Err("flaky") } else { Ok(n) }
+            if n == 2 && failed.fetch_add(1, Ordering::Relaxed) == 0 {
+                Err("flaky")
+            } else {
+                Ok(n)
+            }
         });
         let loader = loader(flaky.cache(5));
-        let counts: Vec<usize> = (0..3).map(|epoch| loader.epoch(epoch).blocking().count()).collect();
+        let counts: Vec<usize> = (0..3)
+            .map(|epoch| loader.epoch(epoch).blocking().count())
+            .collect();
         assert_eq!(counts, [4, 5, 5]);
         assert_eq!(made.load(Ordering::Relaxed), 10);
     }
@@ -222,7 +248,11 @@ mod tests {
         let loaders = [loader(0), loader(1)];
         for epoch in 0..2 {
             let seen = |loader: &DataLoader<u64>| {
-                loader.epoch(epoch).blocking().map(Result::unwrap).collect::<Vec<u64>>()
+                loader
+                    .epoch(epoch)
+                    .blocking()
+                    .map(Result::unwrap)
+                    .collect::<Vec<u64>>()
             };
             assert_eq!(loaders.each_ref().map(seen), [vec![0, 2, 4], vec![1, 3, 5]]);
         }
@@ -231,7 +261,10 @@ mod tests {
     #[test]
     fn rounds_of_a_repeat_use_it_and_have_origins_of_their_own() {
         let (graph, made) = counted();
-        let graph = graph.cache(5).repeat(3).try_map(|n| if n == 4 { Err("four") } else { Ok(n) });
+        let graph = graph
+            .cache(5)
+            .repeat(3)
+            .try_map(|n| if n == 4 { Err("four") } else { Ok(n) });
         let loader = loader(graph);
         let mut epoch = loader.epoch(0).blocking();
         assert_eq!(epoch.by_ref().count(), 12);

@@ -2,7 +2,9 @@
 
 use crate::collate::mismatch;
 use crate::pipes::unbatch::parts_of;
-use crate::{Arity, BoxError, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result, Role};
+use crate::{
+    Arity, BoxError, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result, Role,
+};
 
 /// Makes one batch of a list of samples; see [`Graph::collate`].
 #[derive(Clone, Debug, Default)]
@@ -60,7 +62,9 @@ where
 
     fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<U> {
         let f = self.0.clone();
-        collated(input, cx, PADDED, move |samples| f(samples).map_err(Error::user))
+        collated(input, cx, PADDED, move |samples| {
+            f(samples).map_err(Error::user)
+        })
     }
     fn is_shardable(&self) -> bool {
         true
@@ -76,8 +80,14 @@ where
 /// What to do about samples of which some are longer than others.
 const PADDED: &str = "; `padded_batch` makes them equally long";
 
-/// Applies `f` to each batch; samples that do not fit together are named, and if they differ in length only, `advice` follows.
-pub(super) fn collated<T, U, F>(input: Items<Vec<T>>, cx: &Context, advice: &'static str, f: F) -> Items<U>
+/// Applies `f` to each batch; samples that do not fit together are named, and if they differ in
+/// length only, `advice` follows.
+pub(super) fn collated<T, U, F>(
+    input: Items<Vec<T>>,
+    cx: &Context,
+    advice: &'static str,
+    f: F,
+) -> Items<U>
 where
     T: Send + 'static,
     U: Send + 'static,
@@ -92,7 +102,9 @@ where
 
 /// Says which items a mismatch is about, instead of their places in the batch.
 fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
-    let Some(mismatch) = mismatch(&error) else { return error };
+    let Some(mismatch) = mismatch(&error) else {
+        return error;
+    };
     let parts = parts_of(batch);
     match mismatch.places().map(|place| parts.get(place)) {
         [Some(a), Some(b)] => {
@@ -103,8 +115,9 @@ fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     }
 }
 
-/// What comes out of [`batch`](Graph::batch): a list of samples, which is what [`collate`](Graph::collate),
-/// [`collate_with`](Graph::collate_with) and [`unbatch`](Graph::unbatch) take.
+/// What comes out of [`batch`](Graph::batch): a list of samples, which is what
+/// [`collate`](Graph::collate), [`collate_with`](Graph::collate_with) and
+/// [`unbatch`](Graph::unbatch) take.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no list of samples",
     label = "this step takes batches: put `.batch(n)` before it",
@@ -123,15 +136,17 @@ impl<S: Send + 'static> Batched<S> for Vec<S> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Makes one batch of each list of samples: numbers and tensors become one tensor, structures one of each field.
+    /// Makes one batch of each list of samples: numbers and tensors become one tensor, structures
+    /// one of each field.
     ///
-    /// What becomes what is told at [`Collate`](crate::Collate). Runs on the CPU workers, batch by batch, so it
-    /// holds up nothing; order is kept. For sequences of different lengths see
-    /// [`padded_batch`](Graph::padded_batch), for anything else [`collate_with`](Graph::collate_with).
+    /// What becomes what is told at [`Collate`](crate::Collate). Runs on the CPU workers, batch by
+    /// batch, so it holds up nothing; order is kept. For sequences of different lengths see
+    /// [`padded_batch`](Graph::padded_batch), for anything else
+    /// [`collate_with`](Graph::collate_with).
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] in the place of a batch whose samples do not fit together, with the names of two that
-    /// differ.
+    /// [`ErrorKind::Shape`] in the place of a batch whose samples do not fit together, with the
+    /// names of two that differ.
     ///
     /// # Examples
     /// Without [`batch`](Graph::batch) before it, it does not compile:
@@ -157,11 +172,13 @@ impl<T: Send + 'static> Graph<T> {
         T::lists(self).pipe(Collate::new())
     }
 
-    /// Makes one batch of each list of samples by a function. Where it runs: as [`collate`](Graph::collate).
+    /// Makes one batch of each list of samples by a function. Where it runs: as
+    /// [`collate`](Graph::collate).
     ///
     /// # Errors
-    /// An error of the function takes the batch's place. If it comes from a [`Mismatch`](crate::Mismatch), as those
-    /// of [`Tensor::stack`](crate::Tensor::stack) do, the two samples are named.
+    /// An error of the function takes the batch's place. If it comes from a
+    /// [`Mismatch`](crate::Mismatch), as those of [`Tensor::stack`](crate::Tensor::stack) do, the
+    /// two samples are named.
     ///
     /// # Examples
     /// ```
@@ -189,8 +206,9 @@ mod tests {
     #[test]
     fn both_items_are_named() {
         let shapes = Graph::from_vec(vec![[3, 2], [3, 2], [3, 4]]);
-        let tensors =
-            shapes.try_map(|shape| Tensor::zeros(crate::DType::U8, shape)).map(|image| (1u8, image));
+        let tensors = shapes
+            .try_map(|shape| Tensor::zeros(crate::DType::U8, shape))
+            .map(|image| (1u8, image));
         let error = tensors.batch(3).collate().collect().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
         assert_eq!(
@@ -201,8 +219,13 @@ mod tests {
 
     #[test]
     fn a_users_own_function_fails_as_it_says() {
-        let graph = Graph::range(0..2).batch(2).collate_with(|_| Err::<(), _>("never"));
-        assert_eq!(graph.collect().unwrap_err().to_string(), "collate_with: [0:0, 0:1]: never");
+        let graph = Graph::range(0..2)
+            .batch(2)
+            .collate_with(|_| Err::<(), _>("never"));
+        assert_eq!(
+            graph.collect().unwrap_err().to_string(),
+            "collate_with: [0:0, 0:1]: never"
+        );
         let stacked = Graph::range(1..3).map(|n| vec![0u8; n as usize]).batch(2);
         let stacked = stacked.collate_with(|rows| {
             Tensor::stack(
@@ -213,7 +236,10 @@ mod tests {
             )
         });
         let error = stacked.collect().unwrap_err().to_string();
-        assert!(error.contains("0:0 has shape [1], 0:1 has shape [2]"), "{error}");
+        assert!(
+            error.contains("0:0 has shape [1], 0:1 has shape [2]"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -227,7 +253,9 @@ mod tests {
                 .to_string()
         };
         let rows = |shapes: [[usize; 2]; 2]| {
-            Graph::from_vec(shapes.to_vec()).try_map(|shape| Tensor::zeros(crate::DType::U8, shape)).batch(2)
+            Graph::from_vec(shapes.to_vec())
+                .try_map(|shape| Tensor::zeros(crate::DType::U8, shape))
+                .batch(2)
         };
         let error = said(rows([[3, 2], [4, 2]]));
         assert!(

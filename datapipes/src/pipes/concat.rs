@@ -22,13 +22,21 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
     type Out = T;
 
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        let through: u64 = match cx.kept() {
+        let through: u64 = match cx.restored() {
             Ok(kept) => kept.unwrap_or(0),
             Err(error) => return Items::fail(error),
         };
         let mut inputs = inputs.into_iter();
-        inputs.by_ref().take(usize::try_from(through).unwrap_or(usize::MAX)).for_each(drop);
-        Items::from_chunks(Concatenated { current: inputs.next(), inputs, through, cx: cx.clone() })
+        inputs
+            .by_ref()
+            .take(usize::try_from(through).unwrap_or(usize::MAX))
+            .for_each(drop);
+        Items::from_chunks(Concatenated {
+            current: inputs.next(),
+            inputs,
+            through,
+            cx: cx.clone(),
+        })
     }
     fn is_resumable(&self) -> bool {
         true
@@ -37,7 +45,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
         sum(inputs)
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_selection().with_problem((self.inputs == 0).then_some("no inputs"))
+        Facts::any_order()
+            .with_selection()
+            .with_problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 
@@ -53,7 +63,7 @@ struct Concatenated<T> {
 impl<T: Send + 'static> Chunks<T> for Concatenated<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         let through = self.through;
-        self.cx.keep(|| through);
+        self.cx.snapshot(|| through);
         while let Some(input) = &mut self.current {
             if let Some(chunk) = ready!(input.poll_chunk(cx, demand)) {
                 return Poll::Ready(Some(chunk));
@@ -70,7 +80,9 @@ pub(super) fn sum(inputs: &[Option<u64>]) -> Option<u64> {
     if inputs.contains(&Some(u64::MAX)) {
         return Some(u64::MAX);
     }
-    inputs.iter().try_fold(0u64, |sum, len| Some(sum.saturating_add((*len)?)))
+    inputs
+        .iter()
+        .try_fold(0u64, |sum, len| Some(sum.saturating_add((*len)?)))
 }
 
 impl<T: Send + 'static> Graph<T> {
@@ -99,9 +111,17 @@ mod tests {
     #[test]
     fn row_30_no_items_and_no_inputs() {
         assert_eq!(
-            Graph::concat([Graph::range(0..0), Graph::range(3..4), Graph::range(0..0)]).collect().unwrap(),
+            Graph::concat([Graph::range(0..0), Graph::range(3..4), Graph::range(0..0)])
+                .collect()
+                .unwrap(),
             [3]
         );
-        assert!(Graph::<u64>::concat([]).collect().unwrap_err().to_string().contains("concat: no inputs"));
+        assert!(
+            Graph::<u64>::concat([])
+                .collect()
+                .unwrap_err()
+                .to_string()
+                .contains("concat: no inputs")
+        );
     }
 }

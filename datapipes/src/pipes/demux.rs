@@ -16,12 +16,19 @@ pub struct Demux<F> {
 impl<F> Demux<F> {
     /// To so many outputs, by the number that `classify` returns.
     pub fn new(outputs: usize, classify: F) -> Self {
-        Demux { outputs, buffer: BUFFER, classify }
+        Demux {
+            outputs,
+            buffer: BUFFER,
+            classify,
+        }
     }
 
     /// Lets up to `items` items (by default 1000) wait for an output that is behind the others.
     pub fn buffer(self, items: usize) -> Self {
-        Demux { buffer: items, ..self }
+        Demux {
+            buffer: items,
+            ..self
+        }
     }
 }
 
@@ -36,7 +43,10 @@ where
         self.outputs
     }
     fn split(&self, input: Items<T>, cx: &Context) -> Vec<Items<T>> {
-        let deal = ByClass { classify: self.classify.clone(), cx: cx.clone() };
+        let deal = ByClass {
+            classify: self.classify.clone(),
+            cx: cx.clone(),
+        };
         share(input, self.outputs, self.buffer, deal, cx)
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
@@ -75,16 +85,17 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Deals the items out to `N` graphs: each goes to the one whose number `classify` returns. For a number known
-    /// at run time: `graph.split(Demux::new(n, classify))`.
+    /// Deals the items out to `N` graphs: each goes to the one whose number `classify` returns. For
+    /// a number known at run time: `graph.split(Demux::new(n, classify))`.
     ///
-    /// The outputs share what is above: whoever is polled drives it, and what is for the others waits, up to
-    /// [`Demux::buffer`] items each. Order is kept within an output. Items of an output that is read no more are
-    /// counted as dropped.
+    /// The outputs share what is above: whoever is polled drives it, and what is for the others
+    /// waits, up to [`Demux::buffer`] items each. Order is kept within an output. Items of an
+    /// output that is read no more are counted as dropped.
     ///
     /// # Errors
-    /// An item whose number is too large is an error, and errors from above go to every output, since nobody knows
-    /// whose they are. [`ErrorKind::Config`](crate::ErrorKind::Config) as for [`fork`](Graph::fork).
+    /// An item whose number is too large is an error, and errors from above go to every output,
+    /// since nobody knows whose they are. [`ErrorKind::Config`](crate::ErrorKind::Config) as for
+    /// [`fork`](Graph::fork).
     ///
     /// # Examples
     /// ```
@@ -107,14 +118,20 @@ mod tests {
     fn a_class_out_of_range_names_the_item() {
         let [a, b] = Graph::range(0..3).demux(|&n| n as usize);
         let error = Graph::concat([a, b]).collect().unwrap_err().to_string();
-        assert_eq!(error, "demux: 0:2: the classifier says 2, and there are 2 outputs");
+        assert_eq!(
+            error,
+            "demux: 0:2: the classifier says 2, and there are 2 outputs"
+        );
     }
 
     #[test]
     fn all_for_the_other_is_an_error_and_no_deadlock() {
         let outputs = Graph::range(0..100).split(Demux::new(2, |_: &u64| 1).buffer(10));
         let error = Graph::concat(outputs).collect().unwrap_err().to_string();
-        assert!(error.contains("output 0 ran 10 items ahead of output 1"), "{error}");
+        assert!(
+            error.contains("output 0 ran 10 items ahead of output 1"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -122,6 +139,12 @@ mod tests {
         let [a, b] = Graph::range(0..0).demux(|_| 0);
         assert_eq!(Graph::concat([a, b]).collect().unwrap(), []);
         let outputs = Graph::range(0..1).split(Demux::new(2, |_: &u64| 0).buffer(0));
-        assert!(Graph::concat(outputs).collect().unwrap_err().to_string().contains("a buffer of zero"));
+        assert!(
+            Graph::concat(outputs)
+                .collect()
+                .unwrap_err()
+                .to_string()
+                .contains("a buffer of zero")
+        );
     }
 }

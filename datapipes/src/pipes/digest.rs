@@ -29,9 +29,9 @@ impl Digest {
         self.of(epoch).items.load(Ordering::Relaxed)
     }
 
-    /// A number for what passed in all runs of an epoch so far: the same for the same items with the same places in
-    /// their sources, whichever was first; most likely another for any others. No protection against somebody who
-    /// wants two lists to look the same.
+    /// A number for what passed in all runs of an epoch so far: the same for the same items with
+    /// the same places in their sources, whichever was first; most likely another for any others.
+    /// No protection against somebody who wants two lists to look the same.
     pub fn value(&self, epoch: u64) -> u64 {
         let of = self.of(epoch);
         mix(of.sum.load(Ordering::Relaxed) ^ mix(of.items.load(Ordering::Relaxed)))
@@ -88,14 +88,14 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Passes every item on, and adds what `bytes` gives of it, such as its name, to a digest: by which ranks find
-    /// out that they do not read the same list. Put it between the listing and
-    /// [`sharding_filter`](Graph::sharding_filter), where every rank sees all items, and let ranks compare
-    /// [`Digest::value`] when an epoch has ended; while it runs, some have read farther ahead than others. Where
-    /// names are listed for themselves, that can be before the first step.
+    /// Passes every item on, and adds what `bytes` gives of it, such as its name, to a digest: by
+    /// which ranks find out that they do not read the same list. Put it between the listing and
+    /// [`sharding_filter`](Graph::sharding_filter), where every rank sees all items, and let ranks
+    /// compare [`Digest::value`] when an epoch has ended; while it runs, some have read farther
+    /// ahead than others. Where names are listed for themselves, that can be before the first step.
     ///
-    /// Of a [resumed](crate::DataLoader::resume) epoch it is a digest only of what came behind the stop: what is not read
-    /// again is not in it.
+    /// Of a [resumed](crate::DataLoader::resume) epoch it is a digest only of what came behind the
+    /// stop: what is not read again is not in it.
     ///
     /// # Panics
     /// A panic of the function becomes an error in the item's place.
@@ -132,13 +132,19 @@ mod tests {
     fn value(names: &[&str]) -> u64 {
         let digest = Digest::new();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        Graph::from_vec(names).digest(&digest, |name| name.clone()).collect().unwrap();
+        Graph::from_vec(names)
+            .digest(&digest, |name| name.clone())
+            .collect()
+            .unwrap();
         digest.value(0)
     }
 
     #[test]
     fn keeps_the_contract() {
-        testing::check_pipe(&Digested::new(Digest::new(), |n: &u64| n.to_le_bytes()), (0..20).collect());
+        testing::check_pipe(
+            &Digested::new(Digest::new(), |n: &u64| n.to_le_bytes()),
+            (0..20).collect(),
+        );
     }
 
     #[test]

@@ -22,7 +22,9 @@ impl<T: Send + 'static> Pipe<T> for Enumerate {
         by_chunk(input, cx, move |chunk| {
             // In this order, since the end of the chunk must not take a number.
             let numbered = chunk.into_iter().zip(&mut places);
-            numbered.map(|(item, number)| item.map(|item| item.map(|value| (number, value)))).collect()
+            numbered
+                .map(|(item, number)| item.map(|item| item.map(|value| (number, value))))
+                .collect()
         })
     }
     fn is_resumable(&self) -> bool {
@@ -39,9 +41,9 @@ impl<T: Send + 'static> Pipe<T> for Enumerate {
 impl<T: Send + 'static> Graph<T> {
     /// Numbers the items from 0, in order.
     ///
-    /// The number is the place in the stream: an item that failed leaves its number out, so that the others keep
-    /// theirs. Runs in one place and holds nothing. To know where an item came from, its
-    /// [`origin`](crate::Item::origin) is there without this.
+    /// The number is the place in the stream: an item that failed leaves its number out, so that
+    /// the others keep theirs. Runs in one place and holds nothing. To know where an item came
+    /// from, its [`origin`](crate::Item::origin) is there without this.
     ///
     /// # Examples
     /// ```

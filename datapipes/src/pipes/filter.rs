@@ -24,7 +24,8 @@ where
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (keep, context) = (self.0.clone(), cx.clone());
         by_chunk(input, cx, move |chunk| {
-            let (kept, dropped) = chunk.retain(&keep, |payload, origin| context.panicked(payload, origin));
+            let (kept, dropped) =
+                chunk.retain(&keep, |payload, origin| context.panicked(payload, origin));
             context.count_dropped(dropped as u64);
             kept
         })
@@ -62,12 +63,17 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        testing::check_pipe(&Filter::new(|n: &u64| n.is_multiple_of(3)), (0..20).collect());
+        testing::check_pipe(
+            &Filter::new(|n: &u64| n.is_multiple_of(3)),
+            (0..20).collect(),
+        );
     }
 
     #[test]
     fn row_45_a_filter_that_drops_everything_ends() {
-        let loader = crate::DataLoader::builder(Graph::range(0..100_000).filter(|_| false)).build().unwrap();
+        let loader = crate::DataLoader::builder(Graph::range(0..100_000).filter(|_| false))
+            .build()
+            .unwrap();
         assert_eq!(loader.epoch(0).blocking().count(), 0);
         assert_eq!(loader.stats().unwrap().nodes[1].dropped, 100_000);
     }

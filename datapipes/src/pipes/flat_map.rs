@@ -30,7 +30,8 @@ where
                 let (value, parent) = item.into_parts();
                 let children = parent.children();
                 let mut index = 0;
-                // A panic ends the item it happened to, behind those of its children that were there.
+                // A panic ends the item it happened to, behind those of its children that were
+                // there.
                 let mut iter = catch_unwind(AssertUnwindSafe(|| f(value).into_iter()));
                 loop {
                     if cx.is_cancelled() {
@@ -44,7 +45,8 @@ where
                         Ok(Some(child)) => out.emit(Ok(Item::new(child, children.at(index)))).await,
                         Ok(None) => break,
                         Err(payload) => {
-                            out.emit(Err(Error::panic(payload).at(cx.node()).of(&parent))).await;
+                            out.emit(Err(Error::panic(payload).at(cx.node()).of(&parent)))
+                                .await;
                             break;
                         }
                     }
@@ -67,9 +69,10 @@ where
 impl<T: Send + 'static> Graph<T> {
     /// Makes any number of items out of each, in order.
     ///
-    /// The function and the iterator it returns run on the CPU workers. The iterator is advanced on demand, so it
-    /// may be very long; only what queues hold is in memory. The items are children of what they were made of:
-    /// the second of item `0:17` is `0:17/1`. To undo a batch use [`unbatch`](Graph::unbatch).
+    /// The function and the iterator it returns run on the CPU workers. The iterator is advanced on
+    /// demand, so it may be very long; only what queues hold is in memory. The items are children
+    /// of what they were made of: the second of item `0:17` is `0:17/1`. To undo a batch use
+    /// [`unbatch`](Graph::unbatch).
     ///
     /// # Panics
     /// A panic becomes an error that names the node and the item, and ends that item's children.
@@ -97,30 +100,64 @@ mod tests {
     async fn an_endless_iterator_streams() {
         let pipe = FlatMap::new(|n: u64| n..);
         let input = Items::from_results([Ok(Item::new(5, Context::default().origin(9)))]);
-        let seen: Vec<_> = pipe.apply(input, &Context::default()).take(1000).collect().await;
+        let seen: Vec<_> = pipe
+            .apply(input, &Context::default())
+            .take(1000)
+            .collect()
+            .await;
         let last = seen.last().unwrap().as_ref().unwrap();
-        assert_eq!((**last, last.origin().to_string().as_str()), (1004, "0:9/999"));
+        assert_eq!(
+            (**last, last.origin().to_string().as_str()),
+            (1004, "0:9/999")
+        );
     }
 
     #[tokio::test]
     async fn a_panic_ends_its_item_only() {
         let pipe = FlatMap::new(|n: u64| {
             assert!(n != 1, "no");
-            (0..3).map(move |k| if n == 2 && k == 1 { panic!("k") } else { 10 * n + k })
+            (0..3).map(move |k| {
+                if n == 2 && k == 1 {
+                    panic!("k")
+                } else {
+                    10 * n + k
+                }
+            })
         });
         let cx = Context::default();
         let input = Items::from_results((0..4).map(move |n| Ok(Item::new(n, cx.origin(n)))));
         let seen: Vec<_> = pipe.apply(input, &Context::default()).collect().await;
-        let seen: Vec<_> =
-            seen.into_iter().map(|r| r.map(Item::into_inner).map_err(|e| e.to_string())).collect();
+        let seen: Vec<_> = seen
+            .into_iter()
+            .map(|r| r.map(Item::into_inner).map_err(|e| e.to_string()))
+            .collect();
         let [one, two] =
             ["pipe: 0:1: panicked: no", "pipe: 0:2: panicked: k"].map(|text| Err(text.to_owned()));
-        assert_eq!(seen, [Ok(0), Ok(1), Ok(2), one, Ok(20), two, Ok(30), Ok(31), Ok(32)]);
+        assert_eq!(
+            seen,
+            [
+                Ok(0),
+                Ok(1),
+                Ok(2),
+                one,
+                Ok(20),
+                two,
+                Ok(30),
+                Ok(31),
+                Ok(32)
+            ]
+        );
     }
 
     #[test]
     fn row_30_no_items() {
         assert_eq!(Graph::range(0..0).flat_map(|n| [n]).collect().unwrap(), []);
-        assert_eq!(Graph::range(0..9).flat_map(|_| None::<u64>).collect().unwrap(), []);
+        assert_eq!(
+            Graph::range(0..9)
+                .flat_map(|_| None::<u64>)
+                .collect()
+                .unwrap(),
+            []
+        );
     }
 }

@@ -17,12 +17,18 @@ pub struct Fork {
 impl Fork {
     /// To so many outputs.
     pub fn new(outputs: usize) -> Self {
-        Fork { outputs, buffer: BUFFER }
+        Fork {
+            outputs,
+            buffer: BUFFER,
+        }
     }
 
     /// Lets up to `items` items (by default 1000) wait for an output that is behind the others.
     pub fn buffer(self, items: usize) -> Self {
-        Fork { buffer: items, ..self }
+        Fork {
+            buffer: items,
+            ..self
+        }
     }
 }
 
@@ -78,17 +84,18 @@ impl<T: Clone + Send + 'static> Deal<T> for ToAll {
 }
 
 impl<T: Clone + Send + 'static> Graph<T> {
-    /// Gives a clone of every item to each of `N` graphs (the RFC's Multiply). For a number known at run time:
-    /// `graph.split(Fork::new(n))`.
+    /// Gives a clone of every item to each of `N` graphs (the RFC's Multiply). For a number known
+    /// at run time: `graph.split(Fork::new(n))`.
     ///
-    /// The outputs share what is above, which runs once: whoever is polled drives it, and what it makes for the
-    /// others waits, up to [`Fork::buffer`] items each. An output that runs ahead of need waits when another's
-    /// buffer is full. The clones have one origin. Errors go to every output.
+    /// The outputs share what is above, which runs once: whoever is polled drives it, and what it
+    /// makes for the others waits, up to [`Fork::buffer`] items each. An output that runs ahead of
+    /// need waits when another's buffer is full. The clones have one origin. Errors go to every
+    /// output.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an item is needed from one output while another's buffer
-    /// is full, which would wait for ever: one that is read to its end before the other is begun needs a buffer as
-    /// large as the data.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an item is needed from one output while
+    /// another's buffer is full, which would wait for ever: one that is read to its end before the
+    /// other is begun needs a buffer as large as the data.
     ///
     /// # Examples
     /// ```
@@ -103,7 +110,9 @@ impl<T: Clone + Send + 'static> Graph<T> {
 
 /// The outputs of a split as an array.
 pub(super) fn array<T, const N: usize>(outputs: Vec<Graph<T>>) -> [Graph<T>; N] {
-    outputs.try_into().unwrap_or_else(|_| unreachable!("it has N outputs"))
+    outputs
+        .try_into()
+        .unwrap_or_else(|_| unreachable!("it has N outputs"))
 }
 
 #[cfg(test)]
@@ -117,7 +126,10 @@ mod tests {
         for workers in [0, 2] {
             let [a, b] = Graph::range(0..5000).fork();
             let joined = a.map(|n| n + 1).zip(b.map(|n| n * 2));
-            let loader = DataLoader::builder(joined).workers(workers).build().unwrap();
+            let loader = DataLoader::builder(joined)
+                .workers(workers)
+                .build()
+                .unwrap();
             for epoch in 0..2 {
                 let seen: Vec<_> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
                 assert_eq!(seen, (0..5000).map(|n| (n + 1, n * 2)).collect::<Vec<_>>());
@@ -140,17 +152,23 @@ mod tests {
     #[test]
     fn errors_and_panics_reach_every_output() {
         let bad = Graph::range(0..3).try_map(|n| if n == 1 { Err("one") } else { Ok(n) });
-        let loader =
-            DataLoader::builder(Graph::concat(bad.fork::<2>())).workers(0).on_error(OnError::skip(2));
+        let loader = DataLoader::builder(Graph::concat(bad.fork::<2>()))
+            .workers(0)
+            .on_error(OnError::skip(2));
         let loader = loader.build().unwrap();
         let mut epoch = loader.epoch(0).blocking();
-        assert_eq!(epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>(), [0, 2, 0, 2]);
+        assert_eq!(
+            epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>(),
+            [0, 2, 0, 2]
+        );
     }
 
     #[tokio::test]
     async fn errors_are_told_alike_to_all() {
         let cx = Context::default();
-        let error = crate::Error::user("no label").of(&cx.origin(7)).at(&"label".into());
+        let error = crate::Error::user("no label")
+            .of(&cx.origin(7))
+            .at(&"label".into());
         let text = error.to_string();
         let input = Items::<u8>::from_results([Err(error)]);
         for output in Fork::new(3).split(input, &cx) {
@@ -164,7 +182,8 @@ mod tests {
     async fn a_dropped_output_holds_up_nobody() {
         let cx = Context::default();
         let origins = cx.clone();
-        let input = Items::from_results((0..100u64).map(move |n| Ok(Item::new(n, origins.origin(n)))));
+        let input =
+            Items::from_results((0..100u64).map(move |n| Ok(Item::new(n, origins.origin(n)))));
         let mut outputs = Fork::new(2).buffer(1).split(input, &cx);
         drop(outputs.pop());
         assert_eq!(outputs.remove(0).count().await, 100);
@@ -188,7 +207,9 @@ mod tests {
             tokio::task::yield_now().await;
             Ok(Item::new(n, Context::default().origin(n)))
         });
-        let mut outputs = Fork::new(2).buffer(2000).split(Items::from_stream(input), &cx);
+        let mut outputs = Fork::new(2)
+            .buffer(2000)
+            .split(Items::from_stream(input), &cx);
         let (b, a) = (outputs.pop().unwrap(), outputs.pop().unwrap());
         let (a, b) = futures::join!(a.count(), b.count());
         assert_eq!((a, b), (1000, 1000));

@@ -46,7 +46,11 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
                     }
                 }
             }
-            if inputs.is_empty() { Poll::Ready(None) } else { Poll::Pending }
+            if inputs.is_empty() {
+                Poll::Ready(None)
+            } else {
+                Poll::Pending
+            }
         }))
     }
     fn is_resumable(&self) -> bool {
@@ -56,18 +60,21 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
         sum(inputs)
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_selection().with_problem((self.inputs == 0).then_some("no inputs"))
+        Facts::any_order()
+            .with_selection()
+            .with_problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 
 impl<T: Send + 'static> Graph<T> {
     /// Takes an item from whatever graph has one first, until all are exhausted.
     ///
-    /// **The order depends on timing**, also where the loader is told to keep order: this is the one pipe whose
-    /// output is not a function of seed and epoch. What one input gives stays in order, nothing is lost, and where
-    /// several are ready they take turns; where all always are, it is [`mux`](Graph::mux), which is the better
-    /// choice where no input is slow for long; and in a loader that can be
-    /// [resumed](crate::loader::Builder::resumable), whose runs repeat themselves, it is `mux`. Runs in one place and holds nothing.
+    /// **The order depends on timing**, also where the loader is told to keep order: this is the
+    /// one pipe whose output is not a function of seed and epoch. What one input gives stays in
+    /// order, nothing is lost, and where several are ready they take turns; where all always are,
+    /// it is [`mux`](Graph::mux), which is the better choice where no input is slow for long; and
+    /// in a loader that can be [resumed](crate::loader::Builder::resumable), whose runs repeat
+    /// themselves, it is `mux`. Runs in one place and holds nothing.
     ///
     /// # Examples
     /// ```

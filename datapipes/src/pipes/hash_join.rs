@@ -15,7 +15,8 @@ pub(super) type Key<T, K> = Arc<dyn Fn(&T) -> K + Send + Sync>;
 /// Items that a table may have, where nothing else is said.
 const ITEMS: usize = 1 << 20;
 
-/// Looks up each item of its first input, by key, in a table made of its second; see [`Graph::join_by_key`].
+/// Looks up each item of its first input, by key, in a table made of its second; see
+/// [`Graph::join_by_key`].
 ///
 /// # Examples
 /// An item that is not in the table is an error:
@@ -42,23 +43,40 @@ impl<A, B, K> HashJoin<A, B, K> {
         right: impl Fn(&B) -> K + Send + Sync + 'static,
     ) -> Self {
         let keys: (Key<A, K>, Key<B, K>) = (Arc::new(left), Arc::new(right));
-        HashJoin { keys, items: ITEMS, bytes: None, weigh: Arc::new(|_| 0), strict: false }
+        HashJoin {
+            keys,
+            items: ITEMS,
+            bytes: None,
+            weigh: Arc::new(|_| 0),
+            strict: false,
+        }
     }
 
     /// With a table of up to so many items.
     pub fn items(self, most: usize) -> Self {
-        HashJoin { items: most, ..self }
+        HashJoin {
+            items: most,
+            ..self
+        }
     }
 
-    /// With a table of up to so many bytes, besides the bound in items; `weigh` tells how many an item keeps alive.
+    /// With a table of up to so many bytes, besides the bound in items; `weigh` tells how many an
+    /// item keeps alive.
     pub fn bytes(self, most: usize, weigh: impl Fn(&B) -> usize + Send + Sync + 'static) -> Self {
-        HashJoin { bytes: Some(most), weigh: Arc::new(weigh), ..self }
+        HashJoin {
+            bytes: Some(most),
+            weigh: Arc::new(weigh),
+            ..self
+        }
     }
 
-    /// Makes an item of the first input that has no partner an error in its place. By default it is left out, and counted as
-    /// dropped.
+    /// Makes an item of the first input that has no partner an error in its place. By default it is
+    /// left out, and counted as dropped.
     pub fn strict(self) -> Self {
-        HashJoin { strict: true, ..self }
+        HashJoin {
+            strict: true,
+            ..self
+        }
     }
 
     /// Keeps every item of the first input: one without a partner comes with `None`.
@@ -69,9 +87,18 @@ impl<A, B, K> HashJoin<A, B, K> {
 
 impl<A, B, K> Debug for HashJoin<A, B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let HashJoin { items, bytes, strict, .. } = self;
+        let HashJoin {
+            items,
+            bytes,
+            strict,
+            ..
+        } = self;
         let mut fields = f.debug_struct("HashJoin");
-        fields.field("items", items).field("bytes", bytes).field("strict", strict).finish_non_exhaustive()
+        fields
+            .field("items", items)
+            .field("bytes", bytes)
+            .field("strict", strict)
+            .finish_non_exhaustive()
     }
 }
 
@@ -91,7 +118,8 @@ pub(super) fn outer<A, B>(left: A, right: Option<B>) -> Option<(A, Option<B>)> {
     Some((left, right))
 }
 
-/// Pairs an item with its partner. What it comes from does not depend on order, so that a table does not need one.
+/// Pairs an item with its partner. What it comes from does not depend on order, so that a table
+/// does not need one.
 pub(super) fn paired<A, B, K: Debug, Out>(
     cx: &Context,
     (left, key): (Item<A>, &K),
@@ -108,7 +136,10 @@ pub(super) fn paired<A, B, K: Debug, Out>(
     match pair(left, right) {
         Some(pair) => Some(Ok(Item::new(pair, Origin::joined(parts, 0)))),
         None if strict => {
-            let error = Error::new(ErrorKind::NotFound, format!("no partner with the key {key:?}"));
+            let error = Error::new(
+                ErrorKind::NotFound,
+                format!("no partner with the key {key:?}"),
+            );
             Some(Err(error.of(&parts[0])))
         }
         None => {
@@ -119,7 +150,11 @@ pub(super) fn paired<A, B, K: Debug, Out>(
 }
 
 pub(super) fn twice<K: Debug>(key: &K, item: &Origin) -> Error {
-    Error::new(ErrorKind::Corrupt, format!("input 1 has the key {key:?} more than once")).of(item)
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("input 1 has the key {key:?} more than once"),
+    )
+    .of(item)
 }
 
 /// What a table has for a key.
@@ -146,7 +181,8 @@ struct Table<K, B> {
 }
 
 impl<K: Hash + Eq + Debug, B> Table<K, B> {
-    /// Puts an item in. Gives an error for each item that cannot be a partner now, or one that ends the stream.
+    /// Puts an item in. Gives an error for each item that cannot be a partner now, or one that ends
+    /// the stream.
     fn insert(&mut self, key: K, item: Item<B>, bytes: usize) -> Vec<Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         let full = match self.most {
@@ -187,7 +223,10 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
     }
 
     fn unused(&self) -> u64 {
-        self.entries.values().filter(|entry| matches!(entry, Entry::One(_, false))).count() as u64
+        self.entries
+            .values()
+            .filter(|entry| matches!(entry, Entry::One(_, false)))
+            .count() as u64
     }
 }
 
@@ -204,13 +243,17 @@ where
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
         // How many errors came of the table, if it was made before a stop.
-        let failed: Option<u64> = match cx.kept() {
+        let failed: Option<u64> = match cx.restored() {
             Ok(kept) => kept,
             Err(error) => return Items::fail(error),
         };
         let ((left_key, right_key), weigh) = (self.keys.clone(), self.weigh.clone());
         let (strict, cx) = (self.strict, cx.clone());
-        let mut table = Table { entries: HashMap::new(), bytes: 0, most: (self.items, self.bytes) };
+        let mut table = Table {
+            entries: HashMap::new(),
+            bytes: 0,
+            most: (self.items, self.bytes),
+        };
         Items::generate(async move |out| {
             let (begin, mut errors) = (cx.position(1), 0);
             while let Some(item) = right.next().await {
@@ -233,12 +276,14 @@ where
                 }
             }
             if failed.is_some_and(|failed| failed != errors) {
-                let message = "input 1 has not the same errors as before the stop, so its table is another";
+                let message =
+                    "input 1 has not the same errors as before the stop, so its table is another";
                 return out.emit(Err(Error::new(ErrorKind::Config, message))).await;
             }
             loop {
-                out.keep_holding(&cx, |keep| {
-                    // A resumed epoch makes the table again. That it can, `right` is not dropped before the end.
+                out.snapshot_with(&cx, |keep| {
+                    // A resumed epoch makes the table again. That it can, `right` is not dropped
+                    // before the end.
                     keep.take_again(1, begin);
                     errors
                 });
@@ -261,7 +306,9 @@ where
     }
 
     fn settings(&self) -> Facts {
-        let bytes = self.bytes.map_or(String::new(), |bytes| format!(" and {bytes} bytes"));
+        let bytes = self
+            .bytes
+            .map_or(String::new(), |bytes| format!(" and {bytes} bytes"));
         let strict = if self.strict { ", strict" } else { "" };
         Facts::any_order()
             .with_lookup()
@@ -322,28 +369,34 @@ where
 }
 
 impl<A: Send + 'static> Graph<A> {
-    /// Joins each item with the one of another graph that has the same key: images from one store, labels from a table.
+    /// Joins each item with the one of another graph that has the same key: images from one store,
+    /// labels from a table.
     ///
-    /// The other graph is read to its end first, into a table in memory (a hash join); then the items of this one are looked up,
-    /// one by one, in their order. So let the other be the smaller one. The table holds up to 1,048,576 items; more are an error, never
-    /// more memory. [`HashJoin`] sets the bound, in items and in bytes. Where both are sorted by key,
+    /// The other graph is read to its end first, into a table in memory (a hash join); then the
+    /// items of this one are looked up, one by one, in their order. So let the other be the smaller
+    /// one. The table holds up to 1,048,576 items; more are an error, never more memory.
+    /// [`HashJoin`] sets the bound, in items and in bytes. Where both are sorted by key,
     /// [`merge_join_by_key`](Graph::merge_join_by_key) holds one item only. Runs in one place.
     ///
-    /// - *Many to one*: several items may have the same key, and each gets a clone of the partner. Make large partners cheap to
-    ///   clone ([`Tensor::into_shared`](crate::Tensor::into_shared), `Arc`).
-    /// - *A key twice in the table* is an error of all items that have it, and none of them is a partner: to have all, group them
-    ///   by key first.
-    /// - *Without a partner*, an item is left out and counted as dropped; so is, at the end, what is in the table and was not asked
-    ///   for. [`HashJoin::strict`] makes it an error, [`left_join_by_key`](Graph::left_join_by_key) keeps it.
-    /// - *Ranks*: the sharding filter belongs above this graph, or below the join. Each rank reads the table whole.
+    /// - *Many to one*: several items may have the same key, and each gets a clone of the partner.
+    ///   Make large partners cheap to clone ([`Tensor::into_shared`](crate::Tensor::into_shared),
+    ///   `Arc`).
+    /// - *A key twice in the table* is an error of all items that have it, and none of them is a
+    ///   partner: to have all, group them by key first.
+    /// - *Without a partner*, an item is left out and counted as dropped; so is, at the end, what
+    ///   is in the table and was not asked for. [`HashJoin::strict`] makes it an error,
+    ///   [`left_join_by_key`](Graph::left_join_by_key) keeps it.
+    /// - *Ranks*: the sharding filter belongs above this graph, or below the join. Each rank reads
+    ///   the table whole.
     /// - *Origins*: a pair has those of both.
-    /// - *Resume*: a resumed epoch makes the table again, from the beginning of the other graph, which has to give the same then.
+    /// - *Resume*: a resumed epoch makes the table again, from the beginning of the other graph,
+    ///   which has to give the same then.
     ///
     /// To pair items by their places, see [`zip`](Graph::zip).
     ///
     /// # Errors
-    /// Errors of the table come before all items. [`ErrorKind::Config`], which no policy skips, if it is
-    /// too large, with the bound.
+    /// Errors of the table come before all items. [`ErrorKind::Config`], which no policy skips, if
+    /// it is too large, with the bound.
     ///
     /// # Panics
     /// A panic of a function becomes an error that names the node, and ends the stream.
@@ -353,9 +406,9 @@ impl<A: Send + 'static> Graph<A> {
     /// use datapipes::Graph;
     ///
     /// // Pictures as a store lists them, and a CSV file of labels in an order of its own.
-    /// let images = Graph::from_vec(vec![("cat/1.jpg", [1u8; 4]), ("new.jpg", [2; 4]), ("dog/7.jpg", [3; 4])]);
-    /// let csv = "dog/7.jpg,1\ncat/1.jpg,0\ncat/2.jpg,0";
-    /// let labels = Graph::from_iter_with(move || csv.lines()).try_map(|line| {
+    /// let images = Graph::from_vec(vec![("cat/1.jpg", [1u8; 4]), ("new.jpg", [2; 4]),
+    /// ("dog/7.jpg", [3; 4])]); let csv = "dog/7.jpg,1\ncat/1.jpg,0\ncat/2.jpg,0"; let labels =
+    /// Graph::from_iter_with(move || csv.lines()).try_map(|line| {
     ///     let (name, label) = line.split_once(',').ok_or("a line without a comma")?;
     ///     Ok::<_, datapipes::BoxError>((name.to_owned(), label.parse::<u32>()?))
     /// });
@@ -437,10 +490,25 @@ mod tests {
         let numbers = || Graph::from_vec(vec![4, 2, 7, 1, 2]);
         let joined = numbers().join_by_key(Graph::from_vec(names()), |n| *n, |entry| entry.0);
         let loader = DataLoader::builder(joined).build().unwrap();
-        let items: Vec<_> = loader.epoch(0).blocking().items().map(Result::unwrap).collect();
-        let shown: Vec<_> = items.iter().map(|item| (item.0, item.1.1, item.origin().to_string())).collect();
-        let expected = [(2, "two", "[0:1, 1:0]"), (1, "one", "[0:3, 1:3]"), (2, "two", "[0:4, 1:0]")];
-        assert_eq!(shown, expected.map(|(n, name, origin)| (n, name, origin.to_owned())));
+        let items: Vec<_> = loader
+            .epoch(0)
+            .blocking()
+            .items()
+            .map(Result::unwrap)
+            .collect();
+        let shown: Vec<_> = items
+            .iter()
+            .map(|item| (item.0, item.1.1, item.origin().to_string()))
+            .collect();
+        let expected = [
+            (2, "two", "[0:1, 1:0]"),
+            (1, "one", "[0:3, 1:3]"),
+            (2, "two", "[0:4, 1:0]"),
+        ];
+        assert_eq!(
+            shown,
+            expected.map(|(n, name, origin)| (n, name, origin.to_owned()))
+        );
         // 4 and 7 of the one, `zero` and `nine` of the other.
         assert_eq!(loader.stats().unwrap().nodes.last().unwrap().dropped, 4);
     }
@@ -450,12 +518,21 @@ mod tests {
         let table = Graph::from_vec(vec![(1, "a"), (2, "b"), (1, "c"), (1, "d")]);
         let joined = Graph::range(1..3).join_by_key(table, |n| *n, |entry| entry.0);
         let policy = OnError::skip(9);
-        let loader = DataLoader::builder(joined).workers(0).on_error(policy.clone()).build().unwrap();
+        let loader = DataLoader::builder(joined)
+            .workers(0)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!(pairs, [(2, (2, "b"))]);
-        let skipped: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
-        let expected = ["1:0", "1:2", "1:3"]
-            .map(|item| format!("join_by_key: {item}: corrupt: input 1 has the key 1 more than once"));
+        let skipped: Vec<String> = policy
+            .skipped()
+            .into_iter()
+            .map(|skipped| skipped.error)
+            .collect();
+        let expected = ["1:0", "1:2", "1:3"].map(|item| {
+            format!("join_by_key: {item}: corrupt: input 1 has the key 1 more than once")
+        });
         assert_eq!(skipped, expected);
     }
 
@@ -463,8 +540,14 @@ mod tests {
     fn a_table_is_bounded_in_items_and_in_bytes() {
         let run = |join: HashJoin<u64, u64, u64>, items| {
             let graph = Graph::join((Graph::range(0..3), Graph::range(0..items)), join);
-            let loader = DataLoader::builder(graph).on_error(OnError::skip(99)).build().unwrap();
-            loader.epoch(0).blocking().collect::<crate::Result<Vec<_>>>()
+            let loader = DataLoader::builder(graph)
+                .on_error(OnError::skip(99))
+                .build()
+                .unwrap();
+            loader
+                .epoch(0)
+                .blocking()
+                .collect::<crate::Result<Vec<_>>>()
         };
         let join = || HashJoin::new(|n: &u64| *n, |n: &u64| *n);
         assert_eq!(run(join().items(5), 5).unwrap().len(), 3);
@@ -476,28 +559,45 @@ mod tests {
         );
         assert_eq!(run(join().bytes(50, |_| 10), 5).unwrap().len(), 3);
         let error = run(join().bytes(50, |_| 10), 6).unwrap_err().to_string();
-        assert!(error.contains("1:5: wrong configuration: input 1 has more than 50 bytes"), "{error}");
+        assert!(
+            error.contains("1:5: wrong configuration: input 1 has more than 50 bytes"),
+            "{error}"
+        );
         let none = Graph::join((Graph::range(0..3), Graph::range(0..3)), join().items(0));
         let problems = DataLoader::builder(none).build().unwrap_err().to_string();
-        assert!(problems.contains("join_by_key: a table of zero items"), "{problems}");
+        assert!(
+            problems.contains("join_by_key: a table of zero items"),
+            "{problems}"
+        );
     }
 
     #[test]
     fn ranks_read_a_table_whole_and_share_the_rest() {
         let table = || Graph::from_vec(names());
         let rank = |graph: Graph<(u64, (u64, &'static str))>, index| {
-            DataLoader::builder(graph).rank(index, 2).uneven(Uneven::Allow).build()
+            DataLoader::builder(graph)
+                .rank(index, 2)
+                .uneven(Uneven::Allow)
+                .build()
         };
         let shared = || Graph::range(0..10).sharding_filter();
         let mut all = Vec::new();
         for index in 0..2 {
             let graph = shared().join_by_key(table(), |n| n % 4, |entry| entry.0);
-            all.extend(rank(graph, index).unwrap().epoch(0).blocking().map(|pair| pair.unwrap().0));
+            all.extend(
+                rank(graph, index)
+                    .unwrap()
+                    .epoch(0)
+                    .blocking()
+                    .map(|pair| pair.unwrap().0),
+            );
         }
         all.sort();
         assert_eq!(all, [0, 1, 2, 4, 5, 6, 8, 9]);
 
-        let below = Graph::range(0..10).join_by_key(table(), |n| n % 4, |entry| entry.0).sharding_filter();
+        let below = Graph::range(0..10)
+            .join_by_key(table(), |n| n % 4, |entry| entry.0)
+            .sharding_filter();
         assert!(rank(below, 0).is_ok());
         let unshared = Graph::range(0..10).join_by_key(table(), |n| *n, |entry| entry.0);
         let problems = rank(unshared, 0).unwrap_err().to_string();
@@ -507,13 +607,18 @@ mod tests {
         );
         let wrong = shared().join_by_key(table().sharding_filter(), |n| *n, |entry| entry.0);
         let problems = rank(wrong, 0).unwrap_err().to_string();
-        assert!(problems.contains("join_by_key: its input 1 is sharded"), "{problems}");
+        assert!(
+            problems.contains("join_by_key: its input 1 is sharded"),
+            "{problems}"
+        );
     }
 
     #[test]
     fn a_stopped_join_makes_its_table_again() {
         let graph = || {
-            let table = Graph::range(0..50).shuffle(20).map_async(|n| async move { crate::Ok(n * 2) });
+            let table = Graph::range(0..50)
+                .shuffle(20)
+                .map_async(|n| async move { crate::Ok(n * 2) });
             let table = table.try_map(|n| if n == 8 { Err("eight") } else { Ok(n) });
             Graph::range(0..200)
                 .shuffle(30)
@@ -523,7 +628,9 @@ mod tests {
         };
         for workers in [0, 2] {
             let build = || {
-                let builder = DataLoader::builder(graph()).workers(workers).on_error(OnError::skip(99));
+                let builder = DataLoader::builder(graph())
+                    .workers(workers)
+                    .on_error(OnError::skip(99));
                 builder.resumable().build().unwrap()
             };
             let whole: Vec<_> = build().epoch(3).blocking().map(Result::unwrap).collect();
@@ -532,9 +639,15 @@ mod tests {
                 let loader = build();
                 let mut epoch = loader.epoch(3).blocking();
                 let mut seen: Vec<_> = epoch.by_ref().take(stop).map(Result::unwrap).collect();
-                let state = epoch.state().unwrap();
+                let state = epoch.checkpoint().unwrap();
                 drop(epoch);
-                seen.extend(build().resume(&state).unwrap().blocking().map(Result::unwrap));
+                seen.extend(
+                    build()
+                        .resume(&state)
+                        .unwrap()
+                        .blocking()
+                        .map(Result::unwrap),
+                );
                 assert_eq!(seen, whole, "stopped after {stop} with {workers} workers");
             }
         }

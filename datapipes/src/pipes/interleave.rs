@@ -16,7 +16,11 @@ pub struct Interleave {
 impl Interleave {
     /// Of so many inputs, `cycle` of them at a time, `block` items from each by turns.
     pub fn new(inputs: usize, cycle: usize, block: usize) -> Self {
-        Interleave { inputs, cycle, block }
+        Interleave {
+            inputs,
+            cycle,
+            block,
+        }
     }
 }
 
@@ -26,7 +30,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
         let Interleave { cycle, block, .. } = *self;
         let (count, places) = (inputs.len(), cycle.min(inputs.len()));
-        let turns = match cx.kept() {
+        let turns = match cx.restored() {
             Ok(Some(Turns(state))) if state.2.len() != places || state.3 > count as u64 => {
                 return Items::fail(crate::Error::new(
                     crate::ErrorKind::Config,
@@ -41,11 +45,13 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
         // Those that wait, and those that are open.
         let mut inputs: Vec<Option<Items<T>>> = (0u64..)
             .zip(inputs)
-            .map(|(number, input)| (number >= begun || slots.contains(&Some(number))).then_some(input))
+            .map(|(number, input)| {
+                (number >= begun || slots.contains(&Some(number))).then_some(input)
+            })
             .collect();
         Items::generate(async move |out| {
             while begun < count as u64 || slots.iter().any(Option::is_some) {
-                out.keep(&cx, || Turns((turn, given, slots.clone(), begun)));
+                out.snapshot(&cx, || Turns((turn, given, slots.clone(), begun)));
                 turn %= places.max(1) as u64;
                 let slot = &mut slots[turn as usize];
                 if slot.is_none() && begun < count as u64 {
@@ -91,12 +97,15 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             _ => None,
         };
         let settings = format!("{} at a time, blocks of {}", self.cycle, self.block);
-        Facts::any_order().with_selection().with_settings(settings).with_problem(problem)
+        Facts::any_order()
+            .with_selection()
+            .with_settings(settings)
+            .with_problem(problem)
     }
 }
 
-/// The place whose turn it is, how many it has given in this turn, which input is in each place, and how many inputs have
-/// been begun.
+/// The place whose turn it is, how many it has given in this turn, which input is in each place,
+/// and how many inputs have been begun.
 struct Turns((u64, u64, Vec<Option<u64>>, u64));
 
 impl Wire for Turns {
@@ -107,7 +116,10 @@ impl Wire for Turns {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let state: (u64, u64, Vec<Option<u64>>, u64) = Wire::decode(from)?;
         if state.2.iter().flatten().any(|&input| input >= state.3) {
-            return Err(crate::Error::new(crate::ErrorKind::Config, "an input that has not begun is open"));
+            return Err(crate::Error::new(
+                crate::ErrorKind::Config,
+                "an input that has not begun is open",
+            ));
         }
         Ok(Turns(state))
     }
@@ -116,10 +128,10 @@ impl Wire for Turns {
 impl<T: Send + 'static> Graph<T> {
     /// Reads graphs by turns: `block` items from each of the first `cycle`, again and again.
     ///
-    /// An input that ends frees its place, which the next one takes when the turn comes to it; an input is not
-    /// started before. The order is fixed by these two numbers alone, as in tf.data, however slow an input is. A
-    /// cycle of 1 is [`concat`](Graph::concat); a cycle of all, in blocks of 1, is [`mux`](Graph::mux). Runs in one
-    /// place and holds nothing.
+    /// An input that ends frees its place, which the next one takes when the turn comes to it; an
+    /// input is not started before. The order is fixed by these two numbers alone, as in tf.data,
+    /// however slow an input is. A cycle of 1 is [`concat`](Graph::concat); a cycle of all, in
+    /// blocks of 1, is [`mux`](Graph::mux). Runs in one place and holds nothing.
     ///
     /// # Examples
     /// ```
@@ -128,7 +140,11 @@ impl<T: Send + 'static> Graph<T> {
     /// let graph = Graph::interleave(inputs, 2, 2);
     /// assert_eq!(graph.collect().unwrap(), [10, 11, 20, 21, 12, 22, 30, 31, 32]);
     /// ```
-    pub fn interleave(inputs: impl IntoIterator<Item = Graph<T>>, cycle: usize, block: usize) -> Graph<T> {
+    pub fn interleave(
+        inputs: impl IntoIterator<Item = Graph<T>>,
+        cycle: usize,
+        block: usize,
+    ) -> Graph<T> {
         let inputs = Vec::from_iter(inputs);
         let interleave = Interleave::new(inputs.len(), cycle, block);
         Graph::join(inputs, interleave)
@@ -139,21 +155,30 @@ impl<T: Send + 'static> Graph<T> {
 mod tests {
     use super::*;
 
-    /// tf.data's documented example: `range(1, 6)`, each repeated 6 times, a cycle of 2 and blocks of 4.
+    /// tf.data's documented example: `range(1, 6)`, each repeated 6 times, a cycle of 2 and blocks
+    /// of 4.
     #[test]
     fn gives_the_order_of_tf_data() {
         let inputs = (1..6).map(|n| Graph::range(0..6).map(move |_| n));
         let seen = Graph::interleave(inputs, 2, 4).collect().unwrap();
-        let documented =
-            [1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 3, 3, 4, 4, 5, 5, 5, 5, 5, 5];
+        let documented = [
+            1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 3, 3, 4, 4, 5, 5, 5, 5, 5,
+            5,
+        ];
         assert_eq!(seen, documented);
     }
 
     #[test]
     fn row_37_empty_inputs_and_wrong_settings() {
         let inputs = || [0, 2, 0, 1].map(|n| Graph::range(0..n));
-        assert_eq!(Graph::interleave(inputs(), 2, 1).collect().unwrap(), [0, 1, 0]);
-        assert_eq!(Graph::interleave(inputs(), 9, 9).collect().unwrap(), [0, 1, 0]);
+        assert_eq!(
+            Graph::interleave(inputs(), 2, 1).collect().unwrap(),
+            [0, 1, 0]
+        );
+        assert_eq!(
+            Graph::interleave(inputs(), 9, 9).collect().unwrap(),
+            [0, 1, 0]
+        );
         assert!(Graph::interleave(inputs(), 0, 1).collect().is_err());
         assert!(Graph::interleave(inputs(), 1, 0).collect().is_err());
         assert!(Graph::<u8>::interleave([], 1, 1).collect().is_err());

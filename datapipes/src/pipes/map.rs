@@ -24,7 +24,9 @@ where
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
         let (f, context) = (self.0.clone(), cx.clone());
-        by_chunk(input, cx, move |chunk| chunk.map(&f, |payload, origin| context.panicked(payload, origin)))
+        by_chunk(input, cx, move |chunk| {
+            chunk.map(&f, |payload, origin| context.panicked(payload, origin))
+        })
     }
     fn is_shardable(&self) -> bool {
         true
@@ -62,7 +64,9 @@ where
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
         let f = self.0.clone();
-        input.each(cx, move |item| Some(item.try_map(|value| f(value).map_err(Error::user))))
+        input.each(cx, move |item| {
+            Some(item.try_map(|value| f(value).map_err(Error::user)))
+        })
     }
     fn is_shardable(&self) -> bool {
         true
@@ -78,7 +82,8 @@ where
     }
 }
 
-/// Applies a function with randomness, which may fail, to every item; see [`Graph::try_map_random`].
+/// Applies a function with randomness, which may fail, to every item; see
+/// [`Graph::try_map_with_rng`].
 #[derive(Clone, Debug)]
 pub struct MapRandom<F>(F);
 
@@ -122,9 +127,10 @@ where
 impl<T: Send + 'static> Graph<T> {
     /// Applies a function to every item.
     ///
-    /// The function runs on the CPU workers, on many items at once, and order is kept. Neighbouring steps of this
-    /// kind run as one piece of work. Use [`try_map`](Graph::try_map) for a function that may fail,
-    /// [`map_random`](Graph::map_random) for augmentation and [`map_async`](Graph::map_async) for one that waits.
+    /// The function runs on the CPU workers, on many items at once, and order is kept. Neighbouring
+    /// steps of this kind run as one piece of work. Use [`try_map`](Graph::try_map) for a function
+    /// that may fail, [`map_with_rng`](Graph::map_with_rng) for augmentation and
+    /// [`map_async`](Graph::map_async) for one that waits.
     ///
     /// # Panics
     /// A panic of the function becomes an error that names the node and the item.
@@ -144,12 +150,13 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Applies a function that may fail to every item. Where it runs: as [`map`](Graph::map).
     ///
-    /// A closure with `?` in it must say its error type at the end: [`datapipes::Ok(value)`](crate::Ok) where only
-    /// errors of this library pass, `Ok::<_, BoxError>(value)` where any do.
+    /// A closure with `?` in it must say its error type at the end:
+    /// [`datapipes::Ok(value)`](crate::Ok) where only errors of this library pass, `Ok::<_,
+    /// BoxError>(value)` where any do.
     ///
     /// # Errors
-    /// An error of the function takes the item's place, with the names of node and item added; the loader's
-    /// [`OnError`](crate::OnError) decides what follows.
+    /// An error of the function takes the item's place, with the names of node and item added; the
+    /// loader's [`OnError`](crate::OnError) decides what follows.
     ///
     /// # Examples
     /// ```
@@ -166,30 +173,33 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(TryMap::new(f))
     }
 
-    /// Applies a function with randomness to every item: augmentation. Where it runs: as [`map`](Graph::map).
+    /// Applies a function with randomness to every item: augmentation. Where it runs: as
+    /// [`map`](Graph::map).
     ///
-    /// The [`Rng`] is keyed by (seed, epoch, node, item), so the same item gets the same numbers on any worker, in
-    /// any order; and other numbers in another epoch.
+    /// The [`Rng`] is keyed by (seed, epoch, node, item), so the same item gets the same numbers on
+    /// any worker, in any order; and other numbers in another epoch.
     ///
     /// # Examples
     /// ```
     /// use datapipes::Graph;
-    /// let noisy = Graph::range(0..3).map_random(|n, rng| n * 10 + rng.below(10));
+    /// let noisy = Graph::range(0..3).map_with_rng(|n, rng| n * 10 + rng.below(10));
     /// assert_eq!(noisy.clone().collect().unwrap(), noisy.collect().unwrap());
     /// ```
-    pub fn map_random<U, F>(self, f: F) -> Graph<U>
+    pub fn map_with_rng<U, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,
         F: Fn(T, &mut Rng) -> U + Clone + Send + Sync + 'static,
     {
-        self.pipe(MapRandom::new(move |value, rng: &mut Rng| Ok::<U, Error>(f(value, rng))))
+        self.pipe(MapRandom::new(move |value, rng: &mut Rng| {
+            Ok::<U, Error>(f(value, rng))
+        }))
     }
 
-    /// As [`map_random`](Graph::map_random), for a function that may fail.
+    /// As [`map_with_rng`](Graph::map_with_rng), for a function that may fail.
     ///
     /// # Errors
     /// As [`try_map`](Graph::try_map).
-    pub fn try_map_random<U, E, F>(self, f: F) -> Graph<U>
+    pub fn try_map_with_rng<U, E, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,
         E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
@@ -219,11 +229,14 @@ mod tests {
     fn a_panic_names_node_and_item_and_costs_one_item() {
         let panics = Map::new(|n: u64| if n == 3 { panic!("three") } else { n });
         let items = testing::numbered(&[1, 2, 3, 4]).into_iter().map(Ok);
-        let out = testing::collect(
-            panics.apply(Items::from_results(items.collect::<Vec<_>>()), &Context::default()),
-        );
-        let shown: Vec<String> =
-            out.into_iter().map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string())).collect();
+        let out = testing::collect(panics.apply(
+            Items::from_results(items.collect::<Vec<_>>()),
+            &Context::default(),
+        ));
+        let shown: Vec<String> = out
+            .into_iter()
+            .map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string()))
+            .collect();
         assert_eq!(shown, ["1", "2", "pipe: 0:2: panicked: three", "4"]);
     }
 }

@@ -37,10 +37,14 @@ where
                 }
                 let (value, origin) = item.into_parts();
                 // A panic costs the item it happened to, as in `map`.
-                let outcome =
-                    AssertUnwindSafe(async { f(value).await.map_err(Error::user) }).catch_unwind().await;
-                let result = outcome.unwrap_or_else(|payload| Err(Error::panic(payload).at(cx.node())));
-                let item = result.map_err(|error| error.of(&origin)).map(|value| Item::new(value, origin));
+                let outcome = AssertUnwindSafe(async { f(value).await.map_err(Error::user) })
+                    .catch_unwind()
+                    .await;
+                let result =
+                    outcome.unwrap_or_else(|payload| Err(Error::panic(payload).at(cx.node())));
+                let item = result
+                    .map_err(|error| error.of(&origin))
+                    .map(|value| Item::new(value, origin));
                 out.emit(item).await;
             }
         })
@@ -65,8 +69,9 @@ where
 impl<T: Send + 'static> Graph<T> {
     /// Applies an async function to every item: a request, a query, a read.
     ///
-    /// The futures run on the async runtime, many at once ([`concurrency`](Graph::concurrency) sets how many), and
-    /// order is kept. They must not block or compute for long; use [`map`](Graph::map) for work of the CPU.
+    /// The futures run on the async runtime, many at once ([`concurrency`](Graph::concurrency) sets
+    /// how many), and order is kept. They must not block or compute for long; use
+    /// [`map`](Graph::map) for work of the CPU.
     ///
     /// # Errors
     /// An error of the function takes the item's place, with the names of node and item added.

@@ -50,7 +50,8 @@ where
     }
 }
 
-/// Applies a function with scratch memory and randomness to every item; see [`Graph::try_map_init_random`].
+/// Applies a function with scratch memory and randomness to every item; see
+/// [`Graph::try_map_init_random`].
 #[derive(Clone, Debug)]
 pub struct MapInitRandom<I, F> {
     init: I,
@@ -97,8 +98,8 @@ where
 /// Scratch memory that nobody uses now. Boxed, so that it moves cheaply.
 struct Pool<S>(Mutex<Vec<Box<S>>>);
 
-/// Takes one scratch from the node's pool for each chunk, and gives it back behind it: as many live as chunks are worked on at
-/// once, whoever does it, and nothing is locked for an item.
+/// Takes one scratch from the node's pool for each chunk, and gives it back behind it: as many live
+/// as chunks are worked on at once, whoever does it, and nothing is locked for an item.
 fn with_scratch<In, S, Out, A>(
     input: Items<In>,
     cx: &Context,
@@ -145,16 +146,19 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Applies a function to every item, with scratch memory that `init` makes: a decoder, a plan, a buffer, which is dear to make
-    /// and is used for one item after the other. As rayon's `map_init`. Where it runs: as [`map`](Graph::map).
+    /// Applies a function to every item, with scratch memory that `init` makes: a decoder, a plan,
+    /// a buffer, which is dear to make and is used for one item after the other. As rayon's
+    /// `map_init`. Where it runs: as [`map`](Graph::map).
     ///
-    /// **The scratch is a cache, never state.** Which one an item gets, and what was done with it before, depends on workers and
-    /// time; what comes out must not. So `f` finds it as the last item left it, also one that failed, and has to clear what
-    /// it does not want to see. For a state that goes from item to item see [`scan`](Graph::scan).
+    /// **The scratch is a cache, never state.** Which one an item gets, and what was done with it
+    /// before, depends on workers and time; what comes out must not. So `f` finds it as the last
+    /// item left it, also one that failed, and has to clear what it does not want to see. For a
+    /// state that goes from item to item see [`scan`](Graph::scan).
     ///
-    /// `init` runs on the worker that needs a scratch, when no idle one is left. So at most one lives for each worker, and one for the
-    /// consumer's thread, which may run the first items itself; in [processes](Graph::in_processes), for each worker of each
-    /// process. They are dropped when the epoch ends or is dropped. One whose function panicked is dropped at once.
+    /// `init` runs on the worker that needs a scratch, when no idle one is left. So at most one
+    /// lives for each worker, and one for the consumer's thread, which may run the first items
+    /// itself; in [processes](Graph::in_processes), for each worker of each process. They are
+    /// dropped when the epoch ends or is dropped. One whose function panicked is dropped at once.
     ///
     /// # Panics
     /// A panic of either function becomes an error that names the node and the item.
@@ -177,14 +181,16 @@ impl<T: Send + 'static> Graph<T> {
         F: Fn(&mut S, T) -> U + Clone + Send + Sync + 'static,
     {
         let init = move || Ok::<S, Error>(init());
-        self.pipe(MapInit::new(init, move |scratch: &mut S, value| Ok::<U, Error>(f(scratch, value))))
+        self.pipe(MapInit::new(init, move |scratch: &mut S, value| {
+            Ok::<U, Error>(f(scratch, value))
+        }))
     }
 
     /// As [`map_init`](Graph::map_init), for functions that may fail: `init`, too.
     ///
     /// # Errors
-    /// As [`try_map`](Graph::try_map). An error of `init` takes the place of the item that the scratch was made for; the next item tries
-    /// again.
+    /// As [`try_map`](Graph::try_map). An error of `init` takes the place of the item that the
+    /// scratch was made for; the next item tries again.
     ///
     /// # Examples
     /// ```
@@ -211,7 +217,8 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(MapInit::new(init, f))
     }
 
-    /// As [`map_init`](Graph::map_init), with the random numbers of the item, as in [`map_random`](Graph::map_random).
+    /// As [`map_init`](Graph::map_init), with the random numbers of the item, as in
+    /// [`map_with_rng`](Graph::map_with_rng).
     ///
     /// # Examples
     /// ```
@@ -292,7 +299,10 @@ mod tests {
         };
         testing::check_pipe(&MapInit::new(|| Ok::<_, Error>(0), sum), (0..20).collect());
         let noisy = |_: &mut (), n: u64, rng: &mut Rng| Ok::<_, Error>(n + rng.below(9));
-        testing::check_pipe(&MapInitRandom::new(|| Ok::<_, Error>(()), noisy), (0..20).collect());
+        testing::check_pipe(
+            &MapInitRandom::new(|| Ok::<_, Error>(()), noisy),
+            (0..20).collect(),
+        );
     }
 
     #[test]
@@ -307,7 +317,10 @@ mod tests {
                     scratch.1
                 },
             );
-            let loader = DataLoader::builder(graph.clone()).workers(workers).build().unwrap();
+            let loader = DataLoader::builder(graph.clone())
+                .workers(workers)
+                .build()
+                .unwrap();
             for epoch in 0..2 {
                 let items: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
                 assert_eq!(items, Vec::from_iter(0..3000));
@@ -319,7 +332,10 @@ mod tests {
             let [live, most, made] = census.counts();
             // The graph is still there, and holds none.
             assert_eq!(live, 0, "{workers} workers");
-            assert!((1..=workers + 1).contains(&most), "{most} at once with {workers} workers");
+            assert!(
+                (1..=workers + 1).contains(&most),
+                "{most} at once with {workers} workers"
+            );
             assert!(made <= 3 * (workers + 1), "{made} with {workers} workers");
             drop(graph);
         }
@@ -333,13 +349,22 @@ mod tests {
             move || Ok::<_, Error>(maker.scratch()),
             |scratch: &mut Scratch, n: u64| {
                 scratch.1 += 1;
-                if n == 3 { panic!("three") } else { Ok::<_, Error>(scratch.1) }
+                if n == 3 {
+                    panic!("three")
+                } else {
+                    Ok::<_, Error>(scratch.1)
+                }
             },
         );
-        let items: Vec<_> = testing::numbered(&[1, 2, 3, 4]).into_iter().map(Ok).collect();
+        let items: Vec<_> = testing::numbered(&[1, 2, 3, 4])
+            .into_iter()
+            .map(Ok)
+            .collect();
         let out = testing::collect(pipe.apply(Items::from_results(items), &Context::default()));
-        let shown: Vec<String> =
-            out.into_iter().map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string())).collect();
+        let shown: Vec<String> = out
+            .into_iter()
+            .map(|r| r.map_or_else(|e| e, |(v, _)| v.to_string()))
+            .collect();
         assert_eq!(shown, ["1", "2", "pipe: 0:2: panicked: three", "1"]);
         assert_eq!(census.counts(), [0, 1, 2]);
     }
@@ -352,9 +377,15 @@ mod tests {
             0 => Err("no device"),
             _ => Ok(()),
         };
-        let graph = Graph::range(0..3).try_map_init(init, |(), n| Ok::<_, Error>(n)).named("decode");
+        let graph = Graph::range(0..3)
+            .try_map_init(init, |(), n| Ok::<_, Error>(n))
+            .named("decode");
         let policy = OnError::skip(9);
-        let loader = DataLoader::builder(graph).workers(0).on_error(policy.clone()).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         let items: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!((items, tries.load(Ordering::SeqCst)), (vec![1, 2], 2));
         assert_eq!(policy.skipped()[0].error, "decode: 0:0: no device");
@@ -377,7 +408,11 @@ mod tests {
                     rng.below(1 << 40)
                 },
             );
-            let loader = DataLoader::builder(graph).seed(3).workers(workers).build().unwrap();
+            let loader = DataLoader::builder(graph)
+                .seed(3)
+                .workers(workers)
+                .build()
+                .unwrap();
             loader.epoch(1).blocking().map(Result::unwrap).collect()
         };
         assert_eq!(drawn(0), drawn(3));

@@ -21,13 +21,19 @@ impl<A, B, K> MergeJoin<A, B, K> {
         left: impl Fn(&A) -> K + Send + Sync + 'static,
         right: impl Fn(&B) -> K + Send + Sync + 'static,
     ) -> Self {
-        MergeJoin { keys: (Arc::new(left), Arc::new(right)), strict: false }
+        MergeJoin {
+            keys: (Arc::new(left), Arc::new(right)),
+            strict: false,
+        }
     }
 
-    /// Makes an item of the first input that has no partner an error in its place. By default it is left out, and counted as
-    /// dropped.
+    /// Makes an item of the first input that has no partner an error in its place. By default it is
+    /// left out, and counted as dropped.
     pub fn strict(self) -> Self {
-        MergeJoin { strict: true, ..self }
+        MergeJoin {
+            strict: true,
+            ..self
+        }
     }
 
     /// Keeps every item of the first input: one without a partner comes with `None`.
@@ -38,7 +44,9 @@ impl<A, B, K> MergeJoin<A, B, K> {
 
 impl<A, B, K> Debug for MergeJoin<A, B, K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MergeJoin").field("strict", &self.strict).finish_non_exhaustive()
+        f.debug_struct("MergeJoin")
+            .field("strict", &self.strict)
+            .finish_non_exhaustive()
     }
 }
 
@@ -69,8 +77,9 @@ where
         cx: &Context,
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
-        // Whether the last item of each input comes again, the first for its key alone, and whether the second was a partner.
-        let (has_last, has_current, used) = match cx.kept::<(bool, bool, bool)>() {
+        // Whether the last item of each input comes again, the first for its key alone, and whether
+        // the second was a partner.
+        let (has_last, has_current, used) = match cx.restored::<(bool, bool, bool)>() {
             Ok(kept) => kept.unwrap_or_default(),
             Err(error) => return Items::fail(error),
         };
@@ -89,16 +98,27 @@ where
             if has_current {
                 let place = cx.position(1);
                 match again(right.next().await) {
-                    Ok(item) => current = Some(Current { key: right_key(&item), item, place, used }),
+                    Ok(item) => {
+                        current = Some(Current {
+                            key: right_key(&item),
+                            item,
+                            place,
+                            used,
+                        })
+                    }
                     Err(error) => return out.emit(Err(error)).await,
                 }
             }
             let mut right_ended = false;
             loop {
-                out.keep_holding(&cx, |keep| {
+                out.snapshot_with(&cx, |keep| {
                     keep.hold_of(0, last.iter().map(|(_, place)| *place));
                     keep.hold_of(1, current.iter().map(|current| current.place));
-                    (last.is_some(), current.is_some(), current.as_ref().is_some_and(|current| current.used))
+                    (
+                        last.is_some(),
+                        current.is_some(),
+                        current.as_ref().is_some_and(|current| current.used),
+                    )
                 });
                 let place = cx.position(0);
                 let item = match left.next().await {
@@ -129,22 +149,33 @@ where
                         Some(Ok(item)) => item,
                     };
                     let key = right_key(&item);
-                    let wrong = current.as_ref().and_then(|current| match key.cmp(&current.key) {
-                        Ordering::Less => Some(unsorted(1, &key, &current.key, item.origin())),
-                        Ordering::Equal => Some(twice(&key, item.origin())),
-                        Ordering::Greater => None,
-                    });
+                    let wrong = current
+                        .as_ref()
+                        .and_then(|current| match key.cmp(&current.key) {
+                            Ordering::Less => Some(unsorted(1, &key, &current.key, item.origin())),
+                            Ordering::Equal => Some(twice(&key, item.origin())),
+                            Ordering::Greater => None,
+                        });
                     if let Some(error) = wrong {
                         out.emit(Err(error)).await;
                         continue;
                     }
-                    let passed = current.replace(Current { key, item, place, used: false });
+                    let passed = current.replace(Current {
+                        key,
+                        item,
+                        place,
+                        used: false,
+                    });
                     cx.count_dropped(passed.is_some_and(|passed| !passed.used).into());
                 }
-                let partner = current.as_mut().filter(|current| current.key == key).map(|current| {
-                    current.used = true;
-                    current.item.clone()
-                });
+                let partner =
+                    current
+                        .as_mut()
+                        .filter(|current| current.key == key)
+                        .map(|current| {
+                            current.used = true;
+                            current.item.clone()
+                        });
                 if let Some(pair) = paired(&cx, (item, &key), partner, (pair, strict)) {
                     out.emit(pair).await;
                 }
@@ -155,7 +186,10 @@ where
     }
 
     fn settings(&self) -> Facts {
-        Facts::default().with_lookup().with_buffered(1).with_settings(if self.strict { "strict" } else { "" })
+        Facts::default()
+            .with_lookup()
+            .with_buffered(1)
+            .with_settings(if self.strict { "strict" } else { "" })
     }
 }
 
@@ -220,17 +254,20 @@ where
 }
 
 impl<A: Send + 'static> Graph<A> {
-    /// Joins each item with the one of another graph that has the same key, where both come sorted by key, ascending.
+    /// Joins each item with the one of another graph that has the same key, where both come sorted
+    /// by key, ascending.
     ///
-    /// Both are read side by side, and one item of the other graph is held, however long they are (a merge join). Everything else is as for
-    /// [`join_by_key`](Graph::join_by_key), which needs no sorting and holds the other graph in memory: several items of
-    /// this graph may have one key, the other may have each only once; what has no partner is left out and counted as dropped, on
-    /// either side, but for what the other has left at the end, which is not asked for. [`MergeJoin::strict`] makes an item without a
-    /// partner an error, [`MergeJoin::left`] keeps it. Runs in one place, in order.
+    /// Both are read side by side, and one item of the other graph is held, however long they are
+    /// (a merge join). Everything else is as for [`join_by_key`](Graph::join_by_key), which needs
+    /// no sorting and holds the other graph in memory: several items of this graph may have one
+    /// key, the other may have each only once; what has no partner is left out and counted as
+    /// dropped, on either side, but for what the other has left at the end, which is not asked for.
+    /// [`MergeJoin::strict`] makes an item without a partner an error, [`MergeJoin::left`] keeps
+    /// it. Runs in one place, in order.
     ///
     /// # Errors
-    /// An item whose key is less than the greatest before it is an error in its place, with both keys, and has no partner; so is
-    /// one of the other graph whose key was there already.
+    /// An item whose key is less than the greatest before it is an error in its place, with both
+    /// keys, and has no partner; so is one of the other graph whose key was there already.
     ///
     /// # Panics
     /// A panic of a function becomes an error that names the node, and ends the stream.
@@ -275,7 +312,13 @@ mod tests {
     #[test]
     fn keeps_the_contract() {
         let left = || vec![1, 2, 11, 30, 31, 32, 50, 90];
-        for right in [vec![3, 12, 22, 33, 60], vec![], vec![0], vec![91, 100], vec![0, 13, 14, 5, 30, 95]] {
+        for right in [
+            vec![3, 12, 22, 33, 60],
+            vec![],
+            vec![0],
+            vec![91, 100],
+            vec![0, 13, 14, 5, 30, 95],
+        ] {
             for left in [left(), vec![11, 5, 12, 40, 3, 41]] {
                 testing::check_join(&merge(), (left.clone(), right.clone()));
                 testing::check_join(&merge().strict(), (left.clone(), right.clone()));
@@ -287,14 +330,25 @@ mod tests {
     #[test]
     fn what_is_not_sorted_is_an_error_with_both_keys() {
         let graph = Graph::join(
-            (Graph::from_vec(vec![10, 30, 20, 31, 50]), Graph::from_vec(vec![11, 12, 32, 13, 51])),
+            (
+                Graph::from_vec(vec![10, 30, 20, 31, 50]),
+                Graph::from_vec(vec![11, 12, 32, 13, 51]),
+            ),
             merge(),
         );
         let policy = OnError::skip(9);
-        let loader = DataLoader::builder(graph).workers(0).on_error(policy.clone()).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!(pairs, [(10, 11), (30, 32), (31, 32), (50, 51)]);
-        let skipped: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+        let skipped: Vec<String> = policy
+            .skipped()
+            .into_iter()
+            .map(|skipped| skipped.error)
+            .collect();
         assert_eq!(
             skipped,
             [
@@ -307,17 +361,26 @@ mod tests {
 
     #[test]
     fn a_merge_join_gives_what_a_hash_join_does_and_counts_what_has_no_partner() {
-        let inputs =
-            || (Graph::range(0..300).filter(|n| n % 3 != 0), Graph::range(0..100).map(|n| 7 * n).take(40));
+        let inputs = || {
+            (
+                Graph::range(0..300).filter(|n| n % 3 != 0),
+                Graph::range(0..100).map(|n| 7 * n).take(40),
+            )
+        };
         let key = |n: &u64| *n;
         let (left, right) = inputs();
-        let merged = DataLoader::builder(left.merge_join_by_key(right, key, key)).build().unwrap();
+        let merged = DataLoader::builder(left.merge_join_by_key(right, key, key))
+            .build()
+            .unwrap();
         let (left, right) = inputs();
         let hashed = left.join_by_key(right, key, key).collect().unwrap();
         let pairs: Vec<_> = merged.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!(pairs, hashed);
         assert_eq!(pairs.len(), 26);
         // 200 and 40 came in; the last of the second input is 273, and all of it was asked for.
-        assert_eq!(merged.stats().unwrap().nodes.last().unwrap().dropped, 200 - 26 + 40 - 26);
+        assert_eq!(
+            merged.stats().unwrap().nodes.last().unwrap().dropped,
+            200 - 26 + 40 - 26
+        );
     }
 }

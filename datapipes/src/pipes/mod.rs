@@ -81,28 +81,52 @@ mod tests {
         let numbers = || Graph::range(0..300).map(|n| n * 3);
         let parts = || (0..5).map(|k| Graph::range(0..40).map(move |n| 1000 * k + n));
         let graphs: Vec<Graph<u64>> = vec![
-            numbers().map_async(|n| async move { Ok::<_, Error>(n + 1) }).map(|n| n + 1),
-            numbers().flat_map(|n| n..n + n % 4).sample_with(0.5).map(|n| n + 1),
             numbers()
-                .scan(0, |sum, n| (*sum < 9999).then(|| std::mem::replace(sum, *sum + n)))
+                .map_async(|n| async move { Ok::<_, Error>(n + 1) })
+                .map(|n| n + 1),
+            numbers()
+                .flat_map(|n| n..n + n % 4)
+                .sample_with(0.5)
+                .map(|n| n + 1),
+            numbers()
+                .scan(0, |sum, n| {
+                    (*sum < 9999).then(|| std::mem::replace(sum, *sum + n))
+                })
                 .inspect(|_| {}),
-            numbers().enumerate().map(|(k, n)| k * n).skip(7).take(100).prefetch(3).map(|n| n + 1),
+            numbers()
+                .enumerate()
+                .map(|(k, n)| k * n)
+                .skip(7)
+                .take(100)
+                .prefetch(3)
+                .map(|n| n + 1),
             numbers().repeat(3).sample(50).map(|n| n + 1),
             numbers().cycle().cache(5).map(|n| n + 1).take(700),
-            numbers().bucket_batch(|n| *n as usize % 30, [10, 20], [4, 3, 2]).map(|batch| batch.iter().sum()),
-            numbers().zip3(numbers().skip(3), numbers().map(|n| n + 1)).map(|(a, b, c)| a + b * c),
+            numbers()
+                .bucket_batch(|n| *n as usize % 30, [10, 20], [4, 3, 2])
+                .map(|batch| batch.iter().sum()),
+            numbers()
+                .zip3(numbers().skip(3), numbers().map(|n| n + 1))
+                .map(|(a, b, c)| a + b * c),
             Graph::concat(parts()).map(|n| n + 1),
             Graph::interleave(parts(), 3, 2).map(|n| n + 1),
             Graph::mux(parts()).map(|n| n + 1),
             Graph::mix(parts().zip([1.0, 2.0, 3.5, 0.2, 1.0])).map(|n| n + 1),
-            Graph::mix_until(super::Stop::CycleUntilAll, parts().zip([5.0, 4.0, 3.0, 2.0, 1.0]))
-                .map(|n| n + 1),
+            Graph::mix_until(
+                super::Stop::CycleUntilAll,
+                parts().zip([5.0, 4.0, 3.0, 2.0, 1.0]),
+            )
+            .map(|n| n + 1),
             Graph::concat(parts().map(|part| Graph::mux(part.fork::<3>()))).map(|n| n + 1),
             Graph::mux(numbers().demux::<3>(|n| *n as usize % 3)).map(|n| n + 1),
         ];
         for (number, graph) in graphs.into_iter().enumerate() {
             let run = |workers| -> Vec<u64> {
-                let loader = DataLoader::builder(graph.clone()).seed(1).workers(workers).build().unwrap();
+                let loader = DataLoader::builder(graph.clone())
+                    .seed(1)
+                    .workers(workers)
+                    .build()
+                    .unwrap();
                 loader.epoch(1).blocking().map(Result::unwrap).collect()
             };
             let expected = run(0);

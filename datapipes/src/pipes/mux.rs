@@ -15,12 +15,18 @@ pub struct Mux {
 impl Mux {
     /// Of so many inputs, until all are exhausted.
     pub fn new(inputs: usize) -> Self {
-        Mux { inputs, stop_at_first: false }
+        Mux {
+            inputs,
+            stop_at_first: false,
+        }
     }
 
     /// Ends when the turn comes to an input that is exhausted, as torchdata's `mux`.
     pub fn stop_at_first(self) -> Self {
-        Mux { stop_at_first: true, ..self }
+        Mux {
+            stop_at_first: true,
+            ..self
+        }
     }
 }
 
@@ -37,17 +43,28 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
         if !self.stop_at_first {
             return sum(inputs);
         }
-        let lens = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
-        let shortest = lens.iter().copied().min()?;
+        let lengths = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
+        let shortest = lengths.iter().copied().min()?;
         // All have given as many, and those before it one more.
-        let before = lens.iter().position(|&len| len == shortest)? as u64;
-        Some(shortest.saturating_mul(lens.len() as u64).saturating_add(before))
+        let before = lengths.iter().position(|&len| len == shortest)? as u64;
+        Some(
+            shortest
+                .saturating_mul(lengths.len() as u64)
+                .saturating_add(before),
+        )
     }
     fn facts(&self) -> Facts {
-        Facts { needs_order: self.stop_at_first, ..Facts::default() }
-            .with_selection()
-            .with_settings(if self.stop_at_first { "stop at first" } else { "" })
-            .with_problem((self.inputs == 0).then_some("no inputs"))
+        Facts {
+            needs_order: self.stop_at_first,
+            ..Facts::default()
+        }
+        .with_selection()
+        .with_settings(if self.stop_at_first {
+            "stop at first"
+        } else {
+            ""
+        })
+        .with_problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 
@@ -58,7 +75,7 @@ pub(super) fn by_turns<T: Send + 'static>(
     stop_at_first: bool,
 ) -> Items<T> {
     // Whose turn it is, and which are exhausted.
-    let (mut turn, mut ended) = match cx.kept::<(u64, Vec<bool>)>() {
+    let (mut turn, mut ended) = match cx.restored::<(u64, Vec<bool>)>() {
         Ok(Some((turn, ended))) if ended.len() == inputs.len() => (turn as usize, ended),
         Ok(Some(_)) => {
             return Items::fail(crate::Error::new(
@@ -69,12 +86,15 @@ pub(super) fn by_turns<T: Send + 'static>(
         Ok(None) => (0, vec![false; inputs.len()]),
         Err(error) => return Items::fail(error),
     };
-    let mut inputs: Vec<_> =
-        inputs.into_iter().zip(&ended).map(|(input, ended)| (!ended).then_some(input)).collect();
+    let mut inputs: Vec<_> = inputs
+        .into_iter()
+        .zip(&ended)
+        .map(|(input, ended)| (!ended).then_some(input))
+        .collect();
     let cx = cx.clone();
     Items::generate(async move |out| {
         while ended.contains(&false) {
-            out.keep(&cx, || (turn as u64, ended.clone()));
+            out.snapshot(&cx, || (turn as u64, ended.clone()));
             turn %= inputs.len();
             if let Some(input) = &mut inputs[turn] {
                 match input.next().await {
@@ -92,12 +112,12 @@ pub(super) fn by_turns<T: Send + 'static>(
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Takes one item from each graph by turns; those that are exhausted are left out, until all are (torchdata's
-    /// `mux_longest`).
+    /// Takes one item from each graph by turns; those that are exhausted are left out, until all
+    /// are (torchdata's `mux_longest`).
     ///
-    /// With `Graph::join(inputs, Mux::new(n).stop_at_first())` it ends with the first. An item that fails uses up
-    /// its turn. Runs in one place and holds nothing. For unequal shares see [`mix`](Graph::mix); for whatever is
-    /// ready first, [`greedy_join`](Graph::greedy_join).
+    /// With `Graph::join(inputs, Mux::new(n).stop_at_first())` it ends with the first. An item that
+    /// fails uses up its turn. Runs in one place and holds nothing. For unequal shares see
+    /// [`mix`](Graph::mix); for whatever is ready first, [`greedy_join`](Graph::greedy_join).
     ///
     /// # Examples
     /// ```
@@ -123,8 +143,11 @@ mod tests {
         let endless = Graph::from_iter_with(|| 100..);
         let failing = Graph::range(0..2).try_map(|n| if n == 0 { Err("zero") } else { Ok(n) });
         let graph = Graph::mux([Graph::range(0..0), failing, endless]).take(3);
-        let loader =
-            crate::DataLoader::builder(graph).workers(0).on_error(crate::OnError::skip(1)).build().unwrap();
+        let loader = crate::DataLoader::builder(graph)
+            .workers(0)
+            .on_error(crate::OnError::skip(1))
+            .build()
+            .unwrap();
         let seen: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!(seen, [100, 1, 101]);
         assert!(Graph::<u64>::mux([]).collect().is_err());

@@ -10,7 +10,8 @@ use crate::{Arity, Context, Facts, Graph, Items, Padded, Pipe};
 pub struct Pad<P>(P);
 
 impl<P> Pad<P> {
-    /// As this says: a number, a [`Padding`](crate::Padding), a tuple of what each field is padded with.
+    /// As this says: a number, a [`Padding`](crate::Padding), a tuple of what each field is padded
+    /// with.
     pub fn new(pad: P) -> Self {
         Pad(pad)
     }
@@ -25,7 +26,12 @@ where
 
     fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<T::Batch> {
         let pad = self.0.clone();
-        collated(input, cx, "; give this field a padding, too", move |samples| T::padded(samples, &pad))
+        collated(
+            input,
+            cx,
+            "; give this field a padding, too",
+            move |samples| T::padded(samples, &pad),
+        )
     }
     fn is_shardable(&self) -> bool {
         true
@@ -42,24 +48,28 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Groups consecutive samples into batches of `size`, in which sequences are padded to the longest of their batch.
+    /// Groups consecutive samples into batches of `size`, in which sequences are padded to the
+    /// longest of their batch.
     ///
-    /// This is [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of numbers, or a
-    /// [`Tensor`](crate::Tensor) whose first axis may differ. What `pad` may be is told at [`Padded`]:
+    /// This is [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of numbers,
+    /// or a [`Tensor`](crate::Tensor) whose first axis may differ. What `pad` may be is told at [`Padded`]:
     ///
-    /// - a number, for samples that are sequences: out come a tensor `[size, longest, ..]`, of the type of the sequences, and
-    ///   their lengths as `[size]` of `i64`;
-    /// - a [`Padding`](crate::Padding), to pad to a multiple or to a fixed length, or along all axes;
-    /// - a tuple for samples that are tuples, with `()` for what is collated as it is, such as labels;
+    /// - a number, for samples that are sequences: out come a tensor `[size, longest, ..]`, of the
+    ///   type of the sequences, and their lengths as `[size]` of `i64`;
+    /// - a [`Padding`](crate::Padding), to pad to a multiple or to a fixed length, or along all
+    ///   axes;
+    /// - a tuple for samples that are tuples, with `()` for what is collated as it is, such as
+    ///   labels;
     /// - `[(key, number)]` for samples that are maps;
-    /// - `()` for a struct that says itself what is padded, by `#[derive(Collate)]` and `#[collate(pad = 0)]`; this is
-    ///   [`collate`](Graph::collate).
+    /// - `()` for a struct that says itself what is padded, by `#[derive(Collate)]` and
+    ///   `#[collate(pad = 0)]`; this is [`collate`](Graph::collate).
     ///
     /// Where lengths differ much, [`bucket_batch`](Graph::bucket_batch) pads less.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) in the place of a batch whose samples do not fit together, with the names of
-    /// the field and of two items; also where their type cannot hold the number.
+    /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) in the place of a batch whose samples do not
+    /// fit together, with the names of the field and of two items; also where their type cannot
+    /// hold the number.
     ///
     /// # Examples
     /// ```
@@ -90,8 +100,8 @@ impl<T: Send + 'static> Graph<T> {
 }
 
 impl<T: Send + 'static> Graph<Vec<T>> {
-    /// Pads the sequences of each batch: the second half of [`padded_batch`](Graph::padded_batch), for batches that were made
-    /// in another way.
+    /// Pads the sequences of each batch: the second half of [`padded_batch`](Graph::padded_batch),
+    /// for batches that were made in another way.
     ///
     /// Runs on the CPU workers; order is kept.
     ///
@@ -114,53 +124,94 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        let samples = |n: u64| (0..n % 4).map(|k| (vec![n; k as usize], n)).collect::<Vec<_>>();
+        let samples = |n: u64| {
+            (0..n % 4)
+                .map(|k| (vec![n; k as usize], n))
+                .collect::<Vec<_>>()
+        };
         testing::check_pipe(&super::Pad::new((0, ())), (0..8).map(samples).collect());
     }
 
     #[test]
     fn padding_keeps_labels() {
-        let texts = Graph::range(0..5).map(|n| (vec![n as u32; n as usize], n as u8, n.to_string()));
+        let texts =
+            Graph::range(0..5).map(|n| (vec![n as u32; n as usize], n as u8, n.to_string()));
         let batches = texts.padded_batch(3, (1, (), ())).collect().unwrap();
-        let shapes: Vec<_> = batches.iter().map(|((ids, _), ..)| ids.shape().to_vec()).collect();
+        let shapes: Vec<_> = batches
+            .iter()
+            .map(|((ids, _), ..)| ids.shape().to_vec())
+            .collect();
         assert_eq!(shapes, [[3, 2], [2, 4]]);
         let ((ids, lengths), labels, names) = &batches[1];
         assert_eq!(ids.as_slice::<u32>().unwrap(), [3, 3, 3, 1, 4, 4, 4, 4]);
         assert_eq!(lengths.as_slice::<i64>().unwrap(), [3, 4]);
-        assert_eq!((labels.as_bytes(), &names[..]), (&[3, 4][..], &["3".to_owned(), "4".to_owned()][..]));
+        assert_eq!(
+            (labels.as_bytes(), &names[..]),
+            (&[3, 4][..], &["3".to_owned(), "4".to_owned()][..])
+        );
 
         let maps = Graph::range(1..4).map(|n| {
             let tensor = |len| Tensor::from_vec(vec![n; len], [len]).unwrap();
-            HashMap::from([("ids".to_owned(), tensor(n as usize)), ("label".to_owned(), tensor(1))])
+            HashMap::from([
+                ("ids".to_owned(), tensor(n as usize)),
+                ("label".to_owned(), tensor(1)),
+            ])
         });
-        let (batch, lengths) = maps.padded_batch(3, [("ids", Padding::new(0))]).collect().unwrap().remove(0);
-        assert_eq!((batch["ids"].shape(), batch["label"].shape()), (&[3, 3][..], &[3, 1][..]));
+        let (batch, lengths) = maps
+            .padded_batch(3, [("ids", Padding::new(0))])
+            .collect()
+            .unwrap()
+            .remove(0);
+        assert_eq!(
+            (batch["ids"].shape(), batch["label"].shape()),
+            (&[3, 3][..], &[3, 1][..])
+        );
         assert_eq!(lengths["ids"].as_slice::<i64>().unwrap(), [1, 2, 3]);
     }
 
     #[test]
     fn sequences_that_differ_elsewhere_are_named() {
         let shapes = Graph::from_vec(vec![[3, 2], [1, 2], [3, 4]]);
-        let graph = shapes.try_map(|shape| Tensor::zeros(DType::F32, shape)).padded_batch(3, 0f32);
+        let graph = shapes
+            .try_map(|shape| Tensor::zeros(DType::F32, shape))
+            .padded_batch(3, 0f32);
         let error = graph.collect().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape);
         assert!(
-            error.to_string().contains("0:0 has steps of shape [2], 0:2 has steps of shape [4]"),
+            error
+                .to_string()
+                .contains("0:0 has steps of shape [2], 0:2 has steps of shape [4]"),
             "{error}"
         );
-        let labels = Graph::from_vec(vec![vec![1u8], vec![], vec![2]]).map(|label| (vec![1i64], label));
-        let error = labels.padded_batch(3, (0, ())).collect().unwrap_err().to_string();
+        let labels =
+            Graph::from_vec(vec![vec![1u8], vec![], vec![2]]).map(|label| (vec![1i64], label));
+        let error = labels
+            .padded_batch(3, (0, ()))
+            .collect()
+            .unwrap_err()
+            .to_string();
         assert!(
-            error.ends_with("1: 0:0 has length 1, 0:1 has length 0; give this field a padding, too"),
+            error
+                .ends_with("1: 0:0 has length 1, 0:1 has length 0; give this field a padding, too"),
             "{error}"
         );
-        let long = Graph::from_vec(vec![vec![1u8], vec![1; 9]]).padded_batch(2, Padding::new(0).length(4));
+        let long =
+            Graph::from_vec(vec![vec![1u8], vec![1; 9]]).padded_batch(2, Padding::new(0).length(4));
         let error = long.collect().unwrap_err().to_string();
-        assert!(error.ends_with("shape mismatch: 0:1 has 9 steps, more than the 4 to pad to"), "{error}");
+        assert!(
+            error.ends_with("shape mismatch: 0:1 has 9 steps, more than the 4 to pad to"),
+            "{error}"
+        );
     }
 
     #[test]
     fn row_30_no_items() {
-        assert_eq!(Graph::from_vec(Vec::<Vec<u8>>::new()).padded_batch(3, 0u8).collect().unwrap(), []);
+        assert_eq!(
+            Graph::from_vec(Vec::<Vec<u8>>::new())
+                .padded_batch(3, 0u8)
+                .collect()
+                .unwrap(),
+            []
+        );
     }
 }

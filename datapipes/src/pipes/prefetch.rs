@@ -39,9 +39,9 @@ impl<T: Send + 'static> Pipe<T> for Prefetch {
 impl<T: Send + 'static> Graph<T> {
     /// Lets the executor run what is above on its own, up to `items` items ahead of what is below.
     ///
-    /// The loader keeps a queue of its own in front of the consumer, so this is for the middle of a graph, where a
-    /// sequential part above and one below should overlap. Order is kept; the queue fills up gradually. With no
-    /// workers it does nothing.
+    /// The loader keeps a queue of its own in front of the consumer, so this is for the middle of a
+    /// graph, where a sequential part above and one below should overlap. Order is kept; the queue
+    /// fills up gradually. With no workers it does nothing.
     ///
     /// # Examples
     /// ```

@@ -11,7 +11,9 @@ pub struct Repeat {
 impl Repeat {
     /// So many times.
     pub fn new(rounds: u64) -> Self {
-        Repeat { rounds: Some(rounds) }
+        Repeat {
+            rounds: Some(rounds),
+        }
     }
 
     /// Without end.
@@ -24,7 +26,7 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
     type Out = T;
 
     fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<T> {
-        let (first, mut nothing) = match cx.kept() {
+        let (first, mut nothing) = match cx.restored() {
             Ok(kept) => kept.unwrap_or((0, true)),
             Err(error) => return Items::fail(error),
         };
@@ -33,8 +35,10 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
             for round in first..rounds {
                 let mut input = upstream(round);
                 loop {
-                    out.keep(&cx, || (round, nothing));
-                    let Some(item) = out.next_from(&mut input).await else { break };
+                    out.snapshot(&cx, || (round, nothing));
+                    let Some(item) = out.next_from(&mut input).await else {
+                        break;
+                    };
                     nothing = false;
                     out.emit(Ok(item)).await;
                 }
@@ -53,7 +57,9 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
         true
     }
     fn facts(&self) -> Facts {
-        let settings = self.rounds.map_or("without end".to_owned(), |rounds| rounds.to_string());
+        let settings = self
+            .rounds
+            .map_or("without end".to_owned(), |rounds| rounds.to_string());
         Facts::any_order()
             .with_selection()
             .with_settings(settings)
@@ -64,10 +70,11 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
 impl<T: Send + 'static> Graph<T> {
     /// Runs what is above `rounds` times within one epoch, one round after another.
     ///
-    /// Each round starts the part of the graph above from the beginning, with other random numbers, so a shuffle
-    /// above gives another order and augmentation other crops. Rounds do not mix: shuffle below for that. The
-    /// items of a later round are children of their origins, numbered by round. A round without items is the last.
-    /// An epoch of the loader is mostly the better way to say this.
+    /// Each round starts the part of the graph above from the beginning, with other random numbers,
+    /// so a shuffle above gives another order and augmentation other crops. Rounds do not mix:
+    /// shuffle below for that. The items of a later round are children of their origins, numbered
+    /// by round. A round without items is the last. An epoch of the loader is mostly the better way
+    /// to say this.
     ///
     /// # Examples
     /// ```
@@ -96,18 +103,29 @@ mod tests {
     #[test]
     fn nothing_does_not_spin_for_ever() {
         assert_eq!(Graph::range(0..0).cycle().collect().unwrap(), []);
-        let failing = Graph::range(0..3).try_map(|n| if n < 9 { Err("no") } else { Ok(n) }).cycle();
-        let loader = DataLoader::builder(failing).workers(0).on_error(OnError::skip(1000)).build().unwrap();
+        let failing = Graph::range(0..3)
+            .try_map(|n| if n < 9 { Err("no") } else { Ok(n) })
+            .cycle();
+        let loader = DataLoader::builder(failing)
+            .workers(0)
+            .on_error(OnError::skip(1000))
+            .build()
+            .unwrap();
         assert_eq!(loader.epoch(0).blocking().count(), 0);
     }
 
     #[test]
     fn rounds_differ_and_repeat_exactly() {
         let random = |n, rng: &mut crate::Rng| (n, rng.next_u64());
-        let graph = Graph::range(0..50).map_random(random).repeat(2);
+        let graph = Graph::range(0..50).map_with_rng(random).repeat(2);
         let twice = graph.clone().collect().unwrap();
         assert_eq!(twice, graph.collect().unwrap());
         let (first, second) = twice.split_at(50);
-        assert!(first.iter().zip(second).all(|(a, b)| a.0 == b.0 && a.1 != b.1));
+        assert!(
+            first
+                .iter()
+                .zip(second)
+                .all(|(a, b)| a.0 == b.0 && a.1 != b.1)
+        );
     }
 }

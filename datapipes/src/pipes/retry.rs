@@ -21,18 +21,29 @@ const MOST: Duration = Duration::from_secs(15);
 impl<P> Retry<P> {
     /// Tries each item up to `again` times more, at once, whatever the error.
     pub fn new(pipe: P, again: u32) -> Self {
-        Retry { pipe: Arc::new(pipe), again, pause: Duration::ZERO, worth: Arc::new(|_| true) }
+        Retry {
+            pipe: Arc::new(pipe),
+            again,
+            pause: Duration::ZERO,
+            worth: Arc::new(|_| true),
+        }
     }
 
-    /// Waits before each further try: `first`, then twice as long each time, at most 15 seconds. The item waits; others
-    /// go on beside it.
+    /// Waits before each further try: `first`, then twice as long each time, at most 15 seconds.
+    /// The item waits; others go on beside it.
     pub fn pause(self, first: Duration) -> Self {
-        Retry { pause: first, ..self }
+        Retry {
+            pause: first,
+            ..self
+        }
     }
 
     /// Tries again only after errors that `worth` accepts.
     pub fn only_if(self, worth: impl Fn(&Error) -> bool + Send + Sync + 'static) -> Self {
-        Retry { worth: Arc::new(worth), ..self }
+        Retry {
+            worth: Arc::new(worth),
+            ..self
+        }
     }
 }
 
@@ -49,11 +60,17 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
     type Out = P::Out;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<P::Out> {
-        let (pipe, again, pause, worth) = (self.pipe.clone(), self.again, self.pause, self.worth.clone());
+        let (pipe, again, pause, worth) = (
+            self.pipe.clone(),
+            self.again,
+            self.pause,
+            self.worth.clone(),
+        );
         let cx = cx.clone();
         Items::generate(async move |out| {
             while let Some(item) = out.next_from(&mut input).await {
-                // What came out before the error is not given a second time: a pipe repeats itself exactly.
+                // What came out before the error is not given a second time: a pipe repeats itself
+                // exactly.
                 let (mut given, mut left, mut wait) = (0, again, pause);
                 'tries: loop {
                     let mut output = pipe.apply(Items::from_results([Ok(item.clone())]), &cx);
@@ -67,7 +84,8 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                                     && worth(&error) =>
                             {
                                 left -= 1;
-                                let retried = 1 + cx.counters().retried.fetch_add(1, Ordering::Relaxed);
+                                let retried =
+                                    1 + cx.counters().retried.fetch_add(1, Ordering::Relaxed);
                                 if is_heard(retried) {
                                     let node = &**cx.node();
                                     quietly(
@@ -129,11 +147,12 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
 impl<T: Send + 'static> Graph<T> {
     /// Adds a pipe, and tries an item again, up to `again` times more, where the pipe fails for it.
     ///
-    /// The pipe must be shardable (it treats each item by itself) and repeat itself exactly; the item is cloned. After
-    /// the last try the error stands, and the loader's [`OnError`](crate::OnError) decides. Panics are not tried again. Tries are
-    /// counted ([`NodeStats::retried`](crate::loader::NodeStats::retried)); the first few of an epoch, and further ones
-    /// whenever their number has doubled, are warnings to `tracing`.
-    /// For pauses between tries, or for some errors only, see [`Retry`].
+    /// The pipe must be shardable (it treats each item by itself) and repeat itself exactly; the
+    /// item is cloned. After the last try the error stands, and the loader's
+    /// [`OnError`](crate::OnError) decides. Panics are not tried again. Tries are counted
+    /// ([`NodeStats::retried`](crate::loader::NodeStats::retried)); the first few of an epoch, and
+    /// further ones whenever their number has doubled, are warnings to `tracing`. For pauses
+    /// between tries, or for some errors only, see [`Retry`].
     ///
     /// # Examples
     /// ```
@@ -179,22 +198,44 @@ mod tests {
         });
         for workers in [0, 2] {
             tries.store(0, Ordering::SeqCst);
-            let graph =
-                Graph::range(0..5).pipe(Retry::new(failing.clone(), 4).pause(Duration::from_micros(1)));
-            let loader =
-                DataLoader::builder(graph).workers(workers).on_error(OnError::skip(1)).build().unwrap();
-            assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).collect::<Vec<_>>(), [0, 1, 2, 4]);
+            let graph = Graph::range(0..5)
+                .pipe(Retry::new(failing.clone(), 4).pause(Duration::from_micros(1)));
+            let loader = DataLoader::builder(graph)
+                .workers(workers)
+                .on_error(OnError::skip(1))
+                .build()
+                .unwrap();
+            assert_eq!(
+                loader
+                    .epoch(0)
+                    .blocking()
+                    .map(Result::unwrap)
+                    .collect::<Vec<_>>(),
+                [0, 1, 2, 4]
+            );
             assert_eq!(tries.load(Ordering::SeqCst), 4 + 5);
         }
         let picky = Retry::new(failing.clone(), 4).only_if(|error| error.kind() == ErrorKind::Io);
         tries.store(0, Ordering::SeqCst);
-        assert_eq!(Graph::range(3..4).pipe(picky).collect().unwrap_err().to_string(), "try_map: 0:0: three");
+        assert_eq!(
+            Graph::range(3..4)
+                .pipe(picky)
+                .collect()
+                .unwrap_err()
+                .to_string(),
+            "try_map: 0:0: three"
+        );
         assert_eq!(tries.load(Ordering::SeqCst), 1);
     }
 
     #[test]
     fn a_pipe_over_the_whole_stream_is_refused() {
-        let error = DataLoader::builder(Graph::range(0..5).retry(1, Batch::new(2))).build().unwrap_err();
-        assert!(error.problems()[0].starts_with("batch: is tried again item by item"), "{error}");
+        let error = DataLoader::builder(Graph::range(0..5).retry(1, Batch::new(2)))
+            .build()
+            .unwrap_err();
+        assert!(
+            error.problems()[0].starts_with("batch: is tried again item by item"),
+            "{error}"
+        );
     }
 }

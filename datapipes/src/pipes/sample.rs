@@ -19,8 +19,9 @@ impl<T: Send + 'static> Pipe<T> for Sample {
     type Out = T;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
-        // Nothing comes out before the end of the input; from then on, what is left is what is held.
-        let chosen = match cx.kept() {
+        // Nothing comes out before the end of the input; from then on, what is left is what is
+        // held.
+        let chosen = match cx.restored() {
             Ok(kept) => kept.unwrap_or(false),
             Err(error) => return Items::fail(error),
         };
@@ -49,7 +50,8 @@ impl<T: Send + 'static> Pipe<T> for Sample {
                     kept.push((place, item));
                 } else {
                     cx.count_dropped(1);
-                    // It is kept with the odds that it is among the first `size` of a shuffle of all seen so far.
+                    // It is kept with the odds that it is among the first `size` of a shuffle of
+                    // all seen so far.
                     let drawn = rng.below(seen);
                     if let Some(slot) = kept.get_mut(usize::try_from(drawn).unwrap_or(usize::MAX)) {
                         *slot = (place, item);
@@ -59,7 +61,7 @@ impl<T: Send + 'static> Pipe<T> for Sample {
             kept.sort_unstable_by_key(|&(place, _)| place);
             let places: Vec<u64> = kept.iter().map(|&(place, _)| place).collect();
             for (given, (_, item)) in kept.into_iter().enumerate() {
-                out.keep_holding(&cx, |keep| {
+                out.snapshot_with(&cx, |keep| {
                     keep.hold(places[given..].iter().copied());
                     true
                 });
@@ -127,10 +129,10 @@ impl<T: Send + 'static> Pipe<T> for SampleWith {
 impl<T: Send + 'static> Graph<T> {
     /// Keeps `items` items, each set of as many with the same odds, in the order they came.
     ///
-    /// Reads all that is above before the first comes out (reservoir sampling, Vitter's algorithm R), runs in one
-    /// place and holds `items` items. Which are kept is a function of seed, epoch and the node's name. What is left
-    /// out is counted as dropped. For a share of the items, without waiting, use
-    /// [`sample_with`](Graph::sample_with).
+    /// Reads all that is above before the first comes out (reservoir sampling, Vitter's algorithm
+    /// R), runs in one place and holds `items` items. Which are kept is a function of seed, epoch
+    /// and the node's name. What is left out is counted as dropped. For a share of the items,
+    /// without waiting, use [`sample_with`](Graph::sample_with).
     ///
     /// # Examples
     /// ```
@@ -143,8 +145,9 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Keeps each item with this probability, whatever becomes of the others.
     ///
-    /// The draw belongs to the item and the epoch, so it is the same on any worker and in any order. Runs on the CPU
-    /// workers; order is kept, nothing is held. What is left out is counted as dropped.
+    /// The draw belongs to the item and the epoch, so it is the same on any worker and in any
+    /// order. Runs on the CPU workers; order is kept, nothing is held. What is left out is counted
+    /// as dropped.
     ///
     /// # Examples
     /// ```
@@ -163,14 +166,20 @@ mod tests {
 
     #[test]
     fn every_item_has_the_same_odds() {
-        let loader = DataLoader::builder(Graph::range(0..10).sample(3)).workers(0).build().unwrap();
+        let loader = DataLoader::builder(Graph::range(0..10).sample(3))
+            .workers(0)
+            .build()
+            .unwrap();
         let mut counts = [0u32; 10];
         for epoch in 0..3000 {
             let kept: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
             assert!(kept.len() == 3 && kept.is_sorted());
             kept.iter().for_each(|&n| counts[n as usize] += 1);
         }
-        assert!(counts.iter().all(|count| count.abs_diff(900) < 120), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| count.abs_diff(900) < 120),
+            "{counts:?}"
+        );
     }
 
     #[test]
@@ -181,7 +190,10 @@ mod tests {
 
     #[test]
     fn probabilities_are_checked() {
-        assert_eq!(Graph::range(0..9).sample_with(1.0).collect().unwrap().len(), 9);
+        assert_eq!(
+            Graph::range(0..9).sample_with(1.0).collect().unwrap().len(),
+            9
+        );
         assert_eq!(Graph::range(0..9).sample_with(0.0).collect().unwrap(), []);
         for wrong in [-0.1, 1.1, f64::NAN] {
             assert!(Graph::range(0..9).sample_with(wrong).collect().is_err());

@@ -1,7 +1,7 @@
 //! Carries a state from item to item.
 
+use crate::codec::pack;
 use crate::items::Emitter;
-use crate::wire::pack;
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Wire};
 
 /// Carries a state from item to item; see [`Graph::scan`].
@@ -55,7 +55,9 @@ where
     Items::generate(async move |out| {
         loop {
             keep(&state, &out, &cx);
-            let Some(item) = out.next_from(&mut input).await else { return };
+            let Some(item) = out.next_from(&mut input).await else {
+                return;
+            };
             let (value, origin) = item.into_parts();
             let Some(value) = f(&mut state, value) else {
                 cx.count_dropped(1);
@@ -66,7 +68,8 @@ where
     })
 }
 
-/// Carries a state from item to item, and keeps it where an epoch may be resumed; see [`Graph::scan_kept`].
+/// Carries a state from item to item, and keeps it where an epoch may be resumed; see
+/// [`Graph::scan_kept`].
 #[derive(Clone, Debug)]
 pub struct ScanKept<S, F>(Scan<S, F>);
 
@@ -90,11 +93,13 @@ where
     type Out = Out;
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
-        let state = match cx.kept() {
+        let state = match cx.restored() {
             Ok(kept) => kept.unwrap_or_else(|| self.0.initial.clone()),
             Err(error) => return Items::fail(error),
         };
-        scan(input, state, &self.0.f, cx, |state, out, cx| out.keep_with(cx, |_| pack(state)))
+        scan(input, state, &self.0.f, cx, |state, out, cx| {
+            out.snapshot_encoded(cx, |_| pack(state))
+        })
     }
     fn is_resumable(&self) -> bool {
         true
@@ -113,15 +118,16 @@ where
 impl<T: Send + 'static> Graph<T> {
     /// Carries a state from item to item: `f` gets it and the item, and returns what comes out.
     ///
-    /// As in the standard library's `Iterator::scan`, `None` ends the stream; what is above is then dropped, and the
-    /// item for which it ended is counted as dropped. The state starts as `initial` in each epoch. Runs in one
-    /// place, in order; nothing is held but the state. An epoch cannot be resumed in its middle, since the state may be
-    /// anything: for that there is [`scan_kept`](Graph::scan_kept). Use [`map`](Graph::map) where no state is needed, which
+    /// As in the standard library's `Iterator::scan`, `None` ends the stream; what is above is then
+    /// dropped, and the item for which it ended is counted as dropped. The state starts as
+    /// `initial` in each epoch. Runs in one place, in order; nothing is held but the state. An
+    /// epoch cannot be resumed in its middle, since the state may be anything: for that there is
+    /// [`scan_kept`](Graph::scan_kept). Use [`map`](Graph::map) where no state is needed, which
     /// runs on many items at once.
     ///
     /// # Panics
-    /// A panic of the function becomes an error that names the node, and ends the stream, since the state may be
-    /// broken.
+    /// A panic of the function becomes an error that names the node, and ends the stream, since the
+    /// state may be broken.
     ///
     /// # Examples
     /// ```
@@ -140,8 +146,9 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(Scan::new(initial, f))
     }
 
-    /// As [`scan`](Graph::scan), in a loader that can be [resumed](crate::loader::Builder::resumable): the state is part of
-    /// the epoch's, so it must be [`Wire`], and what is in it should be small.
+    /// As [`scan`](Graph::scan), in a loader that can be
+    /// [resumed](crate::loader::Builder::resumable): the state is part of the epoch's, so it must
+    /// be [`Wire`], and what is in it should be small.
     ///
     /// # Examples
     /// ```
@@ -153,7 +160,7 @@ impl<T: Send + 'static> Graph<T> {
     /// let loader = DataLoader::builder(sums).resumable().build()?;
     /// let mut epoch = loader.epoch(0).blocking();
     /// assert_eq!(epoch.by_ref().take(3).collect::<datapipes::Result<Vec<u64>>>()?, [1, 3, 6]);
-    /// let rest = loader.resume(&epoch.state()?)?.blocking();
+    /// let rest = loader.resume(&epoch.checkpoint()?)?.blocking();
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<u64>>>()?, [10, 15]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -173,12 +180,17 @@ mod tests {
 
     #[test]
     fn the_state_is_fresh_in_each_epoch_and_errors_pass() {
-        let graph =
-            Graph::range(0..4).try_map(|n| if n == 1 { Err("one") } else { Ok(n) }).scan(0, |sum, n| {
+        let graph = Graph::range(0..4)
+            .try_map(|n| if n == 1 { Err("one") } else { Ok(n) })
+            .scan(0, |sum, n| {
                 *sum += n;
                 Some(*sum)
             });
-        let loader = DataLoader::builder(graph).workers(0).on_error(crate::OnError::skip(9)).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .on_error(crate::OnError::skip(9))
+            .build()
+            .unwrap();
         for epoch in 0..2 {
             let sums: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
             assert_eq!(sums, [0, 2, 5]);
@@ -187,7 +199,11 @@ mod tests {
 
     #[test]
     fn a_panic_arrives_with_the_node() {
-        let graph = Graph::range(0..4).scan((), |_, n| if n == 2 { panic!("two") } else { Some(n) });
-        assert_eq!(graph.collect().unwrap_err().to_string(), "scan: panicked: two");
+        let graph =
+            Graph::range(0..4).scan((), |_, n| if n == 2 { panic!("two") } else { Some(n) });
+        assert_eq!(
+            graph.collect().unwrap_err().to_string(),
+            "scan: panicked: two"
+        );
     }
 }

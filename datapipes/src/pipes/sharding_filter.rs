@@ -1,7 +1,7 @@
 //! Keeps this rank's part of the items.
 
+use crate::codec::pack;
 use crate::items::by_chunk;
-use crate::wire::pack;
 use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Pipe, Rank, Role, Uneven};
 use futures::StreamExt;
 
@@ -26,7 +26,10 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_selection().with_role(Role::Shard { can_pad: false }).with_buffered(1)
+        Facts::default()
+            .with_selection()
+            .with_role(Role::Shard { can_pad: false })
+            .with_buffered(1)
     }
 }
 
@@ -51,20 +54,27 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::default().with_selection().with_role(Role::Shard { can_pad: true }).with_buffered(1)
+        Facts::default()
+            .with_selection()
+            .with_role(Role::Shard { can_pad: true })
+            .with_buffered(1)
     }
 }
 
 /// Clones an item, where items can be cloned.
 type CloneItem<T> = fn(&Item<T>) -> Item<T>;
 
-fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<CloneItem<T>>) -> Items<T> {
+fn shard<T: Send + 'static>(
+    mut input: Items<T>,
+    cx: &Context,
+    pad: Option<CloneItem<T>>,
+) -> Items<T> {
     let Rank { index, world } = cx.rank();
     if world <= 1 && !cx.is_resumable() {
         return input;
     }
     // How many items and errors there were, and how many of them are held.
-    let (mut total, again) = match cx.kept::<(u64, u64)>() {
+    let (mut total, again) = match cx.restored::<(u64, u64)>() {
         Ok(kept) => kept.unwrap_or((0, 0)),
         Err(error) => return Items::fail(error),
     };
@@ -72,7 +82,7 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
         let keeps = cx.clone();
         return by_chunk(input, cx, move |chunk| {
             total = total.saturating_add(chunk.len() as u64);
-            keeps.keep_with(chunk.len(), |_| pack(&(total, 0u64)));
+            keeps.snapshot_encoded(chunk.len(), |_| pack(&(total, 0u64)));
             chunk
         });
     }
@@ -80,8 +90,11 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
     let pad = pad.filter(|_| uneven == Uneven::Pad);
     if again > world as u64 {
         return Items::fail(
-            Error::new(ErrorKind::Config, "more items were kept to pad with than there are ranks")
-                .at(cx.node()),
+            Error::new(
+                ErrorKind::Config,
+                "more items were kept to pad with than there are ranks",
+            )
+            .at(cx.node()),
         );
     }
     Items::generate(async move |out| {
@@ -102,13 +115,15 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
         let mut place = 0;
         loop {
             if place == 0 {
-                out.keep_holding(&cx, |keep| {
+                out.snapshot_with(&cx, |keep| {
                     keep.hold(held.clone());
                     (total, held.len() as u64)
                 });
             }
             let position = cx.position(0);
-            let Some(item) = input.next().await else { break };
+            let Some(item) = input.next().await else {
+                break;
+            };
             if cx.is_cancelled() {
                 return;
             }
@@ -162,8 +177,9 @@ fn shard<T: Send + 'static>(mut input: Items<T>, cx: &Context, pad: Option<Clone
             }
             _ if left == 0 => {}
             (Uneven::Error, _) => {
-                let message =
-                    format!("{total} items do not divide among {world} ranks: {left} are left over");
+                let message = format!(
+                    "{total} items do not divide among {world} ranks: {left} are left over"
+                );
                 out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
             }
             (_, Some(clone)) if !round.given && !first.is_empty() => {
@@ -184,36 +200,44 @@ struct Round<T> {
 
 impl<T> Default for Round<T> {
     fn default() -> Self {
-        Round { own: None, failed: false, given: false }
+        Round {
+            own: None,
+            failed: false,
+            given: false,
+        }
     }
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Keeps this rank's part: item `i` goes to rank `i mod world` (see [`Builder::rank`](crate::loader::Builder)).
+    /// Keeps this rank's part: item `i` goes to rank `i mod world` (see
+    /// [`Builder::rank`](crate::loader::Builder)).
     ///
-    /// Every rank reads what is above and keeps its part, so put it where items are cheap, as file names, and
-    /// below the shuffle that is meant for all data. With one rank it does nothing. What goes to other ranks does
-    /// not count as dropped. What happens to items that do not divide evenly is said by [`Uneven`]:
+    /// Every rank reads what is above and keeps its part, so put it where items are cheap, as file
+    /// names, and below the shuffle that is meant for all data. With one rank it does nothing. What
+    /// goes to other ranks does not count as dropped. What happens to items that do not divide
+    /// evenly is said by [`Uneven`]:
     ///
-    /// - `Drop`: an item is kept only once every rank has one of the same round; the rest is dropped and counted,
-    ///   and so is a round in which an item failed.
+    /// - `Drop`: an item is kept only once every rank has one of the same round; the rest is
+    ///   dropped and counted, and so is a round in which an item failed.
     /// - `Pad`: needs [`sharding_filter_padded`](Graph::sharding_filter_padded).
     /// - `Allow`: some ranks get one more.
     /// - `Error`: an error behind the last item.
     ///
-    /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on every rank with both
-    /// numbers, unless `Allow` was said: when the loader is built, or where the number is not known then behind the
-    /// last item.
+    /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on
+    /// every rank with both numbers, unless `Allow` was said: when the loader is built, or where
+    /// the number is not known then behind the last item.
     ///
-    /// The same items come in step `n` of all ranks together whatever their number, if only pipes that give one item for
-    /// each stand below, and batches of so many items that all ranks together have as many; so an
-    /// epoch can be [resumed](crate::State::merge) on another number of ranks.
+    /// The same items come in step `n` of all ranks together whatever their number, if only pipes
+    /// that give one item for each stand below, and batches of so many items that all ranks
+    /// together have as many; so an epoch can be [resumed](crate::Checkpoint::merge) on another
+    /// number of ranks.
     ///
-    /// An item that fails takes its place, so that the others stay with their ranks; every rank gets the error.
-    /// Runs in one place, in order.
+    /// An item that fails takes its place, so that the others stay with their ranks; every rank
+    /// gets the error. Runs in one place, in order.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or where there are fewer items than ranks.
+    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or where there are fewer items than
+    /// ranks.
     ///
     /// # Examples
     /// ```
@@ -231,9 +255,9 @@ impl<T: Send + 'static> Graph<T> {
     /// Keeps this rank's part, and pads it under [`Uneven::Pad`]; otherwise as
     /// [`sharding_filter`](Graph::sharding_filter).
     ///
-    /// Where the last round is not full, the ranks that come short repeat items from the start of the stream, one
-    /// after another; so does a rank whose own item failed. An item that is repeated keeps its origin. Holds a clone
-    /// of the first `world` items.
+    /// Where the last round is not full, the ranks that come short repeat items from the start of
+    /// the stream, one after another; so does a rank whose own item failed. An item that is
+    /// repeated keeps its origin. Holds a clone of the first `world` items.
     ///
     /// # Examples
     /// ```
@@ -260,9 +284,22 @@ mod tests {
     fn parts(items: u64, world: usize, uneven: Uneven, failing: Option<u64>) -> Vec<Vec<u64>> {
         let part = |rank| {
             let graph = Graph::from_iter_with(move || 0..items);
-            let graph = graph.try_map(move |n| if Some(n) == failing { Err("bad") } else { Ok(n) });
-            let loader = DataLoader::builder(graph.sharding_filter_padded()).workers(0).rank(rank, world);
-            let loader = loader.uneven(uneven).ranks_agree().on_error(OnError::skip(1)).build().unwrap();
+            let graph = graph.try_map(move |n| {
+                if Some(n) == failing {
+                    Err("bad")
+                } else {
+                    Ok(n)
+                }
+            });
+            let loader = DataLoader::builder(graph.sharding_filter_padded())
+                .workers(0)
+                .rank(rank, world);
+            let loader = loader
+                .uneven(uneven)
+                .ranks_agree()
+                .on_error(OnError::skip(1))
+                .build()
+                .unwrap();
             loader.epoch(0).blocking().map(Result::unwrap).collect()
         };
         (0..world).map(part).collect()
@@ -280,10 +317,17 @@ mod tests {
                     continue;
                 }
                 let even = parts(items, world, Uneven::Drop, None);
-                assert!(even.iter().all(|part| part.len() as u64 == items / world as u64));
+                assert!(
+                    even.iter()
+                        .all(|part| part.len() as u64 == items / world as u64)
+                );
 
                 let padded = parts(items, world, Uneven::Pad, None);
-                assert!(padded.iter().all(|part| part.len() as u64 == items.div_ceil(world as u64)));
+                assert!(
+                    padded
+                        .iter()
+                        .all(|part| part.len() as u64 == items.div_ceil(world as u64))
+                );
                 let mut all = padded.concat();
                 all.sort();
                 all.dedup();
@@ -294,18 +338,38 @@ mod tests {
 
     #[test]
     fn ranks_stay_even_and_aligned_around_a_failure() {
-        assert_eq!(parts(6, 2, Uneven::Allow, Some(2)), [vec![0, 4], vec![1, 3, 5]]);
+        assert_eq!(
+            parts(6, 2, Uneven::Allow, Some(2)),
+            [vec![0, 4], vec![1, 3, 5]]
+        );
         assert_eq!(parts(6, 2, Uneven::Drop, Some(2)), [vec![0, 4], vec![1, 5]]);
-        assert_eq!(parts(6, 2, Uneven::Pad, Some(2)), [vec![0, 0, 4], vec![1, 3, 5]]);
-        assert_eq!(parts(5, 2, Uneven::Pad, Some(4)), [vec![0, 2, 0], vec![1, 3, 0]]);
+        assert_eq!(
+            parts(6, 2, Uneven::Pad, Some(2)),
+            [vec![0, 0, 4], vec![1, 3, 5]]
+        );
+        assert_eq!(
+            parts(5, 2, Uneven::Pad, Some(4)),
+            [vec![0, 2, 0], vec![1, 3, 0]]
+        );
     }
 
     #[test]
     fn leftovers_can_be_an_error() {
         let graph = Graph::from_iter_with(|| 0..7u64).sharding_filter();
-        let loader = DataLoader::builder(graph).workers(0).rank(0, 3).uneven(Uneven::Error).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .rank(0, 3)
+            .uneven(Uneven::Error)
+            .build()
+            .unwrap();
         let seen: Vec<_> = loader.epoch(0).blocking().collect();
-        assert_eq!(seen[..3].iter().map(|n| *n.as_ref().unwrap()).collect::<Vec<_>>(), [0, 3, 6]);
+        assert_eq!(
+            seen[..3]
+                .iter()
+                .map(|n| *n.as_ref().unwrap())
+                .collect::<Vec<_>>(),
+            [0, 3, 6]
+        );
         let error = seen[3].as_ref().unwrap_err().to_string();
         assert_eq!(
             error,

@@ -1,9 +1,9 @@
-//! One input that several outputs share: whoever is polled drives it, and what is for the others waits in bounded
-//! buffers.
+//! One input that several outputs share: whoever is polled drives it, and what is for the others
+//! waits in bounded buffers.
 //!
 //! - Nobody blocks: who finds the input driven by another thread registers its waker and is woken.
-//! - The input is polled with a waker that wakes every output which waits, so an output that is dropped or that
-//!   rests takes no wake-up with it.
+//! - The input is polled with a waker that wakes every output which waits, so an output that is
+//!   dropped or that rests takes no wake-up with it.
 //! - An output that was dropped gets nothing any more, and holds up nobody.
 
 use std::collections::VecDeque;
@@ -36,13 +36,28 @@ pub(super) fn share<T: Send + 'static>(
         queues: (0..outputs).map(|_| VecDeque::new()).collect(),
         dealt: vec![0; outputs],
         wanted: None,
-        outs: Arc::new(Outs { outs, missed: AtomicBool::new(false) }),
+        outs: Arc::new(Outs {
+            outs,
+            missed: AtomicBool::new(false),
+        }),
     };
     let outs = queues.outs.clone();
-    let state = State { input: Some(input), queues, deal: Box::new(deal), buffer, cx: cx.clone() };
+    let state = State {
+        input: Some(input),
+        queues,
+        deal: Box::new(deal),
+        buffer,
+        cx: cx.clone(),
+    };
     let state = Arc::new(Mutex::new(state));
     (0..outputs)
-        .map(|index| Items::from_chunks(Output { state: state.clone(), outs: outs.clone(), index }))
+        .map(|index| {
+            Items::from_chunks(Output {
+                state: state.clone(),
+                outs: outs.clone(),
+                index,
+            })
+        })
         .collect()
 }
 
@@ -123,15 +138,23 @@ impl<T> Queues<T> {
     fn put(&mut self, index: usize, item: Result<Item<T>>) {
         let place = self.dealt[index];
         self.dealt[index] += 1;
-        let wanted = self.wanted.as_ref().and_then(|wanted| wanted[index].as_ref());
+        let wanted = self
+            .wanted
+            .as_ref()
+            .and_then(|wanted| wanted[index].as_ref());
         // What ends the stream is wanted anywhere.
-        let is_end = item.as_ref().is_err_and(|error| !error.kind().is_about_an_item());
-        if self.outs.is_open(index) && (is_end || wanted.is_none_or(|wanted| wanted.next(place) == place)) {
+        let is_end = item
+            .as_ref()
+            .is_err_and(|error| !error.kind().is_about_an_item());
+        if self.outs.is_open(index)
+            && (is_end || wanted.is_none_or(|wanted| wanted.next(place) == place))
+        {
             self.queues[index].push_back(item);
         }
     }
 
-    /// An error that is nobody's in particular goes to all; it cannot be cloned, so the others get its text.
+    /// An error that is nobody's in particular goes to all; it cannot be cloned, so the others get
+    /// its text.
     fn push_error(&mut self, error: Error) {
         let mut open: Vec<usize> = self.open().collect();
         let Some(last) = open.pop() else { return };
@@ -154,8 +177,11 @@ fn copy(error: &Error) -> Error {
             text = rest.to_owned();
         }
     }
-    let mut copy =
-        if error.kind() == ErrorKind::User { Error::user(text) } else { Error::new(error.kind(), text) };
+    let mut copy = if error.kind() == ErrorKind::User {
+        Error::user(text)
+    } else {
+        Error::new(error.kind(), text)
+    };
     if let Some(node) = error.node() {
         copy = copy.at(&node.into());
     }
@@ -192,13 +218,18 @@ impl<T: Send + 'static> Output<T> {
 
 impl<T: Send + 'static> Chunks<T> for Output<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        *self.outs.reader(self.index) = Reader { waker: Some(cx.waker().clone()), coming: false };
+        *self.outs.reader(self.index) = Reader {
+            waker: Some(cx.waker().clone()),
+            coming: false,
+        };
         let locked = self.try_lock().or_else(|| {
             // Said before the second try: who holds the lock then, sees it when it lets go.
             self.outs.missed.store(true, Ordering::SeqCst);
             self.try_lock()
         });
-        let Some(mut state) = locked else { return Poll::Pending };
+        let Some(mut state) = locked else {
+            return Poll::Pending;
+        };
         let Polled { items, progress } = state.poll(self.index, &self.outs, demand);
         drop(state);
         // They have got items or room, or have found the lock taken.
@@ -214,7 +245,9 @@ impl<T: Send + 'static> Chunks<T> for Output<T> {
 
 impl<T> Drop for Output<T> {
     fn drop(&mut self) {
-        self.outs.outs[self.index].closed.store(true, Ordering::Release);
+        self.outs.outs[self.index]
+            .closed
+            .store(true, Ordering::Release);
         if let Ok(mut state) = self.state.try_lock() {
             state.queues.queues[self.index].clear();
         }
@@ -236,23 +269,37 @@ impl<T: Send + 'static> State<T> {
         }
         let mut progress = false;
         while self.queues.queues[index].is_empty() && self.input.is_some() {
-            let full = self.queues.open().find(|&o| o != index && self.queues.queues[o].len() >= self.buffer);
+            let full = self
+                .queues
+                .open()
+                .find(|&o| o != index && self.queues.queues[o].len() >= self.buffer);
             match full {
                 None => {
                     let (waits, dealt) = self.drive(index, outs, demand);
                     progress |= dealt;
                     if waits && self.queues.queues[index].is_empty() {
-                        return Polled { items: Poll::Pending, progress };
+                        return Polled {
+                            items: Poll::Pending,
+                            progress,
+                        };
                     }
                 }
                 // It will be read soon, or nobody waits here.
                 Some(full) if demand.ahead || outs.reader(full).coming => {
-                    return Polled { items: Poll::Pending, progress };
+                    return Polled {
+                        items: Poll::Pending,
+                        progress,
+                    };
                 }
                 Some(full) => {
                     // Unless it happens to be the end, this would wait for ever.
                     match self.poll_input(outs) {
-                        Poll::Pending => return Polled { items: Poll::Pending, progress },
+                        Poll::Pending => {
+                            return Polled {
+                                items: Poll::Pending,
+                                progress,
+                            };
+                        }
                         Poll::Ready(None) => break,
                         Poll::Ready(Some(_)) => {}
                     }
@@ -261,7 +308,8 @@ impl<T: Send + 'static> State<T> {
                          the buffer larger, or read the outputs side by side",
                         self.buffer
                     );
-                    self.queues.put(index, Err(Error::new(ErrorKind::Config, message)));
+                    self.queues
+                        .put(index, Err(Error::new(ErrorKind::Config, message)));
                     self.input = None;
                     progress = true;
                 }
@@ -271,23 +319,30 @@ impl<T: Send + 'static> State<T> {
         // Who ran ahead waits for room.
         progress |= queue.len() >= self.buffer;
         let most = queue.len().min(demand.max);
-        Polled { items: Poll::Ready(queue.drain(..most).collect::<Chunk<T>>()), progress }
+        Polled {
+            items: Poll::Ready(queue.drain(..most).collect::<Chunk<T>>()),
+            progress,
+        }
     }
 
     /// The next item of the input; its panic is an error at its end.
     fn poll_input(&mut self, outs: &Arc<Outs>) -> Poll<Option<Result<Item<T>>>> {
-        let Some(input) = &mut self.input else { return Poll::Ready(None) };
+        let Some(input) = &mut self.input else {
+            return Poll::Ready(None);
+        };
         let waker = Waker::from(outs.clone());
         let mut cx = task::Context::from_waker(&waker);
         let polled = catch_unwind(AssertUnwindSafe(|| input.poll_next_unpin(&mut cx)));
         if !matches!(polled, Ok(Poll::Pending | Poll::Ready(Some(_)))) {
             self.input = None;
         }
-        polled.unwrap_or_else(|payload| Poll::Ready(Some(Err(Error::panic(payload).at(self.cx.node())))))
+        polled.unwrap_or_else(|payload| {
+            Poll::Ready(Some(Err(Error::panic(payload).at(self.cx.node()))))
+        })
     }
 
-    /// Takes from the input what is there, until the output has enough or another one's buffer is full. Says
-    /// whether the input had no more for now, and whether it had anything.
+    /// Takes from the input what is there, until the output has enough or another one's buffer is
+    /// full. Says whether the input had no more for now, and whether it had anything.
     fn drive(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> (bool, bool) {
         let mut dealt = false;
         if let (None, Some(recorder)) = (&self.queues.wanted, self.cx.recorder()) {
@@ -295,10 +350,13 @@ impl<T: Send + 'static> State<T> {
             (self.queues.dealt, self.queues.wanted) = (places, Some(wanted));
         }
         while self.queues.queues[index].len() < demand.max
-            && self.queues.open().all(|other| other == index || self.queues.queues[other].len() < self.buffer)
+            && self
+                .queues
+                .open()
+                .all(|other| other == index || self.queues.queues[other].len() < self.buffer)
         {
             let Queues { dealt: places, .. } = &self.queues;
-            self.cx.keep_holding(|keep| keep.outputs(places.clone()));
+            self.cx.snapshot_with(|keep| keep.outputs(places.clone()));
             let ahead = demand.ahead || !self.queues.queues[index].is_empty();
             match polled(ahead, || self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),
@@ -306,7 +364,8 @@ impl<T: Send + 'static> State<T> {
                 Poll::Ready(Some(item)) => {
                     dealt = true;
                     let State { queues, deal, .. } = self;
-                    let dealing = AssertUnwindSafe(|| item.and_then(|item| deal.deal(item, queues)));
+                    let dealing =
+                        AssertUnwindSafe(|| item.and_then(|item| deal.deal(item, queues)));
                     if let Err(error) = catch_unwind(dealing).unwrap_or_else(|payload| {
                         self.input = None;
                         Err(Error::panic(payload).at(self.cx.node()))

@@ -4,7 +4,8 @@ use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
 use crate::{
-    Chunk, Context, Facts, Graph, Item, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role, Wire, Writer,
+    Chunk, Context, Facts, Graph, Item, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role,
+    Wire, Writer,
 };
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
@@ -17,13 +18,19 @@ pub struct Shuffle {
 impl Shuffle {
     /// With a buffer of so many items.
     pub fn new(buffer: usize) -> Self {
-        Shuffle { buffer, within_rank: false }
+        Shuffle {
+            buffer,
+            within_rank: false,
+        }
     }
 
-    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does not ask for one
-    /// before the [`sharding_filter`](Graph::sharding_filter).
+    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does
+    /// not ask for one before the [`sharding_filter`](Graph::sharding_filter).
     pub fn within_rank(self) -> Self {
-        Shuffle { within_rank: true, ..self }
+        Shuffle {
+            within_rank: true,
+            ..self
+        }
     }
 }
 
@@ -32,11 +39,13 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (size, mut rng) = (self.buffer, cx.node_rng());
-        let kept = match cx.kept::<Kept>() {
+        let kept = match cx.restored::<Kept>() {
             Ok(kept) => kept,
             Err(error) => return Items::fail(error),
         };
-        let refill = kept.as_ref().map(|kept| Refill::new(kept.slots(size, &mut rng)));
+        let refill = kept
+            .as_ref()
+            .map(|kept| Refill::new(kept.slots(size, &mut rng)));
         Items::from_chunks(Shuffled {
             input,
             size,
@@ -53,7 +62,7 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         u32::try_from(self.buffer).is_ok()
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
-        let kept = cx.kept::<Kept>().ok()??;
+        let kept = cx.restored::<Kept>().ok()??;
         let mut held = kept.slots(self.buffer, &mut cx.node_rng());
         held.sort_unstable();
         Some(held.into_iter().map(|item| kept.position(item)).collect())
@@ -65,7 +74,11 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         Facts::any_order()
             .with_selection()
             .with_buffered(self.buffer)
-            .with_role(if self.within_rank { Role::ShuffleWithinRank } else { Role::Shuffle })
+            .with_role(if self.within_rank {
+                Role::ShuffleWithinRank
+            } else {
+                Role::Shuffle
+            })
             .with_lineage()
             .with_settings(self.buffer)
             .with_problem((self.buffer == 0).then_some("a shuffle buffer of zero"))
@@ -87,8 +100,9 @@ struct Shuffled<T> {
     lineage: Option<(Lineage, Vec<u64>)>,
 }
 
-/// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is a matter of the draws
-/// alone, and they can be gone through from the last one back until every place is known.
+/// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is
+/// a matter of the draws alone, and they can be gone through from the last one back until every
+/// place is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kept {
     /// Items that took the place of another.
@@ -97,7 +111,8 @@ struct Kept {
     words: u64,
     /// At the end of the input: how many items there were in the buffer, and how many are left.
     draining: Option<(u64, u64)>,
-    /// Errors that had passed before the oldest item in the buffer, or earlier; and the positions of those behind.
+    /// Errors that had passed before the oldest item in the buffer, or earlier; and the positions
+    /// of those behind.
     before: u64,
     errors: Vec<u64>,
 }
@@ -121,9 +136,17 @@ impl Wire for Kept {
             || draining.is_some_and(|(all, left)| left > all)
             || !errors.is_sorted_by(|a, b| a < b)
         {
-            return Err(Reader::damaged("numbers of a shuffle that contradict each other"));
+            return Err(Reader::damaged(
+                "numbers of a shuffle that contradict each other",
+            ));
         }
-        Ok(Kept { steps, words, draining, before, errors })
+        Ok(Kept {
+            steps,
+            words,
+            draining,
+            before,
+            errors,
+        })
     }
 }
 
@@ -135,7 +158,9 @@ const BLOCK: u64 = 4096;
 impl Kept {
     /// Which item of the input is in each place, by its number. Leaves the generator where it was.
     fn slots(&self, size: usize, rng: &mut Rng) -> Vec<u64> {
-        let filled = self.draining.map_or(size, |(all, _)| size.min(all as usize));
+        let filled = self
+            .draining
+            .map_or(size, |(all, _)| size.min(all as usize));
         let mut slots = vec![u64::MAX; filled];
         let (mut missing, mut step, mut end) = (filled, self.steps, self.words);
         let mut block = Vec::with_capacity(BLOCK as usize);
@@ -144,7 +169,11 @@ impl Kept {
             rng.seek(begin);
             block.clear();
             block.extend((begin..end).map(|_| rng.next_u32()));
-            for place in block.iter().rev().filter_map(|&word| Rng::word_below(word, size as u32)) {
+            for place in block
+                .iter()
+                .rev()
+                .filter_map(|&word| Rng::word_below(word, size as u32))
+            {
                 step = step.saturating_sub(1);
                 if let Some(slot @ &mut u64::MAX) = slots.get_mut(place as usize) {
                     *slot = size as u64 + step;
@@ -153,7 +182,11 @@ impl Kept {
             }
             end = begin;
         }
-        for (place, slot) in slots.iter_mut().enumerate().filter(|(_, slot)| **slot == u64::MAX) {
+        for (place, slot) in slots
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, slot)| **slot == u64::MAX)
+        {
             *slot = place as u64;
         }
         rng.seek(self.words);
@@ -168,7 +201,9 @@ impl Kept {
     fn position(&self, item: u64) -> u64 {
         self.errors
             .iter()
-            .fold(item + self.before, |position, &error| position + u64::from(error <= position))
+            .fold(item + self.before, |position, &error| {
+                position + u64::from(error <= position)
+            })
     }
 }
 
@@ -190,7 +225,10 @@ impl<T> Refill<T> {
     fn new(slots: Vec<u64>) -> Self {
         let mut places: Vec<usize> = (0..slots.len()).collect();
         places.sort_unstable_by_key(|&place| slots[place]);
-        Refill { slots: slots.iter().map(|_| None).collect(), places: places.into_iter() }
+        Refill {
+            slots: slots.iter().map(|_| None).collect(),
+            places: places.into_iter(),
+        }
     }
 }
 
@@ -209,15 +247,28 @@ struct Book {
 impl Book {
     fn new(cx: Context, kept: Option<&Kept>) -> Self {
         // One that was put into a graph later may begin in the middle.
-        let begins = || Kept { before: cx.position(0), ..Kept::default() };
+        let begins = || Kept {
+            before: cx.position(0),
+            ..Kept::default()
+        };
         let kept = kept.cloned().unwrap_or_else(begins);
-        Book { cx, kept, items: Vec::new(), oldest: 0, look: 0 }
+        Book {
+            cx,
+            kept,
+            items: Vec::new(),
+            oldest: 0,
+            look: 0,
+        }
     }
 
     /// Notes the errors of a chunk that was taken just now: how many values are before each.
     fn errors<'a>(&mut self, len: usize, errors: impl Iterator<Item = &'a usize>) {
         let begin = self.cx.position(0) - len as u64;
-        self.kept.errors.extend(errors.enumerate().map(|(errors, &values)| begin + (values + errors) as u64));
+        self.kept.errors.extend(
+            errors
+                .enumerate()
+                .map(|(errors, &values)| begin + (values + errors) as u64),
+        );
     }
 
     fn keep(&mut self, rng: &Rng, buffered: usize, draining: bool) {
@@ -240,7 +291,7 @@ impl Book {
             *left = buffered as u64;
         }
         let oldest = self.oldest;
-        self.cx.keep_holding(|keep| {
+        self.cx.snapshot_with(|keep| {
             keep.hold_since(kept.position(oldest));
             kept.clone()
         });
@@ -263,7 +314,11 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             let missing = self.size - self.values.len();
             let wanted = match missing {
                 0 => demand,
-                _ => Demand { max: missing, ..demand }.needing(missing),
+                _ => Demand {
+                    max: missing,
+                    ..demand
+                }
+                .needing(missing),
             };
             let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 self.drain();
@@ -276,19 +331,30 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
             }
             if let Some((lineage, positions)) = &mut self.lineage {
                 let rng = (missing == 0).then_some(&mut self.rng);
-                chunk = exchange(chunk, &mut self.values, &mut self.origins, rng, (lineage, positions));
+                chunk = exchange(
+                    chunk,
+                    &mut self.values,
+                    &mut self.origins,
+                    rng,
+                    (lineage, positions),
+                );
                 if chunk.is_empty() {
                     continue;
                 }
                 return Poll::Ready(Some(chunk));
             }
             if missing == 0 {
-                let columns = (&mut self.values[..self.size], &mut self.origins[..self.size]);
+                let columns = (
+                    &mut self.values[..self.size],
+                    &mut self.origins[..self.size],
+                );
                 match &mut self.book {
                     None => swap_in(&mut chunk, columns, &mut self.rng, |_| ()),
                     Some(book) => {
-                        let (items, mut number) =
-                            (&mut book.items[..self.size], self.size as u64 + book.kept.steps);
+                        let (items, mut number) = (
+                            &mut book.items[..self.size],
+                            self.size as u64 + book.kept.steps,
+                        );
                         book.kept.steps += (chunk.len() - chunk.errors()) as u64;
                         swap_in(&mut chunk, columns, &mut self.rng, move |place| {
                             items[place] = number;
@@ -298,10 +364,15 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
                 }
                 return Poll::Ready(Some(chunk));
             }
-            let errors: Chunk<T> = chunk.take_errors().into_iter().map(|(_, error)| Err(error)).collect();
+            let errors: Chunk<T> = chunk
+                .take_errors()
+                .into_iter()
+                .map(|(_, error)| Err(error))
+                .collect();
             chunk.append_to(&mut self.values, &mut self.origins);
             if let Some(book) = &mut self.book {
-                book.items.extend(book.items.len() as u64..self.values.len() as u64);
+                book.items
+                    .extend(book.items.len() as u64..self.values.len() as u64);
             }
             if !errors.is_empty() {
                 return Poll::Ready(Some(errors));
@@ -341,8 +412,8 @@ fn swap_in<T>(
     }
 }
 
-/// What a chunk becomes where each item takes the place of a random one; without a generator it fills the buffer. Notes
-/// positions along with the items.
+/// What a chunk becomes where each item takes the place of a random one; without a generator it
+/// fills the buffer. Notes positions along with the items.
 fn exchange<T>(
     chunk: Chunk<T>,
     values: &mut Vec<T>,
@@ -385,7 +456,10 @@ impl<T> Shuffled<T> {
         }
         // The same draws permute both columns.
         let (values, origins) = (&mut self.values, &mut self.origins);
-        let (len, mut positions) = (values.len(), self.lineage.as_mut().map(|(_, positions)| positions));
+        let (len, mut positions) = (
+            values.len(),
+            self.lineage.as_mut().map(|(_, positions)| positions),
+        );
         let swap = |a: usize, b: usize| {
             values.swap(a, b);
             origins.swap(a, b);
@@ -397,16 +471,24 @@ impl<T> Shuffled<T> {
         self.draining = true;
     }
 
-    /// Takes what was in the buffer once more, to the places where it was. Gives the errors of what fails this time.
+    /// Takes what was in the buffer once more, to the places where it was. Gives the errors of what
+    /// fails this time.
     fn poll_refill(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>
     where
         T: Send + 'static,
     {
-        let Some(Refill { places, slots }) = &mut self.refill else { return Poll::Ready(None) };
+        let Some(Refill { places, slots }) = &mut self.refill else {
+            return Poll::Ready(None);
+        };
         let mut errors = Chunk::default();
         if places.len() > 0 {
-            let Some(chunk) = ready!(self.input.poll_chunk(cx, Demand { max: places.len(), ..demand }))
-            else {
+            let Some(chunk) = ready!(self.input.poll_chunk(
+                cx,
+                Demand {
+                    max: places.len(),
+                    ..demand
+                }
+            )) else {
                 *places = Vec::new().into_iter();
                 return Poll::Ready(None);
             };
@@ -419,7 +501,11 @@ impl<T> Shuffled<T> {
             return Poll::Ready(Some(errors).filter(|errors| !errors.is_empty()));
         }
         // What is missing now leaves its place to the next.
-        let kept = self.book.as_ref().map(|book| book.kept.clone()).unwrap_or_default();
+        let kept = self
+            .book
+            .as_ref()
+            .map(|book| book.kept.clone())
+            .unwrap_or_default();
         (self.values, self.origins) = std::mem::take(slots).into_iter().flatten().unzip();
         self.draining = kept.draining.is_some();
         self.refill = None;
@@ -435,11 +521,11 @@ impl<T> Shuffled<T> {
 impl<T: Send + 'static> Graph<T> {
     /// Changes the order at random, within a buffer of `buffer` items.
     ///
-    /// The buffer is filled; then each new item takes the place of a random one, which leaves; at the end the rest
-    /// leaves in random order (the DataPipes RFC's and tf.data's algorithm). An item leaves at most `buffer` places
-    /// early, and stays any length of time with geometric odds. A buffer as large as the data is a full shuffle:
-    /// shuffle names while they are cheap, then samples in a smaller buffer. The order is a function of
-    /// seed, epoch and the node's name.
+    /// The buffer is filled; then each new item takes the place of a random one, which leaves; at
+    /// the end the rest leaves in random order (the DataPipes RFC's and tf.data's algorithm). An
+    /// item leaves at most `buffer` places early, and stays any length of time with geometric odds.
+    /// A buffer as large as the data is a full shuffle: shuffle names while they are cheap, then
+    /// samples in a smaller buffer. The order is a function of seed, epoch and the node's name.
     ///
     /// Runs in one place; holds `buffer` items. Errors pass at once.
     ///
@@ -456,9 +542,10 @@ impl<T: Send + 'static> Graph<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Shuffles this rank's part only, through a buffer of `buffer` items: as [`shuffle`](Graph::shuffle), said to be meant so, since the
-    /// checker refuses a plain shuffle that stands below the [`sharding_filter`](Graph::sharding_filter) only. Each rank sees the same part of the data in
-    /// every epoch, in another order.
+    /// Shuffles this rank's part only, through a buffer of `buffer` items: as
+    /// [`shuffle`](Graph::shuffle), said to be meant so, since the checker refuses a plain shuffle
+    /// that stands below the [`sharding_filter`](Graph::sharding_filter) only. Each rank sees the
+    /// same part of the data in every epoch, in another order.
     ///
     /// # Examples
     /// ```
@@ -490,8 +577,15 @@ mod tests {
     #[test]
     fn the_order_is_pinned() {
         let graph = Graph::range(0..12).shuffle(4);
-        assert_eq!(graph.clone().collect().unwrap(), [0, 4, 2, 6, 3, 7, 9, 10, 8, 5, 11, 1]);
-        let loader = crate::DataLoader::builder(graph).seed(1).workers(0).build().unwrap();
+        assert_eq!(
+            graph.clone().collect().unwrap(),
+            [0, 4, 2, 6, 3, 7, 9, 10, 8, 5, 11, 1]
+        );
+        let loader = crate::DataLoader::builder(graph)
+            .seed(1)
+            .workers(0)
+            .build()
+            .unwrap();
         let other: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         let next: Vec<u64> = loader.epoch(1).blocking().map(Result::unwrap).collect();
         assert_ne!(other, next);
@@ -499,7 +593,13 @@ mod tests {
 
     #[test]
     fn an_item_leaves_at_most_a_buffer_early() {
-        for (place, value) in Graph::range(0..1000).shuffle(16).collect().unwrap().into_iter().enumerate() {
+        for (place, value) in Graph::range(0..1000)
+            .shuffle(16)
+            .collect()
+            .unwrap()
+            .into_iter()
+            .enumerate()
+        {
             assert!(value <= place as u64 + 16);
         }
     }
@@ -510,14 +610,21 @@ mod tests {
         const N: u64 = 8;
         let mut counts = [[0f64; N as usize]; N as usize];
         let rounds = 4000;
-        let loader = crate::DataLoader::builder(Graph::range(0..N).shuffle(100)).workers(0).build().unwrap();
+        let loader = crate::DataLoader::builder(Graph::range(0..N).shuffle(100))
+            .workers(0)
+            .build()
+            .unwrap();
         for epoch in 0..rounds {
             for (place, value) in loader.epoch(epoch).blocking().enumerate() {
                 counts[place][value.unwrap() as usize] += 1.0;
             }
         }
         let expected = rounds as f64 / N as f64;
-        let chi: f64 = counts.iter().flatten().map(|c| (c - expected).powi(2) / expected).sum();
+        let chi: f64 = counts
+            .iter()
+            .flatten()
+            .map(|c| (c - expected).powi(2) / expected)
+            .sum();
         // 49 degrees of freedom: the 99.9 % point is 85.4.
         assert!(chi < 85.4, "{chi}");
     }

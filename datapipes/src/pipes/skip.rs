@@ -1,7 +1,7 @@
 //! Leaves out the first items.
 
+use crate::codec::pack;
 use crate::items::by_chunk;
-use crate::wire::pack;
 use crate::{Arity, Context, Facts, Graph, Items, Pipe, Result};
 
 /// Leaves out the first items; see [`Graph::skip`].
@@ -19,7 +19,7 @@ impl<T: Send + 'static> Pipe<T> for Skip {
     type Out = T;
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
-        let mut left = match cx.kept() {
+        let mut left = match cx.restored() {
             Ok(left) => left.unwrap_or(self.0),
             Err(error) => return Items::fail(error),
         };
@@ -39,7 +39,7 @@ impl<T: Send + 'static> Pipe<T> for Skip {
                     chunk
                 }
             };
-            context.keep_with(chunk.len(), |_| pack(&left));
+            context.snapshot_encoded(chunk.len(), |_| pack(&left));
             chunk
         })
     }
@@ -58,11 +58,11 @@ impl<T: Send + 'static> Pipe<T> for Skip {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Leaves out the first `items` items, which are made and counted as dropped. Errors pass and do not count, so
-    /// `take(n)` and `skip(n)` are the two parts of one stream.
+    /// Leaves out the first `items` items, which are made and counted as dropped. Errors pass and
+    /// do not count, so `take(n)` and `skip(n)` are the two parts of one stream.
     ///
-    /// Runs in one place and holds nothing. Used to go on where an epoch stopped, it makes all items before that place
-    /// again.
+    /// Runs in one place and holds nothing. Used to go on where an epoch stopped, it makes all
+    /// items before that place again.
     ///
     /// # Examples
     /// ```

@@ -7,9 +7,9 @@ use std::task::{self, Poll};
 
 use futures::StreamExt;
 
+use crate::checkpoint::Positions;
 use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
-use crate::keep::Positions;
 use crate::{Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
@@ -27,7 +27,10 @@ impl<F> FromIterator<F> {
 
     /// Says how many items there are.
     pub fn with_len(self, len: u64) -> Self {
-        FromIterator { len: Some(len), ..self }
+        FromIterator {
+            len: Some(len),
+            ..self
+        }
     }
 }
 
@@ -41,7 +44,13 @@ where
 
     fn open(&self, cx: &Context) -> Items<T> {
         let (make, cx) = (self.make.clone(), cx.clone());
-        Items::from_chunks(Open { make: Some(make), iter: None, panicked: None, at: 0, cx })
+        Items::from_chunks(Open {
+            make: Some(make),
+            iter: None,
+            panicked: None,
+            at: 0,
+            cx,
+        })
     }
     fn name(&self) -> String {
         "from_iter".to_owned()
@@ -138,7 +147,9 @@ where
             .enumerate()
             .map(move |(index, value)| {
                 let origin = cx.origin(index as u64);
-                value.map_err(|error| error.of(&origin)).map(|value| Item::new(value, origin))
+                value
+                    .map_err(|error| error.of(&origin))
+                    .map(|value| Item::new(value, origin))
             });
         Items::from_stream(stream)
     }
@@ -166,7 +177,9 @@ impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
         Some(self.0.len() as u64)
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!("{} items", self.0.len())).with_positions()
+        Facts::any_order()
+            .with_settings(format_args!("{} items", self.0.len()))
+            .with_positions()
     }
 }
 
@@ -182,11 +195,20 @@ impl<T: Clone + Send + Sync> Chunks<T> for ElementsOpen<T> {
         if let Some(payload) = self.panicked.take() {
             resume_unwind(payload);
         }
-        let places = self.positions.next(demand.max as u64, self.values.len() as u64);
-        let (first, mut values) = (places.start, Vec::with_capacity((places.end - places.start) as usize));
+        let places = self
+            .positions
+            .next(demand.max as u64, self.values.len() as u64);
+        let (first, mut values) = (
+            places.start,
+            Vec::with_capacity((places.end - places.start) as usize),
+        );
         // What came before a panic, of a clone, is given first.
         let taken = catch_unwind(AssertUnwindSafe(|| {
-            values.extend(self.values[places.start as usize..places.end as usize].iter().cloned());
+            values.extend(
+                self.values[places.start as usize..places.end as usize]
+                    .iter()
+                    .cloned(),
+            );
         }));
         match taken {
             Err(payload) if values.is_empty() => resume_unwind(payload),
@@ -217,7 +239,9 @@ impl Source for Integers {
         Some(self.0.end.saturating_sub(self.0.start))
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!("{:?}", self.0)).with_positions()
+        Facts::any_order()
+            .with_settings(format_args!("{:?}", self.0))
+            .with_positions()
     }
 }
 
@@ -228,14 +252,21 @@ struct IntegersOpen {
 }
 
 impl Chunks<u64> for IntegersOpen {
-    fn poll_chunk(&mut self, _: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<u64>>> {
+    fn poll_chunk(
+        &mut self,
+        _: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<u64>>> {
         let len = self.range.end.saturating_sub(self.range.start);
         let places = self.positions.next(demand.max as u64, len);
         if places.is_empty() {
             return Poll::Ready(None);
         }
         let first = places.start;
-        Poll::Ready(Some(self.cx.run(places.map(|place| self.range.start + place).collect(), first)))
+        Poll::Ready(Some(self.cx.run(
+            places.map(|place| self.range.start + place).collect(),
+            first,
+        )))
     }
 }
 
@@ -270,7 +301,8 @@ impl<T: Send + 'static> Graph<T> {
     /// The elements of a stream that `make` makes anew for each epoch, in order.
     ///
     /// # Errors
-    /// What `make` returns is the only item of that epoch; what the stream yields takes an item's place.
+    /// What `make` returns is the only item of that epoch; what the stream yields takes an item's
+    /// place.
     pub fn from_stream_with<S, F>(make: F) -> Graph<T>
     where
         S: futures::Stream<Item = Result<T>> + Send + 'static,
@@ -290,7 +322,10 @@ impl<T: Send + 'static> Graph<T> {
         let once = std::sync::Arc::new(Mutex::new(Some(receiver)));
         let make = move || match once.lock().ok().and_then(|mut slot| slot.take()) {
             Some(stream) => Ok(stream.map(Ok)),
-            None => Err(Error::new(ErrorKind::Config, "a channel can be read for one epoch only")),
+            None => Err(Error::new(
+                ErrorKind::Config,
+                "a channel can be read for one epoch only",
+            )),
         };
         Graph::source(FromStream::new(make).once()).named_kind("from_channel")
     }
@@ -308,9 +343,18 @@ mod tests {
         check_source(&Integers(3..3));
         check_source(&FromIterator::new(|| (0..9).filter(|n| n % 2 == 0)));
         check_source(&FromIterator::new(|| 0..9).with_len(9));
-        let failing = |n: u64| if n % 4 == 1 { Err(Error::user("one")) } else { Ok(n) };
-        check_source(&FromStream::new(move || Ok(futures::stream::iter((0..9).map(failing)))));
-        let nothing = || Err::<futures::stream::Empty<Result<u64>>, _>(Error::user("nothing there"));
+        let failing = |n: u64| {
+            if n % 4 == 1 {
+                Err(Error::user("one"))
+            } else {
+                Ok(n)
+            }
+        };
+        check_source(&FromStream::new(move || {
+            Ok(futures::stream::iter((0..9).map(failing)))
+        }));
+        let nothing =
+            || Err::<futures::stream::Empty<Result<u64>>, _>(Error::user("nothing there"));
         check_source(&FromStream::new(nothing));
         let receiver = Arc::new(Mutex::new(Some(futures::stream::iter(0..5u64).map(Ok))));
         check_source(&FromStream::new(move || Ok(receiver.lock().unwrap().take().unwrap())).once());

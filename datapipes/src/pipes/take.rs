@@ -17,18 +17,20 @@ impl<T: Send + 'static> Pipe<T> for Take {
     type Out = T;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
-        let mut left = match cx.kept() {
+        let mut left = match cx.restored() {
             Ok(left) => left.unwrap_or(self.0),
             Err(error) => return Items::fail(error),
         };
         let cx = cx.clone();
         Items::generate(async move |out| {
             loop {
-                out.keep(&cx, || left);
+                out.snapshot(&cx, || left);
                 if left == 0 {
                     return;
                 }
-                let Some(item) = out.next_from(&mut input).await else { return };
+                let Some(item) = out.next_from(&mut input).await else {
+                    return;
+                };
                 left -= 1;
                 out.emit(Ok(item)).await;
             }
@@ -51,9 +53,9 @@ impl<T: Send + 'static> Pipe<T> for Take {
 impl<T: Send + 'static> Graph<T> {
     /// Ends the stream after `items` items. Errors pass and do not count.
     ///
-    /// What is above is not polled again and is dropped with the stream, so an error behind the last item never
-    /// arrives. What lies behind was never asked for and does not count as dropped. See also [`skip`](Graph::skip)
-    /// and, for a part at random, [`sample`](Graph::sample).
+    /// What is above is not polled again and is dropped with the stream, so an error behind the
+    /// last item never arrives. What lies behind was never asked for and does not count as dropped.
+    /// See also [`skip`](Graph::skip) and, for a part at random, [`sample`](Graph::sample).
     ///
     /// # Examples
     /// ```
@@ -78,11 +80,26 @@ mod tests {
         let first = [Err(Error::new(ErrorKind::Io, "first")), Ok(1), Ok(2)];
         let first = first.map(|value| value.map(|value| Item::new(value, origin.clone())));
         let input = futures::stream::iter(first).chain(futures::stream::pending());
-        let seen: Vec<_> = Take::new(2).apply(Items::from_stream(input), &cx).collect().await;
+        let seen: Vec<_> = Take::new(2)
+            .apply(Items::from_stream(input), &cx)
+            .collect()
+            .await;
         assert!(seen[0].is_err());
-        assert_eq!(seen[1..].iter().map(|item| **item.as_ref().unwrap()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            seen[1..]
+                .iter()
+                .map(|item| **item.as_ref().unwrap())
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
         let never = futures::stream::poll_fn(|_| panic!("polled"));
-        assert_eq!(Take::new(0).apply(Items::<u8>::from_stream(never), &cx).count().await, 0);
+        assert_eq!(
+            Take::new(0)
+                .apply(Items::<u8>::from_stream(never), &cx)
+                .count()
+                .await,
+            0
+        );
     }
 
     #[test]

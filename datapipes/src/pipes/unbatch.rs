@@ -25,7 +25,11 @@ impl<T: Send + 'static> Pipe<Vec<T>> for Unbatch {
                 let own = parts.len() == values.len();
                 let children = origin.children();
                 for (index, value) in values.into_iter().enumerate() {
-                    let origin = if own { parts[index].clone() } else { children.at(index as u64) };
+                    let origin = if own {
+                        parts[index].clone()
+                    } else {
+                        children.at(index as u64)
+                    };
                     out.emit(Ok(Item::new(value, origin))).await;
                 }
             }
@@ -47,8 +51,8 @@ pub(super) fn parts_of(origin: &Origin) -> Vec<Origin> {
 impl<T: Send + 'static> Graph<T> {
     /// Takes batches apart: the items of each, in order.
     ///
-    /// The items get the origins back that they had before [`batch`](Graph::batch), as long as the batch has as
-    /// many; else they are children of the batch.
+    /// The items get the origins back that they had before [`batch`](Graph::batch), as long as the
+    /// batch has as many; else they are children of the batch.
     ///
     /// # Examples
     /// ```
@@ -71,14 +75,31 @@ mod tests {
     fn items_get_their_origins_back() {
         let fails = |n| if n == 1 { Err("one") } else { Ok(n) };
         let whole = Graph::range(0..3).batch(3).unbatch().try_map(fails);
-        assert_eq!(whole.collect().unwrap_err().to_string(), "try_map: 0:1: one");
-        let cut = Graph::range(0..3).batch(3).map(|v| v[1..].to_vec()).unbatch().try_map(fails);
-        assert_eq!(cut.collect().unwrap_err().to_string(), "try_map: [0:0, 0:1, 0:2]/0: one");
+        assert_eq!(
+            whole.collect().unwrap_err().to_string(),
+            "try_map: 0:1: one"
+        );
+        let cut = Graph::range(0..3)
+            .batch(3)
+            .map(|v| v[1..].to_vec())
+            .unbatch()
+            .try_map(fails);
+        assert_eq!(
+            cut.collect().unwrap_err().to_string(),
+            "try_map: [0:0, 0:1, 0:2]/0: one"
+        );
     }
 
     #[test]
     fn row_30_no_items() {
         assert_eq!(Graph::range(0..0).batch(3).unbatch().collect().unwrap(), []);
-        assert_eq!(Graph::range(0..3).map(|_| Vec::<u8>::new()).unbatch().collect().unwrap(), []);
+        assert_eq!(
+            Graph::range(0..3)
+                .map(|_| Vec::<u8>::new())
+                .unbatch()
+                .collect()
+                .unwrap(),
+            []
+        );
     }
 }

@@ -31,7 +31,9 @@ impl Zip {
     }
 
     fn facts(&self) -> Facts {
-        Facts::default().with_pairs().with_settings(if self.strict { "strict" } else { "" })
+        Facts::default()
+            .with_pairs()
+            .with_settings(if self.strict { "strict" } else { "" })
     }
 }
 
@@ -41,14 +43,14 @@ macro_rules! zip {
             type Out = ($($type,)*);
 
             fn join(&self, mut inputs: ($(Items<$type>,)*), cx: &Context) -> Items<Self::Out> {
-                let first: u64 = match cx.kept() {
+                let first: u64 = match cx.restored() {
                     Ok(kept) => kept.unwrap_or(0),
                     Err(error) => return Items::fail(error),
                 };
                 let (strict, cx) = (self.strict, cx.clone());
                 Items::generate(async move |out| {
                     for index in first.. {
-                        out.keep(&cx, || index);
+                        out.snapshot(&cx, || index);
                         let mut ended = None;
                         $(
                             let mut $name = None;
@@ -82,7 +84,8 @@ macro_rules! zip {
                                 let origin = Origin::joined(vec![$($name.1),*], index);
                                 out.emit(Ok(Item::new(($($name.0,)*), origin))).await;
                             }
-                            // An error takes an item's place: what would be its partner is left out.
+                            // An error takes an item's place: what would be its partner is left
+                            // out.
                             ($($name,)*) => {$(
                                 match $name {
                                     Err(error) => out.emit(Err(error)).await,
@@ -113,14 +116,15 @@ zip!(A a 0, B b 1, C c 2);
 impl<A: Send + 'static> Graph<A> {
     /// Pairs the items with those of another graph, first with first. Ends with the shorter.
     ///
-    /// Where one of a pair fails, the error comes in its place, and the other is left out and counted as dropped, so
-    /// that those behind keep their partners. What the longer input has left is not asked for; [`Zip::strict`] makes
-    /// it an error. For three inputs see [`zip3`](Graph::zip3). Runs in one place, in order; both inputs are read one item at a
-    /// time.
+    /// Where one of a pair fails, the error comes in its place, and the other is left out and
+    /// counted as dropped, so that those behind keep their partners. What the longer input has left
+    /// is not asked for; [`Zip::strict`] makes it an error. For three inputs see
+    /// [`zip3`](Graph::zip3). Runs in one place, in order; both inputs are read one item at a time.
     ///
-    /// Pairs are right only if both give the same samples in the same sequence, as the outputs of a [`fork`](Graph::fork) do through steps
-    /// of one in, one out. Where they come from different sources, or one was filtered or shuffled by itself,
-    /// [`explain`](crate::DataLoader::explain) remarks on it; [`join_by_key`](Graph::join_by_key) pairs by key.
+    /// Pairs are right only if both give the same samples in the same sequence, as the outputs of a
+    /// [`fork`](Graph::fork) do through steps of one in, one out. Where they come from different
+    /// sources, or one was filtered or shuffled by itself, [`explain`](crate::DataLoader::explain)
+    /// remarks on it; [`join_by_key`](Graph::join_by_key) pairs by key.
     ///
     /// # Examples
     /// ```
@@ -133,7 +137,11 @@ impl<A: Send + 'static> Graph<A> {
     }
 
     /// Joins the items with those of two other graphs, first with first; as [`zip`](Graph::zip).
-    pub fn zip3<B: Send + 'static, C: Send + 'static>(self, b: Graph<B>, c: Graph<C>) -> Graph<(A, B, C)> {
+    pub fn zip3<B: Send + 'static, C: Send + 'static>(
+        self,
+        b: Graph<B>,
+        c: Graph<C>,
+    ) -> Graph<(A, B, C)> {
         Graph::join((self, b, c), Zip::new())
     }
 }
@@ -145,8 +153,12 @@ mod tests {
 
     #[test]
     fn partners_stay_together_around_a_failure() {
-        let fail = |bad: u64| Graph::range(0..5).try_map(move |n| if n == bad { Err("bad") } else { Ok(n) });
-        let loader = DataLoader::builder(fail(1).zip(fail(3))).workers(0).on_error(OnError::skip(9));
+        let fail = |bad: u64| {
+            Graph::range(0..5).try_map(move |n| if n == bad { Err("bad") } else { Ok(n) })
+        };
+        let loader = DataLoader::builder(fail(1).zip(fail(3)))
+            .workers(0)
+            .on_error(OnError::skip(9));
         let loader = loader.build().unwrap();
         let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!(pairs, [(0, 0), (2, 2), (4, 4)]);
@@ -167,6 +179,9 @@ mod tests {
         assert_eq!(zip(2, 2).unwrap(), [(0, 0), (1, 1)]);
         assert_eq!(zip(0, 0).unwrap(), []);
         let error = zip(2, 1).unwrap_err().to_string();
-        assert_eq!(error, "zip: shape mismatch: input 1 ended after 1 items, input 0 has more");
+        assert_eq!(
+            error,
+            "zip: shape mismatch: input 1 ended after 1 items, input 0 has more"
+        );
     }
 }

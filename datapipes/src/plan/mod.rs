@@ -18,8 +18,9 @@ pub(crate) struct Plan {
     /// For each node of the flow that fills rows of batches: of how many items these are.
     pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
-    /// Without workers, for the last node of what would be a segment, all of its nodes, if an epoch has to know which of
-    /// their output belongs to which input: a state must not depend on the number of workers.
+    /// Without workers, for the last node of what would be a segment, all of its nodes, if an epoch
+    /// has to know which of their output belongs to which input: a state must not depend on the
+    /// number of workers.
     pub groups: Vec<Vec<usize>>,
     /// The queue in front of the consumer; 0 for none.
     pub prefetch: Prefetch,
@@ -52,7 +53,7 @@ pub(crate) struct SegmentPlan {
     pub nodes: Vec<usize>,
     pub work: Work,
     pub workers: usize,
-    pub in_flight: usize,
+    pub concurrency: usize,
     /// Requests in flight at the start of an I/O segment: what the first output needs.
     pub start: usize,
     /// Whether the user fixed the number in flight.
@@ -68,14 +69,16 @@ pub(crate) struct SegmentPlan {
     pub processes: Option<Processes>,
 }
 
-/// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that strict order
-/// does not idle the others.
+/// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that
+/// strict order does not idle the others.
 const PER_WORKER: usize = 32;
-/// Requests in flight for I/O at most, where nothing else is said; how many there are is found while it runs.
+/// Requests in flight for I/O at most, where nothing else is said; how many there are is found
+/// while it runs.
 const IO_IN_FLIGHT: usize = 2048;
 /// Requests in flight at the start of I/O, at most.
 const IO_START: usize = 512;
-/// Requests in flight at the start of I/O where the user gave a number, at least, if it is not smaller.
+/// Requests in flight at the start of I/O where the user gave a number, at least, if it is not
+/// smaller.
 const IO_FAIR: usize = 256;
 /// Items kept ready for the consumer, where nothing else is said.
 const PREFETCH: usize = 4;
@@ -93,7 +96,11 @@ impl Plan {
             segments: Vec::new(),
             groups: vec![Vec::new(); flow.nodes.len()],
             prefetch: Prefetch {
-                items: if settings.workers == 0 { 0 } else { settings.prefetch.unwrap_or(PREFETCH) },
+                items: if settings.workers == 0 {
+                    0
+                } else {
+                    settings.prefetch.unwrap_or(PREFETCH)
+                },
                 bytes: 0,
                 adaptive: settings.prefetch.is_none(),
             },
@@ -102,8 +109,18 @@ impl Plan {
             plan.set_rows(flow);
             plan.share_out(settings);
             if settings.resumable {
-                let segments = Plan::new(flow, &Settings { workers: 1, ..settings.clone() }).segments;
-                for segment in segments.into_iter().filter(|segment| segment.arity != Arity::One) {
+                let segments = Plan::new(
+                    flow,
+                    &Settings {
+                        workers: 1,
+                        ..settings.clone()
+                    },
+                )
+                .segments;
+                for segment in segments
+                    .into_iter()
+                    .filter(|segment| segment.arity != Arity::One)
+                {
                     let last = *segment.nodes.last().expect("a segment has a node");
                     plan.groups[last] = segment.nodes;
                 }
@@ -112,10 +129,13 @@ impl Plan {
         }
         let mut depths = vec![0; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate() {
-            let above = node.inputs.iter().map(|&(above, _)| match plan.places[above] {
-                Place::Segment(number) => plan.segments[number].depth + 1,
-                _ => depths[above],
-            });
+            let above = node
+                .inputs
+                .iter()
+                .map(|&(above, _)| match plan.places[above] {
+                    Place::Segment(number) => plan.segments[number].depth + 1,
+                    _ => depths[above],
+                });
             depths[id] = above.max().unwrap_or(0);
             plan.place(flow, settings, id, node, depths[id]);
         }
@@ -126,10 +146,21 @@ impl Plan {
         plan
     }
 
-    fn place(&mut self, flow: &Flow, settings: &Settings, id: usize, node: &FlowNode, depth: usize) {
+    fn place(
+        &mut self,
+        flow: &Flow,
+        settings: &Settings,
+        id: usize,
+        node: &FlowNode,
+        depth: usize,
+    ) {
         let hints = node.hints();
         if let Role::Prefetch(items) = hints.facts.role {
-            self.places[id] = Place::Queue(Prefetch { items, bytes: 0, adaptive: false });
+            self.places[id] = Place::Queue(Prefetch {
+                items,
+                bytes: 0,
+                adaptive: false,
+            });
             return;
         }
         if !(hints.shardable || hints.by_parent) || !matches!(node.node.op, Op::Pipe(_)) {
@@ -137,7 +168,11 @@ impl Plan {
         }
         let above = node.inputs[0];
         let fixed = node.node.concurrency;
-        let part = if PROCESSES { node.node.part.as_ref() } else { None };
+        let part = if PROCESSES {
+            node.node.part.as_ref()
+        } else {
+            None
+        };
         if let Place::Segment(number) = self.places[above.0] {
             let segment = &mut self.segments[number];
             let last = &flow.nodes[above.0];
@@ -145,10 +180,14 @@ impl Plan {
             let same = match (&last.node.part, part) {
                 (Some(above), Some(part)) if PROCESSES => {
                     // Pipes that ask for processes by themselves share them.
-                    Arc::ptr_eq(above, part) || (above.processes.is_none() && part.processes.is_none())
+                    Arc::ptr_eq(above, part)
+                        || (above.processes.is_none() && part.processes.is_none())
                 }
                 (above, _) if PROCESSES && (above.is_some() || part.is_some()) => false,
-                _ => segment.work == hints.work && (fixed.is_none() || last.node.concurrency == fixed),
+                _ => {
+                    segment.work == hints.work
+                        && (fixed.is_none() || last.node.concurrency == fixed)
+                }
             };
             // What groups the children of one parent must stand below the fan-out that made them.
             let same = same && (hints.shardable || segment.children);
@@ -164,22 +203,33 @@ impl Plan {
             return;
         }
         let processes = part.map(|part| {
-            let default = || settings.processes.clone().unwrap_or(Processes::new(settings.workers));
+            let default = || {
+                settings
+                    .processes
+                    .clone()
+                    .unwrap_or(Processes::new(settings.workers))
+            };
             part.processes.clone().unwrap_or_else(default)
         });
-        let work = if processes.is_some() { Work::Cpu } else { hints.work };
-        let workers = processes.as_ref().map_or(settings.workers, |processes| processes.count);
-        let in_flight = fixed.or(match work {
+        let work = if processes.is_some() {
+            Work::Cpu
+        } else {
+            hints.work
+        };
+        let workers = processes
+            .as_ref()
+            .map_or(settings.workers, |processes| processes.count);
+        let concurrency = fixed.or(match work {
             Work::Cpu => None,
-            Work::Io => settings.in_flight,
+            Work::Io => settings.concurrency,
         });
         self.places[id] = Place::Segment(self.segments.len());
         self.segments.push(SegmentPlan {
             nodes: vec![id],
             work,
             workers,
-            fixed: in_flight.is_some(),
-            in_flight: in_flight.unwrap_or(match work {
+            fixed: concurrency.is_some(),
+            concurrency: concurrency.unwrap_or(match work {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
             }),
@@ -193,13 +243,16 @@ impl Plan {
         });
     }
 
-    /// Works out how many items the first output of the graph needs of each I/O segment: those are asked for at once.
+    /// Works out how many items the first output of the graph needs of each I/O segment: those are
+    /// asked for at once.
     fn set_starts(&mut self, flow: &Flow) {
         let mut needed = vec![1usize; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate().rev() {
             let facts = &node.hints().facts;
             let each = match (node.hints().arity, facts.role) {
-                (_, Role::Shuffle | Role::ShuffleWithinRank) => needed[id].saturating_add(facts.buffered),
+                (_, Role::Shuffle | Role::ShuffleWithinRank) => {
+                    needed[id].saturating_add(facts.buffered)
+                }
                 (Arity::One | Arity::AtMostOne, _) => needed[id],
                 // A batch needs all of its items; where one item becomes many, one may do.
                 (Arity::Any, _) if facts.buffered > 0 => needed[id].saturating_mul(facts.buffered),
@@ -209,11 +262,18 @@ impl Plan {
                 needed[above] = needed[above].max(each);
             }
         }
-        for segment in self.segments.iter_mut().filter(|segment| segment.work == Work::Io) {
+        for segment in self
+            .segments
+            .iter_mut()
+            .filter(|segment| segment.work == Work::Io)
+        {
             let above = flow.nodes[segment.nodes[0]].inputs[0].0;
             // Who gives a number expects a fair part of it at once.
             let least = if segment.fixed { IO_FAIR } else { 1 };
-            segment.start = needed[above].min(IO_START).max(least).min(segment.in_flight);
+            segment.start = needed[above]
+                .min(IO_START)
+                .max(least)
+                .min(segment.concurrency);
         }
     }
 
@@ -235,9 +295,14 @@ impl Plan {
         }
         for segment in &mut self.segments {
             let last = *segment.nodes.last().expect("a segment has a node");
-            let fans_out = segment.arity == Arity::Any && matches!(settings.order, Order::Bounded(_));
+            let fans_out =
+                segment.arity == Arity::Any && matches!(settings.order, Order::Bounded(_));
             let fans_out = fans_out || (settings.resumable && segment.arity != Arity::One);
-            segment.order = if needed[last] || fans_out { Order::Strict } else { settings.order };
+            segment.order = if needed[last] || fans_out {
+                Order::Strict
+            } else {
+                settings.order
+            };
         }
     }
 
@@ -254,27 +319,43 @@ impl Plan {
         unordered
     }
 
-    /// Finds the pipes whose output becomes the rows of batches, one after the other, so that they can be filled in place.
+    /// Finds the pipes whose output becomes the rows of batches, one after the other, so that they
+    /// can be filled in place.
     fn set_rows(&mut self, flow: &Flow) {
-        for (id, node) in flow.nodes.iter().enumerate().filter(|(_, node)| node.hints().facts.rows) {
+        for (id, node) in flow
+            .nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.hints().facts.rows)
+        {
             if let Place::Segment(number) = self.places[id] {
                 let segment = &self.segments[number];
                 let above = segment.nodes.iter().take_while(|&&above| above != id);
-                // Which number an item has is known where the input is cut, and must not change up to this pipe.
-                let counted = above.into_iter().all(|&above| flow.nodes[above].hints().arity == Arity::One);
+                // Which number an item has is known where the input is cut, and must not change up
+                // to this pipe.
+                let counted = above
+                    .into_iter()
+                    .all(|&above| flow.nodes[above].hints().arity == Arity::One);
                 if segment.order != Order::Strict || !counted {
                     continue;
                 }
             }
             let (mut last, mut batch) = ((id, node), None);
             self.rows[id] = loop {
-                let mut below =
-                    flow.nodes.iter().enumerate().filter(|(_, n)| n.inputs.contains(&(last.0, 0)));
+                let mut below = flow
+                    .nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, n)| n.inputs.contains(&(last.0, 0)));
                 last = match (last.1.readers[..].iter().sum::<usize>(), below.next()) {
                     (1, Some(reader)) => reader,
                     _ => break None,
                 };
-                match (last.1.hints().facts.role, last.1.hints().arity, &last.1.node.op) {
+                match (
+                    last.1.hints().facts.role,
+                    last.1.hints().arity,
+                    &last.1.node.op,
+                ) {
                     (Role::Collate, ..) => break batch,
                     (Role::Batch(size), ..) if batch.is_none() => batch = Some(size),
                     (Role::Plain | Role::Prefetch(_), Arity::One, Op::Pipe(_)) => {}
@@ -286,11 +367,20 @@ impl Plan {
 
     /// Divides the bytes among the edges, and a bound on displacement among the segments.
     fn share_out(&mut self, settings: &Settings) {
-        let queues = self.places.iter().filter(|p| matches!(p, Place::Queue(_))).count();
+        let queues = self
+            .places
+            .iter()
+            .filter(|p| matches!(p, Place::Queue(_)))
+            .count();
         let edges = self.segments.len() + queues + 1 + self.pools();
         let share = settings.memory.unwrap_or(DEFAULT_BYTES) / edges;
         self.prefetch.bytes = share;
-        let relaxed = self.segments.iter().filter(|s| s.order != Order::Strict).count().max(1);
+        let relaxed = self
+            .segments
+            .iter()
+            .filter(|s| s.order != Order::Strict)
+            .count()
+            .max(1);
         for segment in &mut self.segments {
             segment.bytes = share;
             if let Order::Bounded(places) = segment.order {
@@ -311,13 +401,18 @@ impl Plan {
 
     /// The bytes that all edges share.
     pub(crate) fn bytes(&self) -> usize {
-        let queues = self.places.iter().map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
-        self.prefetch.bytes + self.segments.iter().map(|s| s.bytes).sum::<usize>() + queues.sum::<usize>()
+        let queues = self
+            .places
+            .iter()
+            .map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
+        self.prefetch.bytes
+            + self.segments.iter().map(|s| s.bytes).sum::<usize>()
+            + queues.sum::<usize>()
     }
 }
 
-/// Whether a state can be made of a node to which items come in any order: it says which of them its outputs are made of, or
-/// each is made of the one at its place.
+/// Whether a state can be made of a node to which items come in any order: it says which of them
+/// its outputs are made of, or each is made of the one at its place.
 fn resumes_unordered(node: &FlowNode, in_segment: bool) -> bool {
     let hints = node.hints();
     hints.facts.lineage || (hints.arity == Arity::One && (in_segment || hints.facts.by_position))
@@ -345,9 +440,17 @@ impl fmt::Display for Explain<'_> {
             settings.rank.index,
             settings.rank.world
         )?;
-        let held: usize = self.flow.nodes.iter().map(|n| n.hints().facts.buffered).sum();
+        let held: usize = self
+            .flow
+            .nodes
+            .iter()
+            .map(|n| n.hints().facts.buffered)
+            .sum();
         if settings.workers == 0 {
-            writeln!(f, "everything runs on the consumer's thread; pipes hold at most {held} items")?;
+            writeln!(
+                f,
+                "everything runs on the consumer's thread; pipes hold at most {held} items"
+            )?;
         } else {
             let prefetch = &self.plan.prefetch;
             let bytes = self.plan.bytes() + self.plan.pools() * prefetch.bytes;
@@ -359,7 +462,11 @@ impl fmt::Display for Explain<'_> {
                 f,
                 "at most {most} and one item wait on edges or are in work; pipes hold at most {held} items besides"
             )?;
-            writeln!(f, "consumer ← queue, up to {} ready, filled by its own thread", prefetch.items)?;
+            writeln!(
+                f,
+                "consumer ← queue, up to {} ready, filled by its own thread",
+                prefetch.items
+            )?;
         }
         if settings.resumable {
             writeln!(
@@ -386,7 +493,12 @@ impl Explain<'_> {
     fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
         let node = &self.flow.nodes[id];
         let facts = &node.hints().facts;
-        write!(f, "{indent}{} {}", if last { "└─" } else { "├─" }, node.name)?;
+        write!(
+            f,
+            "{indent}{} {}",
+            if last { "└─" } else { "├─" },
+            node.name
+        )?;
         if !facts.settings.is_empty() {
             write!(f, "({})", facts.settings)?;
         }
@@ -401,22 +513,22 @@ impl Explain<'_> {
                         (_, Some(processes)) => write!(
                             f,
                             "  [segment {letter}: {processes}, up to {} morsels in flight, {} order]",
-                            segment.in_flight, segment.order
+                            segment.concurrency, segment.order
                         )?,
                         (Work::Cpu, None) => write!(
                             f,
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
-                            segment.workers, segment.in_flight, segment.order
+                            segment.workers, segment.concurrency, segment.order
                         )?,
-                        (Work::Io, None) if segment.start == segment.in_flight => write!(
+                        (Work::Io, None) if segment.start == segment.concurrency => write!(
                             f,
                             "  [segment {letter}: I/O, up to {} in flight, {} order]",
-                            segment.in_flight, segment.order
+                            segment.concurrency, segment.order
                         )?,
                         (Work::Io, None) => write!(
                             f,
                             "  [segment {letter}: I/O, {} in flight and up to {} as it pays, {} order]",
-                            segment.start, segment.in_flight, segment.order
+                            segment.start, segment.concurrency, segment.order
                         )?,
                     }
                 } else {
@@ -433,7 +545,10 @@ impl Explain<'_> {
         if node.node.part.is_some() && !matches!(self.plan.places[id], Place::Segment(_)) {
             write!(f, "  (in this process, since there are no workers)")?;
         } else if node.node.part.is_some() && !PROCESSES {
-            write!(f, "  (on threads: processes of their own are for Linux only)")?;
+            write!(
+                f,
+                "  (on threads: processes of their own are for Linux only)"
+            )?;
         }
         if let Some(remark) = pairing::remark(self.flow, id) {
             write!(f, "  {remark}")?;

@@ -1,29 +1,39 @@
-//! Finds joins that pair items by their places, of inputs whose places need not be those of the same samples.
+//! Finds joins that pair items by their places, of inputs whose places need not be those of the
+//! same samples.
 
 use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
-/// Identifies the sequence of samples of a stream: the output of a node that it goes back to, one item for one, and the steps on the
-/// way that regroup or thin it by place, in words. Streams with the same have the same samples at the same places.
+/// Identifies the sequence of samples of a stream: the output of a node that it goes back to, one
+/// item for one, and the steps on the way that regroup or thin it by place, in words. Streams with
+/// the same have the same samples at the same places.
 #[derive(PartialEq)]
 struct Places {
     of: (usize, usize),
     steps: Vec<String>,
 }
 
-/// A remark for a node that pairs items by their places, if its inputs may not have the same samples there.
+/// A remark for a node that pairs items by their places, if its inputs may not have the same
+/// samples there.
 pub(super) fn remark(flow: &Flow, id: usize) -> Option<String> {
     let node = &flow.nodes[id];
     if !node.hints().facts.pairs {
         return None;
     }
-    let inputs: Vec<Places> = node.inputs.iter().map(|&input| places(flow, input)).collect();
+    let inputs: Vec<Places> = node
+        .inputs
+        .iter()
+        .map(|&input| places(flow, input))
+        .collect();
     let first = inputs.first()?;
     let other = inputs.iter().find(|other| *other != first)?;
     let name = |places: &Places| {
         let node = &flow.nodes[places.of.0];
-        let output =
-            if node.node.outputs() > 1 { format!(" (output {})", places.of.1) } else { String::new() };
+        let output = if node.node.outputs() > 1 {
+            format!(" (output {})", places.of.1)
+        } else {
+            String::new()
+        };
         let steps = places.steps.iter().map(|step| format!(" → {step}"));
         format!("`{}`{output}{}", node.name, steps.collect::<String>())
     };
@@ -42,18 +52,24 @@ fn places(flow: &Flow, of: (usize, usize)) -> Places {
         // Each rank, and each batch, takes what is at the same places.
         (Op::Pipe(_), Role::Shard { .. } | Role::Batch(_)) => {
             let mut places = above();
-            places.steps.push(format!("{}({})", node.node.kind, hints.facts.settings));
+            places
+                .steps
+                .push(format!("{}({})", node.node.kind, hints.facts.settings));
             places
         }
         (Op::Pipe(_), role)
-            if hints.arity == Arity::One && !matches!(role, Role::Shuffle | Role::ShuffleWithinRank) =>
+            if hints.arity == Arity::One
+                && !matches!(role, Role::Shuffle | Role::ShuffleWithinRank) =>
         {
             above()
         }
         (Op::Pipe(_), Role::Prefetch(_)) => above(),
         // Every output has all of the input.
         (Op::Split(split), _) if split.len_hint(1) == Some(1) => above(),
-        _ => Places { of, steps: Vec::new() },
+        _ => Places {
+            of,
+            steps: Vec::new(),
+        },
     }
 }
 
@@ -64,9 +80,14 @@ mod tests {
 
     /// What stands at the node that zips.
     fn said<T: Send + 'static>(graph: Graph<T>) -> String {
-        let plan = DataLoader::builder(graph).workers(2).build().unwrap().explain();
+        let plan = DataLoader::builder(graph)
+            .workers(2)
+            .build()
+            .unwrap()
+            .explain();
         let line = plan.lines().find(|line| line.contains("─ zip")).unwrap();
-        line.split_once("(pairs by place").map_or(String::new(), |(_, remark)| remark.to_owned())
+        line.split_once("(pairs by place")
+            .map_or(String::new(), |(_, remark)| remark.to_owned())
     }
 
     fn both(one: Graph<u64>, other: Graph<u64>) -> String {
@@ -76,7 +97,10 @@ mod tests {
     #[test]
     fn a_zip_of_streams_that_differ_in_origin_says_so_and_names_join_by_key() {
         let remark = both(Graph::range(0..9), Graph::from_vec(vec![1, 2]));
-        assert!(remark.contains("but `range` and `from_vec` need not have the same sample"), "{remark}");
+        assert!(
+            remark.contains("but `range` and `from_vec` need not have the same sample"),
+            "{remark}"
+        );
         assert!(remark.contains("`join_by_key` pairs by key"), "{remark}");
         // One source, opened twice, is in one order only as long as it is read in one.
         assert!(both(Graph::range(0..9), Graph::range(0..9)).contains("`range#2`"));
@@ -97,11 +121,17 @@ mod tests {
         }
         let [a, b] = Graph::range(0..9).fork();
         let remark = said(a.batch(2).zip(b.batch(3)));
-        assert!(remark.contains("but `range` → batch(2) and `range` → batch(3) need not"), "{remark}");
+        assert!(
+            remark.contains("but `range` → batch(2) and `range` → batch(3) need not"),
+            "{remark}"
+        );
         let [even, odd] = Graph::range(0..9).demux(|n| *n as usize % 2);
         assert!(both(even, odd).contains("`demux` (output 1)"));
         let [a, b] = Graph::range(0..9).fork();
-        assert!(said(Graph::join((a, b.sharding_filter()), Zip::new().strict())).contains("sharding_filter"));
+        assert!(
+            said(Graph::join((a, b.sharding_filter()), Zip::new().strict()))
+                .contains("sharding_filter")
+        );
         let [a, b] = Graph::range(0..9).fork();
         assert!(said(a.zip3(b, Graph::range(0..9))).contains("`range#2`"));
     }
@@ -111,7 +141,7 @@ mod tests {
         let steps: [fn(Graph<u64>) -> Graph<u64>; 6] = [
             |graph| graph,
             |graph| graph.map(|n| n + 1).try_map(crate::Ok),
-            |graph| graph.map_random(|n, rng| n + rng.below(5)),
+            |graph| graph.map_with_rng(|n, rng| n + rng.below(5)),
             |graph| graph.map_async(|n| async move { crate::Ok(n) }),
             |graph| graph.enumerate().map(|(_, n)| n).prefetch(3),
             |graph| graph.inspect(|_| ()).map_init(|| 0, |_, n| n),
@@ -124,10 +154,19 @@ mod tests {
             assert_eq!(both(step(a), b), "");
         }
         let [a, b] = Graph::range(0..9).fork();
-        assert_eq!(said(a.batch(4).zip(b.map(|n| n + 1).batch(4).collate())), "");
+        assert_eq!(
+            said(a.batch(4).zip(b.map(|n| n + 1).batch(4).collate())),
+            ""
+        );
         let [a, b] = Graph::range(0..9).fork();
         let [b, c] = b.fork();
-        assert_eq!(said(a.sharding_filter().zip3(b.sharding_filter(), c.sharding_filter())), "");
+        assert_eq!(
+            said(
+                a.sharding_filter()
+                    .zip3(b.sharding_filter(), c.sharding_filter())
+            ),
+            ""
+        );
         // What joins by key pairs nothing by place.
         let joined = Graph::range(0..9).join_by_key(Graph::range(5..7), |n| *n, |n| *n);
         let plan = DataLoader::builder(joined).build().unwrap().explain();

@@ -4,9 +4,9 @@ use super::{Place, Plan};
 use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
-/// A step that looks at the stream as a whole keeps its place now and then, mostly five thousand times to five hundred times a
-/// second. Where items were quick to make and become slow, so many of them may lie between two places, and what comes in
-/// one chunk besides.
+/// A step that looks at the stream as a whole keeps its place now and then, mostly five thousand
+/// times to five hundred times a second. Where items were quick to make and become slow, so many of
+/// them may lie between two places, and what comes in one chunk besides.
 pub(crate) const BETWEEN: u64 = (1 << 16) + 1024;
 
 /// What lies between two places in most cases, which is what a resume costs in time.
@@ -66,7 +66,8 @@ impl Plan {
                     None => format!("resume: {holds}{}", last_given()),
                 })
             }
-            // What goes by position leaves out by itself what it had given; it takes it again all the same.
+            // What goes by position leaves out by itself what it had given; it takes it again all
+            // the same.
             Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
                 (hints.resumable && !hints.facts.many_readers).then(|| format!("resume: {}", last_given()))
             }
@@ -85,8 +86,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::keep::{ByPosition, Keeper, Marked, Point, Recorder, Saving, Trim};
-    use crate::{Context, DataLoader, Facts, Graph, Items, Pipe, State, Wanted};
+    use crate::checkpoint::{ByPosition, NodeState, Point, Recorder, Saving, SnapshotTrace, Trim};
+    use crate::{Checkpoint, Context, DataLoader, Facts, Graph, Items, Pipe, Wanted};
 
     /// Counts what passes by, which is what is asked for, and nothing else.
     struct Tally(Arc<AtomicU64>);
@@ -122,22 +123,44 @@ mod tests {
     }
 
     /// Archives and their members, shuffled, filtered and batched.
-    fn loader(tallies: &Tallies, size: usize, archives: u64, dear_from: u64) -> DataLoader<Vec<u64>> {
+    fn loader(
+        tallies: &Tallies,
+        size: usize,
+        archives: u64,
+        dear_from: u64,
+    ) -> DataLoader<Vec<u64>> {
         let [a, b, c] = tallies.0.clone().map(Tally);
-        let members = Graph::range(0..archives).flat_map(|n| (0..16).map(move |m| 16 * n + m)).pipe(a);
+        let members = Graph::range(0..archives)
+            .flat_map(|n| (0..16).map(move |m| 16 * n + m))
+            .pipe(a);
         // Cheap items first, so that places come to lie far apart, and dear ones behind.
         let spin = move |n: u64| {
             let rounds = if n > dear_from { 300 } else { 1 };
             (0..rounds).fold(n, |n, _| std::hint::black_box(n))
         };
-        let graph = members.shuffle(1000).pipe(b).filter(|n| n % 2 == 0).map(spin).pipe(c).batch(size);
-        DataLoader::builder(graph).workers(0).resumable().build().unwrap()
+        let graph = members
+            .shuffle(1000)
+            .pipe(b)
+            .filter(|n| n % 2 == 0)
+            .map(spin)
+            .pipe(c)
+            .batch(size);
+        DataLoader::builder(graph)
+            .workers(0)
+            .resumable()
+            .build()
+            .unwrap()
     }
 
     /// The number that stands at a node.
     fn said(plan: &str, node: &str) -> u64 {
-        let line = plan.lines().find(|line| line.contains(&format!("─ {node}"))).unwrap();
-        let (rest, _) = line.split_once(" items at most").unwrap_or_else(|| panic!("{line}"));
+        let line = plan
+            .lines()
+            .find(|line| line.contains(&format!("─ {node}")))
+            .unwrap();
+        let (rest, _) = line
+            .split_once(" items at most")
+            .unwrap_or_else(|| panic!("{line}"));
         rest.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
@@ -149,15 +172,25 @@ mod tests {
             let loader = loader(&tallies, size, archives, dear_from);
             let plan = loader.explain();
             let (of_shuffle, of_batch) = (said(&plan, "shuffle"), said(&plan, "batch"));
-            assert_eq!((of_shuffle, of_batch), (BETWEEN + 1000, (BETWEEN + 1) * size as u64));
-            let run = |epoch: crate::Epoch<Vec<u64>>, most: usize| -> (u64, State) {
+            assert_eq!(
+                (of_shuffle, of_batch),
+                (BETWEEN + 1000, (BETWEEN + 1) * size as u64)
+            );
+            let run = |epoch: crate::Epoch<Vec<u64>>, most: usize| -> (u64, Checkpoint) {
                 let mut epoch = epoch.blocking();
-                let items = epoch.by_ref().take(most).map(|batch| batch.unwrap().len() as u64).sum();
-                (items, epoch.state().unwrap())
+                let items = epoch
+                    .by_ref()
+                    .take(most)
+                    .map(|batch| batch.unwrap().len() as u64)
+                    .sum();
+                (items, epoch.checkpoint().unwrap())
             };
             let (items, _) = run(loader.epoch(0), usize::MAX);
             let whole = tallies.take();
-            assert_eq!((whole, items), ([16 * archives, 16 * archives, 8 * archives], 8 * archives));
+            assert_eq!(
+                (whole, items),
+                ([16 * archives, 16 * archives, 8 * archives], 8 * archives)
+            );
             for stop in [1, 100, 1400] {
                 let (before, state) = run(loader.epoch(0), stop);
                 let first = tallies.take();
@@ -165,7 +198,10 @@ mod tests {
                 let rest = tallies.take();
                 assert_eq!(before + behind, items);
                 let again = [0, 1, 2].map(|at| first[at] + rest[at] - whole[at]);
-                assert!(again[2] <= of_batch, "{again:?} of {of_batch}, stopped after {stop}");
+                assert!(
+                    again[2] <= of_batch,
+                    "{again:?} of {of_batch}, stopped after {stop}"
+                );
                 // A step takes again what the one below it asks for again, and what it says.
                 assert!(
                     again[0] <= again[1] + of_shuffle,
@@ -181,13 +217,15 @@ mod tests {
         let input = Arc::new(ByPosition("input".into()));
         let inputs = vec![(Wanted::new(Vec::new(), 0), input as _)];
         let recorder = Recorder::new("node".into(), 0, 1, Trim::default(), inputs, None);
-        let cx =
-            Context::default().with_keeper(Keeper { recorder: Some(recorder.clone()), ..Keeper::default() });
+        let cx = Context::default().with_node_state(NodeState {
+            recorder: Some(recorder.clone()),
+            ..NodeState::default()
+        });
         let (mut at, mut furthest) = (0, 0);
         let given = recorder.produced(0).clone();
         while at < 1_000_000 {
-            cx.keep(|| at);
-            let saving = Saving::all(&Marked(recorder.clone(), 0), Point::at(at));
+            cx.snapshot(|| at);
+            let saving = Saving::all(&SnapshotTrace(recorder.clone(), 0), Point::at(at));
             furthest = furthest.max(at - saving.cursors["node"].outputs[0]);
             // A thousand at once, so that they are as quick as can be.
             at += 1024;
@@ -201,15 +239,29 @@ mod tests {
     #[test]
     fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
         let inputs = [Graph::range(0..9), Graph::from_iter_with(|| 0..9u64)];
-        let graph = Graph::mux(inputs).filter(|_| true).scan_kept(0, |sum: &mut u64, n: u64| {
-            *sum += n;
-            Some(*sum)
-        });
-        let build = |order| DataLoader::builder(graph.clone()).workers(2).order(order).resumable().build();
+        let graph = Graph::mux(inputs)
+            .filter(|_| true)
+            .scan_kept(0, |sum: &mut u64, n: u64| {
+                *sum += n;
+                Some(*sum)
+            });
+        let build = |order| {
+            DataLoader::builder(graph.clone())
+                .workers(2)
+                .order(order)
+                .resumable()
+                .build()
+        };
         let plan = build(crate::Order::Strict).unwrap().explain();
         for (node, words) in [
-            ("range", "(resume: opened at its place, nothing is read again)"),
-            ("from_iter", "(resume: read from its beginning, and what it had given is left out)"),
+            (
+                "range",
+                "(resume: opened at its place, nothing is read again)",
+            ),
+            (
+                "from_iter",
+                "(resume: read from its beginning, and what it had given is left out)",
+            ),
             (
                 "mux",
                 "(resume: what makes the last it gave is made again, mostly those of 2 ms, 66560 given items at most)",
@@ -223,13 +275,22 @@ mod tests {
                 "(resume: what makes the last it gave is made again, mostly those of 2 ms, 66560 given items at most)",
             ),
         ] {
-            let line = plan.lines().find(|line| line.contains(&format!("─ {node}"))).unwrap_or(&plan);
+            let line = plan
+                .lines()
+                .find(|line| line.contains(&format!("─ {node}")))
+                .unwrap_or(&plan);
             assert!(line.contains(words), "{line}");
         }
         let shuffled = Graph::range(0..9).map(|n| n).shuffle(4).batch(3);
-        let loader = DataLoader::builder(shuffled).workers(2).order(crate::Order::Arrival).resumable();
+        let loader = DataLoader::builder(shuffled)
+            .workers(2)
+            .order(crate::Order::Arrival)
+            .resumable();
         let plan = loader.build().unwrap().explain();
         assert!(plan.contains("nothing is delivered twice"), "{plan}");
-        assert!(plan.contains("(resume: up to 4 items that it holds are made again)"), "{plan}");
+        assert!(
+            plan.contains("(resume: up to 4 items that it holds are made again)"),
+            "{plan}"
+        );
     }
 }

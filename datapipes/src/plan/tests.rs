@@ -37,23 +37,43 @@ fn settings(workers: usize) -> Settings {
 }
 
 fn names(flow: &Flow, segment: &SegmentPlan) -> Vec<String> {
-    segment.nodes.iter().map(|&id| flow.nodes[id].name.to_string()).collect()
+    segment
+        .nodes
+        .iter()
+        .map(|&id| flow.nodes[id].name.to_string())
+        .collect()
 }
 
 #[test]
 fn neighbours_of_one_kind_of_work_are_one_segment() {
-    let graph = Graph::range(0..9).pipe(Read).map(|n| n).filter(|_| true).shuffle(3).map(|n| n + 1);
+    let graph = Graph::range(0..9)
+        .pipe(Read)
+        .map(|n| n)
+        .filter(|_| true)
+        .shuffle(3)
+        .map(|n| n + 1);
     let (flow, plan) = plan(&graph, &settings(4));
-    let segments: Vec<_> = plan.segments.iter().map(|s| (names(&flow, s), s.work, s.arity)).collect();
+    let segments: Vec<_> = plan
+        .segments
+        .iter()
+        .map(|s| (names(&flow, s), s.work, s.arity))
+        .collect();
     assert_eq!(
         segments,
         [
             (vec!["read".to_owned()], Work::Io, Arity::One),
-            (vec!["map".to_owned(), "filter".to_owned()], Work::Cpu, Arity::AtMostOne),
+            (
+                vec!["map".to_owned(), "filter".to_owned()],
+                Work::Cpu,
+                Arity::AtMostOne
+            ),
             (vec!["map#2".to_owned()], Work::Cpu, Arity::One),
         ]
     );
-    assert_eq!(plan.segments.iter().map(|s| s.depth).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(
+        plan.segments.iter().map(|s| s.depth).collect::<Vec<_>>(),
+        [0, 1, 2]
+    );
     assert_eq!(plan.places[4], Place::Inline);
 }
 
@@ -68,38 +88,68 @@ fn without_workers_everything_is_inline() {
 
 #[test]
 fn order_is_kept_above_whoever_needs_it() {
-    let relaxed = Settings { order: Order::Bounded(8), ..settings(2) };
+    let relaxed = Settings {
+        order: Order::Bounded(8),
+        ..settings(2)
+    };
     let through = |graph: Graph<u64>| graph.through(|items: Items<u64>| items);
-    let graph = through(Graph::range(0..9).map(|n| n)).map(|n| n).shuffle(2).map(|n| n);
+    let graph = through(Graph::range(0..9).map(|n| n))
+        .map(|n| n)
+        .shuffle(2)
+        .map(|n| n);
     let (_, plan) = plan(&graph, &relaxed);
     let orders: Vec<_> = plan.segments.iter().map(|s| s.order).collect();
     // What one is given is divided among those that may use it.
-    assert_eq!(orders, [Order::Strict, Order::Bounded(4), Order::Bounded(4)]);
+    assert_eq!(
+        orders,
+        [Order::Strict, Order::Bounded(4), Order::Bounded(4)]
+    );
 }
 
 #[test]
 fn the_memory_budget_is_divided_among_the_edges() {
     let graph = Graph::range(0..9).pipe(Read).shuffle(5).map(|n| n);
     let (_, plan) = plan(&graph, &settings(2));
-    assert_eq!(plan.segments.iter().map(|s| s.bytes).collect::<Vec<_>>(), [333, 333]);
+    assert_eq!(
+        plan.segments.iter().map(|s| s.bytes).collect::<Vec<_>>(),
+        [333, 333]
+    );
     assert!(plan.bytes() <= 1000);
 }
 
 #[test]
 fn a_number_in_flight_is_kept_to() {
-    let graph =
-        Graph::range(0..9).map(|n| n).concurrency(3).map(|n| n).concurrency(3).map(|n| n).concurrency(5);
+    let graph = Graph::range(0..9)
+        .map(|n| n)
+        .concurrency(3)
+        .map(|n| n)
+        .concurrency(3)
+        .map(|n| n)
+        .concurrency(5);
     let (flow, plan) = plan(&graph, &settings(2));
-    let segments: Vec<_> =
-        plan.segments.iter().map(|s| (names(&flow, s).len(), s.in_flight, s.fixed)).collect();
+    let segments: Vec<_> = plan
+        .segments
+        .iter()
+        .map(|s| (names(&flow, s).len(), s.concurrency, s.fixed))
+        .collect();
     assert_eq!(segments, [(2, 3, true), (1, 5, true)]);
 }
 
 /// Law 10: the plan is a pure function, and prints.
 #[test]
 fn explains_itself() {
-    let graph = Graph::range(0..1000).pipe(Read).shuffle(100).map(|n| n).named("double").batch(10);
-    let loader = DataLoader::builder(graph).workers(2).seed(7).memory(64 << 20).build().unwrap();
+    let graph = Graph::range(0..1000)
+        .pipe(Read)
+        .shuffle(100)
+        .map(|n| n)
+        .named("double")
+        .batch(10);
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .seed(7)
+        .memory(64 << 20)
+        .build()
+        .unwrap();
     let expected = "\
 loader: seed 7, 2 workers, order strict, rank 0 of 1
 at most 63 MiB and one item wait on edges or are in work; pipes hold at most 110 items besides
@@ -147,17 +197,32 @@ impl Pipe<u64> for Members {
 
 #[test]
 fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
-    let relaxed = Settings { order: Order::Arrival, ..settings(2) };
-    let below = Graph::range(0..9).map(|n| n).pipe(Members).map(|n| n).pipe(Group).map(|n| n);
+    let relaxed = Settings {
+        order: Order::Arrival,
+        ..settings(2)
+    };
+    let below = Graph::range(0..9)
+        .map(|n| n)
+        .pipe(Members)
+        .map(|n| n)
+        .pipe(Group)
+        .map(|n| n);
     let (flow, plan_below) = plan(&below, &relaxed);
     assert_eq!(plan_below.segments.len(), 1);
-    assert_eq!(names(&flow, &plan_below.segments[0]), ["map", "members", "map#2", "group", "map#3"]);
+    assert_eq!(
+        names(&flow, &plan_below.segments[0]),
+        ["map", "members", "map#2", "group", "map#3"]
+    );
     assert_eq!(plan_below.segments[0].order, Order::Arrival);
     let alone = Graph::range(0..9).map(|n| n).pipe(Group).map(|n| n);
     let (_, plan_alone) = plan(&alone, &relaxed);
     assert_eq!(plan_alone.places[2], Place::Inline);
     assert_eq!(
-        plan_alone.segments.iter().map(|s| s.order).collect::<Vec<_>>(),
+        plan_alone
+            .segments
+            .iter()
+            .map(|s| s.order)
+            .collect::<Vec<_>>(),
         [Order::Strict, Order::Arrival]
     );
 }
@@ -165,11 +230,20 @@ fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
 /// Weights follow the items: pass through where the type stays, and add up in batches.
 #[test]
 fn weights_follow_the_items() {
-    let heavy = Graph::from_vec(vec![vec![0u8; 10]; 4]).weighed(Vec::len).shuffle(2).filter(|_| true);
+    let heavy = Graph::from_vec(vec![vec![0u8; 10]; 4])
+        .weighed(Vec::len)
+        .shuffle(2)
+        .filter(|_| true);
     assert_eq!(heavy.weigher().unwrap()(&[vec![0u8; 10], vec![0u8; 5]]), 15);
     let batches = heavy.batch(2);
-    assert_eq!(batches.weigher().unwrap()(&[vec![vec![0u8; 10], vec![0u8; 7]]]), 17);
+    assert_eq!(
+        batches.weigher().unwrap()(&[vec![vec![0u8; 10], vec![0u8; 7]]]),
+        17
+    );
     let tensors = Graph::range(0..4).batch(4).collate();
     let tensor = tensors.clone().collect().unwrap().remove(0);
-    assert_eq!(tensors.weigher().unwrap()(&[tensor]), size_of::<crate::Tensor>() + 32);
+    assert_eq!(
+        tensors.weigher().unwrap()(&[tensor]),
+        size_of::<crate::Tensor>() + 32
+    );
 }

@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use crate::error::escape;
 
-/// How many processes a part of a graph gets, and what they may do; see [`Graph::in_processes`](crate::Graph::in_processes).
+/// How many processes a part of a graph gets, and what they may do; see
+/// [`Graph::in_processes`](crate::Graph::in_processes).
 ///
-/// A number is enough where nothing else is to be said: `in_processes(2, …)`. What is said here holds for each process, and
-/// for what it starts. What cannot be kept is an error of `build()`, or of the first epoch where only the process
-/// itself can find it. All of it needs processes, and so Linux: elsewhere limits of memory, CPUs, paths and network are errors of
-/// `build()`, and time limit, restarts and environment have no effect. With `workers(0)` nothing of it holds, and a limit of
-/// paths or network is an error.
+/// A number is enough where nothing else is to be said: `in_processes(2, …)`. What is said here
+/// holds for each process, and for what it starts. What cannot be kept is an error of `build()`, or
+/// of the first epoch where only the process itself can find it. All of it needs processes, and so
+/// Linux: elsewhere limits of memory, CPUs, paths and network are errors of `build()`, and time
+/// limit, restarts and environment have no effect. With `workers(0)` nothing of it holds, and a
+/// limit of paths or network is an error.
 ///
 /// # Examples
 /// ```
@@ -69,38 +71,57 @@ impl Processes {
 
     /// Limits the private memory of each process, in bytes: at least 16 MiB.
     ///
-    /// Two rules. An allocation that would pass the limit fails, which ends a Rust program by `SIGABRT` and costs the
-    /// process its piece of work, like any crash. And a process whose private memory passes 7/8 of the limit is replaced between two
-    /// pieces of work, which costs nothing but the start of another; so a slow leak is never seen.
+    /// Two rules. An allocation that would pass the limit fails, which ends a Rust program by
+    /// `SIGABRT` and costs the process its piece of work, like any crash. And a process whose
+    /// private memory passes 7/8 of the limit is replaced between two pieces of work, which costs
+    /// nothing but the start of another; so a slow leak is never seen.
     ///
-    /// The first rule is `RLIMIT_DATA`. It counts what was reserved, not what was touched: the stacks of threads with their full
-    /// size, too. Memory that is shared with this process (the items) and mapped files do not count.
+    /// The first rule is `RLIMIT_DATA`. It counts what was reserved, not what was touched: the
+    /// stacks of threads with their full size, too. Memory that is shared with this process (the
+    /// items) and mapped files do not count.
     pub fn memory(self, bytes: u64) -> Self {
-        Processes { memory: Some(bytes), ..self }
+        Processes {
+            memory: Some(bytes),
+            ..self
+        }
     }
 
-    /// How long a process may give no answer (an item, or the end of a piece of work) while it has work. One that is silent for longer is
-    /// killed, and counts as crashed; an item that hangs costs this twice, since it is tried once more.
+    /// How long a process may give no answer (an item, or the end of a piece of work) while it has
+    /// work. One that is silent for longer is killed, and counts as crashed; an item that hangs
+    /// costs this twice, since it is tried once more.
     ///
-    /// Time in which the consumer takes nothing does not count; time in which the process is stopped does. To start, a process has 60 s.
-    /// Without a limit, one that hangs is waited for, with a warning to `tracing` after 60 s.
+    /// Time in which the consumer takes nothing does not count; time in which the process is
+    /// stopped does. To start, a process has 60 s. Without a limit, one that hangs is waited for,
+    /// with a warning to `tracing` after 60 s.
     pub fn time_limit(self, limit: Duration) -> Self {
-        Processes { time_limit: Some(limit), ..self }
+        Processes {
+            time_limit: Some(limit),
+            ..self
+        }
     }
 
-    /// How many times in a row processes may end without an item getting through, before the epoch ends with an error of the kind
-    /// [`Worker`](crate::ErrorKind::Worker); 16 where nothing is said.
+    /// How many times in a row processes may end without an item getting through, before the epoch
+    /// ends with an error of the kind [`Worker`](crate::ErrorKind::Worker); 16 where nothing is
+    /// said.
     ///
-    /// An item that is given up, since it ended two processes, counts as through; so one is enough to find such items. Where there are
-    /// several processes, each but one may end once besides, since all of them may work on such items at the same time. With 0 the
-    /// first end is that of the epoch.
+    /// An item that is given up, since it ended two processes, counts as through; so one is enough
+    /// to find such items. Where there are several processes, each but one may end once besides,
+    /// since all of them may work on such items at the same time. With 0 the first end is that of
+    /// the epoch.
     pub fn restarts(self, in_a_row: usize) -> Self {
-        Processes { restarts: in_a_row, ..self }
+        Processes {
+            restarts: in_a_row,
+            ..self
+        }
     }
 
-    /// The priority: from -20, the first to be served, to 19, the last. A lower one than this process has needs a privilege.
+    /// The priority: from -20, the first to be served, to 19, the last. A lower one than this
+    /// process has needs a privilege.
     pub fn nice(self, nice: i32) -> Self {
-        Processes { nice: Some(nice), ..self }
+        Processes {
+            nice: Some(nice),
+            ..self
+        }
     }
 
     /// The CPUs to run on, by the numbers that the system gives them.
@@ -108,49 +129,75 @@ impl Processes {
         let mut cpus: Vec<usize> = cpus.into_iter().collect();
         cpus.sort_unstable();
         cpus.dedup();
-        Processes { cpus: Some(cpus), ..self }
+        Processes {
+            cpus: Some(cpus),
+            ..self
+        }
     }
 
-    /// Keeps these variables of the environment, where they are set, and no others: no keys and tokens.
+    /// Keeps these variables of the environment, where they are set, and no others: no keys and
+    /// tokens.
     ///
-    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it; and `DATAPIPES_WORKER` tells it what it is, which is gone
-    /// before the part is made.
+    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it; and
+    /// `DATAPIPES_WORKER` tells it what it is, which is gone before the part is made.
     pub fn only_env<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        Processes { env: Some(names.into_iter().map(Into::into).collect()), ..self }
+        Processes {
+            env: Some(names.into_iter().map(Into::into).collect()),
+            ..self
+        }
     }
 
     /// Lets a process read files and list folders below these absolute paths, and, without
-    /// [`only_writes`](Processes::only_writes), write none. Feature `isolation`; Linux 5.13, by Landlock.
+    /// [`only_writes`](Processes::only_writes), write none. Feature `isolation`; Linux 5.13, by
+    /// Landlock.
     ///
-    /// It holds from before the part is made (constructors of libraries, and what stands before `worker::init()`, run without it), cannot be taken back, and holds for threads and for what the process starts. With
-    /// it, a process
+    /// It holds from before the part is made (constructors of libraries, and what stands before
+    /// `worker::init()`, run without it), cannot be taken back, and holds for threads and for what
+    /// the process starts. With it, a process
     ///
-    /// - may still read what any program needs: its own executable, the libraries that are mapped at that time, `/lib*`, `/usr/lib*`,
-    ///   `/usr/local/lib*`, `/etc/ld.so.cache`, the time zone, what the system says of CPUs and memory, and of the process itself
-    ///   in `/proc/self`; and may use `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`;
-    /// - may still use descriptors that it was given, and see names, sizes and dates of files, which Landlock does not hide;
+    /// - may still read what any program needs: its own executable, the libraries that are mapped
+    ///   at that time, `/lib*`, `/usr/lib*`, `/usr/local/lib*`, `/etc/ld.so.cache`, the time zone,
+    ///   what the system says of CPUs and memory, and of the process itself in `/proc/self`; and
+    ///   may use `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`;
+    /// - may still use descriptors that it was given, and see names, sizes and dates of files,
+    ///   which Landlock does not hide;
     /// - may not start programs, from nowhere;
-    /// - may not trace other processes; nor send signals to any that it did not start, or connect to their abstract Unix sockets, since Linux 6.12.
+    /// - may not trace other processes; nor send signals to any that it did not start, or connect
+    ///   to their abstract Unix sockets, since Linux 6.12.
     ///
-    /// Libraries that are loaded later from another place (CUDA's, say) need their folder in the list. Paths are resolved when a process
-    /// starts: what a symbolic link points to then is what may be read. Before Linux 6.2 files elsewhere can still be truncated, though not read.
+    /// Libraries that are loaded later from another place (CUDA's, say) need their folder in the
+    /// list. Paths are resolved when a process starts: what a symbolic link points to then is what
+    /// may be read. Before Linux 6.2 files elsewhere can still be truncated, though not read.
     pub fn only_reads<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
-        Processes { reads: Some(paths.into_iter().map(Into::into).collect()), ..self }
+        Processes {
+            reads: Some(paths.into_iter().map(Into::into).collect()),
+            ..self
+        }
     }
 
-    /// Lets a process write, create, remove and read files below these absolute paths, and, besides what
-    /// [`only_reads`](Processes::only_reads) says, do nothing elsewhere. Feature `isolation`; Linux.
+    /// Lets a process write, create, remove and read files below these absolute paths, and, besides
+    /// what [`only_reads`](Processes::only_reads) says, do nothing elsewhere. Feature `isolation`;
+    /// Linux.
     pub fn only_writes<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
-        Processes { writes: Some(paths.into_iter().map(Into::into).collect()), ..self }
+        Processes {
+            writes: Some(paths.into_iter().map(Into::into).collect()),
+            ..self
+        }
     }
 
-    /// Lets a process have no sockets but Unix ones. Feature `isolation`; Linux on x86-64 and AArch64, by seccomp and Landlock.
+    /// Lets a process have no sockets but Unix ones. Feature `isolation`; Linux on x86-64 and
+    /// AArch64, by seccomp and Landlock.
     ///
-    /// `socket` fails with `EACCES`, as if permission was denied. So do `io_uring_setup`, by which sockets can be had, too, and `pidfd_getfd`, by which those of
-    /// other processes can. Signals to others and abstract Unix sockets are forbidden where the kernel can. Unix sockets in the file system are not the network: who listens there may be a way out, such as a
-    /// container engine's. On x86-64 a call of the 32-bit interface ends the process.
+    /// `socket` fails with `EACCES`, as if permission was denied. So do `io_uring_setup`, by which
+    /// sockets can be had, too, and `pidfd_getfd`, by which those of other processes can. Signals
+    /// to others and abstract Unix sockets are forbidden where the kernel can. Unix sockets in the
+    /// file system are not the network: who listens there may be a way out, such as a container
+    /// engine's. On x86-64 a call of the 32-bit interface ends the process.
     pub fn no_network(self) -> Self {
-        Processes { no_network: true, ..self }
+        Processes {
+            no_network: true,
+            ..self
+        }
     }
 
     /// Whether anything is forbidden.
@@ -170,7 +217,8 @@ impl From<usize> for Processes {
     }
 }
 
-/// All that was said, on one line: `2 processes, 2 GiB each, nice 10, reads /data only, no network`.
+/// All that was said, on one line: `2 processes, 2 GiB each, nice 10, reads /data only, no
+/// network`.
 impl fmt::Display for Processes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.count {
@@ -220,8 +268,15 @@ impl fmt::Display for Processes {
 
 /// `2 GiB`, `1.5 GiB`, `512 MiB`.
 fn bytes(bytes: u64) -> String {
-    let (unit, name) = if bytes >= 1 << 30 { (1u64 << 30, "GiB") } else { (1 << 20, "MiB") };
-    format!("{} {name}", (bytes as f64 / unit as f64 * 10.0).round() / 10.0)
+    let (unit, name) = if bytes >= 1 << 30 {
+        (1u64 << 30, "GiB")
+    } else {
+        (1 << 20, "MiB")
+    };
+    format!(
+        "{} {name}",
+        (bytes as f64 / unit as f64 * 10.0).round() / 10.0
+    )
 }
 
 /// Ascending numbers as `0-3,8`.
@@ -235,8 +290,10 @@ fn ranges(numbers: &[usize]) -> String {
 }
 
 fn below(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> =
-        paths.iter().map(|path| escape(&path.display().to_string()).into_owned()).collect();
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| escape(&path.display().to_string()).into_owned())
+        .collect();
     match paths.as_slice() {
         [] => "nothing".into(),
         paths => format!("{} only", paths.join(" and ")),
@@ -262,7 +319,10 @@ mod tests {
 
     #[test]
     fn says_all_on_one_line() {
-        assert_eq!(Processes::new(1).memory(3 << 29).to_string(), "1 process, 1.5 GiB");
+        assert_eq!(
+            Processes::new(1).memory(3 << 29).to_string(),
+            "1 process, 1.5 GiB"
+        );
         assert_eq!(
             Processes::new(2)
                 .memory(2 << 30)

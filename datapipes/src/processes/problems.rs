@@ -76,10 +76,18 @@ impl Processes {
         let impossible = self.cpus.iter().flatten().filter(|cpu| !may_run_on(**cpu));
         let impossible: Vec<usize> = impossible.copied().collect();
         if !impossible.is_empty() {
-            problems.push(format!("this process may not run on CPU {}", super::ranges(&impossible)));
+            problems.push(format!(
+                "this process may not run on CPU {}",
+                super::ranges(&impossible)
+            ));
         }
-        if let Some(nice) = self.nice.filter(|nice| (-20..=19).contains(nice) && !may_be_nice(*nice)) {
-            problems.push(format!("nice {nice} needs the privilege CAP_SYS_NICE, or a higher RLIMIT_NICE"));
+        if let Some(nice) = self
+            .nice
+            .filter(|nice| (-20..=19).contains(nice) && !may_be_nice(*nice))
+        {
+            problems.push(format!(
+                "nice {nice} needs the privilege CAP_SYS_NICE, or a higher RLIMIT_NICE"
+            ));
         }
         if self.limits_paths()
             && let Some(problem) = landlock()
@@ -90,8 +98,10 @@ impl Processes {
             if !cfg!(feature = "isolation") {
                 problems.push("no network needs the feature `isolation` of `datapipes`".into());
             } else if !cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) {
-                problems
-                    .push(format!("no network is for x86-64 and AArch64, not {}", std::env::consts::ARCH));
+                problems.push(format!(
+                    "no network is for x86-64 and AArch64, not {}",
+                    std::env::consts::ARCH
+                ));
             }
         }
     }
@@ -113,7 +123,10 @@ fn may_be_nice(nice: i32) -> bool {
     use rustix::process::{Resource, getpriority_process, getrlimit};
     use rustix::thread::{CapabilitySet, capabilities};
 
-    let least = 20 - getrlimit(Resource::Nice).current.map_or(40, |limit| limit.min(40) as i32);
+    let least = 20
+        - getrlimit(Resource::Nice)
+            .current
+            .map_or(40, |limit| limit.min(40) as i32);
     nice >= least
         || getpriority_process(None).is_ok_and(|now| nice >= now)
         || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
@@ -125,8 +138,11 @@ fn landlock() -> Option<&'static str> {
     use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};
 
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
-    let made = ruleset.handle_access(AccessFs::from_all(ABI::V1)).and_then(Ruleset::create);
-    made.is_err().then_some("needs Landlock, which this kernel does not have or has not enabled")
+    let made = ruleset
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .and_then(Ruleset::create);
+    made.is_err()
+        .then_some("needs Landlock, which this kernel does not have or has not enabled")
 }
 
 #[cfg(all(target_os = "linux", not(feature = "isolation")))]
@@ -164,15 +180,26 @@ mod tests {
 
     #[test]
     fn paths_are_absolute_and_there() {
-        let problems =
-            Processes::new(1).only_reads(["data", "/"]).only_writes(["/no/such\nfolder"]).problems();
+        let problems = Processes::new(1)
+            .only_reads(["data", "/"])
+            .only_writes(["/no/such\nfolder"])
+            .problems();
         assert_eq!(problems[0], "to read `data`: not an absolute path");
-        assert!(problems[1].starts_with("to write `/no/such\\nfolder`: "), "{problems:?}");
+        assert!(
+            problems[1].starts_with("to write `/no/such\\nfolder`: "),
+            "{problems:?}"
+        );
         let rest = &problems[2..];
         if cfg!(all(target_os = "linux", feature = "isolation")) {
-            assert!(rest.iter().all(|problem| problem.contains("this kernel")), "{rest:?}");
+            assert!(
+                rest.iter().all(|problem| problem.contains("this kernel")),
+                "{rest:?}"
+            );
         } else if cfg!(target_os = "linux") {
-            assert_eq!(rest, ["a limit of paths needs the feature `isolation` of `datapipes`"]);
+            assert_eq!(
+                rest,
+                ["a limit of paths needs the feature `isolation` of `datapipes`"]
+            );
         } else {
             assert_eq!(rest, ["a limit of paths for processes needs Linux"]);
         }
@@ -184,16 +211,24 @@ mod tests {
         let ours = rustix::thread::sched_getaffinity(Some(rustix::process::getpid())).unwrap();
         let one = (0..1024).find(|cpu| ours.is_set(*cpu)).unwrap();
         assert_eq!(Processes::new(1).cpus([one]).problems(), [""; 0]);
-        let problems = Processes::new(1).cpus([one, 5000, 5001, usize::MAX]).problems();
-        assert_eq!(problems, [format!("this process may not run on CPU 5000-5001,{}", usize::MAX)]);
+        let problems = Processes::new(1)
+            .cpus([one, 5000, 5001, usize::MAX])
+            .problems();
+        assert_eq!(
+            problems,
+            [format!(
+                "this process may not run on CPU 5000-5001,{}",
+                usize::MAX
+            )]
+        );
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_network_is_missed_with_the_feature_only() {
         let problems = Processes::new(1).no_network().problems();
-        let possible =
-            cfg!(feature = "isolation") && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+        let possible = cfg!(feature = "isolation")
+            && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
         assert_eq!(problems.is_empty(), possible, "{problems:?}");
         assert!(Processes::new(1).nice(19).problems().is_empty());
     }

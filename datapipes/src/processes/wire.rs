@@ -38,7 +38,7 @@ impl Wire for Processes {
 mod tests {
     use super::super::tests::full;
     use super::*;
-    use crate::wire::Parcel;
+    use crate::codec::Parcel;
 
     fn parcel(processes: &Processes) -> Parcel {
         let mut writer = Writer::new();
@@ -61,14 +61,20 @@ mod tests {
     fn a_path_that_is_no_text_travels_too() {
         use std::os::unix::ffi::OsStrExt;
         let processes = Processes::new(1).only_reads([std::ffi::OsStr::from_bytes(b"/data/\xff")]);
-        assert_eq!(Processes::decode(&mut parcel(&processes).reader()).unwrap(), processes);
+        assert_eq!(
+            Processes::decode(&mut parcel(&processes).reader()).unwrap(),
+            processes
+        );
     }
 
     #[test]
     fn row_10_cut_or_damaged_settings_are_an_error_or_other_settings() {
         let whole = parcel(&full()).head;
         for len in 0..whole.len() {
-            assert!(Processes::decode(&mut Reader::new(&whole[..len], &[])).is_err(), "cut at {len}");
+            assert!(
+                Processes::decode(&mut Reader::new(&whole[..len], &[])).is_err(),
+                "cut at {len}"
+            );
         }
         for place in 0..whole.len() {
             for bit in 0..8 {
@@ -84,6 +90,9 @@ mod tests {
         writer.number(1_000_000_000);
         let parcel = Parcel::of(writer);
         let error = Processes::decode(&mut parcel.reader()).unwrap_err();
-        assert_eq!(error.message(), "from another process: 1000000000 nanoseconds of one second");
+        assert_eq!(
+            error.message(),
+            "from another process: 1000000000 nanoseconds of one second"
+        );
     }
 }

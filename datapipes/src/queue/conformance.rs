@@ -32,7 +32,10 @@ impl Wake for Count {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ONE: Weight = Weight { items: 1, bytes: 8 };
-const WIDE: Limits = Limits { items: 4, bytes: usize::MAX };
+const WIDE: Limits = Limits {
+    items: 4,
+    bytes: usize::MAX,
+};
 
 fn noop() -> Context<'static> {
     Context::from_waker(Waker::noop())
@@ -46,29 +49,53 @@ fn delivers_in_order_once(make: &impl Fn(Limits) -> Ends) {
             put.put(round * 4 + i, ONE);
         }
         for i in 0..4 {
-            assert_eq!(take.poll_take(&mut noop()), Poll::Ready(Some(round * 4 + i)));
+            assert_eq!(
+                take.poll_take(&mut noop()),
+                Poll::Ready(Some(round * 4 + i))
+            );
         }
     }
     assert!(take.poll_take(&mut noop()).is_pending());
 }
 
 fn is_bounded_in_items(make: &impl Fn(Limits) -> Ends) {
-    let (mut put, mut take) = make(Limits { items: 2, bytes: usize::MAX });
+    let (mut put, mut take) = make(Limits {
+        items: 2,
+        bytes: usize::MAX,
+    });
     assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(Some(2)));
     put.put(0, ONE);
     assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(Some(1)));
     put.put(1, ONE);
     assert!(put.poll_ready(&mut noop()).is_pending());
-    assert_eq!(take.held(), Weight { items: 2, bytes: 16 });
+    assert_eq!(
+        take.held(),
+        Weight {
+            items: 2,
+            bytes: 16
+        }
+    );
     assert!(take.poll_take(&mut noop()).is_ready());
     assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(Some(1)));
-    put.set_limits(Limits { items: 5, bytes: usize::MAX });
+    put.set_limits(Limits {
+        items: 5,
+        bytes: usize::MAX,
+    });
     assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(Some(4)));
 }
 
 fn is_bounded_in_bytes_but_lets_one_message_pass(make: &impl Fn(Limits) -> Ends) {
-    let (mut put, mut take) = make(Limits { items: 100, bytes: 10 });
-    put.put(0, Weight { items: 1, bytes: 1000 });
+    let (mut put, mut take) = make(Limits {
+        items: 100,
+        bytes: 10,
+    });
+    put.put(
+        0,
+        Weight {
+            items: 1,
+            bytes: 1000,
+        },
+    );
     assert!(put.poll_ready(&mut noop()).is_pending());
     assert!(take.poll_take(&mut noop()).is_ready());
     assert!(put.poll_ready(&mut noop()).is_ready());
@@ -104,7 +131,10 @@ fn wakes_who_waits(make: &impl Fn(Limits) -> Ends) {
         count.0.swap(0, Ordering::SeqCst)
     };
 
-    let (mut put, mut take) = make(Limits { items: 1, bytes: usize::MAX });
+    let (mut put, mut take) = make(Limits {
+        items: 1,
+        bytes: usize::MAX,
+    });
     assert!(take.poll_take(&mut cx).is_pending());
     put.put(0, ONE);
     assert_eq!(woken(), 1, "a message wakes who waits for it");
@@ -115,7 +145,10 @@ fn wakes_who_waits(make: &impl Fn(Limits) -> Ends) {
     drop(put);
     assert_eq!(woken(), 1, "the end wakes who waits for a message");
 
-    let (mut put, take) = make(Limits { items: 1, bytes: usize::MAX });
+    let (mut put, take) = make(Limits {
+        items: 1,
+        bytes: usize::MAX,
+    });
     put.put(0, ONE);
     assert!(put.poll_ready(&mut cx).is_pending());
     drop(take);
@@ -125,7 +158,10 @@ fn wakes_who_waits(make: &impl Fn(Limits) -> Ends) {
 fn crosses_threads(make: &impl Fn(Limits) -> Ends) {
     const N: u64 = 5000;
     for items in [1, 3, 64] {
-        let (mut put, mut take) = make(Limits { items, bytes: usize::MAX });
+        let (mut put, mut take) = make(Limits {
+            items,
+            bytes: usize::MAX,
+        });
         let producer = move || {
             for i in 0..N {
                 let room = crate::run::block_on(std::future::poll_fn(|cx| put.poll_ready(cx)));
@@ -136,9 +172,15 @@ fn crosses_threads(make: &impl Fn(Limits) -> Ends) {
         std::thread::scope(|scope| {
             scope.spawn(producer);
             for i in 0..N {
-                assert_eq!(crate::run::block_on(std::future::poll_fn(|cx| take.poll_take(cx))), Some(i));
+                assert_eq!(
+                    crate::run::block_on(std::future::poll_fn(|cx| take.poll_take(cx))),
+                    Some(i)
+                );
             }
-            assert_eq!(crate::run::block_on(std::future::poll_fn(|cx| take.poll_take(cx))), None);
+            assert_eq!(
+                crate::run::block_on(std::future::poll_fn(|cx| take.poll_take(cx))),
+                None
+            );
         });
     }
 }

@@ -1,8 +1,9 @@
-//! The carriers of an edge: non-blocking, bounded by count and bytes, ordered, once only, between two parties.
+//! The carriers of an edge: non-blocking, bounded by count and bytes, ordered, once only, between
+//! two parties.
 //!
-//! The requirements are the DataPipes RFC's for its `DataLoaderQueue`. [`Put`] and [`Take`] are the two ends; the
-//! executor uses nothing else of a queue, so a carrier between processes or machines fits in. [`conformance`]
-//! is the suite that every carrier passes.
+//! The requirements are the DataPipes RFC's for its `DataLoaderQueue`. [`Put`] and [`Take`] are the
+//! two ends; the executor uses nothing else of a queue, so a carrier between processes or machines
+//! fits in. [`conformance`] is the suite that every carrier passes.
 
 #[cfg(test)]
 pub(crate) mod conformance;
@@ -32,8 +33,8 @@ pub(crate) struct Weight {
 
 /// The end that puts messages in. Dropping it ends the stream, behind what was put.
 pub(crate) trait Put<M>: Send {
-    /// Ready with the number of items that there is room for, at least 1; or with `None` once nobody listens. Who has
-    /// to wait is woken when half of the queue is free.
+    /// Ready with the number of items that there is room for, at least 1; or with `None` once
+    /// nobody listens. Who has to wait is woken when half of the queue is free.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>>;
     /// Puts a message in; it is a mistake to do so before `poll_ready` said that there is room.
     fn put(&mut self, message: M, weight: Weight);

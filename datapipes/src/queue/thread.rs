@@ -7,7 +7,8 @@ use std::task::{Context, Poll, Waker};
 use super::{Limits, Put, Take, Weight};
 use crate::sync::lock;
 
-/// A queue between two threads. A lock is held for a few instructions at a time; nobody ever waits with it.
+/// A queue between two threads. A lock is held for a few instructions at a time; nobody ever waits
+/// with it.
 pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
     let state = State {
         messages: VecDeque::new(),
@@ -118,8 +119,11 @@ impl<M: Send> Take<M> for ThreadTake<M> {
                     state.held.items -= weight.items;
                     state.held.bytes -= weight.bytes;
                     // Half a queue of room is worth waking a thread for; a place is not.
-                    let waker =
-                        if 2 * state.room() >= state.limits.items { state.put_waits.take() } else { None };
+                    let waker = if 2 * state.room() >= state.limits.items {
+                        state.put_waits.take()
+                    } else {
+                        None
+                    };
                     (message, waker)
                 }
                 None if state.put_gone => return Poll::Ready(None),

@@ -10,15 +10,35 @@ struct Launcher {
     world: &'static [&'static str],
 }
 
-/// Sources: the manuals of torchrun ("Environment Variables"), srun ("OUTPUT ENVIRONMENT VARIABLES": the number of tasks of
-/// the step is always set, that of the job where it was asked for), mpirun of Open MPI, the PMI of MPICH, and Kubernetes'
-/// page on indexed jobs.
+/// Sources: the manuals of torchrun ("Environment Variables"), srun ("OUTPUT ENVIRONMENT
+/// VARIABLES": the number of tasks of the step is always set, that of the job where it was asked
+/// for), mpirun of Open MPI, the PMI of MPICH, and Kubernetes' page on indexed jobs.
 const LAUNCHERS: [Launcher; 5] = [
-    Launcher { name: "torchrun", index: "RANK", world: &["WORLD_SIZE"] },
-    Launcher { name: "SLURM", index: "SLURM_PROCID", world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"] },
-    Launcher { name: "Open MPI", index: "OMPI_COMM_WORLD_RANK", world: &["OMPI_COMM_WORLD_SIZE"] },
-    Launcher { name: "PMI", index: "PMI_RANK", world: &["PMI_SIZE"] },
-    Launcher { name: "Kubernetes", index: "JOB_COMPLETION_INDEX", world: &["JOB_COMPLETIONS", "WORLD_SIZE"] },
+    Launcher {
+        name: "torchrun",
+        index: "RANK",
+        world: &["WORLD_SIZE"],
+    },
+    Launcher {
+        name: "SLURM",
+        index: "SLURM_PROCID",
+        world: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
+    },
+    Launcher {
+        name: "Open MPI",
+        index: "OMPI_COMM_WORLD_RANK",
+        world: &["OMPI_COMM_WORLD_SIZE"],
+    },
+    Launcher {
+        name: "PMI",
+        index: "PMI_RANK",
+        world: &["PMI_SIZE"],
+    },
+    Launcher {
+        name: "Kubernetes",
+        index: "JOB_COMPLETION_INDEX",
+        world: &["JOB_COMPLETIONS", "WORLD_SIZE"],
+    },
 ];
 
 /// What is set of the variables of a launcher, by name.
@@ -29,8 +49,8 @@ struct Told {
 }
 
 impl Rank {
-    /// The rank that this process's launcher gave it by environment variables; 0 of 1 where there are none. The only
-    /// place where the library reads them, and only when it is called.
+    /// The rank that this process's launcher gave it by environment variables; 0 of 1 where there
+    /// are none. The only place where the library reads them, and only when it is called.
     ///
     /// | launcher | rank | number of ranks |
     /// |---|---|---|
@@ -40,19 +60,21 @@ impl Rank {
     /// | MPICH, Intel MPI | `PMI_RANK` | `PMI_SIZE` |
     /// | Kubernetes, indexed job | `JOB_COMPLETION_INDEX` | `JOB_COMPLETIONS`, else `WORLD_SIZE` |
     ///
-    /// Kubernetes does not tell a pod how many there are: set `JOB_COMPLETIONS` in the pod template's `env` to the number
-    /// that the job has as `completions`.
+    /// Kubernetes does not tell a pod how many there are: set `JOB_COMPLETIONS` in the pod
+    /// template's `env` to the number that the job has as `completions`.
     ///
-    /// Where a launcher runs inside another (`srun` starts one torchrun on each node, that one process for each GPU), the
-    /// one with the most ranks counts, if the others are consistent with it: each of their ranks is as many
-    /// consecutive ones of it.
+    /// Where a launcher runs inside another (`srun` starts one torchrun on each node, that one
+    /// process for each GPU), the one with the most ranks counts, if the others are consistent with
+    /// it: each of their ranks is as many consecutive ones of it.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with names and values, if a number of ranks is told and no rank, or the other way
-    /// round; if something is not a number, or no rank below the number of ranks; if launchers contradict each other.
-    /// To leave one out, call [`from_vars`](Rank::from_vars).
+    /// [`ErrorKind::Config`], with names and values, if a number of ranks is told and no rank, or
+    /// the other way round; if something is not a number, or no rank below the number of ranks; if
+    /// launchers contradict each other. To leave one out, call [`from_vars`](Rank::from_vars).
     pub fn from_env() -> Result<Rank> {
-        Rank::from_vars(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Rank::from_vars(|name| {
+            std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
     }
 
     /// The same of variables that are looked up by name, such as some of the environment's.
@@ -91,7 +113,11 @@ impl Rank {
                 }
             }
             if index.is_some() || world.is_some() {
-                told.push(Told { launcher, index, world });
+                told.push(Told {
+                    launcher,
+                    index,
+                    world,
+                });
             }
         }
         for told in &told {
@@ -107,7 +133,9 @@ impl Rank {
         match told.iter().find(|outer| !outer.contains(rank)) {
             Some(outer) => {
                 let (a, b) = (inner.shown(), outer.shown());
-                Err(wrong(format!("launchers contradict each other: {a}, and {b}")))
+                Err(wrong(format!(
+                    "launchers contradict each other: {a}, and {b}"
+                )))
             }
             None => Ok(rank),
         }
@@ -127,24 +155,33 @@ impl Told {
     fn check(&self) -> Result<()> {
         match (self.index, self.world) {
             (_, Some((name, 0))) => Err(wrong(format!("{name} is 0: there is no rank"))),
-            (Some(index), Some((_, world))) if index >= world => {
-                Err(wrong(format!("{}: there is no such rank, they are numbered from 0", self.shown())))
-            }
+            (Some(index), Some((_, world))) if index >= world => Err(wrong(format!(
+                "{}: there is no such rank, they are numbered from 0",
+                self.shown()
+            ))),
             _ => Ok(()),
         }
     }
 
-    /// Whether a rank of another launcher can be one of those that this one started, or this one itself.
+    /// Whether a rank of another launcher can be one of those that this one started, or this one
+    /// itself.
     fn contains(&self, inner: Rank) -> bool {
-        let Some((_, world)) = self.world else { return true };
+        let Some((_, world)) = self.world else {
+            return true;
+        };
         inner.world.is_multiple_of(world)
-            && self.index.is_none_or(|index| inner.index / (inner.world / world) == index)
+            && self
+                .index
+                .is_none_or(|index| inner.index / (inner.world / world) == index)
     }
 
     fn half(&self) -> Error {
         let message = match self.world {
             Some((name, world)) => {
-                format!("{name} is {world}, and {} is not set: which of them is this?", self.launcher.index)
+                format!(
+                    "{name} is {world}, and {} is not set: which of them is this?",
+                    self.launcher.index
+                )
             }
             None => format!(
                 "{} is {}, and {} is not set: how many are there?",
@@ -157,7 +194,9 @@ impl Told {
     }
 
     fn shown(&self) -> String {
-        let index = self.index.map(|index| format!("{}={index}", self.launcher.index));
+        let index = self
+            .index
+            .map(|index| format!("{}={index}", self.launcher.index));
         let world = self.world.map(|(name, world)| format!("{name}={world}"));
         let both: Vec<String> = [index, world].into_iter().flatten().collect();
         format!("{} says {}", self.launcher.name, both.join(" "))

@@ -20,8 +20,8 @@ impl Default for Rank {
 }
 
 impl Rank {
-    /// How many of `len` items this rank takes, where items are dealt one by one or in ranges: ranks have equally many,
-    /// but for `Allow`, where the first `len mod world` have one more.
+    /// How many of `len` items this rank takes, where items are dealt one by one or in ranges:
+    /// ranks have equally many, but for `Allow`, where the first `len mod world` have one more.
     pub(crate) fn share(self, len: u64, uneven: Uneven) -> u64 {
         let (world, index) = (self.world.max(1) as u64, self.index as u64);
         match uneven {
@@ -34,8 +34,9 @@ impl Rank {
 
 /// What happens when the items do not divide evenly among the ranks.
 ///
-/// Fewer items than ranks are refused, with both numbers, unless uneven ranks are allowed: when the loader is built, or
-/// where the number is not known then, at the end of the stream that is to be divided.
+/// Fewer items than ranks are refused, with both numbers, unless uneven ranks are allowed: when the
+/// loader is built, or where the number is not known then, at the end of the stream that is to be
+/// divided.
 ///
 /// What steps below make of the items that a rank is dealt is not known to it; see
 /// [`ranks_agree`](crate::loader::Builder::ranks_agree).
@@ -43,22 +44,31 @@ impl Rank {
 pub enum Uneven {
     /// The items left over are dropped and counted; every rank is dealt equally many.
     Drop,
-    /// Ranks that would come short take items from the start of the data once more; every rank is dealt equally many.
+    /// Ranks that would come short take items from the start of the data once more; every rank is
+    /// dealt equally many.
     Pad,
-    /// Ranks may see one item more or less than others, and some may see none. Collective steps of a training job will
-    /// not line up, unless ranks [agree](crate::Blocking::agreed) before each.
+    /// Ranks may see one item more or less than others, and some may see none. Collective steps of
+    /// a training job will not line up, unless ranks [agree](crate::Blocking::agreed) before each.
     Allow,
     /// Items left over are an error at the end of the stream.
     Error,
 }
 
 /// By the numbers that they have in states, and for other processes.
-const POLICIES: [Option<Uneven>; 5] =
-    [None, Some(Uneven::Drop), Some(Uneven::Pad), Some(Uneven::Allow), Some(Uneven::Error)];
+const POLICIES: [Option<Uneven>; 5] = [
+    None,
+    Some(Uneven::Drop),
+    Some(Uneven::Pad),
+    Some(Uneven::Allow),
+    Some(Uneven::Error),
+];
 
 impl Uneven {
     pub(crate) fn number(uneven: Option<Uneven>) -> u64 {
-        POLICIES.iter().position(|&policy| policy == uneven).expect("all are listed") as u64
+        POLICIES
+            .iter()
+            .position(|&policy| policy == uneven)
+            .expect("all are listed") as u64
     }
 
     pub(crate) fn from_number(number: u64) -> Option<Option<Uneven>> {

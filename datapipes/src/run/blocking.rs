@@ -7,16 +7,19 @@ use tokio::runtime::Handle;
 use super::scope::{Busy, Scope};
 use crate::{Error, ErrorKind, Result};
 
-/// Runs blocking work, such as a query of an embedded database, where it holds up no other I/O: on the blocking threads
-/// of the async runtime that this is called in, or at once where there is none.
+/// Runs blocking work, such as a query of an embedded database, where it holds up no other I/O: on
+/// the blocking threads of the async runtime that this is called in, or at once where there is
+/// none.
 ///
-/// Inside a pipe, [`Context::blocking`](crate::Context::blocking) is the one to use: it knows the loader's own runtime.
+/// Inside a pipe, [`Context::blocking`](crate::Context::blocking) is the one to use: it knows the
+/// loader's own runtime.
 ///
 /// # Errors
 /// [`ErrorKind::Panic`] if the work panics, `Io` if the runtime stops before the work began.
 ///
 /// # Cancellation
-/// Nothing starts before the first poll. Work that has begun runs to its end, also when the future is dropped.
+/// Nothing starts before the first poll. Work that has begun runs to its end, also when the future
+/// is dropped.
 ///
 /// # Examples
 /// ```
@@ -36,7 +39,9 @@ pub async fn blocking<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'stat
         Ok(handle) => {
             #[expect(clippy::disallowed_methods, reason = "here work is started")]
             let task = handle.spawn_blocking(guarded);
-            task.await.map_err(|error| Error::new(ErrorKind::Io, "the runtime stopped").with_source(error))?
+            task.await.map_err(|error| {
+                Error::new(ErrorKind::Io, "the runtime stopped").with_source(error)
+            })?
         }
     }
 }
@@ -55,14 +60,22 @@ mod tests {
     #[tokio::test]
     async fn in_a_runtime_it_runs_elsewhere_and_a_panic_is_an_error() {
         let here = std::thread::current().id();
-        assert_ne!(blocking(|| std::thread::current().id()).await.unwrap(), here);
+        assert_ne!(
+            blocking(|| std::thread::current().id()).await.unwrap(),
+            here
+        );
         let error = blocking(|| panic!("at work")).await.unwrap_err();
-        assert_eq!((error.kind(), error.to_string().as_str()), (ErrorKind::Panic, "panicked: at work"));
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (ErrorKind::Panic, "panicked: at work")
+        );
     }
 
     #[test]
     fn a_runtime_that_stops_is_an_error() {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         let future = {
             let _entered = runtime.enter();
             let mut future = Box::pin(blocking(|| ()));
@@ -71,7 +84,9 @@ mod tests {
             std::future::Future::poll(future.as_mut(), &mut cx)
         };
         match future {
-            std::task::Poll::Ready(outcome) => assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Io),
+            std::task::Poll::Ready(outcome) => {
+                assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Io)
+            }
             std::task::Poll::Pending => panic!("it waits for a runtime that is gone"),
         }
     }

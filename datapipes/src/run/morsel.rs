@@ -1,5 +1,5 @@
-//! A morsel: a piece of a segment's input on its way through the segment's chain, as a task with a queue for what comes
-//! out.
+//! A morsel: a piece of a segment's input on its way through the segment's chain, as a task with a
+//! queue for what comes out.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,21 +10,24 @@ use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 
+use crate::batch_buffer::{RowCursor, Rows};
 use crate::budget::{Account, Awaited, Credit};
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
-use crate::rows::{RowCursor, Rows};
-#[cfg(target_os = "linux")]
-use crate::run::children::{Job, Lease, RunFacts};
 use crate::run::pool::Pool;
 use crate::run::scope::{Scope, Scoped};
 use crate::run::segment::SegmentGauge;
+#[cfg(target_os = "linux")]
+use crate::run::worker::{Job, Lease, RunFacts};
 use crate::{Arity, Context, Error, ErrorKind, Work};
 
-/// What a morsel's queue may hold before its worker goes on to something else: items. Bytes are counted for all of a
-/// segment together.
-const LIMITS: Limits = Limits { items: 256, bytes: usize::MAX };
+/// What a morsel's queue may hold before its worker goes on to something else: items. Bytes are
+/// counted for all of a segment together.
+const LIMITS: Limits = Limits {
+    items: 256,
+    bytes: usize::MAX,
+};
 
 /// The chain of a segment, which every morsel passes.
 pub(crate) struct Chain {
@@ -44,10 +47,19 @@ pub(crate) struct Link {
 impl Chain {
     /// Applies the chain to items, the first of which is number `first` of the segment's input.
     pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
-        for Link { pipe, context, edge, rows } in &self.links {
+        for Link {
+            pipe,
+            context,
+            edge,
+            rows,
+        } in &self.links
+        {
             let output = match rows {
                 None => pipe.apply(items, context),
-                Some(rows) => pipe.apply(items, &context.with_rows(RowCursor::new(rows.clone(), first))),
+                Some(rows) => pipe.apply(
+                    items,
+                    &context.with_rows(RowCursor::new(rows.clone(), first)),
+                ),
             };
             items = edge.guard(output, context.clone());
         }
@@ -76,7 +88,7 @@ pub(crate) enum Spawner {
     Io(Scope),
     /// In processes of their own.
     #[cfg(target_os = "linux")]
-    Crew(Arc<Lease>, RunFacts),
+    Supervisor(Arc<Lease>, RunFacts),
 }
 
 /// Cancels a morsel when dropped.
@@ -85,7 +97,8 @@ enum Running {
         _task: async_task::Task<()>,
     },
     Io(tokio::task::JoinHandle<()>),
-    /// Nothing runs here: a crew has it, which sees that nobody takes what comes, or it has failed already.
+    /// Nothing runs here: a supervisor has it, which sees that nobody takes what comes, or it has
+    /// failed already.
     Elsewhere,
 }
 
@@ -115,8 +128,9 @@ pub(super) struct Line {
     pub busy: Arc<SegmentGauge>,
 }
 
-/// How many items may be made in one poll: what is made together comes out together, so that one that takes for ever holds
-/// up the others. They are few where items are dear, and as long as little is known.
+/// How many items may be made in one poll: what is made together comes out together, so that one
+/// that takes for ever holds up the others. They are few where items are dear, and as long as
+/// little is known.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// Nanoseconds an item.
@@ -126,14 +140,21 @@ pub(crate) struct Pace {
 
 impl Pace {
     fn at_once(&self) -> usize {
-        items::at_once(self.cost.load(Ordering::Relaxed) as f64, self.seen.load(Ordering::Relaxed))
+        items::at_once(
+            self.cost.load(Ordering::Relaxed) as f64,
+            self.seen.load(Ordering::Relaxed),
+        )
     }
 
     fn learn(&self, items: usize, ns: u64) {
         let (cost, known) = (ns / items.max(1) as u64, self.cost.load(Ordering::Relaxed));
         // Quick to believe that items are cheap: the first ones pay for cold caches.
         self.cost.store(
-            if cost < known || known == 0 { cost } else { known - known / 4 + cost / 4 },
+            if cost < known || known == 0 {
+                cost
+            } else {
+                known - known / 4 + cost / 4
+            },
             Ordering::Relaxed,
         );
         self.seen.fetch_add(items, Ordering::Relaxed);
@@ -143,7 +164,8 @@ impl Pace {
 /// What became of a morsel.
 #[derive(Default)]
 pub(crate) struct Fate {
-    /// Nanoseconds spent on it: of work for CPU work; for I/O from its start to its end, without waiting for room.
+    /// Nanoseconds spent on it: of work for CPU work; for I/O from its start to its end, without
+    /// waiting for room.
     spent: AtomicU64,
     /// It came to its end. If not, its runtime was shut down under it.
     complete: AtomicBool,
@@ -184,29 +206,45 @@ impl Morsel {
         items: usize,
         id: u64,
     ) -> Self {
-        Morsel { slot: Box::new(slot), _running: running, fate, items, out: 0, id, begin: 0, overtaken: 0 }
+        Morsel {
+            slot: Box::new(slot),
+            _running: running,
+            fate,
+            items,
+            out: 0,
+            id,
+            begin: 0,
+            overtaken: 0,
+        }
     }
 
     /// One that failed as a whole.
     fn failed(error: Error, items: usize, line: &Line, id: u64) -> Morsel {
         let (mut put, take) = thread::<AnyChunk>(LIMITS);
         let ringer = Ringer(Some(line.bell.clone()));
-        put.put(line.chain.output().fail_chunk(line.chain.name(error)), Weight { items: 1, bytes: 0 });
+        put.put(
+            line.chain.output().fail_chunk(line.chain.name(error)),
+            Weight { items: 1, bytes: 0 },
+        );
         // The queue must end before the bell rings.
         drop(put);
         drop(ringer);
-        let fate = Fate { spent: AtomicU64::new(0), complete: AtomicBool::new(true) };
+        let fate = Fate {
+            spent: AtomicU64::new(0),
+            complete: AtomicBool::new(true),
+        };
         Morsel::new(take, Running::Elsewhere, Arc::new(fate), items, id)
     }
 
-    /// Starts a piece of the input on its way, whose first item is number `first`. It has bytes for its first item.
-    /// Dropping it cancels it.
+    /// Starts a piece of the input on its way, whose first item is number `first`. It has bytes for
+    /// its first item. Dropping it cancels it.
     pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, mut credit: Credit) -> Morsel {
         let (id, items) = (credit.id(), chunk.len);
         if let Spawner::Pool(pool, _) = &line.spawner
             && let Err(error) = pool.start()
         {
-            let error = Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
+            let error =
+                Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
             return Morsel::failed(error, items, line, id);
         }
         let (put, take) = thread::<AnyChunk>(LIMITS);
@@ -216,8 +254,12 @@ impl Morsel {
         let (awaited, pace) = (line.awaited.clone(), line.pace.clone());
         let mut ringer = Ringer(Some(line.bell.clone()));
         #[cfg(target_os = "linux")]
-        if let Spawner::Crew(lease, run) = &line.spawner {
-            let counters = chain.links.iter().map(|link| link.context.counters().clone()).collect();
+        if let Spawner::Supervisor(lease, run) = &line.spawner {
+            let counters = chain
+                .links
+                .iter()
+                .map(|link| link.context.counters().clone())
+                .collect();
             let rows = chain.links.iter().find_map(|link| link.rows.clone());
             let granted = Vec::new();
             lease.send(Job {
@@ -279,9 +321,17 @@ impl Morsel {
                     let polled = catch_unwind(AssertUnwindSafe(|| {
                         let output = output.get_or_insert_with(|| {
                             let chunk = chunk.take().expect("taken once");
-                            chain.output().erase(chain.apply(chain.input.one(chunk), first))
+                            chain
+                                .output()
+                                .erase(chain.apply(chain.input.one(chunk), first))
                         });
-                        output.poll_chunk(cx, Demand { ahead: true, ..Demand::up_to(max) })
+                        output.poll_chunk(
+                            cx,
+                            Demand {
+                                ahead: true,
+                                ..Demand::up_to(max)
+                            },
+                        )
                     }));
                     let ns = begun.elapsed().as_nanos() as u64;
                     spent += ns;
@@ -299,7 +349,8 @@ impl Morsel {
                     }
                 });
                 match next.await.unwrap_or_else(|payload| {
-                    // Guards catch what pipes do while they run; this is a pipe that panics when applied.
+                    // Guards catch what pipes do while they run; this is a pipe that panics when
+                    // applied.
                     output = Some(Box::new(End));
                     Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
                 }) {
@@ -313,7 +364,10 @@ impl Morsel {
                         chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
                         awaited.made(id);
                         pace.learn(chunk.len, spent);
-                        let weight = Weight { items: chunk.len, bytes: chunk.bytes };
+                        let weight = Weight {
+                            items: chunk.len,
+                            bytes: chunk.bytes,
+                        };
                         put.put(chunk, weight);
                     }
                     None => {
@@ -328,12 +382,14 @@ impl Morsel {
             }
         };
         let running = match &line.spawner {
-            Spawner::Pool(pool, scope) => {
-                Running::Pool { _task: pool.spawn(line.depth, Scoped::new(scope, morsel)) }
+            Spawner::Pool(pool, scope) => Running::Pool {
+                _task: pool.spawn(line.depth, Scoped::new(scope, morsel)),
+            },
+            Spawner::Io(scope) => {
+                Running::Io(super::spawn_task(scope.io(), Scoped::new(scope, morsel)))
             }
-            Spawner::Io(scope) => Running::Io(super::spawn_task(scope.io(), Scoped::new(scope, morsel))),
             #[cfg(target_os = "linux")]
-            Spawner::Crew(..) => unreachable!("sent to the crew above"),
+            Spawner::Supervisor(..) => unreachable!("sent to the supervisor above"),
         };
         Morsel::new(take, running, fate, items, id)
     }
@@ -349,12 +405,13 @@ impl Morsel {
     }
 }
 
-/// Tells the consumer that morsels are through. Waking a thread for each costs more than many a morsel; so it says how
-/// many it can wait for, which is what it needs anyway, and less than what keeps the workers busy.
+/// Tells the consumer that morsels are through. Waking a thread for each costs more than many a
+/// morsel; so it says how many it can wait for, which is what it needs anyway, and less than what
+/// keeps the workers busy.
 #[derive(Default)]
 pub(crate) struct Bell {
-    /// Morsels in flight that are through, or have filled their queues. One too few for a moment where the consumer has
-    /// already taken away a morsel that is about to ring.
+    /// Morsels in flight that are through, or have filled their queues. One too few for a moment
+    /// where the consumer has already taken away a morsel that is about to ring.
     through: AtomicIsize,
     wanted: AtomicIsize,
     waker: AtomicWaker,

@@ -11,7 +11,8 @@ use async_task::{Runnable, Task};
 
 use crate::sync::lock;
 
-/// How long [`Pool`]'s drop waits for its threads. A thread in a user's endless loop cannot be ended.
+/// How long [`Pool`]'s drop waits for its threads. A thread in a user's endless loop cannot be
+/// ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Threads for CPU work, started when first needed and kept until the pool is dropped.
@@ -31,7 +32,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// By depth in the graph. What is nearest to the consumer goes first, so that finished work flows out.
+    /// By depth in the graph. What is nearest to the consumer goes first, so that finished work
+    /// flows out.
     jobs: Vec<VecDeque<Runnable>>,
     closed: bool,
     alive: usize,
@@ -62,11 +64,17 @@ impl Shared {
             match state.jobs.iter_mut().rev().find_map(VecDeque::pop_front) {
                 Some(job) => {
                     drop(state);
-                    // Tasks catch their own panics; a `drop` inside may still panic, and must not end the thread.
+                    // Tasks catch their own panics; a `drop` inside may still panic, and must not
+                    // end the thread.
                     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job.run()));
                     state = self.lock();
                 }
-                None => state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    state = self
+                        .wake
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
         // Of tasks that were cancelled: what is in them is the user's.
@@ -78,13 +86,25 @@ impl Shared {
 
 impl Pool {
     pub(crate) fn new(workers: usize) -> Self {
-        let shared = Shared { state: Mutex::default(), wake: Condvar::new(), ended: Condvar::new() };
-        Pool { shared: Arc::new(shared), threads: Mutex::default(), workers }
+        let shared = Shared {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+            ended: Condvar::new(),
+        };
+        Pool {
+            shared: Arc::new(shared),
+            threads: Mutex::default(),
+            workers,
+        }
     }
 
-    /// Starts a task, for threads that were [started](Pool::start). Dropping what is returned cancels it, at its next await
-    /// at the latest.
-    pub(crate) fn spawn(&self, depth: usize, future: impl Future<Output = ()> + Send + 'static) -> Task<()> {
+    /// Starts a task, for threads that were [started](Pool::start). Dropping what is returned
+    /// cancels it, at its next await at the latest.
+    pub(crate) fn spawn(
+        &self,
+        depth: usize,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> Task<()> {
         let shared = self.shared.clone();
         let (runnable, task) = async_task::spawn(future, move |job| shared.push(depth, job));
         runnable.schedule();
@@ -131,14 +151,22 @@ impl Drop for Pool {
             let mut state = self.shared.lock();
             state.closed = true;
             // The threads drop what is left, if there are any.
-            if state.alive == 0 { std::mem::take(&mut state.jobs) } else { Vec::new() }
+            if state.alive == 0 {
+                std::mem::take(&mut state.jobs)
+            } else {
+                Vec::new()
+            }
         };
         self.shared.wake.notify_all();
         drop(jobs);
         if !super::may_wait() {
             return;
         }
-        let threads = std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let threads = std::mem::take(
+            self.threads
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
         let me = std::thread::current().id();
         // The last handle on the loader may be dropped by one of its own threads.
         let mine = threads.iter().filter(|t| t.thread().id() == me).count();
@@ -155,7 +183,12 @@ impl Drop for Pool {
                 });
                 return;
             }
-            state = self.shared.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .shared
+                .ended
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         drop(state);
         for thread in threads.into_iter().filter(|t| t.thread().id() != me) {

@@ -1,4 +1,5 @@
-//! Where a user's functions run: in an epoch, which has an async runtime, and may itself be run by a function of another.
+//! Where a user's functions run: in an epoch, which has an async runtime, and may itself be run by
+//! a function of another.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -34,16 +35,24 @@ thread_local! {
 impl Scope {
     /// For an epoch that begins on this thread.
     pub(super) fn new(io: Handle, engine: Option<u64>) -> Self {
-        Scope(Arc::new(Inner { io, engine, busy: AtomicUsize::new(0), around: Scope::current() }))
+        Scope(Arc::new(Inner {
+            io,
+            engine,
+            busy: AtomicUsize::new(0),
+            around: Scope::current(),
+        }))
     }
 
     /// The scope of the function that runs on this thread, if it is one of an epoch.
     pub(super) fn current() -> Option<Scope> {
-        CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
+        CURRENT
+            .try_with(|current| current.borrow().clone())
+            .ok()
+            .flatten()
     }
 
-    /// Fails on a thread that runs a function of this loader, or of one whose epoch such a function runs. It would wait for
-    /// itself: for the worker that it keeps busy, or for its own item.
+    /// Fails on a thread that runs a function of this loader, or of one whose epoch such a function
+    /// runs. It would wait for itself: for the worker that it keeps busy, or for its own item.
     ///
     /// # Errors
     /// [`ErrorKind::Config`].
@@ -53,7 +62,11 @@ impl Scope {
             std::iter::successors(current.as_ref(), |scope| scope.0.around.as_ref())
                 .any(|scope| scope.0.engine == Some(engine))
         });
-        if inside == Ok(true) { Err(inside_itself()) } else { Ok(()) }
+        if inside == Ok(true) {
+            Err(inside_itself())
+        } else {
+            Ok(())
+        }
     }
 
     /// Says that something is under way, until it is dropped.
@@ -71,9 +84,13 @@ impl Scope {
         &self.0.io
     }
 
-    /// Marks this thread as one that runs functions of the epoch, with its async runtime around them.
+    /// Marks this thread as one that runs functions of the epoch, with its async runtime around
+    /// them.
     pub(crate) fn enter(&self) -> Entered<'_> {
-        Entered { _marked: self.mark(), _io: self.0.io.enter() }
+        Entered {
+            _marked: self.mark(),
+            _io: self.0.io.enter(),
+        }
     }
 
     /// The same without the runtime.
@@ -85,7 +102,10 @@ impl Scope {
 
 /// Blocking work goes to the async runtime's blocking threads.
 impl Offload for Scope {
-    #[expect(clippy::disallowed_methods, reason = "the one place that starts blocking work")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place that starts blocking work"
+    )]
     fn offload(&self, work: Box<dyn FnOnce() + Send>) {
         let busy = self.busy();
         drop(self.0.io.spawn_blocking(move || {
@@ -133,8 +153,8 @@ impl Drop for Marked {
     }
 }
 
-/// A task of an epoch. Each poll of it runs functions of the epoch, with the runtime around them, so that CPU work may use the
-/// timers and files of that.
+/// A task of an epoch. Each poll of it runs functions of the epoch, with the runtime around them,
+/// so that CPU work may use the timers and files of that.
 #[pin_project::pin_project]
 pub(super) struct Scoped<F> {
     busy: Busy,
@@ -144,7 +164,10 @@ pub(super) struct Scoped<F> {
 
 impl<F> Scoped<F> {
     pub(super) fn new(scope: &Scope, future: F) -> Self {
-        Scoped { busy: scope.busy(), future }
+        Scoped {
+            busy: scope.busy(),
+            future,
+        }
     }
 }
 

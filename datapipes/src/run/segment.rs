@@ -1,20 +1,23 @@
 //! A segment: neighbouring shardable pipes, run as one piece of work over morsels of the input.
 //!
-//! A shardable chain distributes over concatenation, so its input may be cut anywhere. [`Segment`] takes chunks
-//! from above, hands each to a worker as a *morsel*, and puts what comes out back in order: strict, within some
-//! places of it, or as it comes. A morsel's output flows through a queue of its own, so an archive of any size
-//! passes a bounded window; a morsel whose queue is full gives its worker back until there is room.
+//! A shardable chain distributes over concatenation, so its input may be cut anywhere. [`Segment`]
+//! takes chunks from above, hands each to a worker as a *morsel*, and puts what comes out back in
+//! order: strict, within some places of it, or as it comes. A morsel's output flows through a queue
+//! of its own, so an archive of any size passes a bounded window; a morsel whose queue is full
+//! gives its worker back until there is room.
 //!
-//! How much is in flight is the business of a [`Window`]: it grows from what the first output needs, five for every four
-//! that came through, and for I/O only as long as that pays. A piece that is through and waits for an earlier one does not
-//! count, up to a bound, so that one slow connection does not idle the others. What was learned is kept for the next epoch.
+//! How much is in flight is the business of a [`Concurrency`]: it grows from what the first output
+//! needs, five for every four that came through, and for I/O only as long as that pays. A piece
+//! that is through and waits for an earlier one does not count, up to a bound, so that one slow
+//! connection does not idle the others. What was learned is kept for the next epoch.
 //!
-//! Bytes are a further gate (`budget.rs`): a piece is begun when there are bytes for what one item is taken to weigh, and is
-//! polled when there are bytes for what that poll may make.
+//! Bytes are a further gate (`budget.rs`): a piece is begun when there are bytes for what one item
+//! is taken to weigh, and is polled when there are bytes for what that poll may make.
 //!
-//! A hop to a worker and back costs some microseconds. So the size of a morsel follows the cost of an item, and a
-//! chain that is cheaper than its hop even in large morsels runs inline: its input goes through a [`Tap`], which can
-//! be shut when items become expensive later, and reopened. All that is measured in here, at the edge.
+//! A hop to a worker and back costs some microseconds. So the size of a morsel follows the cost of
+//! an item, and a chain that is cheaper than its hop even in large morsels runs inline: its input
+//! goes through a [`Tap`], which can be shut when items become expensive later, and reopened. All
+//! that is measured in here, at the edge.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,12 +26,12 @@ use std::task::{self, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::budget::{Account, Credit};
+use crate::checkpoint::{SegmentLog, Unordered};
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::{self, Demand};
-use crate::keep::{Pieces, Unordered};
+use crate::run::concurrency::Concurrency;
 use crate::run::morsel::{Chain, Line, Morsel, Spawner};
-use crate::run::pieced::pieced;
-use crate::run::window::Window;
+use crate::run::restore::in_morsels;
 use crate::settings::Order;
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Work};
@@ -39,7 +42,8 @@ const MORSEL_NS: u64 = 200_000;
 const MORSEL_NS_APART: u64 = 1_000_000;
 /// Most items in a morsel.
 const MAX_MORSEL: usize = 1024;
-/// Cheaper chains than this, an item, run inline; dearer ones than twice this leave the inline mode.
+/// Cheaper chains than this, an item, run inline; dearer ones than twice this leave the inline
+/// mode.
 const INLINE_NS: u64 = 150;
 /// Chunks looked at before a decision.
 const PROBES: u32 = 4;
@@ -51,7 +55,7 @@ pub(crate) struct SegmentSettings {
     pub work: Work,
     pub order: Order,
     /// Morsels in flight, at most.
-    pub in_flight: usize,
+    pub concurrency: usize,
     /// Morsels in flight at the start: what the first output needs.
     pub start: usize,
     pub workers: usize,
@@ -68,7 +72,7 @@ pub(crate) struct SegmentSettings {
 /// What a segment leaves to the next epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
-    window: AtomicUsize,
+    concurrency: AtomicUsize,
     /// The best duration of a piece, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
     /// Bytes an item that came out keeps alive: the heaviest of late, 0 before the first.
@@ -85,7 +89,7 @@ pub(crate) struct SegmentGauge {
     pub full_ns: AtomicU64,
     pub occupancy_sum: AtomicU64,
     pub occupancy_polls: AtomicU64,
-    pub window: AtomicU64,
+    pub concurrency: AtomicU64,
     pub inline: AtomicBool,
 }
 
@@ -98,7 +102,7 @@ pub(crate) struct Segment {
     flight: VecDeque<Morsel>,
     flight_items: usize,
     /// Morsels allowed in flight now.
-    window: Window,
+    concurrency: Concurrency,
     begun: Instant,
     /// Whether the consumer found nothing ready when it last looked.
     wanted: bool,
@@ -106,7 +110,7 @@ pub(crate) struct Segment {
     wanted_at: usize,
     learned: Arc<Learned>,
     /// Which output belongs to which input, where that has to be known.
-    pieces: Option<Arc<Pieces>>,
+    pieces: Option<Arc<SegmentLog>>,
     unordered: Option<Arc<Unordered>>,
     /// Inline, one comes out for one that goes in: which of the input is next.
     inline_at: u64,
@@ -187,7 +191,7 @@ impl Segment {
         spawner: Spawner,
         gauge: Arc<SegmentGauge>,
         learned: Arc<Learned>,
-        (pieces, unordered): (Option<Arc<Pieces>>, Option<Arc<Unordered>>),
+        (pieces, unordered): (Option<Arc<SegmentLog>>, Option<Arc<Unordered>>),
     ) -> Self {
         let input = Input {
             chunks: chain.input.erase(input),
@@ -198,13 +202,15 @@ impl Segment {
             taken: 0,
             limit: usize::MAX,
         };
-        let window = match settings.work {
-            Work::Cpu if settings.fixed => Window::fixed(settings.in_flight),
-            Work::Cpu => Window::growing(4 * settings.workers, settings.in_flight),
+        let concurrency = match settings.work {
+            Work::Cpu if settings.fixed => Concurrency::fixed(settings.concurrency),
+            Work::Cpu => Concurrency::growing(4 * settings.workers, settings.concurrency),
             Work::Io => {
-                let start = settings.start.max(learned.window.load(Ordering::Relaxed));
+                let start = settings
+                    .start
+                    .max(learned.concurrency.load(Ordering::Relaxed));
                 let best = Some(learned.best_ns.load(Ordering::Relaxed)).filter(|&best| best > 0);
-                Window::following(start, settings.in_flight, best.map(|best| best as f64))
+                Concurrency::following(start, settings.concurrency, best.map(|best| best as f64))
             }
         };
         let line = Line {
@@ -227,7 +233,7 @@ impl Segment {
             mode: Mode::Spawning,
             flight: VecDeque::new(),
             flight_items: 0,
-            window,
+            concurrency,
             begun: Instant::now(),
             wanted: true,
             wanted_at: 0,
@@ -255,24 +261,37 @@ impl Segment {
     }
 
     fn inline_chain(&mut self) -> Box<dyn ErasedChunks> {
-        self.inline_at = self.unordered.as_ref().map_or(0, |unordered| unordered.took(0));
+        self.inline_at = self
+            .unordered
+            .as_ref()
+            .map_or(0, |unordered| unordered.took(0));
         let first = {
             let mut input = self.input();
             input.shut = false;
             input.taken
         };
-        let (tap, chain) =
-            (Box::new(Tap(self.input.clone(), self.unordered.clone())), self.line.chain.clone());
+        let (tap, chain) = (
+            Box::new(Tap(self.input.clone(), self.unordered.clone())),
+            self.line.chain.clone(),
+        );
         match &self.pieces {
-            None => chain.output().erase(chain.apply_caught(chain.input.restore(tap), first)),
+            None => chain
+                .output()
+                .erase(chain.apply_caught(chain.input.restore(tap), first)),
             Some(pieces) => {
                 let (input, output) = (chain.input.clone(), chain.output().clone());
                 let taken = self.input.clone();
                 let above = input.restore(tap);
-                output.erase(pieced(above, &input, &output, pieces.clone(), move |piece, _| {
-                    let first = lock(&taken).taken;
-                    chain.apply_caught(piece, first)
-                }))
+                output.erase(in_morsels(
+                    above,
+                    &input,
+                    &output,
+                    pieces.clone(),
+                    move |piece, _| {
+                        let first = lock(&taken).taken;
+                        chain.apply_caught(piece, first)
+                    },
+                ))
             }
         }
     }
@@ -283,12 +302,16 @@ impl Segment {
             _ if self.cost_ns <= 0.0 => 1,
             // Small local files share a hop; what is far away goes one by one.
             Work::Io if self.settings.fixed => 1,
-            Work::Io => (self.settings.in_flight / 4).max(1),
+            Work::Io => (self.settings.concurrency / 4).max(1),
             // Those that come together from above are not to wait for each other.
             Work::Cpu if self.settings.processes => MAX_MORSEL,
             Work::Cpu => MAX_MORSEL.min(items::at_once(0.0, self.taken)),
         };
-        let worth = if self.settings.processes { MORSEL_NS_APART } else { MORSEL_NS };
+        let worth = if self.settings.processes {
+            MORSEL_NS_APART
+        } else {
+            MORSEL_NS
+        };
         ((worth as f64 / self.cost_ns) as usize).clamp(1, most)
     }
 
@@ -300,16 +323,18 @@ impl Segment {
         if self.flight.is_empty() {
             return true;
         }
-        let window = self.window.size();
+        let concurrency = self.concurrency.size();
         let most = match self.settings.work {
             // What is through and cannot be handed on yet makes room for others.
-            Work::Io if self.wanted => (window + self.line.bell.through()).min(window * REORDER),
-            _ => window,
+            Work::Io if self.wanted => {
+                (concurrency + self.line.bell.through()).min(concurrency * REORDER)
+            }
+            _ => concurrency,
         };
         if self.flight.len() >= most {
             return false;
         }
-        self.settings.work != Work::Io || self.flight_items < self.settings.in_flight
+        self.settings.work != Work::Io || self.flight_items < self.settings.concurrency
     }
 
     /// Whether there are bytes for another morsel. Nobody is let wait for the first.
@@ -327,7 +352,9 @@ impl Segment {
 
     /// Starts a morsel, whose first item is number `first`.
     fn spawn(&mut self, chunk: AnyChunk, first: u64) {
-        self.gauge.items_in.fetch_add(chunk.len as u64, Ordering::Relaxed);
+        self.gauge
+            .items_in
+            .fetch_add(chunk.len as u64, Ordering::Relaxed);
         self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
         self.flight_items += chunk.len;
         let mut credit = self.credit.take().expect("bytes were reserved before");
@@ -335,15 +362,23 @@ impl Segment {
         if self.flight.is_empty() {
             self.line.awaited.lead(credit.id());
         }
-        self.flight.push_back(Morsel::start(chunk, first, &self.line, credit));
+        self.flight
+            .push_back(Morsel::start(chunk, first, &self.line, credit));
     }
 
-    /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first either.
+    /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first
+    /// either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         while self.has_room() && self.has_bytes(cx, ahead) {
-            let most = self.pieces.as_ref().map_or(usize::MAX, |pieces| pieces.limit());
+            let most = self
+                .pieces
+                .as_ref()
+                .map_or(usize::MAX, |pieces| pieces.limit());
             let ahead = ahead || !self.flight.is_empty();
-            let demand = Demand { ahead, ..Demand::up_to(self.morsel().min(most)) };
+            let demand = Demand {
+                ahead,
+                ..Demand::up_to(self.morsel().min(most))
+            };
             let (polled, first) = {
                 let mut input = self.input();
                 if input.ended {
@@ -363,7 +398,10 @@ impl Segment {
                         pieces.took(chunk.len);
                     }
                     self.taken += chunk.len;
-                    let begin = self.unordered.as_ref().map_or(0, |unordered| unordered.took(chunk.len));
+                    let begin = self
+                        .unordered
+                        .as_ref()
+                        .map_or(0, |unordered| unordered.took(chunk.len));
                     self.spawn(chunk, first);
                     self.flight.back_mut().expect("put there just now").begin = begin;
                 }
@@ -393,10 +431,13 @@ impl Segment {
         self.delivered += 1;
         let now = self.begun.elapsed().as_nanos() as u64;
         // What was waited for often comes with the rest of its round trip.
-        let waited = self.delivered - self.wanted_at <= self.window.size();
-        self.window.through(morsel.cost() * morsel.items as f64, now, waited);
-        self.learned.window.store(self.window.proven(), Ordering::Relaxed);
-        if let Some(best) = self.window.best() {
+        let waited = self.delivered - self.wanted_at <= self.concurrency.size();
+        self.concurrency
+            .through(morsel.cost() * morsel.items as f64, now, waited);
+        self.learned
+            .concurrency
+            .store(self.concurrency.proven(), Ordering::Relaxed);
+        if let Some(best) = self.concurrency.best() {
             self.learned.best_ns.store(best as u64, Ordering::Relaxed);
         }
         self.learn_cost(morsel.cost());
@@ -404,15 +445,27 @@ impl Segment {
             return None;
         }
         let (kind, what) = match self.settings.processes {
-            true => (ErrorKind::Panic, "the thread that looks after its processes ended"),
+            true => (
+                ErrorKind::Panic,
+                "the thread that looks after its processes ended",
+            ),
             false => (ErrorKind::Config, "the async runtime was shut down"),
         };
         let error = Error::new(kind, format!("{what} with {} items in work", morsel.items));
-        Some(self.line.chain.output().fail_chunk(self.line.chain.name(error)))
+        Some(
+            self.line
+                .chain
+                .output()
+                .fail_chunk(self.line.chain.name(error)),
+        )
     }
 
     fn learn_cost(&mut self, cost: f64) {
-        self.cost_ns = if self.probes == 0 { cost } else { self.cost_ns * 0.8 + cost * 0.2 };
+        self.cost_ns = if self.probes == 0 {
+            cost
+        } else {
+            self.cost_ns * 0.8 + cost * 0.2
+        };
         self.probes = self.probes.saturating_add(1);
     }
 
@@ -444,7 +497,9 @@ impl Segment {
                         None => continue 'again,
                     },
                     Poll::Pending => {
-                        earlier += self.flight[place].items.saturating_sub(self.flight[place].out)
+                        earlier += self.flight[place]
+                            .items
+                            .saturating_sub(self.flight[place].out)
                     }
                 }
             }
@@ -478,14 +533,22 @@ impl Segment {
         idle == Idle::Full && !self.input().ended
     }
 
-    fn poll_spawning(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
+    fn poll_spawning(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<AnyChunk>> {
         self.account_idle();
         self.refused = false;
         self.line.awaited.clear();
         let taken = loop {
             // What is finished makes room, so take first; but never leave the workers without work.
             let cheap = self.cheap();
-            let idle = if cheap { Idle::Starved } else { self.fill(cx, demand.ahead) };
+            let idle = if cheap {
+                Idle::Starved
+            } else {
+                self.fill(cx, demand.ahead)
+            };
             let asked_ahead = !cheap && !self.flight.is_empty();
             let taken = self.take(&mut task::Context::from_waker(Waker::noop()));
             if taken.is_pending() && !cheap {
@@ -499,14 +562,17 @@ impl Segment {
                     if !demand.ahead {
                         self.line.awaited.wait(&self.line.account);
                     }
-                    // Several may be waited for at once, if that is what is needed anyway. What fans out may give
-                    // all that is needed long before it is through. Requests may never be through before others are
-                    // taken and dropped: what holds a connection or a permit of which there are few. And a piece whose
-                    // output waits for room holds up those behind it in its process.
+                    // Several may be waited for at once, if that is what is needed anyway. What
+                    // fans out may give all that is needed long before it is through. Requests may
+                    // never be through before others are taken and dropped: what holds a connection
+                    // or a permit of which there are few. And a piece whose output waits for room
+                    // holds up those behind it in its process.
                     let wanted = match (self.settings.arity, self.settings.work) {
                         _ if self.settings.processes => 1,
                         (Arity::Any, _) | (_, Work::Io) => 1,
-                        (_, Work::Cpu) => (demand.needed / self.morsel()).min(self.flight.len() / 2),
+                        (_, Work::Cpu) => {
+                            (demand.needed / self.morsel()).min(self.flight.len() / 2)
+                        }
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
                         self.take(cx)
@@ -548,10 +614,14 @@ impl Segment {
                 }
             }
         };
-        self.gauge.occupancy_sum.fetch_add(self.flight.len() as u64, Ordering::Relaxed);
+        self.gauge
+            .occupancy_sum
+            .fetch_add(self.flight.len() as u64, Ordering::Relaxed);
         self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
-        self.gauge.window.store(self.window.size() as u64, Ordering::Relaxed);
-        if taken.is_ready() && self.flight.len() >= self.window.size() {
+        self.gauge
+            .concurrency
+            .store(self.concurrency.size() as u64, Ordering::Relaxed);
+        if taken.is_ready() && self.flight.len() >= self.concurrency.size() {
             self.idle_since = Some((Instant::now(), Idle::Full));
         }
         taken

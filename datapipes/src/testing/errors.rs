@@ -28,7 +28,10 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 Reading::new(self.apply(inputs, &self.context), way).read(usize::MAX, 1)
             }));
             let arrived = seen.map_or(true, |seen| seen.iter().flatten().any(is_mark));
-            assert!(arrived || gauge.polls() == 0, "a panic of input {input} is swallowed");
+            assert!(
+                arrived || gauge.polls() == 0,
+                "a panic of input {input} is swallowed"
+            );
         }
     }
 
@@ -46,8 +49,10 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
             return;
         }
         let place = format!("an error in input {input}, before its item {before}");
-        let errors: Vec<usize> =
-            seen.iter().map(|seen| seen.iter().filter(|item| is_mark(item)).count()).collect();
+        let errors: Vec<usize> = seen
+            .iter()
+            .map(|seen| seen.iter().filter(|item| is_mark(item)).count())
+            .collect();
         let was_taken = taken.load(Ordering::Relaxed) > before as u64;
         assert!(
             !was_taken || errors.iter().any(|&errors| errors > 0),
@@ -56,7 +61,9 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
         for (at, seen) in seen.iter_mut().enumerate() {
             let errors = errors[at];
             assert!(errors <= 1, "{place}, came out {errors} times: {seen:?}");
-            let Some(first) = seen.iter().position(is_mark) else { continue };
+            let Some(first) = seen.iter().position(is_mark) else {
+                continue;
+            };
             assert!(
                 whole[at].starts_with(&seen[..first]),
                 "{place}, came out of its place: before it there is {:?}, and without it {:?}",
@@ -68,15 +75,27 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 index_in(origin, input).filter(|&index| index >= before as u64)
             };
             // Who keeps the order of an input passes its errors on before what comes behind them.
-            let keeps_order =
-                whole[at].iter().filter_map(|item| index_in(&item.as_ref().ok()?.1, input)).is_sorted();
-            let late = seen[..first].iter().find_map(behind).filter(|_| keeps_order);
-            assert!(late.is_none(), "{place}, came out of its place: behind item {late:?} of that input");
+            let keeps_order = whole[at]
+                .iter()
+                .filter_map(|item| index_in(&item.as_ref().ok()?.1, input))
+                .is_sorted();
+            let late = seen[..first]
+                .iter()
+                .find_map(behind)
+                .filter(|_| keeps_order);
+            assert!(
+                late.is_none(),
+                "{place}, came out of its place: behind item {late:?} of that input"
+            );
             seen.retain(|item| !is_mark(item));
-            // What passes on what it gets has lost nothing; what pairs items may have to leave out a partner.
+            // What passes on what it gets has lost nothing; what pairs items may have to leave out
+            // a partner.
             if self.facts.selects && !self.facts.needs_order {
                 let lost = whole[at].iter().find(|item| !seen.contains(item));
-                assert!(lost.is_none() && seen.len() == whole[at].len(), "{place}, costs another: {lost:?}");
+                assert!(
+                    lost.is_none() && seen.len() == whole[at].len(),
+                    "{place}, costs another: {lost:?}"
+                );
             }
         }
     }

@@ -8,8 +8,8 @@ use crate::graph::AnyItems;
 use crate::pipe::Inputs;
 use crate::{Error, ErrorKind, Item, Items, Origin, Wanted};
 
-/// The inputs of a [`Join`](crate::Join), as [`check_join`](super::check_join) takes them: `(Vec<A>, Vec<B>)`, three of
-/// them, or `Vec<Vec<T>>`.
+/// The inputs of a [`Join`](crate::Join), as [`check_join`](super::check_join) takes them:
+/// `(Vec<A>, Vec<B>)`, three of them, or `Vec<Vec<T>>`.
 pub trait JoinInputs {
     /// Their item types.
     type Items: Inputs;
@@ -32,14 +32,21 @@ where
 {
     type Items = (A, B, C);
     fn feeds(self) -> Vec<Feed> {
-        vec![Feed::new(self.0, 0), Feed::new(self.1, 1), Feed::new(self.2, 2)]
+        vec![
+            Feed::new(self.0, 0),
+            Feed::new(self.1, 1),
+            Feed::new(self.2, 2),
+        ]
     }
 }
 
 impl<T: Clone + Send + 'static> JoinInputs for Vec<Vec<T>> {
     type Items = Vec<T>;
     fn feeds(self) -> Vec<Feed> {
-        (0u16..).zip(self).map(|(source, values)| Feed::new(values, source)).collect()
+        (0u16..)
+            .zip(self)
+            .map(|(source, values)| Feed::new(values, source))
+            .collect()
     }
 }
 
@@ -68,34 +75,59 @@ impl Opening {
     /// All of that.
     pub fn all(sequence: Vec<Option<usize>>) -> Self {
         let wanted = Wanted::new(Vec::new(), 0);
-        Opening { sequence, wanted, panics: false, pausing: None, gauge: None, taken: None }
+        Opening {
+            sequence,
+            wanted,
+            panics: false,
+            pausing: None,
+            gauge: None,
+            taken: None,
+        }
     }
 }
 
 impl Feed {
     /// Numbered items of a source.
     pub(super) fn new<T: Clone + Send + 'static>(values: Vec<T>, source: u16) -> Feed {
-        let item =
-            move |values: &[T], at: usize| Item::new(values[at].clone(), Origin::root(source, at as u64));
+        let item = move |values: &[T], at: usize| {
+            Item::new(values[at].clone(), Origin::root(source, at as u64))
+        };
         let len = values.len();
         let open = move |opening: &Opening| -> AnyItems {
-            let Opening { sequence, wanted, panics, pausing, gauge, taken } = opening;
-            let given = wanted.positions(sequence.len() as u64).map(|place| match sequence[place as usize] {
-                Some(at) => Ok(item(&values, at)),
-                None => Err(Error::new(ErrorKind::User, MARK)),
+            let Opening {
+                sequence,
+                wanted,
+                panics,
+                pausing,
+                gauge,
+                taken,
+            } = opening;
+            let given = wanted.positions(sequence.len() as u64).map(|place| {
+                match sequence[place as usize] {
+                    Some(at) => Ok(item(&values, at)),
+                    None => Err(Error::new(ErrorKind::User, MARK)),
+                }
             });
             let given: Vec<_> = given.collect();
             let panic = panics.then(|| std::iter::repeat_with(|| panic!("{MARK}")).take(2));
-            let mut items = Items::from_results(given.into_iter().chain(panic.into_iter().flatten()));
+            let mut items =
+                Items::from_results(given.into_iter().chain(panic.into_iter().flatten()));
             if let Some(seed) = *pausing {
-                items = Items::from_chunks(Pausing { items, seed, ready: false });
+                items = Items::from_chunks(Pausing {
+                    items,
+                    seed,
+                    ready: false,
+                });
             }
             if let Some(gauge) = gauge {
                 items = Items::from_chunks(gauge.watch(items));
             }
             Box::new(items.counted(taken.clone(), None))
         };
-        Feed { len, open: Box::new(open) }
+        Feed {
+            len,
+            open: Box::new(open),
+        }
     }
 
     /// Its items without errors.
@@ -124,6 +156,8 @@ impl Feed {
 
 impl std::fmt::Debug for Feed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Feed").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Feed")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }

@@ -1,18 +1,20 @@
-//! Checks that a pipe says which inputs its outputs are made of, run as a loader runs it where items come in any order.
+//! Checks that a pipe says which inputs its outputs are made of, run as a loader runs it where
+//! items come in any order.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::resumed::{Input, given, with_errors};
 use super::{MARK, Outcome, block_on, outcome};
-use crate::keep::{
-    ByPosition, Cursor, Input as InputCursor, Keeper, Lineage, Point, Saving, Trim, Unordered,
+use crate::checkpoint::{
+    ByPosition, Cursor, Input as InputCursor, Lineage, NodeState, Point, Saving, Trim, Unordered,
 };
 use crate::{Context, Item, Items, Origin, Pipe, Wanted};
 
 const NODE: &str = "pipe";
 
-/// Stops at every place, with the input in several orders, goes on, stops again, and goes on to the end.
+/// Stops at every place, with the input in several orders, goes on, stops again, and goes on to the
+/// end.
 pub(super) fn check_lineage<In, P>(pipe: &P, items: &[Item<In>])
 where
     In: Clone + Debug + Send + 'static,
@@ -42,7 +44,11 @@ where
     let whole = made_of(&super::collect(pipe.apply(plain, &Context::default())));
     let mut in_one_go = start(None);
     let seen = in_one_go.read(usize::MAX);
-    assert_eq!(made_of(&seen), whole, "where it says what its outputs are made of, it gives something else");
+    assert_eq!(
+        made_of(&seen),
+        whole,
+        "where it says what its outputs are made of, it gives something else"
+    );
     for (place, (item, inputs)) in seen.iter().zip(in_one_go.unordered.told()).enumerate() {
         let Ok((value, origin)) = item else { continue };
         let mut named = Vec::new();
@@ -133,23 +139,46 @@ struct Running<T> {
 }
 
 impl<T: Send + 'static> Running<T> {
-    fn start<In, P>(pipe: &P, input: &Input<In>, stopped: Option<(u64, Cursor)>, chunk: usize) -> Self
+    fn start<In, P>(
+        pipe: &P,
+        input: &Input<In>,
+        stopped: Option<(u64, Cursor)>,
+        chunk: usize,
+    ) -> Self
     where
         In: Clone + Send + 'static,
         P: Pipe<In, Out = T>,
     {
         let (position, cursor) = stopped.unzip();
-        let wanted = cursor.as_ref().map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
+        let wanted = cursor
+            .as_ref()
+            .map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
         let above = given(input, &wanted);
         let trace = Arc::new(ByPosition("input".into()));
         let marks = (false, false);
-        let unordered = Unordered::new(NODE.into(), trace, marks, Trim::default(), wanted, cursor.as_ref());
+        let unordered = Unordered::new(
+            NODE.into(),
+            trace,
+            marks,
+            Trim::default(),
+            wanted,
+            cursor.as_ref(),
+        );
         let above = above.counted(Some(unordered.counter().clone()), None);
         let kept = cursor.map(|cursor| cursor.kept.into());
-        let keeper = Keeper { kept, lineage: Some(Lineage::new(unordered.clone())), ..Keeper::default() };
-        let items = pipe.apply(above, &Context::default().with_keeper(keeper));
+        let node_state = NodeState {
+            kept,
+            lineage: Some(Lineage::new(unordered.clone())),
+            ..NodeState::default()
+        };
+        let items = pipe.apply(above, &Context::default().with_node_state(node_state));
         let items = items.counted(None, Some(unordered.produced().clone()));
-        Running { items, unordered, position: position.unwrap_or(0), chunk }
+        Running {
+            items,
+            unordered,
+            position: position.unwrap_or(0),
+            chunk,
+        }
     }
 
     fn read(&mut self, most: usize) -> Outcome<T> {
@@ -169,7 +198,17 @@ impl<T: Send + 'static> Running<T> {
     /// Where it stands.
     fn stop(self) -> (u64, Cursor) {
         let mut saving = Saving::all(&*self.unordered, Point::at(self.position));
-        assert!(saving.problem.is_none(), "cannot keep its state: {}", saving.problem.expect("there is one"));
-        (self.position, saving.cursors.remove(NODE).expect("a node that runs has a place"))
+        assert!(
+            saving.problem.is_none(),
+            "cannot keep its state: {}",
+            saving.problem.expect("there is one")
+        );
+        (
+            self.position,
+            saving
+                .cursors
+                .remove(NODE)
+                .expect("a node that runs has a place"),
+        )
     }
 }

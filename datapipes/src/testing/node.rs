@@ -1,4 +1,5 @@
-//! What the checks of sources, joins and splits have in common: a node, run in every way that its readers may.
+//! What the checks of sources, joins and splits have in common: a node, run in every way that its
+//! readers may.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -61,13 +62,20 @@ impl<T: Send + 'static> Reading<T> {
     pub fn new(outputs: Vec<Items<T>>, way: Way) -> Self {
         let ended = vec![false; outputs.len()];
         let outputs = outputs.into_iter().map(Some).collect();
-        Reading { outputs, ended, way, turn: 0, overrun: false }
+        Reading {
+            outputs,
+            ended,
+            way,
+            turn: 0,
+            overrun: false,
+        }
     }
 
     /// Whose turn it is, of those that may have more.
     fn turn(&mut self) -> Option<usize> {
-        let open: Vec<usize> =
-            (0..self.ended.len()).filter(|&at| !self.ended[at] && self.outputs[at].is_some()).collect();
+        let open: Vec<usize> = (0..self.ended.len())
+            .filter(|&at| !self.ended[at] && self.outputs[at].is_some())
+            .collect();
         self.turn += 1;
         let last = open.len().checked_sub(1)?;
         let at = match self.way {
@@ -83,7 +91,11 @@ impl<T: Send + 'static> Reading<T> {
     pub fn next(&mut self, chunk: usize) -> Option<(usize, Chunk<T>)> {
         loop {
             let at = self.turn()?;
-            match next_chunk(self.outputs[at].as_mut().expect("it is open"), chunk, PATIENCE) {
+            match next_chunk(
+                self.outputs[at].as_mut().expect("it is open"),
+                chunk,
+                PATIENCE,
+            ) {
                 None => self.ended[at] = true,
                 Some(chunk) => return Some((at, chunk)),
             }
@@ -111,7 +123,11 @@ impl<T: Send + 'static> Reading<T> {
 }
 
 /// Waits for the next chunk, but not for ever.
-fn next_chunk<T: Send + 'static>(items: &mut Items<T>, most: usize, patience: Duration) -> Option<Chunk<T>> {
+fn next_chunk<T: Send + 'static>(
+    items: &mut Items<T>,
+    most: usize,
+    patience: Duration,
+) -> Option<Chunk<T>> {
     struct Woken(std::thread::Thread, AtomicBool);
     impl Wake for Woken {
         fn wake(self: Arc<Self>) {
@@ -124,13 +140,19 @@ fn next_chunk<T: Send + 'static>(items: &mut Items<T>, most: usize, patience: Du
     let mut cx = task::Context::from_waker(&waker);
     loop {
         if let Poll::Ready(chunk) = items.poll_chunk(&mut cx, Demand::up_to(most)) {
-            assert!(chunk.as_ref().is_none_or(|chunk| !chunk.is_empty()), "an empty chunk");
+            assert!(
+                chunk.as_ref().is_none_or(|chunk| !chunk.is_empty()),
+                "an empty chunk"
+            );
             return chunk;
         }
         let begun = Instant::now();
         while !woken.1.swap(false, Ordering::Acquire) {
             let left = patience.saturating_sub(begun.elapsed());
-            assert!(!left.is_zero(), "it is pending, and nobody wakes its reader: it would wait for ever");
+            assert!(
+                !left.is_zero(),
+                "it is pending, and nobody wakes its reader: it would wait for ever"
+            );
             std::thread::park_timeout(left);
         }
     }
@@ -147,11 +169,16 @@ impl<T: Send + 'static> Node<'_, T> {
         sequences: &[Vec<Option<usize>>],
         mut how: impl FnMut(usize, &mut Opening),
     ) -> Vec<AnyItems> {
-        let inputs = self.feeds.iter().zip(sequences).enumerate().map(|(at, (feed, sequence))| {
-            let mut opening = Opening::all(sequence.clone());
-            how(at, &mut opening);
-            feed.open(&opening)
-        });
+        let inputs = self
+            .feeds
+            .iter()
+            .zip(sequences)
+            .enumerate()
+            .map(|(at, (feed, sequence))| {
+                let mut opening = Opening::all(sequence.clone());
+                how(at, &mut opening);
+                feed.open(&opening)
+            });
         inputs.collect()
     }
 
@@ -176,7 +203,13 @@ impl<T: Send + 'static> Node<'_, T> {
     pub fn ways(&self) -> &'static [Way] {
         match self.outputs {
             1 => &[Way::Turns],
-            _ => &[Way::Turns, Way::Forwards, Way::Backwards, Way::Random(1), Way::Random(2)],
+            _ => &[
+                Way::Turns,
+                Way::Forwards,
+                Way::Backwards,
+                Way::Random(1),
+                Way::Random(2),
+            ],
         }
     }
 }
@@ -200,20 +233,32 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 ),
             }
         }
-        let whole = whole
-            .expect("no sequence of reading its outputs ends without an error: more has to wait in them");
+        let whole = whole.expect(
+            "no sequence of reading its outputs ends without an error: more has to wait in them",
+        );
         (whole, ways)
     }
 
     /// Lazy, reusable, patient, without inputs; and what it holds goes when its outputs go.
     pub fn check_plain(&self, whole: &[Outcome<T>], ways: &[Way]) {
-        let gauges = || self.feeds.iter().map(|_| Gauge::default()).collect::<Vec<_>>();
+        let gauges = || {
+            self.feeds
+                .iter()
+                .map(|_| Gauge::default())
+                .collect::<Vec<_>>()
+        };
         let watched = gauges();
         let lazy = self.plain(|at, opening| opening.gauge = Some(watched[at].clone()));
-        assert!(watched.iter().all(|gauge| gauge.polls() == 0), "making its outputs polls its inputs");
+        assert!(
+            watched.iter().all(|gauge| gauge.polls() == 0),
+            "making its outputs polls its inputs"
+        );
         drop(lazy);
         let held = watched.iter().position(|gauge| !gauge.dropped());
-        assert!(held.is_none(), "dropping the output before the first poll keeps input {held:?} alive");
+        assert!(
+            held.is_none(),
+            "dropping the output before the first poll keeps input {held:?} alive"
+        );
 
         let total: usize = whole.iter().map(Vec::len).sum();
         for &way in ways {
@@ -222,10 +267,18 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 let outputs = self.plain(|at, opening| opening.gauge = Some(watched[at].clone()));
                 let mut reading = Reading::new(outputs, way);
                 reading.read(taken, 1);
-                self.assert_whole(whole, self.plain(|_, _| ()), (way, 1), "a second one, beside a first");
+                self.assert_whole(
+                    whole,
+                    self.plain(|_, _| ()),
+                    (way, 1),
+                    "a second one, beside a first",
+                );
                 drop(reading);
                 let held = watched.iter().position(|gauge| !gauge.dropped());
-                assert!(held.is_none(), "dropping the output after {taken} items keeps input {held:?} alive");
+                assert!(
+                    held.is_none(),
+                    "dropping the output after {taken} items keeps input {held:?} alive"
+                );
                 self.check_dropped_one(whole, way, taken);
             }
             for demand in [1, 2, 7, 1000] {
@@ -233,7 +286,8 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 self.assert_whole(whole, self.plain(|_, _| ()), (way, demand), what);
             }
             for seed in 0..8 {
-                let paused = self.plain(|at, opening| opening.pausing = Some(seed + 100 * at as u64));
+                let paused =
+                    self.plain(|at, opening| opening.pausing = Some(seed + 100 * at as u64));
                 self.assert_whole(whole, paused, (way, 64), "an input that pauses");
             }
         }
@@ -271,7 +325,9 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
             let mut seen = reading.read(taken, 1);
             reading.outputs[dropped] = None;
             let rest = reading.read(usize::MAX, 1);
-            seen.iter_mut().zip(rest).for_each(|(seen, rest)| seen.extend(rest));
+            seen.iter_mut()
+                .zip(rest)
+                .for_each(|(seen, rest)| seen.extend(rest));
             for at in (0..self.outputs).filter(|&at| at != dropped && !reading.overrun) {
                 assert_eq!(
                     seen[at], whole[at],
@@ -282,20 +338,29 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
     }
 }
 
-/// Whether a hint of the length is right, for inputs of these lengths and where one of them is not known.
-pub(super) fn check_len(lens: &[u64], whole: u64, hint: impl Fn(&[Option<u64>]) -> Option<u64>) {
-    for unknown in 0..=lens.len() {
-        let mut inputs: Vec<Option<u64>> = lens.iter().copied().map(Some).collect();
-        inputs.iter_mut().skip(unknown).take(1).for_each(|len| *len = None);
+/// Whether a hint of the length is right, for inputs of these lengths and where one of them is not
+/// known.
+pub(super) fn check_len(lengths: &[u64], whole: u64, hint: impl Fn(&[Option<u64>]) -> Option<u64>) {
+    for unknown in 0..=lengths.len() {
+        let mut inputs: Vec<Option<u64>> = lengths.iter().copied().map(Some).collect();
+        inputs
+            .iter_mut()
+            .skip(unknown)
+            .take(1)
+            .for_each(|len| *len = None);
         if let Some(said) = hint(&inputs) {
-            assert_eq!(whole, said, "its hint of the length is wrong, for inputs of {inputs:?}");
+            assert_eq!(
+                whole, said,
+                "its hint of the length is wrong, for inputs of {inputs:?}"
+            );
         }
     }
 }
 
 /// Whether one output ran so far ahead of the others that their buffers did not do.
 pub(super) fn is_overrun<T>(item: &crate::Result<T>) -> bool {
-    item.as_ref().is_err_and(|error| error.kind() == ErrorKind::Config)
+    item.as_ref()
+        .is_err_and(|error| error.kind() == ErrorKind::Config)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::{MARK, Outcome, block_on, outcome};
-use crate::keep::{ByPosition, Cursor, Keeper, Marked, Point, Recorder, Saving, Trim};
+use crate::checkpoint::{
+    ByPosition, Cursor, NodeState, Point, Recorder, Saving, SnapshotTrace, Trim,
+};
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
 
 /// What goes in; an error where there is nothing.
@@ -27,17 +29,22 @@ where
     }
 }
 
-/// The items alone, and with errors between them: some, one behind each, and several in a row, so that some are within
-/// whatever a pipe groups.
+/// The items alone, and with errors between them: some, one behind each, and several in a row, so
+/// that some are within whatever a pipe groups.
 pub(super) fn with_errors<In: Clone>(items: &[Item<In>]) -> Vec<Vec<Option<Item<In>>>> {
     let few = [items.len(), items.len() / 2, items.len() / 3, 0];
-    let densities: [&dyn Fn(usize) -> usize; 4] =
-        [&|_| 0, &|at| few.iter().filter(|&&error| error == at).count(), &|_| 1, &|at| {
+    let densities: [&dyn Fn(usize) -> usize; 4] = [
+        &|_| 0,
+        &|at| few.iter().filter(|&&error| error == at).count(),
+        &|_| 1,
+        &|at| {
             if at % 3 == 1 { 2 } else { 0 }
-        }];
+        },
+    ];
     let failing = |errors: &dyn Fn(usize) -> usize| {
         let some = |at: usize| {
-            std::iter::repeat_n(None, errors(at)).chain(items.get(at).map(|item| Some(item.clone())))
+            std::iter::repeat_n(None, errors(at))
+                .chain(items.get(at).map(|item| Some(item.clone())))
         };
         (0..=items.len()).flat_map(some).collect()
     };
@@ -74,9 +81,23 @@ where
 {
     let run = |wanted: Wanted| {
         let whole = Wanted::since(0);
-        let above = given(input, if pipe.arity() == Arity::One { &wanted } else { &whole });
-        let keeper = Keeper { wanted: Some(wanted), ..Keeper::default() };
-        read(&mut pipe.apply(above, &Context::default().with_keeper(keeper)), usize::MAX, chunk)
+        let above = given(
+            input,
+            if pipe.arity() == Arity::One {
+                &wanted
+            } else {
+                &whole
+            },
+        );
+        let node_state = NodeState {
+            wanted: Some(wanted),
+            ..NodeState::default()
+        };
+        read(
+            &mut pipe.apply(above, &Context::default().with_node_state(node_state)),
+            usize::MAX,
+            chunk,
+        )
     };
     let whole = run(Wanted::since(0));
     for from in 0..=whole.len() as u64 {
@@ -102,7 +123,12 @@ struct Running<T> {
 }
 
 impl<T: Send + 'static> Running<T> {
-    fn start<In, P>(pipe: &P, input: &Input<In>, stopped: Option<(u64, Cursor)>, how: (usize, bool)) -> Self
+    fn start<In, P>(
+        pipe: &P,
+        input: &Input<In>,
+        stopped: Option<(u64, Cursor)>,
+        how: (usize, bool),
+    ) -> Self
     where
         In: Clone + Send + 'static,
         P: Pipe<In, Out = T>,
@@ -110,10 +136,15 @@ impl<T: Send + 'static> Running<T> {
         let (chunk, always) = how;
         let (position, cursor) = stopped.unzip();
         let kept = cursor.as_ref().map(|cursor| cursor.kept.clone().into());
-        let keeper = Keeper { kept, ..Keeper::default() };
-        let mut wanted = cursor.as_ref().map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
+        let node_state = NodeState {
+            kept,
+            ..NodeState::default()
+        };
+        let mut wanted = cursor
+            .as_ref()
+            .map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
         if cursor.is_some()
-            && let Some(held) = pipe.held(&Context::default().with_keeper(keeper.clone()))
+            && let Some(held) = pipe.held(&Context::default().with_node_state(node_state.clone()))
         {
             wanted = Wanted::new(held, wanted.from());
         }
@@ -124,16 +155,27 @@ impl<T: Send + 'static> Running<T> {
         if always {
             recorder.always();
         }
-        let keeper = Keeper { recorder: Some(recorder.clone()), ..keeper };
+        let node_state = NodeState {
+            recorder: Some(recorder.clone()),
+            ..node_state
+        };
         let above = above.counted(Some(recorder.taken(0)), None);
-        let items = pipe.apply(above, &Context::default().with_keeper(keeper));
+        let items = pipe.apply(above, &Context::default().with_node_state(node_state));
         let mut items = items.counted(None, Some(recorder.produced(0).clone()));
         // What it gives again is left out behind it.
         let position = position.unwrap_or(0);
         let again = position - cursor.map_or(0, |cursor| cursor.outputs[0]);
         let seen = read(&mut items, again as usize, 1).len() as u64;
-        assert_eq!(seen, again, "an epoch that goes on ends before the place where it was stopped");
-        Running { items, recorder, position, chunk }
+        assert_eq!(
+            seen, again,
+            "an epoch that goes on ends before the place where it was stopped"
+        );
+        Running {
+            items,
+            recorder,
+            position,
+            chunk,
+        }
     }
 
     fn read(&mut self, most: usize) -> Outcome<T> {
@@ -144,9 +186,16 @@ impl<T: Send + 'static> Running<T> {
 
     /// Where it stands.
     fn stop(self) -> (u64, Cursor) {
-        let mut saving = Saving::all(&Marked(self.recorder, 0), Point::at(self.position));
-        assert!(saving.problem.is_none(), "cannot keep its state: {}", saving.problem.expect("there is one"));
-        let cursor = saving.cursors.remove(NODE).expect("a node that runs has a place");
+        let mut saving = Saving::all(&SnapshotTrace(self.recorder, 0), Point::at(self.position));
+        assert!(
+            saving.problem.is_none(),
+            "cannot keep its state: {}",
+            saving.problem.expect("there is one")
+        );
+        let cursor = saving
+            .cursors
+            .remove(NODE)
+            .expect("a node that runs has a place");
         assert!(cursor.outputs[0] <= self.position, "it was kept too late");
         (self.position, cursor)
     }
@@ -162,8 +211,15 @@ where
 {
     let start = |stopped| Running::start(pipe, input, stopped, (chunk, always));
     let whole = start(None).read(usize::MAX);
-    let plain = read(&mut pipe.apply(given(input, &Wanted::since(0)), &Context::default()), usize::MAX, 1);
-    assert_eq!(whole, plain, "in an epoch that may be stopped it gives something else");
+    let plain = read(
+        &mut pipe.apply(given(input, &Wanted::since(0)), &Context::default()),
+        usize::MAX,
+        1,
+    );
+    assert_eq!(
+        whole, plain,
+        "in an epoch that may be stopped it gives something else"
+    );
     for stop in 0..=whole.len() {
         let mut run = start(None);
         let mut seen = run.read(stop);
@@ -175,7 +231,11 @@ where
             seen,
             whole,
             "says that it is resumable, but stopped after {stop} items gives something else{}",
-            if input.iter().any(Option::is_none) { " (its input has errors)" } else { "" }
+            if input.iter().any(Option::is_none) {
+                " (its input has errors)"
+            } else {
+                ""
+            }
         );
         let mut over = start(Some(run.stop()));
         assert_eq!(over.read(usize::MAX), [], "goes on behind its end");
@@ -222,10 +282,12 @@ mod tests {
         fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<u64> {
             let (cx, keeps) = (cx.clone(), self.keeps);
             Items::generate(async move |out| {
-                let mut sum = cx.kept().ok().flatten().unwrap_or(0u64);
+                let mut sum = cx.restored().ok().flatten().unwrap_or(0u64);
                 loop {
-                    out.keep(&cx, || if keeps { sum } else { 0 });
-                    let Some(item) = out.next_from(&mut input).await else { return };
+                    out.snapshot(&cx, || if keeps { sum } else { 0 });
+                    let Some(item) = out.next_from(&mut input).await else {
+                        return;
+                    };
                     sum += *item;
                     out.emit(Ok(item.map(|_| sum))).await;
                 }
@@ -262,9 +324,13 @@ mod tests {
     #[test]
     fn a_pipe_that_loses_its_state_is_found_out() {
         check_pipe(&Sums { keeps: true }, (0..12).collect());
-        let lost = std::panic::catch_unwind(|| check_pipe(&Sums { keeps: false }, (0..12).collect()));
+        let lost =
+            std::panic::catch_unwind(|| check_pipe(&Sums { keeps: false }, (0..12).collect()));
         let text = lost.unwrap_err().downcast::<String>().unwrap();
-        assert!(text.contains("says that it is resumable, but stopped after"), "{text}");
+        assert!(
+            text.contains("says that it is resumable, but stopped after"),
+            "{text}"
+        );
         let counts = std::panic::catch_unwind(|| check_pipe(&Counts, (0..12).collect()));
         let text = counts.unwrap_err().downcast::<String>().unwrap();
         assert!(text.contains("says that it goes by position"), "{text}");

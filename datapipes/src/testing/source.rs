@@ -7,25 +7,28 @@ use std::sync::Arc;
 use super::node::{Node, Reading, Way};
 use super::stopped::check_stopped;
 use super::{Outcome, Resources};
+use crate::checkpoint::NodeState;
 use crate::context::RunInfo;
-use crate::keep::Keeper;
 use crate::{Context, Items, Source, Wanted};
 
-/// Checks that a source keeps the contract of [`Source`]; ten or some more items show most, and without an end it is not to
-/// be checked.
+/// Checks that a source keeps the contract of [`Source`]; ten or some more items show most, and
+/// without an end it is not to be checked.
 ///
 /// - *Lazy*: opening it starts no thread and opens no file, before it is polled (seen on Linux).
-/// - *Reusable*: opened again it gives the same, also while a first one is half-way, and whatever amounts are asked for.
-/// - *Drop releases*: dropped anywhere, it keeps no file open and no thread running (seen on Linux).
+/// - *Reusable*: opened again it gives the same, also while a first one is half-way, and whatever
+///   amounts are asked for.
+/// - *Drop releases*: dropped anywhere, it keeps no file open and no thread running (seen on
+///   Linux).
 /// - *Origins* are those of the [`Context`], each once, and others in another round of a repeat.
 /// - *Its hint of the length* counts what comes, if nothing fails.
-/// - *By position*, if it says so: of any positions that are [wanted](Context::wanted) it gives what is there, and nothing
-///   else.
-/// - *Resumable*, if it says that it [keeps](Source::keeps) something: stopped after any item, and again, and resumed from
-///   what it kept, it gives what it gives in one go. One that says neither is opened from the beginning, for which it is
-///   enough to be reusable.
+/// - *By position*, if it says so: of any positions that are [wanted](Context::wanted) it gives
+///   what is there, and nothing else.
+/// - *Resumable*, if it says that it [keeps](Source::takes_snapshots) something: stopped after any
+///   item, and again, and resumed from what it kept, it gives what it gives in one go. One that
+///   says neither is opened from the beginning, for which it is enough to be reusable.
 ///
-/// Of one that exists [once](crate::Facts::once) no more can be seen than what one opening gives: origins, and the length.
+/// Of one that exists [once](crate::Facts::once) no more can be seen than what one opening gives:
+/// origins, and the length.
 ///
 /// # Panics
 /// If one of them does not hold; the message says which.
@@ -41,19 +44,19 @@ use crate::{Context, Items, Source, Wanted};
 ///     type Out = u64;
 ///     fn open(&self, cx: &Context) -> Items<u64> {
 ///         let (cx, end) = (cx.clone(), self.0);
-///         let first: u64 = match cx.kept() {
+///         let first: u64 = match cx.restored() {
 ///             Ok(kept) => kept.unwrap_or(0),
 ///             Err(error) => return Items::fail(error),
 ///         };
 ///         Items::generate(async move |out| {
 ///             for n in first..end {
-///                 out.keep(&cx, || n);
+///                 out.snapshot(&cx, || n);
 ///                 out.emit(Ok(datapipes::Item::new(n, cx.origin(n)))).await;
 ///             }
-///             out.keep(&cx, || end);
+///             out.snapshot(&cx, || end);
 ///         })
 ///     }
-///     fn keeps(&self) -> bool {
+///     fn takes_snapshots(&self) -> bool {
 ///         true
 ///     }
 ///     fn len_hint(&self) -> Option<u64> {
@@ -70,13 +73,18 @@ where
 {
     let facts = source.facts();
     assert!(
-        !(facts.by_position && source.keeps()),
+        !(facts.by_position && source.takes_snapshots()),
         "says that it goes by position, and that it keeps something: a source is one or the other"
     );
     let context = context();
     let open = |_, cx: &Context| vec![source.open(cx)];
-    let node =
-        Node { feeds: Vec::new(), outputs: 1, facts: facts.clone(), apply: &open, context: context.clone() };
+    let node = Node {
+        feeds: Vec::new(),
+        outputs: 1,
+        facts: facts.clone(),
+        apply: &open,
+        context: context.clone(),
+    };
     if facts.once {
         let whole = Reading::new(vec![source.open(&context)], Way::Turns).read(usize::MAX, 1);
         check_origins(source, &whole[0], None);
@@ -92,18 +100,25 @@ where
     });
     if facts.by_position {
         check_positions(source, &context, &whole[0]);
-    } else if source.keeps() {
+    } else if source.takes_snapshots() {
         check_stopped(&node, &ways, "it keeps what it takes to go on");
     }
 }
 
 /// Of a node that is not the first source of its graph.
 fn context() -> Context {
-    Context::new("source".into(), NUMBER, RunInfo::default(), 0, Arc::default())
+    Context::new(
+        "source".into(),
+        NUMBER,
+        RunInfo::default(),
+        0,
+        Arc::default(),
+    )
 }
 
 const NUMBER: u16 = 3;
-/// Sources that are open at once: others that open files, or start threads, meanwhile make not so many.
+/// Sources that are open at once: others that open files, or start threads, meanwhile make not so
+/// many.
 const MANY: usize = 64;
 
 /// Whether resources grow by what so many sources would make them.
@@ -121,7 +136,11 @@ fn check_lazy<T>(open: impl Fn() -> Items<T>) {
     let opened: Vec<_> = (0..MANY).map(|_| open()).collect();
     let problem = grew(&before);
     drop(opened);
-    assert!(problem.is_none(), "opening it has {} before the first poll", problem.unwrap_or_default());
+    assert!(
+        problem.is_none(),
+        "opening it has {} before the first poll",
+        problem.unwrap_or_default()
+    );
 }
 
 fn check_released(read_some: impl Fn()) {
@@ -129,7 +148,10 @@ fn check_released(read_some: impl Fn()) {
     (0..MANY).for_each(|_| read_some());
     let begun = std::time::Instant::now();
     while let Some(problem) = grew(&before) {
-        assert!(begun.elapsed().as_secs() < 2, "dropped half-way, it keeps {problem}");
+        assert!(
+            begun.elapsed().as_secs() < 2,
+            "dropped half-way, it keeps {problem}"
+        );
         std::thread::yield_now();
     }
 }
@@ -143,16 +165,33 @@ fn check_origins<S: Source>(source: &S, whole: &Outcome<S::Out>, again: Option<&
             number == Some(NUMBER),
             "an origin that is not of this source: of {number:?}, which is {NUMBER}; see `Context::origin`"
         );
-        assert!(seen.insert(origin.clone()), "two items have the origin {origin}");
+        assert!(
+            seen.insert(origin.clone()),
+            "two items have the origin {origin}"
+        );
     }
-    if let Some(expected) = source.len_hint().filter(|_| whole.iter().all(std::result::Result::is_ok)) {
-        assert_eq!(whole.len() as u64, expected, "its hint of the length is wrong");
+    if let Some(expected) = source
+        .len_hint()
+        .filter(|_| whole.iter().all(std::result::Result::is_ok))
+    {
+        assert_eq!(
+            whole.len() as u64,
+            expected,
+            "its hint of the length is wrong"
+        );
     }
     let Some(context) = again else { return };
-    let second = Reading::new(vec![source.open(&context.in_round(1))], Way::Turns).read(usize::MAX, 1);
-    let twice = second.iter().flatten().flatten().find(|(_, origin)| seen.contains(origin));
+    let second =
+        Reading::new(vec![source.open(&context.in_round(1))], Way::Turns).read(usize::MAX, 1);
+    let twice = second
+        .iter()
+        .flatten()
+        .flatten()
+        .find(|(_, origin)| seen.contains(origin));
     if let Some((_, origin)) = twice {
-        panic!("in another round of a repeat an item has the same origin, {origin}; see `Context::origin`");
+        panic!(
+            "in another round of a repeat an item has the same origin, {origin}; see `Context::origin`"
+        );
     }
 }
 
@@ -167,8 +206,11 @@ where
             let wanted = Wanted::new((0..from).step_by(every).collect(), from);
             let places = wanted.positions(whole.len() as u64);
             let expected: Vec<_> = places.map(|at| &whole[at as usize]).collect();
-            let keeper = Keeper { wanted: Some(wanted.clone()), ..Keeper::default() };
-            let opened = source.open(&context.with_keeper(keeper));
+            let node_state = NodeState {
+                wanted: Some(wanted.clone()),
+                ..NodeState::default()
+            };
+            let opened = source.open(&context.with_node_state(node_state));
             let seen = Reading::new(vec![opened], Way::Turns).read(usize::MAX, chunk);
             assert!(
                 seen[0].iter().eq(expected.iter().copied()),

@@ -8,25 +8,30 @@ use super::stopped::check_stopped;
 use crate::pipe::Split;
 use crate::{Context, Items};
 
-/// Checks that a split keeps the contract of [`Split`], on an input of some length (ten or some more items show most).
+/// Checks that a split keeps the contract of [`Split`], on an input of some length (ten or some
+/// more items show most).
 ///
-/// Its outputs are read by turns, one after the other, and in two sequences without a rule; where one runs further ahead of
-/// the others than its buffers hold, which is an error of kind `Config`, that sequence is left out.
+/// Its outputs are read by turns, one after the other, and in two sequences without a rule; where
+/// one runs further ahead of the others than its buffers hold, which is an error of kind `Config`,
+/// that sequence is left out.
 ///
 /// - *Lazy*: making the outputs polls nothing, and there are as many as it says.
 /// - *Reusable*: a second application gives the same, also while the first is half-way.
-/// - *Patient*: each output gives the same in whatever sequence they are read, if the input pauses, or comes in other
-///   chunks, and with other demands; nobody waits for ever.
-/// - *Dropping an output* at any point takes nothing from the others, and holds up none; dropping all drops the input.
+/// - *Patient*: each output gives the same in whatever sequence they are read, if the input pauses,
+///   or comes in other chunks, and with other demands; nobody waits for ever.
+/// - *Dropping an output* at any point takes nothing from the others, and holds up none; dropping
+///   all drops the input.
 /// - *Empty*: no input gives an end.
-/// - *Errors pass by, in their place*: an error in the input comes out of one output at least, and of each once at most. Where
-///   it says that it [selects](crate::Facts::selects), it costs no item.
+/// - *Errors pass by, in their place*: an error in the input comes out of one output at least, and
+///   of each once at most. Where it says that it [selects](crate::Facts::selects), it costs no
+///   item.
 /// - *Panics arrive*: a panic of the input is not swallowed.
-/// - *Resumable*, if it says so: stopped anywhere, also where what reads an output held some of its last items, twice, and
-///   resumed from what it kept, each output gives what it gives in one go.
+/// - *Resumable*, if it says so: stopped anywhere, also where what reads an output held some of its
+///   last items, twice, and resumed from what it kept, each output gives what it gives in one go.
 /// - *Its hint of the length*, if it gives one, counts what comes of each output.
 ///
-/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it says so.
+/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it
+/// says so.
 ///
 /// # Panics
 /// If one of them does not hold; the message says which.
@@ -51,16 +56,22 @@ where
     };
     let (feeds, outputs) = (vec![Feed::new(input, 0)], split.outputs());
     assert!(outputs > 0, "says that it has no outputs");
-    let node = Node { feeds, outputs, facts: split.facts(), apply: &apply, context: Context::default() };
+    let node = Node {
+        feeds,
+        outputs,
+        facts: split.facts(),
+        apply: &apply,
+        context: Context::default(),
+    };
     let (whole, ways) = node.whole();
     node.check_plain(&whole, &ways);
     node.check_errors(&whole, ways[0]);
     if split.is_resumable() {
         check_stopped(&node, &ways, "it is resumable");
     }
-    let lens = [node.feeds[0].len() as u64];
+    let lengths = [node.feeds[0].len() as u64];
     for whole in whole.iter().filter(|whole| whole.iter().all(Result::is_ok)) {
-        super::node::check_len(&lens, whole.len() as u64, |inputs| {
+        super::node::check_len(&lengths, whole.len() as u64, |inputs| {
             inputs[0].and_then(|len| split.len_hint(len))
         });
     }

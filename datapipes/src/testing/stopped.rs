@@ -6,7 +6,9 @@ use std::sync::Arc;
 use super::node::{Node, Reading, Way, is_overrun, nothing};
 use super::{Outcome, outcome};
 use crate::Wanted;
-use crate::keep::{ByPosition, Cursor, Input, Keeper, Marked, Point, Recorder, Saving, Trace, Trim};
+use crate::checkpoint::{
+    ByPosition, Cursor, Input, NodeState, Point, Recorder, Saving, SnapshotTrace, Trace, Trim,
+};
 
 const NODE: &str = "node";
 
@@ -14,11 +16,13 @@ const NODE: &str = "node";
 type Stop = (Cursor, Vec<Wanted>);
 
 /// All outputs of a node at once.
-struct Outputs(Vec<(Marked, Point)>);
+struct Outputs(Vec<(SnapshotTrace, Point)>);
 
 impl Trace for Outputs {
     fn save(&self, _: Point, to: &mut Saving) {
-        self.0.iter().for_each(|(output, place)| output.save(*place, to));
+        self.0
+            .iter()
+            .for_each(|(output, place)| output.save(*place, to));
     }
 
     fn forget(&self, _: u64) {}
@@ -28,7 +32,8 @@ impl Trace for Outputs {
 struct Running<T> {
     reading: Reading<T>,
     recorder: Arc<Recorder>,
-    /// For each output, what was wanted of it, the place of what it gives next, and which of that was delivered.
+    /// For each output, what was wanted of it, the place of what it gives next, and which of that
+    /// was delivered.
     wanted: Vec<Wanted>,
     places: Vec<u64>,
     delivered: Vec<Vec<u64>>,
@@ -53,16 +58,32 @@ impl<T: Send + 'static> Running<T> {
         node: &Node<'_, T>,
         sequences: &[Vec<Option<usize>>],
         stopped: Option<&Stop>,
-        How { way, chunk, always, .. }: How,
+        How {
+            way, chunk, always, ..
+        }: How,
     ) -> Self {
         let cursor = stopped.map(|(cursor, _)| cursor);
         let of_input = |at: usize| match cursor {
-            Some(cursor) => cursor.inputs.get(at).map(Input::wanted).expect("a place in each input"),
+            Some(cursor) => cursor
+                .inputs
+                .get(at)
+                .map(Input::wanted)
+                .expect("a place in each input"),
             None => Wanted::new(Vec::new(), 0),
         };
-        let trace = |at: usize| Arc::new(ByPosition(format!("input {at}").into())) as Arc<dyn Trace>;
-        let inputs = (0..node.feeds.len()).map(|at| (of_input(at), trace(at))).collect();
-        let recorder = Recorder::new(NODE.into(), 0, node.outputs, Trim::default(), inputs, cursor);
+        let trace =
+            |at: usize| Arc::new(ByPosition(format!("input {at}").into())) as Arc<dyn Trace>;
+        let inputs = (0..node.feeds.len())
+            .map(|at| (of_input(at), trace(at)))
+            .collect();
+        let recorder = Recorder::new(
+            NODE.into(),
+            0,
+            node.outputs,
+            Trim::default(),
+            inputs,
+            cursor,
+        );
         if always {
             recorder.always();
         }
@@ -70,13 +91,26 @@ impl<T: Send + 'static> Running<T> {
             (opening.wanted, opening.taken) = (of_input(at), Some(recorder.taken(at)));
         });
         let kept = cursor.map(|cursor| cursor.kept.clone().into());
-        let used = cursor.and_then(|cursor| cursor.pieces.first()).map_or(0, |&(_, used)| used);
-        let keeper = Keeper { kept, used, recorder: Some(recorder.clone()), ..Keeper::default() };
-        let outputs = node.apply(inputs, &node.context.with_keeper(keeper)).into_iter().enumerate();
-        let outputs = outputs.map(|(at, items)| items.counted(None, Some(recorder.produced(at).clone())));
+        let used = cursor
+            .and_then(|cursor| cursor.pieces.first())
+            .map_or(0, |&(_, used)| used);
+        let node_state = NodeState {
+            kept,
+            used,
+            recorder: Some(recorder.clone()),
+            ..NodeState::default()
+        };
+        let outputs = node
+            .apply(inputs, &node.context.with_node_state(node_state))
+            .into_iter()
+            .enumerate();
+        let outputs =
+            outputs.map(|(at, items)| items.counted(None, Some(recorder.produced(at).clone())));
         let outputs = outputs.collect();
-        let wanted = stopped
-            .map_or_else(|| vec![Wanted::new(Vec::new(), 0); node.outputs], |(_, wanted)| wanted.clone());
+        let wanted = stopped.map_or_else(
+            || vec![Wanted::new(Vec::new(), 0); node.outputs],
+            |(_, wanted)| wanted.clone(),
+        );
         let leaves_out = node.facts.by_position && stopped.is_some();
         if leaves_out {
             (0..).zip(&wanted).for_each(|(at, wanted)| {
@@ -94,7 +128,8 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    /// Up to so many of what is wanted, of all outputs together; `most` of each output there is at most.
+    /// Up to so many of what is wanted, of all outputs together; `most` of each output there is at
+    /// most.
     fn read(&mut self, mut left: usize, most: usize) -> Vec<Outcome<T>> {
         let mut seen = nothing(self.places.len());
         while left > 0
@@ -105,13 +140,17 @@ impl<T: Send + 'static> Running<T> {
                     true => {
                         let holes = self.wanted[at].holes();
                         let count = self.delivered[at].len();
-                        let behind = self.wanted[at].from() + count.saturating_sub(holes.len()) as u64;
+                        let behind =
+                            self.wanted[at].from() + count.saturating_sub(holes.len()) as u64;
                         holes.get(count).copied().unwrap_or(behind)
                     }
                     false => self.places[at],
                 };
                 self.places[at] = place + 1;
-                assert!(place <= most as u64, "goes on and on, where it gave {most} items in one go");
+                assert!(
+                    place <= most as u64,
+                    "goes on and on, where it gave {most} items in one go"
+                );
                 self.reading.overrun |= is_overrun(&item);
                 if left > 0 && self.wanted[at].next(place) == place {
                     seen[at].push(outcome(item));
@@ -123,14 +162,24 @@ impl<T: Send + 'static> Running<T> {
         seen
     }
 
-    /// Where it stands; `held` says that of the last ones that were delivered of each output some have to come again.
+    /// Where it stands; `held` says that of the last ones that were delivered of each output some
+    /// have to come again.
     fn stop(self, held: bool) -> Stop {
-        let Running { recorder, wanted, delivered, .. } = self;
+        let Running {
+            recorder,
+            wanted,
+            delivered,
+            ..
+        } = self;
         let rest = |(wanted, delivered): (&Wanted, &Vec<u64>)| {
             let last = delivered.last().copied();
             let from = last.map_or(0, |last| last + 1).max(wanted.from());
-            let mut holes: Vec<u64> =
-                wanted.holes().iter().copied().filter(|hole| !delivered.contains(hole)).collect();
+            let mut holes: Vec<u64> = wanted
+                .holes()
+                .iter()
+                .copied()
+                .filter(|hole| !delivered.contains(hole))
+                .collect();
             if held {
                 let places = delivered.iter().rev().step_by(2).take(2);
                 holes.extend(places.filter(|&&place| place < from));
@@ -141,32 +190,53 @@ impl<T: Send + 'static> Running<T> {
         let wanted: Vec<Wanted> = wanted.iter().zip(&delivered).map(rest).collect();
         let places = wanted.iter().enumerate().map(|(at, wanted)| {
             let (from, first) = (wanted.from(), wanted.holes().first().copied());
-            let place = Point { reach: first.unwrap_or(from), ..Point::at(from) };
-            (Marked(recorder.clone(), at), place)
+            let place = Point {
+                reach: first.unwrap_or(from),
+                ..Point::at(from)
+            };
+            (SnapshotTrace(recorder.clone(), at), place)
         });
         let mut saving = Saving::all(&Outputs(places.collect()), Point::at(0));
-        assert!(saving.problem.is_none(), "cannot keep its state: {}", saving.problem.expect("there is one"));
-        let cursor = saving.cursors.remove(NODE).expect("a node that runs has a place");
-        let late = (0..).zip(&cursor.outputs).find(|&(at, &place): &(usize, _)| place > wanted[at].next(0));
-        assert!(late.is_none(), "it was kept too late: of what is wanted it has come {late:?} too far");
+        assert!(
+            saving.problem.is_none(),
+            "cannot keep its state: {}",
+            saving.problem.expect("there is one")
+        );
+        let cursor = saving
+            .cursors
+            .remove(NODE)
+            .expect("a node that runs has a place");
+        let late = (0..)
+            .zip(&cursor.outputs)
+            .find(|&(at, &place): &(usize, _)| place > wanted[at].next(0));
+        assert!(
+            late.is_none(),
+            "it was kept too late: of what is wanted it has come {late:?} too far"
+        );
         (cursor, wanted)
     }
 }
 
-/// Stops at every place, goes on, stops again, and goes on to the end; with errors in the inputs and without. `says` is what
-/// it says of itself.
+/// Stops at every place, goes on, stops again, and goes on to the end; with errors in the inputs
+/// and without. `says` is what it says of itself.
 pub(super) fn check_stopped<T>(node: &Node<'_, T>, ways: &[Way], says: &str)
 where
     T: PartialEq + Debug + Send + 'static,
 {
     let clean = node.clean();
     let failing = |errors: &dyn Fn(usize) -> Vec<usize>| -> Vec<_> {
-        node.feeds.iter().map(|feed| feed.failing(&errors(feed.len()))).collect()
+        node.feeds
+            .iter()
+            .map(|feed| feed.failing(&errors(feed.len())))
+            .collect()
     };
     // A few, and one before each item.
     let few = failing(&|len| vec![len, len / 2, len / 3, 0]);
     let many = failing(&|len| (0..=len).collect());
-    for sequences in [&clean, &few, &many].into_iter().take(if clean.is_empty() { 1 } else { 3 }) {
+    for sequences in [&clean, &few, &many]
+        .into_iter()
+        .take(if clean.is_empty() { 1 } else { 3 })
+    {
         for &way in ways {
             for (chunk, always, held) in [
                 (1, true, false),
@@ -176,7 +246,17 @@ where
                 (3, true, false),
                 (64, false, true),
             ] {
-                check(node, sequences, How { way, chunk, always, held }, says);
+                check(
+                    node,
+                    sequences,
+                    How {
+                        way,
+                        chunk,
+                        always,
+                        held,
+                    },
+                    says,
+                );
             }
         }
     }
@@ -198,7 +278,10 @@ where
         // Its buffers have no room for errors besides, or for chunks of that size.
         return;
     }
-    assert_eq!(seen, whole, "in an epoch that may be stopped it gives something else");
+    assert_eq!(
+        seen, whole,
+        "in an epoch that may be stopped it gives something else"
+    );
     for stop in 0..=total {
         let mut at: Option<Stop> = None;
         for (round, some) in [stop, 2, 5, usize::MAX, usize::MAX].into_iter().enumerate() {
@@ -209,9 +292,15 @@ where
             }
             for (output, seen) in seen.iter().enumerate() {
                 let (wanted, whole) = (&run.wanted[output], &whole[output]);
-                let expected: Vec<_> =
-                    wanted.positions(whole.len() as u64).map(|place| &whole[place as usize]).collect();
-                let some = if some == usize::MAX { expected.len() } else { seen.len() };
+                let expected: Vec<_> = wanted
+                    .positions(whole.len() as u64)
+                    .map(|place| &whole[place as usize])
+                    .collect();
+                let some = if some == usize::MAX {
+                    expected.len()
+                } else {
+                    seen.len()
+                };
                 assert!(
                     seen.iter().eq(expected.iter().take(some).copied()),
                     "says that {says}, but stopped after {stop} items (resumed {round} times since) its output \

@@ -1,11 +1,12 @@
-//! The kit on sources, joins and splits: those of the library pass, and each mistake is found, with the words for it.
+//! The kit on sources, joins and splits: those of the library pass, and each mistake is found, with
+//! the words for it.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::keep::{Held, Place};
+use crate::checkpoint::{Held, Place};
 use crate::pipe::Split;
 use crate::pipes::*;
 use crate::{Join, Source};
@@ -16,7 +17,12 @@ fn three() -> Vec<Vec<u64>> {
 
 #[test]
 fn joins_of_the_library_keep_the_contract() {
-    for inputs in [three(), vec![vec![], vec![1, 2]], vec![vec![], vec![]], vec![vec![7]]] {
+    for inputs in [
+        three(),
+        vec![vec![], vec![1, 2]],
+        vec![vec![], vec![]],
+        vec![vec![7]],
+    ] {
         let count = inputs.len();
         check_join(&Concat::new(count), inputs.clone());
         check_join(&Mux::new(count), inputs.clone());
@@ -27,7 +33,14 @@ fn joins_of_the_library_keep_the_contract() {
     }
     check_join(&Zip::new(), (vec![1, 2, 3, 4], vec!["a", "b"]));
     check_join(&Zip::new().strict(), (vec![1, 2], vec!["a", "b", "c"]));
-    check_join(&Zip::new(), (vec![1u8, 2, 3], vec!["a", "b"], (0..9).collect::<Vec<u64>>()));
+    check_join(
+        &Zip::new(),
+        (
+            vec![1u8, 2, 3],
+            vec!["a", "b"],
+            (0..9).collect::<Vec<u64>>(),
+        ),
+    );
 }
 
 #[test]
@@ -35,11 +48,17 @@ fn splits_of_the_library_keep_the_contract() {
     let numbers = || Vec::from_iter(0..10u64);
     for outputs in [1, 2, 3] {
         check_split(&Fork::new(outputs), numbers());
-        check_split(&Demux::new(outputs, move |n: &u64| (n / 2) as usize % outputs), numbers());
+        check_split(
+            &Demux::new(outputs, move |n: &u64| (n / 2) as usize % outputs),
+            numbers(),
+        );
     }
     // Room for two, so that some sequences of reading are none.
     check_split(&Fork::new(2).buffer(2), numbers());
-    check_split(&Demux::new(2, |n: &u64| (*n % 2) as usize).buffer(2), numbers());
+    check_split(
+        &Demux::new(2, |n: &u64| (*n % 2) as usize).buffer(2),
+        numbers(),
+    );
     // One gets nothing; a class that there is not.
     check_split(&Demux::new(2, |_: &u64| 1), numbers());
     check_split(&Demux::new(2, |n: &u64| (*n % 3) as usize), numbers());
@@ -47,7 +66,9 @@ fn splits_of_the_library_keep_the_contract() {
 
 fn problem(check: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(check)).expect_err("it passes");
-    payload.downcast::<String>().map_or_else(|p| p.downcast::<&str>().unwrap().to_string(), |text| *text)
+    payload
+        .downcast::<String>()
+        .map_or_else(|p| p.downcast::<&str>().unwrap().to_string(), |text| *text)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,14 +104,14 @@ impl Source for Numbers {
         let file = || File::open("/dev/null").unwrap();
         let opened = (wrong == Wrong::Eager).then(file);
         let opening = self.2.fetch_add(1, Ordering::SeqCst) as u64;
-        let first: u64 = cx.kept().unwrap().unwrap_or(0);
+        let first: u64 = cx.restored().unwrap().unwrap_or(0);
         Items::generate(async move |out| {
             let _held = opened;
             if wrong == Wrong::LeavesFilesOpen {
                 left_open.lock().unwrap().push(file());
             }
             for n in first..10 {
-                out.keep(&cx, || match wrong {
+                out.snapshot(&cx, || match wrong {
                     Wrong::KeepsTooLittle => 0,
                     Wrong::KeepsTooLate => n + 1,
                     _ => n,
@@ -101,16 +122,20 @@ impl Source for Numbers {
                     Wrong::RoundsAlike => Origin::root(3, n),
                     _ => cx.origin(n),
                 };
-                let value = if wrong == Wrong::OtherOnceMore { n + opening } else { n };
+                let value = if wrong == Wrong::OtherOnceMore {
+                    n + opening
+                } else {
+                    n
+                };
                 out.emit(Ok(Item::new(value, origin))).await;
             }
-            out.keep(&cx, || 10u64);
+            out.snapshot(&cx, || 10u64);
         })
     }
     fn len_hint(&self) -> Option<u64> {
         Some(if self.0 == Wrong::Length { 11 } else { 10 })
     }
-    fn keeps(&self) -> bool {
+    fn takes_snapshots(&self) -> bool {
         self.0 != Wrong::SaysPositions
     }
     fn facts(&self) -> Facts {
@@ -125,19 +150,43 @@ impl Source for Numbers {
 fn mistakes_of_sources_are_found() {
     check_source(&Numbers::new(Wrong::Nothing));
     let mut mistakes = vec![
-        (Wrong::OtherOnceMore, "a second one, beside a first, gives something else"),
-        (Wrong::OriginOfAnother, "an origin that is not of this source"),
+        (
+            Wrong::OtherOnceMore,
+            "a second one, beside a first, gives something else",
+        ),
+        (
+            Wrong::OriginOfAnother,
+            "an origin that is not of this source",
+        ),
         (Wrong::OriginTwice, "two items have the origin 3:0"),
-        (Wrong::RoundsAlike, "in another round of a repeat an item has the same origin"),
+        (
+            Wrong::RoundsAlike,
+            "in another round of a repeat an item has the same origin",
+        ),
         (Wrong::Length, "its hint of the length is wrong"),
-        (Wrong::KeepsTooLittle, "says that it keeps what it takes to go on, but stopped after"),
-        (Wrong::KeepsTooLate, "says that it keeps what it takes to go on, but stopped after"),
+        (
+            Wrong::KeepsTooLittle,
+            "says that it keeps what it takes to go on, but stopped after",
+        ),
+        (
+            Wrong::KeepsTooLate,
+            "says that it keeps what it takes to go on, but stopped after",
+        ),
         (Wrong::SaysPositions, "says that it goes by position; of"),
-        (Wrong::SaysBoth, "says that it goes by position, and that it keeps something"),
+        (
+            Wrong::SaysBoth,
+            "says that it goes by position, and that it keeps something",
+        ),
     ];
     if cfg!(target_os = "linux") {
-        mistakes.push((Wrong::Eager, "opening it has files open before the first poll"));
-        mistakes.push((Wrong::LeavesFilesOpen, "dropped half-way, it keeps files open"));
+        mistakes.push((
+            Wrong::Eager,
+            "opening it has files open before the first poll",
+        ));
+        mistakes.push((
+            Wrong::LeavesFilesOpen,
+            "dropped half-way, it keeps files open",
+        ));
     }
     for (wrong, words) in mistakes {
         let text = problem(|| check_source(&Numbers::new(wrong)));
@@ -190,7 +239,7 @@ impl Join<Vec<u64>> for Behind {
             self.2.lock().unwrap().extend(inputs.pop_back());
         }
         let applied = self.1.fetch_add(1, Ordering::SeqCst) as u64;
-        let (first, mut sum) = cx.kept().unwrap().unwrap_or((0u64, 0u64));
+        let (first, mut sum) = cx.restored().unwrap().unwrap_or((0u64, 0u64));
         inputs.drain(..first as usize);
         Items::generate(async move |out| {
             let (mut at, mut late) = (first, Vec::new());
@@ -210,9 +259,13 @@ impl Join<Vec<u64>> for Behind {
                     continue;
                 }
                 loop {
-                    out.keep(&cx, || (at, if mistake == KeepsTooLittle { 0 } else { sum }));
+                    out.snapshot(&cx, || {
+                        (at, if mistake == KeepsTooLittle { 0 } else { sum })
+                    });
                     let most = if mistake == Chunks { out.wanted() } else { 1 };
-                    let Some(chunk) = input.next_chunk(most).await else { break };
+                    let Some(chunk) = input.next_chunk(most).await else {
+                        break;
+                    };
                     if chunk.len() < most && mistake == Chunks {
                         break;
                     }
@@ -268,16 +321,40 @@ fn mistakes_of_joins_are_found() {
     check_join(&Behind::new(None), three());
     let mistakes = [
         (Eager, "making its outputs polls its inputs"),
-        (Remembers, "a second one, beside a first, gives something else"),
-        (Chunks, "asked for other amounts at once, gives something else"),
-        (LosesErrors, "an error in input 0, before its item 0, was taken, and did not come out"),
-        (DelaysErrors, "an error in input 0, before its item 0, came out of its place"),
-        (DoublesErrors, "an error in input 0, before its item 0, came out 2 times"),
-        (ErrorCostsItem, "an error in input 0, before its item 0, costs another"),
+        (
+            Remembers,
+            "a second one, beside a first, gives something else",
+        ),
+        (
+            Chunks,
+            "asked for other amounts at once, gives something else",
+        ),
+        (
+            LosesErrors,
+            "an error in input 0, before its item 0, was taken, and did not come out",
+        ),
+        (
+            DelaysErrors,
+            "an error in input 0, before its item 0, came out of its place",
+        ),
+        (
+            DoublesErrors,
+            "an error in input 0, before its item 0, came out 2 times",
+        ),
+        (
+            ErrorCostsItem,
+            "an error in input 0, before its item 0, costs another",
+        ),
         (SwallowsPanics, "a panic of input 0 is swallowed"),
-        (Length, "its hint of the length is wrong, for inputs of [None, Some(3), Some(1)]"),
+        (
+            Length,
+            "its hint of the length is wrong, for inputs of [None, Some(3), Some(1)]",
+        ),
         (KeepsInputs, "keeps input Some(2) alive"),
-        (KeepsTooLittle, "says that it is resumable, but stopped after"),
+        (
+            KeepsTooLittle,
+            "says that it is resumable, but stopped after",
+        ),
     ];
     for (mistake, words) in mistakes {
         let text = problem(|| check_join(&Behind::new(mistake), three()));
@@ -285,7 +362,10 @@ fn mistakes_of_joins_are_found() {
     }
     // Order by timing is none.
     let text = problem(|| check_join(&GreedyJoin::new(3), three()));
-    assert!(text.contains("an input that pauses, gives something else"), "{text}");
+    assert!(
+        text.contains("an input that pauses, gives something else"),
+        "{text}"
+    );
 }
 
 /// Deals items out by turns, one mistake aside.
@@ -315,9 +395,17 @@ impl Chunks<u64> for DealtTo {
             // What waits for another would be lost.
             if this.queues.iter().all(|queue| queue.is_empty()) {
                 let turn = this.turn;
-                self.cx.keep(|| if mistake == Mistake::KeepsTooLittle { 0 } else { turn });
+                self.cx.snapshot(|| {
+                    if mistake == Mistake::KeepsTooLittle {
+                        0
+                    } else {
+                        turn
+                    }
+                });
             }
-            let Some(input) = &mut this.input else { return Poll::Ready(None) };
+            let Some(input) = &mut this.input else {
+                return Poll::Ready(None);
+            };
             let next = std::task::ready!(Pin::new(input).poll_next(cx));
             let to = (this.turn % 2) as usize;
             match next {
@@ -346,11 +434,20 @@ impl Split<u64> for Deals {
         if mistake == Mistake::Eager {
             let _ = poll_once(&mut input);
         }
-        let turn = cx.kept().unwrap().unwrap_or(0u64);
-        let dealt = Arc::new(Mutex::new(Dealt { input: Some(input), queues: Default::default(), turn }));
+        let turn = cx.restored().unwrap().unwrap_or(0u64);
+        let dealt = Arc::new(Mutex::new(Dealt {
+            input: Some(input),
+            queues: Default::default(),
+            turn,
+        }));
         let output = |at| {
             let (dealt, cx) = (dealt.clone(), cx.clone());
-            Items::from_chunks(DealtTo { at, dealt, mistake, cx })
+            Items::from_chunks(DealtTo {
+                at,
+                dealt,
+                mistake,
+                cx,
+            })
         };
         vec![output(0), output(1)]
     }
@@ -369,11 +466,20 @@ fn mistakes_of_splits_are_found() {
     check_split(&Deals(None), numbers());
     let mistakes = [
         (Eager, "making its outputs polls its inputs"),
-        (Chunks, "says that it has 3 outputs, and makes another number"),
+        (
+            Chunks,
+            "says that it has 3 outputs, and makes another number",
+        ),
         (Remembers, "read in another sequence"),
         (LosesErrors, "was taken, and did not come out"),
-        (Length, "its hint of the length is wrong, for inputs of [Some(9)]"),
-        (KeepsTooLittle, "says that it is resumable, but stopped after"),
+        (
+            Length,
+            "its hint of the length is wrong, for inputs of [Some(9)]",
+        ),
+        (
+            KeepsTooLittle,
+            "says that it is resumable, but stopped after",
+        ),
     ];
     for (mistake, words) in mistakes {
         let text = problem(|| check_split(&Deals(mistake), numbers()));
@@ -407,7 +513,7 @@ impl Pipe<u64> for Threes {
     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
         use Untold::*;
         let (mistake, cx) = (self.0, cx.clone());
-        let kept: Option<Vec<u64>> = cx.kept().unwrap();
+        let kept: Option<Vec<u64>> = cx.restored().unwrap();
         let mut known = kept.unwrap_or_default();
         if mistake == OtherStream {
             input = Items::from_stream(input);
@@ -415,10 +521,12 @@ impl Pipe<u64> for Threes {
         Items::generate(async move |out| {
             let mut batch: Vec<Held<u64>> = Vec::new();
             loop {
-                out.keep_holding(&cx, |keep| {
+                out.snapshot_with(&cx, |keep| {
                     let (next, len) = (cx.position(0), batch.len() as u64);
                     match mistake {
-                        CountsBack if cx.lineage().is_none() => keep.hold(next.saturating_sub(len)..next),
+                        CountsBack if cx.lineage().is_none() => {
+                            keep.hold(next.saturating_sub(len)..next)
+                        }
                         NotTaken => keep.hold(next..next + len),
                         _ => {}
                     }
@@ -426,23 +534,32 @@ impl Pipe<u64> for Threes {
                 });
                 let next = match mistake {
                     ErrorsWithoutPlaces => {
-                        let Some(item) = out.next_from(&mut input).await else { break };
+                        let Some(item) = out.next_from(&mut input).await else {
+                            break;
+                        };
                         out.emit(Ok(item.map(|n| vec![n]))).await;
                         continue;
                     }
                     // Nothing is held but what it says itself.
-                    CountsBack if cx.lineage().is_none() => out
-                        .next_from(&mut input)
-                        .await
-                        .map(|item| Held::new(item, Place::next(&Context::default(), &input).unwrap())),
+                    CountsBack if cx.lineage().is_none() => {
+                        out.next_from(&mut input).await.map(|item| {
+                            Held::new(item, Place::next(&Context::default(), &input).unwrap())
+                        })
+                    }
                     _ => out.hold_from(&cx, &mut input).await,
                 };
                 let ended = next.is_none();
                 match next {
                     Some(item) if mistake == LeftOut && **item % 4 == 1 => drop(item),
-                    Some(item) if mistake == Decides && known.contains(&item) => cx.leave_out([item]),
+                    Some(item) if mistake == Decides && known.contains(&item) => {
+                        cx.leave_out([item])
+                    }
                     next => {
-                        known.extend(next.iter().filter(|_| mistake == Decides).map(|item| ***item));
+                        known.extend(
+                            next.iter()
+                                .filter(|_| mistake == Decides)
+                                .map(|item| ***item),
+                        );
                         batch.extend(next);
                     }
                 }
@@ -457,8 +574,11 @@ impl Pipe<u64> for Threes {
                         OutputWithoutPlaces => out.emit(Ok(Item::gather(items, 0))).await,
                         OriginOfTheFirst => {
                             let first = items.remove(0);
-                            let all =
-                                [&[*first], &*items.iter().map(|item| **item).collect::<Vec<_>>()].concat();
+                            let all = [
+                                &[*first],
+                                &*items.iter().map(|item| **item).collect::<Vec<_>>(),
+                            ]
+                            .concat();
                             out.emit_of(places, Ok(first.map(|_| all))).await;
                         }
                         OneForTwo => {
@@ -490,12 +610,30 @@ fn a_pipe_that_does_not_say_rightly_what_it_holds_or_gave_is_found_out() {
     let mistakes = [
         (CountsBack, "says that it is resumable, but stopped after"),
         (NotTaken, "says that it holds what is at place"),
-        (OutputWithoutPlaces, "and said so of 0 by now, while it gave 1 items and errors"),
-        (ErrorsWithoutPlaces, "and said so of 0 by now, while it gave 1 items and errors"),
-        (OneForTwo, "and said so of 2 by now, while it gave 1 items and errors"),
-        (PlacesOfTheNext, "is made of something else than its origin names"),
-        (LeftOut, "at its end there are some of which it said nothing"),
-        (OriginOfTheFirst, "is made of something else than its origin names"),
+        (
+            OutputWithoutPlaces,
+            "and said so of 0 by now, while it gave 1 items and errors",
+        ),
+        (
+            ErrorsWithoutPlaces,
+            "and said so of 0 by now, while it gave 1 items and errors",
+        ),
+        (
+            OneForTwo,
+            "and said so of 2 by now, while it gave 1 items and errors",
+        ),
+        (
+            PlacesOfTheNext,
+            "is made of something else than its origin names",
+        ),
+        (
+            LeftOut,
+            "at its end there are some of which it said nothing",
+        ),
+        (
+            OriginOfTheFirst,
+            "is made of something else than its origin names",
+        ),
         (Decides, "says that it is resumable, but stopped after"),
         (OtherStream, "a stream that is not its input"),
     ];

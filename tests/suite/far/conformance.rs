@@ -1,4 +1,5 @@
-//! Every store against the contract of stores: alone, within the usual stack, and within all wrappers at once.
+//! Every store against the contract of stores: alone, within the usual stack, and within all
+//! wrappers at once.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +14,10 @@ use datapipes_io::testing::{check_store, fixtures};
 fn stack<S: Store>(store: S, cache: &Path) -> impl Store + use<S> {
     store
         .timeout(Patience::default())
-        .rate(PerSecond { requests: 1e5, bytes: 1e9 })
+        .rate(PerSecond {
+            requests: 1e5,
+            bytes: 1e9,
+        })
         .limit(InFlight::Adaptive { most: 100 })
         .retry(Backoff::default())
         .hedge(Tail::default())
@@ -57,15 +61,18 @@ async fn local_keeps_the_contract() {
 #[tokio::test]
 async fn s3_keeps_the_contract() {
     use datapipes_io::stores::cloud::Cloud;
-    let (Some(url), Some(folder)) =
-        (super::server("DATAPIPES_TEST_S3"), super::server("DATAPIPES_TEST_S3_FOLDER"))
-    else {
+    let (Some(url), Some(folder)) = (
+        super::server("DATAPIPES_TEST_S3"),
+        super::server("DATAPIPES_TEST_S3_FOLDER"),
+    ) else {
         return;
     };
     // A bucket of its own: listing goes through all of one, and stumbles over what others remove.
     let bucket = Path::new(&folder).with_file_name("contract-of-stores");
     fill(&bucket.join("data"));
-    let (_, endpoint) = url.split_once("?endpoint=").expect("s3://bucket?endpoint=...");
+    let (_, endpoint) = url
+        .split_once("?endpoint=")
+        .expect("s3://bucket?endpoint=...");
     check(Cloud::open(&format!("s3://contract-of-stores/data?endpoint={endpoint}")).unwrap()).await;
     std::fs::remove_dir_all(bucket).unwrap();
 }
@@ -80,12 +87,16 @@ mod web {
     /// What a folder holds: the link to it, its name, and the size if it is no folder.
     type Entry = (&'static str, &'static str, Option<usize>);
 
-    /// A server that holds the fixtures, and knows each of the ways to list them: pages below /, JSON below /json/.
+    /// A server that holds the fixtures, and knows each of the ways to list them: pages below /,
+    /// JSON below /json/.
     fn server() -> BadHttp {
         let server = BadHttp::start();
         let (mut lines, mut rows) = (String::new(), Vec::new());
         for (key, data) in fixtures() {
-            let path = key.replace("%", "%25").replace(' ', "%20").replace('\u{e9}', "%C3%A9");
+            let path = key
+                .replace("%", "%25")
+                .replace(' ', "%20")
+                .replace('\u{e9}', "%C3%A9");
             for root in ["", "json/"] {
                 server.on(&format!("/{root}{path}"), [object(data.to_vec())]);
             }
@@ -93,7 +104,13 @@ mod web {
             rows.push(serde_json::json!({ "name": key, "size": data.len() }));
         }
         server.on("/keys.txt", [page("text/plain", &lines)]);
-        server.on("/keys.json", [page("application/json", &serde_json::json!(rows).to_string())]);
+        server.on(
+            "/keys.json",
+            [page(
+                "application/json",
+                &serde_json::json!(rows).to_string(),
+            )],
+        );
         let folders: [(&str, &[Entry]); 5] = [
             (
                 "",
@@ -106,7 +123,14 @@ mod web {
                     ("empty", "empty", Some(0)),
                 ],
             ),
-            ("names/", &[("p%2541%20q+r&amp;s=t;%C3%A9.txt", "p%41 q+r&s=t;\u{e9}.txt", Some(7))]),
+            (
+                "names/",
+                &[(
+                    "p%2541%20q+r&amp;s=t;%C3%A9.txt",
+                    "p%41 q+r&s=t;\u{e9}.txt",
+                    Some(7),
+                )],
+            ),
             (
                 "train/",
                 &[
@@ -119,16 +143,25 @@ mod web {
             ("train-2/", &[("0001.bin", "0001.bin", Some(10))]),
         ];
         for (folder, entries) in folders {
-            let links = entries.iter().map(|(link, _, _)| format!("<a href=\"{link}\">x</a>\n"));
-            let html =
-                format!("<title>Index of /</title><a href=\"../\">..</a>{}", links.collect::<String>());
+            let links = entries
+                .iter()
+                .map(|(link, _, _)| format!("<a href=\"{link}\">x</a>\n"));
+            let html = format!(
+                "<title>Index of /</title><a href=\"../\">..</a>{}",
+                links.collect::<String>()
+            );
             server.on(&format!("/{folder}"), [page("text/html", &html)]);
             let entries = entries.iter().map(|(_, name, size)| match size {
-                None => serde_json::json!({ "name": name.trim_end_matches('/'), "type": "directory" }),
+                None => {
+                    serde_json::json!({ "name": name.trim_end_matches('/'), "type": "directory" })
+                }
                 Some(size) => serde_json::json!({ "name": name, "type": "file", "size": size }),
             });
             let json = serde_json::Value::from_iter(entries).to_string();
-            server.on(&format!("/json/{folder}"), [page("application/json", &json)]);
+            server.on(
+                &format!("/json/{folder}"),
+                [page("application/json", &json)],
+            );
         }
         server
     }

@@ -1,4 +1,5 @@
-//! A loader over a web server that behaves badly: nothing lost, nothing doubled, nothing wrong, and each failure named.
+//! A loader over a web server that behaves badly: nothing lost, nothing doubled, nothing wrong, and
+//! each failure named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +23,21 @@ fn key(n: usize) -> String {
 }
 
 fn content(n: usize) -> Vec<u8> {
-    (0..500 + 37 * n).map(|at| (at * 31 + n * 17) as u8).collect()
+    (0..500 + 37 * n)
+        .map(|at| (at * 31 + n * 17) as u8)
+        .collect()
 }
 
 /// An answer with an ETag, whose body breaks off after so many bytes, by a reset if so said.
 fn broken(etag: &str, data: &[u8], after: usize, last: Step) -> Act {
-    let head = format!("HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nContent-Length: {}\r\n\r\n", data.len());
-    Act::Steps(vec![Step::Send([head.as_bytes(), &data[..after]].concat()), last])
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nContent-Length: {}\r\n\r\n",
+        data.len()
+    );
+    Act::Steps(vec![
+        Step::Send([head.as_bytes(), &data[..after]].concat()),
+        last,
+    ])
 }
 
 /// What is tried again: it is as if nothing had happened.
@@ -37,7 +46,9 @@ fn passing() -> BTreeMap<usize, Vec<Act>> {
     let whole = |n| object(content(n));
     // The tag that `object` gives, so that the body goes on.
     let etag = |n: usize| {
-        let Act::Serve(thing) = whole(n) else { unreachable!("it serves") };
+        let Act::Serve(thing) = whole(n) else {
+            unreachable!("it serves")
+        };
         thing.etag.unwrap().trim_matches('"').to_owned()
     };
     let cut = |n, after, last| broken(&etag(n), &content(n), after, last);
@@ -45,14 +56,46 @@ fn passing() -> BTreeMap<usize, Vec<Act>> {
         (3, vec![busy(), busy(), whole(3)]),
         (7, vec![cut(7, 100, Step::Reset), whole(7)]),
         (11, vec![cut(11, 200, Step::Hold), whole(11)]),
-        (13, vec![cut(13, 300, Step::Close), cut(13, 0, Step::Close), whole(13)]),
+        (
+            13,
+            vec![
+                cut(13, 300, Step::Close),
+                cut(13, 0, Step::Close),
+                whole(13),
+            ],
+        ),
         // Its server does not know ranges: what is asked for from some byte on comes whole.
-        (14, vec![cut(14, 300, Step::Close), object_but(content(14), |thing| thing.ranges = false)]),
+        (
+            14,
+            vec![
+                cut(14, 300, Step::Close),
+                object_but(content(14), |thing| thing.ranges = false),
+            ],
+        ),
         // It becomes another object half-way: what is read is all of the new one.
-        (17, vec![broken("old", &[9; 900], 450, Step::Close), whole(17)]),
-        (19, vec![Act::Steps(vec![Step::Reset]), Act::Steps(vec![Step::Close]), whole(19)]),
-        (23, vec![status_with(429, "Retry-After: 0\r\n", ""), whole(23)]),
-        (29, vec![raw("HTTP/1.1 200 OK\r\nETag"), whole(29)].into_iter().map(closing).collect()),
+        (
+            17,
+            vec![broken("old", &[9; 900], 450, Step::Close), whole(17)],
+        ),
+        (
+            19,
+            vec![
+                Act::Steps(vec![Step::Reset]),
+                Act::Steps(vec![Step::Close]),
+                whole(19),
+            ],
+        ),
+        (
+            23,
+            vec![status_with(429, "Retry-After: 0\r\n", ""), whole(23)],
+        ),
+        (
+            29,
+            vec![raw("HTTP/1.1 200 OK\r\nETag"), whole(29)]
+                .into_iter()
+                .map(closing)
+                .collect(),
+        ),
     ])
 }
 
@@ -72,12 +115,43 @@ fn lasting() -> BTreeMap<usize, (Act, ErrorKind, &'static str)> {
     BTreeMap::from([
         (5, (status(404, "gone"), ErrorKind::NotFound, "404")),
         (6, (status(403, "no"), ErrorKind::Denied, "403")),
-        (21, (status(500, "broken for good"), ErrorKind::Unavailable, "broken for good")),
-        (31, (cut_body(&content(31), 10), ErrorKind::Truncated, "of 1647 bytes")),
+        (
+            21,
+            (
+                status(500, "broken for good"),
+                ErrorKind::Unavailable,
+                "broken for good",
+            ),
+        ),
+        (
+            31,
+            (
+                cut_body(&content(31), 10),
+                ErrorKind::Truncated,
+                "of 1647 bytes",
+            ),
+        ),
         // Its size is not the one that was listed.
-        (37, (object("another size"), ErrorKind::Changed, "listed with 1869 bytes, has 12")),
-        (41, (raw_then_close("nonsense\r\n\r\n"), ErrorKind::Protocol, "")),
-        (59, (status_with(200, "Content-Encoding: gzip\r\n", "x"), ErrorKind::Protocol, "gzip")),
+        (
+            37,
+            (
+                object("another size"),
+                ErrorKind::Changed,
+                "listed with 1869 bytes, has 12",
+            ),
+        ),
+        (
+            41,
+            (raw_then_close("nonsense\r\n\r\n"), ErrorKind::Protocol, ""),
+        ),
+        (
+            59,
+            (
+                status_with(200, "Content-Encoding: gzip\r\n", "x"),
+                ErrorKind::Protocol,
+                "gzip",
+            ),
+        ),
     ])
 }
 
@@ -85,7 +159,10 @@ fn lasting() -> BTreeMap<usize, (Act, ErrorKind, &'static str)> {
 fn server(with_lasting: bool) -> BadHttp {
     let server = BadHttp::start();
     let lines = (0..KEYS).map(|n| format!("{}\t{}\n", key(n), content(n).len()));
-    server.on("/keys.txt", [page("text/plain", &lines.collect::<String>())]);
+    server.on(
+        "/keys.txt",
+        [page("text/plain", &lines.collect::<String>())],
+    );
     let (mut passing, mut lasting) = (passing(), lasting());
     for n in 0..KEYS {
         let acts = match (passing.remove(&n), lasting.remove(&n)) {
@@ -105,19 +182,30 @@ fn store(server: &BadHttp) -> impl Store {
         .minimum_rate(1000, 300 * MS)
         .build()
         .unwrap();
-    let backoff = Backoff { tries: 4, first: MS, most: 5 * MS, ..Backoff::default() };
+    let backoff = Backoff {
+        tries: 4,
+        first: MS,
+        most: 5 * MS,
+        ..Backoff::default()
+    };
     http.limit(InFlight::OnOverload).retry(backoff)
 }
 
 fn batches(server: &BadHttp) -> Graph<Vec<File>> {
-    store(server).list_files("train/*.bin").load_files().batch(7)
+    store(server)
+        .list_files("train/*.bin")
+        .load_files()
+        .batch(7)
 }
 
 /// The numbers of files, whose content is as it should be.
 fn numbers(files: &[File]) -> Vec<usize> {
     let number = |file: &File| {
         let n = file.name[6..10].parse().unwrap();
-        assert!(*file.name == *key(n) && file.data == content(n), "{file:?} is not as it should be");
+        assert!(
+            *file.name == *key(n) && file.data == content(n),
+            "{file:?} is not as it should be"
+        );
         n
     };
     files.iter().map(number).collect()
@@ -138,15 +226,26 @@ fn rows_52_53_57_59_and_62_what_passes_costs_no_item_in_any_order() {
     for order in ORDERS {
         for workers in [0, 2] {
             let server = server(false);
-            let loader = DataLoader::builder(batches(&server)).workers(workers).order(order).build().unwrap();
-            let files: Vec<File> = loader.epoch(0).blocking().flat_map(Result::unwrap).collect();
+            let loader = DataLoader::builder(batches(&server))
+                .workers(workers)
+                .order(order)
+                .build()
+                .unwrap();
+            let files: Vec<File> = loader
+                .epoch(0)
+                .blocking()
+                .flat_map(Result::unwrap)
+                .collect();
             check_order(order, &numbers(&files), &(0..KEYS).collect::<Vec<_>>());
             assert_eq!(server.requests_to(&format!("/{}", key(3))).len(), 3);
             // What was there already was not asked for again.
             let again = server.requests_to(&format!("/{}", key(7)));
             assert!(again.len() == 2, "{again:?}");
             if let Some(range) = again[1].header("range") {
-                assert!(again[1].header("if-match").is_some() && range != "bytes=0-", "{again:?}");
+                assert!(
+                    again[1].header("if-match").is_some() && range != "bytes=0-",
+                    "{again:?}"
+                );
             }
             let skipped = loader.stats().unwrap().skipped;
             assert_eq!(skipped, 0);
@@ -160,21 +259,39 @@ fn rows_52_to_60_and_67_what_lasts_is_skipped_by_name_and_cause() {
         for workers in [0, 2] {
             let server = server(true);
             let (policy, lasting) = (OnError::skip(20), lasting());
-            let loader = DataLoader::builder(batches(&server)).workers(workers).order(order);
+            let loader = DataLoader::builder(batches(&server))
+                .workers(workers)
+                .order(order);
             let loader = loader.on_error(policy.clone()).build().unwrap();
             let batches: Vec<Vec<File>> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-            assert!(batches[..batches.len() - 1].iter().all(|batch| batch.len() == 7), "they are filled up");
+            assert!(
+                batches[..batches.len() - 1]
+                    .iter()
+                    .all(|batch| batch.len() == 7),
+                "they are filled up"
+            );
             let good: Vec<usize> = (0..KEYS).filter(|n| !lasting.contains_key(n)).collect();
             check_order(order, &numbers(&batches.concat()), &good);
             let mut skipped: Vec<_> = policy.skipped();
             skipped.sort_by_key(|skipped| skipped.item.as_ref().map(ToString::to_string));
             assert_eq!(skipped.len(), lasting.len(), "{skipped:#?}");
             for (skipped, (n, (_, kind, cause))) in skipped.iter().zip(&lasting) {
-                let item = skipped.item.as_ref().expect("an error about an item").to_string();
+                let item = skipped
+                    .item
+                    .as_ref()
+                    .expect("an error about an item")
+                    .to_string();
                 assert_eq!((&*skipped.node, &*item), ("load_files", &*key(*n)));
                 let words = &skipped.error;
-                assert!(skipped.kind == *kind && words.contains(cause), "{:?} {words}", skipped.kind);
-                assert!(words.contains(&format!("{}{}: ", server.url(), key(*n))), "{words}");
+                assert!(
+                    skipped.kind == *kind && words.contains(cause),
+                    "{:?} {words}",
+                    skipped.kind
+                );
+                assert!(
+                    words.contains(&format!("{}{}: ", server.url(), key(*n))),
+                    "{words}"
+                );
             }
             // What is final is asked for once, the rest as often as was said.
             let asked = |n| server.requests_to(&format!("/{}", key(n))).len();
@@ -190,16 +307,26 @@ fn the_first_error_ends_the_epoch_and_the_next_epoch_begins_anew() {
         for workers in [0, 2] {
             let server = server(true);
             let graph = store(&server).list_files("train/*.bin").load_files();
-            let loader = DataLoader::builder(graph).workers(workers).order(order).build().unwrap();
+            let loader = DataLoader::builder(graph)
+                .workers(workers)
+                .order(order)
+                .build()
+                .unwrap();
             for epoch in 0..2 {
                 let mut outcome: Vec<_> = loader.epoch(epoch).blocking().collect();
                 let error = outcome.pop().unwrap().unwrap_err();
                 let files: Vec<File> = outcome.into_iter().map(Result::unwrap).collect();
                 let arrived = numbers(&files);
-                assert!(lasting().values().any(|(_, kind, _)| *kind == error.kind()), "{error}");
+                assert!(
+                    lasting().values().any(|(_, kind, _)| *kind == error.kind()),
+                    "{error}"
+                );
                 assert_eq!(error.node(), Some("load_files"));
                 if order == Order::Strict {
-                    assert_eq!((arrived, error.kind()), (vec![0, 1, 2, 3, 4], ErrorKind::NotFound));
+                    assert_eq!(
+                        (arrived, error.kind()),
+                        (vec![0, 1, 2, 3, 4], ErrorKind::NotFound)
+                    );
                     assert_eq!(error.item().unwrap().to_string(), key(5));
                 }
             }
@@ -211,7 +338,10 @@ fn the_first_error_ends_the_epoch_and_the_next_epoch_begins_anew() {
 fn by_url_alone_a_loader_reads_what_is_listed_or_named() {
     let server = BadHttp::start();
     let names = ["1.txt", "2.txt", "3.txt"];
-    server.on("/data/index.json", [page("application/json", r#"["1.txt", "2.txt", "3.txt"]"#)]);
+    server.on(
+        "/data/index.json",
+        [page("application/json", r#"["1.txt", "2.txt", "3.txt"]"#)],
+    );
     for name in names {
         server.on(&format!("/data/{name}"), [object(name)]);
     }
@@ -223,7 +353,10 @@ fn by_url_alone_a_loader_reads_what_is_listed_or_named() {
         texts(store.clone().list_files("*.txt").load_files()),
         [vec!["1.txt", "2.txt"], vec!["3.txt"]]
     );
-    assert_eq!(texts(store.files(["3.txt", "1.txt"]).load_files()), [vec!["3.txt", "1.txt"]]);
+    assert_eq!(
+        texts(store.files(["3.txt", "1.txt"]).load_files()),
+        [vec!["3.txt", "1.txt"]]
+    );
 }
 
 #[test]
@@ -235,13 +368,23 @@ fn row_68_a_page_in_the_place_of_a_picture_is_unsupported_and_named() {
     server.on("/a/2.jpg", [page("text/html", login)]);
     let policy = OnError::skip(9);
     let store: Arc<dyn Store> = stores::open(&server.url()).unwrap();
-    let graph = store.list_files("**/*.jpg").load_files().map(|file| file.data).decode_image();
-    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
+    let graph = store
+        .list_files("**/*.jpg")
+        .load_files()
+        .map(|file| file.data)
+        .decode_image();
+    let loader = DataLoader::builder(graph)
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 0);
     let skipped = policy.skipped();
     assert_eq!(skipped.len(), 2);
     for (skipped, name) in skipped.iter().zip(["a/1.jpg", "a/2.jpg"]) {
-        assert_eq!((&*skipped.node, skipped.kind), ("decode_image", ErrorKind::Unsupported));
+        assert_eq!(
+            (&*skipped.node, skipped.kind),
+            ("decode_image", ErrorKind::Unsupported)
+        );
         let words = &skipped.error;
         assert!(
             words.starts_with(&format!("decode_image: {name}: ")) && words.contains("<!DOCTYP"),
@@ -254,13 +397,23 @@ fn row_68_a_page_in_the_place_of_a_picture_is_unsupported_and_named() {
 #[test]
 fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
     let server = BadHttp::start();
-    server.on("/index.txt", [page("text/plain", "a\n")]).on("/a", [object("content")]);
-    let http = Http::builder(&server.url()).first_byte_timeout(Duration::from_secs(5)).build().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    server
+        .on("/index.txt", [page("text/plain", "a\n")])
+        .on("/a", [object("content")]);
+    let http = Http::builder(&server.url())
+        .first_byte_timeout(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     for _ in 0..3 {
         assert_eq!(runtime.block_on(http.read("a")).unwrap(), "content");
         // It goes on to exist, with a connection that could be used.
-        let loader = DataLoader::builder(http.clone().files(["a", "a"]).load_files()).build().unwrap();
+        let loader = DataLoader::builder(http.clone().files(["a", "a"]).load_files())
+            .build()
+            .unwrap();
         for file in loader.epoch(0).blocking() {
             assert_eq!(file.unwrap().data, "content");
         }
@@ -288,21 +441,40 @@ fn row_77_few_descriptors_make_it_slower_and_no_worse() {
     }
     for place in [folder.path().display().to_string(), server.url()] {
         let mut child = std::process::Command::new("sh");
-        child.args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
-        child.args(["--exact", "far::engine::a_child_with_few_descriptors", "--nocapture"]);
+        child
+            .args(["-c", "ulimit -n 64 && exec \"$0\" \"$@\""])
+            .arg(std::env::current_exe().unwrap());
+        child.args([
+            "--exact",
+            "far::engine::a_child_with_few_descriptors",
+            "--nocapture",
+        ]);
         let out = child.env(CROWDED, &place).output().unwrap();
         let said = String::from_utf8_lossy(&out.stdout);
-        assert!(out.status.success() && said.contains("read them all"), "{place}: {out:#?}");
+        assert!(
+            out.status.success() && said.contains("read them all"),
+            "{place}: {out:#?}"
+        );
     }
 }
 
 /// No test by itself: what the children do.
 #[test]
 fn a_child_with_few_descriptors() {
-    let Ok(place) = std::env::var(CROWDED) else { return };
-    let graph = stores::open(&place).unwrap().list_files("*").load_files().batch(500);
+    let Ok(place) = std::env::var(CROWDED) else {
+        return;
+    };
+    let graph = stores::open(&place)
+        .unwrap()
+        .list_files("*")
+        .load_files()
+        .batch(500);
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
-    let files: Vec<File> = loader.epoch(0).blocking().flat_map(Result::unwrap).collect();
+    let files: Vec<File> = loader
+        .epoch(0)
+        .blocking()
+        .flat_map(Result::unwrap)
+        .collect();
     let right = |(n, file): (usize, &File)| {
         *file.name == *format!("{n:04}") && file.data == format!("content of {n:04}")
     };

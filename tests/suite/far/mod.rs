@@ -1,6 +1,6 @@
-//! Stores beyond this machine: against servers inside the test that misbehave, and against real ones on loopback.
-//! `.ci/servers/all` starts the latter, and sets the variables that say where they are; a test whose server is not
-//! there says so and passes.
+//! Stores beyond this machine: against servers inside the test that misbehave, and against real
+//! ones on loopback. `.ci/servers/all` starts the latter, and sets the variables that say where
+//! they are; a test whose server is not there says so and passes.
 
 #[cfg(all(feature = "http", unix))]
 #[path = "../../../datapipes-io/tests/support/bad_http.rs"]
@@ -19,7 +19,9 @@ mod secrets;
 /// A variable that says where a server is.
 #[cfg(any(feature = "cloud", feature = "http"))]
 fn server(variable: &str) -> Option<String> {
-    let place = std::env::var(variable).ok().filter(|place| !place.is_empty());
+    let place = std::env::var(variable)
+        .ok()
+        .filter(|place| !place.is_empty());
     if place.is_none() {
         println!("skipped: set {variable}; see .ci/servers/all");
     }

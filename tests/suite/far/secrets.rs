@@ -1,4 +1,5 @@
-//! Row 73: one secret in everything that a far store can be told, and all that a loader over it ever says.
+//! Row 73: one secret in everything that a far store can be told, and all that a loader over it
+//! ever says.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -68,16 +69,27 @@ fn tell(said: &mut String, error: &datapipes::Error) {
     }
 }
 
-/// Runs a graph to its end with errors skipped, and to the first of them, and writes down all that can be seen.
+/// Runs a graph to its end with errors skipped, and to the first of them, and writes down all that
+/// can be seen.
 fn run<T: Send + 'static>(said: &mut String, graph: impl Fn() -> Graph<T>) -> u64 {
     write!(said, "{:?}\n{:#?}\n", graph(), graph()).unwrap();
     let policy = OnError::skip(1000);
-    let builder = DataLoader::builder(graph()).workers(1).on_error(policy.clone());
+    let builder = DataLoader::builder(graph())
+        .workers(1)
+        .on_error(policy.clone());
     writeln!(said, "{builder:?}").unwrap();
     let loader = builder.build().unwrap();
-    loader.epoch(0).blocking().for_each(|item| drop(item.map_err(|error| tell(said, &error))));
+    loader
+        .epoch(0)
+        .blocking()
+        .for_each(|item| drop(item.map_err(|error| tell(said, &error))));
     let stats = loader.stats().unwrap();
-    write!(said, "{loader:?}\n{}\n{stats:?}\n{stats:#?}\n", loader.explain()).unwrap();
+    write!(
+        said,
+        "{loader:?}\n{}\n{stats:?}\n{stats:#?}\n",
+        loader.explain()
+    )
+    .unwrap();
     write!(said, "{policy:?}\n{:#?}\n", policy.skipped()).unwrap();
     let loader = DataLoader::builder(graph()).build().unwrap();
     for item in loader.epoch(1).blocking() {
@@ -99,8 +111,14 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
         echo(404),
         echo(429),
         echo(206),
-        redirect(&format!("http://{MARKER}:{MARKER}@elsewhere.example/?{MARKER}")),
-        status_with(503, &format!("Retry-After: {MARKER}\r\nX-{MARKER}: {MARKER}\r\n"), MARKER),
+        redirect(&format!(
+            "http://{MARKER}:{MARKER}@elsewhere.example/?{MARKER}"
+        )),
+        status_with(
+            503,
+            &format!("Retry-After: {MARKER}\r\nX-{MARKER}: {MARKER}\r\n"),
+            MARKER,
+        ),
         Act::Steps(vec![Step::Reset]),
         raw_then_close("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: 10\r\n\r\nabc"),
         raw_then_close(format!("nonsense {MARKER}\r\n\r\n")),
@@ -108,11 +126,17 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
     let query = format!("sig={MARKER}&{MARKER}=1");
     let keys: Vec<String> = (0..acts.len()).map(|n| format!("k{n}")).collect();
     for (key, act) in keys.iter().zip(&acts) {
-        for path in [format!("/data/{key}?{query}"), format!("/bucket/data/{key}")] {
+        for path in [
+            format!("/data/{key}?{query}"),
+            format!("/bucket/data/{key}"),
+        ] {
             server.on(&path, [act.clone()]);
         }
     }
-    server.on(&format!("/data/index.txt?{query}"), [page("text/plain", &(keys.join("\n") + "\n"))]);
+    server.on(
+        &format!("/data/index.txt?{query}"),
+        [page("text/plain", &(keys.join("\n") + "\n"))],
+    );
 
     let mut said = String::new();
     let plain = server.url();
@@ -129,18 +153,27 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
         write!(said, "{builder:?}\n{builder:#?}\n").unwrap();
         made.push(Arc::new(builder.build().unwrap()));
     }
-    let s3 = Cloud::s3("bucket/data").endpoint(plain.trim_end_matches('/')).region("r");
+    let s3 = Cloud::s3("bucket/data")
+        .endpoint(plain.trim_end_matches('/'))
+        .region("r");
     let s3 = s3.keys(MARKER, format!("{MARKER} key")).token(MARKER);
     write!(said, "{s3:?}\n{s3:#?}\n").unwrap();
     made.push(Arc::new(s3.build().unwrap()));
     let (count, cache) = (made.len(), tempfile::tempdir().unwrap());
-    let quick = Backoff { tries: 2, first: Duration::from_millis(1), ..Backoff::default() };
+    let quick = Backoff {
+        tries: 2,
+        first: Duration::from_millis(1),
+        ..Backoff::default()
+    };
     for (n, store) in made.into_iter().enumerate() {
         let all = store
             .clone()
             .prefix("")
             .timeout(Patience::default())
-            .rate(PerSecond { requests: 1e5, bytes: 1e9 })
+            .rate(PerSecond {
+                requests: 1e5,
+                bytes: 1e9,
+            })
             .limit(InFlight::Adaptive { most: 100 })
             .retry(quick.clone())
             .hedge(Tail::default())
@@ -149,44 +182,76 @@ fn row_73_a_loader_over_far_stores_says_no_secret() {
             .unwrap()
             .cache_in_memory(1 << 20, Evict::Oldest);
         write!(said, "{store:?} {store:#?} {all:?}\n{all:#?}\n").unwrap();
-        write!(said, "{} {}\n{:?}\n", all.url(), all.url_of("k"), resilient(store.clone())).unwrap();
+        write!(
+            said,
+            "{} {}\n{:?}\n",
+            all.url(),
+            all.url_of("k"),
+            resilient(store.clone())
+        )
+        .unwrap();
         let all: Arc<dyn Store> = Arc::new(all);
         let file = FileRef::stored(all.clone(), "k", None);
-        write!(said, "{file:?} {:?}\n{}\n", ListStore::new(all.clone(), "*"), file.name()).unwrap();
+        write!(
+            said,
+            "{file:?} {:?}\n{}\n",
+            ListStore::new(all.clone(), "*"),
+            file.name()
+        )
+        .unwrap();
         for store in [store, all] {
             let skipped = run(&mut said, || store.clone().files(keys.clone()).load_files());
             assert_eq!(skipped, keys.len() as u64, "all of them fail: {store:?}");
-            let listed = run(&mut said, || store.clone().list_files("*").load_files().batch(2));
+            let listed = run(&mut said, || {
+                store.clone().list_files("*").load_files().batch(2)
+            });
             // A bucket cannot be listed there; a server has a manifest.
             assert_eq!(listed, if n + 1 == count { 1 } else { keys.len() as u64 });
         }
     }
     // Names of things that are not there, with all of it in them.
-    for url in [of_user.replace("http://", "https://"), format!("s3://{MARKER}:{MARKER}@bucket/?{MARKER}")] {
+    for url in [
+        of_user.replace("http://", "https://"),
+        format!("s3://{MARKER}:{MARKER}@bucket/?{MARKER}"),
+    ] {
         match stores::open(&url) {
             Err(error) => tell(&mut said, &error),
             Ok(store) => {
-                let store = OpenOptions::new().bare().open(&url).map_or(store, |bare| bare);
+                let store = OpenOptions::new()
+                    .bare()
+                    .open(&url)
+                    .map_or(store, |bare| bare);
                 run(&mut said, || store.clone().files(["k"]).load_files());
             }
         }
     }
 
     let heard = log.0.1.load(Ordering::Relaxed);
-    assert!(heard > 20, "{heard} events of ours: who is not listened to says no secret");
+    assert!(
+        heard > 20,
+        "{heard} events of ours: who is not listened to says no secret"
+    );
     let logged = log.0.0.lock().unwrap().clone();
     for (name, text) in [("what was said", &said), ("the log", &logged)] {
         for secret in [MARKER, CODED] {
             if let Some(at) = text.find(secret) {
                 let (from, to) = (at.saturating_sub(400), text.len().min(at + 100));
-                panic!("{name}: {}", String::from_utf8_lossy(&text.as_bytes()[from..to]));
+                panic!(
+                    "{name}: {}",
+                    String::from_utf8_lossy(&text.as_bytes()[from..to])
+                );
             }
         }
     }
     // They were sent, so that they could have been said.
     let sent = |name: &str, value: &str| {
-        server.requests().iter().any(|asked| asked.header(name).is_some_and(|text| text.contains(value)))
+        server
+            .requests()
+            .iter()
+            .any(|asked| asked.header(name).is_some_and(|text| text.contains(value)))
     };
-    assert!(sent("authorization", CODED) && sent("authorization", MARKER) && sent("x-api-key", MARKER));
+    assert!(
+        sent("authorization", CODED) && sent("authorization", MARKER) && sent("x-api-key", MARKER)
+    );
     assert!(sent("x-amz-security-token", MARKER));
 }

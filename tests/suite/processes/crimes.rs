@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Graph};
 
-/// What the part of a test gets: what guilty items do, which they are, and how many microseconds each item takes.
+/// What the part of a test gets: what guilty items do, which they are, and how many microseconds
+/// each item takes.
 pub type Case = (String, Vec<u64>, u64);
 
 pub fn case(crime: &str, guilty: &[u64], micros: u64) -> Case {
@@ -86,7 +87,9 @@ pub fn commit(crime: &str, n: u64) -> u64 {
         }),
         "huge" => each_socket(|fd| {
             // A message with 2^60 parts.
-            let bytes = [3u8, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f];
+            let bytes = [
+                3u8, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f,
+            ];
             // SAFETY: so many bytes are there.
             unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         }),
@@ -116,7 +119,10 @@ fn signal(signal: i32) {
 /// Writes to memory that the parent shares with it.
 fn write_to_what_was_told() {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
-    let told = maps.lines().find(|line| line.contains(" r--s ") && line.contains("memfd:datapipes")).unwrap();
+    let told = maps
+        .lines()
+        .find(|line| line.contains(" r--s ") && line.contains("memfd:datapipes"))
+        .unwrap();
     let start = usize::from_str_radix(told.split_once('-').unwrap().0, 16).unwrap();
     // SAFETY: there is none, which is seen at once.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(start).write_volatile(1) };
@@ -126,7 +132,14 @@ fn read_behind_the_end() {
     // SAFETY: a file without bytes is mapped, and read.
     unsafe {
         let fd = libc::memfd_create(c"short".as_ptr(), 0);
-        let start = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+        let start = libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            fd,
+            0,
+        );
         std::hint::black_box(start.cast::<u8>().read_volatile());
     }
 }
@@ -138,18 +151,24 @@ fn overflow(n: u64) -> u64 {
 }
 
 fn each_socket(act: impl Fn(i32)) {
-    let all = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap());
+    let all = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| entry.unwrap());
     let all = all.filter(|entry| {
         fs::read_link(entry.path()).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"))
     });
-    let numbers: Vec<i32> = all.map(|entry| entry.file_name().to_string_lossy().parse().unwrap()).collect();
+    let numbers: Vec<i32> = all
+        .map(|entry| entry.file_name().to_string_lossy().parse().unwrap())
+        .collect();
     numbers.into_iter().for_each(act);
 }
 
 /// Megabytes, of which some are no text.
 fn print_much() {
     use std::io::Write;
-    let bytes: Vec<u8> = (0..400 << 10).map(|place| (place * 7 % 256) as u8).collect();
+    let bytes: Vec<u8> = (0..400 << 10)
+        .map(|place| (place * 7 % 256) as u8)
+        .collect();
     std::io::stdout().write_all(&bytes).unwrap();
     std::io::stderr().write_all(&bytes).unwrap();
 }
@@ -157,7 +176,9 @@ fn print_much() {
 /// The children that a loader has now, by their numbers.
 pub fn children<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {
     let segments = loader.stats().into_iter().flat_map(|stats| stats.segments);
-    let children = segments.filter_map(|segment| segment.processes).flat_map(|processes| processes.children);
+    let children = segments
+        .filter_map(|segment| segment.processes)
+        .flat_map(|processes| processes.children);
     children.map(|child| child.process).collect()
 }
 
@@ -165,7 +186,9 @@ pub fn children<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {
 pub fn is_gone(process: u32) -> bool {
     match fs::read_to_string(format!("/proc/{process}/stat")) {
         Err(_) => true,
-        Ok(stat) => stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
+        Ok(stat) => stat
+            .rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with(['Z', 'X'])),
     }
 }
 
@@ -179,5 +202,7 @@ pub fn soon(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 pub fn all_gone(processes: &[u32]) {
-    soon("processes are gone", || processes.iter().all(|&process| is_gone(process)));
+    soon("processes are gone", || {
+        processes.iter().all(|&process| is_gone(process))
+    });
 }

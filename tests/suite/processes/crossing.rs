@@ -9,20 +9,33 @@ use datapipes::{DType, DataLoader, Error, ErrorKind, Graph, OnError, Processes, 
 
 /// The same graph on this thread, and in processes.
 fn both<T: Send + 'static>(graph: impl Fn() -> Graph<T>) -> [DataLoader<T>; 2] {
-    [0, 2].map(|workers| DataLoader::builder(graph()).workers(workers).build().unwrap())
+    [0, 2].map(|workers| {
+        DataLoader::builder(graph())
+            .workers(workers)
+            .build()
+            .unwrap()
+    })
 }
 
 #[test]
 fn small_items_arrive_by_the_thousand() {
     let graph = || {
         Graph::range(0..1500).in_processes(2, |numbers| {
-            numbers.flat_map(|n| (0..n % 9).map(move |i| (n, vec![i as u8; 100]))).filter(|(n, _)| n % 5 != 0)
+            numbers
+                .flat_map(|n| (0..n % 9).map(move |i| (n, vec![i as u8; 100])))
+                .filter(|(n, _)| n % 5 != 0)
         })
     };
     let [here, there] = both(graph).map(|loader| {
         let items = loader.epoch(0).blocking().items().map(|item| item.unwrap());
         items
-            .map(|item| ((*item).clone(), item.origin().to_string(), item.origin().key()))
+            .map(|item| {
+                (
+                    (*item).clone(),
+                    item.origin().to_string(),
+                    item.origin().key(),
+                )
+            })
             .collect::<Vec<_>>()
     });
     assert!(here.len() > 4000);
@@ -49,7 +62,10 @@ fn large_items_stay_where_the_child_wrote_them() {
     let mut kept = Vec::new();
     for (n, tensor) in loader.epoch(0).blocking().enumerate() {
         let tensor = tensor.unwrap();
-        assert_eq!((tensor.shape(), tensor.dtype()), (&[200, 1000, 3][..], DType::U8));
+        assert_eq!(
+            (tensor.shape(), tensor.dtype()),
+            (&[200, 1000, 3][..], DType::U8)
+        );
         assert!(tensor.is_shared() && is_shared(tensor.as_bytes()));
         if n % 3 == 0 {
             kept.push((n, tensor));
@@ -58,21 +74,31 @@ fn large_items_stay_where_the_child_wrote_them() {
     drop(loader);
     // They are there longer than the children.
     for (n, tensor) in kept {
-        assert!(tensor.as_bytes().iter().all(|byte| usize::from(*byte) == n), "{n}");
+        assert!(
+            tensor.as_bytes().iter().all(|byte| usize::from(*byte) == n),
+            "{n}"
+        );
     }
 }
 
 #[test]
 fn an_item_of_many_large_slices_arrives() {
     let graph = Graph::range(0..3).in_processes(2, |numbers| {
-        numbers.map(|n| (0..500).map(|i| Bytes::from(vec![(n + i) as u8; 64 << 10])).collect::<Vec<Bytes>>())
+        numbers.map(|n| {
+            (0..500)
+                .map(|i| Bytes::from(vec![(n + i) as u8; 64 << 10]))
+                .collect::<Vec<Bytes>>()
+        })
     });
     let loader = DataLoader::builder(graph).build().unwrap();
     for (n, slices) in loader.epoch(0).blocking().enumerate() {
         let slices = slices.unwrap();
         assert_eq!(slices.len(), 500);
         for (i, slice) in slices.iter().enumerate() {
-            assert!(slice.len() == 64 << 10 && slice.iter().all(|byte| *byte == (n + i) as u8), "{n} {i}");
+            assert!(
+                slice.len() == 64 << 10 && slice.iter().all(|byte| *byte == (n + i) as u8),
+                "{n} {i}"
+            );
         }
     }
 }
@@ -80,13 +106,23 @@ fn an_item_of_many_large_slices_arrives() {
 /// Large items in, and through a process; they are not this process's own memory any more.
 #[test]
 fn large_items_go_in_too() {
-    let graph = Graph::range(0..30).map(|n| Bytes::from(vec![n as u8; 100_000])).in_processes(2, |slices| {
-        slices.map(|slice| (slice.iter().map(|byte| u64::from(*byte)).sum::<u64>(), slice))
-    });
+    let graph = Graph::range(0..30)
+        .map(|n| Bytes::from(vec![n as u8; 100_000]))
+        .in_processes(2, |slices| {
+            slices.map(|slice| {
+                (
+                    slice.iter().map(|byte| u64::from(*byte)).sum::<u64>(),
+                    slice,
+                )
+            })
+        });
     let loader = DataLoader::builder(graph).build().unwrap();
     for (n, item) in loader.epoch(0).blocking().enumerate() {
         let (sum, slice) = item.unwrap();
-        assert_eq!((sum, slice.len(), slice[99_999]), (n as u64 * 100_000, 100_000, n as u8));
+        assert_eq!(
+            (sum, slice.len(), slice[99_999]),
+            (n as u64 * 100_000, 100_000, n as u8)
+        );
         assert!(is_shared(&slice));
     }
 }
@@ -95,7 +131,9 @@ fn large_items_go_in_too() {
 #[test]
 fn a_consumer_that_keeps_thousands_of_large_items_is_served() {
     let graph = Graph::range(0..2500)
-        .in_processes(2, |numbers| numbers.map(|n| Bytes::from(n.to_le_bytes().repeat(70_000 / 8))))
+        .in_processes(2, |numbers| {
+            numbers.map(|n| Bytes::from(n.to_le_bytes().repeat(70_000 / 8)))
+        })
         .shuffle(2000);
     let loader = DataLoader::builder(graph).build().unwrap();
     let mut seen: Vec<u64> = Vec::new();
@@ -132,24 +170,39 @@ fn fails(n: u64) -> Result<u64> {
             let cause = Native(std::io::Error::other("disk on fire"));
             Err(Error::new(ErrorKind::Corrupt, "no header").with_source(cause))
         }
-        5 => Err(Error::new(ErrorKind::NotFound, format!("no {n}")).retry_after(pause)),
-        7 => Err(Error::new(ErrorKind::Unavailable, "busy").passing()),
+        5 => Err(Error::new(ErrorKind::NotFound, format!("no {n}")).with_retry_after(pause)),
+        7 => Err(Error::new(ErrorKind::Unavailable, "busy").transient()),
         _ => Ok(n),
     }
 }
 
-/// A piece whose output is too much to wait in this process holds up those behind it in its child. What is wanted of them
-/// has to be less than that.
+/// A piece whose output is too much to wait in this process holds up those behind it in its child.
+/// What is wanted of them has to be less than that.
 #[test]
 fn a_small_budget_stops_nothing() {
     for memory in [300, 600, 1000, 2000] {
-        // So slow that a piece is two or three items, and two messages, the first of which may be all that there is room for.
+        // So slow that a piece is two or three items, and two messages, the first of which may be
+        // all that there is room for.
         let graph = Graph::range(0..100).in_processes(1, |numbers| {
-            numbers.inspect(|_| std::thread::sleep(Duration::from_micros(20))).map(|n| n + 1)
+            numbers
+                .inspect(|_| std::thread::sleep(Duration::from_micros(20)))
+                .map(|n| n + 1)
         });
-        let loader = DataLoader::builder(graph).workers(2).prefetch(64).memory(memory).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(2)
+            .prefetch(64)
+            .memory(memory)
+            .build()
+            .unwrap();
         for epoch in 0..2 {
-            assert!(loader.epoch(epoch).blocking().map(Result::unwrap).eq(1..=100), "{memory} bytes");
+            assert!(
+                loader
+                    .epoch(epoch)
+                    .blocking()
+                    .map(Result::unwrap)
+                    .eq(1..=100),
+                "{memory} bytes"
+            );
         }
     }
 }
@@ -165,11 +218,23 @@ fn errors_are_what_they_are_on_threads() {
         }
         let item = error.item().map(ToString::to_string);
         let node = error.node().map(str::to_owned);
-        (error.to_string(), error.kind(), node, item, causes, error.is_passing(), error.pause())
+        (
+            error.to_string(),
+            error.kind(),
+            node,
+            item,
+            causes,
+            error.is_transient(),
+            error.retry_after(),
+        )
     };
     for first in [3, 5, 7] {
         let graph = Graph::range(first..50).in_processes_with(2, first, |numbers, _| {
-            numbers.filter(|n| n % 4 < 4).try_map(fails).named("decode").map(|n| n)
+            numbers
+                .filter(|n| n % 4 < 4)
+                .try_map(fails)
+                .named("decode")
+                .map(|n| n)
         });
         let [here, there] = both(|| graph.clone()).map(|loader| {
             let error = loader.epoch(0).blocking().find_map(Result::err).unwrap();
@@ -181,11 +246,23 @@ fn errors_are_what_they_are_on_threads() {
     }
     // Skipped, they are counted and kept by name.
     let skipped = |workers| {
-        let graph = Graph::range(0..50).in_processes(2, |numbers| numbers.try_map(fails).named("decode"));
+        let graph =
+            Graph::range(0..50).in_processes(2, |numbers| numbers.try_map(fails).named("decode"));
         let policy = OnError::skip(100);
-        let loader = DataLoader::builder(graph).workers(workers).on_error(policy.clone()).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(workers)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         let items: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-        (items, policy.skipped().into_iter().map(|s| (s.node, s.kind, s.error)).collect::<Vec<_>>())
+        (
+            items,
+            policy
+                .skipped()
+                .into_iter()
+                .map(|s| (s.node, s.kind, s.error))
+                .collect::<Vec<_>>(),
+        )
     };
     assert_eq!(skipped(0), skipped(2));
 }
@@ -206,18 +283,27 @@ fn row_1_a_panic_in_a_child_is_an_error_with_the_nodes_name() {
         })
     };
     let [here, there] = both(graph).map(|loader| {
-        let results: Vec<_> =
-            loader.epoch(0).blocking().map(|item| item.map_err(|e| (e.kind(), e.to_string()))).collect();
+        let results: Vec<_> = loader
+            .epoch(0)
+            .blocking()
+            .map(|item| item.map_err(|e| (e.kind(), e.to_string())))
+            .collect();
         let stats = loader.stats().unwrap();
-        let died =
-            stats.segments.first().and_then(|segment| segment.processes.as_ref()).map_or(0, |p| p.died);
+        let died = stats
+            .segments
+            .first()
+            .and_then(|segment| segment.processes.as_ref())
+            .map_or(0, |p| p.died);
         assert_eq!(died, 0, "a panic ends no child");
         results
     });
     assert_eq!(here, there);
     let (kind, said) = there.last().unwrap().as_ref().unwrap_err();
     assert_eq!(*kind, ErrorKind::Panic);
-    assert!(said.contains("decode") && said.contains("33 is too many"), "{said}");
+    assert!(
+        said.contains("decode") && said.contains("33 is too many"),
+        "{said}"
+    );
 }
 
 /// What a subscriber of a whole process was told: level, target, and the fields by name.
@@ -266,7 +352,11 @@ fn a_child_that_is_replaced_is_a_warning() {
 /// A test in a process of its own, since a log is the whole process's.
 fn alone(test: &str) {
     let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", &format!("processes::crossing::{test}")])
+        .args([
+            "--ignored",
+            "--exact",
+            &format!("processes::crossing::{test}"),
+        ])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&run.stdout);
@@ -286,16 +376,25 @@ fn the_log_of_a_child_that_is_replaced() {
         })
     }
     let processes = Processes::new(2).memory(64 << 20);
-    let loader = DataLoader::builder(Graph::range(0..280).in_processes(processes, leak)).build().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..280).in_processes(processes, leak))
+        .build()
+        .unwrap();
     assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 280);
-    let replaced = loader.stats().unwrap().segments[0].processes.clone().unwrap().replaced;
+    let replaced = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap()
+        .replaced;
     let told = told.0.lock().unwrap();
     let warns = |line: &String| {
         line.starts_with("WARN")
             && line.contains("a process comes near its limit of memory, and is replaced")
             && line.contains("child=")
     };
-    assert!(replaced > 0 && told.iter().any(warns), "{replaced} replaced: {told:#?}");
+    assert!(
+        replaced > 0 && told.iter().any(warns),
+        "{replaced} replaced: {told:#?}"
+    );
 }
 
 #[test]
@@ -319,13 +418,19 @@ fn the_log_of_a_process() {
     assert_eq!(loader.epoch(0).blocking().count(), 4);
     drop(loader);
     let told = told.0.lock().unwrap();
-    let told: Vec<&String> = told.iter().filter(|line| line.contains("datapipes::child")).collect();
+    let told: Vec<&String> = told
+        .iter()
+        .filter(|line| line.contains("datapipes::child"))
+        .collect();
     for expected in [
         r#"WARN datapipes::child message=a strange header code=7 node="decode" child=0 from="native""#,
         r#"INFO datapipes::child message=printed by the library node="decode" child=0 from="output""#,
         r#"INFO datapipes::child message=an error of the library node="decode" child=0 from="output""#,
     ] {
-        assert!(told.iter().any(|line| *line == expected), "{expected} in {told:#?}");
+        assert!(
+            told.iter().any(|line| *line == expected),
+            "{expected} in {told:#?}"
+        );
     }
     assert_eq!(told.len(), 3, "{told:#?}");
 }

@@ -1,4 +1,5 @@
-//! The fault matrix for children: whatever one does, it costs the items that make it do so, which are named, and no others.
+//! The fault matrix for children: whatever one does, it costs the items that make it do so, which
+//! are named, and no others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ fn graph(processes: &Processes, items: u64, case: &Case) -> Graph<u64> {
     Graph::range(0..items).in_processes_with(processes.clone(), case.clone(), decode)
 }
 
-/// What guilty items are said to be guilty of, where the policy is to skip them. All others have to be delivered, once, in order.
+/// What guilty items are said to be guilty of, where the policy is to skip them. All others have to
+/// be delivered, once, in order.
 pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> Vec<String> {
     let (crime, guilty, _) = case;
     let policy = OnError::skip(items);
@@ -26,22 +28,49 @@ pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> 
     if order != Order::Strict {
         delivered.sort_unstable();
     }
-    let innocent: Vec<u64> = (0..items).filter(|n| !guilty.contains(n)).map(|n| n * 3).collect();
+    let innocent: Vec<u64> = (0..items)
+        .filter(|n| !guilty.contains(n))
+        .map(|n| n * 3)
+        .collect();
     assert_eq!(delivered, innocent, "{crime}");
     let mut skipped = policy.skipped();
     skipped.sort_by_key(|bad| bad.item.as_ref().map(|origin| origin.index()));
-    let named: Vec<String> = skipped.iter().map(|bad| bad.item.clone().unwrap().to_string()).collect();
-    assert_eq!(named, guilty.iter().map(|n| format!("0:{n}")).collect::<Vec<_>>(), "{crime}");
-    let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    let named: Vec<String> = skipped
+        .iter()
+        .map(|bad| bad.item.clone().unwrap().to_string())
+        .collect();
+    assert_eq!(
+        named,
+        guilty.iter().map(|n| format!("0:{n}")).collect::<Vec<_>>(),
+        "{crime}"
+    );
+    let stats = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
     assert_eq!(stats.crashed, guilty.len() as u64, "{crime}");
-    let decode = loader.stats().unwrap().nodes.into_iter().find(|node| node.name == "decode").unwrap();
+    let decode = loader
+        .stats()
+        .unwrap()
+        .nodes
+        .into_iter()
+        .find(|node| node.name == "decode")
+        .unwrap();
     let counted = (decode.items, decode.errors);
-    assert_eq!(counted, (innocent.len() as u64, guilty.len() as u64), "{crime}: what is counted");
+    assert_eq!(
+        counted,
+        (innocent.len() as u64, guilty.len() as u64),
+        "{crime}: what is counted"
+    );
     let started = children(&loader);
     drop(loader);
     all_gone(&started);
     for bad in &skipped {
-        assert_eq!((bad.kind, bad.node.as_str()), (ErrorKind::Crashed, "decode"), "{crime}");
+        assert_eq!(
+            (bad.kind, bad.node.as_str()),
+            (ErrorKind::Crashed, "decode"),
+            "{crime}"
+        );
     }
     skipped.into_iter().map(|bad| bad.error).collect()
 }
@@ -51,15 +80,23 @@ fn try_crime(crime: &str, processes: impl Fn(usize) -> Processes, how: &str) {
     let case = case(crime, &GUILTY, 300);
     for count in [1, 3] {
         let processes = processes(count);
-        for (n, said) in GUILTY.iter().zip(convict(&processes, ITEMS, &case, Order::Strict)) {
+        for (n, said) in GUILTY
+            .iter()
+            .zip(convict(&processes, ITEMS, &case, Order::Strict))
+        {
             let words = format!("decode: 0:{n}: crashed: the process that worked on it {how}");
             assert!(said.starts_with(&words), "{said}");
-            assert!(said.ends_with(&format!("it printed: about to {crime} at {n}")), "{said}");
+            assert!(
+                said.ends_with(&format!("it printed: about to {crime} at {n}")),
+                "{said}"
+            );
         }
         // Without a policy the epoch ends with the first; what came before it is delivered.
         for at in [0, 20] {
             let case = super::crimes::case(crime, &[at, at + 1], 300);
-            let loader = DataLoader::builder(graph(&processes, ITEMS, &case)).build().unwrap();
+            let loader = DataLoader::builder(graph(&processes, ITEMS, &case))
+                .build()
+                .unwrap();
             let mut epoch = loader.epoch(0).blocking();
             let good: Vec<u64> = epoch.by_ref().map_while(Result::ok).collect();
             assert_eq!(good, (0..at).map(|n| n * 3).collect::<Vec<_>>(), "{crime}");
@@ -107,7 +144,12 @@ fn row_8_and_18_what_takes_too_long_costs_one_item() {
 
 #[test]
 fn row_8_a_child_that_prints_for_ever_is_ended_by_its_time_limit_too() {
-    for said in convict(&limited(2), 10, &case("print for ever", &[3], 0), Order::Strict) {
+    for said in convict(
+        &limited(2),
+        10,
+        &case("print for ever", &[3], 0),
+        Order::Strict,
+    ) {
         assert!(
             said.starts_with("decode: 0:3: crashed: the process that worked on it gave no answer"),
             "{said}"
@@ -124,7 +166,9 @@ fn row_9_a_child_that_is_stopped_is_one_that_takes_too_long() {
 #[test]
 fn row_9_a_child_that_is_stopped_for_less_than_that_is_late_and_nothing_else() {
     let processes = Processes::new(2).time_limit(Duration::from_secs(60));
-    let loader = DataLoader::builder(graph(&processes, 400, &case("", &[], 100))).build().unwrap();
+    let loader = DataLoader::builder(graph(&processes, 400, &case("", &[], 100)))
+        .build()
+        .unwrap();
     let over = AtomicBool::new(false);
     let all: Vec<u64> = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -143,8 +187,15 @@ fn row_9_a_child_that_is_stopped_for_less_than_that_is_late_and_nothing_else() {
         all.unwrap()
     });
     assert_eq!(all, (0..400).map(|n| n * 3).collect::<Vec<_>>());
-    let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
-    assert_eq!((stats.started, stats.died, stats.crashed), (2, 0, 0), "{stats:?}");
+    let stats = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
+    assert_eq!(
+        (stats.started, stats.died, stats.crashed),
+        (2, 0, 0),
+        "{stats:?}"
+    );
 }
 
 #[test]
@@ -156,9 +207,20 @@ fn row_20_a_stack_overflow_costs_one_item() {
 fn row_7_an_allocation_beyond_the_limit_costs_one_item() {
     // Without the variable that asks for a trace, which would be the last words.
     let processes = |count| Processes::new(count).memory(128 << 20).only_env(["PATH"]);
-    for said in convict(&processes(2), ITEMS, &case("allocate", &GUILTY, 300), Order::Strict) {
-        assert!(said.contains("ended by SIGABRT (signal 6); it printed: about to allocate"), "{said}");
-        assert!(said.contains("| memory allocation of 1073741824 bytes failed"), "{said}");
+    for said in convict(
+        &processes(2),
+        ITEMS,
+        &case("allocate", &GUILTY, 300),
+        Order::Strict,
+    ) {
+        assert!(
+            said.contains("ended by SIGABRT (signal 6); it printed: about to allocate"),
+            "{said}"
+        );
+        assert!(
+            said.contains("| memory allocation of 1073741824 bytes failed"),
+            "{said}"
+        );
     }
 }
 
@@ -172,10 +234,19 @@ fn row_7_a_leak_costs_children_and_no_item() {
         })
     }
     let processes = Processes::new(2).memory(64 << 20);
-    let loader = DataLoader::builder(Graph::range(0..280).in_processes(processes, leak)).build().unwrap();
-    let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..280).in_processes(processes, leak))
+        .build()
+        .unwrap();
+    let all: Vec<u64> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
     assert_eq!(all, (0..280).collect::<Vec<_>>());
-    let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    let stats = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
     assert!(stats.replaced >= 2, "{stats:?}");
     assert_eq!((stats.died, stats.crashed), (0, 0), "{stats:?}");
 }
@@ -191,13 +262,23 @@ fn row_1_a_panic_in_a_child_is_an_error_as_on_threads_and_costs_no_process() {
             let loader = DataLoader::builder(graph).on_error(policy).build().unwrap();
             for epoch in 0..2 {
                 let mut epoch = loader.epoch(epoch).blocking();
-                let good: Vec<u64> = epoch.by_ref().take(at as usize).collect::<Result<_, _>>().unwrap();
+                let good: Vec<u64> = epoch
+                    .by_ref()
+                    .take(at as usize)
+                    .collect::<Result<_, _>>()
+                    .unwrap();
                 assert_eq!(good.len() as u64, at);
                 let error = epoch.next().unwrap().unwrap_err();
-                assert_eq!(error.to_string(), format!("decode: 0:{at}: panicked: it is {at}"));
+                assert_eq!(
+                    error.to_string(),
+                    format!("decode: 0:{at}: panicked: it is {at}")
+                );
                 assert!(epoch.next().is_none());
             }
-            let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+            let stats = loader.stats().unwrap().segments[0]
+                .processes
+                .clone()
+                .unwrap();
             assert_eq!((stats.died, stats.started), (0, count as u64), "{stats:?}");
         }
     }
@@ -216,19 +297,35 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
         for count in [1, 3] {
             let policy = OnError::skip(ITEMS);
             let graph = graph(&count.into(), ITEMS, &case(crime, &GUILTY, 300));
-            let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
-            let delivered: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
-            let lost: Vec<u64> =
-                policy.skipped().iter().map(|bad| bad.item.as_ref().unwrap().index()).collect();
-            let rest: Vec<u64> = (0..ITEMS).filter(|n| !lost.contains(n)).map(|n| n * 3).collect();
+            let loader = DataLoader::builder(graph)
+                .on_error(policy.clone())
+                .build()
+                .unwrap();
+            let delivered: Vec<u64> = loader
+                .epoch(0)
+                .blocking()
+                .collect::<Result<_, _>>()
+                .unwrap();
+            let lost: Vec<u64> = policy
+                .skipped()
+                .iter()
+                .map(|bad| bad.item.as_ref().unwrap().index())
+                .collect();
+            let rest: Vec<u64> = (0..ITEMS)
+                .filter(|n| !lost.contains(n))
+                .map(|n| n * 3)
+                .collect();
             assert_eq!(delivered, rest, "{crime}");
             assert_eq!(lost, GUILTY, "{crime}");
-            // One that works on is ended by its parent, or by itself where its own watch is what it has closed; the others end since nobody
-            // seems to be there any more.
+            // One that works on is ended by its parent, or by itself where its own watch is what it
+            // has closed; the others end since nobody seems to be there any more.
             for bad in policy.skipped().iter().filter(|_| crime == "close") {
-                let closed =
-                    "the process that worked on it closed its queue, and was ended; it printed: about to";
-                assert!(bad.error.contains(closed) || bad.error.contains("SIGKILL"), "{}", bad.error);
+                let closed = "the process that worked on it closed its queue, and was ended; it printed: about to";
+                assert!(
+                    bad.error.contains(closed) || bad.error.contains("SIGKILL"),
+                    "{}",
+                    bad.error
+                );
             }
         }
     }
@@ -238,19 +335,35 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
 fn row_11_what_a_child_prints_is_not_in_the_way_of_what_it_sends() {
     let print = case("print", &[0, 7, ITEMS - 1], 0);
     for count in [1, 3] {
-        let loader = DataLoader::builder(graph(&Processes::new(count), ITEMS, &print)).build().unwrap();
-        let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+        let loader = DataLoader::builder(graph(&Processes::new(count), ITEMS, &print))
+            .build()
+            .unwrap();
+        let all: Vec<u64> = loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<_, _>>()
+            .unwrap();
         assert_eq!(all, (0..ITEMS).map(|n| n * 3).collect::<Vec<_>>());
     }
-    let said = convict(&Processes::new(2), ITEMS, &case("print and end", &[5], 0), Order::Strict);
+    let said = convict(
+        &Processes::new(2),
+        ITEMS,
+        &case("print and end", &[5], 0),
+        Order::Strict,
+    );
     assert!(said[0].contains("exited with code 3"), "{}", said[0]);
-    assert!(said[0].contains("so long, and thanks for item 5"), "{}", said[0]);
+    assert!(
+        said[0].contains("so long, and thanks for item 5"),
+        "{}",
+        said[0]
+    );
     assert!(said[0].len() < 10_000 && !said[0].contains(char::is_control));
 }
 
 #[test]
 fn row_12_what_a_child_starts_ends_with_it() {
-    // The guilty item says which process it started; the next item ends its child, or the loader does.
+    // The guilty item says which process it started; the next item ends its child, or the loader
+    // does.
     for end in [Some("kill"), Some("exit 0"), Some("segfault"), None] {
         fn part(numbers: Graph<u64>, end: &Option<String>) -> Graph<u64> {
             let end = end.clone();
@@ -262,8 +375,15 @@ fn row_12_what_a_child_starts_ends_with_it() {
         }
         let end = end.map(str::to_owned);
         let graph = Graph::range(0..10).in_processes_with(1, end.clone(), part);
-        let loader = DataLoader::builder(graph).on_error(OnError::skip(1)).build().unwrap();
-        let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+        let loader = DataLoader::builder(graph)
+            .on_error(OnError::skip(1))
+            .build()
+            .unwrap();
+        let all: Vec<u64> = loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<_, _>>()
+            .unwrap();
         let grandchild = all[0] as u32;
         match end {
             Some(end) => {
@@ -281,18 +401,32 @@ fn row_12_what_a_child_starts_ends_with_it() {
 
 #[test]
 fn row_4_children_that_are_killed_from_outside_while_they_are_idle_cost_nothing() {
-    let loader = DataLoader::builder(graph(&2.into(), ITEMS, &case("", &[], 300))).build().unwrap();
+    let loader = DataLoader::builder(graph(&2.into(), ITEMS, &case("", &[], 300)))
+        .build()
+        .unwrap();
     for epoch in 0..6 {
-        let all: Vec<u64> = loader.epoch(epoch).blocking().collect::<Result<_, _>>().unwrap();
+        let all: Vec<u64> = loader
+            .epoch(epoch)
+            .blocking()
+            .collect::<Result<_, _>>()
+            .unwrap();
         assert_eq!(all.len() as u64, ITEMS);
         let known = children(&loader);
         for &child in &known {
             // SAFETY: ends a child of this process.
-            unsafe { libc::kill(child as i32, [libc::SIGKILL, libc::SIGTERM][epoch as usize % 2]) };
+            unsafe {
+                libc::kill(
+                    child as i32,
+                    [libc::SIGKILL, libc::SIGTERM][epoch as usize % 2],
+                )
+            };
         }
         all_gone(&known);
     }
-    let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    let stats = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
     assert_eq!(stats.crashed, 0, "{stats:?}");
     assert!(stats.died >= 10, "{stats:?}");
 }
@@ -301,7 +435,12 @@ fn row_4_children_that_are_killed_from_outside_while_they_are_idle_cost_nothing(
 fn row_5_items_that_all_kill_are_all_named() {
     let all: Vec<u64> = (0..24).collect();
     for (count, micros) in [(1, 0), (3, 300), (20, 300)] {
-        let said = convict(&Processes::new(count), 24, &case("abort", &all, micros), Order::Strict);
+        let said = convict(
+            &Processes::new(count),
+            24,
+            &case("abort", &all, micros),
+            Order::Strict,
+        );
         assert_eq!(said.len(), 24);
     }
 }
@@ -310,7 +449,12 @@ fn row_5_items_that_all_kill_are_all_named() {
 fn row_5_one_restart_is_enough_to_know_who_was_guilty() {
     for count in [1, 3] {
         let processes = Processes::new(count).restarts(1);
-        convict(&processes, ITEMS, &case("segfault", &GUILTY, 300), Order::Strict);
+        convict(
+            &processes,
+            ITEMS,
+            &case("segfault", &GUILTY, 300),
+            Order::Strict,
+        );
     }
 }
 
@@ -323,12 +467,18 @@ fn row_15_children_that_end_before_they_do_anything_end_the_epoch() {
         }
         numbers.map(|n| n)
     }
-    for (processes, most) in
-        [(Processes::new(1), 17), (Processes::new(3), 19), (Processes::new(2).restarts(0), 1)]
-    {
-        let graph =
-            Graph::range(0..10).in_processes_with(processes, std::process::id(), part).named("decode");
-        let loader = DataLoader::builder(graph).on_error(OnError::skip(100)).build().unwrap();
+    for (processes, most) in [
+        (Processes::new(1), 17),
+        (Processes::new(3), 19),
+        (Processes::new(2).restarts(0), 1),
+    ] {
+        let graph = Graph::range(0..10)
+            .in_processes_with(processes, std::process::id(), part)
+            .named("decode");
+        let loader = DataLoader::builder(graph)
+            .on_error(OnError::skip(100))
+            .build()
+            .unwrap();
         for epoch in 0..2 {
             let begun = Instant::now();
             let results: Vec<_> = loader.epoch(epoch).blocking().collect();
@@ -342,7 +492,10 @@ fn row_15_children_that_end_before_they_do_anything_end_the_epoch() {
                 "{said}"
             );
             assert!(said.ends_with("it printed: no such library"), "{said}");
-            println!("{most} starts, and the end of the epoch: {:?}", begun.elapsed());
+            println!(
+                "{most} starts, and the end of the epoch: {:?}",
+                begun.elapsed()
+            );
         }
     }
 }
@@ -351,7 +504,10 @@ fn row_15_children_that_end_before_they_do_anything_end_the_epoch() {
 fn row_5_a_crash_costs_the_epoch_little_time() {
     let run = |guilty: &[u64]| {
         let graph = graph(&2.into(), 200, &case("segfault", guilty, 300));
-        let loader = DataLoader::builder(graph).on_error(OnError::skip(100)).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .on_error(OnError::skip(100))
+            .build()
+            .unwrap();
         assert!(loader.epoch(0).blocking().all(|item| item.is_ok()));
         let begun = Instant::now();
         assert_eq!(loader.epoch(1).blocking().count(), 200 - guilty.len());

@@ -21,7 +21,10 @@ impl Gate {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: a name that ends in a zero byte.
         assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
-        Gate { path, held: OnceLock::new() }
+        Gate {
+            path,
+            held: OnceLock::new(),
+        }
     }
 
     /// Waits until somebody stands at it, who stays there.
@@ -34,7 +37,11 @@ impl Gate {
         if self.held.get().is_none() {
             // An error as long as nobody has it open to read.
             let mut options = OpenOptions::new();
-            if let Ok(end) = options.write(true).custom_flags(libc::O_NONBLOCK).open(&self.path) {
+            if let Ok(end) = options
+                .write(true)
+                .custom_flags(libc::O_NONBLOCK)
+                .open(&self.path)
+            {
                 _ = self.held.set(end);
             }
         }
@@ -43,8 +50,13 @@ impl Gate {
 
     /// Lets those through who are there and those who come.
     pub fn open(self) {
-        // It stays open for writing, so that nobody waits for it who has found the file before it was removed; a byte for each.
-        let mut both = OpenOptions::new().read(true).write(true).open(&self.path).unwrap();
+        // It stays open for writing, so that nobody waits for it who has found the file before it
+        // was removed; a byte for each.
+        let mut both = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&self.path)
+            .unwrap();
         both.write_all(&[0; 100]).unwrap();
         std::fs::remove_file(&self.path).unwrap();
         std::mem::forget(both);

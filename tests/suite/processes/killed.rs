@@ -1,4 +1,5 @@
-//! Processes that are killed while they save where they stand, hundreds of them; and jobs with children that are killed and go on.
+//! Processes that are killed while they save where they stand, hundreds of them; and jobs with
+//! children that are killed and go on.
 //!
 //! Three hundred kills in some seconds; `DATAPIPES_KILLS=number` asks for others.
 
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use datapipes::{DataLoader, ErrorKind, Graph, Rng, State};
+use datapipes::{Checkpoint, DataLoader, ErrorKind, Graph, Rng};
 
 use super::crimes::{all_gone, case, children, decode, soon};
 use super::parents::this_test;
@@ -17,35 +18,60 @@ use super::parents::this_test;
 const KILLS: &str = "DATAPIPES_KILLS";
 const FILE: &str = "DATAPIPES_TEST_STATE_FILE";
 
-/// A folder where files are memory, if there is one: the moments between the steps of a save are then as long as others, and no
-/// disk is waited for.
+/// A folder where files are memory, if there is one: the moments between the steps of a save are
+/// then as long as others, and no disk is waited for.
 fn folder() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
+    tempfile::tempdir_in(memory)
+        .or_else(|_| tempfile::tempdir())
+        .unwrap()
 }
 
 fn shuffled() -> DataLoader<Vec<u64>> {
-    let graph = Graph::range(0..9000).filter(|n| n % 3 != 1).shuffle(20).batch(4);
-    DataLoader::builder(graph).seed(7).workers(0).resumable().build().unwrap()
+    let graph = Graph::range(0..9000)
+        .filter(|n| n % 3 != 1)
+        .shuffle(20)
+        .batch(4);
+    DataLoader::builder(graph)
+        .seed(7)
+        .workers(0)
+        .resumable()
+        .build()
+        .unwrap()
 }
 
 #[test]
 fn row_121_hundreds_of_processes_that_are_killed_while_they_save_leave_whole_states() {
     let folder = folder();
-    let mut process =
-        this_test(&std::env::current_exe().unwrap(), "processes::killed::kills_while_they_save");
-    let output = process.env(FILE, folder.path().join("run.state")).output().unwrap();
+    let mut process = this_test(
+        &std::env::current_exe().unwrap(),
+        "processes::killed::kills_while_they_save",
+    );
+    let output = process
+        .env(FILE, folder.path().join("run.state"))
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
-    said.lines().filter(|line| line.contains("row 121: ")).for_each(|line| println!("{line}"));
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{output:?}"
+    );
+    said.lines()
+        .filter(|line| line.contains("row 121: "))
+        .for_each(|line| println!("{line}"));
 }
 
 /// In a process of its own that has no threads when it copies itself.
 #[test]
 #[ignore = "started by the test above"]
 fn kills_while_they_save() {
-    let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else { return };
-    let kills = std::env::var(KILLS).ok().and_then(|kills| kills.parse().ok()).unwrap_or(300);
+    let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else {
+        return;
+    };
+    let kills = std::env::var(KILLS)
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(300);
     let whole: Vec<_> = shuffled().epoch(0).blocking().map(Result::unwrap).collect();
     let mut rng = Rng::from_key([121, 0, 0, 0]);
     let (mut before, mut rounds, mut cut) = (0, 0, 0);
@@ -59,14 +85,22 @@ fn kills_while_they_save() {
         // Killed behind some number of saves, at some moment of the next ones.
         let said = kill_one(&path, rng.below(4), Duration::from_micros(rng.below(400)));
         cut += u64::from(beside.exists());
-        let state = match State::load(&path) {
+        let state = match Checkpoint::load(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound && before + said == 0 => continue,
             state => state.unwrap_or_else(|error| panic!("kill {kill}: {error}")),
         };
         // All that it said to be there; and what comes is what comes there.
         let at = state.delivered();
-        assert!(at >= before + said, "kill {kill}: {at}, and {before} and {said} more were saved");
-        let next = shuffled().resume(&state).unwrap().blocking().take(3).map(Result::unwrap);
+        assert!(
+            at >= before + said,
+            "kill {kill}: {at}, and {before} and {said} more were saved"
+        );
+        let next = shuffled()
+            .resume(&state)
+            .unwrap()
+            .blocking()
+            .take(3)
+            .map(Result::unwrap);
         assert_eq!(
             Vec::from_iter(next),
             Vec::from_iter(whole[at as usize..].iter().take(3).cloned()),
@@ -77,14 +111,18 @@ fn kills_while_they_save() {
     println!(
         "row 121: {kills} kills, {cut} of them between the steps of a save; {rounds} epochs, and {before} steps"
     );
-    assert!(cut > 0, "no save was interrupted, so that nothing was tried");
+    assert!(
+        cut > 0,
+        "no save was interrupted, so that nothing was tried"
+    );
 }
 
 fn tasks() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Lets a copy of this process go on from a file, and save behind each item, until it is killed; how often it said to have saved.
+/// Lets a copy of this process go on from a file, and save behind each item, until it is killed;
+/// how often it said to have saved.
 fn kill_one(path: &Path, wanted: u64, later: Duration) -> u64 {
     let [mut said, mut says] = pipe();
     // SAFETY: there is no other thread that could hold a lock; what the copy does ends with it.
@@ -93,14 +131,14 @@ fn kill_one(path: &Path, wanted: u64, later: Duration) -> u64 {
     if process == 0 {
         let saved = std::panic::catch_unwind(AssertUnwindSafe(|| {
             let loader = shuffled();
-            let epoch = match State::load(path) {
+            let epoch = match Checkpoint::load(path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => loader.epoch(0),
                 state => loader.resume(&state.unwrap()).unwrap(),
             };
             let mut epoch = epoch.blocking();
             while let Some(batch) = epoch.next() {
                 batch.unwrap();
-                epoch.state().unwrap().save(path).unwrap();
+                epoch.checkpoint().unwrap().save(path).unwrap();
                 says.write_all(b"#").unwrap();
             }
             // At its end it waits for that.
@@ -114,7 +152,8 @@ fn kill_one(path: &Path, wanted: u64, later: Duration) -> u64 {
     drop(says);
     let mut count = 0;
     while count < wanted {
-        said.read_exact(&mut [0]).expect("it goes on until it is killed");
+        said.read_exact(&mut [0])
+            .expect("it goes on until it is killed");
         count += 1;
     }
     let moment = Instant::now() + later;
@@ -145,21 +184,32 @@ fn pipe() -> [std::fs::File; 2] {
 
 fn decoded() -> DataLoader<Vec<u64>> {
     let numbers = Graph::range(0..2000).shuffle(30);
-    let graph = numbers.in_processes_with(2, case("", &[], 50), decode).shuffle(10).batch(8);
-    DataLoader::builder(graph).seed(14).resumable().build().unwrap()
+    let graph = numbers
+        .in_processes_with(2, case("", &[], 50), decode)
+        .shuffle(10)
+        .batch(8);
+    DataLoader::builder(graph)
+        .seed(14)
+        .resumable()
+        .build()
+        .unwrap()
 }
 
-/// Goes on from a file where a job was killed, saves behind each batch, says what it was, and who works for it.
+/// Goes on from a file where a job was killed, saves behind each batch, says what it was, and who
+/// works for it.
 #[test]
 #[ignore = "started by the tests below"]
 fn a_job() {
-    let Some(path) = std::env::var_os(FILE) else { return };
+    let Some(path) = std::env::var_os(FILE) else {
+        return;
+    };
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: what a terminal's program does with them; who started the tests may have them ignored.
+        // SAFETY: what a terminal's program does with them; who started the tests may have them
+        // ignored.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     let loader = decoded();
-    let epoch = match State::load(&path) {
+    let epoch = match Checkpoint::load(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => loader.epoch(0),
         state => loader.resume(&state.unwrap()).unwrap(),
     };
@@ -169,15 +219,20 @@ fn a_job() {
         // No further ahead than its parent wants it.
         asked.read_exact(&mut [0]).unwrap();
         let batch = batch.unwrap();
-        let state = epoch.state().unwrap();
+        let state = epoch.checkpoint().unwrap();
         state.save(&path).unwrap();
         let who: Vec<String> = children(&loader).iter().map(u32::to_string).collect();
-        println!("step: {} {batch:?} by {}", state.delivered() - 1, who.join(" "));
+        println!(
+            "step: {} {batch:?} by {}",
+            state.delivered() - 1,
+            who.join(" ")
+        );
     }
     println!("step: end");
 }
 
-/// Rows 13 and 14: one job after the other is ended while its children work, and the next goes on from the file that is left.
+/// Rows 13 and 14: one job after the other is ended while its children work, and the next goes on
+/// from the file that is left.
 fn jobs_go_on(signal: i32, seed: u64) {
     let folder = folder();
     let path = folder.path().join("run.state");
@@ -187,13 +242,24 @@ fn jobs_go_on(signal: i32, seed: u64) {
     let mut seen = vec![false; whole.len()];
     loop {
         jobs += 1;
-        let mut job = this_test(&std::env::current_exe().unwrap(), "processes::killed::a_job");
-        let mut job = job.env(FILE, &path).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut job = this_test(
+            &std::env::current_exe().unwrap(),
+            "processes::killed::a_job",
+        );
+        let mut job = job
+            .env(FILE, &path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let most = 20 + rng.below(40) as usize;
         // Some more than are waited for, so that it is ended at any moment of those.
         let mut asks = job.stdin.take().unwrap();
-        asks.write_all(&vec![0; most + rng.below(6) as usize]).unwrap();
-        let lines = BufReader::new(job.stdout.take().unwrap()).lines().map(Result::unwrap);
+        asks.write_all(&vec![0; most + rng.below(6) as usize])
+            .unwrap();
+        let lines = BufReader::new(job.stdout.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
         let mut steps = lines.filter_map(|line| Some(line.split_once("step: ")?.1.to_owned()));
         let mut who = Vec::new();
         let mut ended = false;
@@ -220,7 +286,7 @@ fn jobs_go_on(signal: i32, seed: u64) {
         drop(steps);
         assert!(!job.wait().unwrap().success());
         all_gone(&who);
-        let left = State::load(&path).unwrap().delivered();
+        let left = Checkpoint::load(&path).unwrap().delivered();
         assert!(left as usize >= seen.iter().filter(|seen| **seen).count());
         // What it had saved and did not come to say is not for the next one to say.
         seen[..left as usize].fill(true);

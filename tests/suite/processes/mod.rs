@@ -24,7 +24,10 @@ use datapipes::DataLoader;
 /// The children of the first segment in processes, by their places.
 fn pids<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {
     let stats = loader.stats().expect("an epoch ran");
-    let processes = stats.segments.iter().find_map(|segment| segment.processes.as_ref());
+    let processes = stats
+        .segments
+        .iter()
+        .find_map(|segment| segment.processes.as_ref());
     let mut children: Vec<_> = processes
         .expect("there are processes")
         .children

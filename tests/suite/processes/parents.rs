@@ -1,5 +1,5 @@
-//! What becomes of children when it is their parent that something happens to. The parent is a process of its own: this executable,
-//! asked for the test `a_parent`.
+//! What becomes of children when it is their parent that something happens to. The parent is a
+//! process of its own: this executable, asked for the test `a_parent`.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -29,16 +29,28 @@ fn parent(role: &str) -> Command {
 fn parent_by(executable: &std::path::Path, role: &str) -> Command {
     let mut command = this_test(executable, "processes::parents::a_parent");
     command.env(VARIABLE, role);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     command
 }
 
 /// Starts a parent, and waits until it says which processes it and its children have started.
 fn started(role: &str) -> (Child, Vec<u32>) {
     let mut process = parent(role).spawn().unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let line = lines.find_map(|line| line.split_once("started: ").map(|(_, numbers)| numbers.to_owned()));
-    let numbers = line.expect("it says so").split_whitespace().map(|n| n.parse().unwrap()).collect();
+    let mut lines = BufReader::new(process.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let line = lines.find_map(|line| {
+        line.split_once("started: ")
+            .map(|(_, numbers)| numbers.to_owned())
+    });
+    let numbers = line
+        .expect("it says so")
+        .split_whitespace()
+        .map(|n| n.parse().unwrap())
+        .collect();
     (process, numbers)
 }
 
@@ -46,14 +58,18 @@ fn started(role: &str) -> (Child, Vec<u32>) {
 fn succeeds(mut command: Command) {
     let output = command.stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{output:?}"
+    );
 }
 
 #[test]
 #[ignore = "what other tests start"]
 fn a_parent() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: what a terminal's program does with them; who started the tests may have them ignored.
+        // SAFETY: what a terminal's program does with them; who started the tests may have them
+        // ignored.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     match std::env::var(VARIABLE).as_deref() {
@@ -83,9 +99,17 @@ fn tell_and_wait(role: &str) {
         })
     }
     let graph = Graph::range(0..10_000_000).in_processes_with(2, role.to_owned(), part);
-    let loader = DataLoader::builder(graph).on_error(OnError::skip(u64::MAX)).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .on_error(OnError::skip(u64::MAX))
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
-    let mut known: Vec<u64> = epoch.by_ref().take(20).map(Result::unwrap).filter(|&n| n > 0).collect();
+    let mut known: Vec<u64> = epoch
+        .by_ref()
+        .take(20)
+        .map(Result::unwrap)
+        .filter(|&n| n > 0)
+        .collect();
     known.extend(children(&loader).into_iter().map(u64::from));
     if role == "stopped" {
         for &child in &known {
@@ -112,7 +136,15 @@ fn tell_and_wait(role: &str) {
 
 #[test]
 fn row_13_children_and_theirs_end_with_a_parent_that_is_killed() {
-    for role in ["busy", "idle", "spinning", "stopped", "grandchildren", "busy", "spinning"] {
+    for role in [
+        "busy",
+        "idle",
+        "spinning",
+        "stopped",
+        "grandchildren",
+        "busy",
+        "spinning",
+    ] {
         let (mut parent, known) = started(role);
         assert!(known.len() >= 2, "{role}: {known:?}");
         parent.kill().unwrap();
@@ -124,11 +156,18 @@ fn row_13_children_and_theirs_end_with_a_parent_that_is_killed() {
 /// At any moment: also while children are starting, and do not watch yet.
 #[test]
 fn row_13_children_end_with_a_parent_that_is_killed_whenever() {
-    for (place, role) in
-        ["busy", "grandchildren", "stopped", "spinning", "crashing"].iter().cycle().take(25).enumerate()
+    for (place, role) in ["busy", "grandchildren", "stopped", "spinning", "crashing"]
+        .iter()
+        .cycle()
+        .take(25)
+        .enumerate()
     {
         let mark = format!("{}-{place}", std::process::id());
-        let mut parent = parent(role).env(MARK, &mark).stdout(Stdio::null()).spawn().unwrap();
+        let mut parent = parent(role)
+            .env(MARK, &mark)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         soon("a first child", || marked(&mark).len() > 1);
         std::thread::sleep(Duration::from_micros(place as u64 * 1500));
         parent.kill().unwrap();
@@ -144,16 +183,21 @@ fn marked(mark: &str) -> Vec<u32> {
     let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_marked = |process: &u32| {
         let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
-        environment.windows(mark.len()).any(|part| part == mark.as_bytes())
+        environment
+            .windows(mark.len())
+            .any(|part| part == mark.as_bytes())
     };
-    all.filter(|process| is_marked(process) && !is_gone(*process)).collect()
+    all.filter(|process| is_marked(process) && !is_gone(*process))
+        .collect()
 }
 
 #[test]
 fn row_14_children_end_with_a_parent_that_is_interrupted_or_leaves() {
-    for (role, signal) in
-        [("busy", libc::SIGINT), ("spinning", libc::SIGTERM), ("grandchildren", libc::SIGINT)]
-    {
+    for (role, signal) in [
+        ("busy", libc::SIGINT),
+        ("spinning", libc::SIGTERM),
+        ("grandchildren", libc::SIGINT),
+    ] {
         let (mut parent, known) = started(role);
         // SAFETY: a signal to a process that was not waited for.
         unsafe { libc::kill(parent.id() as i32, signal) };
@@ -165,14 +209,20 @@ fn row_14_children_end_with_a_parent_that_is_interrupted_or_leaves() {
     all_gone(&known);
 }
 
-/// Children are in groups of their own: what a terminal sends to the group of its parent does not reach them.
+/// Children are in groups of their own: what a terminal sends to the group of its parent does not
+/// reach them.
 #[test]
 fn row_14_what_is_sent_to_the_parents_group_is_the_parents_business() {
-    let loader = DataLoader::builder(Graph::range(0..50).in_processes_with(2, case("", &[], 200), decode));
+    let loader =
+        DataLoader::builder(Graph::range(0..50).in_processes_with(2, case("", &[], 200), decode));
     let loader = loader.build().unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 50);
     // SAFETY: asks for the group of a process.
-    assert!(children(&loader).iter().all(|&child| unsafe { libc::getpgid(child as i32) } == child as i32));
+    assert!(
+        children(&loader)
+            .iter()
+            .all(|&child| unsafe { libc::getpgid(child as i32) } == child as i32)
+    );
 }
 
 fn set_limit(resource: libc::__rlimit_resource_t, to: u64) {
@@ -206,14 +256,24 @@ fn cannot_start() {
     let mut refused = 0;
     for free in 0..40 {
         let graph = Graph::range(0..20).in_processes_with(2, case("", &[], 200), decode);
-        let loader = DataLoader::builder(graph).on_error(OnError::skip(100)).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .on_error(OnError::skip(100))
+            .build()
+            .unwrap();
         let results = run(&loader, free);
         if let Some(Err(error)) = results.last() {
             refused += 1;
             // Without any, the threads' own runtime cannot start either.
-            let kind =
-                if error.to_string().contains("async runtime") { ErrorKind::Io } else { ErrorKind::Worker };
-            assert_eq!((error.kind(), results.len()), (kind, 1), "{free} free: {error}");
+            let kind = if error.to_string().contains("async runtime") {
+                ErrorKind::Io
+            } else {
+                ErrorKind::Worker
+            };
+            assert_eq!(
+                (error.kind(), results.len()),
+                (kind, 1),
+                "{free} free: {error}"
+            );
             let said = error.to_string();
             assert!(
                 said.contains("Too many open files") || said.contains("RLIMIT_NOFILE"),
@@ -223,7 +283,11 @@ fn cannot_start() {
             // One child may be enough.
             assert_eq!(results.len(), 20, "{free} free");
         }
-        assert_eq!(run(&loader, 100).into_iter().map(Result::unwrap).count(), 20, "it works again");
+        assert_eq!(
+            run(&loader, 100).into_iter().map(Result::unwrap).count(),
+            20,
+            "it works again"
+        );
         drop(loader);
         soon("no descriptor is left", || descriptors() == before);
     }
@@ -238,7 +302,9 @@ fn row_17_shared_memory_that_cannot_be_had_is_an_error_with_the_number() {
 fn no_shared_memory() {
     fn grow(numbers: Graph<u64>, large: &Vec<u64>) -> Graph<Vec<u8>> {
         let large = large.clone();
-        numbers.map(move |n| vec![n as u8; if large.contains(&n) { 1 << 20 } else { 100 }]).named("grow")
+        numbers
+            .map(move |n| vec![n as u8; if large.contains(&n) { 1 << 20 } else { 100 }])
+            .named("grow")
     }
     fn shrink(items: Graph<Vec<u8>>) -> Graph<u64> {
         items.map(|item| item.len() as u64).named("shrink")
@@ -247,8 +313,15 @@ fn no_shared_memory() {
     // Out of a child.
     let policy = OnError::skip(10);
     let graph = Graph::range(0..200).in_processes_with(2, vec![5, 6, 150], grow);
-    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
-    let all: Vec<Vec<u8>> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+    let loader = DataLoader::builder(graph)
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
+    let all: Vec<Vec<u8>> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
     let good = (0..200u8).filter(|n| ![5, 6, 150].contains(n));
     assert!(good.eq(all.iter().map(|item| item[99])));
     let said: Vec<String> = policy.skipped().into_iter().map(|bad| bad.error).collect();
@@ -259,23 +332,51 @@ fn no_shared_memory() {
         assert!(said.starts_with(&words), "{said}");
     }
     assert_eq!(said.len(), 3);
-    let stats = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    let stats = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
     assert_eq!(stats.died, 0, "that is no reason to end: {stats:?}");
     // Into a child.
     let policy = OnError::skip(10);
-    let items: Vec<Vec<u8>> = (0..50).map(|n| vec![0; if n == 7 { 1 << 20 } else { n }]).collect();
+    let items: Vec<Vec<u8>> = (0..50)
+        .map(|n| vec![0; if n == 7 { 1 << 20 } else { n }])
+        .collect();
     let graph = Graph::from_vec(items).in_processes(2, shrink);
-    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
-    let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
-    assert!(all.iter().copied().eq((0..50).filter(|&n| n != 7)), "{all:?}");
+    let loader = DataLoader::builder(graph)
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
+    let all: Vec<u64> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert!(
+        all.iter().copied().eq((0..50).filter(|&n| n != 7)),
+        "{all:?}"
+    );
     let said = &policy.skipped()[0].error;
-    assert!(said.starts_with("shrink: 0:7: ") && said.contains("1048576 bytes of shared memory"), "{said}");
+    assert!(
+        said.starts_with("shrink: 0:7: ") && said.contains("1048576 bytes of shared memory"),
+        "{said}"
+    );
     // And not even enough to begin with.
     set_limit(libc::RLIMIT_FSIZE, 1000);
     let graph = Graph::range(0..9).in_processes_with(2, Vec::new(), grow);
-    let error = DataLoader::builder(graph).build().unwrap().epoch(0).blocking().next().unwrap().unwrap_err();
+    let error = DataLoader::builder(graph)
+        .build()
+        .unwrap()
+        .epoch(0)
+        .blocking()
+        .next()
+        .unwrap()
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Worker);
-    assert!(error.to_string().contains("bytes of shared memory"), "{error}");
+    assert!(
+        error.to_string().contains("bytes of shared memory"),
+        "{error}"
+    );
     set_limit(libc::RLIMIT_FSIZE, u64::MAX);
 }
 
@@ -290,8 +391,15 @@ fn row_16_children_are_what_their_parent_is_even_if_its_file_is_replaced() {
 /// Its own file becomes one that fails, while its children end and are started again.
 fn replaced() {
     let (guilty, mut seen) = ([10, 11, 30], 0);
-    let graph = Graph::range(0..40).in_processes_with(Processes::new(2), case("kill", &guilty, 200), decode);
-    let loader = DataLoader::builder(graph).on_error(OnError::skip(3)).build().unwrap();
+    let graph = Graph::range(0..40).in_processes_with(
+        Processes::new(2),
+        case("kill", &guilty, 200),
+        decode,
+    );
+    let loader = DataLoader::builder(graph)
+        .on_error(OnError::skip(3))
+        .build()
+        .unwrap();
     let this = std::env::current_exe().unwrap();
     let other = this.with_extension("new");
     std::fs::write(&other, "#!/bin/sh\nexit 77\n").unwrap();

@@ -1,4 +1,5 @@
-//! Where parts run: what is refused, what the plan says, and which children there are, epoch after epoch.
+//! Where parts run: what is refused, what the plan says, and which children there are, epoch after
+//! epoch.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use datapipes::{
-    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Items, Pipe, Processes, Reader, Result,
-    Wire, Writer,
+    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Items, Pipe, Processes, Reader,
+    Result, Wire, Writer,
 };
 use futures::{StreamExt, stream};
 
@@ -121,23 +122,42 @@ fn law_9_what_cannot_be_in_processes_does_not_start() {
         ("map: 0 processes do no work".into(), n().in_processes(0, |g| g.map(|n| n))),
     ];
     for (problem, graph) in wrong {
-        let error =
-            DataLoader::builder(graph).build().err().unwrap_or_else(|| panic!("runs, though {problem}"));
+        let error = DataLoader::builder(graph)
+            .build()
+            .err()
+            .unwrap_or_else(|| panic!("runs, though {problem}"));
         assert_eq!(error.problems(), [problem]);
     }
     // What makes the siblings is with them, and the pipe's own way is not needed inside of a part.
-    let right = n()
-        .in_processes(2, |g| g.flat_map(|n| 0..n % 3).pipe(Siblings).pipe(Native { add: 1, travels: false }));
-    assert_eq!(DataLoader::builder(right).build().unwrap().epoch(0).blocking().count(), 99);
+    let right = n().in_processes(2, |g| {
+        g.flat_map(|n| 0..n % 3).pipe(Siblings).pipe(Native {
+            add: 1,
+            travels: false,
+        })
+    });
+    assert_eq!(
+        DataLoader::builder(right)
+            .build()
+            .unwrap()
+            .epoch(0)
+            .blocking()
+            .count(),
+        99
+    );
 }
 
 /// Zero processes for pipes that ask for them.
 #[test]
 fn law_9_the_loaders_processes_are_checked_too() {
     let build = |processes: Processes| {
-        DataLoader::builder(Graph::range(0..5).pipe(native(1))).processes(processes).build()
+        DataLoader::builder(Graph::range(0..5).pipe(native(1)))
+            .processes(processes)
+            .build()
     };
-    assert_eq!(build(Processes::new(0)).err().unwrap().problems(), ["native: 0 processes do no work"]);
+    assert_eq!(
+        build(Processes::new(0)).err().unwrap().problems(),
+        ["native: 0 processes do no work"]
+    );
     assert!(build(Processes::new(1)).is_ok());
 }
 
@@ -145,13 +165,24 @@ fn law_9_the_loaders_processes_are_checked_too() {
 fn the_plan_says_where_parts_run() {
     let graph = Graph::range(0..100)
         .map(|n| n)
-        .in_processes(Processes::new(2).memory(1 << 30), |g| g.map(|n| n + 1).filter(|n| n % 2 == 0))
+        .in_processes(Processes::new(2).memory(1 << 30), |g| {
+            g.map(|n| n + 1).filter(|n| n % 2 == 0)
+        })
         .in_processes(1, |g| g.map(|n| n + 1).named("alone"))
         .pipe(native(1))
         .pipe(native(2))
         .batch(10);
-    let plan = DataLoader::builder(graph.clone()).workers(4).processes(3).build().unwrap().explain();
-    let lines: Vec<&str> = plan.lines().skip_while(|line| !line.contains("batch")).map(str::trim).collect();
+    let plan = DataLoader::builder(graph.clone())
+        .workers(4)
+        .processes(3)
+        .build()
+        .unwrap()
+        .explain();
+    let lines: Vec<&str> = plan
+        .lines()
+        .skip_while(|line| !line.contains("batch"))
+        .map(str::trim)
+        .collect();
     assert_eq!(
         lines,
         [
@@ -166,8 +197,15 @@ fn the_plan_says_where_parts_run() {
         ],
         "{plan}"
     );
-    let plan = DataLoader::builder(graph).workers(0).build().unwrap().explain();
-    assert!(plan.contains("└─ alone  (in this process, since there are no workers)"), "{plan}");
+    let plan = DataLoader::builder(graph)
+        .workers(0)
+        .build()
+        .unwrap()
+        .explain();
+    assert!(
+        plan.contains("└─ alone  (in this process, since there are no workers)"),
+        "{plan}"
+    );
 }
 
 #[test]
@@ -175,7 +213,11 @@ fn without_workers_a_part_runs_in_this_process() {
     let pid = |workers| {
         let graph = Graph::range(0..20).in_processes(2, |g| g.map(|_| std::process::id()));
         let loader = DataLoader::builder(graph).workers(workers).build().unwrap();
-        loader.epoch(0).blocking().map(Result::unwrap).collect::<BTreeSet<u32>>()
+        loader
+            .epoch(0)
+            .blocking()
+            .map(Result::unwrap)
+            .collect::<BTreeSet<u32>>()
     };
     assert_eq!(pid(0), BTreeSet::from([std::process::id()]));
     assert!(!pid(1).contains(&std::process::id()));
@@ -191,7 +233,11 @@ fn pipes_that_ask_for_processes_share_them() {
         type Out = Vec<u32>;
 
         fn apply(&self, input: Items<Vec<u32>>, cx: &Context) -> Items<Vec<u32>> {
-            input.each(cx, |item| Some(Ok(item.map(|pids| [pids, vec![std::process::id()]].concat()))))
+            input.each(cx, |item| {
+                Some(Ok(
+                    item.map(|pids| [pids, vec![std::process::id()]].concat())
+                ))
+            })
         }
         fn is_shardable(&self) -> bool {
             true
@@ -204,9 +250,17 @@ fn pipes_that_ask_for_processes_share_them() {
         }
     }
 
-    let graph = Graph::range(0..50).map(|_| Vec::new()).pipe(Who).pipe(Who).retry(1, Who);
-    let problem = "who#3: wants a process of its own, and does not say how it travels: `Pipe::crossing`";
-    assert_eq!(DataLoader::builder(graph).build().err().unwrap().problems(), [problem]);
+    let graph = Graph::range(0..50)
+        .map(|_| Vec::new())
+        .pipe(Who)
+        .pipe(Who)
+        .retry(1, Who);
+    let problem =
+        "who#3: wants a process of its own, and does not say how it travels: `Pipe::crossing`";
+    assert_eq!(
+        DataLoader::builder(graph).build().err().unwrap().problems(),
+        [problem]
+    );
 
     let loader = DataLoader::builder(Graph::range(0..50).map(|_| Vec::new()).pipe(Who).pipe(Who));
     let loader = loader.processes(2).build().unwrap();
@@ -216,7 +270,10 @@ fn pipes_that_ask_for_processes_share_them() {
         assert!(pids.len() == 2 && pids[0] == pids[1], "{pids:?}");
         seen.extend(pids);
     }
-    assert!(seen.is_subset(&pids(&loader).into_iter().collect()), "{seen:?}");
+    assert!(
+        seen.is_subset(&pids(&loader).into_iter().collect()),
+        "{seen:?}"
+    );
 }
 
 fn in_children(items: u64) -> Graph<u64> {
@@ -227,8 +284,9 @@ fn squares(items: u64) -> DataLoader<u64> {
     DataLoader::builder(in_children(items)).build().unwrap()
 }
 
-/// The same, and a word for each epoch that has given its children back. To drop one waits for its thread only a moment, and
-/// an epoch that begins before that has happened starts children of its own.
+/// The same, and a word for each epoch that has given its children back. To drop one waits for its
+/// thread only a moment, and an epoch that begins before that has happened starts children of its
+/// own.
 fn told_squares(items: u64) -> (DataLoader<u64>, Receiver<()>) {
     struct Word(Sender<()>);
 
@@ -242,7 +300,9 @@ fn told_squares(items: u64) -> (DataLoader<u64>, Receiver<()>) {
     let graph = in_children(items).through(move |items: Items<u64>| {
         // Dropped in this order.
         let both = (items, Word(send.clone()));
-        stream::unfold(both, |mut both| async { both.0.next().await.map(|item| (item, both)) })
+        stream::unfold(both, |mut both| async {
+            both.0.next().await.map(|item| (item, both))
+        })
     });
     (DataLoader::builder(graph).build().unwrap(), told)
 }
@@ -265,7 +325,15 @@ fn children_stay_from_epoch_to_epoch() {
     }
     let stats = loader.stats().unwrap();
     let processes = stats.segments[0].processes.as_ref().unwrap();
-    assert_eq!((processes.started, processes.died, processes.replaced, processes.crashed), (2, 0, 0, 0));
+    assert_eq!(
+        (
+            processes.started,
+            processes.died,
+            processes.replaced,
+            processes.crashed
+        ),
+        (2, 0, 0, 0)
+    );
 }
 
 #[test]
@@ -295,8 +363,13 @@ fn children_end_with_their_loader() {
         drop(epoch);
         let children = if taken > 0 { pids(&loader) } else { vec![] };
         drop(loader);
-        // Waited for, too; a moment later where the thread of the epoch was the last to let go of the loader.
-        soon("children are gone", || !children.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()));
+        // Waited for, too; a moment later where the thread of the epoch was the last to let go of
+        // the loader.
+        soon("children are gone", || {
+            !children
+                .iter()
+                .any(|pid| Path::new(&format!("/proc/{pid}")).exists())
+        });
     }
 }
 
@@ -305,8 +378,9 @@ fn children_end_with_their_loader() {
 fn epochs_and_loaders_that_are_read_in_turn_do_not_wait_for_each_other() {
     for items in [10, 20_000] {
         let loaders = [squares(items), squares(items)];
-        let mut epochs = [(0, 0), (0, 1), (1, 0)]
-            .map(|(loader, epoch): (usize, u64)| (loaders[loader].epoch(epoch).blocking(), Vec::new()));
+        let mut epochs = [(0, 0), (0, 1), (1, 0)].map(|(loader, epoch): (usize, u64)| {
+            (loaders[loader].epoch(epoch).blocking(), Vec::new())
+        });
         for _ in 0..=items {
             for (epoch, seen) in &mut epochs {
                 seen.extend(epoch.next().map(Result::unwrap));
@@ -316,7 +390,14 @@ fn epochs_and_loaders_that_are_read_in_turn_do_not_wait_for_each_other() {
             assert!(seen.into_iter().eq((0..items).map(|n| n * n)));
         }
         // Two epochs at once needed twice as many, of which some are left.
-        assert!(loaders[0].stats().unwrap().segments[0].processes.as_ref().unwrap().started <= 4);
+        assert!(
+            loaders[0].stats().unwrap().segments[0]
+                .processes
+                .as_ref()
+                .unwrap()
+                .started
+                <= 4
+        );
     }
 }
 
@@ -324,10 +405,16 @@ fn epochs_and_loaders_that_are_read_in_turn_do_not_wait_for_each_other() {
 fn an_epoch_may_be_read_inside_of_another_loaders_pipe() {
     let inner = squares(10);
     let expected: u64 = whole(&inner, 0).into_iter().sum();
-    let graph =
-        Graph::range(0..40).map(move |epoch| whole(&inner, epoch).into_iter().sum::<u64>()).concurrency(4);
+    let graph = Graph::range(0..40)
+        .map(move |epoch| whole(&inner, epoch).into_iter().sum::<u64>())
+        .concurrency(4);
     let loader = DataLoader::builder(graph).workers(2).build().unwrap();
-    assert!(loader.epoch(0).blocking().all(|sum| sum.unwrap() == expected));
+    assert!(
+        loader
+            .epoch(0)
+            .blocking()
+            .all(|sum| sum.unwrap() == expected)
+    );
 }
 
 /// A child starts no children of its own.
@@ -336,7 +423,11 @@ fn a_loader_inside_of_a_child_says_that_it_cannot_start_processes() {
     let graph = Graph::range(0..3).in_processes(1, |g| {
         g.map(|n| {
             let graph = Graph::range(0..n).in_processes(1, |g| g.map(|n| n));
-            DataLoader::builder(graph).build().map(drop).unwrap_err().to_string()
+            DataLoader::builder(graph)
+                .build()
+                .map(drop)
+                .unwrap_err()
+                .to_string()
         })
     });
     let loader = DataLoader::builder(graph).build().unwrap();
@@ -351,15 +442,38 @@ fn explain_and_stats_show_the_children() {
     let loader = squares(500);
     assert_eq!(whole(&loader, 0).len(), 500);
     let (plan, stats) = (loader.explain(), loader.stats().unwrap().to_string());
-    assert!(plan.contains("[segment A: 2 processes, up to 64 morsels in flight, strict order]"), "{plan}");
-    let processes = loader.stats().unwrap().segments[0].processes.clone().unwrap();
-    assert_eq!(processes.children.iter().map(|child| child.items).sum::<u64>(), 500);
+    assert!(
+        plan.contains("[segment A: 2 processes, up to 64 morsels in flight, strict order]"),
+        "{plan}"
+    );
+    let processes = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
+    assert_eq!(
+        processes
+            .children
+            .iter()
+            .map(|child| child.items)
+            .sum::<u64>(),
+        500
+    );
     assert!(processes.children.iter().all(|child| child.memory > 0));
-    assert!(stats.contains("  processes: 2 started, 0 died, 0 replaced; 0 items given up"), "{stats}");
+    assert!(
+        stats.contains("  processes: 2 started, 0 died, 0 replaced; 0 items given up"),
+        "{stats}"
+    );
     for (place, pid) in pids(&loader).into_iter().enumerate() {
-        assert!(stats.contains(&format!("{place}: process {pid}, ")), "{stats}");
+        assert!(
+            stats.contains(&format!("{place}: process {pid}, ")),
+            "{stats}"
+        );
         let title = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
-        assert!(title.starts_with(format!("map/{place}").as_bytes()), "{}", String::from_utf8_lossy(&title));
+        assert!(
+            title.starts_with(format!("map/{place}").as_bytes()),
+            "{}",
+            String::from_utf8_lossy(&title)
+        );
     }
 }
 
@@ -369,19 +483,38 @@ static ONLY_HERE: AtomicBool = AtomicBool::new(false);
 fn a_part_that_is_another_in_the_child_is_refused() {
     ONLY_HERE.store(true, Ordering::Relaxed);
     let graph = Graph::range(0..10).in_processes(2, |g| {
-        if ONLY_HERE.load(Ordering::Relaxed) { g.map(|n| n) } else { g.filter(|_| true) }
+        if ONLY_HERE.load(Ordering::Relaxed) {
+            g.map(|n| n)
+        } else {
+            g.filter(|_| true)
+        }
     });
     let loader = DataLoader::builder(graph).build().unwrap();
     let error = loader.epoch(0).blocking().next().unwrap().unwrap_err();
-    assert_eq!((error.kind(), error.node()), (ErrorKind::Config, Some("map")));
+    assert_eq!(
+        (error.kind(), error.node()),
+        (ErrorKind::Config, Some("map"))
+    );
     let said = error.to_string();
-    assert!(said.contains("another part in a child than in the parent"), "{said}");
+    assert!(
+        said.contains("another part in a child than in the parent"),
+        "{said}"
+    );
     assert!(
         said.contains("`filter() Cpu AtMostOne true false` instead of `map() Cpu One true false`"),
         "{said}"
     );
     // The next epoch is told the same.
-    assert_eq!(loader.epoch(1).blocking().next().unwrap().unwrap_err().to_string(), said);
+    assert_eq!(
+        loader
+            .epoch(1)
+            .blocking()
+            .next()
+            .unwrap()
+            .unwrap_err()
+            .to_string(),
+        said
+    );
 }
 
 #[test]
@@ -401,5 +534,8 @@ fn large_settings_arrive() {
         g.map(move |n| n + sum)
     });
     let loader = DataLoader::builder(graph).build().unwrap();
-    assert_eq!(whole(&loader, 0), Vec::from_iter((0..100).map(|n| n + expected)));
+    assert_eq!(
+        whole(&loader, 0),
+        Vec::from_iter((0..100).map(|n| n + expected))
+    );
 }

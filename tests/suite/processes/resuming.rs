@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll, Waker};
 
-use datapipes::{DataLoader, Graph, OnError, Processes, State};
+use datapipes::{Checkpoint, DataLoader, Graph, OnError, Processes};
 use futures::StreamExt;
 
 use super::crimes::{all_gone, soon};
@@ -17,7 +17,8 @@ use super::pids;
 enum Shape {
     /// One item for each, so that nothing has to be known of pieces.
     Each,
-    /// Some are left out, others fail, and the rest become several; between shuffles, so that the part is a segment anywhere.
+    /// Some are left out, others fail, and the rest become several; between shuffles, so that the
+    /// part is a segment anywhere.
     Some,
     /// Two parts, one behind the other, with a batch between.
     Two,
@@ -25,12 +26,14 @@ enum Shape {
 
 fn part(shape: Shape, numbers: Graph<u64>) -> Graph<u64> {
     match shape {
-        Shape::Each | Shape::Two => {
-            numbers.map(|n| n * 3).map_random(|n, rng| n * 10 + rng.below(10)).named("each")
-        }
+        Shape::Each | Shape::Two => numbers
+            .map(|n| n * 3)
+            .map_with_rng(|n, rng| n * 10 + rng.below(10))
+            .named("each"),
         Shape::Some => {
-            let odd =
-                numbers.filter(|n| n % 5 != 2).try_map(|n| if n % 31 == 7 { Err("bad") } else { Ok(n) });
+            let odd = numbers
+                .filter(|n| n % 5 != 2)
+                .try_map(|n| if n % 31 == 7 { Err("bad") } else { Ok(n) });
             odd.flat_map(|n| (0..n % 3).map(move |k| n * 10 + k))
         }
     }
@@ -66,29 +69,74 @@ struct How {
 }
 
 const HOWS: [How; 7] = [
-    How { apart: 0, workers: 0, limits: None, prefetch: 0 },
-    How { apart: 0, workers: 1, limits: Some((1, 100)), prefetch: 1 },
-    How { apart: 0, workers: 3, limits: None, prefetch: 16 },
-    How { apart: 1, workers: 2, limits: Some((2, 1000)), prefetch: 1 },
-    How { apart: 2, workers: 1, limits: None, prefetch: 8 },
-    How { apart: 3, workers: 3, limits: Some((9, 4000)), prefetch: 2 },
+    How {
+        apart: 0,
+        workers: 0,
+        limits: None,
+        prefetch: 0,
+    },
+    How {
+        apart: 0,
+        workers: 1,
+        limits: Some((1, 100)),
+        prefetch: 1,
+    },
+    How {
+        apart: 0,
+        workers: 3,
+        limits: None,
+        prefetch: 16,
+    },
+    How {
+        apart: 1,
+        workers: 2,
+        limits: Some((2, 1000)),
+        prefetch: 1,
+    },
+    How {
+        apart: 2,
+        workers: 1,
+        limits: None,
+        prefetch: 8,
+    },
+    How {
+        apart: 3,
+        workers: 3,
+        limits: Some((9, 4000)),
+        prefetch: 2,
+    },
     // Parts of processes that run here, since there are no workers.
-    How { apart: 2, workers: 0, limits: None, prefetch: 3 },
+    How {
+        apart: 2,
+        workers: 0,
+        limits: None,
+        prefetch: 3,
+    },
 ];
 
 type Given = Vec<(u64, String)>;
 
 fn loader(shape: Shape, how: How) -> DataLoader<u64> {
-    let builder = DataLoader::builder(graph(shape, how.apart)).seed(117).workers(how.workers);
-    let builder = builder.prefetch(how.prefetch).on_error(OnError::skip(1000)).resumable();
+    let builder = DataLoader::builder(graph(shape, how.apart))
+        .seed(117)
+        .workers(how.workers);
+    let builder = builder
+        .prefetch(how.prefetch)
+        .on_error(OnError::skip(1000))
+        .resumable();
     match how.limits {
-        Some((in_flight, memory)) => builder.in_flight(in_flight).memory(memory).build().unwrap(),
+        Some((in_flight, memory)) => builder
+            .concurrency(in_flight)
+            .memory(memory)
+            .build()
+            .unwrap(),
         None => builder.build().unwrap(),
     }
 }
 
-/// Up to so many items from a place on, with their origins, and the place behind them as it comes back from its bytes.
-fn run(loader: &DataLoader<u64>, from: Option<&State>, most: usize) -> (Given, State) {
+/// Up to so many items from a place on, with their origins, and the place behind them as it comes
+/// back from its bytes.
+fn run(loader: &DataLoader<u64>, from: Option<&Checkpoint>, most: usize) -> (Given, Checkpoint) {
     let epoch = from.map_or_else(|| loader.epoch(2), |state| loader.resume(state).unwrap());
     let mut epoch = epoch.blocking();
     let mut given = Vec::new();
@@ -98,7 +146,10 @@ fn run(loader: &DataLoader<u64>, from: Option<&State>, most: usize) -> (Given, S
         let item = item.unwrap();
         given.push((*item, item.origin().to_string()));
     }
-    (given, State::from_bytes(&epoch.state().unwrap().to_bytes()).unwrap())
+    (
+        given,
+        Checkpoint::from_bytes(&epoch.checkpoint().unwrap().to_bytes()).unwrap(),
+    )
 }
 
 /// From each way to run to each other, stopped once more in a third, with loaders that stay.
@@ -111,7 +162,10 @@ fn goes_on_in_all_ways(shape: Shape) {
         for (other, second) in loaders.iter().enumerate() {
             let third = (one + 2 * other + 1) % HOWS.len();
             let stop = stops.next().unwrap();
-            let said = format!("{shape:?} at {stop}: {:?}, {:?}, {:?}", HOWS[one], HOWS[other], HOWS[third]);
+            let said = format!(
+                "{shape:?} at {stop}: {:?}, {:?}, {:?}",
+                HOWS[one], HOWS[other], HOWS[third]
+            );
             let (mut given, state) = run(first, None, stop);
             let (some, state) = run(second, Some(&state), 13);
             given.extend(some);
@@ -144,24 +198,39 @@ fn row_117_another_cut_goes_on_or_is_refused_by_name() {
     let cut = |apart| {
         let several = Graph::range(0..90).flat_map(|n| vec![n; n as usize % 3]);
         let filtered = |numbers: Graph<u64>| numbers.filter(|n| n % 4 != 1).named("odd");
-        let graph = if apart { several.in_processes(1, filtered) } else { filtered(several) };
-        DataLoader::builder(graph.shuffle(4)).workers(2).resumable().build().unwrap()
+        let graph = if apart {
+            several.in_processes(1, filtered)
+        } else {
+            filtered(several)
+        };
+        DataLoader::builder(graph.shuffle(4))
+            .workers(2)
+            .resumable()
+            .build()
+            .unwrap()
     };
     for (then, now) in [(true, false), (false, true)] {
         let (_, state) = run(&cut(then), None, 20);
         let error = cut(now).resume(&state).unwrap_err();
         assert_eq!(error.kind(), datapipes::ErrorKind::Config);
         let said = error.to_string();
-        assert!(said.contains("processes of one of them are others"), "{said}");
-        assert!(said.starts_with("flat_map: ") || said.starts_with("odd: "), "{said}");
+        assert!(
+            said.contains("processes of one of them are others"),
+            "{said}"
+        );
+        assert!(
+            said.starts_with("flat_map: ") || said.starts_with("odd: "),
+            "{said}"
+        );
     }
 }
 
-/// A child is killed at work; states are asked for while there is none, while the next one has been started and is not ready, and
-/// while that goes on with the item.
+/// A child is killed at work; states are asked for while there is none, while the next one has been
+/// started and is not ready, and while that goes on with the item.
 #[test]
 fn row_121_a_state_while_a_child_is_being_started_again() {
-    /// The process that has no gates, the folder of the gates, and the item that is at work when its child is killed.
+    /// The process that has no gates, the folder of the gates, and the item that is at work when
+    /// its child is killed.
     type Settings = (u32, String, u64);
     fn part(numbers: Graph<u64>, (parent, folder, item): &Settings) -> Graph<u64> {
         let (folder, item) = (PathBuf::from(folder), *item);
@@ -178,12 +247,21 @@ fn row_121_a_state_while_a_child_is_being_started_again() {
     }
     let folder = tempfile::tempdir().unwrap();
     let loader = |workers, item| {
-        let settings = (std::process::id(), folder.path().to_str().unwrap().to_owned(), item);
-        let graph = Graph::range(0..300).shuffle(12).in_processes_with(Processes::new(1), settings, part);
-        let builder = DataLoader::builder(graph.shuffle(5).batch(2)).seed(3).workers(workers);
+        let settings = (
+            std::process::id(),
+            folder.path().to_str().unwrap().to_owned(),
+            item,
+        );
+        let graph =
+            Graph::range(0..300)
+                .shuffle(12)
+                .in_processes_with(Processes::new(1), settings, part);
+        let builder = DataLoader::builder(graph.shuffle(5).batch(2))
+            .seed(3)
+            .workers(workers);
         builder.resumable().build().unwrap()
     };
-    let rest = |state: &State, workers| batches(loader(workers, 1000).resume(state).unwrap());
+    let rest = |state: &Checkpoint, workers| batches(loader(workers, 1000).resume(state).unwrap());
     let whole = batches(loader(0, 1000).epoch(0));
     for item in [0, 100, 280] {
         let (work, start) = (folder.path().join("work"), folder.path().join("start"));
@@ -201,34 +279,55 @@ fn row_121_a_state_while_a_child_is_being_started_again() {
             }
             there
         });
-        let mut states = vec![epoch.state().unwrap()];
+        let mut states = vec![epoch.checkpoint().unwrap()];
         let start = Gate::new(start);
         let killed = pids(&apart);
         // SAFETY: ends a child of this process.
-        killed.iter().for_each(|&child| unsafe { _ = libc::kill(child as i32, libc::SIGKILL) });
+        killed
+            .iter()
+            .for_each(|&child| unsafe { _ = libc::kill(child as i32, libc::SIGKILL) });
         all_gone(&killed);
-        states.push(epoch.state().unwrap());
+        states.push(epoch.checkpoint().unwrap());
         start.wait_for_one();
-        states.push(epoch.state().unwrap());
+        states.push(epoch.checkpoint().unwrap());
         work.open();
         start.open();
-        states.push(epoch.state().unwrap());
-        assert!(states.iter().all(|state| state.delivered() == seen.len() as u64));
+        states.push(epoch.checkpoint().unwrap());
+        assert!(
+            states
+                .iter()
+                .all(|state| state.delivered() == seen.len() as u64)
+        );
         for state in &states {
             assert_eq!(rest(state, 0), whole[seen.len()..], "{item} was at work");
         }
-        assert_eq!(rest(&states[1], 1), whole[seen.len()..], "{item} was at work");
+        assert_eq!(
+            rest(&states[1], 1),
+            whole[seen.len()..],
+            "{item} was at work"
+        );
         seen.extend(batches(epoch));
         assert_eq!(seen, whole, "{item} was at work");
-        let processes = apart.stats().unwrap().segments[0].processes.clone().unwrap();
-        assert_eq!((processes.started, processes.died, processes.crashed), (2, 1, 0));
+        let processes = apart.stats().unwrap().segments[0]
+            .processes
+            .clone()
+            .unwrap();
+        assert_eq!(
+            (processes.started, processes.died, processes.crashed),
+            (2, 1, 0)
+        );
     }
 }
 
 fn in_two(workers: usize) -> DataLoader<Vec<u64>> {
     let numbers = Graph::range(0..240).shuffle(11);
     let graph = numbers.in_processes(2, |numbers| numbers.map(|n| n * 5).filter(|n| n % 3 != 1));
-    DataLoader::builder(graph.shuffle(7).batch(3)).seed(5).workers(workers).resumable().build().unwrap()
+    DataLoader::builder(graph.shuffle(7).batch(3))
+        .seed(5)
+        .workers(workers)
+        .resumable()
+        .build()
+        .unwrap()
 }
 
 fn batches(epoch: datapipes::Epoch<Vec<u64>>) -> Vec<Vec<u64>> {
@@ -243,10 +342,10 @@ fn row_122_states_of_two_epochs_at_once_with_processes() {
             let shared = &shared;
             scope.spawn(move || {
                 let mut epoch = shared.epoch(number).blocking();
-                let (mut items, mut states) = (Vec::new(), vec![epoch.state().unwrap()]);
+                let (mut items, mut states) = (Vec::new(), vec![epoch.checkpoint().unwrap()]);
                 while let Some(item) = epoch.next() {
                     items.push(item.unwrap());
-                    states.push(epoch.state().unwrap());
+                    states.push(epoch.checkpoint().unwrap());
                 }
                 (number, items, states)
             })
@@ -255,11 +354,19 @@ fn row_122_states_of_two_epochs_at_once_with_processes() {
             assert_eq!(items, batches(in_two(0).epoch(number)));
             for (at, state) in states.iter().enumerate() {
                 assert_eq!((state.epoch(), state.delivered()), (number, at as u64));
-                assert_eq!(batches(in_two(0).resume(state).unwrap()), items[at..], "epoch {number}");
+                assert_eq!(
+                    batches(in_two(0).resume(state).unwrap()),
+                    items[at..],
+                    "epoch {number}"
+                );
             }
             // Some of them by the same children, which have worked for both.
             for at in [0, items.len() / 2, items.len()] {
-                assert_eq!(batches(shared.resume(&states[at]).unwrap()), items[at..], "epoch {number}");
+                assert_eq!(
+                    batches(shared.resume(&states[at]).unwrap()),
+                    items[at..],
+                    "epoch {number}"
+                );
             }
         }
     });
@@ -273,13 +380,14 @@ fn row_122_another_thread_asks_for_states_while_items_are_taken() {
     let over = AtomicBool::new(false);
     let states = std::thread::scope(|scope| {
         let asks = scope.spawn(|| {
-            let mut states: Vec<State> = Vec::new();
+            let mut states: Vec<Checkpoint> = Vec::new();
             loop {
                 let last = over.load(Ordering::SeqCst);
                 let (epoch, items) = &mut *epoch.lock().unwrap();
-                let state = epoch.state().unwrap();
+                let state = epoch.checkpoint().unwrap();
                 assert_eq!(state.delivered(), items.len() as u64);
-                // One for each place, and the last one there: the end is known once it was looked for.
+                // One for each place, and the last one there: the end is known once it was looked
+                // for.
                 states.pop_if(|last| last.delivered() == state.delivered());
                 states.push(state);
                 if last {

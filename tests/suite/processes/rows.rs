@@ -53,18 +53,24 @@ fn wide(numbers: Graph<u64>) -> Graph<Tensor> {
 fn is_shared(tensor: &Tensor) -> bool {
     let address = tensor.as_bytes().as_ptr() as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    maps.lines().filter(|line| line.contains("memfd:datapipes")).any(|line| {
-        let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
-        let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
-        (from..to).contains(&address)
-    })
+    maps.lines()
+        .filter(|line| line.contains("memfd:datapipes"))
+        .any(|line| {
+            let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let [from, to] = [from, to].map(|text| usize::from_str_radix(text, 16).unwrap());
+            (from..to).contains(&address)
+        })
 }
 
 #[test]
 fn batches_are_where_children_wrote_their_rows() {
     let graph = Graph::range(0..30).in_processes(2, wide).batch(8).collate();
     let loader = DataLoader::builder(graph).build().unwrap();
-    assert!(loader.explain().contains("straight into batches of 8"), "{}", loader.explain());
+    assert!(
+        loader.explain().contains("straight into batches of 8"),
+        "{}",
+        loader.explain()
+    );
     let mut shared = 0;
     for epoch in 0..6 {
         let mut next = 0;
@@ -72,7 +78,11 @@ fn batches_are_where_children_wrote_their_rows() {
             let batch = batch.unwrap();
             shared += usize::from(is_shared(&batch));
             for row in batch.as_slice::<f32>().unwrap().chunks(WIDTH) {
-                assert!(row.iter().all(|&v| v == next as f32), "row {next} of epoch {epoch}: {}", row[0]);
+                assert!(
+                    row.iter().all(|&v| v == next as f32),
+                    "row {next} of epoch {epoch}: {}",
+                    row[0]
+                );
                 next += 1;
             }
         }
@@ -84,9 +94,15 @@ fn batches_are_where_children_wrote_their_rows() {
 
 #[test]
 fn what_a_child_leaves_half_filled_is_not_seen() {
-    let graph = Graph::range(0..200).in_processes(2, wide).batch(8).collate();
+    let graph = Graph::range(0..200)
+        .in_processes(2, wide)
+        .batch(8)
+        .collate();
     let policy = OnError::skip(10);
-    let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
     let mut seen = Vec::new();
     // Some are kept, so that memory cannot be used again while it is read.
     let mut kept = Vec::new();
@@ -103,12 +119,24 @@ fn what_a_child_leaves_half_filled_is_not_seen() {
     let good: Vec<u64> = (0..200).filter(|n| ![ABORTS, FAILS].contains(n)).collect();
     assert_eq!(seen, good);
     for (place, batch) in kept {
-        for (row, n) in batch.as_slice::<f32>().unwrap().chunks(WIDTH).zip(&good[place..]) {
+        for (row, n) in batch
+            .as_slice::<f32>()
+            .unwrap()
+            .chunks(WIDTH)
+            .zip(&good[place..])
+        {
             assert!(row.iter().all(|&v| v == *n as f32));
         }
     }
-    let errors: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
-    assert_eq!(errors[0], "wide: 0:37: crashed: the process that worked on it ended by SIGABRT (signal 6)");
+    let errors: Vec<String> = policy
+        .skipped()
+        .into_iter()
+        .map(|skipped| skipped.error)
+        .collect();
+    assert_eq!(
+        errors[0],
+        "wide: 0:37: crashed: the process that worked on it ended by SIGABRT (signal 6)"
+    );
     assert_eq!(errors[1], "wide: 0:90: unlucky");
 }
 
@@ -122,7 +150,14 @@ fn stubborn(numbers: Graph<u64>) -> Graph<(u64, Arc<Tensor>)> {
             return (n, row);
         }
         let first = FIRST.get_or_init(|| row.clone());
-        (n, if n.is_multiple_of(5) { first.clone() } else { row })
+        (
+            n,
+            if n.is_multiple_of(5) {
+                first.clone()
+            } else {
+                row
+            },
+        )
     })
 }
 
@@ -131,16 +166,27 @@ fn a_row_that_a_child_keeps_and_sends_again_is_what_it_was() {
     let rows = Graph::range(100..400).in_processes(2, stubborn);
     let graph = rows.map(|(n, row)| (n, (*row).clone())).batch(8).collate();
     let loader = DataLoader::builder(graph).build().unwrap();
-    assert!(loader.explain().contains("straight into batches of 8"), "{}", loader.explain());
+    assert!(
+        loader.explain().contains("straight into batches of 8"),
+        "{}",
+        loader.explain()
+    );
     let mut firsts = HashSet::new();
     for epoch in 0..3 {
         let mut next = 100;
         for batch in loader.epoch(epoch).blocking() {
             let (numbers, rows) = batch.unwrap();
-            for (n, row) in
-                numbers.as_slice::<u64>().unwrap().iter().zip(rows.as_slice::<f32>().unwrap().chunks(WIDTH))
+            for (n, row) in numbers
+                .as_slice::<u64>()
+                .unwrap()
+                .iter()
+                .zip(rows.as_slice::<f32>().unwrap().chunks(WIDTH))
             {
-                assert!(row.iter().all(|&v| v == row[0]), "{n}: {} and others", row[0]);
+                assert!(
+                    row.iter().all(|&v| v == row[0]),
+                    "{n}: {} and others",
+                    row[0]
+                );
                 let is = row[0] as u64;
                 match n % 5 {
                     0 if *n >= 300 => _ = firsts.insert(is),
@@ -153,7 +199,13 @@ fn a_row_that_a_child_keeps_and_sends_again_is_what_it_was() {
         assert_eq!(next, 400);
     }
     // An epoch that begins before the children of the last are free has two others.
-    assert!(firsts.len() <= 6, "two children have kept one each: {firsts:?}");
-    let processes = loader.stats().unwrap().segments[0].processes.clone().unwrap();
+    assert!(
+        firsts.len() <= 6,
+        "two children have kept one each: {firsts:?}"
+    );
+    let processes = loader.stats().unwrap().segments[0]
+        .processes
+        .clone()
+        .unwrap();
     assert_eq!(processes.died, 0, "no child is blamed for it");
 }

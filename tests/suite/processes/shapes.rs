@@ -1,4 +1,5 @@
-//! Crashes in parts of other shapes than one item for one item, and in pieces of work of other sizes than one item.
+//! Crashes in parts of other shapes than one item for one item, and in pieces of work of other
+//! sizes than one item.
 
 use std::time::Duration;
 
@@ -14,12 +15,18 @@ fn row_5_of_a_large_piece_the_guilty_items_are_lost_only() {
     let guilty = [0, 1, 3999, 4000, 4001, ITEMS - 1];
     for count in [1, 3] {
         for order in [Order::Strict, Order::Arrival, Order::Bounded(2000)] {
-            convict(&Processes::new(count), ITEMS, &case("segfault", &guilty, 0), order);
+            convict(
+                &Processes::new(count),
+                ITEMS,
+                &case("segfault", &guilty, 0),
+                order,
+            );
         }
     }
     // The first error ends the epoch, and all that stands before it in the same piece is delivered.
     for at in [1, 3999] {
-        let graph = Graph::range(0..ITEMS).in_processes_with(2, case("abort", &[at, at + 1], 0), decode);
+        let graph =
+            Graph::range(0..ITEMS).in_processes_with(2, case("abort", &[at, at + 1], 0), decode);
         let loader = DataLoader::builder(graph).build().unwrap();
         let mut epoch = loader.epoch(0).blocking();
         let good = epoch.by_ref().map_while(Result::ok);
@@ -38,7 +45,12 @@ fn row_5_in_other_orders_nothing_is_lost_or_doubled_either() {
     let guilty = [0, 1, 20, 38, 39];
     for order in [Order::Arrival, Order::Bounded(0), Order::Bounded(8)] {
         for count in [1, 3] {
-            convict(&Processes::new(count), 40, &case("abort", &guilty, 300), order);
+            convict(
+                &Processes::new(count),
+                40,
+                &case("abort", &guilty, 300),
+                order,
+            );
         }
     }
 }
@@ -78,16 +90,35 @@ fn check_fan_out(part: Part, items: u64, (many, micros): (u64, u64), count: usiz
     let settings = (guilty.to_vec(), many, micros);
     let graph = || Graph::range(0..items).in_processes_with(count, settings.clone(), part);
     let policy = OnError::skip(items);
-    let loader = DataLoader::builder(graph()).on_error(policy.clone()).build().unwrap();
-    let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, Error>>().unwrap();
+    let loader = DataLoader::builder(graph())
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
+    let all: Vec<u64> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, Error>>()
+        .unwrap();
     assert!(all.is_sorted_by(|a, b| a < b), "in order, and once");
-    let lost: Vec<u64> = policy.skipped().iter().map(|bad| bad.item.as_ref().unwrap().index()).collect();
+    let lost: Vec<u64> = policy
+        .skipped()
+        .iter()
+        .map(|bad| bad.item.as_ref().unwrap().index())
+        .collect();
     assert_eq!(lost, guilty);
     for n in 0..items {
-        let of_it: Vec<u64> = all.iter().filter(|&&out| out / many == n).copied().collect();
+        let of_it: Vec<u64> = all
+            .iter()
+            .filter(|&&out| out / many == n)
+            .copied()
+            .collect();
         let whole: Vec<u64> = (n * many..(n + 1) * many).collect();
         if guilty.contains(&n) {
-            assert!(whole.starts_with(&of_it) && of_it.len() as u64 <= many - 10, "{n}: {}", of_it.len());
+            assert!(
+                whole.starts_with(&of_it) && of_it.len() as u64 <= many - 10,
+                "{n}: {}",
+                of_it.len()
+            );
         } else {
             assert_eq!(of_it, whole);
         }
@@ -98,7 +129,9 @@ fn check_fan_out(part: Part, items: u64, (many, micros): (u64, u64), count: usiz
     if let Some(first) = guilty.first() {
         let error = results.last().unwrap().as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Crashed);
-        let good = results[..results.len() - 1].iter().map(|item| *item.as_ref().unwrap());
+        let good = results[..results.len() - 1]
+            .iter()
+            .map(|item| *item.as_ref().unwrap());
         assert!(good.clone().eq(0..good.len() as u64), "{first}");
         assert!(good.len() as u64 >= first * many);
     }
@@ -113,17 +146,28 @@ fn row_5_of_an_item_that_becomes_many_what_came_before_the_crash_does_not_come_a
     }
     // Several items to a piece, so that the crash is at another place of a message the second time.
     for many in [100, 300, 700] {
-        check_fan_out(fan_out, 120, (many, 0), 2, &[3, 50, 51, 52, 53, 54, 90, 119]);
+        check_fan_out(
+            fan_out,
+            120,
+            (many, 0),
+            2,
+            &[3, 50, 51, 52, 53, 54, 90, 119],
+        );
     }
 }
 
-/// It ends its process late, then earlier than that, and then no more. Its outputs are large, so that some come before each end.
+/// It ends its process late, then earlier than that, and then no more. Its outputs are large, so
+/// that some come before each end.
 #[test]
 fn row_4_of_an_item_that_is_interrupted_again_and_again_each_of_its_many_comes_once() {
     fn part(numbers: Graph<u64>, attempts: &String) -> Graph<[u64; 1024]> {
         let attempts = attempts.clone();
         numbers.flat_map(move |n| {
-            let ends = if n == 1 { [250, 50, 100, 120].get(attempt(&attempts)).copied() } else { None };
+            let ends = if n == 1 {
+                [250, 50, 100, 120].get(attempt(&attempts)).copied()
+            } else {
+                None
+            };
             (0..300).map(move |place| {
                 if ends == Some(place) {
                     commit("kill", n);
@@ -135,7 +179,11 @@ fn row_4_of_an_item_that_is_interrupted_again_and_again_each_of_its_many_comes_o
     /// How many there were before.
     fn attempt(file: &str) -> usize {
         use std::io::Write;
-        let mut file = std::fs::File::options().create(true).append(true).open(file).unwrap();
+        let mut file = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(file)
+            .unwrap();
         let before = file.metadata().unwrap().len();
         file.write_all(b".").unwrap();
         before as usize
@@ -144,8 +192,15 @@ fn row_4_of_an_item_that_is_interrupted_again_and_again_each_of_its_many_comes_o
     let attempts = folder.path().join("attempts").to_str().unwrap().to_owned();
     let graph = Graph::range(0..3).in_processes_with(2, attempts.clone(), part);
     let loader = DataLoader::builder(graph).build().unwrap();
-    let all: Vec<[u64; 1024]> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
-    assert!(all.iter().map(|item| item[0]).eq(0..900), "in order, and once");
+    let all: Vec<[u64; 1024]> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
+    assert!(
+        all.iter().map(|item| item[0]).eq(0..900),
+        "in order, and once"
+    );
     assert_eq!(attempt(&attempts), 5);
 }
 
@@ -168,15 +223,28 @@ fn row_5_where_many_wait_at_once_only_the_guilty_are_lost() {
             for order in [Order::Strict, Order::Arrival, Order::Bounded(20)] {
                 let graph = Graph::range(0..200).in_processes_with(count, guilty.to_vec(), part);
                 let policy = OnError::skip(200);
-                let loader =
-                    DataLoader::builder(graph).order(order).on_error(policy.clone()).build().unwrap();
-                let mut all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+                let loader = DataLoader::builder(graph)
+                    .order(order)
+                    .on_error(policy.clone())
+                    .build()
+                    .unwrap();
+                let mut all: Vec<u64> = loader
+                    .epoch(0)
+                    .blocking()
+                    .collect::<Result<_, _>>()
+                    .unwrap();
                 if order != Order::Strict {
                     all.sort_unstable();
                 }
-                assert!(all.into_iter().eq((0..200).filter(|n| !guilty.contains(n))), "{guilty:?} {order:?}");
-                let mut named: Vec<u64> =
-                    policy.skipped().iter().map(|bad| bad.item.as_ref().unwrap().index()).collect();
+                assert!(
+                    all.into_iter().eq((0..200).filter(|n| !guilty.contains(n))),
+                    "{guilty:?} {order:?}"
+                );
+                let mut named: Vec<u64> = policy
+                    .skipped()
+                    .iter()
+                    .map(|bad| bad.item.as_ref().unwrap().index())
+                    .collect();
                 named.sort_unstable();
                 assert_eq!(named, guilty);
             }
@@ -189,8 +257,20 @@ fn row_5_where_many_wait_at_once_and_each_becomes_many_there_is_no_deadlock() {
     for count in [1, 2] {
         check_fan_out(fan_out_io, 60, (600, 300), count, &[5, 6, 30, 59]);
         // Without a wait, so that several come in one piece.
-        check_fan_out(fan_out_io, 400, (50, 0), count, &[5, 6, 300, 302, 304, 306, 399]);
-        check_fan_out(fan_out_io, 200, (400, 0), count, &[5, 6, 100, 102, 104, 106, 199]);
+        check_fan_out(
+            fan_out_io,
+            400,
+            (50, 0),
+            count,
+            &[5, 6, 300, 302, 304, 306, 399],
+        );
+        check_fan_out(
+            fan_out_io,
+            200,
+            (400, 0),
+            count,
+            &[5, 6, 100, 102, 104, 106, 199],
+        );
     }
 }
 
@@ -199,7 +279,13 @@ fn row_5_in_a_part_with_filters_only_the_guilty_are_lost() {
     fn part(numbers: Graph<u64>, &(ref guilty, _, micros): &Many) -> Graph<u64> {
         let guilty = guilty.clone();
         let odd = numbers.filter(|n| n % 3 != 0);
-        let odd = odd.map(move |n| if guilty.contains(&n) { commit("segfault", n) } else { n });
+        let odd = odd.map(move |n| {
+            if guilty.contains(&n) {
+                commit("segfault", n)
+            } else {
+                n
+            }
+        });
         odd.filter(move |n| {
             work(micros);
             n % 5 != 0
@@ -212,18 +298,29 @@ fn row_5_in_a_part_with_filters_only_the_guilty_are_lost() {
             let settings = (guilty.clone(), 0, micros);
             let graph = Graph::range(0..items).in_processes_with(count, settings, part);
             let policy = OnError::skip(items);
-            let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
-            let all: Vec<u64> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+            let loader = DataLoader::builder(graph)
+                .on_error(policy.clone())
+                .build()
+                .unwrap();
+            let all: Vec<u64> = loader
+                .epoch(0)
+                .blocking()
+                .collect::<Result<_, _>>()
+                .unwrap();
             let right = (0..items).filter(|n| n % 3 != 0 && n % 5 != 0 && !guilty.contains(n));
             assert!(right.eq(all.iter().copied()), "{all:?}");
-            let lost: Vec<u64> =
-                policy.skipped().iter().map(|bad| bad.item.as_ref().unwrap().index()).collect();
+            let lost: Vec<u64> = policy
+                .skipped()
+                .iter()
+                .map(|bad| bad.item.as_ref().unwrap().index())
+                .collect();
             assert_eq!(lost, guilty);
         }
     }
 }
 
-/// Pieces give more than their queues hold, while the consumer waits for several of them: more than the children that could fill them.
+/// Pieces give more than their queues hold, while the consumer waits for several of them: more than
+/// the children that could fill them.
 #[test]
 fn row_23_children_that_wait_for_room_are_not_waited_for() {
     fn part(numbers: Graph<u64>, &(ref guilty, many, _): &Many) -> Graph<[u64; 128]> {
@@ -238,10 +335,18 @@ fn row_23_children_that_wait_for_room_are_not_waited_for() {
     }
     for dear in [0, 10, 20, 40, 80] {
         for guilty in [&[][..], &[3000, 6000]] {
-            let graph = Graph::range(0..9000).in_processes_with(1, (guilty.to_vec(), dear, 0), part);
+            let graph =
+                Graph::range(0..9000).in_processes_with(1, (guilty.to_vec(), dear, 0), part);
             let graph = graph.batch(3000);
-            let loader = DataLoader::builder(graph).on_error(OnError::skip(2)).build().unwrap();
-            let all: Vec<Vec<[u64; 128]>> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+            let loader = DataLoader::builder(graph)
+                .on_error(OnError::skip(2))
+                .build()
+                .unwrap();
+            let all: Vec<Vec<[u64; 128]>> = loader
+                .epoch(0)
+                .blocking()
+                .collect::<Result<_, _>>()
+                .unwrap();
             let right = (0..9000).filter(|n| !guilty.contains(n));
             assert!(right.eq(all.concat().iter().map(|item| item[0])));
         }
@@ -262,17 +367,32 @@ fn row_17_what_a_child_wrote_stays_when_it_ends() {
     }
     let guilty = vec![3, 4, 17];
     let graph = Graph::range(0..40).in_processes_with(2, guilty.clone(), part);
-    let loader = DataLoader::builder(graph).on_error(OnError::skip(3)).build().unwrap();
-    let all: Vec<datapipes::Tensor> = loader.epoch(0).blocking().collect::<Result<_, _>>().unwrap();
+    let loader = DataLoader::builder(graph)
+        .on_error(OnError::skip(3))
+        .build()
+        .unwrap();
+    let all: Vec<datapipes::Tensor> = loader
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()
+        .unwrap();
     drop(loader);
     let good = (0..40).filter(|n| !guilty.contains(n));
     for (n, tensor) in good.zip(&all) {
-        assert!(tensor.as_slice::<u8>().unwrap().iter().all(|&byte| byte == n as u8), "{n}");
+        assert!(
+            tensor
+                .as_slice::<u8>()
+                .unwrap()
+                .iter()
+                .all(|&byte| byte == n as u8),
+            "{n}"
+        );
     }
     assert_eq!(all.len(), 37);
 }
 
-/// Epochs that run at once have children of their own; those of the second end with it, and are not said to be there.
+/// Epochs that run at once have children of their own; those of the second end with it, and are not
+/// said to be there.
 #[test]
 fn row_4_figures_are_of_children_that_run() {
     let graph = Graph::range(0..1000).in_processes_with(2, case("", &[], 300), decode);

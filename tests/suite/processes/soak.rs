@@ -1,6 +1,7 @@
 //! Children that are killed and stopped again and again, at any time, while epochs run.
 //!
-//! A few seconds of it; `DATAPIPES_SOAK=seconds` asks for more. It runs in a process of its own, so that what is left over can be counted.
+//! A few seconds of it; `DATAPIPES_SOAK=seconds` asks for more. It runs in a process of its own, so
+//! that what is left over can be counted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,12 +20,25 @@ const RUNS: &str = "DATAPIPES_TEST_SOAK_RUNS";
 #[test]
 fn rows_4_5_and_9_whatever_is_killed_whenever_every_item_is_accounted_for_and_nothing_is_left() {
     let mut soak = this_test(&std::env::current_exe().unwrap(), "processes::soak::a_soak");
-    let output = soak.env(RUNS, "yes").stderr(std::process::Stdio::piped()).output().unwrap();
+    let output = soak
+        .env(RUNS, "yes")
+        .stderr(std::process::Stdio::piped())
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let wrong: Vec<&str> = errors.lines().filter(|line| !line.starts_with('[')).collect();
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{}", wrong.join("\n"));
-    said.lines().filter(|line| line.contains("soak: ")).for_each(|line| println!("{line}"));
+    let wrong: Vec<&str> = errors
+        .lines()
+        .filter(|line| !line.starts_with('['))
+        .collect();
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}\n{}",
+        wrong.join("\n")
+    );
+    said.lines()
+        .filter(|line| line.contains("soak: "))
+        .for_each(|line| println!("{line}"));
 }
 
 /// The children of a loader, for as long as it is there.
@@ -46,7 +60,10 @@ fn a_soak() {
     if std::env::var_os(RUNS).is_none() {
         return;
     }
-    let seconds = std::env::var(SECONDS).ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let seconds = std::env::var(SECONDS)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(3);
     // What is made once and stays.
     let victims = Victims::default();
     let figures = Arc::new(Figures::default());
@@ -71,7 +88,9 @@ fn a_soak() {
     let seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
     let kills = kill(Duration::from_secs(seconds), seed, &victims);
     stop.store(true, Ordering::Relaxed);
-    runners.into_iter().for_each(|runner| runner.join().unwrap());
+    runners
+        .into_iter()
+        .for_each(|runner| runner.join().unwrap());
 
     soon("nothing is left", || {
         let now = left();
@@ -102,7 +121,14 @@ fn kill(time: Duration, mut random: u64, victims: &Victims) -> (u64, u64) {
         random ^= random << 17;
         random % below
     };
-    let signals = [libc::SIGKILL, libc::SIGSEGV, libc::SIGSTOP, libc::SIGTERM, libc::SIGABRT, libc::SIGBUS];
+    let signals = [
+        libc::SIGKILL,
+        libc::SIGSEGV,
+        libc::SIGSTOP,
+        libc::SIGTERM,
+        libc::SIGABRT,
+        libc::SIGBUS,
+    ];
     let (begun, mut ended, mut stopped) = (Instant::now(), 0, 0);
     let mut known = BTreeMap::new();
     while begun.elapsed() < time {
@@ -122,7 +148,11 @@ fn kill(time: Duration, mut random: u64, victims: &Victims) -> (u64, u64) {
         }
         // SAFETY: a signal to a child of this process.
         unsafe { libc::kill(child as i32, signal) };
-        *if signal == libc::SIGSTOP { &mut stopped } else { &mut ended } += 1;
+        *if signal == libc::SIGSTOP {
+            &mut stopped
+        } else {
+            &mut ended
+        } += 1;
         known.retain(|_, since| since.elapsed() < Duration::from_secs(60));
     }
     (ended, stopped)
@@ -147,11 +177,21 @@ fn some_epochs(kind: usize, round: u64, victims: &Victims, figures: &Figures) {
                 })
             }
             let graph = Graph::range(0..300).in_processes(processes, part);
-            run(kind, round, graph, Order::Strict, 300, 1, victims, figures, |tensor| {
-                let values = tensor.as_slice::<u32>().unwrap();
-                assert!(values.iter().all(|value| *value == values[0]));
-                u64::from(values[0])
-            });
+            run(
+                kind,
+                round,
+                graph,
+                Order::Strict,
+                300,
+                1,
+                victims,
+                figures,
+                |tensor| {
+                    let values = tensor.as_slice::<u32>().unwrap();
+                    assert!(values.iter().all(|value| *value == values[0]));
+                    u64::from(values[0])
+                },
+            );
         }
         1 => {
             // Hundreds to a piece, of which some are left out; as they come.
@@ -159,7 +199,17 @@ fn some_epochs(kind: usize, round: u64, victims: &Victims, figures: &Figures) {
                 numbers.map(|n| n + 1).map(|n| n - 1)
             }
             let graph = Graph::range(0..60_000).in_processes(processes, part);
-            run(kind, round, graph, Order::Arrival, 60_000, 1, victims, figures, |n| *n);
+            run(
+                kind,
+                round,
+                graph,
+                Order::Arrival,
+                60_000,
+                1,
+                victims,
+                figures,
+                |n| *n,
+            );
         }
         _ => {
             // Many at once in a child, each of which becomes many.
@@ -171,7 +221,17 @@ fn some_epochs(kind: usize, round: u64, victims: &Victims, figures: &Figures) {
                 read.flat_map(|n| (0..400).map(move |place| n * 400 + place))
             }
             let graph = Graph::range(0..300).in_processes(processes, part);
-            run(kind, round, graph, Order::Strict, 300, 400, victims, figures, |n| *n);
+            run(
+                kind,
+                round,
+                graph,
+                Order::Strict,
+                300,
+                400,
+                victims,
+                figures,
+                |n| *n,
+            );
         }
     }
 }
@@ -192,13 +252,22 @@ fn run<T: Send + 'static>(
     for epoch in 0..3 {
         // A policy keeps a thousand names.
         let policy = OnError::skip(1000);
-        let builder = DataLoader::builder(graph.clone()).order(order).on_error(policy.clone());
+        let builder = DataLoader::builder(graph.clone())
+            .order(order)
+            .on_error(policy.clone());
         let loader = builder.build().unwrap();
         let seen_by_killer = loader.clone();
-        victims.lock().unwrap().insert(kind, Box::new(move || children(&seen_by_killer)));
+        victims
+            .lock()
+            .unwrap()
+            .insert(kind, Box::new(move || children(&seen_by_killer)));
         for epoch in 3 * epoch..3 * epoch + 3 {
             let leaves = (round + epoch) % 5 == 4;
-            let most = if leaves { items as usize * many as usize / 3 } else { usize::MAX };
+            let most = if leaves {
+                items as usize * many as usize / 3
+            } else {
+                usize::MAX
+            };
             let mut all = Vec::new();
             let mut given_up = false;
             for item in loader.epoch(epoch).blocking().take(most) {
@@ -211,9 +280,14 @@ fn run<T: Send + 'static>(
                 }
             }
             figures.epochs.fetch_add(1, Ordering::Relaxed);
-            figures.delivered.fetch_add(all.len() as u64, Ordering::Relaxed);
+            figures
+                .delivered
+                .fetch_add(all.len() as u64, Ordering::Relaxed);
             if order == Order::Strict {
-                assert!(all.is_sorted_by(|a, b| a < b), "kind {kind}: in order, and once");
+                assert!(
+                    all.is_sorted_by(|a, b| a < b),
+                    "kind {kind}: in order, and once"
+                );
             } else {
                 let count = all.len();
                 all.sort_unstable();
@@ -226,9 +300,15 @@ fn run<T: Send + 'static>(
                 .filter(|bad| bad.epoch == epoch)
                 .map(|bad| bad.item.as_ref().expect("an error of an item").index())
                 .collect();
-            figures.named.fetch_add(named.len() as u64, Ordering::Relaxed);
-            figures.given_up.fetch_add(given_up.into(), Ordering::Relaxed);
-            figures.left_early.fetch_add(leaves.into(), Ordering::Relaxed);
+            figures
+                .named
+                .fetch_add(named.len() as u64, Ordering::Relaxed);
+            figures
+                .given_up
+                .fetch_add(given_up.into(), Ordering::Relaxed);
+            figures
+                .left_early
+                .fetch_add(leaves.into(), Ordering::Relaxed);
             if leaves || given_up {
                 continue;
             }
@@ -263,10 +343,17 @@ fn left() -> Left {
     let all = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let children = all.filter(|&process| parent_of(process) == Some(std::process::id())).count();
+    let children = all
+        .filter(|&process| parent_of(process) == Some(std::process::id()))
+        .count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let shared = maps.lines().filter(|line| line.contains("memfd:")).count();
-    (count("/proc/self/fd"), count("/proc/self/task"), children, shared)
+    (
+        count("/proc/self/fd"),
+        count("/proc/self/task"),
+        children,
+        shared,
+    )
 }
 
 /// Of zombies, too.
@@ -275,7 +362,8 @@ fn parent_of(process: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// What it has once nothing ends any more. A thread may have said that it has ended, and hold its descriptors still.
+/// What it has once nothing ends any more. A thread may have said that it has ended, and hold its
+/// descriptors still.
 fn settled() -> Left {
     soon("no children and no threads of ours are left", || {
         let now = left();

@@ -1,4 +1,5 @@
-//! The start of children: when there are any, what waits for them, and what happens where no thread or process can be started.
+//! The start of children: when there are any, what waits for them, and what happens where no thread
+//! or process can be started.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -17,10 +18,16 @@ fn all<T: Send + 'static>(loader: &DataLoader<T>, epoch: u64) -> Vec<T> {
     loader.epoch(epoch).blocking().map(Result::unwrap).collect()
 }
 
-/// What children find in a folder: `part` is their part, in which each works under its own process number.
+/// What children find in a folder: `part` is their part, in which each works under its own process
+/// number.
 fn in_children(folder: &tempfile::TempDir, items: u64, part: Part) -> DataLoader<u64> {
-    let settings = (std::process::id(), folder.path().to_str().unwrap().to_owned());
-    DataLoader::builder(Graph::range(0..items).in_processes_with(2, settings, part)).build().unwrap()
+    let settings = (
+        std::process::id(),
+        folder.path().to_str().unwrap().to_owned(),
+    );
+    DataLoader::builder(Graph::range(0..items).in_processes_with(2, settings, part))
+        .build()
+        .unwrap()
 }
 
 type Settings = (u32, String);
@@ -31,7 +38,8 @@ fn titled(title: &str) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap();
     let all = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is = |process: &u32| {
-        std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| line.starts_with(title.as_bytes()))
+        std::fs::read(format!("/proc/{process}/cmdline"))
+            .is_ok_and(|line| line.starts_with(title.as_bytes()))
     };
     all.filter(is).collect()
 }
@@ -80,9 +88,17 @@ fn a_child_that_starts_slowly_does_not_keep_the_first_items_back() {
         let some: Vec<u64> = epoch.by_ref().take(100).map(Result::unwrap).collect();
         over.store(true, Ordering::SeqCst);
         let rest: Vec<u64> = epoch.map(Result::unwrap).collect();
-        assert!([some, rest].concat().into_iter().eq((0..20_000).map(|n| n * 2)));
+        assert!(
+            [some, rest]
+                .concat()
+                .into_iter()
+                .eq((0..20_000).map(|n| n * 2))
+        );
     });
-    assert!(in_time.into_inner(), "the first items came with the last child");
+    assert!(
+        in_time.into_inner(),
+        "the first items came with the last child"
+    );
 }
 
 /// Two gates, one for each: both stand there at the same time.
@@ -124,7 +140,9 @@ fn row_5_an_epoch_goes_on_soon_after_a_crash() {
     for count in [1, 2] {
         // The best of three, for a machine that is busy with something else.
         let tries = (0..3).map(|_| {
-            let loader = DataLoader::builder(Graph::range(0..400).in_processes(count, part)).build().unwrap();
+            let loader = DataLoader::builder(Graph::range(0..400).in_processes(count, part))
+                .build()
+                .unwrap();
             let mut epoch = loader.epoch(0).blocking();
             let mut seen: Vec<u64> = epoch.by_ref().take(5).map(Result::unwrap).collect();
             let known = pids(&loader);
@@ -148,11 +166,23 @@ const ROLE: &str = "DATAPIPES_TEST_STARTING";
 
 /// Runs a test of this file in a process of its own, to its end.
 fn succeeds(role: &str) {
-    let mut command = this_test(&std::env::current_exe().unwrap(), "processes::starting::a_limited_process");
-    let output = command.env(ROLE, role).stdin(Stdio::null()).output().unwrap();
+    let mut command = this_test(
+        &std::env::current_exe().unwrap(),
+        "processes::starting::a_limited_process",
+    );
+    let output = command
+        .env(ROLE, role)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{output:?}");
-    said.lines().filter(|line| line.contains("row 19: ")).for_each(|line| println!("{line}"));
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{output:?}"
+    );
+    said.lines()
+        .filter(|line| line.contains("row 19: "))
+        .for_each(|line| println!("{line}"));
 }
 
 #[test]
@@ -194,8 +224,8 @@ fn a_limited_process() {
 /// Makes this process that of a user who has no other, if it may.
 fn become_somebody() -> bool {
     let user = 40_000 + std::process::id() % 20_000;
-    // SAFETY: plain numbers. What a process that changed its user has is for the superuser alone until it says otherwise; its
-    // children have to look for the executable there.
+    // SAFETY: plain numbers. What a process that changed its user has is for the superuser alone
+    // until it says otherwise; its children have to look for the executable there.
     unsafe { libc::setresuid(user, user, user) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1) == 0 }
 }
 
@@ -203,7 +233,8 @@ fn tasks() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// So many threads and processes more than there are may be started, of a user who has no others; or any number.
+/// So many threads and processes more than there are may be started, of a user who has no others;
+/// or any number.
 fn limit(free: Option<usize>) {
     // SAFETY: plain data for a limit of this process; the hard one stays.
     unsafe {
@@ -220,20 +251,35 @@ fn check(error: &datapipes::Error, free: usize) {
     let kinds = [ErrorKind::Io, ErrorKind::Worker];
     let said = error.to_string();
     assert!(kinds.contains(&error.kind()), "{free} free: {said}");
-    assert!(said.contains("Resource temporarily unavailable"), "{free} free: {said}");
+    assert!(
+        said.contains("Resource temporarily unavailable"),
+        "{free} free: {said}"
+    );
 }
 
 fn threads(free: std::ops::Range<usize>) {
     let graph = || {
         let read = Graph::range(0..300).map_async(|n| async move { datapipes::Ok(n + 1) });
-        read.map(|n| n * 2).shuffle(20).map(|n| n + 1).prefetch(3).batch(7)
+        read.map(|n| n * 2)
+            .shuffle(20)
+            .map(|n| n + 1)
+            .prefetch(3)
+            .batch(7)
     };
     let before = tasks();
     let whole = graph().collect().unwrap();
-    soon("this process has the threads that it had", || tasks() == before);
+    soon("this process has the threads that it had", || {
+        tasks() == before
+    });
     let (mut refused, all_free) = (BTreeSet::new(), free.clone());
-    for (free, policy) in free.flat_map(|free| [(free, OnError::fail()), (free, OnError::skip(100))]) {
-        let loader = DataLoader::builder(graph()).workers(3).on_error(policy.clone()).build().unwrap();
+    for (free, policy) in
+        free.flat_map(|free| [(free, OnError::fail()), (free, OnError::skip(100))])
+    {
+        let loader = DataLoader::builder(graph())
+            .workers(3)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         limit(Some(free));
         let mut results: Vec<_> = loader.epoch(0).blocking().collect();
         limit(None);
@@ -242,17 +288,28 @@ fn threads(free: std::ops::Range<usize>) {
                 check(&error.unwrap_err(), free);
                 refused.insert(free);
             }
-            None => assert_eq!(results.len(), whole.len(), "{free} free: it ends early, and says nothing"),
+            None => assert_eq!(
+                results.len(),
+                whole.len(),
+                "{free} free: it ends early, and says nothing"
+            ),
         }
         let good: Vec<_> = results.into_iter().map(Result::unwrap).collect();
         assert_eq!(good, whole[..good.len()], "{free} free");
-        assert!(policy.skipped().is_empty(), "{free} free: {:?}", policy.skipped());
+        assert!(
+            policy.skipped().is_empty(),
+            "{free} free: {:?}",
+            policy.skipped()
+        );
         assert_eq!(all(&loader, 0), whole, "{free} free: it works again");
         drop(loader);
         soon("no thread is left", || tasks() == before);
     }
     println!("row 19: threads, refused with {refused:?} of {all_free:?} free");
-    assert!(refused.contains(&0) && !refused.contains(&13), "{refused:?}");
+    assert!(
+        refused.contains(&0) && !refused.contains(&13),
+        "{refused:?}"
+    );
 }
 
 fn processes(free: std::ops::Range<usize>) {
@@ -262,7 +319,10 @@ fn processes(free: std::ops::Range<usize>) {
         let processes = Processes::new(2).restarts(2);
         let graph = Graph::range(0..40).in_processes_with(processes, case("", &[], 100), decode);
         let policy = OnError::skip(100);
-        let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
         limit(Some(free));
         let mut results: Vec<_> = loader.epoch(0).blocking().collect();
         limit(None);
@@ -275,22 +335,43 @@ fn processes(free: std::ops::Range<usize>) {
         }
         let good = results.into_iter().map(Result::unwrap);
         assert!(good.zip(0..).all(|(is, n)| is == n * 3), "{free} free");
-        assert!(policy.skipped().is_empty(), "{free} free: {:?}", policy.skipped());
-        assert_eq!(all(&loader, 0), Vec::from_iter((0..40).map(|n| n * 3)), "{free} free: it works again");
+        assert!(
+            policy.skipped().is_empty(),
+            "{free} free: {:?}",
+            policy.skipped()
+        );
+        assert_eq!(
+            all(&loader, 0),
+            Vec::from_iter((0..40).map(|n| n * 3)),
+            "{free} free: it works again"
+        );
         let known = children(&loader);
         drop(loader);
         assert!(known.iter().all(|&child| is_gone(child)));
         soon("no thread is left", || tasks() == before);
     }
     println!("row 19: processes, refused with {refused:?} of {all_free:?} free");
-    assert!(refused.contains(&0) && !refused.contains(&13), "{refused:?}");
+    assert!(
+        refused.contains(&0) && !refused.contains(&13),
+        "{refused:?}"
+    );
 }
 
 fn later() {
     // Threads that run, while nothing can be added to them.
-    let graph = || Graph::range(0..3000).map(|n| n * 2).shuffle(20).map(|n| n + 1).batch(7);
+    let graph = || {
+        Graph::range(0..3000)
+            .map(|n| n * 2)
+            .shuffle(20)
+            .map(|n| n + 1)
+            .batch(7)
+    };
     let whole = graph().collect().unwrap();
-    let loader = DataLoader::builder(graph()).workers(2).prefetch(0).build().unwrap();
+    let loader = DataLoader::builder(graph())
+        .workers(2)
+        .prefetch(0)
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
     let mut seen: Vec<_> = epoch.by_ref().take(50).map(Result::unwrap).collect();
     limit(Some(0));
@@ -301,20 +382,30 @@ fn later() {
     // A child that ends, and has no successor as long as the limit is there.
     let processes = Processes::new(1).restarts(2);
     let graph = Graph::range(0..3000).in_processes_with(processes, case("", &[], 30), decode);
-    let loader = DataLoader::builder(graph).on_error(OnError::skip(100)).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .on_error(OnError::skip(100))
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
     let mut seen: Vec<u64> = epoch.by_ref().take(5).map(Result::unwrap).collect();
     let known = children(&loader);
     limit(Some(0));
     // SAFETY: ends a child of this process.
-    known.iter().for_each(|&child| unsafe { _ = libc::kill(child as i32, libc::SIGKILL) });
-    let error =
-        epoch.by_ref().find_map(|item| item.map(|n| seen.push(n)).err()).expect("it ends in an error");
+    known
+        .iter()
+        .for_each(|&child| unsafe { _ = libc::kill(child as i32, libc::SIGKILL) });
+    let error = epoch
+        .by_ref()
+        .find_map(|item| item.map(|n| seen.push(n)).err())
+        .expect("it ends in an error");
     check(&error, 0);
     assert_eq!(error.kind(), ErrorKind::Worker);
     assert!(epoch.next().is_none());
     assert!(seen.iter().zip(0..).all(|(&is, n)| is == n * 3));
     all_gone(&known);
     limit(None);
-    assert!(all(&loader, 1).into_iter().eq((0..3000).map(|n| n * 3)), "it works again");
+    assert!(
+        all(&loader, 1).into_iter().eq((0..3000).map(|n| n * 3)),
+        "it works again"
+    );
 }

@@ -1,10 +1,11 @@
 //! Compressed data: the bytes without their stuffing, and a reader of their bits.
 
-/// What stands behind the data, so that a read ahead needs no care. Ones are not the beginning of any code.
+/// What stands behind the data, so that a read ahead needs no care. Ones are not the beginning of
+/// any code.
 pub(super) const PAD: usize = 32;
 
-/// Copies compressed data up to the next marker, without the zero that follows each `0xff`. Gives where the marker
-/// is, and how long the data is; behind it stand ones.
+/// Copies compressed data up to the next marker, without the zero that follows each `0xff`. Gives
+/// where the marker is, and how long the data is; behind it stand ones.
 pub(super) fn unstuff(bytes: &[u8], mut at: usize, data: &mut Vec<u8>) -> (usize, usize) {
     const BLOCK: usize = 32;
     let room = bytes.len() - at + BLOCK + PAD;
@@ -16,7 +17,10 @@ pub(super) fn unstuff(bytes: &[u8], mut at: usize, data: &mut Vec<u8>) -> (usize
         // In blocks, which compiles to vector instructions.
         while let Some(block) = bytes[at..].first_chunk::<BLOCK>() {
             data[len..len + BLOCK].copy_from_slice(block);
-            if block.iter().fold(false, |found, &byte| found | (byte == 0xff)) {
+            if block
+                .iter()
+                .fold(false, |found, &byte| found | (byte == 0xff))
+            {
                 break;
             }
             at += BLOCK;
@@ -60,7 +64,11 @@ pub(super) struct At {
 impl At {
     /// Right before this byte.
     pub(super) fn at_byte(byte: usize) -> At {
-        At { byte, buffer: 0, left: 0 }
+        At {
+            byte,
+            buffer: 0,
+            left: 0,
+        }
     }
 
     /// How many bits were taken.
@@ -89,7 +97,11 @@ impl<'a> Bits<'a> {
     /// Sees to it that 56 bits can be looked at. Far behind the data there are only ones.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
-        let next = match self.data.get(self.at.byte..).and_then(|rest| rest.first_chunk()) {
+        let next = match self
+            .data
+            .get(self.at.byte..)
+            .and_then(|rest| rest.first_chunk())
+        {
             Some(&bytes) => u64::from_be_bytes(bytes),
             None => u64::MAX,
         };
@@ -138,7 +150,11 @@ impl<'a> Bits<'a> {
 #[inline(always)]
 pub(super) fn extend(bits: i32, size: u32) -> i32 {
     let half = (1 << size) >> 1;
-    if bits < half { bits - (1 << size) + 1 } else { bits }
+    if bits < half {
+        bits - (1 << size) + 1
+    } else {
+        bits
+    }
 }
 
 #[cfg(test)]
@@ -194,9 +210,15 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_standard() {
         // Annex F, table F.1.
-        for (bits, size, number) in
-            [(0, 0, 0), (0, 1, -1), (1, 1, 1), (0, 2, -3), (1, 2, -2), (3, 2, 3), (0, 15, -32767)]
-        {
+        for (bits, size, number) in [
+            (0, 0, 0),
+            (0, 1, -1),
+            (1, 1, 1),
+            (0, 2, -3),
+            (1, 2, -2),
+            (3, 2, 3),
+            (0, 15, -32767),
+        ] {
             assert_eq!(extend(bits, size), number);
         }
     }

@@ -36,10 +36,15 @@ pub(super) fn dc(bits: &mut Bits<'_>, table: &Huffman, last: &mut i32) -> Result
         }
     };
     *last += difference;
-    if i32::from(*last as i16) == *last { Ok(()) } else { Err(Bad::Range) }
+    if i32::from(*last as i16) == *last {
+        Ok(())
+    } else {
+        Err(Bad::Range)
+    }
 }
 
-/// Takes a block, which has to be zero before. Gives the place of its last coefficient that is not zero.
+/// Takes a block, which has to be zero before. Gives the place of its last coefficient that is not
+/// zero.
 #[inline(always)]
 pub(super) fn read(
     bits: &mut Bits<'_>,
@@ -95,7 +100,11 @@ pub(super) fn read(
             }
         }
     }
-    if n > 64 { Err(Bad::Block) } else { Ok(last as u8) }
+    if n > 64 {
+        Err(Bad::Block)
+    } else {
+        Ok(last as u8)
+    }
 }
 
 /// Passes over a block but for its DC coefficient.

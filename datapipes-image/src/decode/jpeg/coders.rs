@@ -87,7 +87,13 @@ pub(super) struct MoreDc {
 
 impl Coder for MoreDc {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block, _: &mut u64) -> Result<(), Bad> {
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        _: usize,
+        block: &mut Block,
+        _: &mut u64,
+    ) -> Result<(), Bad> {
         bits.refill();
         block.0[0] |= (bits.take(1) << self.low) as i16;
         Ok(())
@@ -108,7 +114,13 @@ pub(super) struct FirstAc<'a> {
 
 impl Coder for FirstAc<'_> {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block, held: &mut u64) -> Result<(), Bad> {
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        _: usize,
+        block: &mut Block,
+        held: &mut u64,
+    ) -> Result<(), Bad> {
         if self.empty > 0 {
             self.empty -= 1;
             return Ok(());
@@ -143,7 +155,11 @@ impl Coder for FirstAc<'_> {
             n += 1;
         }
         // A run of zeros that ends with the band is passed by.
-        if n > last + 1 { Err(Bad::Block) } else { Ok(()) }
+        if n > last + 1 {
+            Err(Bad::Block)
+        } else {
+            Ok(())
+        }
     }
 
     fn restart(&mut self) {
@@ -180,7 +196,13 @@ impl MoreAc<'_> {
 
 impl Coder for MoreAc<'_> {
     #[inline(always)]
-    fn block(&mut self, bits: &mut Bits<'_>, _: usize, block: &mut Block, held: &mut u64) -> Result<(), Bad> {
+    fn block(
+        &mut self,
+        bits: &mut Bits<'_>,
+        _: usize,
+        block: &mut Block,
+        held: &mut u64,
+    ) -> Result<(), Bad> {
         let (mut n, last) = self.band;
         let upto = u64::MAX >> (63 - last);
         if self.empty == 0 {
@@ -206,7 +228,10 @@ impl Coder for MoreAc<'_> {
                 }
                 let (place, before) = match free {
                     0 => (last + 1, rest),
-                    _ => (free.trailing_zeros() as usize, rest & ((free & free.wrapping_neg()) - 1)),
+                    _ => (
+                        free.trailing_zeros() as usize,
+                        rest & ((free & free.wrapping_neg()) - 1),
+                    ),
                 };
                 self.correct(bits, block, *held & before);
                 if value != 0 {

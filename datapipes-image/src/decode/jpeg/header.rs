@@ -88,7 +88,9 @@ impl Header {
             let body = &bytes[body];
             match marker {
                 0xc0..=0xc2 => header.frame(body, marker == 0xc2)?,
-                0xc3 | 0xc5..=0xc7 | 0xcd..=0xcf => return unsupported("lossless or hierarchical coding"),
+                0xc3 | 0xc5..=0xc7 | 0xcd..=0xcf => {
+                    return unsupported("lossless or hierarchical coding");
+                }
                 0xc9..=0xcb => return unsupported("arithmetic coding"),
                 DNL => return unsupported("a height that is told late"),
                 APP0 => header.jfif |= body.len() >= 14 && body.starts_with(b"JFIF\0"),
@@ -102,8 +104,9 @@ impl Header {
                 }
                 SOS if header.count == 0 => return corrupt("a scan stands before the frame"),
                 SOS => {
-                    header.interleaved =
-                        body.first().is_some_and(|&count| usize::from(count) == header.count);
+                    header.interleaved = body
+                        .first()
+                        .is_some_and(|&count| usize::from(count) == header.count);
                     header.scan = end - body.len() - 4;
                     header.color = header.told_color()?;
                     return Ok(header);
@@ -145,14 +148,23 @@ impl Header {
             if !(1..=4).contains(&h) || !(1..=4).contains(&v) || quant > 3 {
                 return corrupt("its components are not well described");
             }
-            *component = Component { id, h, v, quant: quant.into() };
+            *component = Component {
+                id,
+                h,
+                v,
+                quant: quant.into(),
+            };
         }
         if count == 1 {
             // The sampling of a single component says nothing.
             (self.components[0].h, self.components[0].v) = (1, 1);
         }
         let (h, v) = self.sampling();
-        if self.components().iter().any(|c| h % c.h != 0 || v % c.v != 0) {
+        if self
+            .components()
+            .iter()
+            .any(|c| h % c.h != 0 || v % c.v != 0)
+        {
             let factors: Vec<_> = self.components().iter().map(|c| (c.h, c.v)).collect();
             return unsupported(&format!("sampling factors {factors:?}"));
         }
@@ -172,9 +184,9 @@ impl Header {
             (4, Some(0)) => Ok(Color::Cmyk),
             (4, Some(2)) => Ok(Color::Ycck),
             (4, None) => unsupported("four components without an Adobe marker"),
-            (count, transform) => {
-                unsupported(&format!("Adobe transform {transform:?} of {count} components"))
-            }
+            (count, transform) => unsupported(&format!(
+                "Adobe transform {transform:?} of {count} components"
+            )),
         }
     }
 
@@ -184,7 +196,8 @@ impl Header {
 
     /// The largest sampling factors.
     pub(crate) fn sampling(&self) -> (usize, usize) {
-        let largest = |of: fn(&Component) -> usize| self.components().iter().map(of).max().unwrap_or(1);
+        let largest =
+            |of: fn(&Component) -> usize| self.components().iter().map(of).max().unwrap_or(1);
         (largest(|c| c.h), largest(|c| c.v))
     }
 
@@ -195,7 +208,11 @@ impl Header {
 
     /// About how much memory decoding takes: the pixels, and the coefficients where they are kept.
     pub(crate) fn memory(&self) -> u64 {
-        let kept = if self.many_scans() { 2 * self.count as u64 } else { 0 };
+        let kept = if self.many_scans() {
+            2 * self.count as u64
+        } else {
+            0
+        };
         u64::from(self.width) * u64::from(self.height) * (3 + kept)
     }
 }
@@ -226,9 +243,18 @@ pub(super) fn entropy_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
         // In blocks, which compiles to vector instructions.
         let rest = &bytes[at..];
-        let has_ff = |block: &[u8]| block.iter().fold(false, |found, &byte| found | (byte == 0xff));
-        let blocks = rest.chunks_exact(32).take_while(|block| !has_ff(block)).count();
-        let Some(ff) = rest[blocks * 32..].iter().position(|&byte| byte == 0xff) else { return bytes.len() };
+        let has_ff = |block: &[u8]| {
+            block
+                .iter()
+                .fold(false, |found, &byte| found | (byte == 0xff))
+        };
+        let blocks = rest
+            .chunks_exact(32)
+            .take_while(|block| !has_ff(block))
+            .count();
+        let Some(ff) = rest[blocks * 32..].iter().position(|&byte| byte == 0xff) else {
+            return bytes.len();
+        };
         at += blocks * 32 + ff;
         match bytes.get(at + 1) {
             Some(0x00 | 0xd0..=0xd7) => at += 2,
@@ -252,7 +278,9 @@ pub(super) fn segment(bytes: &[u8], at: usize) -> Result<(u8, std::ops::Range<us
                 let len = take(bytes, at + 2, 2, "JPEG")?;
                 let len = usize::from(u16::from_be_bytes([len[0], len[1]]));
                 if len < 2 {
-                    return corrupt(&format!("marker {marker:02x} at byte {at} has a length of {len}"));
+                    return corrupt(&format!(
+                        "marker {marker:02x} at byte {at} has a length of {len}"
+                    ));
                 }
                 take(bytes, at + 2, len, "JPEG")?;
                 return Ok((marker, at + 4..at + 2 + len));
@@ -266,5 +294,8 @@ pub(super) fn corrupt<T>(what: &str) -> Result<T> {
 }
 
 pub(super) fn unsupported<T>(what: &str) -> Result<T> {
-    Err(Error::new(ErrorKind::Unsupported, format!("a JPEG with {what}")))
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        format!("a JPEG with {what}"),
+    ))
 }

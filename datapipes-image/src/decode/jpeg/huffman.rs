@@ -10,8 +10,8 @@ const LOOK: u32 = 11;
 /// How many bits the table for skipping looks at.
 const FAR: u32 = 12;
 
-/// A Huffman code whose symbols say how many zeros come before a number (high half), and how many bits that
-/// number has (low half).
+/// A Huffman code whose symbols say how many zeros come before a number (high half), and how many
+/// bits that number has (low half).
 pub(super) struct Huffman {
     /// How many codes there are of each length, and their symbols: what it was made of.
     counts: [u8; 16],
@@ -27,9 +27,9 @@ pub(super) struct Huffman {
     offset: [i32; 17],
 }
 
-/// What the next bits begin with. With a number (high 16 bits, never zero): the zeros before it (byte 1), the bits
-/// of code and number (byte 0). Else the symbol (byte 1), the bits of the code (byte 0, zero if it is longer than
-/// the table looks).
+/// What the next bits begin with. With a number (high 16 bits, never zero): the zeros before it
+/// (byte 1), the bits of code and number (byte 0). Else the symbol (byte 1), the bits of the code
+/// (byte 0, zero if it is longer than the table looks).
 #[derive(Clone, Copy)]
 pub(super) struct Entry(u32);
 
@@ -65,7 +65,8 @@ impl Huffman {
         offset: [0; 17],
     };
 
-    /// Becomes the code with so many codes of each length, and these symbols. Nothing is done if it is already.
+    /// Becomes the code with so many codes of each length, and these symbols. Nothing is done if it
+    /// is already.
     pub(super) fn set(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Result<()> {
         if *counts == self.counts && *symbols == self.symbols[..symbols.len()] {
             return Ok(());
@@ -83,7 +84,9 @@ impl Huffman {
             }
             self.offset[len as usize] = place as i32 - code as i32;
             for _ in 0..count {
-                let symbol = *symbols.get(place).expect("the caller brings as many symbols as codes");
+                let symbol = *symbols
+                    .get(place)
+                    .expect("the caller brings as many symbols as codes");
                 if len <= LOOK {
                     let first = (code << (LOOK - len)) as usize;
                     let entries = &mut self.near[first..first + (1 << (LOOK - len))];
@@ -109,7 +112,11 @@ impl Huffman {
     /// The largest symbol.
     pub(super) fn largest(&self) -> u8 {
         let count: usize = self.counts.iter().map(|&count| usize::from(count)).sum();
-        self.symbols[..count.min(256)].iter().copied().max().unwrap_or(0)
+        self.symbols[..count.min(256)]
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(0)
     }
 
     /// What the next bits begin with.
@@ -138,7 +145,11 @@ impl Huffman {
         for len in LOOK + 1..=16 {
             if next < self.limit[len as usize] {
                 let place = (next >> (16 - len)) as i32 + self.offset[len as usize];
-                return self.symbols.get(place as usize).map(|&symbol| (len, symbol)).ok_or(NoCode);
+                return self
+                    .symbols
+                    .get(place as usize)
+                    .map(|&symbol| (len, symbol))
+                    .ok_or(NoCode);
             }
         }
         Err(NoCode)
@@ -186,12 +197,16 @@ impl Huffman {
         self.has_far = true;
     }
 
-    /// What the next bits say that may be passed over: how many bits (0: look closer), how many places in the
-    /// block, whether the block ends.
+    /// What the next bits say that may be passed over: how many bits (0: look closer), how many
+    /// places in the block, whether the block ends.
     #[inline(always)]
     pub(super) fn pass(&self, bits: &Bits<'_>) -> (u32, usize, bool) {
         let far = self.far[bits.peek(FAR)];
-        (u32::from(far & 15), usize::from(far >> 4 & 0x7f), far >> 15 != 0)
+        (
+            u32::from(far & 15),
+            usize::from(far >> 4 & 0x7f),
+            far >> 15 != 0,
+        )
     }
 }
 
@@ -212,8 +227,10 @@ mod tests {
 
     /// One code of each length, the last of 16 bits, for symbols of all sorts.
     fn staircase() -> (Huffman, [u8; 16]) {
-        let symbols =
-            [0x01, 0x00, 0x12, 0x05, 0xf0, 0x33, 0x0a, 0x21, 0x41, 0x77, 0x02, 0x63, 0xa1, 0xf3, 0x11, 0x84];
+        let symbols = [
+            0x01, 0x00, 0x12, 0x05, 0xf0, 0x33, 0x0a, 0x21, 0x41, 0x77, 0x02, 0x63, 0xa1, 0xf3,
+            0x11, 0x84,
+        ];
         let mut table = Huffman::EMPTY;
         table.set(&[1; 16], &symbols).unwrap();
         (table, symbols)
@@ -223,10 +240,31 @@ mod tests {
     fn what_is_no_code_is_refused() {
         let mut table = Huffman::EMPTY;
         // Two codes of one bit: the second would consist of ones only.
-        assert!(table.set(&std::array::from_fn(|n| if n == 0 { 2 } else { 0 }), &[1, 2]).is_err());
+        assert!(
+            table
+                .set(
+                    &std::array::from_fn(|n| if n == 0 { 2 } else { 0 }),
+                    &[1, 2]
+                )
+                .is_err()
+        );
         assert!(table.is_empty());
-        assert!(table.set(&std::array::from_fn(|n| if n == 1 { 5 } else { 0 }), &[1, 2, 3, 4, 5]).is_err());
-        assert!(table.set(&std::array::from_fn(|n| if n == 1 { 3 } else { 0 }), &[1, 2, 3]).is_ok());
+        assert!(
+            table
+                .set(
+                    &std::array::from_fn(|n| if n == 1 { 5 } else { 0 }),
+                    &[1, 2, 3, 4, 5]
+                )
+                .is_err()
+        );
+        assert!(
+            table
+                .set(
+                    &std::array::from_fn(|n| if n == 1 { 3 } else { 0 }),
+                    &[1, 2, 3]
+                )
+                .is_ok()
+        );
         assert_eq!(table.largest(), 3);
     }
 
@@ -238,7 +276,11 @@ mod tests {
             let size = u32::from(symbol & 15);
             for number in [0, (1 << size) >> 1, (1 << size) - 1] {
                 // So many ones and a zero, then the number, then a code without one.
-                let text = format!("{}0{}10", "1".repeat(n), &format!("{number:016b}")[16 - size as usize..]);
+                let text = format!(
+                    "{}0{}10",
+                    "1".repeat(n),
+                    &format!("{number:016b}")[16 - size as usize..]
+                );
                 let padded = format!("{text:0<64}");
                 let bytes: Vec<u8> = padded
                     .as_bytes()
@@ -255,7 +297,10 @@ mod tests {
                 let (entry, (taken, places, ends)) = (table.look(&bits), table.pass(&bits));
                 if entry.number() != 0 {
                     assert_eq!(entry.number(), extend(number, size), "{text}");
-                    assert_eq!((entry.zeros() as u8, entry.len()), (symbol >> 4, n as u32 + 1 + size));
+                    assert_eq!(
+                        (entry.zeros() as u8, entry.len()),
+                        (symbol >> 4, n as u32 + 1 + size)
+                    );
                 }
                 if taken > 0 && symbol != 0 && symbol != 0xf0 {
                     assert!(places > usize::from(symbol >> 4), "{text}");

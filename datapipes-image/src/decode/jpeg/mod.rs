@@ -1,11 +1,12 @@
 //! JPEG: a decoder of our own, for parts of pictures, scaled or not.
 //!
-//! From the outside in: [`header`] walks over the markers and says what is refused, [`plan`] what has to be decoded for
-//! a part. [`sequential`] and [`scans`] read the compressed data ([`stream`], [`bits`], [`huffman`], [`block`],
-//! [`coders`]) into coefficients; [`idct`] makes samples of those, [`rows`] pixels ([`upsample`], [`color`]).
+//! From the outside in: [`header`] walks over the markers and says what is refused, [`plan`] what
+//! has to be decoded for a part. [`sequential`] and [`scans`] read the compressed data ([`stream`],
+//! [`bits`], [`huffman`], [`block`], [`coders`]) into coefficients; [`idct`] makes samples of
+//! those, [`rows`] pixels ([`upsample`], [`color`]).
 //!
-//! All arithmetic is libjpeg-turbo's, to the bit. Data that is cut or damaged is an error as far as it is read, which is
-//! down to the last row of blocks that the part needs.
+//! All arithmetic is libjpeg-turbo's, to the bit. Data that is cut or damaged is an error as far as
+//! it is read, which is down to the last row of blocks that the part needs.
 
 mod bits;
 mod block;
@@ -54,14 +55,19 @@ const KEPT: usize = 16 << 20;
 /// Decodes a picture.
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     let mut image = Image::black(header.width, header.height, 3);
-    let whole = Rect { x: 0, y: 0, width: header.width, height: header.height };
+    let whole = Rect {
+        x: 0,
+        y: 0,
+        width: header.width,
+        height: header.height,
+    };
     decode_into(bytes, header, 1, whole, image.data_mut())?;
     Ok(image)
 }
 
-/// Decodes a part of a picture that is scaled by 1/1, 1/2, 1/4 or 1/8, whose edges are rounded up. The pixels are those
-/// of the same part of the whole picture at that scale. What lies below the part is not looked at, but for the end
-/// marker.
+/// Decodes a part of a picture that is scaled by 1/1, 1/2, 1/4 or 1/8, whose edges are rounded up.
+/// The pixels are those of the same part of the whole picture at that scale. What lies below the
+/// part is not looked at, but for the end marker.
 pub(crate) fn decode_part(
     bytes: &[u8],
     header: &Header,
@@ -70,10 +76,21 @@ pub(crate) fn decode_part(
     pixels: &mut Pixels,
 ) -> Result<()> {
     let plan = Plan::new(header, scale, part)?;
-    decode_planned(bytes, header, &plan, pixels.set_size(part.width, part.height))
+    decode_planned(
+        bytes,
+        header,
+        &plan,
+        pixels.set_size(part.width, part.height),
+    )
 }
 
-fn decode_into(bytes: &[u8], header: &Header, scale: u32, part: Rect, pixels: &mut [u8]) -> Result<()> {
+fn decode_into(
+    bytes: &[u8],
+    header: &Header,
+    scale: u32,
+    part: Rect,
+    pixels: &mut [u8],
+) -> Result<()> {
     decode_planned(bytes, header, &Plan::new(header, scale, part)?, pixels)
 }
 
@@ -102,8 +119,20 @@ fn decode_planned(bytes: &[u8], header: &Header, plan: &Plan, pixels: &mut [u8])
 }
 
 impl Scratch {
-    fn decode(&mut self, bytes: &[u8], header: &Header, plan: &Plan, pixels: &mut [u8]) -> Result<()> {
-        let Scratch { tables, stream, row, strips, coefficients } = self;
+    fn decode(
+        &mut self,
+        bytes: &[u8],
+        header: &Header,
+        plan: &Plan,
+        pixels: &mut [u8],
+    ) -> Result<()> {
+        let Scratch {
+            tables,
+            stream,
+            row,
+            strips,
+            coefficients,
+        } = self;
         tables.begin();
         let mut brought = Brought::default();
         // A component's table is that of its first scan.
@@ -135,7 +164,14 @@ impl Scratch {
                             brought.check_ac(ac, tables)?;
                         }
                         strips.begin(plan, &quant);
-                        return sequential::decode(bytes, plan, &scan, tables, (stream, row, strips), pixels);
+                        return sequential::decode(
+                            bytes,
+                            plan,
+                            &scan,
+                            tables,
+                            (stream, row, strips),
+                            pixels,
+                        );
                     }
                     coefficients.read(bytes, (header, plan), &scan, (tables, &brought), stream)?;
                     at = header::entropy_end(bytes, at);

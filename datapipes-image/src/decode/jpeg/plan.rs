@@ -1,4 +1,5 @@
-//! What has to be decoded for a part of the picture at a scale: blocks, samples, and how they become pixels.
+//! What has to be decoded for a part of the picture at a scale: blocks, samples, and how they
+//! become pixels.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -62,7 +63,8 @@ impl Part {
         to: 0,
     };
 
-    /// The rows of samples that a row of pixels is made of: the near one, and the one that lies beyond it.
+    /// The rows of samples that a row of pixels is made of: the near one, and the one that lies
+    /// beyond it.
     pub(super) fn rows(&self, y: usize) -> (usize, usize) {
         let near = y / self.high;
         match self.method {
@@ -82,7 +84,8 @@ pub(super) struct Plan {
     /// Units in the whole picture, across and down.
     pub(super) across: usize,
     pub(super) down: usize,
-    /// The first unit of a row that is needed, and the first that is not any more; the same of rows.
+    /// The first unit of a row that is needed, and the first that is not any more; the same of
+    /// rows.
     pub(super) left: usize,
     pub(super) right: usize,
     pub(super) top: usize,
@@ -102,16 +105,29 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(header: &Header, scale: u32, rect: Rect) -> Result<Plan> {
-        let Some(least) = [8, 4, 2, 1].into_iter().find(|least| *least * scale as usize == 8) else {
-            return Err(Error::new(ErrorKind::Config, format!("a JPEG cannot be decoded at 1/{scale}")));
+        let Some(least) = [8, 4, 2, 1]
+            .into_iter()
+            .find(|least| *least * scale as usize == 8)
+        else {
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("a JPEG cannot be decoded at 1/{scale}"),
+            ));
         };
         let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
-        let fits =
-            |start: u32, len: u32, edge| len > 0 && start.checked_add(len).is_some_and(|end| end <= edge);
+        let fits = |start: u32, len: u32, edge| {
+            len > 0 && start.checked_add(len).is_some_and(|end| end <= edge)
+        };
         if !fits(rect.x, rect.width, width) || !fits(rect.y, rect.height, height) {
-            let Rect { x, y, width: w, height: h } = rect;
-            let message =
-                format!("a part of {w}x{h} at ({x}, {y}) does not lie in an image of {width}x{height}");
+            let Rect {
+                x,
+                y,
+                width: w,
+                height: h,
+            } = rect;
+            let message = format!(
+                "a part of {w}x{h} at ({x}, {y}) does not lie in an image of {width}x{height}"
+            );
             return Err(Error::new(ErrorKind::Shape, message));
         }
         let (x, y) = (
@@ -126,7 +142,10 @@ impl Plan {
             let (ch, cv) = (component.h, component.v);
             // As libjpeg: rather scaled less than scaled up again.
             let mut size = least;
-            while size < 8 && (h * least) % (ch * size * 2) == 0 && (v * least) % (cv * size * 2) == 0 {
+            while size < 8
+                && (h * least) % (ch * size * 2) == 0
+                && (v * least) % (cv * size * 2) == 0
+            {
                 size *= 2;
             }
             let (wide, high) = (h * least / (ch * size), v * least / (cv * size));
@@ -182,7 +201,9 @@ impl Plan {
             top,
             bottom,
             unit_height: v * least,
-            looks_down: parts.iter().any(|part| matches!(part.method, Method::Down | Method::Both)),
+            looks_down: parts
+                .iter()
+                .any(|part| matches!(part.method, Method::Down | Method::Both)),
             from: left * h * least,
             height: height as usize,
             x,

@@ -1,4 +1,5 @@
-//! Samples become pixels: a strip of rows for each component, as high as a unit, and one row from the strip above.
+//! Samples become pixels: a strip of rows for each component, as high as a unit, and one row from
+//! the strip above.
 
 use super::block::Block;
 use super::color;
@@ -29,7 +30,14 @@ struct Strip {
 
 impl Default for Strip {
     fn default() -> Self {
-        Strip { samples: vec![], stride: 0, top: 0, quant: [0; 64], wide: vec![], sums: vec![] }
+        Strip {
+            samples: vec![],
+            stride: 0,
+            top: 0,
+            quant: [0; 64],
+            wide: vec![],
+            sums: vec![],
+        }
     }
 }
 
@@ -40,7 +48,9 @@ impl Strips {
         for ((strip, part), quant) in self.strips.iter_mut().zip(plan.parts()).zip(quant) {
             // What is written are whole blocks; some are written or read in vectors.
             strip.stride = (plan.right - plan.left) * part.h * part.size + 32;
-            strip.samples.resize((1 + part.v * part.size) * strip.stride, 0);
+            strip
+                .samples
+                .resize((1 + part.v * part.size) * strip.stride, 0);
             strip.wide.resize(strip.stride * part.wide, 0);
             strip.sums.resize(strip.stride, 0);
             strip.quant = *quant;
@@ -58,7 +68,14 @@ impl Strips {
     ) {
         let (part, strip) = (&plan.parts()[component], &mut self.strips[component]);
         let start = (1 + down * part.size) * strip.stride;
-        idct::row(part.size, blocks, lasts, &strip.quant, &mut strip.samples[start..], strip.stride);
+        idct::row(
+            part.size,
+            blocks,
+            lasts,
+            &strip.quant,
+            &mut strip.samples[start..],
+            strip.stride,
+        );
     }
 
     /// Makes pixels of all that can be made now that the samples of a row of units are there.
@@ -91,8 +108,10 @@ impl Strips {
         }
         let (from, to) = (plan.x.start - plan.from, plan.x.end - plan.from);
         let [a, b, c, d] = &self.strips;
-        let mut strips =
-            [a, b, c, d].into_iter().zip(plan.parts()).map(|(strip, part)| &strip.row(part, y)[from..to]);
+        let mut strips = [a, b, c, d]
+            .into_iter()
+            .zip(plan.parts())
+            .map(|(strip, part)| &strip.row(part, y)[from..to]);
         let mut next = || strips.next().unwrap_or_default();
         color::convert(plan.color, [next(), next(), next(), next()], out);
     }
@@ -125,7 +144,12 @@ impl Strip {
             ),
             Method::Both => {
                 let mut sums = std::mem::take(&mut self.sums);
-                upsample::both(self.samples(part, near), self.samples(part, far), &mut sums, &mut wide);
+                upsample::both(
+                    self.samples(part, near),
+                    self.samples(part, far),
+                    &mut sums,
+                    &mut wide,
+                );
                 self.sums = sums;
             }
         }

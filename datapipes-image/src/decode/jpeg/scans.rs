@@ -26,7 +26,9 @@ pub(super) struct Scan {
 impl Scan {
     pub(super) fn read(body: &[u8], header: &Header) -> Result<Scan> {
         let bad = "a scan is not well described";
-        let Some((&count, rest)) = body.split_first() else { return corrupt(bad) };
+        let Some((&count, rest)) = body.split_first() else {
+            return corrupt(bad);
+        };
         let count = usize::from(count);
         let Some((told, &[first, last, bits])) = rest.split_at_checked(2 * count) else {
             return corrupt(bad);
@@ -36,12 +38,22 @@ impl Scan {
         }
         let (components, coded) = ([0; 4], [(0, 0); 4]);
         let band = (first.into(), last.into());
-        let mut scan = Scan { components, count, coded, band, high: bits >> 4, low: bits & 15 };
+        let mut scan = Scan {
+            components,
+            count,
+            coded,
+            band,
+            high: bits >> 4,
+            low: bits & 15,
+        };
         for (n, &[id, tables]) in told.as_chunks::<2>().0.iter().enumerate() {
             // Of components with the same name, the first that was not meant yet.
-            let mut named = (0..header.components().len()).filter(|&c| header.components()[c].id == id);
+            let mut named =
+                (0..header.components().len()).filter(|&c| header.components()[c].id == id);
             let Some(component) = named.find(|c| !scan.components[..n].contains(c)) else {
-                return corrupt(&format!("a scan is of component {id}, which the frame lacks"));
+                return corrupt(&format!(
+                    "a scan is of component {id}, which the frame lacks"
+                ));
             };
             scan.components[n] = component;
             scan.coded[component] = (usize::from(tables >> 4), usize::from(tables & 15));
@@ -49,10 +61,15 @@ impl Scan {
                 return corrupt(bad);
             }
         }
-        let blocks: usize =
-            scan.components().iter().map(|&c| header.components()[c].h * header.components()[c].v).sum();
+        let blocks: usize = scan
+            .components()
+            .iter()
+            .map(|&c| header.components()[c].h * header.components()[c].v)
+            .sum();
         if count > 1 && blocks > 10 {
-            return corrupt(&format!("a scan with units of {blocks} blocks, more than 10"));
+            return corrupt(&format!(
+                "a scan with units of {blocks} blocks, more than 10"
+            ));
         }
         let (from, to) = scan.band;
         let fits = match header.progressive {
@@ -61,7 +78,8 @@ impl Scan {
             true if from == 0 => to == 0,
             true => from <= to && to < 64 && count == 1,
         };
-        let bits_fit = !header.progressive || scan.low <= 13 && (scan.high == 0 || scan.high == scan.low + 1);
+        let bits_fit =
+            !header.progressive || scan.low <= 13 && (scan.high == 0 || scan.high == scan.low + 1);
         if !fits || !bits_fit {
             return corrupt(&format!(
                 "a scan of coefficients {from} to {to}, bits {} to {}",
@@ -91,7 +109,13 @@ pub(super) struct Coefficients {
 
 impl Default for Coefficients {
     fn default() -> Self {
-        Coefficients { blocks: vec![], held: vec![], starts: [0; 4], known: [[None; 64]; 4], lasts: vec![] }
+        Coefficients {
+            blocks: vec![],
+            held: vec![],
+            starts: [0; 4],
+            known: [[None; 64]; 4],
+            lasts: vec![],
+        }
     }
 }
 
@@ -119,8 +143,16 @@ impl Coefficients {
         (tables, brought): (&Tables, &Brought),
         stream: &mut Stream,
     ) -> Result<()> {
-        let (first, last) = if header.progressive { scan.band } else { (0, 63) };
-        let (high, low) = if header.progressive { (scan.high, scan.low) } else { (0, 0) };
+        let (first, last) = if header.progressive {
+            scan.band
+        } else {
+            (0, 63)
+        };
+        let (high, low) = if header.progressive {
+            (scan.high, scan.low)
+        } else {
+            (0, 0)
+        };
         for &component in scan.components() {
             let known = &mut self.known[component];
             if first > 0 && known[0].is_none() {
@@ -151,20 +183,54 @@ impl Coefficients {
         let (band, low, empty) = ((first, last), u32::from(low), 0);
         let table = &tables.ac[coded[component].1];
         let interval = tables.interval;
-        let mut run = Run { bytes, plan, scan, interval, stream, coefficients: self };
+        let mut run = Run {
+            bytes,
+            plan,
+            scan,
+            interval,
+            stream,
+            coefficients: self,
+        };
         match (first, high) {
-            _ if !header.progressive => run.all(Whole { tables, coded, means }),
-            (0, 0) => run.all(FirstDc { tables, coded, means, low }),
+            _ if !header.progressive => run.all(Whole {
+                tables,
+                coded,
+                means,
+            }),
+            (0, 0) => run.all(FirstDc {
+                tables,
+                coded,
+                means,
+                low,
+            }),
             (0, _) => run.all(MoreDc { low }),
-            (_, 0) => run.all(FirstAc { table, band, low, empty }),
-            _ => run.all(MoreAc { table, band, low, empty }),
+            (_, 0) => run.all(FirstAc {
+                table,
+                band,
+                low,
+                empty,
+            }),
+            _ => run.all(MoreAc {
+                table,
+                band,
+                low,
+                empty,
+            }),
         }
     }
 
     /// Makes pixels, once all scans were read.
-    pub(super) fn finish(&mut self, plan: &Plan, strips: &mut Strips, pixels: &mut [u8]) -> Result<()> {
+    pub(super) fn finish(
+        &mut self,
+        plan: &Plan,
+        strips: &mut Strips,
+        pixels: &mut [u8],
+    ) -> Result<()> {
         for (component, _) in plan.parts().iter().enumerate() {
-            if let Some(n) = self.known[component].iter().position(|known| *known != Some(0)) {
+            if let Some(n) = self.known[component]
+                .iter()
+                .position(|known| *known != Some(0))
+            {
                 return corrupt(&format!(
                     "coefficient {n} of component {component} is not told to its last bit"
                 ));
@@ -177,7 +243,8 @@ impl Coefficients {
                     let range = start + plan.left * part.h..start + plan.right * part.h;
                     let (blocks, held) = (&self.blocks[range.clone()], &self.held[range]);
                     self.lasts.clear();
-                    self.lasts.extend(held.iter().map(|&held| u8::from(held != 0) * 63));
+                    self.lasts
+                        .extend(held.iter().map(|&held| u8::from(held != 0) * 63));
                     strips.transform(plan, component, down, blocks, &self.lasts);
                 }
             }
@@ -217,7 +284,11 @@ impl Run<'_> {
             1 => (single.across, single.down.min(self.plan.bottom * single.v)),
             _ => (self.plan.across, self.plan.bottom),
         };
-        let mut left = if self.interval == 0 { usize::MAX } else { self.interval };
+        let mut left = if self.interval == 0 {
+            usize::MAX
+        } else {
+            self.interval
+        };
         for y in 0..down {
             let mut x = 0;
             while x < across {
@@ -230,11 +301,17 @@ impl Run<'_> {
                 let mut bits = self.stream.bits();
                 for x in x..stop {
                     for &component in self.scan.components() {
-                        let (part, start) = (&parts[component], self.coefficients.starts[component]);
-                        let (h, v) = if self.scan.count == 1 { (1, 1) } else { (part.h, part.v) };
+                        let (part, start) =
+                            (&parts[component], self.coefficients.starts[component]);
+                        let (h, v) = if self.scan.count == 1 {
+                            (1, 1)
+                        } else {
+                            (part.h, part.v)
+                        };
                         for j in 0..v {
                             for i in 0..h {
-                                let at = start + (y * v + j) * self.plan.across * part.h + x * h + i;
+                                let at =
+                                    start + (y * v + j) * self.plan.across * part.h + x * h + i;
                                 let block = &mut self.coefficients.blocks[at];
                                 let held = &mut self.coefficients.held[at];
                                 if let Err(bad) = coder.block(&mut bits, component, block, held) {

@@ -16,7 +16,8 @@ struct Place {
     component: usize,
     dc: usize,
     ac: usize,
-    /// Where it is kept, for the first unit that is needed, and how much further for each one after it.
+    /// Where it is kept, for the first unit that is needed, and how much further for each one after
+    /// it.
     first: usize,
     step: usize,
     /// Only its mean is needed.
@@ -51,7 +52,14 @@ pub(super) fn decode(
         let (part, (dc, ac)) = (&plan.parts()[component], scan.coded[component]);
         for n in 0..part.h * part.v {
             let first = starts[component] + n / part.h * part.h * units + n % part.h;
-            places[count] = Place { component, dc, ac, first, step: part.h, mean: part.size == 1 };
+            places[count] = Place {
+                component,
+                dc,
+                ac,
+                first,
+                step: part.h,
+                mean: part.size == 1,
+            };
             count += 1;
         }
     }
@@ -67,11 +75,23 @@ pub(super) fn decode(
 
     let mut means = [0; 4];
     // Units before the next restart.
-    let mut left = if tables.interval == 0 { usize::MAX } else { tables.interval };
+    let mut left = if tables.interval == 0 {
+        usize::MAX
+    } else {
+        tables.interval
+    };
     for y in 0..plan.bottom {
-        let needed = if y >= plan.top { plan.left..plan.right } else { 0..0 };
+        let needed = if y >= plan.top {
+            plan.left..plan.right
+        } else {
+            0..0
+        };
         // What lies behind the last unit that is needed is not looked at.
-        let end = if y + 1 == plan.bottom { plan.right } else { plan.across };
+        let end = if y + 1 == plan.bottom {
+            plan.right
+        } else {
+            plan.across
+        };
         let mut x = 0;
         while x < end {
             if left == 0 {
@@ -92,9 +112,14 @@ pub(super) fn decode(
                 for (from, to, keep) in spans {
                     let done = match keep {
                         _ if from >= to => Ok(()),
-                        true => {
-                            read(stream, places, tables, &mut means, from - plan.left..to - plan.left, row)
-                        }
+                        true => read(
+                            stream,
+                            places,
+                            tables,
+                            &mut means,
+                            from - plan.left..to - plan.left,
+                            row,
+                        ),
                         false => pass(stream, places, tables, &mut means, to - from),
                     };
                     if let Err(bad) = done {
@@ -111,7 +136,13 @@ pub(super) fn decode(
             for (component, part) in plan.parts().iter().enumerate() {
                 for down in 0..part.v {
                     let range = at..at + part.h * units;
-                    strips.transform(plan, component, down, &row.blocks[range.clone()], &row.lasts[range]);
+                    strips.transform(
+                        plan,
+                        component,
+                        down,
+                        &row.blocks[range.clone()],
+                        &row.lasts[range],
+                    );
                     at += part.h * units;
                 }
             }
@@ -136,7 +167,10 @@ fn read(
     for unit in units {
         for place in places {
             let (dc, ac) = (&tables.dc[place.dc & 3], &tables.ac[place.ac & 3]);
-            let (mean, at) = (&mut means[place.component & 3], place.first + unit * place.step);
+            let (mean, at) = (
+                &mut means[place.component & 3],
+                place.first + unit * place.step,
+            );
             let block = &mut row.blocks[at];
             if place.mean {
                 block::pass(&mut bits, (dc, ac), mean)?;

@@ -97,7 +97,9 @@ impl Stream {
         }
         let expected = 0xd0 + (self.restarts % 8) as u8;
         if bytes.get(self.marker + 1) != Some(&expected) {
-            return corrupt(&format!("restart marker {expected:02x} is missing in row {row} of blocks"));
+            return corrupt(&format!(
+                "restart marker {expected:02x} is missing in row {row} of blocks"
+            ));
         }
         self.restarts += 1;
         self.fill(bytes, self.marker + 2);

@@ -5,14 +5,18 @@ use datapipes::Result;
 use super::header::corrupt;
 use super::huffman::Huffman;
 
-/// Places of a block in the order in which coefficients come, by rows. Behind it are places for a run of zeros that
-/// leads out of the block, which is found afterwards.
+/// Places of a block in the order in which coefficients come, by rows. Behind it are places for a
+/// run of zeros that leads out of the block, which is found afterwards.
 pub(super) const ORDER: [u8; 128] = {
     let (mut order, mut n, mut diagonal) = ([63; 128], 0, 0);
     while diagonal < 15 {
         let mut step = 0;
         while step <= diagonal {
-            let (x, y) = if diagonal % 2 == 1 { (diagonal - step, step) } else { (step, diagonal - step) };
+            let (x, y) = if diagonal % 2 == 1 {
+                (diagonal - step, step)
+            } else {
+                (step, diagonal - step)
+            };
             if x < 8 && y < 8 {
                 order[n] = (y * 8 + x) as u8;
                 n += 1;
@@ -36,8 +40,12 @@ pub(super) struct Tables {
 
 impl Tables {
     /// Without any.
-    pub(super) const EMPTY: Tables =
-        Tables { quant: [None; 4], dc: [Huffman::EMPTY; 4], ac: [Huffman::EMPTY; 4], interval: 0 };
+    pub(super) const EMPTY: Tables = Tables {
+        quant: [None; 4],
+        dc: [Huffman::EMPTY; 4],
+        ac: [Huffman::EMPTY; 4],
+        interval: 0,
+    };
 
     /// Gets ready for the next file. Codes stay in memory: most files have the same.
     pub(super) fn begin(&mut self) {
@@ -46,7 +54,9 @@ impl Tables {
     }
 
     pub(super) fn read_interval(&mut self, body: &[u8]) -> Result<()> {
-        let [high, low] = *body else { return corrupt("its restart interval is not well described") };
+        let [high, low] = *body else {
+            return corrupt("its restart interval is not well described");
+        };
         self.interval = u16::from_be_bytes([high, low]).into();
         Ok(())
     }

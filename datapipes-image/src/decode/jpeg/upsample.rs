@@ -1,7 +1,7 @@
 //! As many samples as pixels, in libjpeg's ways: by repetition, or weighted by distance ("fancy").
 //!
-//! At the ends of a row the last sample counts twice. Where a row is only a part of one, its caller brings one sample
-//! more than it needs at each end.
+//! At the ends of a row the last sample counts twice. Where a row is only a part of one, its caller
+//! brings one sample more than it needs at each end.
 
 use super::idct::with_avx2;
 
@@ -40,11 +40,20 @@ fn across_into(row: &[u8], out: &mut [u8]) {
     let wide = |sample: u8| u16::from(sample);
     for ((out, near), sides) in out[1..].iter_mut().zip(&row[1..]).zip(row.windows(3)) {
         let near = wide(*near) * 3;
-        *out = [((near + wide(sides[0]) + 1) >> 2) as u8, ((near + wide(sides[2]) + 2) >> 2) as u8];
+        *out = [
+            ((near + wide(sides[0]) + 1) >> 2) as u8,
+            ((near + wide(sides[2]) + 2) >> 2) as u8,
+        ];
     }
     let (first, last) = (row[0], row[len - 1]);
-    out[len - 1] = [((wide(last) * 3 + wide(row[len.saturating_sub(2)]) + 1) >> 2) as u8, last];
-    out[0] = [first, ((wide(first) * 3 + wide(row[1.min(len - 1)]) + 2) >> 2) as u8];
+    out[len - 1] = [
+        ((wide(last) * 3 + wide(row[len.saturating_sub(2)]) + 1) >> 2) as u8,
+        last,
+    ];
+    out[0] = [
+        first,
+        ((wide(first) * 3 + wide(row[1.min(len - 1)]) + 2) >> 2) as u8,
+    ];
 }
 
 #[inline(always)]
@@ -65,10 +74,19 @@ fn both_into(near: &[u8], far: &[u8], sums: &mut [u16], out: &mut [u8]) {
     let out = &mut out.as_chunks_mut::<2>().0[..len];
     for (out, sums) in out[1..].iter_mut().zip(sums.windows(3)) {
         let near = sums[1] * 3;
-        *out = [((near + sums[0] + 8) >> 4) as u8, ((near + sums[2] + 7) >> 4) as u8];
+        *out = [
+            ((near + sums[0] + 8) >> 4) as u8,
+            ((near + sums[2] + 7) >> 4) as u8,
+        ];
     }
     let (first, last) = (sums[0], sums[len - 1]);
-    out[len - 1] = [((last * 3 + sums[len.saturating_sub(2)] + 8) >> 4) as u8, ((last * 4 + 7) >> 4) as u8];
+    out[len - 1] = [
+        ((last * 3 + sums[len.saturating_sub(2)] + 8) >> 4) as u8,
+        ((last * 4 + 7) >> 4) as u8,
+    ];
     let right = sums[1.min(len - 1)];
-    out[0] = [((first * 4 + 8) >> 4) as u8, ((first * 3 + right + 7) >> 4) as u8];
+    out[0] = [
+        ((first * 4 + 8) >> 4) as u8,
+        ((first * 3 + right + 7) >> 4) as u8,
+    ];
 }

@@ -27,7 +27,10 @@ impl Decompressor {
         // SAFETY: it may be called with any number.
         let handle = unsafe { sys::tj3Init(sys::TJINIT_TJINIT_DECOMPRESS as c_int) };
         let Some(handle) = NonNull::new(handle) else {
-            return Err(Error::new(ErrorKind::Limit, "libjpeg-turbo has no memory for a decompressor"));
+            return Err(Error::new(
+                ErrorKind::Limit,
+                "libjpeg-turbo has no memory for a decompressor",
+            ));
         };
         let mut this = Decompressor(handle);
         this.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
@@ -42,11 +45,13 @@ impl Decompressor {
 
     /// Reads the header of a picture whose decoding takes about this much memory.
     pub fn open<'a>(&'a mut self, bytes: &'a [u8], memory: u64) -> Result<Opened<'a>> {
-        // In MiB. What is on top is for rows and for blocks over the edge, which are at most 32 wide or high.
+        // In MiB. What is on top is for rows and for blocks over the edge, which are at most 32
+        // wide or high.
         let most = c_int::try_from((memory >> 20) + 64).unwrap_or(c_int::MAX);
         self.set(sys::TJPARAM_TJPARAM_MAXMEMORY, most)?;
         let len = size(bytes)?;
-        // SAFETY: the handle is valid, and `bytes` are as long as told; they are not looked at after the call.
+        // SAFETY: the handle is valid, and `bytes` are as long as told; they are not looked at
+        // after the call.
         let status = unsafe { sys::tj3DecompressHeader(self.0.as_ptr(), bytes.as_ptr(), len) };
         self.check(status)?;
         let get = |what: sys::TJPARAM| {
@@ -56,7 +61,13 @@ impl Decompressor {
         let width = get(sys::TJPARAM_TJPARAM_JPEGWIDTH).max(0) as u32;
         let height = get(sys::TJPARAM_TJPARAM_JPEGHEIGHT).max(0) as u32;
         let has_parts = get(sys::TJPARAM_TJPARAM_SUBSAMP) != sys::TJSAMP_TJSAMP_UNKNOWN;
-        Ok(Opened { decompressor: self, bytes, width, height, has_parts })
+        Ok(Opened {
+            decompressor: self,
+            bytes,
+            width,
+            height,
+            has_parts,
+        })
     }
 
     fn set(&mut self, what: sys::TJPARAM, value: c_int) -> Result<()> {
@@ -71,13 +82,19 @@ impl Decompressor {
             return Ok(());
         }
         // SAFETY: the handle is valid, and so is the text that it owns until the next call with it.
-        let text = unsafe { CStr::from_ptr(sys::tj3GetErrorStr(self.0.as_ptr())) }.to_string_lossy();
+        let text =
+            unsafe { CStr::from_ptr(sys::tj3GetErrorStr(self.0.as_ptr())) }.to_string_lossy();
         // Some begin with the name of the function.
         let text = text.split_once("(): ").map_or(&*text, |(_, text)| text);
         let kind = match text {
             _ if text.starts_with("Premature end of") => ErrorKind::Truncated,
-            _ if text.starts_with("Unsupported") || text.starts_with("Sorry") => ErrorKind::Unsupported,
-            _ if text.starts_with("Maximum") || text.contains("emory") || text.contains("more than") => {
+            _ if text.starts_with("Unsupported") || text.starts_with("Sorry") => {
+                ErrorKind::Unsupported
+            }
+            _ if text.starts_with("Maximum")
+                || text.contains("emory")
+                || text.contains("more than") =>
+            {
                 ErrorKind::Limit
             }
             _ => ErrorKind::Corrupt,
@@ -99,12 +116,19 @@ impl Opened<'_> {
     /// # Panics
     /// If the pixels do not fit the part.
     pub fn decode(self, scale: u32, part: Rect, channels: u32, pixels: &mut [u8]) -> Result<()> {
-        let format = if channels == 4 { sys::TJPF_TJPF_CMYK } else { sys::TJPF_TJPF_RGB };
+        let format = if channels == 4 {
+            sys::TJPF_TJPF_CMYK
+        } else {
+            sys::TJPF_TJPF_RGB
+        };
         let wanted = u64::from(part.width) * u64::from(part.height) * u64::from(channels);
         assert!(wanted > 0 && matches!(channels, 3 | 4) && wanted == pixels.len() as u64);
 
         let handle = self.decompressor.0.as_ptr();
-        let factor = sys::tjscalingfactor { num: 1, denom: scale as c_int };
+        let factor = sys::tjscalingfactor {
+            num: 1,
+            denom: scale as c_int,
+        };
         // SAFETY: the handle is valid, and the factor is checked.
         let status = unsafe { sys::tj3SetScalingFactor(handle, factor) };
         self.decompressor.check(status)?;
@@ -112,8 +136,27 @@ impl Opened<'_> {
         let (width, height) = (self.width.div_ceil(scale), self.height.div_ceil(scale));
         let region = match part {
             // By zeros, for which it needs no name of the sampling.
-            _ if part == (Rect { x: 0, y: 0, width, height }) => sys::tjregion { x: 0, y: 0, w: 0, h: 0 },
-            Rect { x, y, width, height } => {
+            _ if part
+                == (Rect {
+                    x: 0,
+                    y: 0,
+                    width,
+                    height,
+                }) =>
+            {
+                sys::tjregion {
+                    x: 0,
+                    y: 0,
+                    w: 0,
+                    h: 0,
+                }
+            }
+            Rect {
+                x,
+                y,
+                width,
+                height,
+            } => {
                 let [x, y, w, h] = [x, y, width, height].map(|edge| edge as c_int);
                 sys::tjregion { x, y, w, h }
             }
@@ -123,11 +166,19 @@ impl Opened<'_> {
         self.decompressor.check(status)?;
 
         let (len, pitch) = (size(self.bytes)?, (part.width * channels) as c_int);
-        // SAFETY: the handle is valid, and `bytes` are as long as told. They are those whose header said how large the
-        // picture is, so that what is written are `height` rows of `pitch` bytes of the region: as long as `pixels` are,
-        // as was asserted, where it is neither empty, which would be all the rest, nor outside, which is an error.
+        // SAFETY: the handle is valid, and `bytes` are as long as told. They are those whose header
+        // said how large the picture is, so that what is written are `height` rows of `pitch` bytes
+        // of the region: as long as `pixels` are, as was asserted, where it is neither empty, which
+        // would be all the rest, nor outside, which is an error.
         let status = unsafe {
-            sys::tj3Decompress8(handle, self.bytes.as_ptr(), len, pixels.as_mut_ptr(), pitch, format as c_int)
+            sys::tj3Decompress8(
+                handle,
+                self.bytes.as_ptr(),
+                len,
+                pixels.as_mut_ptr(),
+                pitch,
+                format as c_int,
+            )
         };
         self.decompressor.check(status)
     }

@@ -1,5 +1,6 @@
-//! What libjpeg-turbo warns of though the pixels are right. It stops at its first warning, so that none hides another;
-//! here the reason for a harmless one is taken out of the file, which is then decoded anew.
+//! What libjpeg-turbo warns of though the pixels are right. It stops at its first warning, so that
+//! none hides another; here the reason for a harmless one is taken out of the file, which is then
+//! decoded anew.
 //!
 //! Such files are not rare: collections from the web have them.
 
@@ -12,7 +13,9 @@ pub(super) fn without(error: &Error, bytes: &[u8], header: &Header) -> Option<Ve
     let text = error.to_string();
     let mut bytes = bytes.to_vec();
     if text.contains("unknown JFIF revision number") {
-        let jfif = bytes[..header.scan].windows(5).position(|window| window == b"JFIF\0")?;
+        let jfif = bytes[..header.scan]
+            .windows(5)
+            .position(|window| window == b"JFIF\0")?;
         change(&mut bytes, jfif + 5, 1)?;
     } else if text.contains("Unknown Adobe color transform code") {
         // The usual one, for which it takes an unknown one, too.

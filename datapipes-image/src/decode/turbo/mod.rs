@@ -1,8 +1,10 @@
-//! JPEG by libjpeg-turbo, which decodes at 1/2, 1/4 and 1/8 of the size, and only the rows and columns needed.
+//! JPEG by libjpeg-turbo, which decodes at 1/2, 1/4 and 1/8 of the size, and only the rows and
+//! columns needed.
 //!
-//! It takes up chroma from neighbouring pixels, and at the edges of what it is asked for it acts as if there were
-//! none. So it is asked for a few columns more, and the part is copied out. For rows it looks at the neighbours
-//! itself. What it warns of is an error: it would fill in what is missing with grey.
+//! It takes up chroma from neighbouring pixels, and at the edges of what it is asked for it acts as
+//! if there were none. So it is asked for a few columns more, and the part is copied out. For rows
+//! it looks at the neighbours itself. What it warns of is an error: it would fill in what is
+//! missing with grey.
 
 mod decompressor;
 mod harmless;
@@ -23,15 +25,21 @@ const MOST_HARMLESS: usize = 3;
 /// Decodes the whole picture.
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     let mut pixels = Pixels::default();
-    let whole = Rect { x: 0, y: 0, width: header.width, height: header.height };
+    let whole = Rect {
+        x: 0,
+        y: 0,
+        width: header.width,
+        height: header.height,
+    };
     decode_part(bytes, header, 1, whole, &mut pixels)?;
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
-/// Decodes a part of the picture at 1/`scale` of its size, where `scale` is 1, 2, 4 or 8 and edges are rounded up.
-/// It is equal to the same part of the whole picture at that scale.
+/// Decodes a part of the picture at 1/`scale` of its size, where `scale` is 1, 2, 4 or 8 and edges
+/// are rounded up. It is equal to the same part of the whole picture at that scale.
 ///
-/// Rows below the part are not decoded, unless the picture has several scans: damage there is not seen.
+/// Rows below the part are not decoded, unless the picture has several scans: damage there is not
+/// seen.
 pub(crate) fn decode_part(
     bytes: &[u8],
     header: &Header,
@@ -73,19 +81,31 @@ fn decode_with(
     let opened = decompressor.open(bytes, header.memory())?;
     if (opened.width, opened.height) != (header.width, header.height) {
         let (is, was) = ((opened.width, opened.height), (header.width, header.height));
-        return Err(Error::new(ErrorKind::Corrupt, format!("a JPEG with two sizes, {is:?} and {was:?}")));
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a JPEG with two sizes, {is:?} and {was:?}"),
+        ));
     }
     let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
     // Only of samplings that it has a name for does it decode parts.
     let decoded = match opened.has_parts {
         true => around(part, header, scale, width),
-        false => Rect { x: 0, y: 0, width, height },
+        false => Rect {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        },
     };
     let channels = if header.components().len() == 4 { 4 } else { 3 };
     pixels.set_len(decoded.width as usize * decoded.height as usize * channels as usize);
     opened.decode(scale, decoded, channels, &mut pixels.data)?;
 
-    let inside = Rect { x: part.x - decoded.x, y: part.y - decoded.y, ..part };
+    let inside = Rect {
+        x: part.x - decoded.x,
+        y: part.y - decoded.y,
+        ..part
+    };
     match channels {
         4 => cmyk_to_rgb(&mut pixels.data, decoded.width, inside),
         _ if decoded != part => cut_out(&mut pixels.data, decoded.width, inside),
@@ -99,7 +119,11 @@ fn decode_with(
 fn around(part: Rect, header: &Header, scale: u32, width: u32) -> Rect {
     // Parts begin where the blocks of all components do.
     let block = 8 / scale;
-    let step = if header.components().len() == 1 { block } else { block * header.sampling().0 as u32 };
+    let step = if header.components().len() == 1 {
+        block
+    } else {
+        block * header.sampling().0 as u32
+    };
     let margin = if header.many_scans() {
         // Where the last scans are missing, blocks are smoothed by two neighbours on each side.
         3 * step
@@ -111,7 +135,11 @@ fn around(part: Rect, header: &Header, scale: u32, width: u32) -> Rect {
     };
     let start = part.x.saturating_sub(margin) / step * step;
     let end = width.min(part.x + part.width + margin);
-    Rect { x: start, width: end - start, ..part }
+    Rect {
+        x: start,
+        width: end - start,
+        ..part
+    }
 }
 
 /// Moves a part of rows of `width` RGB pixels to the front.
@@ -123,8 +151,8 @@ fn cut_out(data: &mut [u8], width: u32, part: Rect) {
     }
 }
 
-/// Moves a part of rows of `width` CMYK pixels to the front and makes it RGB, as Pillow does. Adobe stores inks
-/// inverted, 255 for none.
+/// Moves a part of rows of `width` CMYK pixels to the front and makes it RGB, as Pillow does. Adobe
+/// stores inks inverted, 255 for none.
 fn cmyk_to_rgb(data: &mut [u8], width: u32, part: Rect) {
     let mut to = 0;
     for y in part.y..part.y + part.height {

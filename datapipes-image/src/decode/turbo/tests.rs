@@ -1,4 +1,5 @@
-//! Parts are those of the whole picture, which is Pillow's; what is wrong is an error, and forgotten.
+//! Parts are those of the whole picture, which is Pillow's; what is wrong is an error, and
+//! forgotten.
 
 use std::path::Path;
 
@@ -11,7 +12,12 @@ use super::*;
 const SOS: u8 = 0xda;
 
 fn file(name: &str) -> Vec<u8> {
-    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
+    std::fs::read(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/data")
+            .join(name),
+    )
+    .unwrap()
 }
 
 /// Every pixel is another colour, so that a neighbour too few is seen.
@@ -44,7 +50,18 @@ fn whole(bytes: &[u8], scale: u32) -> Result<Image> {
     let header = Header::read(bytes)?;
     let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
     let mut pixels = Pixels::default();
-    decode_part(bytes, &header, scale, Rect { x: 0, y: 0, width, height }, &mut pixels)?;
+    decode_part(
+        bytes,
+        &header,
+        scale,
+        Rect {
+            x: 0,
+            y: 0,
+            width,
+            height,
+        },
+        &mut pixels,
+    )?;
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
@@ -57,7 +74,12 @@ fn any_part(width: u32, height: u32, rng: &mut Rng) -> Rect {
         (if rng.chance(0.2) { 0 } else { start }, len)
     };
     let ((x, width), (y, height)) = (edge(width), edge(height));
-    Rect { x, y, width, height }
+    Rect {
+        x,
+        y,
+        width,
+        height,
+    }
 }
 
 /// Checks random parts of a file at every scale, in pixels that were used before.
@@ -66,23 +88,38 @@ fn check_parts(what: &str, bytes: &[u8], times: usize, rng: &mut Rng, pixels: &m
         let image = whole(bytes, scale).unwrap_or_else(|error| panic!("{what}: {error}"));
         for _ in 0..times {
             let of = any_part(image.width(), image.height(), rng);
-            part(bytes, scale, of, pixels).unwrap_or_else(|error| panic!("{what} 1/{scale} {of:?}: {error}"));
+            part(bytes, scale, of, pixels)
+                .unwrap_or_else(|error| panic!("{what} 1/{scale} {of:?}: {error}"));
             let expected = crate::crop(&image, of).unwrap();
             assert_eq!((pixels.width, pixels.height), (of.width, of.height));
-            assert!(pixels.data == expected.data(), "{what} of {image:?} at 1/{scale}: {of:?}");
+            assert!(
+                pixels.data == expected.data(),
+                "{what} of {image:?} at 1/{scale}: {of:?}"
+            );
         }
     }
 }
 
 #[test]
 fn row_112_scaled_pictures_are_pillows() {
-    for name in
-        ["rgb444", "rgb422", "rgb420", "progressive", "gray", "cmyk", "adobe_rgb", "flat411", "flat_mixed"]
-    {
+    for name in [
+        "rgb444",
+        "rgb422",
+        "rgb420",
+        "progressive",
+        "gray",
+        "cmyk",
+        "adobe_rgb",
+        "flat411",
+        "flat_mixed",
+    ] {
         for scale in [2, 4, 8] {
             let expected = crate::decode(&file(&format!("turbo.{name}.{scale}.png"))).unwrap();
             let image = whole(&file(&format!("{name}.jpg")), scale).unwrap();
-            assert!(image == expected, "{name} at 1/{scale}: {image:?}, expected {expected:?}");
+            assert!(
+                image == expected,
+                "{name} at 1/{scale}: {image:?}, expected {expected:?}"
+            );
         }
     }
 }
@@ -90,7 +127,15 @@ fn row_112_scaled_pictures_are_pillows() {
 #[test]
 fn row_112_a_part_is_that_of_the_whole_picture() {
     let (mut rng, mut pixels) = (Rng::from_key([112, 0, 0, 0]), Pixels::default());
-    for (width, height) in [(1, 1), (3, 50), (50, 3), (16, 16), (33, 17), (100, 75), (161, 120)] {
+    for (width, height) in [
+        (1, 1),
+        (3, 50),
+        (50, 3),
+        (16, 16),
+        (33, 17),
+        (100, 75),
+        (161, 120),
+    ] {
         for sampling in [F_1_1, F_2_1, F_1_2, F_2_2, F_4_1, F_1_4, F_4_2] {
             for (progressive, restart) in [(false, 0), (false, 3), (true, 0)] {
                 for color in [ColorType::Rgb, ColorType::CmykAsYcck] {
@@ -100,7 +145,8 @@ fn row_112_a_part_is_that_of_the_whole_picture() {
                         encoder.set_restart_interval(restart);
                     });
                     if Header::read(&bytes).is_ok() {
-                        let what = format!("{color:?} {sampling:?} progressive {progressive} {restart}");
+                        let what =
+                            format!("{color:?} {sampling:?} progressive {progressive} {restart}");
                         check_parts(&what, &bytes, 5, &mut rng, &mut pixels);
                     }
                 }
@@ -109,8 +155,22 @@ fn row_112_a_part_is_that_of_the_whole_picture() {
         let gray = noise(width, height, ColorType::Luma, |_| {});
         check_parts("gray", &gray, 20, &mut rng, &mut pixels);
     }
-    for name in ["flat411", "flat_mixed", "flat_gray", "adobe_rgb", "cmyk", "restarts", "rgb422"] {
-        check_parts(name, &file(&format!("{name}.jpg")), 50, &mut rng, &mut pixels);
+    for name in [
+        "flat411",
+        "flat_mixed",
+        "flat_gray",
+        "adobe_rgb",
+        "cmyk",
+        "restarts",
+        "rgb422",
+    ] {
+        check_parts(
+            name,
+            &file(&format!("{name}.jpg")),
+            50,
+            &mut rng,
+            &mut pixels,
+        );
     }
 }
 
@@ -123,8 +183,9 @@ fn row_112_a_part_of_what_came_first_of_a_progressive_picture_is_right_too() {
             encoder.set_sampling_factor(sampling);
             encoder.set_progressive(true);
         });
-        let scans: Vec<usize> =
-            (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&[0xff, SOS])).collect();
+        let scans: Vec<usize> = (0..bytes.len())
+            .filter(|&at| bytes[at..].starts_with(&[0xff, SOS]))
+            .collect();
         assert!(scans.len() > 3);
         let mut smoothed = 0;
         for &end in &scans[1..] {
@@ -136,10 +197,13 @@ fn row_112_a_part_of_what_came_first_of_a_progressive_picture_is_right_too() {
     }
 }
 
-/// It ends early, but has an end marker: what there is comes out, what there is not is an error, and nothing is grey.
+/// It ends early, but has an end marker: what there is comes out, what there is not is an error,
+/// and nothing is grey.
 #[test]
 fn row_108_a_part_of_a_short_scan_is_right_or_an_error() {
-    let bytes = noise(161, 120, ColorType::Rgb, |encoder| encoder.set_sampling_factor(F_2_2));
+    let bytes = noise(161, 120, ColorType::Rgb, |encoder| {
+        encoder.set_sampling_factor(F_2_2)
+    });
     let image = whole(&bytes, 1).unwrap();
     let scan = bytes.windows(2).position(|w| w == [0xff, SOS]).unwrap() + 14;
     let (mut rng, mut pixels) = (Rng::from_key([108, 0, 0, 0]), Pixels::default());
@@ -152,11 +216,17 @@ fn row_108_a_part_of_a_short_scan_is_right_or_an_error() {
             let of = any_part(161, 120, &mut rng);
             match part(&cut, 1, of, &mut pixels) {
                 Ok(()) => {
-                    assert!(pixels.data == crate::crop(&image, of).unwrap().data(), "{percent} %, {of:?}");
+                    assert!(
+                        pixels.data == crate::crop(&image, of).unwrap().data(),
+                        "{percent} %, {of:?}"
+                    );
                     right += 1;
                 }
                 Err(error) => {
-                    assert!(matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Truncated), "{error}");
+                    assert!(
+                        matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Truncated),
+                        "{error}"
+                    );
                     errors += 1;
                 }
             }
@@ -169,7 +239,8 @@ fn row_108_a_part_of_a_short_scan_is_right_or_an_error() {
 fn row_109_an_error_is_forgotten_with_the_next_picture() {
     let good = file("rgb420.jpg");
     let image = whole(&good, 1).unwrap();
-    // Huffman tables with more codes than there can be, in the header; and a marker within the data.
+    // Huffman tables with more codes than there can be, in the header; and a marker within the
+    // data.
     let table = good.windows(2).position(|w| w == [0xff, 0xc4]).unwrap();
     let scan = good.windows(2).position(|w| w == [0xff, SOS]).unwrap();
     for (at, damage) in [(table + 5, &[0xfe; 16][..]), (scan + 40, &[0xff, 0xd0])] {
@@ -177,7 +248,10 @@ fn row_109_an_error_is_forgotten_with_the_next_picture() {
         bad[at..at + damage.len()].copy_from_slice(damage);
         let error = whole(&bad, 1).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
-        assert!(error.to_string().starts_with("corrupt: a JPEG: "), "{error}");
+        assert!(
+            error.to_string().starts_with("corrupt: a JPEG: "),
+            "{error}"
+        );
         assert_eq!(whole(&good, 1).unwrap(), image);
     }
 }
@@ -193,13 +267,21 @@ fn row_112_a_harmless_warning_costs_no_picture() {
     for rubbish in [&[0; 228][..], &[7; 1000], b"\0", b"12\xff\0\xff\0abc"] {
         for start in [&good, &jfif] {
             let bytes = [&start[..end], rubbish, &start[end..]].concat();
-            assert_eq!(whole(&bytes, 1).unwrap(), whole(&good, 1).unwrap(), "{rubbish:?}");
+            assert_eq!(
+                whole(&bytes, 1).unwrap(),
+                whole(&good, 1).unwrap(),
+                "{rubbish:?}"
+            );
         }
     }
 
     // Three components with a transform of 5 are YCbCr, as with one of 1.
     let mut adobe = file("adobe_rgb.jpg");
-    let (segment, frame, scan) = (at(&adobe, b"Adobe"), at(&adobe, &[0xff, 0xc0]), at(&adobe, &[0xff, SOS]));
+    let (segment, frame, scan) = (
+        at(&adobe, b"Adobe"),
+        at(&adobe, &[0xff, 0xc0]),
+        at(&adobe, &[0xff, SOS]),
+    );
     for component in 0..3 {
         adobe[frame + 10 + 3 * component] = component as u8 + 1;
         adobe[scan + 5 + 2 * component] = component as u8 + 1;
@@ -232,12 +314,18 @@ fn row_110_long_and_thin_pictures_keep_within_the_limit_of_memory() {
             });
             if Header::read(&bytes).is_ok() {
                 let image = whole(&bytes, 1).unwrap();
-                assert_eq!((image.width(), image.height()), (width.into(), height.into()));
+                assert_eq!(
+                    (image.width(), image.height()),
+                    (width.into(), height.into())
+                );
             }
         }
     }
     let error = whole(&noise(1, 65501, ColorType::Luma, |_| {}), 1).unwrap_err();
-    assert_eq!(error.to_string(), "limit reached: a JPEG: Maximum supported image dimension is 65500 pixels");
+    assert_eq!(
+        error.to_string(),
+        "limit reached: a JPEG: Maximum supported image dimension is 65500 pixels"
+    );
 }
 
 #[test]
@@ -253,20 +341,64 @@ fn a_part_outside_or_empty_is_an_error_and_so_is_another_scale() {
         (8, 7, 0, 1, 1),
         (8, u32::MAX, 0, 2, 1),
     ] {
-        let error = part(&bytes, scale, Rect { x, y, width, height }, &mut pixels).unwrap_err();
+        let error = part(
+            &bytes,
+            scale,
+            Rect {
+                x,
+                y,
+                width,
+                height,
+            },
+            &mut pixels,
+        )
+        .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
     }
     // The last pixel of edges that are rounded up.
-    part(&bytes, 8, Rect { x: 6, y: 4, width: 1, height: 1 }, &mut pixels).unwrap();
+    part(
+        &bytes,
+        8,
+        Rect {
+            x: 6,
+            y: 4,
+            width: 1,
+            height: 1,
+        },
+        &mut pixels,
+    )
+    .unwrap();
 }
 
 #[test]
 fn pixels_are_used_again() {
     let (bytes, mut pixels) = (file("rgb420.jpg"), Pixels::default());
-    part(&bytes, 1, Rect { x: 0, y: 0, width: 49, height: 35 }, &mut pixels).unwrap();
+    part(
+        &bytes,
+        1,
+        Rect {
+            x: 0,
+            y: 0,
+            width: 49,
+            height: 35,
+        },
+        &mut pixels,
+    )
+    .unwrap();
     let start = pixels.data.as_ptr();
     for edge in [3, 30, 17, 35] {
-        part(&bytes, 1, Rect { x: 2, y: 0, width: edge, height: edge }, &mut pixels).unwrap();
+        part(
+            &bytes,
+            1,
+            Rect {
+                x: 2,
+                y: 0,
+                width: edge,
+                height: edge,
+            },
+            &mut pixels,
+        )
+        .unwrap();
         assert_eq!(pixels.data.as_ptr(), start);
     }
 }

@@ -26,16 +26,25 @@ wire_enum!(Segmentation { 0 Polygons(polygons), 1 Rle(rle) });
 impl Segmentation {
     /// The runs, if it is given by such.
     pub fn rle(&self) -> Option<&Rle> {
-        if let Segmentation::Rle(rle) = self { Some(rle) } else { None }
+        if let Segmentation::Rle(rle) = self {
+            Some(rle)
+        } else {
+            None
+        }
     }
 
     /// The polygons, if it is given by such.
     pub fn polygons(&self) -> Option<&[Vec<f64>]> {
-        if let Segmentation::Polygons(polygons) = self { Some(polygons) } else { None }
+        if let Segmentation::Polygons(polygons) = self {
+            Some(polygons)
+        } else {
+            None
+        }
     }
 }
 
-/// A mask as lengths of runs, down the columns, from the left: so many pixels outside, so many inside, and so on.
+/// A mask as lengths of runs, down the columns, from the left: so many pixels outside, so many
+/// inside, and so on.
 ///
 /// ```
 /// use datapipes_io::datasets::coco::Rle;
@@ -53,14 +62,19 @@ pub struct Rle {
     pub counts: Counts,
 }
 
-wire_struct!(Rle { height, width, counts });
+wire_struct!(Rle {
+    height,
+    width,
+    counts
+});
 
 /// How runs are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// As numbers.
     Runs(Vec<u32>),
-    /// As the text that pycocotools makes: five bits in a letter, numbers from the fourth on as differences.
+    /// As the text that pycocotools makes: five bits in a letter, numbers from the fourth on as
+    /// differences.
     Packed(String),
 }
 
@@ -69,26 +83,36 @@ wire_enum!(Counts { 0 Runs(runs), 1 Packed(text) });
 impl Rle {
     /// Runs as numbers.
     pub fn runs_of(height: u32, width: u32, runs: impl Into<Vec<u32>>) -> Rle {
-        Rle { height, width, counts: Counts::Runs(runs.into()) }
+        Rle {
+            height,
+            width,
+            counts: Counts::Runs(runs.into()),
+        }
     }
 
     /// Runs as pycocotools writes them.
     pub fn packed(height: u32, width: u32, text: impl Into<String>) -> Rle {
-        Rle { height, width, counts: Counts::Packed(text.into()) }
+        Rle {
+            height,
+            width,
+            counts: Counts::Packed(text.into()),
+        }
     }
 
     /// The lengths of the runs: outside, inside, outside, and so on.
     ///
     /// # Errors
-    /// `Corrupt` if the text is none that pycocotools makes, with the byte; or if the runs are not as long as the mask has
-    /// pixels.
+    /// `Corrupt` if the text is none that pycocotools makes, with the byte; or if the runs are not
+    /// as long as the mask has pixels.
     pub fn runs(&self) -> Result<Vec<u32>> {
         let runs = match &self.counts {
             Counts::Runs(runs) => runs.clone(),
             Counts::Packed(text) => unpack(text.as_bytes())?,
         };
-        let (sum, pixels) =
-            (runs.iter().map(|&run| u128::from(run)).sum::<u128>(), u128::from(self.pixels()));
+        let (sum, pixels) = (
+            runs.iter().map(|&run| u128::from(run)).sum::<u128>(),
+            u128::from(self.pixels()),
+        );
         match sum == pixels {
             true => Ok(runs),
             false => {
@@ -146,8 +170,9 @@ fn corrupt(what: String) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// The numbers in a text of pycocotools: little end first, five bits in a letter from `0` on, of which a sixth says
-/// that more follow; the last one has the sign. From the fourth number on, what is added to the last but one.
+/// The numbers in a text of pycocotools: little end first, five bits in a letter from `0` on, of
+/// which a sixth says that more follow; the last one has the sign. From the fourth number on, what
+/// is added to the last but one.
 fn unpack(text: &[u8]) -> Result<Vec<u32>> {
     let mut runs: Vec<u32> = Vec::new();
     let (mut number, mut bits, mut begin) = (0i64, 0, 0);
@@ -171,14 +196,18 @@ fn unpack(text: &[u8]) -> Result<Vec<u32>> {
             number += i64::from(runs[runs.len() - 2]);
         }
         let run = u32::try_from(number);
-        runs.push(
-            run.map_err(|_| corrupt(format!("byte {begin} of packed runs: a run of {number} pixels")))?,
-        );
+        runs.push(run.map_err(|_| {
+            corrupt(format!(
+                "byte {begin} of packed runs: a run of {number} pixels"
+            ))
+        })?);
         (number, bits, begin) = (0, 0, at + 1);
     }
     match bits {
         0 => Ok(runs),
-        _ => Err(corrupt(format!("byte {begin} of packed runs: a number without an end"))),
+        _ => Err(corrupt(format!(
+            "byte {begin} of packed runs: a number without an end"
+        ))),
     }
 }
 
@@ -214,7 +243,11 @@ impl<'de> Visitor<'de> for Outline {
         }
         let [height, width] = size.ok_or_else(|| de::Error::missing_field("size"))?;
         let counts = counts.ok_or_else(|| de::Error::missing_field("counts"))?;
-        Ok(Segmentation::Rle(Rle { height, width, counts }))
+        Ok(Segmentation::Rle(Rle {
+            height,
+            width,
+            counts,
+        }))
     }
 }
 

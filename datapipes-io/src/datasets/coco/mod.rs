@@ -20,16 +20,18 @@ pub use parse::{Annotation, Annotations, Category, Picture};
 
 use std::sync::Arc;
 
-/// Images in a folder and a file of annotations in COCO's format (<https://cocodataset.org/#format-data>): instances,
-/// key points or captions. A sample is an image's file with its content, and what the annotations say of it.
+/// Images in a folder and a file of annotations in COCO's format
+/// (<https://cocodataset.org/#format-data>): instances, key points or captions. A sample is an
+/// image's file with its content, and what the annotations say of it.
 ///
-/// Samples come in the order of the images' ids, as in torchvision's `CocoDetection`; an image without annotations is one,
-/// too. The annotations are read and sorted here, so this blocks (some seconds for the 450 MB of `instances_train2017.json`),
-/// and stay in memory; images are read when they are asked for.
+/// Samples come in the order of the images' ids, as in torchvision's `CocoDetection`; an image
+/// without annotations is one, too. The annotations are read and sorted here, so this blocks (some
+/// seconds for the 450 MB of `instances_train2017.json`), and stay in memory; images are read when
+/// they are asked for.
 ///
 /// # Errors
-/// `NotFound` if the folder or the file is not there; else as [`Annotations::parse`], naming the file. Of a sample: what its
-/// file says; `Unsupported` for a name that leaves the folder.
+/// `NotFound` if the folder or the file is not there; else as [`Annotations::parse`], naming the
+/// file. Of a sample: what its file says; `Unsupported` for a name that leaves the folder.
 ///
 /// # Examples
 /// ```
@@ -55,14 +57,26 @@ use std::sync::Arc;
 pub fn coco(images: impl AsRef<Path>, annotations: impl AsRef<Path>) -> Result<Coco> {
     let (images, path) = (images.as_ref(), annotations.as_ref());
     if !images.is_dir() {
-        let what = format!("{}: no such folder, where COCO's images should be", images.display());
+        let what = format!(
+            "{}: no such folder, where COCO's images should be",
+            images.display()
+        );
         return Err(Error::new(ErrorKind::NotFound, what));
     }
-    let Annotations { pictures, categories } =
-        Annotations::parse(&read(path)?).map_err(|error| error.within(path.display()))?;
+    let Annotations {
+        pictures,
+        categories,
+    } = Annotations::parse(&read(path)?).map_err(|error| error.within(path.display()))?;
     let pictures: Arc<[Arc<Picture>]> = pictures.into_iter().map(Arc::new).collect();
-    let samples = Indexed::new(Images { store: Local::new(images), pictures: pictures.clone() });
-    Ok(Coco { samples, pictures, categories })
+    let samples = Indexed::new(Images {
+        store: Local::new(images),
+        pictures: pictures.clone(),
+    });
+    Ok(Coco {
+        samples,
+        pictures,
+        categories,
+    })
 }
 
 /// A data set in COCO's format; see [`coco()`].
@@ -104,7 +118,10 @@ impl MapPipe for Images {
         let picture = self.pictures[index as usize].clone();
         let data = self.store.read(&picture.file_name).await;
         let data = data.map_err(|error| error.within(format!("image {}", picture.id)))?;
-        Ok(Sample { file: File::new(&*picture.file_name, data), picture })
+        Ok(Sample {
+            file: File::new(&*picture.file_name, data),
+            picture,
+        })
     }
     fn name(&self) -> String {
         "coco".to_owned()

@@ -47,7 +47,13 @@ pub struct Picture {
     pub annotations: Vec<Annotation>,
 }
 
-wire_struct!(Picture { id, file_name, width, height, annotations });
+wire_struct!(Picture {
+    id,
+    file_name,
+    width,
+    height,
+    annotations
+});
 
 /// One thing in an image, or one caption. What a file does not say of it is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -94,7 +100,8 @@ wire_struct!(Annotation {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct Category {
-    /// Its number, by which annotations name it. Not all numbers are taken: COCO's 80 have numbers up to 90.
+    /// Its number, by which annotations name it. Not all numbers are taken: COCO's 80 have numbers
+    /// up to 90.
     pub id: i64,
     /// What it is called.
     pub name: String,
@@ -109,7 +116,13 @@ pub struct Category {
     pub skeleton: Vec<[u32; 2]>,
 }
 
-wire_struct!(Category { id, name, supercategory, keypoints, skeleton });
+wire_struct!(Category {
+    id,
+    name,
+    supercategory,
+    keypoints,
+    skeleton
+});
 
 #[derive(Deserialize)]
 struct Whole {
@@ -121,27 +134,39 @@ struct Whole {
 }
 
 impl Annotations {
-    /// Reads a file of annotations. Images come by their ids, and annotations in their order within their image. What the
-    /// file says besides (licences, URLs) is left out.
+    /// Reads a file of annotations. Images come by their ids, and annotations in their order within
+    /// their image. What the file says besides (licences, URLs) is left out.
     ///
     /// # Errors
-    /// `Corrupt` if it is not JSON of this form, with the byte; if an id of images, categories or annotations is there twice; if an
-    /// annotation is of an image or a category that is not there. Those name the ids.
+    /// `Corrupt` if it is not JSON of this form, with the byte; if an id of images, categories or
+    /// annotations is there twice; if an annotation is of an image or a category that is not there.
+    /// Those name the ids.
     pub fn parse(json: &[u8]) -> Result<Annotations> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
-        let Whole { images, annotations, categories } = serde_json::from_slice(json).map_err(|error| {
+        let Whole {
+            images,
+            annotations,
+            categories,
+        } = serde_json::from_slice(json).map_err(|error| {
             let at = json_offset(json, &error);
             corrupt(format!("byte {at}: no annotations in COCO's form")).with_source(error)
         })?;
         unique("images", images.iter().map(|image| image.id))?;
-        unique("annotations", annotations.iter().map(|annotation| annotation.id))?;
+        unique(
+            "annotations",
+            annotations.iter().map(|annotation| annotation.id),
+        )?;
         unique("categories", categories.iter().map(|category| category.id))?;
         let mut kinds: Vec<i64> = categories.iter().map(|category| category.id).collect();
         kinds.sort_unstable();
-        let unknown = annotations.iter().filter_map(|annotation| annotation.category_id);
+        let unknown = annotations
+            .iter()
+            .filter_map(|annotation| annotation.category_id);
         let unknown = Ids::of(unknown.filter(|id| kinds.binary_search(id).is_err()));
         if let Some(unknown) = unknown {
-            return Err(corrupt(format!("annotations of categories that are not there: {unknown}")));
+            return Err(corrupt(format!(
+                "annotations of categories that are not there: {unknown}"
+            )));
         }
         let mut pictures: BTreeMap<i64, Picture> =
             images.into_iter().map(|image| (image.id, image)).collect();
@@ -153,8 +178,13 @@ impl Annotations {
             }
         }
         match Ids::of(unknown.into_iter()) {
-            None => Ok(Annotations { pictures: pictures.into_values().collect(), categories }),
-            Some(unknown) => Err(corrupt(format!("annotations of images that are not there: {unknown}"))),
+            None => Ok(Annotations {
+                pictures: pictures.into_values().collect(),
+                categories,
+            }),
+            Some(unknown) => Err(corrupt(format!(
+                "annotations of images that are not there: {unknown}"
+            ))),
         }
     }
 }
@@ -166,10 +196,15 @@ fn corrupt(what: String) -> Error {
 fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
     let mut ids: Vec<i64> = ids.collect();
     ids.sort_unstable();
-    let twice = ids.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]);
+    let twice = ids
+        .windows(2)
+        .filter(|pair| pair[0] == pair[1])
+        .map(|pair| pair[0]);
     match Ids::of(twice) {
         None => Ok(()),
-        Some(twice) => Err(corrupt(format!("ids of {what} that are there twice: {twice}"))),
+        Some(twice) => Err(corrupt(format!(
+            "ids of {what} that are there twice: {twice}"
+        ))),
     }
 }
 

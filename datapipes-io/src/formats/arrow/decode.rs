@@ -1,6 +1,7 @@
 //! One message of Arrow IPC after another: its frame, its sizes, and what it holds.
 //!
-//! Layout: <https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc>
+//! Layout:
+//! <https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc>
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -35,7 +36,11 @@ pub(super) enum Found<'a> {
 }
 
 /// The message at a place of bytes that are all there.
-pub(super) fn find<'a>(data: &'a [u8], at: usize, copy: &'a mut Option<Buffer>) -> Result<Found<'a>> {
+pub(super) fn find<'a>(
+    data: &'a [u8],
+    at: usize,
+    copy: &'a mut Option<Buffer>,
+) -> Result<Found<'a>> {
     find_in(data, at, true, copy)
 }
 
@@ -52,7 +57,10 @@ pub(super) fn find_in<'a>(
     }
     let whole = rest.len();
     let cut = |what: &str, got: usize, want: u64| match ended {
-        true => Err(Error::new(ErrorKind::Truncated, format!("{got} of {want} bytes of {what}"))),
+        true => Err(Error::new(
+            ErrorKind::Truncated,
+            format!("{got} of {want} bytes of {what}"),
+        )),
         false => Ok(Found::More((whole - got) as u64 + want)),
     };
     let number = |at: usize| {
@@ -69,21 +77,29 @@ pub(super) fn find_in<'a>(
         return Ok(Found::Marker(at + start));
     }
     let Ok(length) = usize::try_from(length) else {
-        return Err(Error::new(ErrorKind::Corrupt, format!("a head of {length} bytes")));
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a head of {length} bytes"),
+        ));
     };
     let Some(head) = rest.get(start..start.saturating_add(length)) else {
         return cut("the head", rest.len().saturating_sub(start), length as u64);
     };
-    let head = root_as_message(aligned(head, copy))
-        .map_err(|error| Error::new(ErrorKind::Corrupt, "the head").with_source(error.to_string()))?;
+    let head = root_as_message(aligned(head, copy)).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, "the head").with_source(error.to_string())
+    })?;
     let body_at = at + start + length;
     let there = data.len() - body_at;
     match usize::try_from(head.bodyLength()) {
-        Ok(length) if length <= there => {
-            Ok(Found::Message(Message { head, body: body_at..body_at + length }))
-        }
+        Ok(length) if length <= there => Ok(Found::Message(Message {
+            head,
+            body: body_at..body_at + length,
+        })),
         Ok(length) => cut("the body", there, length as u64),
-        Err(_) => Err(Error::new(ErrorKind::Corrupt, format!("a body of {} bytes", head.bodyLength()))),
+        Err(_) => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a body of {} bytes", head.bodyLength()),
+        )),
     }
 }
 
@@ -107,36 +123,56 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    pub fn new(schema: arrow_ipc::Schema<'_>, columns: Option<&[String]>, most: u64) -> Result<Self> {
+    pub fn new(
+        schema: arrow_ipc::Schema<'_>,
+        columns: Option<&[String]>,
+        most: u64,
+    ) -> Result<Self> {
         if !schema.endianness().equals_to_target_endianness() {
             let what = "its numbers are in the other byte order";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let schema = guarded("Arrow", || try_fb_to_schema(schema).map_err(arrow_error))?;
         let chosen = columns.map(|names| chosen(&schema, names)).transpose()?;
-        Ok(Decoder { schema: Arc::new(schema), chosen, dictionaries: HashMap::new(), most })
+        Ok(Decoder {
+            schema: Arc::new(schema),
+            chosen,
+            dictionaries: HashMap::new(),
+            most,
+        })
     }
 
     /// Takes a dictionary in, whole or what is new of it.
     pub fn dictionary(&mut self, data: &Bytes, message: &Message<'_>) -> Result<()> {
         let batch = message.head.header_as_dictionary_batch().ok_or_else(|| {
-            let kind = message.head.header_type().variant_name().unwrap_or("nothing known");
-            Error::new(ErrorKind::Corrupt, format!("{kind} where a dictionary is due"))
+            let kind = message
+                .head
+                .header_type()
+                .variant_name()
+                .unwrap_or("nothing known");
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("{kind} where a dictionary is due"),
+            )
         })?;
         let body = data.slice(message.body.clone());
         self.check(batch.data(), &body)?;
         guarded("Arrow", || {
             let (body, version) = (Buffer::from(body), message.head.version());
-            read_dictionary(&body, batch, &self.schema, &mut self.dictionaries, &version).map_err(arrow_error)
+            read_dictionary(&body, batch, &self.schema, &mut self.dictionaries, &version)
+                .map_err(arrow_error)
         })
     }
 
-    /// A batch whose columns are slices of the file, where they lie as they must and are not compressed.
+    /// A batch whose columns are slices of the file, where they lie as they must and are not
+    /// compressed.
     pub fn batch(&self, data: &Bytes, message: &Message<'_>) -> Result<RecordBatch> {
         let batch = message.head.header_as_record_batch().ok_or_else(|| {
             let kind = message.head.header_type();
             let (kind, name) = match kind {
-                MessageHeader::Tensor | MessageHeader::SparseTensor => (ErrorKind::Unsupported, kind),
+                MessageHeader::Tensor | MessageHeader::SparseTensor => {
+                    (ErrorKind::Unsupported, kind)
+                }
                 _ => (ErrorKind::Corrupt, kind),
             };
             let name = name.variant_name().unwrap_or("nothing known");
@@ -147,8 +183,15 @@ impl Decoder {
         guarded("Arrow", || {
             let (body, version) = (Buffer::from(body), message.head.version());
             let chosen = self.chosen.as_deref();
-            read_record_batch(&body, batch, self.schema.clone(), &self.dictionaries, chosen, &version)
-                .map_err(arrow_error)
+            read_record_batch(
+                &body,
+                batch,
+                self.schema.clone(),
+                &self.dictionaries,
+                chosen,
+                &version,
+            )
+            .map_err(arrow_error)
         })
     }
 
@@ -157,10 +200,18 @@ impl Decoder {
         let Some(batch) = batch else { return Ok(()) };
         let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
         let limit = |what: &str, stated: u64| {
-            let what = format!("{stated} {what} of {} bytes, at most {} are allowed", body.len(), self.most);
+            let what = format!(
+                "{stated} {what} of {} bytes, at most {} are allowed",
+                body.len(),
+                self.most
+            );
             Err(Error::new(ErrorKind::Limit, what))
         };
-        let nodes = batch.nodes().into_iter().flatten().map(|node| node.length());
+        let nodes = batch
+            .nodes()
+            .into_iter()
+            .flatten()
+            .map(|node| node.length());
         for rows in nodes.chain([batch.length()]) {
             match u64::try_from(rows) {
                 Ok(rows) if rows > self.most => return limit("rows out", rows),
@@ -170,19 +221,29 @@ impl Decoder {
         }
         let mut inflated = 0_u64;
         for (index, buffer) in batch.buffers().into_iter().flatten().enumerate() {
-            let place = usize::try_from(buffer.offset()).ok().zip(usize::try_from(buffer.length()).ok());
+            let place = usize::try_from(buffer.offset())
+                .ok()
+                .zip(usize::try_from(buffer.length()).ok());
             let bytes = place.and_then(|(from, length)| body.get(from..from.checked_add(length)?));
             let Some(bytes) = bytes else {
                 let (from, length) = (buffer.offset(), buffer.length());
-                let what = format!("buffer {index} has {length} bytes at {from}, the body {}", body.len());
+                let what = format!(
+                    "buffer {index} has {length} bytes at {from}, the body {}",
+                    body.len()
+                );
                 return corrupt(what);
             };
             // Before what is compressed stands how much it was; -1 if it was left as it is.
             if let (Some(_), Some(stated)) = (batch.compression(), bytes.first_chunk::<8>()) {
-                inflated = inflated.saturating_add(u64::try_from(i64::from_le_bytes(*stated)).unwrap_or(0));
+                inflated = inflated
+                    .saturating_add(u64::try_from(i64::from_le_bytes(*stated)).unwrap_or(0));
             }
         }
-        if inflated > self.most { limit("bytes out", inflated) } else { Ok(()) }
+        if inflated > self.most {
+            limit("bytes out", inflated)
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -36,7 +36,15 @@ impl Batches {
         max_batch: u64,
         counts_rows: bool,
     ) -> Self {
-        Batches { columns, expansion, max_batch, counts_rows, len: None, decoder: None, ended: None }
+        Batches {
+            columns,
+            expansion,
+            max_batch,
+            counts_rows,
+            len: None,
+            decoder: None,
+            ended: None,
+        }
     }
 
     /// How many bytes a message may become of which, and of what is before it, there are so many.
@@ -49,14 +57,20 @@ impl Batches {
         let Some(decoder) = &mut self.decoder else {
             let schema = message.head.header_as_schema().ok_or_else(no_schema)?;
             let most = self.most(at.offset + data.len() as u64);
-            self.decoder = Some(Arc::new(Decoder::new(schema, self.columns.as_deref(), most)?));
+            self.decoder = Some(Arc::new(Decoder::new(
+                schema,
+                self.columns.as_deref(),
+                most,
+            )?));
             return Ok(Part::Head);
         };
         if message.head.header_type() == MessageHeader::DictionaryBatch {
             // Without it nothing that follows is right.
             let data = Bytes::copy_from_slice(data);
             let taken = Arc::make_mut(decoder).dictionary(&data, message);
-            return taken.map(|()| Part::Head).map_err(|error| error.within("its dictionary"));
+            return taken
+                .map(|()| Part::Head)
+                .map_err(|error| error.within("its dictionary"));
         }
         if !self.counts_rows {
             return Ok(Part::Record);
@@ -83,8 +97,12 @@ impl Framing for Batches {
 
     fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
         if let Some((end, marker)) = self.ended {
-            let left = self.len.map_or("more".to_owned(), |len| (len - end).to_string());
-            return Err(corrupt(format!("{left} bytes behind the end marker at byte {marker}")));
+            let left = self
+                .len
+                .map_or("more".to_owned(), |len| (len - end).to_string());
+            return Err(corrupt(format!(
+                "{left} bytes behind the end marker at byte {marker}"
+            )));
         }
         let has_schema = self.decoder.is_some();
         let named = |error: Error| match has_schema {
@@ -130,20 +148,33 @@ impl Framing for Batches {
     fn finish(&mut self) -> Result<()> {
         match &self.decoder {
             Some(_) => Ok(()),
-            None => Err(Error::new(ErrorKind::Truncated, "an empty file where Arrow is due")),
+            None => Err(Error::new(
+                ErrorKind::Truncated,
+                "an empty file where Arrow is due",
+            )),
         }
     }
 
     fn entries(self, data: Bytes, at: Place) -> Entries<RecordBatch> {
-        let plain = Batches { counts_rows: false, ..self };
+        let plain = Batches {
+            counts_rows: false,
+            ..self
+        };
         records(plain, data, at, |framing, data, range, at| {
             let data = data.slice(range);
-            let decoder = framing.decoder.as_ref().expect("a batch comes behind the schema");
+            let decoder = framing
+                .decoder
+                .as_ref()
+                .expect("a batch comes behind the schema");
             let batch = match find(&data, 0, &mut None)? {
                 Found::Message(message) => decoder.batch(&data, &message),
-                Found::Marker(_) | Found::End | Found::More(_) => Err(corrupt("no message is there")),
+                Found::Marker(_) | Found::End | Found::More(_) => {
+                    Err(corrupt("no message is there"))
+                }
             };
-            batch.map_err(|error| error.within(format_args!("batch {} at byte {}", at.line, at.offset)))
+            batch.map_err(|error| {
+                error.within(format_args!("batch {} at byte {}", at.line, at.offset))
+            })
         })
     }
 }

@@ -16,21 +16,25 @@ use crate::formats::compression::{Codec, Expansion, Packing, content, reader};
 use crate::formats::framing::Splitter;
 use crate::formats::{Entries, Entry, Format, Row, value};
 
-/// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches; feature `arrow`.
+/// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches;
+/// feature `arrow`.
 ///
-/// - An item is a batch as it was written. Buffers are slices of the file where they are not compressed and lie aligned
-///   for their type; else they are copied once. Writers align to 8 bytes at least, so only decimals, which need 16, are
-///   copied where they lie badly. A batch therefore keeps its file in memory.
-/// - Dictionaries, also those that grow or change on the way, and bodies compressed by LZ4 or Zstandard are read. A file
-///   that is compressed as a whole is inflated first.
-/// - Which of the two formats a file has is told by its first bytes. Numbers in big-endian order, tensors, and Feather
-///   version 1 are refused.
-/// - A damaged batch is an error of its own, and the others of the file follow, unless its length is damaged. Nothing in
-///   the format tells a changed value from a right one, except in compressed bodies.
-/// - Read as it arrives ([`FileGraph::read_as`](crate::FileGraph::read_as)) a stream is kept by batches: a batch keeps the piece
-///   that it came in. The file format is read whole, since its index is at its end.
-/// - The end marker of a stream may be missing, since there are writers that write none. So a stream cut exactly between
-///   two batches cannot be told from a whole one; a file can.
+/// - An item is a batch as it was written. Buffers are slices of the file where they are not
+///   compressed and lie aligned for their type; else they are copied once. Writers align to 8 bytes
+///   at least, so only decimals, which need 16, are copied where they lie badly. A batch therefore
+///   keeps its file in memory.
+/// - Dictionaries, also those that grow or change on the way, and bodies compressed by LZ4 or
+///   Zstandard are read. A file that is compressed as a whole is inflated first.
+/// - Which of the two formats a file has is told by its first bytes. Numbers in big-endian order,
+///   tensors, and Feather version 1 are refused.
+/// - A damaged batch is an error of its own, and the others of the file follow, unless its length
+///   is damaged. Nothing in the format tells a changed value from a right one, except in compressed
+///   bodies.
+/// - Read as it arrives ([`FileGraph::read_as`](crate::FileGraph::read_as)) a stream is kept by
+///   batches: a batch keeps the piece that it came in. The file format is read whole, since its
+///   index is at its end.
+/// - The end marker of a stream may be missing, since there are writers that write none. So a
+///   stream cut exactly between two batches cannot be told from a whole one; a file can.
 /// - Layout: <https://arrow.apache.org/docs/format/Columnar.html>.
 ///
 /// # Examples
@@ -52,7 +56,11 @@ pub struct ArrowIpc {
 
 impl Default for ArrowIpc {
     fn default() -> Self {
-        ArrowIpc { columns: None, expansion: Expansion::default(), max_batch: 1 << 30 }
+        ArrowIpc {
+            columns: None,
+            expansion: Expansion::default(),
+            max_batch: 1 << 30,
+        }
     }
 }
 
@@ -64,31 +72,55 @@ impl ArrowIpc {
 
     /// Only these columns of the table, in the order of the file; the others are not decoded.
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        ArrowIpc { columns: Some(names.into_iter().map(Into::into).collect()), ..self }
+        ArrowIpc {
+            columns: Some(names.into_iter().map(Into::into).collect()),
+            ..self
+        }
     }
 
-    /// Refuses a batch that states more rows, or more bytes behind compression, than `bytes`, or than `ratio` times the
-    /// bytes of its file once it is past 1 MiB. By default 8 GiB, and 1100 times.
+    /// Refuses a batch that states more rows, or more bytes behind compression, than `bytes`, or
+    /// than `ratio` times the bytes of its file once it is past 1 MiB. By default 8 GiB, and 1100
+    /// times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ArrowIpc { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
+        ArrowIpc {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+            ..self
+        }
     }
 
-    /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than `bytes`. By default 1 GiB.
+    /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than
+    /// `bytes`. By default 1 GiB.
     pub fn max_batch(self, bytes: u64) -> Self {
-        ArrowIpc { max_batch: bytes, ..self }
+        ArrowIpc {
+            max_batch: bytes,
+            ..self
+        }
     }
 
     /// What finds the batches of a stream, and counts their rows if it has to.
     fn framing(&self, counts_rows: bool) -> Batches {
-        Batches::new(self.columns.clone(), self.expansion, self.max_batch, counts_rows)
+        Batches::new(
+            self.columns.clone(),
+            self.expansion,
+            self.max_batch,
+            counts_rows,
+        )
     }
 
     /// Whether a file is a stream, or what else begins with a magic.
     fn is_stream(&self, file: &File, cx: &Context) -> bool {
-        let Some(codec) = Codec::of_magic(&file.data) else { return !is_file(&file.data) };
+        let Some(codec) = Codec::of_magic(&file.data) else {
+            return !is_file(&file.data);
+        };
         let mut first = Vec::new();
         // What is wrong with it is found when it is read.
-        let _ = reader(codec, file.data.clone(), self.expansion, cx).take(8).read_to_end(&mut first);
+        let _ = reader(codec, file.data.clone(), self.expansion, cx)
+            .take(8)
+            .read_to_end(&mut first);
         !is_file(&first)
     }
 
@@ -115,10 +147,17 @@ impl Format for ArrowIpc {
         }
     }
     fn splitter(&self) -> Option<Splitter<RecordBatch>> {
-        Some(Splitter::new(self.framing(false)).expansion(self.expansion).packing(packing))
+        Some(
+            Splitter::new(self.framing(false))
+                .expansion(self.expansion)
+                .packing(packing),
+        )
     }
     fn settings(&self) -> String {
-        self.columns.as_ref().map(|columns| format!("columns {}", columns.join(", "))).unwrap_or_default()
+        self.columns
+            .as_ref()
+            .map(|columns| format!("columns {}", columns.join(", ")))
+            .unwrap_or_default()
     }
     fn problem(&self) -> Option<String> {
         wrong_columns(self.columns.as_deref())
@@ -130,13 +169,17 @@ impl Format for ArrowIpc {
 
 /// Reads what [`ArrowIpc`] does as rows.
 ///
-/// - Numbers are numbers; those of 64 bits are exact. NaN and infinities, which JSON has not, are null.
-/// - Text is text; binary is hexadecimal digits in lower case; decimals are text such as `"-12.50"`.
-/// - Dates, times and timestamps are text by ISO 8601: `2024-02-29`, `12:34:56.789`, `2024-02-29T12:34:56.789`. With a
-///   time zone they are in UTC and end in `Z`. Durations and intervals are `PT1.5S`, `P1M2DT3S`. Times beyond the year
-///   262000 are numbers, as they are stored.
-/// - Lists are arrays, structs objects, maps whose keys are text objects (of equal keys the last one), other maps arrays
-///   of pairs. Dictionaries and runs are decoded; of unions it is the value.
+/// - Numbers are numbers; those of 64 bits are exact. NaN and infinities, which JSON has not, are
+///   null.
+/// - Text is text; binary is hexadecimal digits in lower case; decimals are text such as
+///   `"-12.50"`.
+/// - Dates, times and timestamps are text by ISO 8601: `2024-02-29`, `12:34:56.789`,
+///   `2024-02-29T12:34:56.789`. With a time zone they are in UTC and end in `Z`. Durations and
+///   intervals are `PT1.5S`, `P1M2DT3S`. Times beyond the year 262000 are numbers, as they are
+///   stored.
+/// - Lists are arrays, structs objects, maps whose keys are text objects (of equal keys the last
+///   one), other maps arrays of pairs. Dictionaries and runs are decoded; of unions it is the
+///   value.
 /// - Two columns of one name are an error.
 /// - Values are copies, one row at a time.
 ///
@@ -171,7 +214,11 @@ impl Format for ArrowRows {
     }
     fn splitter(&self) -> Option<Splitter<Row>> {
         let framing = RowsOf(self.0.framing(true));
-        Some(Splitter::new(framing).expansion(self.0.expansion).packing(packing))
+        Some(
+            Splitter::new(framing)
+                .expansion(self.0.expansion)
+                .packing(packing),
+        )
     }
     fn weigh(&self, item: &Row) -> Option<usize> {
         value::weigh(item)
@@ -209,34 +256,62 @@ fn read_file(
     most: u64,
 ) -> Result<impl Iterator<Item = Entry<RecordBatch>> + Send + use<>> {
     if data.len() < 8 + TAIL || !data.ends_with(MAGIC) {
-        let what = format!("it begins as an Arrow file does, and does not end so at byte {}", data.len());
+        let what = format!(
+            "it begins as an Arrow file does, and does not end so at byte {}",
+            data.len()
+        );
         return Err(Error::new(ErrorKind::Truncated, what));
     }
     let tail = data.len() - TAIL;
     let length = i32::from_le_bytes([data[tail], data[tail + 1], data[tail + 2], data[tail + 3]]);
-    let start = usize::try_from(length).ok().and_then(|length| tail.checked_sub(length));
-    let start = start
-        .filter(|&start| start >= 8)
-        .ok_or_else(|| corrupt(format!("a footer of {length} bytes in a file of {}", data.len())))?;
+    let start = usize::try_from(length)
+        .ok()
+        .and_then(|length| tail.checked_sub(length));
+    let start = start.filter(|&start| start >= 8).ok_or_else(|| {
+        corrupt(format!(
+            "a footer of {length} bytes in a file of {}",
+            data.len()
+        ))
+    })?;
     let mut copy = None;
-    let footer = root_as_footer(aligned(&data[start..tail], &mut copy))
-        .map_err(|error| corrupt(format!("the footer at byte {start}")).with_source(error.to_string()))?;
-    let schema = footer.schema().ok_or_else(|| corrupt("a footer without a schema"))?;
+    let footer = root_as_footer(aligned(&data[start..tail], &mut copy)).map_err(|error| {
+        corrupt(format!("the footer at byte {start}")).with_source(error.to_string())
+    })?;
+    let schema = footer
+        .schema()
+        .ok_or_else(|| corrupt("a footer without a schema"))?;
     let mut decoder = Decoder::new(schema, columns, most)?;
-    let dictionaries: Vec<Block> = footer.dictionaries().into_iter().flatten().copied().collect();
-    let batches: Vec<Block> = footer.recordBatches().into_iter().flatten().copied().collect();
+    let dictionaries: Vec<Block> = footer
+        .dictionaries()
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
+    let batches: Vec<Block> = footer
+        .recordBatches()
+        .into_iter()
+        .flatten()
+        .copied()
+        .collect();
     // So that no batch is told of again and again.
     let stated: i128 = dictionaries.iter().chain(&batches).map(length_of).sum();
     if stated > start as i128 {
-        return Err(corrupt(format!("the footer tells of {stated} bytes of batches, and {start} are there")));
+        return Err(corrupt(format!(
+            "the footer tells of {stated} bytes of batches, and {start} are there"
+        )));
     }
     for (index, block) in dictionaries.iter().enumerate() {
-        with(block, &data, |message| decoder.dictionary(&data, message))
-            .map_err(|error| error.within(format_args!("dictionary {index} at byte {}", block.offset())))?;
+        with(block, &data, |message| decoder.dictionary(&data, message)).map_err(|error| {
+            error.within(format_args!(
+                "dictionary {index} at byte {}",
+                block.offset()
+            ))
+        })?;
     }
     Ok(batches.into_iter().enumerate().map(move |(index, block)| {
         let batch = with(&block, &data, |message| decoder.batch(&data, message));
-        let at = |error: Error| error.within(format_args!("batch {index} at byte {}", block.offset()));
+        let at =
+            |error: Error| error.within(format_args!("batch {index} at byte {}", block.offset()));
         Entry::from_result(batch.map_err(at))
     }))
 }
@@ -248,13 +323,19 @@ fn length_of(block: &Block) -> i128 {
 
 /// Does something with the message that a footer tells of.
 fn with<T>(block: &Block, data: &Bytes, work: impl FnOnce(&Message<'_>) -> Result<T>) -> Result<T> {
-    let at = usize::try_from(block.offset()).ok().filter(|&at| at < data.len());
+    let at = usize::try_from(block.offset())
+        .ok()
+        .filter(|&at| at < data.len());
     let at = at.ok_or_else(|| corrupt(format!("the file has {} bytes", data.len())))?;
     match find(data, at, &mut None)? {
-        Found::Message(message) if (message.body.end - at) as i128 == length_of(block) => work(&message),
+        Found::Message(message) if (message.body.end - at) as i128 == length_of(block) => {
+            work(&message)
+        }
         Found::Message(message) => {
             let (stated, length) = (length_of(block), message.body.end - at);
-            Err(corrupt(format!("{stated} bytes by the footer, {length} by its own head")))
+            Err(corrupt(format!(
+                "{stated} bytes by the footer, {length} by its own head"
+            )))
         }
         Found::Marker(_) | Found::End | Found::More(_) => Err(corrupt("no message is there")),
     }

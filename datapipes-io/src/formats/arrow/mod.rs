@@ -1,7 +1,7 @@
 //! Arrow IPC files and streams, as record batches or rows; feature `arrow`.
 //!
-//! What a column is made of stays where the file was read: [`column_tensor`] makes a [`Tensor`](datapipes::Tensor) of a
-//! column of numbers without a copy.
+//! What a column is made of stays where the file was read: [`column_tensor`] makes a
+//! [`Tensor`](datapipes::Tensor) of a column of numbers without a copy.
 
 mod decode;
 mod framing;
@@ -30,25 +30,44 @@ use datapipes::{Error, ErrorKind};
 /// How many bytes a batch keeps in memory, about.
 pub(in crate::formats) fn weight(batch: &RecordBatch) -> usize {
     let bytes = |column: &Arc<dyn arrow_array::Array>| {
-        column.to_data().get_slice_memory_size().unwrap_or_else(|_| column.get_array_memory_size())
+        column
+            .to_data()
+            .get_slice_memory_size()
+            .unwrap_or_else(|_| column.get_array_memory_size())
     };
     batch.columns().iter().map(bytes).sum::<usize>() + size_of::<RecordBatch>()
 }
 
 /// That there is no such column, but others.
-pub(in crate::formats) fn no_column<'a>(name: &str, there: impl IntoIterator<Item = &'a str>) -> Error {
+pub(in crate::formats) fn no_column<'a>(
+    name: &str,
+    there: impl IntoIterator<Item = &'a str>,
+) -> Error {
     const SHOWN: usize = 32;
     let mut there = there.into_iter();
-    let mut names: Vec<String> = there.by_ref().take(SHOWN).map(|name| format!("{name:?}")).collect();
+    let mut names: Vec<String> = there
+        .by_ref()
+        .take(SHOWN)
+        .map(|name| format!("{name:?}"))
+        .collect();
     let more = there.count();
     if more > 0 {
         names.push(format!("{more} more"));
     }
-    let but = if names.is_empty() { "none at all".to_owned() } else { names.join(", ") };
-    Error::new(ErrorKind::NotFound, format!("no column {name:?}, but {but}"))
+    let but = if names.is_empty() {
+        "none at all".to_owned()
+    } else {
+        names.join(", ")
+    };
+    Error::new(
+        ErrorKind::NotFound,
+        format!("no column {name:?}, but {but}"),
+    )
 }
 
 /// What is wrong with a choice of columns, whatever the file.
 pub(in crate::formats) fn wrong_columns(columns: Option<&[String]>) -> Option<String> {
-    columns.is_some_and(<[String]>::is_empty).then(|| "columns: none are chosen".to_owned())
+    columns
+        .is_some_and(<[String]>::is_empty)
+        .then(|| "columns: none are chosen".to_owned())
 }

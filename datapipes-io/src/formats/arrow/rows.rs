@@ -49,7 +49,13 @@ pub(super) fn count(batch: &Result<RecordBatch>) -> u64 {
 /// A name that two columns have.
 fn twice(batch: &RecordBatch) -> Option<String> {
     let mut names = std::collections::HashSet::new();
-    batch.schema_ref().fields().iter().map(|field| field.name()).find(|name| !names.insert(*name)).cloned()
+    batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .map(|field| field.name())
+        .find(|name| !names.insert(*name))
+        .cloned()
 }
 
 /// A row of a batch, of at most so many bytes, about.
@@ -91,11 +97,17 @@ impl Maker {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         self.take(2 * bytes.len())?;
         let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-        Ok(digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect::<String>().into())
+        Ok(digits
+            .map(|digit| char::from(DIGITS[usize::from(digit)]))
+            .collect::<String>()
+            .into())
     }
 
     fn list(&mut self, items: &dyn Array) -> Result<Value> {
-        (0..items.len()).map(|at| self.value(items, at)).collect::<Result<Vec<_>>>().map(Value::Array)
+        (0..items.len())
+            .map(|at| self.value(items, at))
+            .collect::<Result<Vec<_>>>()
+            .map(Value::Array)
     }
 
     /// A value of an array as JSON has it; see [`ArrowRows`](super::ArrowRows).
@@ -118,10 +130,22 @@ impl Maker {
             DataType::Float16 => float(array.as_primitive::<Float16Type>().value(at).to_f64()),
             DataType::Float32 => float(array.as_primitive::<Float32Type>().value(at).into()),
             DataType::Float64 => float(array.as_primitive::<Float64Type>().value(at)),
-            DataType::Decimal32(_, _) => array.as_primitive::<Decimal32Type>().value_as_string(at).into(),
-            DataType::Decimal64(_, _) => array.as_primitive::<Decimal64Type>().value_as_string(at).into(),
-            DataType::Decimal128(_, _) => array.as_primitive::<Decimal128Type>().value_as_string(at).into(),
-            DataType::Decimal256(_, _) => array.as_primitive::<Decimal256Type>().value_as_string(at).into(),
+            DataType::Decimal32(_, _) => array
+                .as_primitive::<Decimal32Type>()
+                .value_as_string(at)
+                .into(),
+            DataType::Decimal64(_, _) => array
+                .as_primitive::<Decimal64Type>()
+                .value_as_string(at)
+                .into(),
+            DataType::Decimal128(_, _) => array
+                .as_primitive::<Decimal128Type>()
+                .value_as_string(at)
+                .into(),
+            DataType::Decimal256(_, _) => array
+                .as_primitive::<Decimal256Type>()
+                .value_as_string(at)
+                .into(),
             DataType::Utf8 => self.text(array.as_string::<i32>().value(at))?,
             DataType::LargeUtf8 => self.text(array.as_string::<i64>().value(at))?,
             DataType::Utf8View => self.text(array.as_string_view().value(at))?,
@@ -131,7 +155,9 @@ impl Maker {
             DataType::FixedSizeBinary(_) => self.hex(array.as_fixed_size_binary().value(at))?,
             DataType::Date32 => date(array.as_primitive::<Date32Type>(), at),
             DataType::Date64 => date(array.as_primitive::<Date64Type>(), at),
-            DataType::Time32(TimeUnit::Second) => time(array.as_primitive::<Time32SecondType>(), at),
+            DataType::Time32(TimeUnit::Second) => {
+                time(array.as_primitive::<Time32SecondType>(), at)
+            }
             DataType::Time32(_) => time(array.as_primitive::<Time32MillisecondType>(), at),
             DataType::Time64(TimeUnit::Microsecond) => {
                 time(array.as_primitive::<Time64MicrosecondType>(), at)
@@ -140,32 +166,45 @@ impl Maker {
             DataType::Timestamp(unit, zone) => {
                 let zone = zone.is_some();
                 match unit {
-                    TimeUnit::Second => stamp(array.as_primitive::<TimestampSecondType>(), at, zone),
+                    TimeUnit::Second => {
+                        stamp(array.as_primitive::<TimestampSecondType>(), at, zone)
+                    }
                     TimeUnit::Millisecond => {
                         stamp(array.as_primitive::<TimestampMillisecondType>(), at, zone)
                     }
                     TimeUnit::Microsecond => {
                         stamp(array.as_primitive::<TimestampMicrosecondType>(), at, zone)
                     }
-                    TimeUnit::Nanosecond => stamp(array.as_primitive::<TimestampNanosecondType>(), at, zone),
+                    TimeUnit::Nanosecond => {
+                        stamp(array.as_primitive::<TimestampNanosecondType>(), at, zone)
+                    }
                 }
             }
             DataType::Duration(unit) => {
                 let (length, nanos) = match unit {
-                    TimeUnit::Second => (array.as_primitive::<DurationSecondType>().value(at), NANOSECONDS),
-                    TimeUnit::Millisecond => {
-                        (array.as_primitive::<DurationMillisecondType>().value(at), 1_000_000)
+                    TimeUnit::Second => (
+                        array.as_primitive::<DurationSecondType>().value(at),
+                        NANOSECONDS,
+                    ),
+                    TimeUnit::Millisecond => (
+                        array.as_primitive::<DurationMillisecondType>().value(at),
+                        1_000_000,
+                    ),
+                    TimeUnit::Microsecond => (
+                        array.as_primitive::<DurationMicrosecondType>().value(at),
+                        1000,
+                    ),
+                    TimeUnit::Nanosecond => {
+                        (array.as_primitive::<DurationNanosecondType>().value(at), 1)
                     }
-                    TimeUnit::Microsecond => {
-                        (array.as_primitive::<DurationMicrosecondType>().value(at), 1000)
-                    }
-                    TimeUnit::Nanosecond => (array.as_primitive::<DurationNanosecondType>().value(at), 1),
                 };
                 format!("PT{}S", seconds(i128::from(length) * i128::from(nanos))).into()
             }
-            DataType::Interval(IntervalUnit::YearMonth) => {
-                format!("P{}M", array.as_primitive::<IntervalYearMonthType>().value(at)).into()
-            }
+            DataType::Interval(IntervalUnit::YearMonth) => format!(
+                "P{}M",
+                array.as_primitive::<IntervalYearMonthType>().value(at)
+            )
+            .into(),
             DataType::Interval(IntervalUnit::DayTime) => {
                 let value = array.as_primitive::<IntervalDayTimeType>().value(at);
                 interval(0, value.days, i128::from(value.milliseconds) * 1_000_000)
@@ -193,9 +232,14 @@ impl Maker {
             }
             DataType::Dictionary(_, _) => {
                 let dictionary = array.as_any_dictionary();
-                let key =
-                    self.value(dictionary.keys(), at)?.as_u64().and_then(|key| usize::try_from(key).ok());
-                self.value(dictionary.values(), key.expect("keys of dictionaries are checked when read"))?
+                let key = self
+                    .value(dictionary.keys(), at)?
+                    .as_u64()
+                    .and_then(|key| usize::try_from(key).ok());
+                self.value(
+                    dictionary.values(),
+                    key.expect("keys of dictionaries are checked when read"),
+                )?
             }
             DataType::RunEndEncoded(ends, _) => match ends.data_type() {
                 DataType::Int16 => self.run::<Int16Type>(array, at)?,
@@ -213,7 +257,10 @@ impl Maker {
 
     fn map(&mut self, keys: &dyn Array, values: &dyn Array) -> Result<Value> {
         let mut pairs = Vec::new();
-        let mut texts = matches!(keys.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+        let mut texts = matches!(
+            keys.data_type(),
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+        );
         for at in 0..keys.len() {
             let key = self.value(keys, at)?;
             texts &= key.is_string();
@@ -221,10 +268,24 @@ impl Maker {
         }
         Ok(match texts {
             true => {
-                let text = |key| if let Value::String(key) = key { key } else { String::new() };
-                Value::Object(pairs.into_iter().map(|(key, value)| (text(key), value)).collect())
+                let text = |key| {
+                    if let Value::String(key) = key {
+                        key
+                    } else {
+                        String::new()
+                    }
+                };
+                Value::Object(
+                    pairs
+                        .into_iter()
+                        .map(|(key, value)| (text(key), value))
+                        .collect(),
+                )
             }
-            false => pairs.into_iter().map(|(key, value)| Value::Array(vec![key, value])).collect(),
+            false => pairs
+                .into_iter()
+                .map(|(key, value)| Value::Array(vec![key, value]))
+                .collect(),
         })
     }
 }
@@ -238,18 +299,20 @@ fn date<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize) -> Value
 where
     i64: From<T::Native>,
 {
-    array
-        .value_as_date(at)
-        .map_or_else(|| i64::from(array.value(at)).into(), |date| format!("{date:?}").into())
+    array.value_as_date(at).map_or_else(
+        || i64::from(array.value(at)).into(),
+        |date| format!("{date:?}").into(),
+    )
 }
 
 fn time<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize) -> Value
 where
     i64: From<T::Native>,
 {
-    array
-        .value_as_time(at)
-        .map_or_else(|| i64::from(array.value(at)).into(), |time| format!("{time:?}").into())
+    array.value_as_time(at).map_or_else(
+        || i64::from(array.value(at)).into(),
+        |time| format!("{time:?}").into(),
+    )
 }
 
 fn stamp<T: ArrowTemporalType>(array: &PrimitiveArray<T>, at: usize, zone: bool) -> Value
@@ -257,7 +320,10 @@ where
     i64: From<T::Native>,
 {
     let text = |time| format!("{time:?}{}", if zone { "Z" } else { "" });
-    array.value_as_datetime(at).map_or_else(|| i64::from(array.value(at)).into(), |time| text(time).into())
+    array.value_as_datetime(at).map_or_else(
+        || i64::from(array.value(at)).into(),
+        |time| text(time).into(),
+    )
 }
 
 /// Seconds of nanoseconds, with as many places as they have.

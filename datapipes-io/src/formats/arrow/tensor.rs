@@ -2,8 +2,8 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
+    Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
@@ -14,12 +14,13 @@ use super::no_column;
 
 /// A column of numbers as a tensor, without a copy where its values lie aligned.
 ///
-/// Integers, floats and booleans become a tensor of rank 1, lists of a fixed size of them one of rank 2, and so on.
-/// Booleans, which Arrow packs into bits, are copied. The tensor keeps alive what the column does.
+/// Integers, floats and booleans become a tensor of rank 1, lists of a fixed size of them one of
+/// rank 2, and so on. Booleans, which Arrow packs into bits, are copied. The tensor keeps alive
+/// what the column does.
 ///
 /// # Errors
-/// `NotFound` if there is no such column; `Shape` if a value of it is null, which a tensor has no place for; `Unsupported`
-/// for columns of other types.
+/// `NotFound` if there is no such column; `Shape` if a value of it is null, which a tensor has no
+/// place for; `Unsupported` for columns of other types.
 ///
 /// # Examples
 /// ```
@@ -36,7 +37,14 @@ use super::no_column;
 /// ```
 pub fn column_tensor(batch: &RecordBatch, name: &str) -> Result<Tensor> {
     let column = batch.column_by_name(name).ok_or_else(|| {
-        no_column(name, batch.schema_ref().fields().iter().map(|field| field.name().as_str()))
+        no_column(
+            name,
+            batch
+                .schema_ref()
+                .fields()
+                .iter()
+                .map(|field| field.name().as_str()),
+        )
     })?;
     let shape = vec![column.len()];
     tensor(column.as_ref(), shape).map_err(|error| error.within(format_args!("column {name:?}")))
@@ -59,9 +67,10 @@ fn tensor(array: &dyn Array, mut shape: Vec<usize>) -> Result<Tensor> {
         DataType::Float16 => numbers::<Float16Type>(array, DType::F16, shape),
         DataType::Float32 => numbers::<Float32Type>(array, DType::F32, shape),
         DataType::Float64 => numbers::<Float64Type>(array, DType::F64, shape),
-        DataType::Boolean => {
-            Tensor::from_vec(array.as_boolean().values().iter().collect::<Vec<bool>>(), shape)
-        }
+        DataType::Boolean => Tensor::from_vec(
+            array.as_boolean().values().iter().collect::<Vec<bool>>(),
+            shape,
+        ),
         DataType::FixedSizeList(_, _) => {
             let lists = array.as_fixed_size_list();
             shape.push(usize::try_from(lists.value_length()).unwrap_or(0));
@@ -74,7 +83,11 @@ fn tensor(array: &dyn Array, mut shape: Vec<usize>) -> Result<Tensor> {
     }
 }
 
-fn numbers<T: ArrowPrimitiveType>(array: &dyn Array, dtype: DType, shape: Vec<usize>) -> Result<Tensor> {
+fn numbers<T: ArrowPrimitiveType>(
+    array: &dyn Array,
+    dtype: DType,
+    shape: Vec<usize>,
+) -> Result<Tensor> {
     let values = array.as_primitive::<T>().values().inner().clone();
     Tensor::from_bytes(Bytes::from_owner(values), dtype, shape)
 }

@@ -8,7 +8,8 @@ use datapipes::ErrorKind;
 use super::input::{Input, Turn};
 use super::reader::fault;
 
-/// All streams of a file, each with the checksums of its blocks and its own; what follows the last is an error.
+/// All streams of a file, each with the checksums of its blocks and its own; what follows the last
+/// is an error.
 pub(super) struct Streams(Turn<BzDecoder<Input>>);
 
 impl Streams {
@@ -19,9 +20,24 @@ impl Streams {
 
 /// Whether a stream begins here; not at the end.
 fn begins(input: &mut Input) -> io::Result<bool> {
-    // One without a block has no other form. The decoder takes 4 MB for each, and there may be very many.
-    while let [b'B', b'Z', b'h', b'1'..=b'9', 0x17, 0x72, 0x45, 0x38, 0x50, 0x90, 0, 0, 0, 0] =
-        input.peek(14)?
+    // One without a block has no other form. The decoder takes 4 MB for each, and there may be very
+    // many.
+    while let [
+        b'B',
+        b'Z',
+        b'h',
+        b'1'..=b'9',
+        0x17,
+        0x72,
+        0x45,
+        0x38,
+        0x50,
+        0x90,
+        0,
+        0,
+        0,
+        0,
+    ] = input.peek(14)?
     {
         input.consume(14);
     }
@@ -30,12 +46,16 @@ fn begins(input: &mut Input) -> io::Result<bool> {
         [] => Ok(false),
         b"BZh" => Ok(true),
         left if b"BZh".starts_with(left) => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Err(fault(ErrorKind::Corrupt, format!("bzip2, what is at byte {at} begins no stream"))),
+        _ => Err(fault(
+            ErrorKind::Corrupt,
+            format!("bzip2, what is at byte {at} begins no stream"),
+        )),
     }
 }
 
 impl Read for Streams {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.0.read(out, begins, BzDecoder::new, BzDecoder::into_inner)
+        self.0
+            .read(out, begins, BzDecoder::new, BzDecoder::into_inner)
     }
 }

@@ -6,17 +6,19 @@ use super::reader::{self, Packing};
 use super::{Codec, Expansion};
 use crate::File;
 
-/// Inflates compressed files of any [`Codec`]; see [`FileGraph::decompress`](crate::FileGraph::decompress).
+/// Inflates compressed files of any [`Codec`]; see
+/// [`FileGraph::decompress`](crate::FileGraph::decompress).
 ///
-/// - The codec is told by a file's first bytes. A file of no codec passes as it is, and is not copied, unless its name says
-///   that it is compressed: then it is an error.
-/// - The whole file is inflated at once, all its members, frames or streams if it has several, and their checksums and
-///   lengths are checked where they have them.
-/// - The name loses the ending that tells a codec: `a.txt.zst` becomes `a.txt`, and `a.tgz` becomes `a.tar`. See
-///   [`Codec::of_name`].
-/// - What follows the last member, frame or stream is an error; zeros too, but for multiples of four behind xz. A file cut
-///   exactly between two of them cannot be told from a whole one.
-/// - What is inflated is not looked into again: a compressed file in a compressed file takes two of these.
+/// - The codec is told by a file's first bytes. A file of no codec passes as it is, and is not
+///   copied, unless its name says that it is compressed: then it is an error.
+/// - The whole file is inflated at once, all its members, frames or streams if it has several, and
+///   their checksums and lengths are checked where they have them.
+/// - The name loses the ending that tells a codec: `a.txt.zst` becomes `a.txt`, and `a.tgz` becomes
+///   `a.tar`. See [`Codec::of_name`].
+/// - What follows the last member, frame or stream is an error; zeros too, but for multiples of
+///   four behind xz. A file cut exactly between two of them cannot be told from a whole one.
+/// - What is inflated is not looked into again: a compressed file in a compressed file takes two of
+///   these.
 #[derive(Clone, Debug)]
 pub struct Decompress {
     expansion: Expansion,
@@ -24,27 +26,42 @@ pub struct Decompress {
 
 impl Default for Decompress {
     fn default() -> Self {
-        Decompress { expansion: Expansion::whole() }
+        Decompress {
+            expansion: Expansion::whole(),
+        }
     }
 }
 
 impl Decompress {
-    /// With the default limits of [`max_expansion`](Decompress::max_expansion) and [`max_window`](Decompress::max_window).
+    /// With the default limits of [`max_expansion`](Decompress::max_expansion) and
+    /// [`max_window`](Decompress::max_window).
     pub fn new() -> Self {
         Decompress::default()
     }
 
-    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to more than `ratio` times its own size once it is past
-    /// 1 MiB. By default 1 GiB, and 1100 times, which is more than gzip can reach. The other codecs can reach more with
-    /// content that repeats itself.
+    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to
+    /// more than `ratio` times its own size once it is past 1 MiB. By default 1 GiB, and 1100
+    /// times, which is more than gzip can reach. The other codecs can reach more with content that
+    /// repeats itself.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Decompress { expansion: Expansion { bytes, ratio, ..self.expansion } }
+        Decompress {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+        }
     }
 
-    /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`. By default 128 MiB; files
-    /// written with `zstd --long=31` need 2 GiB.
+    /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`. By
+    /// default 128 MiB; files written with `zstd --long=31` need 2 GiB.
     pub fn max_window(self, bytes: u64) -> Self {
-        Decompress { expansion: Expansion { window: bytes, ..self.expansion } }
+        Decompress {
+            expansion: Expansion {
+                window: bytes,
+                ..self.expansion
+            },
+        }
     }
 }
 
@@ -53,7 +70,9 @@ impl Pipe<File> for Decompress {
 
     fn apply(&self, input: Items<File>, cx: &Context) -> Items<File> {
         let (expansion, context) = (self.expansion, cx.clone());
-        input.each(cx, move |item| Some(item.try_map(|file| decompress(file, expansion, &context))))
+        input.each(cx, move |item| {
+            Some(item.try_map(|file| decompress(file, expansion, &context)))
+        })
     }
     fn is_shardable(&self) -> bool {
         true
@@ -70,9 +89,14 @@ impl Pipe<File> for Decompress {
 }
 
 fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
-    let Some(codec) = codec_of(&file.data, &file.name)? else { return Ok(file) };
+    let Some(codec) = codec_of(&file.data, &file.name)? else {
+        return Ok(file);
+    };
     let name = Codec::of_name(&file.name).map_or(file.name, |(_, name)| name.into());
-    Ok(File { name, data: reader::whole(codec, file.data, expansion, cx)? })
+    Ok(File {
+        name,
+        data: reader::whole(codec, file.data, expansion, cx)?,
+    })
 }
 
 /// The codec of a file by its first bytes; an error if only its name says that there is one.

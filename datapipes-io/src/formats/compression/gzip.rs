@@ -11,14 +11,14 @@ use super::reader::{self, fault};
 use super::{Codec, Expansion};
 use crate::File;
 
-/// Inflates gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip). [`Decompress`](crate::Decompress) does so for
-/// every codec.
+/// Inflates gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
+/// [`Decompress`](crate::Decompress) does so for every codec.
 ///
-/// - The whole file is inflated at once, all its members if it has several (as pigz and bgzip write), and the
-///   checksum and length of each are checked.
+/// - The whole file is inflated at once, all its members if it has several (as pigz and bgzip
+///   write), and the checksum and length of each are checked.
 /// - A name ending in `.gz` loses that ending, and `.tgz` becomes `.tar`.
-/// - What follows the last member is an error, zeros too. A file cut exactly between two of its members cannot be
-///   told from a whole one.
+/// - What follows the last member is an error, zeros too. A file cut exactly between two of its
+///   members cannot be told from a whole one.
 #[derive(Clone, Debug)]
 pub struct Gunzip {
     expansion: Expansion,
@@ -26,7 +26,9 @@ pub struct Gunzip {
 
 impl Default for Gunzip {
     fn default() -> Self {
-        Gunzip { expansion: Expansion::whole() }
+        Gunzip {
+            expansion: Expansion::whole(),
+        }
     }
 }
 
@@ -36,10 +38,17 @@ impl Gunzip {
         Gunzip::default()
     }
 
-    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to more than `ratio` times its own size once it is past
-    /// 1 MiB. By default 1 GiB, and 1100 times, which is more than gzip can reach.
+    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to
+    /// more than `ratio` times its own size once it is past 1 MiB. By default 1 GiB, and 1100
+    /// times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Gunzip { expansion: Expansion { bytes, ratio, ..self.expansion } }
+        Gunzip {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+        }
     }
 }
 
@@ -57,7 +66,10 @@ impl Pipe<File> for Gunzip {
                     Some((Codec::Gzip, name)) => name.into(),
                     _ => file.name,
                 };
-                Ok(File { name, data: inflate(&file.data, expansion, &context)? })
+                Ok(File {
+                    name,
+                    data: inflate(&file.data, expansion, &context)?,
+                })
             }))
         })
     }
@@ -87,7 +99,8 @@ fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
     reader::whole(Codec::Gzip, data.clone(), expansion, cx)
 }
 
-/// All members of a file, each with its checksum and length checked; what follows the last is an error.
+/// All members of a file, each with its checksum and length checked; what follows the last is an
+/// error.
 pub(super) struct Members(Turn<GzDecoder<Input>>);
 
 impl Members {
@@ -103,18 +116,24 @@ fn begins(input: &mut Input) -> io::Result<bool> {
         [] => Ok(false),
         head if is_gzip(head) => Ok(true),
         [0x1f] => Err(io::ErrorKind::UnexpectedEof.into()),
-        _ => Err(fault(ErrorKind::Corrupt, format!("gzip, what is at byte {at} begins no member"))),
+        _ => Err(fault(
+            ErrorKind::Corrupt,
+            format!("gzip, what is at byte {at} begins no member"),
+        )),
     }
 }
 
 impl Read for Members {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.0.read(out, begins, GzDecoder::new, GzDecoder::into_inner)
+        self.0
+            .read(out, begins, GzDecoder::new, GzDecoder::into_inner)
     }
 }
 
 /// What the trailer of the last member says, as far as that can be true.
 pub(super) fn likely_len(data: &[u8]) -> u64 {
-    let trailer = data.last_chunk::<4>().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let trailer = data
+        .last_chunk::<4>()
+        .map_or(0, |bytes| u32::from_le_bytes(*bytes));
     u64::from(trailer).min(data.len() as u64 * DEFLATE_RATIO)
 }

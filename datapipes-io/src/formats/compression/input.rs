@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// What a decoder reads from. Where the next piece has not arrived yet, reading is [`ErrorKind::WouldBlock`], nothing is
-/// lost, and the same call may be made again.
+/// What a decoder reads from. Where the next piece has not arrived yet, reading is
+/// [`ErrorKind::WouldBlock`], nothing is lost, and the same call may be made again.
 pub(in crate::formats) struct Input {
     now: Bytes,
     /// How many bytes were read.
@@ -60,7 +60,14 @@ impl Input {
     /// One that comes in pieces.
     pub(in crate::formats) fn arriving() -> (Self, Feeder) {
         let rest: Arc<Mutex<Pieces>> = Arc::default();
-        (Input { now: Bytes::new(), at: 0, rest: rest.clone() }, Feeder(rest))
+        (
+            Input {
+                now: Bytes::new(),
+                at: 0,
+                rest: rest.clone(),
+            },
+            Feeder(rest),
+        )
     }
 
     /// The place of what comes next.
@@ -135,8 +142,8 @@ pub(super) enum Turn<D> {
 }
 
 impl<D: Read> Turn<D> {
-    /// Reads the content of one member, frame or stream after the other: whether one `begins`, or the file ends, its
-    /// decoder, and the input that this leaves.
+    /// Reads the content of one member, frame or stream after the other: whether one `begins`, or
+    /// the file ends, its decoder, and the input that this leaves.
     pub(super) fn read(
         &mut self,
         out: &mut [u8],

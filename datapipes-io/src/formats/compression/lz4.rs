@@ -9,8 +9,8 @@ use super::input::{Input, Turn};
 use super::reader::fault;
 use super::{LZ4, LZ4_LEGACY, Skippable, is_cut};
 
-/// All frames of a file. Skippable ones are skipped; a dictionary and the frames of the first version are refused;
-/// checksums and lengths are checked where a frame has them.
+/// All frames of a file. Skippable ones are skipped; a dictionary and the frames of the first
+/// version are refused; checksums and lengths are checked where a frame has them.
 pub(super) struct Frames {
     turn: Turn<FrameDecoder<Frame>>,
     skip: Skippable,
@@ -18,7 +18,10 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(input: Input) -> Self {
-        Frames { turn: Turn::Between(input), skip: Skippable::default() }
+        Frames {
+            turn: Turn::Between(input),
+            skip: Skippable::default(),
+        }
     }
 }
 
@@ -28,7 +31,9 @@ impl Read for Frames {
             match &mut self.turn {
                 Turn::Between(input) => {
                     self.skip.pass(input)?;
-                    let Some(head) = Head::read(input)? else { return Ok(0) };
+                    let Some(head) = Head::read(input)? else {
+                        return Ok(0);
+                    };
                     if let Turn::Between(input) = std::mem::replace(&mut self.turn, Turn::Lost) {
                         self.turn = Turn::Inside(FrameDecoder::new(Frame::new(input, head)));
                     }
@@ -72,18 +77,34 @@ impl Head {
         match head {
             [] => return Ok(None),
             _ if head.starts_with(LZ4_LEGACY) => {
-                return Err(place(begin, ErrorKind::Unsupported, "it is of the legacy format"));
+                return Err(place(
+                    begin,
+                    ErrorKind::Unsupported,
+                    "it is of the legacy format",
+                ));
             }
             _ if head.starts_with(LZ4) => {}
             _ if is_cut(head, LZ4) => return Err(place(begin, ErrorKind::Truncated, CUT)),
-            _ => return Err(place(begin, ErrorKind::Corrupt, "what is there begins no frame")),
+            _ => {
+                return Err(place(
+                    begin,
+                    ErrorKind::Corrupt,
+                    "what is there begins no frame",
+                ));
+            }
         }
-        let &[.., flags, sizes] = head else { unreachable!("it begins with the magic") };
+        let &[.., flags, sizes] = head else {
+            unreachable!("it begins with the magic")
+        };
         if head.len() < 6 {
             return Err(place(begin, ErrorKind::Truncated, CUT));
         }
         if flags & 0x01 != 0 {
-            return Err(place(begin, ErrorKind::Unsupported, "it needs a dictionary, and there is none"));
+            return Err(place(
+                begin,
+                ErrorKind::Unsupported,
+                "it needs a dictionary, and there is none",
+            ));
         }
         Ok(Some(Head {
             begin,
@@ -98,8 +119,8 @@ impl Head {
 
 const CUT: &str = "it has no end";
 
-/// The bytes of one frame, to its end: the decoder takes a missing end, and an empty block, for the end of all. It is
-/// given a block once all of that is there, since it cannot wait within one.
+/// The bytes of one frame, to its end: the decoder takes a missing end, and an empty block, for the
+/// end of all. It is given a block once all of that is there, since it cannot wait within one.
 struct Frame {
     input: Input,
     head: Head,
@@ -111,7 +132,13 @@ struct Frame {
 
 impl Frame {
     fn new(input: Input, head: Head) -> Self {
-        Frame { input, left: head.len, head, last: false, ended: false }
+        Frame {
+            input,
+            left: head.len,
+            head,
+            last: false,
+            ended: false,
+        }
     }
 
     /// How long the next block is, with its size and checksum.

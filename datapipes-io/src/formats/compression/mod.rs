@@ -1,4 +1,5 @@
-//! Compressed files: found by their first bytes or their name, read as a stream, with a bound on expansion.
+//! Compressed files: found by their first bytes or their name, read as a stream, with a bound on
+//! expansion.
 
 #[cfg(feature = "bzip2")]
 mod bzip2;
@@ -51,8 +52,8 @@ const LZ4_LEGACY: &[u8] = b"\x02\x21\x4c\x18";
 impl Codec {
     /// The codec of a file that begins with these bytes.
     ///
-    /// Skippable frames may begin a file of Zstandard or LZ4: the first other one behind them tells which, so give as much
-    /// of the file as there is.
+    /// Skippable frames may begin a file of Zstandard or LZ4: the first other one behind them tells
+    /// which, so give as much of the file as there is.
     ///
     /// ```
     /// use datapipes_io::formats::Codec;
@@ -61,7 +62,9 @@ impl Codec {
     /// ```
     pub fn of_magic(data: &[u8]) -> Option<Codec> {
         // One that is cut is an error of Zstandard's.
-        let Ok(rest) = behind_skippable(data) else { return Some(Codec::Zstd) };
+        let Ok(rest) = behind_skippable(data) else {
+            return Some(Codec::Zstd);
+        };
         let skipped = rest.len() < data.len();
         match rest {
             [b'B', b'Z', b'h', b'1'..=b'9', ..] if !skipped => Some(Codec::Bzip2),
@@ -73,9 +76,11 @@ impl Codec {
         }
     }
 
-    /// The codec that the ending of a name tells, and the name without it: `a.txt.gz` is `a.txt`, `a.tgz` is `a.tar`.
+    /// The codec that the ending of a name tells, and the name without it: `a.txt.gz` is `a.txt`,
+    /// `a.tgz` is `a.tar`.
     ///
-    /// Endings, in letters of any case: `gz`, `tgz`, `zst`, `zstd`, `tzst`, `lz4`, `bz2`, `tbz2`, `tbz`, `xz` and `txz`.
+    /// Endings, in letters of any case: `gz`, `tgz`, `zst`, `zstd`, `tzst`, `lz4`, `bz2`, `tbz2`,
+    /// `tbz`, `xz` and `txz`.
     ///
     /// ```
     /// use datapipes_io::formats::Codec;
@@ -100,7 +105,14 @@ impl Codec {
             "txz" => (Codec::Xz, true),
             _ => return None,
         };
-        Some((codec, if tar { format!("{stem}.tar") } else { stem.to_owned() }))
+        Some((
+            codec,
+            if tar {
+                format!("{stem}.tar")
+            } else {
+                stem.to_owned()
+            },
+        ))
     }
 }
 
@@ -120,8 +132,12 @@ impl fmt::Display for Codec {
 /// What is behind the skippable frames at the beginning, of which Zstandard and LZ4 have the same.
 fn behind_skippable(mut data: &[u8]) -> io::Result<&[u8]> {
     while let [0x50..=0x5f, 0x2a, 0x4d, 0x18, after @ ..] = data {
-        let (len, after) = after.split_first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
-        data = after.get(u32::from_le_bytes(*len) as usize..).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (len, after) = after
+            .split_first_chunk::<4>()
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        data = after
+            .get(u32::from_le_bytes(*len) as usize..)
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
     }
     Ok(data)
 }
@@ -160,40 +176,56 @@ impl Skippable {
     }
 }
 
-/// Whether these bytes, which are all that is left, could be the beginning of such a frame, or of a skippable one.
+/// Whether these bytes, which are all that is left, could be the beginning of such a frame, or of a
+/// skippable one.
 #[cfg(any(feature = "lz4", feature = "zstd"))]
 fn is_cut(left: &[u8], magic: &[u8]) -> bool {
-    magic.starts_with(left) || matches!(left, [0x50..=0x5f] | [0x50..=0x5f, 0x2a] | [0x50..=0x5f, 0x2a, 0x4d])
+    magic.starts_with(left)
+        || matches!(
+            left,
+            [0x50..=0x5f] | [0x50..=0x5f, 0x2a] | [0x50..=0x5f, 0x2a, 0x4d]
+        )
 }
 
-/// How much larger than itself a file may become, and how much memory its reader may take on the way.
+/// How much larger than itself a file may become, and how much memory its reader may take on the
+/// way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expansion {
     /// So many bytes at most.
     pub bytes: u64,
     /// So many times its own size at most, once it is past 1 MiB.
     pub ratio: u64,
-    /// How many bytes back a Zstandard or xz file may refer, at most: its window or dictionary, which is held in memory
-    /// beside what is read. The other codecs have less than 4 MiB of it.
+    /// How many bytes back a Zstandard or xz file may refer, at most: its window or dictionary,
+    /// which is held in memory beside what is read. The other codecs have less than 4 MiB of it.
     pub window: u64,
 }
 
 impl Default for Expansion {
     /// 8 GiB; 1100 times, which is more than gzip can reach; a window of 128 MiB.
     fn default() -> Self {
-        Expansion { bytes: 8 << 30, ratio: 1100, window: 128 << 20 }
+        Expansion {
+            bytes: 8 << 30,
+            ratio: 1100,
+            window: 128 << 20,
+        }
     }
 }
 
 impl Expansion {
     /// For a file that is never whole in memory: any number of bytes.
     pub(in crate::formats) fn streamed() -> Self {
-        Expansion { bytes: u64::MAX, ..Expansion::default() }
+        Expansion {
+            bytes: u64::MAX,
+            ..Expansion::default()
+        }
     }
 
     /// For a file that is inflated into memory as a whole: 1 GiB.
     fn whole() -> Self {
-        Expansion { bytes: 1 << 30, ..Expansion::default() }
+        Expansion {
+            bytes: 1 << 30,
+            ..Expansion::default()
+        }
     }
 }
 
@@ -217,7 +249,11 @@ impl Expansion {
 
 /// The whole content of a file that may be compressed, by its first bytes.
 #[allow(dead_code, reason = "formats that are read whole use it")]
-pub(in crate::formats) fn content(data: Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
+pub(in crate::formats) fn content(
+    data: Bytes,
+    expansion: Expansion,
+    cx: &Context,
+) -> Result<Bytes> {
     match Codec::of_magic(&data) {
         None => Ok(data),
         Some(codec) => reader::whole(codec, data, expansion, cx),

@@ -8,8 +8,8 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use super::input::{Feeder, Input};
 use super::{Codec, Expansion, gzip};
 
-/// A way to inflate a file: its name, and what is between the bytes and the checks that all share, for windows of so many
-/// bytes. It may not be read again behind an error.
+/// A way to inflate a file: its name, and what is between the bytes and the checks that all share,
+/// for windows of so many bytes. It may not be read again behind an error.
 #[derive(Clone, Copy)]
 pub(in crate::formats) struct Packing {
     pub(in crate::formats) name: &'static str,
@@ -18,8 +18,8 @@ pub(in crate::formats) struct Packing {
 
 /// The content of a compressed file, bit by bit, all of it or an error behind it.
 ///
-/// Holds what the codec needs to look back at, and nothing of what was read. What it reports is one of this library's
-/// errors inside; see [`unpack`].
+/// Holds what the codec needs to look back at, and nothing of what was read. What it reports is one
+/// of this library's errors inside; see [`unpack`].
 pub(in crate::formats) fn reader(
     codec: Codec,
     data: Bytes,
@@ -40,8 +40,15 @@ pub(in crate::formats) fn unpacker(
 }
 
 /// The whole content of a file that is compressed.
-pub(super) fn whole(codec: Codec, data: Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
-    let most = expansion.most(data.len() as u64).min(cx.max_inflated().unwrap_or(u64::MAX));
+pub(super) fn whole(
+    codec: Codec,
+    data: Bytes,
+    expansion: Expansion,
+    cx: &Context,
+) -> Result<Bytes> {
+    let most = expansion
+        .most(data.len() as u64)
+        .min(cx.max_inflated().unwrap_or(u64::MAX));
     let mut out = Vec::new();
     if codec == Codec::Gzip {
         let likely = usize::try_from(gzip::likely_len(&data).min(most)).unwrap_or(usize::MAX);
@@ -56,7 +63,10 @@ pub(super) fn whole(codec: Codec, data: Bytes, expansion: Expansion, cx: &Contex
 }
 
 fn no_memory(reached: usize) -> Error {
-    Error::new(ErrorKind::Limit, format!("no memory for more than {reached} inflated bytes"))
+    Error::new(
+        ErrorKind::Limit,
+        format!("no memory for more than {reached} inflated bytes"),
+    )
 }
 
 /// The error of this library's that a reader reported, or any other as `kind`.
@@ -91,12 +101,21 @@ impl Bounded {
         cx: &Context,
     ) -> Bounded {
         let inner = match own {
-            Ok(0) => {
-                failure(ErrorKind::Truncated, format!("an empty file where {} data is due", packing.name))
-            }
+            Ok(0) => failure(
+                ErrorKind::Truncated,
+                format!("an empty file where {} data is due", packing.name),
+            ),
             _ => (packing.decoder)(input, expansion.window),
         };
-        Bounded { name: packing.name, inner, own, read: 0, expansion, cx: cx.clone(), failed: false }
+        Bounded {
+            name: packing.name,
+            inner,
+            own,
+            read: 0,
+            expansion,
+            cx: cx.clone(),
+            failed: false,
+        }
     }
 
     fn whole(packing: Packing, data: Bytes, expansion: Expansion, cx: &Context) -> Bounded {
@@ -113,7 +132,9 @@ impl Codec {
         let (name, decoder): (_, Decoder) = match self {
             Codec::Gzip => ("gzip", |input, _| Box::new(gzip::Members::new(input))),
             #[cfg(feature = "zstd")]
-            Codec::Zstd => ("zstd", |input, window| Box::new(super::zstd::Frames::new(input, window))),
+            Codec::Zstd => ("zstd", |input, window| {
+                Box::new(super::zstd::Frames::new(input, window))
+            }),
             #[cfg(not(feature = "zstd"))]
             Codec::Zstd => ("zstd", |_, _| missing("zstd")),
             #[cfg(feature = "lz4")]
@@ -121,11 +142,15 @@ impl Codec {
             #[cfg(not(feature = "lz4"))]
             Codec::Lz4 => ("lz4", |_, _| missing("lz4")),
             #[cfg(feature = "bzip2")]
-            Codec::Bzip2 => ("bzip2", |input, _| Box::new(super::bzip2::Streams::new(input))),
+            Codec::Bzip2 => ("bzip2", |input, _| {
+                Box::new(super::bzip2::Streams::new(input))
+            }),
             #[cfg(not(feature = "bzip2"))]
             Codec::Bzip2 => ("bzip2", |_, _| missing("bzip2")),
             #[cfg(feature = "xz")]
-            Codec::Xz => ("xz", |input, window| Box::new(super::xz::Streams::new(input, window))),
+            Codec::Xz => ("xz", |input, window| {
+                Box::new(super::xz::Streams::new(input, window))
+            }),
             #[cfg(not(feature = "xz"))]
             Codec::Xz => ("xz", |_, _| missing("xz")),
         };
@@ -135,7 +160,10 @@ impl Codec {
 
 #[allow(dead_code, reason = "with all features there is no codec left")]
 fn missing(name: &str) -> Box<dyn Read + Send> {
-    failure(ErrorKind::Unsupported, format!("{name} data, for which the feature `{name}` is not on"))
+    failure(
+        ErrorKind::Unsupported,
+        format!("{name} data, for which the feature `{name}` is not on"),
+    )
 }
 
 /// A compressed file that is inflated as it arrives.
@@ -155,7 +183,11 @@ impl Inflating {
     ) -> Self {
         let (input, feeder) = Input::arriving();
         let own = len.ok_or_else(|| feeder.clone());
-        Inflating { reader: Bounded::new(packing, input, own, expansion, cx), feeder, failed: None }
+        Inflating {
+            reader: Bounded::new(packing, input, own, expansion, cx),
+            feeder,
+            failed: None,
+        }
     }
 
     /// The next piece of the file.
@@ -168,7 +200,8 @@ impl Inflating {
         self.feeder.end();
     }
 
-    /// Inflates of what is there, up to 1 MiB, which is empty at the end; `None` if another piece is wanted.
+    /// Inflates of what is there, up to 1 MiB, which is empty at the end; `None` if another piece
+    /// is wanted.
     pub(in crate::formats) fn step(&mut self) -> Result<Option<Bytes>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -223,12 +256,16 @@ impl Bounded {
             return Err(fault(ErrorKind::Io, "the epoch was dropped"));
         }
         let room = out.len().min(STEP);
-        let read = self.inner.read(&mut out[..room]).map_err(|error| self.name(error))?;
+        let read = self
+            .inner
+            .read(&mut out[..room])
+            .map_err(|error| self.name(error))?;
         self.read += read as u64;
         let own = self.own.as_ref().map_or_else(Feeder::pushed, |own| *own);
         if let Some(most) = self.cx.max_inflated().filter(|&most| self.read > most) {
-            let what =
-                format!("{own} bytes inflate to more than {most}, which the loader allows (`max_inflated`)");
+            let what = format!(
+                "{own} bytes inflate to more than {most}, which the loader allows (`max_inflated`)"
+            );
             return Err(fault(ErrorKind::Limit, what));
         }
         if self.read > self.expansion.most(own) {
@@ -260,7 +297,9 @@ impl Read for Bounded {
             return Ok(0);
         }
         let read = self.step(out);
-        self.failed |= read.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
+        self.failed |= read
+            .as_ref()
+            .is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock);
         read
     }
 }

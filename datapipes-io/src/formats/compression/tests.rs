@@ -9,7 +9,9 @@ use crate::File;
 
 /// What `make_compression.py` packed, whichever tool it took.
 fn content_of_all() -> Vec<u8> {
-    (0..120).flat_map(|n| format!("line {n} of text, {}\n", n * n).into_bytes()).collect()
+    (0..120)
+        .flat_map(|n| format!("line {n} of text, {}\n", n * n).into_bytes())
+        .collect()
 }
 
 macro_rules! data {
@@ -48,20 +50,30 @@ fn decompress(name: &str, data: impl Into<Bytes>) -> Result<File> {
 }
 
 fn decompress_with(pipe: Decompress, name: &str, data: Bytes) -> Result<File> {
-    let read = Graph::from_vec(vec![File::new(name, data)]).pipe(pipe).collect();
+    let read = Graph::from_vec(vec![File::new(name, data)])
+        .pipe(pipe)
+        .collect();
     read.map(|mut files| files.pop().expect("one in, one out"))
 }
 
 /// What the stream gives in pieces of seven bytes, and how it ends.
 fn streamed(codec: Codec, data: &[u8], expansion: Expansion) -> (Vec<u8>, Option<ErrorKind>) {
-    let mut reader = reader(codec, Bytes::copy_from_slice(data), expansion, &Context::default());
+    let mut reader = reader(
+        codec,
+        Bytes::copy_from_slice(data),
+        expansion,
+        &Context::default(),
+    );
     let (mut all, mut piece) = (Vec::new(), [0; 7]);
     loop {
         match reader.read(&mut piece) {
             Ok(0) => return (all, None),
             Ok(read) => all.extend_from_slice(&piece[..read]),
             Err(error) => {
-                assert!(reader.read(&mut piece).is_err(), "an error does not turn into an end");
+                assert!(
+                    reader.read(&mut piece).is_err(),
+                    "an error does not turn into an end"
+                );
                 return (all, Some(unpack(error, ErrorKind::User, "").kind()));
             }
         }
@@ -79,8 +91,15 @@ fn files_of_other_tools_are_read_whole_and_as_streams() {
         assert_eq!(Codec::of_magic(data), Some(codec), "{name}");
         let file = decompress(name, data).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(file.data, expected, "{name}");
-        assert!(name.starts_with(&*file.name) && !file.name.contains('.'), "{name}");
-        assert_eq!(streamed(codec, data, Expansion::default()), (expected.clone(), None), "{name}");
+        assert!(
+            name.starts_with(&*file.name) && !file.name.contains('.'),
+            "{name}"
+        );
+        assert_eq!(
+            streamed(codec, data, Expansion::default()),
+            (expected.clone(), None),
+            "{name}"
+        );
     }
 }
 
@@ -100,7 +119,11 @@ fn endings_tell_codecs() {
         ("a.xz", "xz", "a"),
         ("a.txz", "xz", "a.tar"),
     ] {
-        assert_eq!(named(name), Some((codec.to_owned(), bare.to_owned())), "{name}");
+        assert_eq!(
+            named(name),
+            Some((codec.to_owned(), bare.to_owned())),
+            "{name}"
+        );
     }
     for name in ["", "gz", ".gz", "d/.gz", "a.txt", "a.gz/b"] {
         assert_eq!(named(name), None, "{name}");
@@ -122,10 +145,18 @@ fn row_96_cut_at_every_byte() {
                 Err(error) => {
                     // Its first bytes tell the codec; with fewer there is only the name.
                     let short = Codec::of_magic(&data[..cut]).is_none() && cut > 0;
-                    let kind = if short { ErrorKind::Corrupt } else { ErrorKind::Truncated };
+                    let kind = if short {
+                        ErrorKind::Corrupt
+                    } else {
+                        ErrorKind::Truncated
+                    };
                     // Stream padding of xz comes in fours.
-                    let padding = error.kind() == ErrorKind::Corrupt && error.to_string().contains("padding");
-                    assert!(error.kind() == kind || padding, "{name} cut at {cut}: {error}");
+                    let padding =
+                        error.kind() == ErrorKind::Corrupt && error.to_string().contains("padding");
+                    assert!(
+                        error.kind() == kind || padding,
+                        "{name} cut at {cut}: {error}"
+                    );
                 }
             }
             let (read, error) = streamed(codec, &data[..cut], Expansion::default());
@@ -158,9 +189,13 @@ fn row_96_no_flipped_bit_changes_the_content() {
                 Err(_) => {}
             }
         }
-        // Frames without checksums have nothing to tell; a bit of the header of lz4 says whether there is one.
+        // Frames without checksums have nothing to tell; a bit of the header of lz4 says whether
+        // there is one.
         let unchecked = without_checks(name) || name == "text-frames.lz4";
-        assert!(unseen == 0 || unchecked, "{name}: {unseen} changes not seen");
+        assert!(
+            unseen == 0 || unchecked,
+            "{name}: {unseen} changes not seen"
+        );
     }
 }
 
@@ -169,7 +204,11 @@ fn row_96_what_follows_the_end_is_an_error() {
     for (_, name, data) in files() {
         for trailing in [&b"x"[..], b"garbage behind the end", &[0; 510]] {
             let error = decompress(name, [data, trailing].concat()).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}, {trailing:?}: {error}");
+            assert_eq!(
+                error.kind(),
+                ErrorKind::Corrupt,
+                "{name}, {trailing:?}: {error}"
+            );
         }
     }
 }
@@ -179,7 +218,10 @@ fn row_96_what_follows_the_end_is_an_error() {
 fn row_97_dictionaries_and_wide_windows_are_refused_by_name() {
     let error = decompress("a.zst", data!("dictionary.zst")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("it needs dictionary "), "{error}");
+    assert!(
+        error.to_string().contains("it needs dictionary "),
+        "{error}"
+    );
     let error = decompress("a.zst", data!("window.zst")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
     let said = "zstd, frame at byte 0: its window is 268435456 bytes, and 134217728 are allowed";
@@ -201,8 +243,15 @@ fn row_97_a_large_dictionary_of_xz_is_refused() {
 #[test]
 fn frames_of_lz4_that_are_not_read_are_refused_by_name() {
     let legacy = decompress("a.lz4", &b"\x02\x21\x4c\x18\x05\0\0\0\x10aaaa"[..]).unwrap_err();
-    let dictionary = decompress("a.lz4", &b"\x04\x22\x4d\x18\x61\x40\x01\0\0\0\0\0\0\0\0"[..]).unwrap_err();
-    assert_eq!([legacy.kind(), dictionary.kind()], [ErrorKind::Unsupported; 2]);
+    let dictionary = decompress(
+        "a.lz4",
+        &b"\x04\x22\x4d\x18\x61\x40\x01\0\0\0\0\0\0\0\0"[..],
+    )
+    .unwrap_err();
+    assert_eq!(
+        [legacy.kind(), dictionary.kind()],
+        [ErrorKind::Unsupported; 2]
+    );
 }
 
 fn packed(codec: Codec, data: &[u8]) -> Vec<u8> {
@@ -223,18 +272,23 @@ fn packed(codec: Codec, data: &[u8]) -> Vec<u8> {
         }
         #[cfg(feature = "bzip2")]
         Codec::Bzip2 => {
-            let mut packer = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::best());
+            let mut packer =
+                ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::best());
             packer.write_all(data).unwrap();
             packer.finish().unwrap()
         }
         #[cfg(feature = "xz")]
         Codec::Xz => {
             let mut packer =
-                lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).unwrap();
+                lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0))
+                    .unwrap();
             packer.write_all(data).unwrap();
             packer.finish().unwrap()
         }
-        #[allow(unreachable_patterns, reason = "with all features there is no codec left")]
+        #[allow(
+            unreachable_patterns,
+            reason = "with all features there is no codec left"
+        )]
         _ => unreachable!(),
     }
 }
@@ -252,12 +306,17 @@ fn row_98_bombs_are_refused_and_not_kept() {
         let bomb = packed(codec, &vec![0; 8 << 20]);
         let refused = |bytes, ratio| {
             let pipe = Decompress::new().max_expansion(bytes, ratio);
-            decompress_with(pipe, "bomb", bomb.clone().into()).err().map(|error| error.kind())
+            decompress_with(pipe, "bomb", bomb.clone().into())
+                .err()
+                .map(|error| error.kind())
         };
         assert_eq!(refused(1 << 30, 1 << 20), None, "{codec}");
         assert_eq!(refused(4 << 20, 1 << 20), Some(ErrorKind::Limit), "{codec}");
         assert_eq!(refused(1 << 30, 100), Some(ErrorKind::Limit), "{codec}");
-        let narrow = Expansion { bytes: 2 << 20, ..Expansion::default() };
+        let narrow = Expansion {
+            bytes: 2 << 20,
+            ..Expansion::default()
+        };
         let (read, error) = streamed(codec, &bomb, narrow);
         assert_eq!(error, Some(ErrorKind::Limit), "{codec}");
         assert!(read.len() <= 2 << 20, "{codec}");
@@ -281,22 +340,35 @@ fn row_98_many_empty_members_end() {
 
 #[test]
 fn row_106_content_goes_before_the_name() {
-    let hello = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 5, 0, 0xfa, 0xff, b'h', b'e', b'l', b'l', b'o'];
+    let hello = [
+        0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 5, 0, 0xfa, 0xff, b'h', b'e', b'l', b'l', b'o',
+    ];
     let hello = [&hello[..], &[0x86, 0xa6, 0x10, 0x36, 5, 0, 0, 0]].concat();
-    assert_eq!(decompress("a.txt", hello.clone()).unwrap(), File::new("a.txt", "hello"));
-    assert_eq!(decompress("a.txt.zst", hello).unwrap(), File::new("a.txt", "hello"));
+    assert_eq!(
+        decompress("a.txt", hello.clone()).unwrap(),
+        File::new("a.txt", "hello")
+    );
+    assert_eq!(
+        decompress("a.txt.zst", hello).unwrap(),
+        File::new("a.txt", "hello")
+    );
     let plain = Bytes::from_static(b"plain");
     let passed = decompress("a.txt", plain.clone()).unwrap();
     assert_eq!(passed.data.as_ptr(), plain.as_ptr());
     let error = decompress("a.txt.zst", plain).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(
-        error.to_string().ends_with("its name says zstd, and its first bytes are of no codec"),
+        error
+            .to_string()
+            .ends_with("its name says zstd, and its first bytes are of no codec"),
         "{error}"
     );
     let error = decompress("a.txt.gz", Bytes::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Truncated);
-    assert_eq!(decompress("a.txt", Bytes::new()).unwrap(), File::new("a.txt", ""));
+    assert_eq!(
+        decompress("a.txt", Bytes::new()).unwrap(),
+        File::new("a.txt", "")
+    );
 }
 
 #[test]
@@ -308,7 +380,11 @@ fn a_codec_whose_feature_is_off_is_named() {
         (cfg!(feature = "xz"), "xz", b"\xfd7zXZ\0"),
     ] {
         let error = decompress("a", magic).unwrap_err();
-        let expected = if feature { ErrorKind::Truncated } else { ErrorKind::Unsupported };
+        let expected = if feature {
+            ErrorKind::Truncated
+        } else {
+            ErrorKind::Unsupported
+        };
         assert_eq!(error.kind(), expected, "{error}");
         assert!(error.to_string().contains(codec), "{error}");
     }
@@ -317,8 +393,16 @@ fn a_codec_whose_feature_is_off_is_named() {
 #[test]
 fn any_bytes_are_survived() {
     for codec in codecs() {
-        let data = [packed(codec, b"some text, some more text\n"), packed(codec, b"last\n")].concat();
-        let lines = || crate::formats::Lines::new().max_expansion(1000, 1000).bytes();
+        let data = [
+            packed(codec, b"some text, some more text\n"),
+            packed(codec, b"last\n"),
+        ]
+        .concat();
+        let lines = || {
+            crate::formats::Lines::new()
+                .max_expansion(1000, 1000)
+                .bytes()
+        };
         assert_eq!(crate::testing::check_format(lines, &data), 2, "{codec}");
     }
 }

@@ -10,8 +10,9 @@ use super::reader::fault;
 
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
 
-/// All streams of a file, and the zeros between and behind them, which must be a multiple of four. Checks of blocks (none,
-/// CRC-32, CRC-64 or SHA-256), index and footer are made. A dictionary above the limit is refused before it is made.
+/// All streams of a file, and the zeros between and behind them, which must be a multiple of four.
+/// Checks of blocks (none, CRC-32, CRC-64 or SHA-256), index and footer are made. A dictionary
+/// above the limit is refused before it is made.
 pub(super) struct Streams {
     input: Input,
     stream: Option<XzStream>,
@@ -23,14 +24,22 @@ pub(super) struct Streams {
 
 impl Streams {
     pub(super) fn new(input: Input, window: u64) -> Self {
-        Streams { input, stream: None, zeros: 0, window }
+        Streams {
+            input,
+            stream: None,
+            zeros: 0,
+            window,
+        }
     }
 
     /// Begins the next stream; `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
         loop {
             let there = self.input.fill_buf()?;
-            let zeros = there.iter().position(|&byte| byte != 0).unwrap_or(there.len());
+            let zeros = there
+                .iter()
+                .position(|&byte| byte != 0)
+                .unwrap_or(there.len());
             if zeros == 0 {
                 break;
             }
@@ -40,7 +49,8 @@ impl Streams {
         let at = self.input.at();
         if !self.zeros.is_multiple_of(4) {
             let zeros = self.zeros;
-            let what = format!("xz, {zeros} bytes of padding before byte {at}, which is no multiple of 4");
+            let what =
+                format!("xz, {zeros} bytes of padding before byte {at}, which is no multiple of 4");
             return Err(fault(ErrorKind::Corrupt, what));
         }
         match self.input.peek(MAGIC.len())? {
@@ -48,7 +58,10 @@ impl Streams {
             MAGIC => {}
             left if MAGIC.starts_with(left) => return Err(io::ErrorKind::UnexpectedEof.into()),
             _ => {
-                return Err(fault(ErrorKind::Corrupt, format!("xz, what is at byte {at} begins no stream")));
+                return Err(fault(
+                    ErrorKind::Corrupt,
+                    format!("xz, what is at byte {at} begins no stream"),
+                ));
             }
         }
         self.zeros = 0;
@@ -76,14 +89,18 @@ impl Read for Streams {
                 Err(error) => return Err(error),
             };
             let empty = there.is_empty();
-            let done = stream.process(there, out, action).map_err(|error| match error.kind() {
-                io::ErrorKind::OutOfMemory => {
-                    let what =
-                        format!("xz, a dictionary larger than the {} bytes that are allowed", self.window);
-                    fault(ErrorKind::Limit, what)
-                }
-                _ => error,
-            })?;
+            let done = stream
+                .process(there, out, action)
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::OutOfMemory => {
+                        let what = format!(
+                            "xz, a dictionary larger than the {} bytes that are allowed",
+                            self.window
+                        );
+                        fault(ErrorKind::Limit, what)
+                    }
+                    _ => error,
+                })?;
             self.input.consume(done.bytes_consumed);
             if done.status == Status::StreamEnd {
                 self.stream = None;

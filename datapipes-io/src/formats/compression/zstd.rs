@@ -9,8 +9,8 @@ use super::input::Input;
 use super::reader::fault;
 use super::{Skippable, ZSTD, is_cut};
 
-/// All frames of a file. Skippable ones are skipped; a window above the limit and a dictionary are refused before anything
-/// is made for them; checksums are checked where a frame has one.
+/// All frames of a file. Skippable ones are skipped; a window above the limit and a dictionary are
+/// refused before anything is made for them; checksums are checked where a frame has one.
 pub(super) struct Frames {
     input: Input,
     skip: Skippable,
@@ -23,7 +23,13 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(input: Input, window: u64) -> Self {
-        Frames { input, skip: Skippable::default(), inside: false, decoder: None, window }
+        Frames {
+            input,
+            skip: Skippable::default(),
+            inside: false,
+            decoder: None,
+            window,
+        }
     }
 
     /// Begins the next frame; `false` if there is none.
@@ -34,20 +40,32 @@ impl Frames {
         if frame.is_empty() {
             return Ok(false);
         }
-        let place = |kind, what: String| Err(fault(kind, format!("zstd, frame at byte {at}: {what}")));
+        let place =
+            |kind, what: String| Err(fault(kind, format!("zstd, frame at byte {at}: {what}")));
         if !frame.starts_with(ZSTD) {
             return match is_cut(frame, ZSTD) {
                 true => Err(io::ErrorKind::UnexpectedEof.into()),
-                false => place(ErrorKind::Corrupt, "what is there begins no frame".to_owned()),
+                false => place(
+                    ErrorKind::Corrupt,
+                    "what is there begins no frame".to_owned(),
+                ),
             };
         }
-        let Some(header) = Header::read(frame) else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+        let Some(header) = Header::read(frame) else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
         if header.dictionary != 0 {
-            let what = format!("it needs dictionary {}, and there is none", header.dictionary);
+            let what = format!(
+                "it needs dictionary {}, and there is none",
+                header.dictionary
+            );
             return place(ErrorKind::Unsupported, what);
         }
         if header.window > self.window {
-            let what = format!("its window is {} bytes, and {} are allowed", header.window, self.window);
+            let what = format!(
+                "its window is {} bytes, and {} are allowed",
+                header.window, self.window
+            );
             return place(ErrorKind::Limit, what);
         }
         self.inside = true;
@@ -114,7 +132,12 @@ impl Header {
         let mut take = |len: usize| {
             let (field, after) = rest.split_at_checked(len)?;
             rest = after;
-            Some(field.iter().rev().fold(0u64, |number, &byte| number << 8 | u64::from(byte)))
+            Some(
+                field
+                    .iter()
+                    .rev()
+                    .fold(0u64, |number, &byte| number << 8 | u64::from(byte)),
+            )
         };
         let single = flags & 0x20 != 0;
         let mut window = 0;
@@ -131,7 +154,10 @@ impl Header {
             _ => take(8)?,
         };
         // One segment is its own window.
-        Some(Header { window: if single { content } else { window }, dictionary })
+        Some(Header {
+            window: if single { content } else { window },
+            dictionary,
+        })
     }
 }
 
@@ -145,7 +171,10 @@ mod tests {
         let made = |window, dictionary| Some(Header { window, dictionary });
         assert_eq!(header(&[0x20, 7]), made(7, 0));
         assert_eq!(header(&[0x60, 1, 1]), made(513, 0));
-        assert_eq!(header(&[0xa3, 9, 0, 0, 1, 1, 0, 0, 0]), made(1, 0x0100_0009));
+        assert_eq!(
+            header(&[0xa3, 9, 0, 0, 1, 1, 0, 0, 0]),
+            made(1, 0x0100_0009)
+        );
         assert_eq!(header(&[0x00, 0x58]), made(2 << 20, 0));
         assert_eq!(header(&[0x00, 0x59]), made((2 << 20) + (256 << 10), 0));
         assert_eq!(header(&[0x00, 0xff]), made((1 << 41) / 8 * 15, 0));

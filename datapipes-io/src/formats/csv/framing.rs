@@ -25,17 +25,28 @@ pub(super) struct RowFraming<T> {
 impl<T> Clone for RowFraming<T> {
     /// Without what was seen of the next row.
     fn clone(&self) -> Self {
-        RowFraming { head: self.head.clone(), parser: None, seen: 0, ..*self }
+        RowFraming {
+            head: self.head.clone(),
+            parser: None,
+            seen: 0,
+            ..*self
+        }
     }
 }
 
 impl<T> RowFraming<T> {
     pub(super) fn new(options: Options, read: ReadRow<T>) -> Self {
-        RowFraming { options, read, head: None, parser: None, seen: 0 }
+        RowFraming {
+            options,
+            read,
+            head: None,
+            parser: None,
+            seen: 0,
+        }
     }
 
-    /// How long the row is that begins here, with blank lines and comments before it; whether there is one. `None` if
-    /// more of it is wanted.
+    /// How long the row is that begins here, with blank lines and comments before it; whether there
+    /// is one. `None` if more of it is wanted.
     fn row(&mut self, data: &[u8], at: Place, ended: bool) -> Option<(usize, bool)> {
         let (mut text, mut ends) = ([0; 1024], [0; 64]);
         let parser = self.parser.get_or_insert_with(|| {
@@ -64,7 +75,8 @@ impl<T> RowFraming<T> {
             }
             false
         };
-        // The end of the file ends a row. Where another could begin there was none, and else a quote was not closed.
+        // The end of the file ends a row. Where another could begin there was none, and else a
+        // quote was not closed.
         ended.then(|| (data.len(), more(b"\n") || !more(b"\0\n")))
     }
 
@@ -100,14 +112,20 @@ impl<T: Send + 'static> Framing for RowFraming<T> {
         if len as u64 > most as u64 + SLACK {
             return Err(endless(most));
         }
-        let Some((len, is_row)) = row else { return Ok(Frame::More(data.len() + 1)) };
+        let Some((len, is_row)) = row else {
+            return Ok(Frame::More(data.len() + 1));
+        };
         self.seen = 0;
         let lines = line_feeds(&data[..len]);
         let mut part = if is_row { Part::Record } else { Part::Blank };
         if is_row && self.head.is_none() {
             let head = self.first(&data[..len], at)?;
             if head.is_some() {
-                part = if self.options.header { Part::Head } else { Part::First };
+                part = if self.options.header {
+                    Part::Head
+                } else {
+                    Part::First
+                };
                 self.head = head.map(Arc::new);
             }
         }
@@ -116,7 +134,10 @@ impl<T: Send + 'static> Framing for RowFraming<T> {
 
     fn finish(&mut self) -> Result<()> {
         match self.options.header && self.head.is_none() {
-            true => Err(Error::new(ErrorKind::Truncated, "an empty file where a header is due")),
+            true => Err(Error::new(
+                ErrorKind::Truncated,
+                "an empty file where a header is due",
+            )),
             false => Ok(()),
         }
     }

@@ -15,8 +15,9 @@ pub(super) const SLACK: u64 = 64 << 10;
 
 /// A text, and behind it a line end and [`SENTINEL`].
 ///
-/// It keeps the place of the row that is being read, so that an error can tell it: the parser's own lines are off by one
-/// where they end with CRLF, and its places in the text are those before blank lines.
+/// It keeps the place of the row that is being read, so that an error can tell it: the parser's own
+/// lines are off by one where they end with CRLF, and its places in the text are those before blank
+/// lines.
 pub(super) struct Input {
     text: Bytes,
     /// How much of the text was read.
@@ -36,7 +37,16 @@ pub(super) struct Input {
 impl Input {
     /// Of a text that begins at this place of a file.
     pub(super) fn new(text: Bytes, base: Place, max_row: usize) -> Self {
-        Input { text, read: 0, row: 0, counted: 0, lines: base.line, base, max_row, ended: false }
+        Input {
+            text,
+            read: 0,
+            row: 0,
+            counted: 0,
+            lines: base.line,
+            base,
+            max_row,
+            ended: false,
+        }
     }
 
     /// How long the text is.
@@ -49,15 +59,19 @@ impl Input {
         self.row = row;
     }
 
-    /// The line, from one, and the byte in the file at which the row begins behind blank lines and comments; that byte of
-    /// the text, and what follows it of what was read.
+    /// The line, from one, and the byte in the file at which the row begins behind blank lines and
+    /// comments; that byte of the text, and what follows it of what was read.
     pub(super) fn place(&mut self, comment: Option<u8>) -> (u64, u64, u64, &[u8]) {
         let row = self.row.min(self.read);
         self.lines += line_feeds(&self.text[self.counted as usize..row as usize]);
         self.counted = row;
         let kept = &self.text[row as usize..self.read as usize];
         let is_first = self.base.offset == 0 && row == 0;
-        let mut at = if is_first && kept.starts_with(BOM) { BOM.len() } else { 0 };
+        let mut at = if is_first && kept.starts_with(BOM) {
+            BOM.len()
+        } else {
+            0
+        };
         loop {
             match kept.get(at) {
                 Some(b'\r' | b'\n') => at += 1,
@@ -69,7 +83,12 @@ impl Input {
             }
         }
         let begin = row + at as u64;
-        (1 + self.lines + line_feeds(&kept[..at]), self.base.offset + begin, begin, &kept[at..])
+        (
+            1 + self.lines + line_feeds(&kept[..at]),
+            self.base.offset + begin,
+            begin,
+            &kept[at..],
+        )
     }
 }
 
@@ -81,7 +100,8 @@ pub(super) fn line_feeds(text: &[u8]) -> u64 {
 
 /// That a row is much longer than is allowed.
 pub(super) fn endless(max_row: usize) -> Error {
-    let what = format!("a row of more than {max_row} bytes (`max_row`), or a quote that is never closed");
+    let what =
+        format!("a row of more than {max_row} bytes (`max_row`), or a quote that is never closed");
     Error::new(ErrorKind::Limit, what)
 }
 

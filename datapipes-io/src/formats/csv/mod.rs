@@ -15,23 +15,26 @@ use super::compression::Expansion;
 use super::{Entries, Format, Row, Splitter, value};
 use crate::File;
 
-/// CSV and TSV files (RFC 4180), a row an item: by the names of the columns, as a list of texts, or as any type of serde's.
+/// CSV and TSV files (RFC 4180), a row an item: by the names of the columns, as a list of texts, or
+/// as any type of serde's.
 ///
-/// - [`Csv::rows`] gives a [`Row`] of texts; [`Csv::new`] any type: a struct, whose fields are found by the names in the
-///   first row, `Vec<String>`, a tuple. Numbers and `bool` are read as the type says, and an empty field is `None` of an
-///   `Option`; see the crate [`csv`](https://docs.rs/csv). Types that take anything, such as [`serde_json::Value`], guess.
-/// - The first row has the names, unless [`no_header`](Csv::no_header) says that it has not. Rows end with LF, CRLF or CR,
-///   and fields in quotes may have any of them within. A quote in quotes is written twice. Blank lines are skipped. Nothing
-///   is trimmed.
+/// - [`Csv::rows`] gives a [`Row`] of texts; [`Csv::new`] any type: a struct, whose fields are
+///   found by the names in the first row, `Vec<String>`, a tuple. Numbers and `bool` are read as
+///   the type says, and an empty field is `None` of an `Option`; see the crate
+///   [`csv`](https://docs.rs/csv). Types that take anything, such as [`serde_json::Value`], guess.
+/// - The first row has the names, unless [`no_header`](Csv::no_header) says that it has not. Rows
+///   end with LF, CRLF or CR, and fields in quotes may have any of them within. A quote in quotes
+///   is written twice. Blank lines are skipped. Nothing is trimmed.
 /// - Text is UTF-8. A byte order mark at the beginning of the file is dropped.
 /// - A compressed file is read as a stream, by its first bytes, as [`Lines`](super::Lines) are.
 /// - Every value is copied out of the file.
 ///
 /// # Errors
-/// A row with another number of fields than the first is `Corrupt`, as is one that is not UTF-8 or not what the type takes;
-/// they tell line and place, and the next rows follow. Nothing follows a row longer than [`max_row`](Csv::max_row), `Limit`,
-/// and a quote that is never closed, `Truncated`. Two columns of one name are `Corrupt`, and a file without a header, where
-/// one is due, is `Truncated`.
+/// A row with another number of fields than the first is `Corrupt`, as is one that is not UTF-8 or
+/// not what the type takes; they tell line and place, and the next rows follow. Nothing follows a
+/// row longer than [`max_row`](Csv::max_row), `Limit`, and a quote that is never closed,
+/// `Truncated`. Two columns of one name are `Corrupt`, and a file without a header, where one is
+/// due, is `Truncated`.
 ///
 /// # Examples
 /// ```
@@ -76,7 +79,8 @@ struct Options {
 }
 
 impl Csv {
-    /// Rows by the names of their columns, all fields texts. Without a header the names are `0`, `1` and so on.
+    /// Rows by the names of their columns, all fields texts. Without a header the names are `0`,
+    /// `1` and so on.
     pub fn rows() -> Self {
         Csv::by(texts)
     }
@@ -114,7 +118,8 @@ impl<T> Csv<T> {
         self
     }
 
-    /// Fields are separated by tabs. Quotes count as they do in CSV; see [`no_quotes`](Csv::no_quotes).
+    /// Fields are separated by tabs. Quotes count as they do in CSV; see
+    /// [`no_quotes`](Csv::no_quotes).
     pub fn tsv(self) -> Self {
         self.delimiter(b'\t')
     }
@@ -143,29 +148,40 @@ impl<T> Csv<T> {
         self
     }
 
-    /// Ends a file with an error at a row of more than `bytes`, as one has whose quote is never closed. By default 64 MiB.
+    /// Ends a file with an error at a row of more than `bytes`, as one has whose quote is never
+    /// closed. By default 64 MiB.
     pub fn max_row(mut self, bytes: usize) -> Self {
         self.options.max_row = bytes;
         self
     }
 
-    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
-    /// size and 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
+    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than
+    /// `ratio` times its own size and 1 MiB. By default any number of bytes, which are never in
+    /// memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self.options.expansion = Expansion {
+            bytes,
+            ratio,
+            ..self.options.expansion
+        };
         self
     }
 }
 
 impl<T> Clone for Csv<T> {
     fn clone(&self) -> Self {
-        Csv { options: self.options, read: self.read }
+        Csv {
+            options: self.options,
+            read: self.read,
+        }
     }
 }
 
 impl<T> fmt::Debug for Csv<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Csv").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("Csv")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -184,7 +200,9 @@ impl<T: Send + 'static> Format for Csv<T> {
     }
 
     fn settings(&self) -> String {
-        let Options { delimiter, header, .. } = self.options;
+        let Options {
+            delimiter, header, ..
+        } = self.options;
         let header = if header { "" } else { ", no header" };
         match delimiter {
             b',' => header.trim_start_matches(", ").to_owned(),
@@ -193,11 +211,19 @@ impl<T: Send + 'static> Format for Csv<T> {
     }
 
     fn problem(&self) -> Option<String> {
-        let Options { delimiter, quote, comment, .. } = self.options;
+        let Options {
+            delimiter,
+            quote,
+            comment,
+            ..
+        } = self.options;
         let bytes = [Some(delimiter), quote, comment];
         let given = || bytes.iter().flatten();
         if let Some(byte) = given().find(|byte| matches!(**byte, 0 | b'\r' | b'\n' | 0x80..)) {
-            return Some(format!("'{}' cannot be delimiter, quote or comment", byte.escape_ascii()));
+            return Some(format!(
+                "'{}' cannot be delimiter, quote or comment",
+                byte.escape_ascii()
+            ));
         }
         let same = given().any(|byte| given().filter(|other| *other == byte).count() > 1);
         same.then(|| "delimiter, quote and comment must differ".to_owned())
@@ -207,8 +233,16 @@ impl<T: Send + 'static> Format for Csv<T> {
 fn texts(record: &StringRecord, names: Option<&StringRecord>) -> ::csv::Result<Row> {
     let text = |field: &str| Value::String(field.to_owned());
     Ok(match names {
-        Some(names) => names.iter().zip(record).map(|(name, field)| (name.to_owned(), text(field))).collect(),
-        None => record.iter().enumerate().map(|(place, field)| (place.to_string(), text(field))).collect(),
+        Some(names) => names
+            .iter()
+            .zip(record)
+            .map(|(name, field)| (name.to_owned(), text(field)))
+            .collect(),
+        None => record
+            .iter()
+            .enumerate()
+            .map(|(place, field)| (place.to_string(), text(field)))
+            .collect(),
     })
 }
 

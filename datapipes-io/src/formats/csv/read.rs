@@ -41,7 +41,9 @@ pub(super) struct Head {
 /// The parser of a dialect.
 pub(super) fn parser(options: &Options) -> csv_core::Reader {
     let mut builder = csv_core::ReaderBuilder::new();
-    builder.delimiter(options.delimiter).comment(options.comment);
+    builder
+        .delimiter(options.delimiter)
+        .comment(options.comment);
     match options.quote {
         Some(quote) => builder.quote(quote),
         None => builder.quoting(false),
@@ -60,21 +62,45 @@ impl<T> Rows<T> {
     }
 
     /// Those of a part of a file that begins at this place, behind a header if there is one.
-    pub(super) fn after(head: Head, text: Bytes, at: Place, options: Options, read: ReadRow<T>) -> Self {
-        // A mark would be dropped at the beginning of a text; a blank line before it stays as it is.
+    pub(super) fn after(
+        head: Head,
+        text: Bytes,
+        at: Place,
+        options: Options,
+        read: ReadRow<T>,
+    ) -> Self {
+        // A mark would be dropped at the beginning of a text; a blank line before it stays as it
+        // is.
         let (text, at) = match at.offset > 0 && text.starts_with(BOM) {
-            true => ([b"\r", &text[..]].concat().into(), Place { offset: at.offset - 1, ..at }),
+            true => (
+                [b"\r", &text[..]].concat().into(),
+                Place {
+                    offset: at.offset - 1,
+                    ..at
+                },
+            ),
             false => (text, at),
         };
         let mut builder = ReaderBuilder::new();
-        builder.delimiter(options.delimiter).comment(options.comment).has_headers(false).flexible(true);
+        builder
+            .delimiter(options.delimiter)
+            .comment(options.comment)
+            .has_headers(false)
+            .flexible(true);
         match options.quote {
             Some(quote) => builder.quote(quote),
             None => builder.quoting(false),
         };
         let input = Input::new(text, at, options.max_row);
         let reader = builder.buffer_capacity(16 << 10).from_reader(input);
-        Rows { reader, options, read, head, record: StringRecord::new(), done: false }
+        Rows {
+            reader,
+            options,
+            read,
+            head,
+            record: StringRecord::new(),
+            done: false,
+        }
     }
 
     fn header(&mut self) -> Result<StringRecord> {
@@ -82,7 +108,10 @@ impl<T> Rows<T> {
             Next::Record => {}
             Next::Bad(error) => return Err(error),
             Next::End => {
-                return Err(Error::new(ErrorKind::Truncated, "an empty file where a header is due"));
+                return Err(Error::new(
+                    ErrorKind::Truncated,
+                    "an empty file where a header is due",
+                ));
             }
         }
         let names = self.record.clone();
@@ -120,29 +149,34 @@ impl<T> Rows<T> {
             Ok(true) if end - begin > self.options.max_row as u64 => Ok(self.check_len(end)),
             Ok(true) => Ok(Next::Record),
             Ok(false) => Ok(Next::End),
-            Err(::csv::ErrorKind::Utf8 { err, .. }) => Ok(Next::Bad(self.not_utf8(err.field() + 1))),
+            Err(::csv::ErrorKind::Utf8 { err, .. }) => {
+                Ok(Next::Bad(self.not_utf8(err.field() + 1)))
+            }
             Err(::csv::ErrorKind::Io(error)) => Err(unpack(error, ErrorKind::Io, "the text")),
             Err(other) => Err(Error::new(ErrorKind::Corrupt, format!("{other:?}"))),
         }
     }
 
-    /// Whether the row that was read is short enough without the blank lines and comments before it. One that is longer than
-    /// what is read at once is refused before.
+    /// Whether the row that was read is short enough without the blank lines and comments before
+    /// it. One that is longer than what is read at once is refused before.
     fn check_len(&mut self, end: u64) -> Next {
         let len = end - self.reader.get_mut().place(self.options.comment).2;
         let most = self.options.max_row as u64;
         if len <= most {
             return Next::Record;
         }
-        Next::Bad(
-            self.at(ErrorKind::Limit, &format!("a row of {len} bytes, and {most} are allowed (`max_row`)")),
-        )
+        Next::Bad(self.at(
+            ErrorKind::Limit,
+            &format!("a row of {len} bytes, and {most} are allowed (`max_row`)"),
+        ))
     }
 
     fn not_utf8(&mut self, field: usize) -> Error {
         let (line, begin, _, text) = self.reader.get_mut().place(self.options.comment);
         // It is within the record, whatever follows that.
-        let valid = std::str::from_utf8(text).err().map_or(0, |error| error.valid_up_to());
+        let valid = std::str::from_utf8(text)
+            .err()
+            .map_or(0, |error| error.valid_up_to());
         let at = begin + valid as u64;
         let what = format!("line {line}, field {field}: what is at byte {at} is not UTF-8");
         Error::new(ErrorKind::Corrupt, what)
@@ -150,15 +184,26 @@ impl<T> Rows<T> {
 
     /// The row of the record that was read.
     fn row(&mut self) -> Result<T> {
-        let (due, there) = (*self.head.fields.get_or_insert(self.record.len()), self.record.len());
+        let (due, there) = (
+            *self.head.fields.get_or_insert(self.record.len()),
+            self.record.len(),
+        );
         if there != due {
-            return Err(self.at(ErrorKind::Corrupt, &format!("{there} fields, and {due} are due")));
+            return Err(self.at(
+                ErrorKind::Corrupt,
+                &format!("{there} fields, and {due} are due"),
+            ));
         }
         let row = (self.read)(&self.record, self.head.names.as_ref());
         row.map_err(|error| match error.kind() {
             ::csv::ErrorKind::Deserialize { err, .. } => {
-                let field = err.field().map_or(String::new(), |field| format!("field {}: ", field + 1));
-                self.at(ErrorKind::Corrupt, &format!("{field}{}", shortened(&err.kind().to_string())))
+                let field = err
+                    .field()
+                    .map_or(String::new(), |field| format!("field {}: ", field + 1));
+                self.at(
+                    ErrorKind::Corrupt,
+                    &format!("{field}{}", shortened(&err.kind().to_string())),
+                )
             }
             _ => self.at(ErrorKind::Corrupt, &shortened(&error.to_string())),
         })

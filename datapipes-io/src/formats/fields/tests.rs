@@ -8,7 +8,9 @@ use super::*;
 use crate::SampleGraph;
 
 fn decode(field: &str, data: impl Into<Bytes>) -> Result<Value> {
-    FieldDecoder::new().decode(Sample::new("k").with(field, data))?.take(field)
+    FieldDecoder::new()
+        .decode(Sample::new("k").with(field, data))?
+        .take(field)
 }
 
 fn text(text: &str) -> Value {
@@ -17,18 +19,32 @@ fn text(text: &str) -> Value {
 
 #[test]
 fn extensions_tell_what_a_field_becomes() {
-    for field in ["cls", "cls2", "class", "count", "index", "inx", "id", "a.cls", "A.b.ID"] {
-        assert_eq!(decode(field, " -17\r\n").unwrap(), Value::Int(-17), "{field}");
+    for field in [
+        "cls", "cls2", "class", "count", "index", "inx", "id", "a.cls", "A.b.ID",
+    ] {
+        assert_eq!(
+            decode(field, " -17\r\n").unwrap(),
+            Value::Int(-17),
+            "{field}"
+        );
     }
     for field in ["txt", "text", "transcript", "en.txt"] {
         assert_eq!(decode(field, "ü \n").unwrap(), text("ü \n"), "{field}");
     }
     for field in ["json", "jsn", "seg.json"] {
         let json = serde_json::json!({"a": [1, 2.5, null]});
-        assert_eq!(decode(field, r#"{"a": [1, 2.5, null]}"#).unwrap(), Value::Json(json), "{field}");
+        assert_eq!(
+            decode(field, r#"{"a": [1, 2.5, null]}"#).unwrap(),
+            Value::Json(json),
+            "{field}"
+        );
     }
     for field in ["jpg", "", "cls.jpg", "xcls", "txt.", "pkl", "pyd"] {
-        assert_eq!(decode(field, "3").unwrap(), Value::Bytes("3".into()), "{field}");
+        assert_eq!(
+            decode(field, "3").unwrap(),
+            Value::Bytes("3".into()),
+            "{field}"
+        );
     }
 }
 
@@ -42,7 +58,12 @@ fn message_pack_fields_are_values() {
         assert_eq!(value["a"][2].as_slice(), Some(&[0, 255][..]));
         assert_eq!(value["b"].as_f64(), Some(1.5));
     }
-    for (data, at) in [(&packed[..5], 5), (b"\xdd\xff\xff\xff\xff", 5), (b"\x01\x02", 1), (b"", 0)] {
+    for (data, at) in [
+        (&packed[..5], 5),
+        (b"\xdd\xff\xff\xff\xff", 5),
+        (b"\x01\x02", 1),
+        (b"", 0),
+    ] {
         let error = decode("mp", data.to_vec()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         let place = format!(r#"field "mp" of sample "k": byte {at}: "#);
@@ -60,10 +81,15 @@ fn compressed_fields_are_inflated_and_then_decoded() {
         gzip.finish().unwrap()
     };
     assert_eq!(decode("cls.gz", packed(b"7")).unwrap(), Value::Int(7));
-    assert_eq!(decode("bin.gz", packed(b"7")).unwrap(), Value::Bytes("7".into()));
+    assert_eq!(
+        decode("bin.gz", packed(b"7")).unwrap(),
+        Value::Bytes("7".into())
+    );
     let bomb = packed(&vec![b' '; 3 << 20]);
     let decoder = FieldDecoder::new().max_expansion(1 << 20, 1100);
-    let error = decoder.decode(Sample::new("k").with("json.gz", bomb)).unwrap_err();
+    let error = decoder
+        .decode(Sample::new("k").with("json.gz", bomb))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
     assert!(error.to_string().contains("json.gz"), "{error}");
 }
@@ -75,20 +101,47 @@ fn decoders_of_ones_own_come_first_and_the_last_of_them() {
         .with("png Jpg", tensor)
         .with("seg.png", |_| datapipes::Ok(text("segments")))
         .with("cls", |data| String::from_utf8(data.to_vec()));
-    let sample =
-        Sample::new("k").with("png", "ab").with("jpg", "c").with("a.seg.png", "").with("xseg.png", "z");
+    let sample = Sample::new("k")
+        .with("png", "ab")
+        .with("jpg", "c")
+        .with("a.seg.png", "")
+        .with("xseg.png", "z");
     let decoded = decoder.decode(sample.with("cls", "cat")).unwrap();
-    let shape = |field| decoded.get(field).unwrap().as_tensor().unwrap().shape().to_vec();
-    assert_eq!((shape("png"), shape("jpg"), shape("xseg.png")), (vec![2], vec![1], vec![1]));
+    let shape = |field| {
+        decoded
+            .get(field)
+            .unwrap()
+            .as_tensor()
+            .unwrap()
+            .shape()
+            .to_vec()
+    };
+    assert_eq!(
+        (shape("png"), shape("jpg"), shape("xseg.png")),
+        (vec![2], vec![1], vec![1])
+    );
     assert_eq!(decoded.get("a.seg.png").unwrap(), &text("segments"));
     assert_eq!(decoded.get("cls").unwrap().as_text(), Some("cat"));
     let names: Vec<&str> = decoded.fields().map(|(name, _)| name).collect();
     assert_eq!(names, ["png", "jpg", "a.seg.png", "xseg.png", "cls"]);
 
-    let error = decoder.decode(Sample::new("k").with("cls", vec![0xff])).unwrap_err();
+    let error = decoder
+        .decode(Sample::new("k").with("cls", vec![0xff]))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
-    assert!(error.to_string().starts_with(r#"field "cls" of sample "k": invalid utf-8"#), "{error}");
-    assert!(decoded.get("x").unwrap_err().to_string().contains(r#"no field "x", but "png""#));
+    assert!(
+        error
+            .to_string()
+            .starts_with(r#"field "cls" of sample "k": invalid utf-8"#),
+        "{error}"
+    );
+    assert!(
+        decoded
+            .get("x")
+            .unwrap_err()
+            .to_string()
+            .contains(r#"no field "x", but "png""#)
+    );
 }
 
 #[test]
@@ -100,7 +153,11 @@ fn row_107_marks_are_left_out_and_what_is_wrong_is_named_with_its_byte() {
     let cases: &[(&str, &[u8], &str)] = &[
         ("txt", b"ab\xffc", "byte 2: 0xff is not UTF-8"),
         ("txt", b"\xef\xbb\xbfab\xc3", "byte 5: 0xc3 is not UTF-8"),
-        ("txt", b"\xff\xfea\0", "byte 0: 0xff is not UTF-8 but perhaps UTF-16"),
+        (
+            "txt",
+            b"\xff\xfea\0",
+            "byte 0: 0xff is not UTF-8 but perhaps UTF-16",
+        ),
         ("json", b"{\"a\":\n \xc3(}", "byte 7: 0xc3 is not UTF-8"),
         ("json", b"[1,\n NaN]", "byte 5: no JSON"),
         ("json", b"[1,\n Infinity]", "byte 5: no JSON"),
@@ -110,8 +167,16 @@ fn row_107_marks_are_left_out_and_what_is_wrong_is_named_with_its_byte() {
         ("json", b"", "byte 0: no JSON"),
         ("json", brackets.as_bytes(), "byte 127: no JSON"),
         ("json", b"1e999", "byte 4: no JSON"),
-        ("cls", b" 9223372036854775808", "byte 1: 9223372036854775808 is out of the range"),
-        ("cls", b"-9223372036854775809", "byte 0: -9223372036854775809 is out of the range"),
+        (
+            "cls",
+            b" 9223372036854775808",
+            "byte 1: 9223372036854775808 is out of the range",
+        ),
+        (
+            "cls",
+            b"-9223372036854775809",
+            "byte 0: -9223372036854775809 is out of the range",
+        ),
         ("cls", b"\n1.5", "byte 1: \"1.5\" is no whole number"),
         ("cls", b"", "byte 0: \"\" is no whole number"),
         ("cls", b"1 2", "byte 0: \"1 2\" is no whole number"),
@@ -121,16 +186,25 @@ fn row_107_marks_are_left_out_and_what_is_wrong_is_named_with_its_byte() {
         let error = decode(field, data.to_vec()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
         let begin = format!("corrupt: field {field:?} of sample \"k\": {what}");
-        assert!(error.to_string().starts_with(&begin), "{error}, not {begin}");
+        assert!(
+            error.to_string().starts_with(&begin),
+            "{error}, not {begin}"
+        );
     }
 }
 
 #[test]
 fn a_bad_sample_takes_its_place_and_the_others_follow() {
-    let samples: Vec<Sample> = ["1", "x", "3"].map(|cls| Sample::new(cls).with("cls", cls)).to_vec();
+    let samples: Vec<Sample> = ["1", "x", "3"]
+        .map(|cls| Sample::new(cls).with("cls", cls))
+        .to_vec();
     let policy = datapipes::OnError::skip(3);
     let graph = Graph::from_vec(samples).decode_fields(FieldDecoder::new());
-    let loader = datapipes::DataLoader::builder(graph).workers(2).on_error(policy.clone()).build().unwrap();
+    let loader = datapipes::DataLoader::builder(graph)
+        .workers(2)
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
     let read: Vec<i64> = loader
         .epoch(0)
         .blocking()

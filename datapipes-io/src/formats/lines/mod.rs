@@ -13,17 +13,18 @@ use split::LineFraming;
 
 /// Text files, a `String` a line.
 ///
-/// - A line ends with LF or CRLF, which are not part of it. The last one needs no end; an empty file has no lines. A CR
-///   elsewhere is a letter like any other.
+/// - A line ends with LF or CRLF, which are not part of it. The last one needs no end; an empty
+///   file has no lines. A CR elsewhere is a letter like any other.
 /// - Text is UTF-8. A byte order mark at the beginning of the file is dropped.
-/// - A compressed file is read as a stream, by its first bytes: whole files of gzip, zstd, lz4, bzip2 and xz, each but the
-///   first by its feature. A file whose name says that it is compressed, and is not, is an error.
+/// - A compressed file is read as a stream, by its first bytes: whole files of gzip, zstd, lz4,
+///   bzip2 and xz, each but the first by its feature. A file whose name says that it is compressed,
+///   and is not, is an error.
 /// - Each line is copied once, out of the file. [`bytes`](Lines::bytes) gives slices of it.
 ///
 /// # Errors
-/// A line that is not UTF-8 is `Corrupt`, one that is longer than [`max_line`](Lines::max_line) is `Limit`; both tell the
-/// line's number, from one, and the place in the text, and the next lines follow. A compressed file that is damaged or cut
-/// gives the lines before, then its error.
+/// A line that is not UTF-8 is `Corrupt`, one that is longer than [`max_line`](Lines::max_line) is
+/// `Limit`; both tell the line's number, from one, and the place in the text, and the next lines
+/// follow. A compressed file that is damaged or cut gives the lines before, then its error.
 ///
 /// # Examples
 /// ```
@@ -50,7 +51,10 @@ pub(super) struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_line: 64 << 20, expansion: Expansion::streamed() }
+        Options {
+            max_line: 64 << 20,
+            expansion: Expansion::streamed(),
+        }
     }
 }
 
@@ -73,7 +77,9 @@ impl Lines {
 
     /// The lines as bytes, whatever is in them, without copies; see [`ByteLines`].
     pub fn bytes(self) -> ByteLines {
-        ByteLines { options: self.options }
+        ByteLines {
+            options: self.options,
+        }
     }
 
     /// Refuses a line of more than `bytes`, its end not counted. By default 64 MiB.
@@ -82,10 +88,15 @@ impl Lines {
         self
     }
 
-    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than `ratio` times its own
-    /// size and 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
+    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than
+    /// `ratio` times its own size and 1 MiB. By default any number of bytes, which are never in
+    /// memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self.options.expansion = Expansion {
+            bytes,
+            ratio,
+            ..self.options.expansion
+        };
         self
     }
 }
@@ -97,10 +108,13 @@ impl Format for Lines {
         self.splitter().expect("there is one").open(file, cx)
     }
     fn splitter(&self) -> Option<Splitter<String>> {
-        Some(self.options.splitter(false, |line| match std::str::from_utf8(line.text) {
-            Ok(text) => Ok(text.to_owned()),
-            Err(error) => Err(line.not_utf8(error)),
-        }))
+        Some(
+            self.options
+                .splitter(false, |line| match std::str::from_utf8(line.text) {
+                    Ok(text) => Ok(text.to_owned()),
+                    Err(error) => Err(line.not_utf8(error)),
+                }),
+        )
     }
     fn weigh(&self, line: &String) -> Option<usize> {
         Some(line.len() + size_of::<String>())
@@ -109,8 +123,9 @@ impl Format for Lines {
 
 /// Text files, a line as [`Bytes`]; made by [`Lines::bytes`].
 ///
-/// As [`Lines`], but the text need not be UTF-8, and lines are slices: of a whole file, and keep that in memory; of a file that is
-/// read as it arrives, or compressed, of the piece that they came in, or of a block of 256 KiB.
+/// As [`Lines`], but the text need not be UTF-8, and lines are slices: of a whole file, and keep
+/// that in memory; of a file that is read as it arrives, or compressed, of the piece that they came
+/// in, or of a block of 256 KiB.
 ///
 /// # Errors
 /// As [`Lines`], without those of UTF-8.
@@ -148,7 +163,10 @@ impl Format for ByteLines {
 impl Line<'_> {
     fn not_utf8(&self, error: std::str::Utf8Error) -> Error {
         let at = self.offset + error.valid_up_to() as u64;
-        Error::new(ErrorKind::Corrupt, format!("line {}: what is at byte {at} is not UTF-8", self.number))
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("line {}: what is at byte {at} is not UTF-8", self.number),
+        )
     }
 }
 

@@ -57,7 +57,13 @@ impl Line<'_> {
 
 impl<T> LineFraming<T> {
     pub(super) fn new(max_line: usize, skip_blank: bool, read: fn(&Line<'_>) -> Result<T>) -> Self {
-        LineFraming { max_line, skip_blank, read, searched: 0, refused: None }
+        LineFraming {
+            max_line,
+            skip_blank,
+            read,
+            searched: 0,
+            refused: None,
+        }
     }
 }
 
@@ -67,9 +73,14 @@ fn line_len(text: &[u8]) -> usize {
     text.skip_until(b'\n').expect("memory can be read")
 }
 
-/// Where the text of a line lies that begins at `offset`: without its end, and without a mark at the beginning of the file.
+/// Where the text of a line lies that begins at `offset`: without its end, and without a mark at
+/// the beginning of the file.
 fn text_of(line: &[u8], offset: u64) -> Range<usize> {
-    let begin = if offset == 0 && line.starts_with(BOM) { BOM.len() } else { 0 };
+    let begin = if offset == 0 && line.starts_with(BOM) {
+        BOM.len()
+    } else {
+        0
+    };
     let end = match line {
         [.., b'\r', b'\n'] => line.len() - 2,
         [.., b'\n'] => line.len() - 1,
@@ -87,13 +98,17 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
         let is_whole = found > 0 && data[len - 1] == b'\n';
         if !is_whole && !ended {
             // The ends of a line and the mark before it are not counted; here they are.
-            let is_short = self.refused.is_none() && len <= self.max_line.saturating_add(BOM.len() + 2);
+            let is_short =
+                self.refused.is_none() && len <= self.max_line.saturating_add(BOM.len() + 2);
             if is_short || len == 1 {
                 self.searched = len;
                 return Ok(Frame::More(len + 1));
             }
             let marked = at.offset == 0 && data.starts_with(BOM);
-            self.refused.get_or_insert(Refused { offset: at.offset, marked });
+            self.refused.get_or_insert(Refused {
+                offset: at.offset,
+                marked,
+            });
             self.searched = 0;
             // A byte stays, which may be the CR of its end, or all that is left of the file.
             return Ok(Frame::cut(len - 1, Part::Refused));
@@ -103,7 +118,11 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
         let (begin, size) = match self.refused.take() {
             None => (at.offset + text.start as u64, text.len() as u64),
             Some(Refused { offset, marked }) => {
-                let begin = if marked { offset + BOM.len() as u64 } else { offset };
+                let begin = if marked {
+                    offset + BOM.len() as u64
+                } else {
+                    offset
+                };
                 (begin, at.offset + text.end as u64 - begin)
             }
         };
@@ -120,7 +139,9 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
             () if !is_whole && text.is_empty() => Part::Blank,
             // The four that JSON calls white space; the others are errors.
             () if self.skip_blank
-                && data[text].iter().all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')) =>
+                && data[text]
+                    .iter()
+                    .all(|byte| matches!(byte, b' ' | b'\t' | b'\r' | b'\n')) =>
             {
                 Part::Blank
             }
@@ -130,12 +151,25 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
     }
 
     fn entries(self, data: Bytes, at: Place) -> Entries<T> {
-        let fresh = LineFraming { searched: 0, refused: None, ..self };
+        let fresh = LineFraming {
+            searched: 0,
+            refused: None,
+            ..self
+        };
         records(fresh, data, at, |framing, block, range, place| {
             let line = &block[range];
             let text = text_of(line, place.offset);
-            let (offset, last) = (place.offset + text.start as u64, line.last() != Some(&b'\n'));
-            (framing.read)(&Line { text: &line[text], offset, number: place.line + 1, last, block })
+            let (offset, last) = (
+                place.offset + text.start as u64,
+                line.last() != Some(&b'\n'),
+            );
+            (framing.read)(&Line {
+                text: &line[text],
+                offset,
+                number: place.line + 1,
+                last,
+                block,
+            })
         })
     }
 }

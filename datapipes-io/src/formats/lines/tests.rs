@@ -16,7 +16,10 @@ fn packed(text: &[u8]) -> Vec<u8> {
 fn lines_with(format: &Lines, text: &[u8]) -> Vec<Result<String, String>> {
     let read = |data: Vec<u8>| -> Vec<Result<String, String>> {
         let lines = read_all(format.clone(), data);
-        lines.into_iter().map(|line| line.map_err(|error| error.to_string())).collect()
+        lines
+            .into_iter()
+            .map(|line| line.map_err(|error| error.to_string()))
+            .collect()
     };
     let plain = read(text.to_vec());
     assert_eq!(plain, read(packed(text)));
@@ -24,7 +27,10 @@ fn lines_with(format: &Lines, text: &[u8]) -> Vec<Result<String, String>> {
 }
 
 fn lines(text: impl AsRef<[u8]>) -> Vec<String> {
-    lines_with(&Lines::new(), text.as_ref()).into_iter().map(Result::unwrap).collect()
+    lines_with(&Lines::new(), text.as_ref())
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
 }
 
 #[test]
@@ -43,16 +49,30 @@ fn row_107_a_byte_order_mark_is_dropped_at_the_beginning_only() {
     assert_eq!(lines("\u{feff}\n"), [""]);
     assert_eq!(lines("\u{feff}a\n\u{feff}b"), ["a", "\u{feff}b"]);
     let bytes = read_all(Lines::new().bytes(), "\u{feff}a\nb");
-    assert_eq!(bytes.into_iter().map(Result::unwrap).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(
+        bytes.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
+        ["a", "b"]
+    );
 }
 
 #[test]
 fn row_107_what_is_not_utf8_tells_its_place_and_others_follow() {
     let read = lines_with(&Lines::new(), b"\xef\xbb\xbfone\ntw\xffo\nthree\n\xc3");
     let error = |line, at| {
-        Err(format!("lines: 0:0/{line}: corrupt: line {}: what is at byte {at} is not UTF-8", line + 1))
+        Err(format!(
+            "lines: 0:0/{line}: corrupt: line {}: what is at byte {at} is not UTF-8",
+            line + 1
+        ))
     };
-    assert_eq!(read, [Ok("one".to_owned()), error(1, 9), Ok("three".to_owned()), error(3, 18)]);
+    assert_eq!(
+        read,
+        [
+            Ok("one".to_owned()),
+            error(1, 9),
+            Ok("three".to_owned()),
+            error(3, 18)
+        ]
+    );
 }
 
 #[test]
@@ -61,10 +81,15 @@ fn long_lines_are_refused_and_others_follow() {
     let long = "x".repeat(200_000);
     let text = format!("ten bytes.\r\neleven byte\n{long}\nlast\n");
     let read = lines_with(&format, text.as_bytes());
-    assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false, true]);
+    assert_eq!(
+        read.iter().map(Result::is_ok).collect::<Vec<_>>(),
+        [true, false, false, true]
+    );
     let said = read[1].as_ref().unwrap_err();
     assert!(
-        said.ends_with("limit reached: line 2 at byte 12 has 11 bytes, and 10 are allowed (`max_line`)"),
+        said.ends_with(
+            "limit reached: line 2 at byte 12 has 11 bytes, and 10 are allowed (`max_line`)"
+        ),
         "{said}"
     );
     let last = read_all(format, format!("a\n{long}"));
@@ -73,7 +98,9 @@ fn long_lines_are_refused_and_others_follow() {
 
 #[test]
 fn lines_across_blocks_are_whole() {
-    let text: String = (0..400).map(|n| format!("{n} {}\n", "y".repeat(n * 37 % 5000))).collect();
+    let text: String = (0..400)
+        .map(|n| format!("{n} {}\n", "y".repeat(n * 37 % 5000)))
+        .collect();
     let expected: Vec<&str> = text.lines().collect();
     assert_eq!(lines(&text), expected);
     let long = "z".repeat(1 << 20);
@@ -88,7 +115,10 @@ fn bytes_are_slices_of_the_file() {
     assert_eq!(read, [&b"one"[..], b"two", b"\xff"]);
     assert_eq!(read[1].as_ptr(), data[4..].as_ptr());
     let inflated = read_all(Lines::new().bytes(), packed(&data));
-    assert_eq!(inflated.into_iter().map(Result::unwrap).collect::<Vec<_>>(), read);
+    assert_eq!(
+        inflated.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
+        read
+    );
 }
 
 #[test]
@@ -98,31 +128,54 @@ fn row_96_a_cut_file_gives_the_lines_before_and_an_error() {
     for cut in [whole.len() - 1, whole.len() - 9, whole.len() / 2, 5] {
         let read = read_all(Lines::new(), whole[..cut].to_vec());
         let (last, before) = read.split_last().unwrap();
-        assert_eq!(last.as_ref().unwrap_err().kind(), ErrorKind::Truncated, "cut at {cut}");
+        assert_eq!(
+            last.as_ref().unwrap_err().kind(),
+            ErrorKind::Truncated,
+            "cut at {cut}"
+        );
         for (line, expected) in before.iter().zip(text.lines()) {
             assert_eq!(line.as_ref().unwrap(), expected);
         }
         assert!(cut == 5 || before.len() > 10_000);
     }
     let small = Lines::new().max_expansion(1000, 1 << 20);
-    assert_eq!(read_all(small, whole).last().unwrap().as_ref().unwrap_err().kind(), ErrorKind::Limit);
+    assert_eq!(
+        read_all(small, whole)
+            .last()
+            .unwrap()
+            .as_ref()
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Limit
+    );
 }
 
 #[test]
 fn row_106_the_name_of_a_plain_file_may_not_say_that_it_is_packed() {
     let open = |name: &str, data: &'static str| {
-        Lines::new().open(File::new(name, data), &Context::default()).map(Iterator::count)
+        Lines::new()
+            .open(File::new(name, data), &Context::default())
+            .map(Iterator::count)
     };
     assert_eq!(open("a.txt", "a\nb").unwrap(), 2);
-    assert_eq!(open("a.txt.zst", "a\nb").unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(open("a.txt.xz", "").unwrap_err().kind(), ErrorKind::Truncated);
+    assert_eq!(
+        open("a.txt.zst", "a\nb").unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
+    assert_eq!(
+        open("a.txt.xz", "").unwrap_err().kind(),
+        ErrorKind::Truncated
+    );
 }
 
 #[test]
 fn any_bytes_are_survived() {
     let text = "\u{feff}one\r\ntwo ü\n\nthree";
     assert_eq!(check_format(Lines::new, text.as_bytes()), 4);
-    assert_eq!(check_format(|| Lines::new().max_line(3).bytes(), b"a\nbcd\n"), 2);
+    assert_eq!(
+        check_format(|| Lines::new().max_line(3).bytes(), b"a\nbcd\n"),
+        2
+    );
     assert_eq!(check_format(Lines::new, &packed(text.as_bytes())), 4);
 }
 

@@ -17,7 +17,8 @@ const READERS: usize = 32;
 /// Named databases that may be open at once.
 const NAMED: u32 = 128;
 
-/// An environment that is open. LMDB must not open a file twice in one process, so all that read it share it.
+/// An environment that is open. LMDB must not open a file twice in one process, so all that read it
+/// share it.
 pub(super) struct Environment {
     pub path: PathBuf,
     /// Only taken out when it is dropped.
@@ -42,11 +43,18 @@ impl Environment {
     /// Opens a file, or a folder with a file `data.mdb`.
     pub fn open(path: &Path) -> Result<Self> {
         let path = std::fs::canonicalize(path).map_err(Error::io)?;
-        let data = if path.is_dir() { path.join("data.mdb") } else { path.clone() };
+        let data = if path.is_dir() {
+            path.join("data.mdb")
+        } else {
+            path.clone()
+        };
         // LMDB would say less, and a file that is too short would end the process when it is read.
         let size = std::fs::metadata(&data).map_err(Error::io)?.len();
         if size == 0 {
-            return Err(Error::new(ErrorKind::Truncated, "an empty file where an LMDB database is due"));
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                "an empty file where an LMDB database is due",
+            ));
         }
         let mut shared = open();
         let found = match shared.remove(&path) {
@@ -55,16 +63,35 @@ impl Environment {
                 let env = open_env(&path, &data)?;
                 let info = env.info();
                 let page = u64::from(env.unnamed_database_stat().page_size);
-                let want = (info.last_page_number as u64).saturating_add(1).saturating_mul(page);
+                let want = (info.last_page_number as u64)
+                    .saturating_add(1)
+                    .saturating_mul(page);
                 if size < want {
-                    return Err(Error::new(ErrorKind::Truncated, format!("{size} of {want} bytes")));
+                    return Err(Error::new(
+                        ErrorKind::Truncated,
+                        format!("{size} of {want} bytes"),
+                    ));
                 }
-                Shared { env, may_read: Arc::new(Semaphore::new(READERS)), handles: 0 }
+                Shared {
+                    env,
+                    may_read: Arc::new(Semaphore::new(READERS)),
+                    handles: 0,
+                }
             }
         };
         let (env, may_read) = (Some(found.env.clone()), found.may_read.clone());
-        shared.insert(path.clone(), Shared { handles: found.handles + 1, ..found });
-        Ok(Environment { path, env, may_read })
+        shared.insert(
+            path.clone(),
+            Shared {
+                handles: found.handles + 1,
+                ..found
+            },
+        );
+        Ok(Environment {
+            path,
+            env,
+            may_read,
+        })
     }
 
     fn env(&self) -> &Env<WithoutTls> {
@@ -74,13 +101,18 @@ impl Environment {
     /// The database of a name, or the one without.
     pub fn database(&self, name: Option<&str>) -> Result<Values> {
         let transaction = self.env().read_txn().map_err(failed)?;
-        let found = self.env().open_databases_and_commit(transaction, |opener, transaction| {
-            let database = opener.open_database::<Bytes, Bytes>(transaction, name)?;
-            Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(database))
-        });
+        let found = self
+            .env()
+            .open_databases_and_commit(transaction, |opener, transaction| {
+                let database = opener.open_database::<Bytes, Bytes>(transaction, name)?;
+                Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(database))
+            });
         found.map_err(failed)?.commit().flatten().ok_or_else(|| {
             let name = name.unwrap_or_default();
-            Error::new(ErrorKind::NotFound, format!("no database is called {name:?}"))
+            Error::new(
+                ErrorKind::NotFound,
+                format!("no database is called {name:?}"),
+            )
         })
     }
 
@@ -89,7 +121,12 @@ impl Environment {
         self: &Arc<Self>,
         work: impl FnOnce(&RoTxn<'_, WithoutTls>) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self.may_read.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = self
+            .may_read
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
         let this = self.clone();
         datapipes::blocking(move || {
             let _permit = permit;
@@ -99,7 +136,10 @@ impl Environment {
     }
 
     /// Reads in one transaction, here.
-    pub fn read_here<R>(&self, work: impl FnOnce(&RoTxn<'_, WithoutTls>) -> Result<R>) -> Result<R> {
+    pub fn read_here<R>(
+        &self,
+        work: impl FnOnce(&RoTxn<'_, WithoutTls>) -> Result<R>,
+    ) -> Result<R> {
         work(&self.env().read_txn().map_err(failed)?)
     }
 }
@@ -126,16 +166,17 @@ fn open_env(path: &Path, data: &Path) -> Result<Env<WithoutTls>> {
         if path == data {
             flags |= EnvFlags::NO_SUB_DIR;
         }
-        // SAFETY: It is opened to read only, by nobody else in this process, and the mapping is never written to. That
-        // other processes change the file by LMDB's own rules only, and that it is a sound one, is what the
-        // documentation of `Lmdb` demands.
+        // SAFETY: It is opened to read only, by nobody else in this process, and the mapping is
+        // never written to. That other processes change the file by LMDB's own rules only, and that
+        // it is a sound one, is what the documentation of `Lmdb` demands.
         unsafe {
             options.flags(flags);
             options.open(path)
         }
     };
     let opened = match with(EnvFlags::empty()) {
-        // The file of locks cannot be made. LMDB itself does without where the file system is read-only.
+        // The file of locks cannot be made. LMDB itself does without where the file system is
+        // read-only.
         Err(heed::Error::Io(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             with(EnvFlags::NO_LOCK)
         }
@@ -163,5 +204,5 @@ pub(super) fn failed(error: heed::Error) -> Error {
         _ => (ErrorKind::Io, false),
     };
     let error = Error::new(kind, "").with_source(error.to_string());
-    if passing { error.passing() } else { error }
+    if passing { error.transient() } else { error }
 }

@@ -19,21 +19,22 @@ use crate::file::readable;
 
 /// A database of LMDB, by key: data sets as those of LSUN and Caffe; feature `lmdb`.
 ///
-/// - A key is anything of bytes: `String`, `Vec<u8>`, `Bytes`. What stands under which key is the data set's own affair,
-///   as is a key for the number of samples that many have.
-/// - Values are copied, once, since they may not outlive the transaction that they are read in. Keys that are asked for
-///   together are read in one transaction and so of one state.
+/// - A key is anything of bytes: `String`, `Vec<u8>`, `Bytes`. What stands under which key is the
+///   data set's own affair, as is a key for the number of samples that many have.
+/// - Values are copied, once, since they may not outlive the transaction that they are read in.
+///   Keys that are asked for together are read in one transaction and so of one state.
 /// - Reads are on blocking threads ([`datapipes::blocking`]), 32 at once for a file.
-/// - It is never written to. LMDB makes a file of locks beside it, so that other processes may write meanwhile; where
-///   that cannot be made, because nothing may be written there, it is read without locks, and nobody may write.
-/// - LMDB opens a file once in a process; all handles on it share that. A program that has it open by other means gets
-///   the error `Config`.
+/// - It is never written to. LMDB makes a file of locks beside it, so that other processes may
+///   write meanwhile; where that cannot be made, because nothing may be written there, it is read
+///   without locks, and nobody may write.
+/// - LMDB opens a file once in a process; all handles on it share that. A program that has it open
+///   by other means gets the error `Config`.
 /// - Not for network file systems.
 ///
 /// # Trust
-/// LMDB maps the file into memory and believes what is in it; it has no checksums. A file that was cut short is an error
-/// when it is opened. One that is damaged within, made by an attacker, or changed by something other than LMDB while it is
-/// open, may give wrong values or end the process.
+/// LMDB maps the file into memory and believes what is in it; it has no checksums. A file that was
+/// cut short is an error when it is opened. One that is damaged within, made by an attacker, or
+/// changed by something other than LMDB while it is open, may give wrong values or end the process.
 ///
 /// # Examples
 /// ```
@@ -62,8 +63,8 @@ impl Lmdb {
     /// If the file has databases with names, their names are keys of this one.
     ///
     /// # Errors
-    /// `NotFound` if there is no such file; `Corrupt` if it is none of LMDB's; `Truncated` if it is cut short;
-    /// `Unsupported` if another version wrote it.
+    /// `NotFound` if there is no such file; `Corrupt` if it is none of LMDB's; `Truncated` if it is
+    /// cut short; `Unsupported` if another version wrote it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Lmdb::with(path.as_ref(), None)
     }
@@ -80,10 +81,15 @@ impl Lmdb {
         let within = |error: Error| error.within(readable(path.as_os_str().as_encoded_bytes()));
         let environment = Environment::open(path).map_err(within)?;
         let values = environment.database(name).map_err(within)?;
-        Ok(Lmdb { environment: Arc::new(environment), values, name: name.map(Into::into) })
+        Ok(Lmdb {
+            environment: Arc::new(environment),
+            values,
+            name: name.map(Into::into),
+        })
     }
 
-    /// The same by index, in the order of the keys. Reads all keys, and blocks for that; they are kept in memory.
+    /// The same by index, in the order of the keys. Reads all keys, and blocks for that; they are
+    /// kept in memory.
     ///
     /// # Errors
     /// `Unsupported` if there are several values under one key.
@@ -93,7 +99,10 @@ impl Lmdb {
             for entry in self.values.iter(transaction).map_err(failed)? {
                 let (key, _) = entry.map_err(failed)?;
                 let start = ends.iter().rev().nth(1).copied().unwrap_or(0);
-                if ends.last().is_some_and(|&end: &usize| keys[start..end] == *key) {
+                if ends
+                    .last()
+                    .is_some_and(|&end: &usize| keys[start..end] == *key)
+                {
                     let what = format!("several values under the key {:?}", readable(key));
                     return Err(Error::new(ErrorKind::Unsupported, what));
                 }
@@ -103,13 +112,19 @@ impl Lmdb {
             Ok(())
         });
         read.map_err(|error| error.within(self.place()))?;
-        Ok(LmdbItems { database: self, keys: keys.into(), ends: ends.into() })
+        Ok(LmdbItems {
+            database: self,
+            keys: keys.into(),
+            ends: ends.into(),
+        })
     }
 
     /// Where it is, for messages.
     fn place(&self) -> String {
         let path = readable(self.environment.path.as_os_str().as_encoded_bytes()).into_owned();
-        self.name.as_ref().map_or_else(|| path.clone(), |name| format!("{path}: database {name:?}"))
+        self.name
+            .as_ref()
+            .map_or_else(|| path.clone(), |name| format!("{path}: database {name:?}"))
     }
 
     fn value(&self, transaction: &RoTxn<'_, WithoutTls>, key: &[u8]) -> Result<Bytes> {
@@ -122,19 +137,28 @@ impl Lmdb {
                 .map(Bytes::copy_from_slice)
                 .ok_or_else(|| Error::new(ErrorKind::NotFound, "nothing is there"))
         });
-        value.map_err(|error| error.within(format_args!("{}: key {:?}", self.place(), readable(key))))
+        value.map_err(|error| {
+            error.within(format_args!("{}: key {:?}", self.place(), readable(key)))
+        })
     }
 
     async fn values<K: AsRef<[u8]> + Send + 'static>(&self, keys: Vec<K>) -> Vec<Result<Bytes>> {
         let (this, count) = (self.clone(), keys.len());
         let values = self.environment.read(move |transaction| {
-            Ok(keys.iter().map(|key| this.value(transaction, key.as_ref())).collect::<Vec<_>>())
+            Ok(keys
+                .iter()
+                .map(|key| this.value(transaction, key.as_ref()))
+                .collect::<Vec<_>>())
         });
         values.await.unwrap_or_else(|error| {
             // One reason for all.
             let again = || {
                 let again = Error::new(error.kind(), format!("{}: {error}", self.place()));
-                if error.is_passing() { again.passing() } else { again }
+                if error.is_transient() {
+                    again.transient()
+                } else {
+                    again
+                }
             };
             (0..count).map(|_| Err(again())).collect()
         })
@@ -165,10 +189,11 @@ impl fmt::Debug for Lmdb {
     }
 }
 
-/// The keys and values of a database of LMDB by index, in the order of the keys; made by [`Lmdb::items`].
+/// The keys and values of a database of LMDB by index, in the order of the keys; made by
+/// [`Lmdb::items`].
 ///
-/// The keys are those that were there when it was made. A key is a slice of all of them, a value a copy. One that was
-/// taken away since is the error `Changed`.
+/// The keys are those that were there when it was made. A key is a slice of all of them, a value a
+/// copy. One that was taken away since is the error `Changed`.
 ///
 /// # Examples
 /// ```
@@ -211,18 +236,30 @@ impl MapPipe for LmdbItems {
     }
     async fn get_many(&self, indices: &[u64]) -> Vec<Result<(Bytes, Bytes)>> {
         let keys: Vec<Option<Bytes>> = indices.iter().map(|&index| self.key(index)).collect();
-        let mut values = self.database.values(keys.iter().flatten().cloned().collect()).await.into_iter();
+        let mut values = self
+            .database
+            .values(keys.iter().flatten().cloned().collect())
+            .await
+            .into_iter();
         let pair = |key: Option<Bytes>| match (key, &mut values) {
             (Some(key), values) => match values.next().expect("a value for each key") {
                 Ok(value) => Ok((key, value)),
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let what = format!("{}: key {:?} was taken away", self.database.place(), readable(&key));
+                    let what = format!(
+                        "{}: key {:?} was taken away",
+                        self.database.place(),
+                        readable(&key)
+                    );
                     Err(Error::new(ErrorKind::Changed, what))
                 }
                 Err(error) => Err(error),
             },
             (None, _) => {
-                let what = format!("{}: there are {} keys", self.database.place(), self.ends.len());
+                let what = format!(
+                    "{}: there are {} keys",
+                    self.database.place(),
+                    self.ends.len()
+                );
                 Err(Error::new(ErrorKind::NotFound, what))
             }
         };
@@ -238,6 +275,11 @@ impl MapPipe for LmdbItems {
 
 impl fmt::Debug for LmdbItems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LmdbItems({}, {} keys)", self.database.place(), self.ends.len())
+        write!(
+            f,
+            "LmdbItems({}, {} keys)",
+            self.database.place(),
+            self.ends.len()
+        )
     }
 }

@@ -48,7 +48,10 @@ struct Slot {
 
 impl Cache {
     pub(super) fn new(most: usize) -> Self {
-        Cache { most, state: Mutex::default() }
+        Cache {
+            most,
+            state: Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,7 +81,8 @@ impl Cache {
         Ok(loaded)
     }
 
-    /// Counts what was read, and gives up what was not used for longest until it fits; never this one itself.
+    /// Counts what was read, and gives up what was not used for longest until it fits; never this
+    /// one itself.
     fn keep(&self, shard: usize, cell: &Arc<OnceCell<Loaded>>, weight: usize) {
         let mut state = self.state();
         let state = &mut *state;
@@ -88,8 +92,13 @@ impl Cache {
         }
         state.bytes += weight;
         while state.bytes > self.most {
-            let others = state.slots.iter().filter(|(other, slot)| **other != shard && slot.weight > 0);
-            let Some((&oldest, _)) = others.min_by_key(|(_, slot)| slot.used) else { break };
+            let others = state
+                .slots
+                .iter()
+                .filter(|(other, slot)| **other != shard && slot.weight > 0);
+            let Some((&oldest, _)) = others.min_by_key(|(_, slot)| slot.used) else {
+                break;
+            };
             if let Some(slot) = state.slots.remove(&oldest) {
                 state.bytes -= slot.weight;
             }
@@ -99,6 +108,9 @@ impl Cache {
     #[cfg(test)]
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.state();
-        (state.slots.values().filter(|slot| slot.weight > 0).count(), state.bytes)
+        (
+            state.slots.values().filter(|slot| slot.weight > 0).count(),
+            state.bytes,
+        )
     }
 }

@@ -39,31 +39,49 @@ struct Column {
 impl Columns {
     pub(super) fn new(said: Said) -> Result<Columns> {
         let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
-        let (names, encodings, sizes) =
-            (said.column_names.len(), said.column_encodings.len(), said.column_sizes.len());
+        let (names, encodings, sizes) = (
+            said.column_names.len(),
+            said.column_encodings.len(),
+            said.column_sizes.len(),
+        );
         if names == 0 || names != encodings || names != sizes {
-            return corrupt(format!("{names} names, {encodings} encodings and {sizes} sizes of columns"));
+            return corrupt(format!(
+                "{names} names, {encodings} encodings and {sizes} sizes of columns"
+            ));
         }
         let mut seen = HashSet::new();
         if let Some(twice) = said.column_names.iter().find(|name| !seen.insert(&**name)) {
             return corrupt(format!("two columns {twice:?}"));
         }
         let mut columns = Vec::with_capacity(names);
-        let said = said.column_names.into_iter().zip(said.column_encodings).zip(said.column_sizes);
+        let said = said
+            .column_names
+            .into_iter()
+            .zip(said.column_encodings)
+            .zip(said.column_sizes);
         for ((name, encoding), size) in said {
-            let encoding =
-                Encoding::parse(&encoding).map_err(|error| error.within(format!("column {name:?}")))?;
+            let encoding = Encoding::parse(&encoding)
+                .map_err(|error| error.within(format!("column {name:?}")))?;
             if size != encoding.size() {
                 let words = |size: Option<u64>| {
                     size.map_or("no fixed size".to_owned(), |size| format!("{size} bytes"))
                 };
                 let (said, due) = (words(size), words(encoding.size()));
-                return corrupt(format!("column {name:?}: {said} stated, its encoding has {due}"));
+                return corrupt(format!(
+                    "column {name:?}: {said} stated, its encoding has {due}"
+                ));
             }
-            columns.push(Column { name, size: encoding.size(), encoding });
+            columns.push(Column {
+                name,
+                size: encoding.size(),
+                encoding,
+            });
         }
         let names = columns.iter().map(|column| column.name.clone()).collect();
-        Ok(Columns { list: columns, names })
+        Ok(Columns {
+            list: columns,
+            names,
+        })
     }
 
     pub(super) fn names(&self) -> impl ExactSizeIterator<Item = &str> {
@@ -73,7 +91,11 @@ impl Columns {
     /// A sample, of the bytes that are its own.
     pub(super) fn decode(&self, sample: Bytes) -> Result<MdsSample> {
         let there = sample.len() as u64;
-        let unsized_columns = self.list.iter().filter(|column| column.size.is_none()).count() as u64;
+        let unsized_columns = self
+            .list
+            .iter()
+            .filter(|column| column.size.is_none())
+            .count() as u64;
         let body = unsized_columns * 4;
         if body > there {
             let what = format!("it has {there} bytes, the sizes of its columns {body}");
@@ -85,10 +107,14 @@ impl Columns {
             .iter()
             .map(|column| match column.size {
                 Some(size) => size,
-                None => stated.next().map_or(0, |size| u32::from_le_bytes(*size).into()),
+                None => stated
+                    .next()
+                    .map_or(0, |size| u32::from_le_bytes(*size).into()),
             })
             .collect();
-        let whole = sizes.iter().fold(body, |sum, size| sum.saturating_add(*size));
+        let whole = sizes
+            .iter()
+            .fold(body, |sum, size| sum.saturating_add(*size));
         if whole != there {
             let what = format!("it has {there} bytes, its columns {whole}");
             return Err(Error::new(ErrorKind::Corrupt, what));
@@ -97,9 +123,15 @@ impl Columns {
         let values = self.list.iter().zip(sizes).map(|(column, size)| {
             // All of them together are as many bytes as there are.
             let data = rest.split_to(size as usize);
-            column.encoding.decode(data).map_err(|error| error.within(format!("column {:?}", column.name)))
+            column
+                .encoding
+                .decode(data)
+                .map_err(|error| error.within(format!("column {:?}", column.name)))
         });
         let values = values.collect::<Result<_>>()?;
-        Ok(MdsSample { names: self.names.clone(), values })
+        Ok(MdsSample {
+            names: self.names.clone(),
+            values,
+        })
     }
 }

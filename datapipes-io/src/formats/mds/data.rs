@@ -16,18 +16,20 @@ use crate::stores::{Get, Store};
 
 /// An MDS data set in a store, by index: any sample, in any order.
 ///
-/// - Of a shard that is not compressed, the offsets of its samples are read once, and each sample by a request for a range.
-/// - A compressed shard is read whole and inflated, which only pays if most of its samples are wanted soon: read such data
-///   in the order of its shards, make [`cache`](Mds::cache) as large as what a shuffle spreads over, or read whole shards by
-///   [`MdsShards`](super::MdsShards).
-/// - What was read is kept as far as it fits into the cache: that of the shards used last. Values of bytes and pictures are slices
-///   of their sample, or of their inflated shard, which they keep in memory even where the cache has given it up.
-/// - Sizes, offsets and numbers of samples must be those of the index. Of the hashes in it xxh64 is checked, where a whole file is
-///   read: of compressed shards.
+/// - Of a shard that is not compressed, the offsets of its samples are read once, and each sample
+///   by a request for a range.
+/// - A compressed shard is read whole and inflated, which only pays if most of its samples are
+///   wanted soon: read such data in the order of its shards, make [`cache`](Mds::cache) as large as
+///   what a shuffle spreads over, or read whole shards by [`MdsShards`](super::MdsShards).
+/// - What was read is kept as far as it fits into the cache: that of the shards used last. Values
+///   of bytes and pictures are slices of their sample, or of their inflated shard, which they keep
+///   in memory even where the cache has given it up.
+/// - Sizes, offsets and numbers of samples must be those of the index. Of the hashes in it xxh64 is
+///   checked, where a whole file is read: of compressed shards.
 ///
 /// # Errors
-/// Of a sample: `Truncated` and `Corrupt` where a shard is not what its index says; what the store says. Shard, sample and byte are
-/// named.
+/// Of a sample: `Truncated` and `Corrupt` where a shard is not what its index says; what the store
+/// says. Shard, sample and byte are named.
 ///
 /// # Examples
 /// ```
@@ -75,14 +77,21 @@ impl Mds {
         }
     }
 
-    /// Keeps what was read of shards as far as it fits into `bytes`, and that of the last one in any case. By default 1 GiB.
+    /// Keeps what was read of shards as far as it fits into `bytes`, and that of the last one in
+    /// any case. By default 1 GiB.
     pub fn cache(self, bytes: usize) -> Mds {
-        Mds { cache: Cache::new(bytes), ..self }
+        Mds {
+            cache: Cache::new(bytes),
+            ..self
+        }
     }
 
     /// Refuses compressed shards that inflate to more than `bytes` (`Limit`). By default 1 GiB.
     pub fn max_shard(self, bytes: u64) -> Mds {
-        Mds { most: bytes, ..self }
+        Mds {
+            most: bytes,
+            ..self
+        }
     }
 
     /// The index.
@@ -94,7 +103,12 @@ impl Mds {
         let here = |error: Error| error.within(self.store.url_of(key));
         let Some((packing, bytes)) = shard.packed else {
             let want = Table::size(shard.samples);
-            let head = self.store.get(key, Get::range(0..want)).await?.bytes().await?;
+            let head = self
+                .store
+                .get(key, Get::range(0..want))
+                .await?
+                .bytes()
+                .await?;
             if head.len() as u64 != want {
                 let what = format!("its head has {} of {want} bytes", head.len());
                 return Err(here(Error::new(ErrorKind::Truncated, what)));
@@ -103,16 +117,31 @@ impl Mds {
             return Ok(Loaded { table, data: None });
         };
         if bytes > self.most {
-            let what = format!("it inflates to {bytes} bytes, at most {} are allowed", self.most);
+            let what = format!(
+                "it inflates to {bytes} bytes, at most {} are allowed",
+                self.most
+            );
             return Err(here(Error::new(ErrorKind::Limit, what)));
         }
         // One byte more than there should be, to see that there is none.
-        let packed = self.store.get(key, Get::range(0..shard.bytes.saturating_add(1))).await?.bytes().await?;
+        let packed = self
+            .store
+            .get(key, Get::range(0..shard.bytes.saturating_add(1)))
+            .await?
+            .bytes()
+            .await?;
         let stated = shard.clone();
-        let inflate = move || stated.check(&packed).and_then(|()| packing.inflate(&packed, bytes));
+        let inflate = move || {
+            stated
+                .check(&packed)
+                .and_then(|()| packing.inflate(&packed, bytes))
+        };
         let data = datapipes::blocking(inflate).await?.map_err(here)?;
         let table = shard.table(&data).map_err(here)?;
-        Ok(Loaded { table, data: Some(data) })
+        Ok(Loaded {
+            table,
+            data: Some(data),
+        })
     }
 }
 
@@ -145,9 +174,19 @@ impl MapPipe for Mds {
             Some(data) => data.slice(range.start as usize..range.end as usize),
             // Not every store has a range without bytes.
             None if want == 0 => Bytes::new(),
-            None => self.store.get(&key, Get::range(range)).await?.bytes().await?,
+            None => {
+                self.store
+                    .get(&key, Get::range(range))
+                    .await?
+                    .bytes()
+                    .await?
+            }
         };
-        let here = |error: Error| error.within(place(number as u64, begin)).within(self.store.url_of(&key));
+        let here = |error: Error| {
+            error
+                .within(place(number as u64, begin))
+                .within(self.store.url_of(&key))
+        };
         if data.len() as u64 != want {
             let what = format!("{} of {want} bytes", data.len());
             return Err(here(Error::new(ErrorKind::Truncated, what)));

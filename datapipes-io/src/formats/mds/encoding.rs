@@ -10,15 +10,24 @@ use super::{MdsImage, MdsValue};
 pub(super) enum Encoding {
     Bytes,
     Str,
-    Int { bytes: u8 },
-    UInt { bytes: u8 },
-    Float { bytes: u8 },
+    Int {
+        bytes: u8,
+    },
+    UInt {
+        bytes: u8,
+    },
+    Float {
+        bytes: u8,
+    },
     StrInt,
     StrFloat,
     StrDecimal,
     Json,
     Pil,
-    Array { dtype: Option<DType>, shape: Option<Vec<usize>> },
+    Array {
+        dtype: Option<DType>,
+        shape: Option<Vec<usize>>,
+    },
     JpegArray,
     List(Box<Encoding>),
 }
@@ -41,9 +50,15 @@ const DTYPES: [(&str, u8, DType); 11] = [
 impl Encoding {
     /// By its name in an index.
     pub(super) fn parse(name: &str) -> Result<Encoding> {
-        let unsupported =
-            |why: &str| Err(Error::new(ErrorKind::Unsupported, format!("encoding {name:?} {why}")));
-        let (base, settings) = name.split_once(':').map_or((name, None), |(base, rest)| (base, Some(rest)));
+        let unsupported = |why: &str| {
+            Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("encoding {name:?} {why}"),
+            ))
+        };
+        let (base, settings) = name
+            .split_once(':')
+            .map_or((name, None), |(base, rest)| (base, Some(rest)));
         if base == "pkl" {
             return unsupported("is refused: to unpickle data runs what code is in it");
         }
@@ -85,7 +100,10 @@ impl Encoding {
             Encoding::Int { bytes } | Encoding::UInt { bytes } | Encoding::Float { bytes } => {
                 Some((*bytes).into())
             }
-            Encoding::Array { dtype: Some(dtype), shape: Some(shape) } => {
+            Encoding::Array {
+                dtype: Some(dtype),
+                shape: Some(shape),
+            } => {
                 let dims = shape.iter().map(|&dim| dim as u64);
                 Some(dims.fold(dtype.size() as u64, u64::saturating_mul))
             }
@@ -117,10 +135,14 @@ impl Encoding {
                     Err(error)
                         if matches!(
                             error.kind(),
-                            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow
+                            std::num::IntErrorKind::PosOverflow
+                                | std::num::IntErrorKind::NegOverflow
                         ) =>
                     {
-                        let what = format!("a number of {} digits does not fit into 64 bits", text.len());
+                        let what = format!(
+                            "a number of {} digits does not fit into 64 bits",
+                            text.len()
+                        );
                         return Err(Error::new(ErrorKind::Unsupported, what));
                     }
                     Err(error) => return Err(corrupt("a whole number is due").with_source(error)),
@@ -132,7 +154,8 @@ impl Encoding {
             },
             Encoding::StrDecimal => {
                 let text = text(&data)?;
-                text.parse::<f64>().map_err(|error| corrupt("a number is due").with_source(error))?;
+                text.parse::<f64>()
+                    .map_err(|error| corrupt("a number is due").with_source(error))?;
                 MdsValue::Decimal(text.to_owned())
             }
             Encoding::Json => match serde_json::from_slice(&data) {
@@ -140,7 +163,9 @@ impl Encoding {
                 Err(error) => return Err(corrupt("JSON is due").with_source(error)),
             },
             Encoding::Pil => MdsValue::Image(image(data)?),
-            Encoding::Array { dtype, shape } => MdsValue::Array(tensor(data, *dtype, shape.as_deref())?),
+            Encoding::Array { dtype, shape } => {
+                MdsValue::Array(tensor(data, *dtype, shape.as_deref())?)
+            }
             Encoding::JpegArray => MdsValue::List(list(data, &Encoding::Bytes)?),
             Encoding::List(inner) => {
                 let mut data = data;
@@ -155,17 +180,24 @@ impl Encoding {
 /// `type:2,3`, without the shape, or without both.
 fn array(settings: Option<&str>) -> Option<Encoding> {
     let Some(settings) = settings.filter(|settings| !settings.is_empty()) else {
-        return Some(Encoding::Array { dtype: None, shape: None });
+        return Some(Encoding::Array {
+            dtype: None,
+            shape: None,
+        });
     };
-    let (dtype, shape) =
-        settings.split_once(':').map_or((settings, None), |(dtype, shape)| (dtype, Some(shape)));
+    let (dtype, shape) = settings
+        .split_once(':')
+        .map_or((settings, None), |(dtype, shape)| (dtype, Some(shape)));
     let &(.., dtype) = DTYPES.iter().find(|(name, ..)| *name == dtype)?;
     let dim = |dim: &str| dim.trim().parse().ok().filter(|&dim| dim > 0);
     let shape = match shape {
         None => None,
         Some(shape) => Some(shape.split(',').map(dim).collect::<Option<Vec<usize>>>()?),
     };
-    Some(Encoding::Array { dtype: Some(dtype), shape })
+    Some(Encoding::Array {
+        dtype: Some(dtype),
+        shape,
+    })
 }
 
 fn corrupt(what: impl Into<String>) -> Error {
@@ -181,7 +213,12 @@ fn word(data: &[u8], bytes: u8) -> Result<u64> {
     let mut word = [0; 8];
     match word.get_mut(..data.len()) {
         Some(place) if data.len() == usize::from(bytes) => place.copy_from_slice(data),
-        _ => return Err(corrupt(format!("{} bytes for a number of {bytes}", data.len()))),
+        _ => {
+            return Err(corrupt(format!(
+                "{} bytes for a number of {bytes}",
+                data.len()
+            )));
+        }
     }
     Ok(u64::from_le_bytes(word))
 }
@@ -194,7 +231,11 @@ fn of_half(half: u16) -> f64 {
         31 => f64::NAN,
         _ => (1024.0 + fraction) * 2f64.powi(i32::from(exponent) - 25),
     };
-    if half >> 15 == 1 { -magnitude } else { magnitude }
+    if half >> 15 == 1 {
+        -magnitude
+    } else {
+        magnitude
+    }
 }
 
 fn take(data: &mut Bytes, bytes: u64) -> Result<Bytes> {
@@ -213,7 +254,11 @@ fn take_u32(data: &mut Bytes) -> Result<u32> {
 fn list(mut data: Bytes, inner: &Encoding) -> Result<Vec<MdsValue>> {
     let count = take_u32(&mut data)?;
     let sizes = take(&mut data, u64::from(count) * 4)?;
-    let sizes = sizes.as_chunks::<4>().0.iter().map(|size| u32::from_le_bytes(*size));
+    let sizes = sizes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|size| u32::from_le_bytes(*size));
     let element = |(at, size): (usize, u32)| {
         take(&mut data, size.into())
             .and_then(|element| inner.decode(element))
@@ -222,7 +267,9 @@ fn list(mut data: Bytes, inner: &Encoding) -> Result<Vec<MdsValue>> {
     let elements = sizes.enumerate().map(element).collect::<Result<_>>()?;
     match data.len() {
         0 => Ok(elements),
-        more => Err(corrupt(format!("{more} bytes behind the last of {count} elements"))),
+        more => Err(corrupt(format!(
+            "{more} bytes behind the last of {count} elements"
+        ))),
     }
 }
 
@@ -239,13 +286,26 @@ fn image(mut data: Bytes) -> Result<MdsImage> {
         "LA" | "La" | "PA" | "I;16" | "I;16B" | "I;16L" => 2 * w,
         "RGB" | "YCbCr" | "LAB" | "HSV" => 3 * w,
         "RGBA" | "RGBa" | "RGBX" | "CMYK" | "I" | "F" => 4 * w,
-        _ => return Err(Error::new(ErrorKind::Unsupported, format!("a picture of mode {mode:?}"))),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("a picture of mode {mode:?}"),
+            ));
+        }
     };
     if u128::from(row) * u128::from(h) != data.len() as u128 {
-        let what = format!("{} bytes for a picture of {w} x {h} pixels of mode {mode:?}", data.len());
+        let what = format!(
+            "{} bytes for a picture of {w} x {h} pixels of mode {mode:?}",
+            data.len()
+        );
         return Err(corrupt(what));
     }
-    Ok(MdsImage { width, height, mode, pixels: data })
+    Ok(MdsImage {
+        width,
+        height,
+        mode,
+        pixels: data,
+    })
 }
 
 /// The type and the shape, as far as the encoding does not tell them, and the values.
@@ -255,7 +315,9 @@ fn tensor(mut data: Bytes, dtype: Option<DType>, shape: Option<&[usize]>) -> Res
         None => {
             let byte = take(&mut data, 1)?[0];
             let known = DTYPES.iter().find(|(_, other, _)| *other == byte);
-            known.ok_or_else(|| corrupt(format!("byte {byte} stands for no type of array")))?.2
+            known
+                .ok_or_else(|| corrupt(format!("byte {byte} stands for no type of array")))?
+                .2
         }
     };
     let shape = match shape {
@@ -268,15 +330,23 @@ fn tensor(mut data: Bytes, dtype: Option<DType>, shape: Option<&[usize]>) -> Res
                 let dim = word(dim, width)?;
                 usize::try_from(dim).map_err(|_| corrupt(format!("a side of {dim}")))
             };
-            dims.chunks_exact(width.into()).map(dim).collect::<Result<_>>()?
+            dims.chunks_exact(width.into())
+                .map(dim)
+                .collect::<Result<_>>()?
         }
     };
-    let data = if cfg!(target_endian = "big") { swapped(&data, dtype.size()) } else { data };
+    let data = if cfg!(target_endian = "big") {
+        swapped(&data, dtype.size())
+    } else {
+        data
+    };
     Tensor::from_bytes(data, dtype, shape).map_err(|error| corrupt("an array").with_source(error))
 }
 
 fn swapped(data: &[u8], size: usize) -> Bytes {
-    data.chunks(size).flat_map(|number| number.iter().rev().copied()).collect()
+    data.chunks(size)
+        .flat_map(|number| number.iter().rev().copied())
+        .collect()
 }
 
 #[cfg(test)]
@@ -292,7 +362,9 @@ mod tests {
             (0x7bff, 65504.0),
             (0x7c00, f64::INFINITY),
         ];
-        cases.iter().for_each(|&(half, value)| assert_eq!(of_half(half), value));
+        cases
+            .iter()
+            .for_each(|&(half, value)| assert_eq!(of_half(half), value));
         assert!(of_half(0x7e00).is_nan() && of_half(0x8000).is_sign_negative());
     }
 }

@@ -1,6 +1,7 @@
 //! xxHash64, with which the writer of MDS can be told to hash its files.
 //!
-//! Source: `xxhash_spec.md` of the xxHash project. Of the hashes that the writer offers it is the one that costs nothing.
+//! Source: `xxhash_spec.md` of the xxHash project. Of the hashes that the writer offers it is the
+//! one that costs nothing.
 
 const P1: u64 = 0x9e37_79b1_85eb_ca87;
 const P2: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -9,7 +10,9 @@ const P4: u64 = 0x85eb_ca77_c2b2_ae63;
 const P5: u64 = 0x27d4_eb2f_1656_67c5;
 
 fn round(sum: u64, word: u64) -> u64 {
-    sum.wrapping_add(word.wrapping_mul(P2)).rotate_left(31).wrapping_mul(P1)
+    sum.wrapping_add(word.wrapping_mul(P2))
+        .rotate_left(31)
+        .wrapping_mul(P1)
 }
 
 /// The hash of some bytes, with seed 0.
@@ -25,9 +28,16 @@ pub(super) fn xxh64(data: &[u8]) -> u64 {
             }
         }
         let [a, b, c, d] = lanes;
-        let sum = [a.rotate_left(1), b.rotate_left(7), c.rotate_left(12), d.rotate_left(18)];
+        let sum = [
+            a.rotate_left(1),
+            b.rotate_left(7),
+            c.rotate_left(12),
+            d.rotate_left(18),
+        ];
         let sum = sum.into_iter().fold(0, u64::wrapping_add);
-        lanes.iter().fold(sum, |sum, lane| (sum ^ round(0, *lane)).wrapping_mul(P1).wrapping_add(P4))
+        lanes.iter().fold(sum, |sum, lane| {
+            (sum ^ round(0, *lane)).wrapping_mul(P1).wrapping_add(P4)
+        })
     };
     hash = hash.wrapping_add(data.len() as u64);
     let (words, rest) = rest.as_chunks::<8>();

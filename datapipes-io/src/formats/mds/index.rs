@@ -13,7 +13,8 @@ use super::hash::xxh64;
 use super::packing::Packing;
 use super::table::Table;
 
-/// The index of an MDS data set, `index.json`: its shards, and how many samples of which columns are in each.
+/// The index of an MDS data set, `index.json`: its shards, and how many samples of which columns
+/// are in each.
 ///
 /// ```
 /// use datapipes_io::formats::MdsIndex;
@@ -74,9 +75,10 @@ impl MdsIndex {
     /// Of the content of `index.json`.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such JSON, for a file name that is not a plain one (it must not leave the folder), and for
-    /// numbers that cannot be. `Unsupported` for another version or format, a compression other than `zstd`, `gz` and `bz2`, and
-    /// an encoding of a column that is not known, or is `pkl`. Shard and column are named.
+    /// `Corrupt` for what is no such JSON, for a file name that is not a plain one (it must not
+    /// leave the folder), and for numbers that cannot be. `Unsupported` for another version or
+    /// format, a compression other than `zstd`, `gz` and `bz2`, and an encoding of a column that is
+    /// not known, or is `pkl`. Shard and column are named.
     pub fn parse(json: &[u8]) -> Result<MdsIndex> {
         let said: SaidIndex = serde_json::from_slice(json)
             .map_err(|error| Error::new(ErrorKind::Corrupt, "the index").with_source(error))?;
@@ -84,13 +86,16 @@ impl MdsIndex {
             let what = format!("version {} of the index, not {VERSION}", said.version);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let mut index = MdsIndex { shards: Vec::with_capacity(said.shards.len()), starts: vec![0] };
+        let mut index = MdsIndex {
+            shards: Vec::with_capacity(said.shards.len()),
+            starts: vec![0],
+        };
         let mut total = 0u64;
         // Mostly all shards have the same columns: they share them.
         let mut last: Option<(Said, Arc<Columns>)> = None;
         for (number, shard) in said.shards.into_iter().enumerate() {
-            let shard =
-                Shard::new(shard, &mut last).map_err(|error| error.within(format!("shard {number}")))?;
+            let shard = Shard::new(shard, &mut last)
+                .map_err(|error| error.within(format!("shard {number}")))?;
             total += u64::from(shard.samples);
             index.starts.push(total);
             index.shards.push(shard);
@@ -108,15 +113,18 @@ impl MdsIndex {
         self.len() == 0
     }
 
-    /// The files of the shards, in order: the compressed ones where they are compressed. Plain names, below the folder of the
-    /// index.
+    /// The files of the shards, in order: the compressed ones where they are compressed. Plain
+    /// names, below the folder of the index.
     pub fn files(&self) -> impl ExactSizeIterator<Item = &str> {
         self.shards.iter().map(|shard| &*shard.file)
     }
 
     /// The names of the columns of the first shard, mostly those of all.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
-        self.shards.first().into_iter().flat_map(|shard| shard.columns.names())
+        self.shards
+            .first()
+            .into_iter()
+            .flat_map(|shard| shard.columns.names())
     }
 
     /// The shard of a sample, and the number of the sample there.
@@ -136,7 +144,9 @@ impl Shard {
             let what = format!("version {} of format {:?}", said.version, said.format);
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
-        let Some(raw) = said.raw_data else { return corrupt("it has no raw_data".to_owned()) };
+        let Some(raw) = said.raw_data else {
+            return corrupt("it has no raw_data".to_owned());
+        };
         let samples = u32::try_from(said.samples).unwrap_or(u32::MAX);
         // Offsets have 32 bits.
         if raw.bytes > u64::from(u32::MAX)
@@ -149,12 +159,18 @@ impl Shard {
             (Some(zip), Some(packing)) => (zip, Some((Packing::parse(&packing)?, raw.bytes))),
             (None, None) => (raw, None),
             (Some(_), None) => return corrupt("zip_data without a compression".to_owned()),
-            (None, Some(packing)) => return corrupt(format!("compression {packing:?} without zip_data")),
+            (None, Some(packing)) => {
+                return corrupt(format!("compression {packing:?} without zip_data"));
+            }
         };
         if !is_plain(&file.basename) {
             return corrupt(format!("{:?} is not a plain file name", file.basename));
         }
-        let hash = match file.hashes.get("xxh64").map(|hash| u64::from_str_radix(hash, 16)) {
+        let hash = match file
+            .hashes
+            .get("xxh64")
+            .map(|hash| u64::from_str_radix(hash, 16))
+        {
             None => None,
             Some(Ok(hash)) => Some(hash),
             Some(Err(_)) => return corrupt("its xxh64 is no number of 64 bits".to_owned()),
@@ -167,19 +183,34 @@ impl Shard {
                 columns
             }
         };
-        Ok(Shard { file: file.basename.into(), bytes: file.bytes, hash, packed, samples, columns })
+        Ok(Shard {
+            file: file.basename.into(),
+            bytes: file.bytes,
+            hash,
+            packed,
+            samples,
+            columns,
+        })
     }
 
     /// Whether a file is that which the index means.
     pub(super) fn check(&self, file: &[u8]) -> Result<()> {
         let (got, want) = (file.len() as u64, self.bytes);
         if got != want {
-            let kind = if got < want { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-            return Err(Error::new(kind, format!("the file has {got} bytes, the index says {want}")));
+            let kind = if got < want {
+                ErrorKind::Truncated
+            } else {
+                ErrorKind::Corrupt
+            };
+            return Err(Error::new(
+                kind,
+                format!("the file has {got} bytes, the index says {want}"),
+            ));
         }
         match self.hash.map(|want| (xxh64(file), want)) {
             Some((got, want)) if got != want => {
-                let what = format!("the xxh64 of the file is {got:016x}, the index says {want:016x}");
+                let what =
+                    format!("the xxh64 of the file is {got:016x}, the index says {want:016x}");
                 Err(Error::new(ErrorKind::Corrupt, what))
             }
             _ => Ok(()),
@@ -188,7 +219,9 @@ impl Shard {
 
     /// The head of the shard, of all of it or of its beginning.
     pub(super) fn table(&self, data: &Bytes) -> Result<Table> {
-        let stated = data.first_chunk::<4>().map_or(0, |samples| u32::from_le_bytes(*samples));
+        let stated = data
+            .first_chunk::<4>()
+            .map_or(0, |samples| u32::from_le_bytes(*samples));
         if stated != self.samples {
             let what = format!("it has {stated} samples, the index says {}", self.samples);
             return Err(Error::new(ErrorKind::Corrupt, what));
@@ -197,7 +230,8 @@ impl Shard {
     }
 }
 
-/// Whether a name stays below its folder, on any system. Indexes that were merged name the folder of each part.
+/// Whether a name stays below its folder, on any system. Indexes that were merged name the folder
+/// of each part.
 fn is_plain(name: &str) -> bool {
     let plain = |part: &str| {
         !matches!(part, "" | "." | "..")

@@ -25,7 +25,8 @@ impl Packing {
             #[cfg(feature = "bzip2")]
             Some("bz2") => Ok(Packing::Bzip2),
             _ => {
-                let what = format!("compression {name:?} is not known, or its feature is not there");
+                let what =
+                    format!("compression {name:?} is not known, or its feature is not there");
                 Err(Error::new(ErrorKind::Unsupported, what))
             }
         }
@@ -43,7 +44,8 @@ impl Packing {
             Packing::Bzip2 => Ok(Box::new(bzip2::bufread::MultiBzDecoder::new(packed))),
         };
         let mut out = Vec::new();
-        let read = reader.and_then(|reader| reader.take(bytes.saturating_add(1)).read_to_end(&mut out));
+        let read =
+            reader.and_then(|reader| reader.take(bytes.saturating_add(1)).read_to_end(&mut out));
         if let Err(error) = read {
             let kind = match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => ErrorKind::Truncated,
@@ -55,8 +57,12 @@ impl Packing {
         }
         match out.len() as u64 {
             made if made == bytes => Ok(out.into()),
-            made if made < bytes => Err(wrong(format!("it inflates to {made} bytes, {bytes} stated"))),
-            _ => Err(wrong(format!("it inflates to more than the {bytes} bytes stated"))),
+            made if made < bytes => Err(wrong(format!(
+                "it inflates to {made} bytes, {bytes} stated"
+            ))),
+            _ => Err(wrong(format!(
+                "it inflates to more than the {bytes} bytes stated"
+            ))),
         }
     }
 }

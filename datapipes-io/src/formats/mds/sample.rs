@@ -47,7 +47,12 @@ pub struct MdsImage {
     pub pixels: Bytes,
 }
 
-wire_struct!(MdsImage { width, height, mode, pixels });
+wire_struct!(MdsImage {
+    width,
+    height,
+    mode,
+    pixels
+});
 
 impl Wire for MdsValue {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
@@ -106,7 +111,11 @@ impl Wire for MdsValue {
             7 => MdsValue::Array(Wire::decode(from)?),
             8 => MdsValue::Image(Wire::decode(from)?),
             9 => MdsValue::List(Wire::decode(from)?),
-            other => return Err(Reader::damaged(format_args!("MdsValue has no variant {other}"))),
+            other => {
+                return Err(Reader::damaged(format_args!(
+                    "MdsValue has no variant {other}"
+                )));
+            }
         })
     }
 }
@@ -156,7 +165,11 @@ impl Wire for MdsSample {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let (names, values) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
         if names.len() != values.len() {
-            return Err(Reader::damaged(format_args!("{} values of {} columns", values.len(), names.len())));
+            return Err(Reader::damaged(format_args!(
+                "{} values of {} columns",
+                values.len(),
+                names.len()
+            )));
         }
         Ok(MdsSample { names, values })
     }
@@ -181,12 +194,20 @@ impl MdsSample {
         let value = self.values().find(|(other, _)| *other == name);
         value.map(|(_, value)| value).ok_or_else(|| {
             let names: Vec<_> = self.names.iter().map(|name| format!("{name:?}")).collect();
-            let what = format!("the sample has no column {name:?}, but {}", names.join(", "));
+            let what = format!(
+                "the sample has no column {name:?}, but {}",
+                names.join(", ")
+            );
             Error::new(ErrorKind::NotFound, what)
         })
     }
 
-    fn of<'a, T>(&'a self, name: &str, wanted: &str, value: impl Fn(&'a MdsValue) -> Option<T>) -> Result<T> {
+    fn of<'a, T>(
+        &'a self,
+        name: &str,
+        wanted: &str,
+        value: impl Fn(&'a MdsValue) -> Option<T>,
+    ) -> Result<T> {
         let found = self.get(name)?;
         value(found).ok_or_else(|| {
             let what = format!("column {name:?} holds {}, not {wanted}", found.kind());
@@ -199,7 +220,13 @@ impl MdsSample {
     /// # Errors
     /// `NotFound` as [`get`](MdsSample::get); `Corrupt` if it holds something else.
     pub fn bytes(&self, name: &str) -> Result<&Bytes> {
-        self.of(name, "bytes", |value| if let MdsValue::Bytes(bytes) = value { Some(bytes) } else { None })
+        self.of(name, "bytes", |value| {
+            if let MdsValue::Bytes(bytes) = value {
+                Some(bytes)
+            } else {
+                None
+            }
+        })
     }
 
     /// The value of a column of text.
@@ -207,7 +234,13 @@ impl MdsSample {
     /// # Errors
     /// As [`bytes`](MdsSample::bytes).
     pub fn text(&self, name: &str) -> Result<&str> {
-        self.of(name, "text", |value| if let MdsValue::Text(text) = value { Some(&**text) } else { None })
+        self.of(name, "text", |value| {
+            if let MdsValue::Text(text) = value {
+                Some(&**text)
+            } else {
+                None
+            }
+        })
     }
 
     /// The value of a column of integers, signed or not.
@@ -227,11 +260,13 @@ impl MdsSample {
     /// # Errors
     /// As [`bytes`](MdsSample::bytes).
     pub fn float(&self, name: &str) -> Result<f64> {
-        self.of(
-            name,
-            "a float",
-            |value| if let MdsValue::Float(number) = value { Some(*number) } else { None },
-        )
+        self.of(name, "a float", |value| {
+            if let MdsValue::Float(number) = value {
+                Some(*number)
+            } else {
+                None
+            }
+        })
     }
 
     /// The value of a column of arrays.
@@ -239,7 +274,13 @@ impl MdsSample {
     /// # Errors
     /// As [`bytes`](MdsSample::bytes).
     pub fn array(&self, name: &str) -> Result<&Tensor> {
-        self.of(name, "an array", |value| if let MdsValue::Array(array) = value { Some(array) } else { None })
+        self.of(name, "an array", |value| {
+            if let MdsValue::Array(array) = value {
+                Some(array)
+            } else {
+                None
+            }
+        })
     }
 
     /// The value of a column of JSON.
@@ -247,7 +288,13 @@ impl MdsSample {
     /// # Errors
     /// As [`bytes`](MdsSample::bytes).
     pub fn json(&self, name: &str) -> Result<&serde_json::Value> {
-        self.of(name, "JSON", |value| if let MdsValue::Json(json) = value { Some(json) } else { None })
+        self.of(name, "JSON", |value| {
+            if let MdsValue::Json(json) = value {
+                Some(json)
+            } else {
+                None
+            }
+        })
     }
 
     pub(super) fn weight(&self) -> usize {

@@ -15,15 +15,19 @@ use crate::File;
 use crate::formats::compression::{Codec, Expansion, content};
 use crate::formats::{Entries, Entry, Format};
 
-/// Reads whole shards of MDS, sample by sample, with their index or without. [`Mds`](super::Mds) reads single samples.
+/// Reads whole shards of MDS, sample by sample, with their index or without. [`Mds`](super::Mds)
+/// reads single samples.
 ///
 /// - A compressed shard is inflated as a whole, by its first bytes.
-/// - Values of bytes and pictures are slices of the shard, and keep it in memory; see [`MdsValue`](super::MdsValue).
-/// - The head is checked before the first sample is given: a shard that is cut, that has more behind its last sample, or whose
-///   offsets go backwards is refused as a whole. A sample that cannot be decoded is an error in its place.
-/// - Column encodings are those of a list; `pkl` is refused, since to unpickle data is to run code that is in it.
-/// - With an index ([`of`](MdsShards::of)) each file must have the size, the xxh64 (if it is there; other hashes are not checked)
-///   and the number of samples that stand there.
+/// - Values of bytes and pictures are slices of the shard, and keep it in memory; see
+///   [`MdsValue`](super::MdsValue).
+/// - The head is checked before the first sample is given: a shard that is cut, that has more
+///   behind its last sample, or whose offsets go backwards is refused as a whole. A sample that
+///   cannot be decoded is an error in its place.
+/// - Column encodings are those of a list; `pkl` is refused, since to unpickle data is to run code
+///   that is in it.
+/// - With an index ([`of`](MdsShards::of)) each file must have the size, the xxh64 (if it is there;
+///   other hashes are not checked) and the number of samples that stand there.
 ///
 /// # Examples
 /// ```
@@ -43,20 +47,28 @@ pub struct MdsShards {
 }
 
 impl MdsShards {
-    /// Whatever shards there are, with the default limits of [`max_expansion`](MdsShards::max_expansion).
+    /// Whatever shards there are, with the default limits of
+    /// [`max_expansion`](MdsShards::max_expansion).
     pub fn new() -> Self {
         MdsShards::default()
     }
 
-    /// The shards of an index, found by the last part of their names: any other file is `NotFound`. With
-    /// `store.files(index.files())` they come in its order.
+    /// The shards of an index, found by the last part of their names: any other file is `NotFound`.
+    /// With `store.files(index.files())` they come in its order.
     pub fn of(index: &MdsIndex) -> Self {
-        let shards = index.shards.iter().map(|shard| (shard.file.clone(), shard.clone()));
-        MdsShards { index: Some(Arc::new(shards.collect())), ..MdsShards::default() }
+        let shards = index
+            .shards
+            .iter()
+            .map(|shard| (shard.file.clone(), shard.clone()));
+        MdsShards {
+            index: Some(Arc::new(shards.collect())),
+            ..MdsShards::default()
+        }
     }
 
-    /// Refuses a compressed shard that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// Refuses a compressed shard that inflates to more than `bytes`, or to more than `ratio` times
+    /// its own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than
+    /// gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
         self
@@ -73,8 +85,9 @@ struct Config {
 }
 
 fn columns(config: &[u8]) -> Result<Columns> {
-    let config: Config = serde_json::from_slice(config)
-        .map_err(|error| Error::new(ErrorKind::Corrupt, "the JSON of the shard").with_source(error))?;
+    let config: Config = serde_json::from_slice(config).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, "the JSON of the shard").with_source(error)
+    })?;
     if config.version != VERSION || config.format != "mds" {
         let what = format!("version {} of format {:?}", config.version, config.format);
         return Err(Error::new(ErrorKind::Unsupported, what));
@@ -91,10 +104,17 @@ impl Format for MdsShards {
             Some(index) => {
                 // Where it lies is not in the index, though a part of it may be.
                 let name = &*file.name;
-                let below = name.match_indices(['/', '\\']).map(|(at, _)| &name[at + 1..]);
-                let shard = std::iter::once(name).chain(below).find_map(|name| index.get(name));
+                let below = name
+                    .match_indices(['/', '\\'])
+                    .map(|(at, _)| &name[at + 1..]);
+                let shard = std::iter::once(name)
+                    .chain(below)
+                    .find_map(|name| index.get(name));
                 let shard = shard.ok_or_else(|| {
-                    Error::new(ErrorKind::NotFound, format!("no shard {name:?} in the index"))
+                    Error::new(
+                        ErrorKind::NotFound,
+                        format!("no shard {name:?} in the index"),
+                    )
                 })?;
                 shard.check(&file.data)?;
                 Some(shard)

@@ -5,7 +5,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-/// The head of a shard: how many samples there are, and where each begins. What it says is checked once, as a whole.
+/// The head of a shard: how many samples there are, and where each begins. What it says is checked
+/// once, as a whole.
 #[derive(Clone, Debug)]
 pub(super) struct Table(Bytes);
 
@@ -19,9 +20,15 @@ impl Table {
     pub(super) fn parse(data: &Bytes, shard: u64) -> Result<Table> {
         let there = data.len() as u64;
         let cut = |want: u64| {
-            Error::new(ErrorKind::Truncated, format!("the head of the shard has {there} of {want} bytes"))
+            Error::new(
+                ErrorKind::Truncated,
+                format!("the head of the shard has {there} of {want} bytes"),
+            )
         };
-        let Some(samples) = data.first_chunk::<4>().map(|samples| u32::from_le_bytes(*samples)) else {
+        let Some(samples) = data
+            .first_chunk::<4>()
+            .map(|samples| u32::from_le_bytes(*samples))
+        else {
             return Err(cut(8));
         };
         let size = Table::size(samples);
@@ -44,7 +51,10 @@ impl Table {
                 Err(Error::new(ErrorKind::Truncated, what))
             }
             std::cmp::Ordering::Less => {
-                let what = format!("{samples} samples end at byte {last}, {} bytes follow", shard - last);
+                let what = format!(
+                    "{samples} samples end at byte {last}, {} bytes follow",
+                    shard - last
+                );
                 Err(Error::new(ErrorKind::Corrupt, what))
             }
         }
@@ -56,7 +66,9 @@ impl Table {
 
     /// Where each sample begins, and the last one ends.
     fn offsets(&self) -> impl Iterator<Item = u64> {
-        self.words()[1..].iter().map(|word| u32::from_le_bytes(*word).into())
+        self.words()[1..]
+            .iter()
+            .map(|word| u32::from_le_bytes(*word).into())
     }
 
     pub(super) fn samples(&self) -> usize {

@@ -15,19 +15,22 @@ use super::json_lines::shortened;
 use super::{Entries, Format, value};
 use crate::File;
 
-/// Files of [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md) values, one behind the other, as
-/// [`rmpv::Value`] or any type of serde's.
+/// Files of [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md) values, one
+/// behind the other, as [`rmpv::Value`] or any type of serde's.
 ///
-/// - [`MsgPack::values`] gives a value with all that the format has: binary data, extensions, keys of any kind.
-///   [`MsgPack::new`] gives a type: a struct from a map or an array, [`serde_json::Value`] where the values are such.
+/// - [`MsgPack::values`] gives a value with all that the format has: binary data, extensions, keys
+///   of any kind. [`MsgPack::new`] gives a type: a struct from a map or an array,
+///   [`serde_json::Value`] where the values are such.
 /// - A compressed file is inflated as its values are wanted, by its first bytes.
-/// - Each value is copied out of the file; [`rmpv::Value`] takes up to 40 times the bytes of the file, since a number of one
-///   byte is one too. The end of a value is found before the value is made, so nothing is allocated by what a size claims.
+/// - Each value is copied out of the file; [`rmpv::Value`] takes up to 40 times the bytes of the
+///   file, since a number of one byte is one too. The end of a value is found before the value is
+///   made, so nothing is allocated by what a size claims.
 ///
 /// # Errors
-/// A value that is cut, or has a size larger than the file, is `Truncated`; 0xc1 is `Corrupt`; arrays and maps deeper than
-/// [`max_depth`](MsgPack::max_depth) are `Limit`. Nothing can follow them. A value that is not of the type is `Corrupt`, and
-/// the next ones follow. All tell the byte at which the value begins.
+/// A value that is cut, or has a size larger than the file, is `Truncated`; 0xc1 is `Corrupt`;
+/// arrays and maps deeper than [`max_depth`](MsgPack::max_depth) are `Limit`. Nothing can follow
+/// them. A value that is not of the type is `Corrupt`, and the next ones follow. All tell the byte
+/// at which the value begins.
 ///
 /// # Examples
 /// ```
@@ -36,8 +39,8 @@ use crate::File;
 /// use datapipes_io::{File, prelude::*};
 ///
 /// // A map, and a list.
-/// let files = vec![File::new("a.msgpack", &b"\x81\xa1x\x07\x92\x01\xa2ab"[..])];
-/// let values = Graph::from_vec(files.clone()).read_as(MsgPack::<serde_json::Value>::new()).collect()?;
+/// let files = vec![File::new("a.msgpack", &b"\x81\xa1x\x07\x92\x01\xa2ab"[..])]; let values =
+/// Graph::from_vec(files.clone()).read_as(MsgPack::<serde_json::Value>::new()).collect()?;
 /// assert_eq!(values, [serde_json::json!({"x": 7}), serde_json::json!([1, "ab"])]);
 ///
 /// let values = Graph::from_vec(files).read_as(MsgPack::values()).collect()?;
@@ -63,7 +66,8 @@ impl MsgPack {
     /// Values of any kind.
     pub fn values() -> Self {
         MsgPack::by(|mut bytes| {
-            rmpv::decode::read_value_with_max_depth(&mut bytes, usize::MAX).map_err(|error| error.to_string())
+            rmpv::decode::read_value_with_max_depth(&mut bytes, usize::MAX)
+                .map_err(|error| error.to_string())
         })
     }
 }
@@ -91,13 +95,17 @@ const MOST_LEVELS: usize = 1024;
 impl<T> MsgPack<T> {
     fn by(read: ReadValue<T>) -> Self {
         MsgPack {
-            options: Options { max_depth: 128, max_value: 1 << 30, expansion: Expansion::streamed() },
+            options: Options {
+                max_depth: 128,
+                max_value: 1 << 30,
+                expansion: Expansion::streamed(),
+            },
             read,
         }
     }
 
-    /// Refuses arrays and maps that nest more than `levels` deep. By default 128, and 1024 at most: each level takes some of
-    /// the stack.
+    /// Refuses arrays and maps that nest more than `levels` deep. By default 128, and 1024 at most:
+    /// each level takes some of the stack.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.options.max_depth = levels;
         self
@@ -109,23 +117,33 @@ impl<T> MsgPack<T> {
         self
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times.
+    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
+    /// its own size once it is past 1 MiB. By default any number of bytes, which are never in
+    /// memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self.options.expansion = Expansion {
+            bytes,
+            ratio,
+            ..self.options.expansion
+        };
         self
     }
 }
 
 impl<T> Clone for MsgPack<T> {
     fn clone(&self) -> Self {
-        MsgPack { options: self.options, read: self.read }
+        MsgPack {
+            options: self.options,
+            read: self.read,
+        }
     }
 }
 
 impl<T> fmt::Debug for MsgPack<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MsgPack").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("MsgPack")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
     }
 }
 
@@ -137,12 +155,17 @@ impl<T: Send + 'static> Format for MsgPack<T> {
     }
     fn splitter(&self) -> Option<Splitter<T>> {
         let packing = |data: &[u8], _: &str| Ok(Codec::of_magic(data).map(Codec::packing));
-        Some(Splitter::new(self.clone()).expansion(self.options.expansion).packing(packing))
+        Some(
+            Splitter::new(self.clone())
+                .expansion(self.options.expansion)
+                .packing(packing),
+        )
     }
     fn problem(&self) -> Option<String> {
         let levels = self.options.max_depth;
-        (levels > MOST_LEVELS)
-            .then(|| format!("{levels} levels, of which each takes some of the stack; at most {MOST_LEVELS}"))
+        (levels > MOST_LEVELS).then(|| {
+            format!("{levels} levels, of which each takes some of the stack; at most {MOST_LEVELS}")
+        })
     }
     fn weigh(&self, item: &T) -> Option<usize> {
         value::weigh(item)
@@ -157,15 +180,21 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
     type Item = T;
 
     fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
-        let Options { max_depth, max_value, .. } = self.options;
+        let Options {
+            max_depth,
+            max_value,
+            ..
+        } = self.options;
         // What is longer is refused, however much of it is there.
         let most = data.len().min(max_value);
         match scan::value_len(&data[..most], at.offset, max_depth) {
             Ok(len) => Ok(Frame::cut(len, Part::Record)),
             Err(error) if error.kind() != ErrorKind::Truncated => Err(error),
             Err(_) if data.len() > max_value => {
-                let what =
-                    format!("the value at byte {} has more than {max_value} bytes (`max_value`)", at.offset);
+                let what = format!(
+                    "the value at byte {} has more than {max_value} bytes (`max_value`)",
+                    at.offset
+                );
                 Err(Error::new(ErrorKind::Limit, what))
             }
             Err(error) if ended => Err(error),
@@ -199,12 +228,37 @@ mod tests {
 
     #[test]
     fn a_file_of_python_is_read() {
-        let values: Vec<Value> = read_all(MsgPack::values(), REAL).into_iter().map(Result::unwrap).collect();
+        let values: Vec<Value> = read_all(MsgPack::values(), REAL)
+            .into_iter()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(values.len(), 12);
         assert_eq!(values[0]["text"].as_str(), Some("ü 漢字 \u{1f600}"));
-        assert_eq!(values[0]["bytes"].as_slice(), Some(&(0..=255).collect::<Vec<u8>>()[..]));
-        let numbers: Vec<Option<i64>> = values[1].as_array().unwrap().iter().map(Value::as_i64).collect();
-        let expected = [0, 127, 128, 255, 256, 65536, 1 << 32, -1, -32, -33, -129, -32769, -(1 << 31) - 1];
+        assert_eq!(
+            values[0]["bytes"].as_slice(),
+            Some(&(0..=255).collect::<Vec<u8>>()[..])
+        );
+        let numbers: Vec<Option<i64>> = values[1]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Value::as_i64)
+            .collect();
+        let expected = [
+            0,
+            127,
+            128,
+            255,
+            256,
+            65536,
+            1 << 32,
+            -1,
+            -32,
+            -33,
+            -129,
+            -32769,
+            -(1 << 31) - 1,
+        ];
         assert_eq!(numbers, expected.map(Some));
         assert_eq!(values[2], Value::F64(1.5));
         assert_eq!(values[3], Value::F32(0.25));
@@ -227,10 +281,23 @@ mod tests {
         let read = read_all(MsgPack::<Point>::new(), &data[..]);
         let points: Vec<Option<&Point>> = read.iter().map(|point| point.as_ref().ok()).collect();
         let point = |x, y| Point { x, y };
-        assert_eq!(points, [Some(&point(1, 1.5)), Some(&point(2, 0.25)), None, Some(&point(3, 0.0))]);
+        assert_eq!(
+            points,
+            [
+                Some(&point(1, 1.5)),
+                Some(&point(2, 0.25)),
+                None,
+                Some(&point(3, 0.0))
+            ]
+        );
         let error = read[2].as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.to_string().contains("msgpack: 0:0/2: corrupt: the value at byte 22: "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("msgpack: 0:0/2: corrupt: the value at byte 22: "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -248,25 +315,43 @@ mod tests {
             let read = read_all(MsgPack::values(), [b"\x07", claim].concat());
             assert_eq!(read.len(), 2, "{}", claim.escape_ascii());
             assert_eq!(read[0].as_ref().unwrap().as_u64(), Some(7));
-            assert_eq!(kind(&read[1]), ErrorKind::Truncated, "{}", claim.escape_ascii());
+            assert_eq!(
+                kind(&read[1]),
+                ErrorKind::Truncated,
+                "{}",
+                claim.escape_ascii()
+            );
         }
         let read = read_all(MsgPack::values(), &b"\x01\x92\x01\xc1\x05"[..]);
         assert_eq!((read.len(), kind(&read[1])), (2, ErrorKind::Corrupt));
         let said = read[1].as_ref().unwrap_err().to_string();
-        assert!(said.ends_with("the value at byte 1, at byte 3: 0xc1, which begins no value"), "{said}");
+        assert!(
+            said.ends_with("the value at byte 1, at byte 3: 0xc1, which begins no value"),
+            "{said}"
+        );
     }
 
     #[test]
     fn row_107_depth_is_limited() {
         let deep = |levels: usize| [vec![0x91; levels], vec![0x01]].concat();
         for levels in [1, 127, 128] {
-            assert!(read_all(MsgPack::values(), deep(levels))[0].is_ok(), "{levels}");
+            assert!(
+                read_all(MsgPack::values(), deep(levels))[0].is_ok(),
+                "{levels}"
+            );
         }
         assert!(read_all(MsgPack::<serde_json::Value>::new(), deep(128))[0].is_ok());
         for levels in [129, 100_000] {
-            assert_eq!(kind(&read_all(MsgPack::values(), deep(levels))[0]), ErrorKind::Limit, "{levels}");
+            assert_eq!(
+                kind(&read_all(MsgPack::values(), deep(levels))[0]),
+                ErrorKind::Limit,
+                "{levels}"
+            );
         }
-        assert_eq!(kind(&read_all(MsgPack::values().max_depth(2), deep(3))[0]), ErrorKind::Limit);
+        assert_eq!(
+            kind(&read_all(MsgPack::values().max_depth(2), deep(3))[0]),
+            ErrorKind::Limit
+        );
     }
 
     #[test]
@@ -275,7 +360,12 @@ mod tests {
         for cut in (0..REAL.len()).step_by(7) {
             let read = read_all(MsgPack::values(), &REAL[..cut]);
             let (values, errors): (Vec<_>, Vec<_>) = read.into_iter().partition(Result::is_ok);
-            assert!(errors.len() <= 1 && errors.iter().all(|error| kind(error) == ErrorKind::Truncated));
+            assert!(
+                errors.len() <= 1
+                    && errors
+                        .iter()
+                        .all(|error| kind(error) == ErrorKind::Truncated)
+            );
             for (value, expected) in values.iter().zip(&whole) {
                 assert_eq!(value.as_ref().unwrap(), expected.as_ref().unwrap());
             }

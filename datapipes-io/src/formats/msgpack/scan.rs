@@ -2,8 +2,8 @@
 
 use datapipes::{Error, ErrorKind, Result};
 
-/// How many bytes the value takes that `data` begins with, which is at byte `begin` of the file. Nothing is allocated, and no
-/// size is believed further than there are bytes.
+/// How many bytes the value takes that `data` begins with, which is at byte `begin` of the file.
+/// Nothing is allocated, and no size is believed further than there are bytes.
 pub(super) fn value_len(data: &[u8], begin: u64, max_depth: usize) -> Result<usize> {
     let mut scan = Scan { data, at: 0, begin };
     // How many values are missing at each level. A value of its own is the first.
@@ -44,7 +44,9 @@ impl Scan<'_> {
             0xa0..=0xbf => (u64::from(marker & 0x1f), 0),
             0xc1 => {
                 self.at -= 1;
-                return Err(self.error(ErrorKind::Corrupt, "0xc1, which begins no value".to_owned()));
+                return Err(
+                    self.error(ErrorKind::Corrupt, "0xc1, which begins no value".to_owned())
+                );
             }
             0xc4..=0xc6 => (self.number(1 << (marker - 0xc4))?, 0),
             0xc7..=0xc9 => (self.number(1 << (marker - 0xc7))? + 1, 0),
@@ -62,7 +64,10 @@ impl Scan<'_> {
         let due = len.max(inside);
         if due > there {
             let what = if len > 0 { "bytes" } else { "values" };
-            return Err(self.error(ErrorKind::Truncated, format!("{due} {what} stated, {there} bytes there")));
+            return Err(self.error(
+                ErrorKind::Truncated,
+                format!("{due} {what} stated, {there} bytes there"),
+            ));
         }
         self.at += len as usize;
         Ok(inside)
@@ -72,16 +77,25 @@ impl Scan<'_> {
     fn number(&mut self, len: usize) -> Result<u64> {
         let Some(bytes) = self.data.get(self.at..self.at + len) else {
             let there = self.data.len() - self.at;
-            return Err(self.error(ErrorKind::Truncated, format!("{len} bytes due, {there} there")));
+            return Err(self.error(
+                ErrorKind::Truncated,
+                format!("{len} bytes due, {there} there"),
+            ));
         };
         self.at += len;
-        Ok(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte)))
+        Ok(bytes
+            .iter()
+            .fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
     fn error(&self, kind: ErrorKind, what: String) -> Error {
         Error::new(
             kind,
-            format!("the value at byte {}, at byte {}: {what}", self.begin, self.begin + self.at as u64),
+            format!(
+                "the value at byte {}, at byte {}: {what}",
+                self.begin,
+                self.begin + self.at as u64
+            ),
         )
     }
 }

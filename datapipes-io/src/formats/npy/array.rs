@@ -14,8 +14,9 @@ use super::values::Layout;
 
 /// An array of numbers as NumPy stores it.
 ///
-/// The values are a slice of the file, untouched, and keep the file in memory; [`tensor`](Array::tensor) has them in the
-/// machine's order. A clone is cheap. Two are equal if they are stored alike: type, shape, order and bytes.
+/// The values are a slice of the file, untouched, and keep the file in memory;
+/// [`tensor`](Array::tensor) has them in the machine's order. A clone is cheap. Two are equal if
+/// they are stored alike: type, shape, order and bytes.
 ///
 /// # Examples
 /// ```
@@ -37,7 +38,12 @@ pub struct Array {
 /// What the header says, and the values as they are stored.
 impl Wire for Array {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        let Header { dtype, fortran_order, shape, .. } = &self.header;
+        let Header {
+            dtype,
+            fortran_order,
+            shape,
+            ..
+        } = &self.header;
         let descr = dtype.to_string();
         to.number(descr.len() as u64);
         to.raw(descr.as_bytes());
@@ -51,7 +57,11 @@ impl Wire for Array {
         let header = Header::new(dtype, fortran_order, shape).map_err(Reader::damaged)?;
         let data = Bytes::decode(from)?;
         if data.len() != header.values {
-            return Err(Reader::damaged(format_args!("{} of {} bytes of values", data.len(), header.values)));
+            return Err(Reader::damaged(format_args!(
+                "{} of {} bytes of values",
+                data.len(),
+                header.values
+            )));
         }
         Ok(Array { header, data })
     }
@@ -76,17 +86,24 @@ impl Array {
                 format!("{more} bytes behind the values, which end at byte {end}"),
             ));
         }
-        Ok(Array { header, data: file.slice(at..) })
+        Ok(Array {
+            header,
+            data: file.slice(at..),
+        })
     }
 
-    /// A tensor's elements as an array in C order. Shares them if the tensor does, else copies them once.
+    /// A tensor's elements as an array in C order. Shares them if the tensor does, else copies them
+    /// once.
     ///
     /// # Errors
     /// `Unsupported` for [`DType::BF16`](datapipes::DType::BF16), which NumPy does not have.
     pub fn from_tensor(tensor: &Tensor) -> Result<Array> {
         let header = Header::new(NpyType::of(tensor.dtype())?, false, tensor.shape().to_vec())?;
         let data = tensor.shared().cloned();
-        Ok(Array { header, data: data.unwrap_or_else(|| Bytes::copy_from_slice(tensor.as_bytes())) })
+        Ok(Array {
+            header,
+            data: data.unwrap_or_else(|| Bytes::copy_from_slice(tensor.as_bytes())),
+        })
     }
 
     /// The type of the values.
@@ -121,10 +138,10 @@ impl Array {
 
     /// The values as a tensor: in C order, in the machine's order of bytes.
     ///
-    /// A view of the file, in constant time, where it is stored so and is aligned for the type, as the values of an `.npy`
-    /// file are that was read as it is; else one copy, which turns axes and swaps bytes in the same pass. `bool` is looked
-    /// through, since a byte of it may only be 0 or 1. A complex number is two floats: `complex64` of shape `[2, 3]` is `f32`
-    /// of shape `[2, 3, 2]`.
+    /// A view of the file, in constant time, where it is stored so and is aligned for the type, as
+    /// the values of an `.npy` file are that was read as it is; else one copy, which turns axes and
+    /// swaps bytes in the same pass. `bool` is looked through, since a byte of it may only be 0 or 1.
+    /// A complex number is two floats: `complex64` of shape `[2, 3]` is `f32` of shape `[2, 3, 2]`.
     ///
     /// # Errors
     /// `Corrupt` for a `bool` that is neither 0 nor 1; `Limit` if there is no memory for a copy.
@@ -145,8 +162,8 @@ impl Array {
         Tensor::from_bytes(data, dtype.element(), shape)
     }
 
-    /// The values in C order, least significant byte first: the same bytes for the same values, whatever machine wrote
-    /// them. Borrowed where they are stored so, else a copy.
+    /// The values in C order, least significant byte first: the same bytes for the same values,
+    /// whatever machine wrote them. Borrowed where they are stored so, else a copy.
     ///
     /// # Errors
     /// `Limit` if there is no memory for a copy.
@@ -158,8 +175,8 @@ impl Array {
         Ok(Cow::Owned(layout.apply(&self.data)?.into_bytes().into()))
     }
 
-    /// The `.npy` file of it: version 1.0, the values as they are here. Byte for byte what `numpy.save` of NumPy 2 writes for such
-    /// an array.
+    /// The `.npy` file of it: version 1.0, the values as they are here. Byte for byte what
+    /// `numpy.save` of NumPy 2 writes for such an array.
     pub fn to_npy(&self) -> Vec<u8> {
         let mut file = self.header.write();
         file.extend_from_slice(&self.data);
@@ -177,7 +194,13 @@ impl Array {
 
     fn layout(&self, swap: bool) -> Layout<'_> {
         let (size, unit) = (self.dtype().size(), self.dtype().unit());
-        Layout { shape: self.shape(), size, unit, fortran: self.fortran_order(), swap }
+        Layout {
+            shape: self.shape(),
+            size,
+            unit,
+            fortran: self.fortran_order(),
+            swap,
+        }
     }
 
     /// How many bytes it keeps alive.
@@ -189,7 +212,11 @@ impl Array {
 /// Type and shape: `Array(<f4 [2, 3])`.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let order = if self.fortran_order() { ", Fortran order" } else { "" };
+        let order = if self.fortran_order() {
+            ", Fortran order"
+        } else {
+            ""
+        };
         write!(f, "Array({} {:?}{order})", self.dtype(), self.shape())
     }
 }

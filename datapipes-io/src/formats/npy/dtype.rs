@@ -30,7 +30,12 @@ impl NpyType {
     /// # Errors
     /// `Unsupported` for what is not a number, with the reason.
     pub(super) fn parse(descr: &str) -> Result<NpyType> {
-        let refused = |why: &str| Err(Error::new(ErrorKind::Unsupported, format!("descr '{descr}': {why}")));
+        let refused = |why: &str| {
+            Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("descr '{descr}': {why}"),
+            ))
+        };
         let (order, rest) = match descr.as_bytes() {
             [order @ (b'<' | b'>' | b'|' | b'='), rest @ ..] => (*order, rest),
             rest => (b'=', rest),
@@ -58,13 +63,19 @@ impl NpyType {
             [b'M' | b'm', ..] => return refused("times are not supported"),
             [b'S' | b'U' | b'a', ..] => return refused("strings are not supported"),
             [b'V', ..] => return refused("raw bytes and structures are not supported"),
-            [b'f' | b'c', ..] => return refused("floats of this size differ from machine to machine"),
+            [b'f' | b'c', ..] => {
+                return refused("floats of this size differ from machine to machine");
+            }
             _ => return refused("no known type"),
         };
         if size > 1 && !matches!(order, b'<' | b'>') {
             return refused("the order of its bytes is not stated");
         }
-        Ok(NpyType { kind, size, big_endian: size > 1 && order == b'>' })
+        Ok(NpyType {
+            kind,
+            size,
+            big_endian: size > 1 && order == b'>',
+        })
     }
 
     /// The type that a tensor's elements have in memory.
@@ -80,7 +91,11 @@ impl NpyType {
             }
         };
         let size = dtype.size() as u8;
-        Ok(NpyType { kind, size, big_endian: size > 1 && cfg!(target_endian = "big") })
+        Ok(NpyType {
+            kind,
+            size,
+            big_endian: size > 1 && cfg!(target_endian = "big"),
+        })
     }
 
     /// NumPy's name for it, without the order of bytes: `float32`.
@@ -115,7 +130,11 @@ impl NpyType {
 
     /// Bytes of one number: half a value for complex ones.
     pub(super) fn unit(&self) -> usize {
-        if self.kind == Kind::Complex { self.size() / 2 } else { self.size() }
+        if self.kind == Kind::Complex {
+            self.size() / 2
+        } else {
+            self.size()
+        }
     }
 
     /// The type of the elements of the tensor that holds such values.
@@ -161,10 +180,15 @@ mod tests {
 
     #[test]
     fn numbers_are_read_and_print_as_they_were() {
-        for descr in ["|b1", "|i1", "|u1", "<i2", ">i4", "<i8", ">u2", "<u4", ">u8", "<f2", ">f4", "<f8"] {
+        for descr in [
+            "|b1", "|i1", "|u1", "<i2", ">i4", "<i8", ">u2", "<u4", ">u8", "<f2", ">f4", "<f8",
+        ] {
             let dtype = NpyType::parse(descr).unwrap();
             assert_eq!(dtype.to_string(), descr);
-            assert_eq!((dtype.size(), dtype.unit()), (dtype.element().size(), dtype.size()));
+            assert_eq!(
+                (dtype.size(), dtype.unit()),
+                (dtype.element().size(), dtype.size())
+            );
         }
         for (descr, name) in [("<c8", "complex64"), (">c16", "complex128")] {
             let dtype = NpyType::parse(descr).unwrap();
@@ -172,7 +196,10 @@ mod tests {
             assert_eq!(dtype.unit() * 2, dtype.size());
         }
         // One byte has no order.
-        assert_eq!(NpyType::parse(">u1").unwrap(), NpyType::parse("u1").unwrap());
+        assert_eq!(
+            NpyType::parse(">u1").unwrap(),
+            NpyType::parse("u1").unwrap()
+        );
     }
 
     #[test]
@@ -198,6 +225,9 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{descr}");
             assert!(error.to_string().contains(why), "{error}");
         }
-        assert_eq!(NpyType::of(DType::BF16).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            NpyType::of(DType::BF16).unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
     }
 }

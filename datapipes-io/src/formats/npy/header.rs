@@ -11,7 +11,8 @@ pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 const MAX_AXES: usize = 64;
 /// Values begin at a multiple of this.
 const ALIGN: usize = 64;
-/// Room for the longest length of an axis, so that the header can be rewritten in place as the array grows.
+/// Room for the longest length of an axis, so that the header can be rewritten in place as the
+/// array grows.
 const GROWTH: usize = 21;
 
 /// What a header says.
@@ -31,7 +32,12 @@ impl Header {
         if utf8 && std::str::from_utf8(text).is_err() {
             return Err(corrupt("the header is not UTF-8"));
         }
-        let header = Literal { text, at: 0, base: at }.dictionary()?;
+        let header = Literal {
+            text,
+            at: 0,
+            base: at,
+        }
+        .dictionary()?;
         Ok((header, at + text.len()))
     }
 
@@ -43,12 +49,22 @@ impl Header {
             .filter(|&size| size <= isize::MAX as usize)
             .ok_or_else(|| corrupt(format!("field 'shape': {shape:?} of {dtype} is too large")))?;
         let values = if shape.contains(&0) { 0 } else { values };
-        Ok(Header { dtype, fortran_order, shape, values })
+        Ok(Header {
+            dtype,
+            fortran_order,
+            shape,
+            values,
+        })
     }
 
     /// The header as NumPy writes it, padded so that values are aligned.
     pub(super) fn write(&self) -> Vec<u8> {
-        let Header { dtype, fortran_order, shape, .. } = self;
+        let Header {
+            dtype,
+            fortran_order,
+            shape,
+            ..
+        } = self;
         let axes: Vec<String> = shape.iter().map(usize::to_string).collect();
         let comma = if axes.len() == 1 { "," } else { "" };
         let order = if *fortran_order { "True" } else { "False" };
@@ -56,7 +72,11 @@ impl Header {
             "{{'descr': '{dtype}', 'fortran_order': {order}, 'shape': ({}{comma}), }}",
             axes.join(", ")
         );
-        let grows = if *fortran_order { axes.last() } else { axes.first() };
+        let grows = if *fortran_order {
+            axes.last()
+        } else {
+            axes.first()
+        };
         if let Some(axis) = grows {
             text += &" ".repeat(GROWTH.saturating_sub(axis.len()));
         }
@@ -79,7 +99,10 @@ fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
             [0x80, 2..=9, ..] => unsupported("a pickle is refused: reading one can run code"),
             _ => {
                 let first = &file[..file.len().min(6)];
-                corrupt(format!("no npy file: it begins with \"{}\"", first.escape_ascii()))
+                corrupt(format!(
+                    "no npy file: it begins with \"{}\"",
+                    first.escape_ascii()
+                ))
             }
         });
     };
@@ -87,8 +110,12 @@ fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
         return Err(truncated(format!("{} bytes, no header", file.len())));
     };
     let len = match version {
-        [1, 0] => rest.first_chunk().map(|len| (usize::from(u16::from_le_bytes(*len)), 2)),
-        [2 | 3, 0] => rest.first_chunk().map(|len| (u32::from_le_bytes(*len) as usize, 4)),
+        [1, 0] => rest
+            .first_chunk()
+            .map(|len| (usize::from(u16::from_le_bytes(*len)), 2)),
+        [2 | 3, 0] => rest
+            .first_chunk()
+            .map(|len| (u32::from_le_bytes(*len) as usize, 4)),
         [major, minor] => return Err(unsupported(format!("npy version {major}.{minor}"))),
     };
     let Some((len, taken)) = len else {
@@ -96,7 +123,9 @@ fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
     };
     let text = &rest[taken..];
     let there = text.len();
-    let text = text.get(..len).ok_or_else(|| truncated(format!("the header has {there} of {len} bytes")))?;
+    let text = text
+        .get(..len)
+        .ok_or_else(|| truncated(format!("the header has {there} of {len} bytes")))?;
     Ok((text, MAGIC.len() + 2 + taken, version[0] == 3))
 }
 
@@ -119,7 +148,11 @@ impl<'a> Literal<'a> {
                 "descr" => descr.replace(self.descr()?).is_some(),
                 "fortran_order" => order.replace(self.boolean()?).is_some(),
                 "shape" => shape.replace(self.tuple()?).is_some(),
-                other => return Err(corrupt(format!("the header has an unknown field {other:?}"))),
+                other => {
+                    return Err(corrupt(format!(
+                        "the header has an unknown field {other:?}"
+                    )));
+                }
             };
             if again {
                 return Err(corrupt(format!("the header has field '{key}' twice")));
@@ -154,18 +187,29 @@ impl<'a> Literal<'a> {
     }
 
     fn expect(&mut self, byte: u8) -> Result<()> {
-        if self.skip(byte) { Ok(()) } else { Err(self.unexpected(&format!("'{}'", char::from(byte)))) }
+        if self.skip(byte) {
+            Ok(())
+        } else {
+            Err(self.unexpected(&format!("'{}'", char::from(byte))))
+        }
     }
 
     fn string(&mut self) -> Result<&'a str> {
-        let Some(quote @ (b'\'' | b'"')) = self.peek() else { return Err(self.unexpected("a string")) };
+        let Some(quote @ (b'\'' | b'"')) = self.peek() else {
+            return Err(self.unexpected("a string"));
+        };
         let begin = self.at + 1;
-        let len = self.text[begin..].iter().position(|&byte| byte == quote || byte == b'\\' || byte == b'\n');
+        let len = self.text[begin..]
+            .iter()
+            .position(|&byte| byte == quote || byte == b'\\' || byte == b'\n');
         match len {
             Some(len) if self.text[begin + len] == quote => {
                 self.at = begin + len + 1;
                 std::str::from_utf8(&self.text[begin..begin + len]).map_err(|_| {
-                    corrupt(format!("a string that is not UTF-8, at byte {}", self.base + begin))
+                    corrupt(format!(
+                        "a string that is not UTF-8, at byte {}",
+                        self.base + begin
+                    ))
                 })
             }
             _ => Err(self.unexpected("a string that ends")),
@@ -177,7 +221,10 @@ impl<'a> Literal<'a> {
             Some(b'[' | b'(') => {
                 let shown = &self.text[self.at..self.text.len().min(self.at + 60)];
                 let why = "structures are not supported";
-                Err(unsupported(format!("descr {}: {why}", readable(shown.trim_ascii_end()))))
+                Err(unsupported(format!(
+                    "descr {}: {why}",
+                    readable(shown.trim_ascii_end())
+                )))
             }
             _ => self.string().map_err(|error| error.within("field 'descr'")),
         }
@@ -193,7 +240,8 @@ impl<'a> Literal<'a> {
 
     fn tuple(&mut self) -> Result<Vec<usize>> {
         let mut axes = Vec::new();
-        self.expect(b'(').map_err(|error| error.within("field 'shape'"))?;
+        self.expect(b'(')
+            .map_err(|error| error.within("field 'shape'"))?;
         while !self.skip(b')') {
             let word = self.word();
             // Python 2 wrote some integers with an `L`.
@@ -202,16 +250,22 @@ impl<'a> Literal<'a> {
             if !plain || digits.len() > 1 && digits[0] == b'0' {
                 return Err(self.unexpected_word("shape", "a length", word));
             }
-            let axis = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
+            let axis = std::str::from_utf8(digits)
+                .ok()
+                .and_then(|digits| digits.parse().ok());
             let Some(axis) = axis else {
-                return Err(corrupt(format!("field 'shape': an axis of {} digits", digits.len())));
+                return Err(corrupt(format!(
+                    "field 'shape': an axis of {} digits",
+                    digits.len()
+                )));
             };
             if axes.len() == MAX_AXES {
                 return Err(corrupt(format!("field 'shape': more than {MAX_AXES} axes")));
             }
             axes.push(axis);
             if !self.skip(b',') {
-                self.expect(b')').map_err(|error| error.within("field 'shape'"))?;
+                self.expect(b')')
+                    .map_err(|error| error.within("field 'shape'"))?;
                 if axes.len() == 1 {
                     return Err(corrupt("field 'shape': a number in brackets, not a tuple"));
                 }
@@ -270,7 +324,13 @@ mod tests {
     use super::*;
 
     fn v1(text: &str) -> Vec<u8> {
-        [MAGIC, &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat()
+        [
+            MAGIC,
+            &[1, 0],
+            &(text.len() as u16).to_le_bytes(),
+            text.as_bytes(),
+        ]
+        .concat()
     }
 
     fn read(text: &str) -> Result<Header> {
@@ -287,7 +347,10 @@ mod tests {
     #[test]
     fn row_99_any_order_and_spacing_of_the_literal() {
         let plain = read("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }").unwrap();
-        assert_eq!((&plain.shape[..], plain.values, plain.fortran_order), (&[2, 3][..], 24, false));
+        assert_eq!(
+            (&plain.shape[..], plain.values, plain.fortran_order),
+            (&[2, 3][..], 24, false)
+        );
         for text in [
             "{'shape':(2,3),'descr':'<f4','fortran_order':False}",
             " { \"fortran_order\" : False ,\n\t\"shape\" : ( 2 , 3 , ) , \"descr\" : \"<f4\" } \n\n",
@@ -296,7 +359,10 @@ mod tests {
             assert_eq!(read(text).unwrap(), plain, "{text}");
         }
         let shape = |shape: &str| {
-            read(&format!("{{'descr': '|u1', 'fortran_order': True, 'shape': {shape}}}")).map(|h| h.shape)
+            read(&format!(
+                "{{'descr': '|u1', 'fortran_order': True, 'shape': {shape}}}"
+            ))
+            .map(|h| h.shape)
         };
         assert!(shape("()").unwrap().is_empty());
         assert_eq!(shape("(0,)").unwrap(), [0]);
@@ -340,8 +406,12 @@ mod tests {
             let text = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}");
             assert_eq!(kind(&text), ErrorKind::Corrupt, "{shape}");
         }
-        let error = read("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }").unwrap_err();
-        assert_eq!(error.to_string(), "corrupt: field 'shape': \"-1\" is not a length; at byte 61");
+        let error =
+            read("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "corrupt: field 'shape': \"-1\" is not a length; at byte 61"
+        );
     }
 
     #[test]
@@ -368,7 +438,8 @@ mod tests {
         ] {
             assert_eq!(kind(text), ErrorKind::Corrupt, "{text}");
         }
-        let text = "{'descr': [('a', '<f4'), ('b', '|O')], 'fortran_order': False, 'shape': (2,), }";
+        let text =
+            "{'descr': [('a', '<f4'), ('b', '|O')], 'fortran_order': False, 'shape': (2,), }";
         let error = read(text).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("descr [('a', '<f4')"), "{error}");
@@ -380,15 +451,26 @@ mod tests {
         let file = |version: [u8; 2], len: &[u8]| [MAGIC, &version, len, text.as_bytes()].concat();
         let len = text.len() as u32;
         for major in [2, 3] {
-            assert_eq!(Header::parse(&file([major, 0], &len.to_le_bytes())).unwrap().1, 12 + text.len());
+            assert_eq!(
+                Header::parse(&file([major, 0], &len.to_le_bytes()))
+                    .unwrap()
+                    .1,
+                12 + text.len()
+            );
         }
         let kind = |file: &[u8]| Header::parse(file).unwrap_err().kind();
         for version in [[0, 0], [1, 1], [4, 0], [255, 255]] {
-            assert_eq!(kind(&file(version, &len.to_le_bytes())), ErrorKind::Unsupported);
+            assert_eq!(
+                kind(&file(version, &len.to_le_bytes())),
+                ErrorKind::Unsupported
+            );
         }
         // A header of 4 GiB that is not there.
         let error = Header::parse(&file([2, 0], &u32::MAX.to_le_bytes())).unwrap_err();
-        assert_eq!(error.to_string(), format!("truncated: the header has {len} of 4294967295 bytes"));
+        assert_eq!(
+            error.to_string(),
+            format!("truncated: the header has {len} of 4294967295 bytes")
+        );
         let whole = v1(text);
         for cut in 0..whole.len() {
             assert_eq!(kind(&whole[..cut]), ErrorKind::Truncated, "{cut}");
@@ -397,14 +479,27 @@ mod tests {
         assert_eq!(kind(b"PK\x03\x04"), ErrorKind::Unsupported);
         assert_eq!(kind(b"GIF89a"), ErrorKind::Corrupt);
         let latin = [MAGIC, &[3, 0, 3, 0, 0, 0], b"{\xff}"].concat();
-        assert!(Header::parse(&latin).unwrap_err().to_string().contains("not UTF-8"));
+        assert!(
+            Header::parse(&latin)
+                .unwrap_err()
+                .to_string()
+                .contains("not UTF-8")
+        );
     }
 
     #[test]
     fn what_is_written_is_read() {
-        for shape in [vec![], vec![5], vec![0, 3], vec![2, 3, 4], vec![1; 64], vec![1, usize::MAX / 16]] {
+        for shape in [
+            vec![],
+            vec![5],
+            vec![0, 3],
+            vec![2, 3, 4],
+            vec![1; 64],
+            vec![1, usize::MAX / 16],
+        ] {
             for fortran in [false, true] {
-                let header = Header::new(NpyType::parse("<f8").unwrap(), fortran, shape.clone()).unwrap();
+                let header =
+                    Header::new(NpyType::parse("<f8").unwrap(), fortran, shape.clone()).unwrap();
                 let text = header.write();
                 assert_eq!(text.len() % ALIGN, 0);
                 assert_eq!(Header::parse(&text).unwrap(), (header, text.len()));

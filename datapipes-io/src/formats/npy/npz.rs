@@ -12,16 +12,19 @@ use crate::formats::zip::{Member, Members, Options};
 use crate::formats::{Entries, Entry, Format};
 use crate::wire::wire_struct;
 
-/// Reads `.npz` archives, and yields their arrays one by one, named without `.npy`, in the order of the directory.
+/// Reads `.npz` archives, and yields their arrays one by one, named without `.npy`, in the order of
+/// the directory.
 ///
-/// - Members are found and checked as by [`Unzip`](crate::formats::Unzip), and read as by [`Npy`](super::Npy). One that is no `.npy` file
-///   is `Unsupported` in its place.
+/// - Members are found and checked as by [`Unzip`](crate::formats::Unzip), and read as by
+///   [`Npy`](super::Npy). One that is no `.npy` file is `Unsupported` in its place.
 /// - A stored array (`numpy.savez`) is a slice of the archive where it is aligned, as those of
-///   [`NpzWriter`](super::NpzWriter) are. NumPy does not align members: they are copied once, while their checksum is taken;
-///   or, [`unchecked`](Npz::unchecked), by [`Array::tensor`].
-/// - A compressed one (`numpy.savez_compressed`) is inflated into memory that is aligned, in one pass.
-/// - [`map`](Npz::map) gives all arrays of an archive as one item. [`members`](Npz::members) gives arrays before they are inflated,
-///   so that those of one large archive are inflated by several workers.
+///   [`NpzWriter`](super::NpzWriter) are. NumPy does not align members: they are copied once, while
+///   their checksum is taken; or, [`unchecked`](Npz::unchecked), by [`Array::tensor`].
+/// - A compressed one (`numpy.savez_compressed`) is inflated into memory that is aligned, in one
+///   pass.
+/// - [`map`](Npz::map) gives all arrays of an archive as one item. [`members`](Npz::members) gives
+///   arrays before they are inflated, so that those of one large archive are inflated by several
+///   workers.
 ///
 /// # Errors
 /// As [`Unzip`](crate::formats::Unzip) and [`Npy`](super::Npy).
@@ -56,7 +59,11 @@ impl Npz {
 
     /// As [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self.options.expansion = Expansion {
+            bytes,
+            ratio,
+            ..self.options.expansion
+        };
         self
     }
 
@@ -68,12 +75,17 @@ impl Npz {
 
     /// All arrays of an archive as one item.
     pub fn map(self) -> NpzMap {
-        NpzMap { options: self.options }
+        NpzMap {
+            options: self.options,
+        }
     }
 
-    /// The arrays as they are in the archive, to be [decoded](NpzMember::decode) by whoever gets them.
+    /// The arrays as they are in the archive, to be [decoded](NpzMember::decode) by whoever gets
+    /// them.
     pub fn members(self) -> NpzMembers {
-        NpzMembers { options: self.options }
+        NpzMembers {
+            options: self.options,
+        }
     }
 }
 
@@ -116,14 +128,21 @@ impl Format for NpzMap {
         Ok(Box::new(std::iter::once(Entry::item(Arrays { all }))))
     }
     fn weigh(&self, arrays: &Arrays) -> Option<usize> {
-        Some(arrays.all.iter().map(|(name, array)| name.len() + array.weight()).sum())
+        Some(
+            arrays
+                .all
+                .iter()
+                .map(|(name, array)| name.len() + array.weight())
+                .sum(),
+        )
     }
 }
 
 /// Finds the arrays of `.npz` archives; see [`Npz::members`].
 ///
 /// # Errors
-/// As [`Npz`], but for what is wrong with the array itself, which is found by [`NpzMember::decode`].
+/// As [`Npz`], but for what is wrong with the array itself, which is found by
+/// [`NpzMember::decode`].
 ///
 /// # Examples
 /// ```
@@ -148,17 +167,20 @@ impl Format for NpzMembers {
     type Item = NpzMember;
 
     fn open(&self, file: File, _: &Context) -> Result<Entries<NpzMember>> {
-        Ok(Box::new(arrays(file, self.options)?.map(|(name, member)| match member {
-            Ok(member) => Entry::Item(Some(name), member),
-            Err(error) => Entry::Bad(Some(name), error),
-        })))
+        Ok(Box::new(arrays(file, self.options)?.map(
+            |(name, member)| match member {
+                Ok(member) => Entry::Item(Some(name), member),
+                Err(error) => Entry::Bad(Some(name), error),
+            },
+        )))
     }
     fn weigh(&self, member: &NpzMember) -> Option<usize> {
         Some(member.member.weight())
     }
 }
 
-/// An array of an `.npz` archive that was found, and not yet inflated or checked. Keeps the archive in memory.
+/// An array of an `.npz` archive that was found, and not yet inflated or checked. Keeps the archive
+/// in memory.
 #[derive(Clone)]
 pub struct NpzMember {
     name: Arc<str>,
@@ -233,10 +255,16 @@ impl Arrays {
     }
 
     fn place(&self, name: &str) -> Result<usize> {
-        self.all.iter().position(|(own, _)| **own == *name).ok_or_else(|| {
-            let names: Vec<&str> = self.all.iter().map(|(name, _)| &**name).take(20).collect();
-            Error::new(ErrorKind::NotFound, format!("no array {name:?}; there are {names:?}"))
-        })
+        self.all
+            .iter()
+            .position(|(own, _)| **own == *name)
+            .ok_or_else(|| {
+                let names: Vec<&str> = self.all.iter().map(|(name, _)| &**name).take(20).collect();
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("no array {name:?}; there are {names:?}"),
+                )
+            })
     }
 }
 
@@ -255,14 +283,19 @@ fn arrays(
     options: Options,
 ) -> Result<impl Iterator<Item = (Arc<str>, Result<NpzMember>)> + Send> {
     let members = Members::open(file.data, options)?;
-    Ok(members.map(|(full, member)| match full.strip_suffix(".npy") {
-        Some(name) => {
-            let name: Arc<str> = name.into();
-            (name.clone(), member.map(|member| NpzMember { name, member }))
-        }
-        None => {
-            let what = format!("member {full:?} of an npz archive is no .npy file");
-            (full, Err(Error::new(ErrorKind::Unsupported, what)))
-        }
-    }))
+    Ok(
+        members.map(|(full, member)| match full.strip_suffix(".npy") {
+            Some(name) => {
+                let name: Arc<str> = name.into();
+                (
+                    name.clone(),
+                    member.map(|member| NpzMember { name, member }),
+                )
+            }
+            None => {
+                let what = format!("member {full:?} of an npz archive is no .npy file");
+                (full, Err(Error::new(ErrorKind::Unsupported, what)))
+            }
+        }),
+    )
 }

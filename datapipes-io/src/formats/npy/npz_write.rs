@@ -14,8 +14,8 @@ const ALIGN: u16 = 64;
 
 /// Writes arrays into an `.npz` archive, which NumPy reads too.
 ///
-/// The values of stored arrays are aligned in the archive, so that they are read without a copy. The same arrays make the same
-/// bytes. Past 4 GiB it is a zip64 archive.
+/// The values of stored arrays are aligned in the archive, so that they are read without a copy.
+/// The same arrays make the same bytes. Past 4 GiB it is a zip64 archive.
 ///
 /// # Examples
 /// ```
@@ -35,12 +35,18 @@ pub struct NpzWriter<W: Write + Seek> {
 impl<W: Write + Seek> NpzWriter<W> {
     /// Begins an archive whose arrays are stored as they are, as `numpy.savez` does.
     pub fn new(to: W) -> Self {
-        NpzWriter { zip: ZipWriter::new(to), method: CompressionMethod::Stored }
+        NpzWriter {
+            zip: ZipWriter::new(to),
+            method: CompressionMethod::Stored,
+        }
     }
 
     /// Compresses the arrays that are added from here on, as `numpy.savez_compressed` does.
     pub fn deflated(self) -> Self {
-        NpzWriter { method: CompressionMethod::Deflated, ..self }
+        NpzWriter {
+            method: CompressionMethod::Deflated,
+            ..self
+        }
     }
 
     /// Adds an array under a name, to which `.npy` is added.
@@ -50,7 +56,9 @@ impl<W: Write + Seek> NpzWriter<W> {
     pub fn add(&mut self, name: &str, array: &Array) -> Result<()> {
         // Near the limit of 4 GiB compression may take some more than there is.
         let is_large = array.data().len() as u64 > 0xf000_0000;
-        let mut options = SimpleFileOptions::default().compression_method(self.method).large_file(is_large);
+        let mut options = SimpleFileOptions::default()
+            .compression_method(self.method)
+            .large_file(is_large);
         if self.method == CompressionMethod::Stored {
             options = options.with_alignment(ALIGN);
         }
@@ -71,7 +79,9 @@ impl<W: Write + Seek> NpzWriter<W> {
 
 impl<W: Write + Seek> fmt::Debug for NpzWriter<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NpzWriter").field("method", &self.method).finish_non_exhaustive()
+        f.debug_struct("NpzWriter")
+            .field("method", &self.method)
+            .finish_non_exhaustive()
     }
 }
 

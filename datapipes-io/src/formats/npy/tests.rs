@@ -14,29 +14,48 @@ fn file(text: &str, values: &[u8]) -> Vec<u8> {
 }
 
 fn described(descr: &str, shape: &str, values: &[u8]) -> Vec<u8> {
-    file(&format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"), values)
+    file(
+        &format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}"),
+        values,
+    )
 }
 
 #[test]
 fn an_aligned_native_array_is_a_view() {
-    let data = Bytes::from_owner(super::super::aligned::Aligned::copy(F4).unwrap().into_bytes());
+    let data = Bytes::from_owner(
+        super::super::aligned::Aligned::copy(F4)
+            .unwrap()
+            .into_bytes(),
+    );
     let array = Array::parse(data.clone()).unwrap();
-    assert_eq!((array.shape(), array.len(), array.fortran_order()), (&[2, 3][..], 6, false));
+    assert_eq!(
+        (array.shape(), array.len(), array.fortran_order()),
+        (&[2, 3][..], 6, false)
+    );
     assert_eq!(array.data().as_ptr(), data[128..].as_ptr());
     let tensor = array.tensor().unwrap();
     assert_eq!((tensor.dtype(), tensor.shape()), (DType::F32, &[2, 3][..]));
     if cfg!(target_endian = "little") {
         assert_eq!(tensor.as_bytes().as_ptr(), data[128..].as_ptr());
-        assert!(matches!(array.values_le().unwrap(), std::borrow::Cow::Borrowed(_)));
+        assert!(matches!(
+            array.values_le().unwrap(),
+            std::borrow::Cow::Borrowed(_)
+        ));
     }
-    assert_eq!(tensor.as_slice::<f32>().unwrap(), [-2.75, 6.5, 15.75, 25.0, 34.25, 43.5]);
+    assert_eq!(
+        tensor.as_slice::<f32>().unwrap(),
+        [-2.75, 6.5, 15.75, 25.0, 34.25, 43.5]
+    );
     assert_eq!(format!("{array:?}"), "Array(<f4 [2, 3])");
 }
 
 #[test]
 fn an_array_that_is_not_aligned_is_copied_once() {
     let shifted = Bytes::from([b"xyz", F4].concat()).slice(3..);
-    let (shifted, aligned) = (Array::parse(shifted).unwrap(), Array::parse(F4.into()).unwrap());
+    let (shifted, aligned) = (
+        Array::parse(shifted).unwrap(),
+        Array::parse(F4.into()).unwrap(),
+    );
     assert_eq!(shifted, aligned);
     assert_eq!(shifted.tensor().unwrap(), aligned.tensor().unwrap());
     // Shared as a view is, so that a clone is cheap.
@@ -45,7 +64,11 @@ fn an_array_that_is_not_aligned_is_copied_once() {
 
 #[test]
 fn row_99_cut_or_with_more_behind() {
-    let kind = |data: &[u8]| Array::parse(Bytes::copy_from_slice(data)).unwrap_err().kind();
+    let kind = |data: &[u8]| {
+        Array::parse(Bytes::copy_from_slice(data))
+            .unwrap_err()
+            .kind()
+    };
     for cut in 0..F4.len() {
         assert_eq!(kind(&F4[..cut]), ErrorKind::Truncated, "{cut}");
     }
@@ -53,11 +76,17 @@ fn row_99_cut_or_with_more_behind() {
         assert_eq!(kind(&[F4, more].concat()), ErrorKind::Corrupt);
     }
     let error = Array::parse(F4[..140].into()).unwrap_err();
-    assert_eq!(error.to_string(), "truncated: 12 of 24 bytes of values, which begin at byte 128");
+    assert_eq!(
+        error.to_string(),
+        "truncated: 12 of 24 bytes of values, which begin at byte 128"
+    );
     // A shape that fits the address space and not the file allocates nothing.
     let huge = described("<f8", "(1099511627776, 1024)", &[0; 64]);
     assert_eq!(kind(&huge), ErrorKind::Truncated);
-    assert_eq!(kind(&described("<f8", "(2305843009213693952,)", &[0; 64])), ErrorKind::Corrupt);
+    assert_eq!(
+        kind(&described("<f8", "(2305843009213693952,)", &[0; 64])),
+        ErrorKind::Corrupt
+    );
 }
 
 #[test]
@@ -83,17 +112,25 @@ fn row_99_bytes_that_are_no_bool() {
 
 #[test]
 fn complex_numbers_are_two_floats() {
-    let values: Vec<u8> = [1.5f32, -2.0].iter().flat_map(|value| value.to_be_bytes()).collect();
+    let values: Vec<u8> = [1.5f32, -2.0]
+        .iter()
+        .flat_map(|value| value.to_be_bytes())
+        .collect();
     let array = Array::parse(described(">c8", "(1,)", &values).into()).unwrap();
     let tensor = array.tensor().unwrap();
-    assert_eq!((tensor.shape(), tensor.as_slice::<f32>().unwrap()), (&[1, 2][..], &[1.5, -2.0][..]));
+    assert_eq!(
+        (tensor.shape(), tensor.as_slice::<f32>().unwrap()),
+        (&[1, 2][..], &[1.5, -2.0][..])
+    );
 }
 
 #[test]
 fn tensors_are_written_and_read() {
     for tensor in [
         Tensor::from_vec(vec![1u8, 2, 3], [3]).unwrap(),
-        Tensor::from_vec(vec![true, false], [2, 1]).unwrap().into_shared(),
+        Tensor::from_vec(vec![true, false], [2, 1])
+            .unwrap()
+            .into_shared(),
         Tensor::from_vec(vec![i64::MIN, 5], [1, 2]).unwrap(),
         Tensor::scalar(0.25f64),
         Tensor::zeros(DType::F16, [0, 4]).unwrap(),
@@ -102,13 +139,19 @@ fn tensors_are_written_and_read() {
         let mut written = Vec::new();
         array.write_npy(&mut written).unwrap();
         assert_eq!(written, array.to_npy());
-        assert_eq!(Array::parse(written.into()).unwrap().tensor().unwrap(), tensor);
+        assert_eq!(
+            Array::parse(written.into()).unwrap().tensor().unwrap(),
+            tensor
+        );
     }
     let shared = Tensor::from_vec(vec![1u32, 2], [2]).unwrap().into_shared();
     let array = Array::from_tensor(&shared).unwrap();
     assert_eq!(array.data().as_ptr(), shared.as_bytes().as_ptr());
     let bf16 = Tensor::zeros(DType::BF16, [1]).unwrap();
-    assert_eq!(Array::from_tensor(&bf16).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(
+        Array::from_tensor(&bf16).unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
     assert_eq!(Array::parse(F4.into()).unwrap().to_npy(), F4);
 }
 
@@ -127,7 +170,10 @@ fn a_compressed_file_is_found_by_its_first_bytes() {
 #[test]
 fn survives_what_may_be_in_a_file() {
     assert_eq!(check_format(Npy::new, F4), 1);
-    assert_eq!(check_format(Npy::new, &described(">i2", "(2, 1, 3)", &[7; 12])), 1);
+    assert_eq!(
+        check_format(Npy::new, &described(">i2", "(2, 1, 3)", &[7; 12])),
+        1
+    );
 }
 
 #[cfg(feature = "zip")]
@@ -159,17 +205,33 @@ mod archives {
             let [name, descr, dtype, shape, fortran, values] = fields[..] else {
                 let error = read.expect_err(fields[0]);
                 assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-                assert_eq!(fields[0] == "object.npy", error.to_string().contains("a pickle"), "{error}");
+                assert_eq!(
+                    fields[0] == "object.npy",
+                    error.to_string().contains("a pickle"),
+                    "{error}"
+                );
                 refused += 1;
                 continue;
             };
             let array = read.expect(name);
-            let shape: Vec<usize> = shape.split_whitespace().map(|axis| axis.parse().unwrap()).collect();
-            assert_eq!((array.dtype().to_string(), array.dtype().name()), (descr.to_owned(), dtype));
-            assert_eq!((array.shape(), array.fortran_order()), (&shape[..], fortran == "True"));
+            let shape: Vec<usize> = shape
+                .split_whitespace()
+                .map(|axis| axis.parse().unwrap())
+                .collect();
+            assert_eq!(
+                (array.dtype().to_string(), array.dtype().name()),
+                (descr.to_owned(), dtype)
+            );
+            assert_eq!(
+                (array.shape(), array.fortran_order()),
+                (&shape[..], fortran == "True")
+            );
             assert_eq!(hex(&array.values_le().unwrap()), values, "{name}");
             let tensor = array.tensor().unwrap();
-            assert_eq!(tensor.len(), array.len() * array.dtype().size() / array.dtype().unit());
+            assert_eq!(
+                tensor.len(),
+                array.len() * array.dtype().size() / array.dtype().unit()
+            );
             if cfg!(target_endian = "little") {
                 assert_eq!(hex(tensor.as_bytes()), values, "{name}");
             }
@@ -187,27 +249,61 @@ mod archives {
 
     #[test]
     fn numpy_savez_stored_and_compressed() {
-        let expected = ["images", "weights", "turned", "label", "none", "ünïcode/name.x"];
+        let expected = [
+            "images",
+            "weights",
+            "turned",
+            "label",
+            "none",
+            "ünïcode/name.x",
+        ];
         let mut both = [SAVEZ, COMPRESSED].map(|file| {
             let map = read_all(Npz::new().map(), file).remove(0).unwrap();
-            assert_eq!(map.iter().map(|(name, _)| name).collect::<Vec<_>>(), expected);
-            let each: Vec<_> = read_all(Npz::new(), file).into_iter().map(Result::unwrap).collect();
-            let members = read_all(Npz::new().members(), file).into_iter().map(Result::unwrap);
+            assert_eq!(
+                map.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+                expected
+            );
+            let each: Vec<_> = read_all(Npz::new(), file)
+                .into_iter()
+                .map(Result::unwrap)
+                .collect();
+            let members = read_all(Npz::new().members(), file)
+                .into_iter()
+                .map(Result::unwrap);
             let decoded: Vec<_> = members.map(|member| member.decode().unwrap()).collect();
-            assert_eq!((&each, &decoded), (&map.iter().map(|(_, array)| array.clone()).collect(), &each));
+            assert_eq!(
+                (&each, &decoded),
+                (&map.iter().map(|(_, array)| array.clone()).collect(), &each)
+            );
             map
         });
         assert_eq!(both[0], both[1]);
         let map = &mut both[1];
         assert_eq!(map.get("images").unwrap().shape(), [4, 5, 3]);
-        assert_eq!(map.get("label").unwrap().tensor().unwrap().as_slice::<i64>().unwrap(), [-11]);
+        assert_eq!(
+            map.get("label")
+                .unwrap()
+                .tensor()
+                .unwrap()
+                .as_slice::<i64>()
+                .unwrap(),
+            [-11]
+        );
         let turned = map.take("turned").unwrap();
         assert!(turned.fortran_order() && turned.dtype().is_big_endian());
         let numbers = turned.tensor().unwrap().into_vec::<f64>().unwrap();
-        assert_eq!(numbers, (0..12).map(|n| f64::from(n * 37 - 11)).collect::<Vec<_>>());
+        assert_eq!(
+            numbers,
+            (0..12).map(|n| f64::from(n * 37 - 11)).collect::<Vec<_>>()
+        );
         let error = map.get("turned").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound);
-        assert!(error.to_string().contains("no array \"turned\"; there are [\"images\""), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("no array \"turned\"; there are [\"images\""),
+            "{error}"
+        );
     }
 
     #[test]
@@ -216,7 +312,9 @@ mod archives {
         for shift in 0..8 {
             let data = Bytes::from([&vec![0; shift], SAVEZ].concat()).slice(shift..);
             let inside = |part: &[u8]| data.as_ptr_range().contains(&part.as_ptr());
-            let unchecked = read_all(Npz::new().unchecked(), data.clone()).remove(1).unwrap();
+            let unchecked = read_all(Npz::new().unchecked(), data.clone())
+                .remove(1)
+                .unwrap();
             assert!(inside(unchecked.data()));
             let is_aligned = unchecked.data().as_ptr().align_offset(8) == 0;
             let stored = read_all(Npz::new(), data.clone()).remove(1).unwrap();
@@ -225,7 +323,10 @@ mod archives {
             let inflated = read_all(Npz::new(), COMPRESSED).remove(1).unwrap();
             for array in [stored, inflated] {
                 if cfg!(target_endian = "little") {
-                    assert_eq!(array.tensor().unwrap().as_bytes().as_ptr(), array.data().as_ptr());
+                    assert_eq!(
+                        array.tensor().unwrap().as_bytes().as_ptr(),
+                        array.data().as_ptr()
+                    );
                 }
             }
         }
@@ -236,21 +337,31 @@ mod archives {
         let read = read_all(Npz::new(), OBJECT);
         assert!(read[0].is_ok());
         let error = read[1].as_ref().unwrap_err().to_string();
-        assert!(error.contains("0:0/bad: unsupported: descr '|O': objects are refused"), "{error}");
+        assert!(
+            error.contains("0:0/bad: unsupported: descr '|O': objects are refused"),
+            "{error}"
+        );
         let error = read_all(Npz::new().map(), OBJECT).remove(0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains("array \"bad\": descr '|O'"), "{error}");
+        assert!(
+            error.to_string().contains("array \"bad\": descr '|O'"),
+            "{error}"
+        );
     }
 
     #[test]
     fn members_that_are_no_arrays_are_named() {
         let mut zip = ::zip::ZipWriter::new(Cursor::new(Vec::new()));
         for name in ["a.npy", "read.me", "b.npy"] {
-            zip.start_file(name, ::zip::write::SimpleFileOptions::default()).unwrap();
+            zip.start_file(name, ::zip::write::SimpleFileOptions::default())
+                .unwrap();
             std::io::Write::write_all(&mut zip, F4).unwrap();
         }
         let read = read_all(Npz::new(), zip.finish().unwrap().into_inner());
-        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(
+            read.iter().map(Result::is_ok).collect::<Vec<_>>(),
+            [true, false, true]
+        );
         let error = read[1].as_ref().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("member \"read.me\""), "{error}");
@@ -268,14 +379,22 @@ mod archives {
                 npz.add(name, array).unwrap();
             }
             assert_eq!(
-                npz.add("label", map.get("label").unwrap()).unwrap_err().kind(),
+                npz.add("label", map.get("label").unwrap())
+                    .unwrap_err()
+                    .kind(),
                 ErrorKind::Unsupported
             );
-            let file = super::super::super::aligned::Aligned::copy(npz.finish().unwrap().get_ref()).unwrap();
-            let read = read_all(Npz::new().map(), file.into_bytes()).remove(0).unwrap();
+            let file = super::super::super::aligned::Aligned::copy(npz.finish().unwrap().get_ref())
+                .unwrap();
+            let read = read_all(Npz::new().map(), file.into_bytes())
+                .remove(0)
+                .unwrap();
             assert_eq!(read, map);
             for (name, array) in read {
-                assert!(array.is_empty() || array.data().as_ptr().addr().is_multiple_of(64), "{name}");
+                assert!(
+                    array.is_empty() || array.data().as_ptr().addr().is_multiple_of(64),
+                    "{name}"
+                );
             }
         }
     }
@@ -292,7 +411,12 @@ mod archives {
                 }
             }
             for cut in 0..file.len() {
-                assert!(read_all(Npz::new().map(), file[..cut].to_vec()).remove(0).is_err(), "cut at {cut}");
+                assert!(
+                    read_all(Npz::new().map(), file[..cut].to_vec())
+                        .remove(0)
+                        .is_err(),
+                    "cut at {cut}"
+                );
             }
         }
     }

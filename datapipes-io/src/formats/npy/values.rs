@@ -31,10 +31,13 @@ impl Layout<'_> {
 
     /// Fortran order is another order only where two axes have a length.
     fn turns(&self) -> bool {
-        self.fortran && self.shape.iter().filter(|&&axis| axis > 1).count() > 1 && !self.shape.contains(&0)
+        self.fortran
+            && self.shape.iter().filter(|&&axis| axis > 1).count() > 1
+            && !self.shape.contains(&0)
     }
 
-    /// The values in C order, with their bytes in the wanted order. `data` is as long as the shape says.
+    /// The values in C order, with their bytes in the wanted order. `data` is as long as the shape
+    /// says.
     pub(super) fn apply(&self, data: &[u8]) -> Result<Aligned> {
         if self.turns() {
             let mut out = Aligned::zeroed(data.len())?;
@@ -89,20 +92,28 @@ fn halves_reversed<const N: usize>(mut value: [u8; N]) -> [u8; N] {
     value
 }
 
-/// From Fortran order to C order. The axis that is contiguous in the one and that in the other are walked in tiles, so
-/// that what is read and what is written stay in the cache; the axes between them one by one.
-fn turn<const N: usize>(data: &[u8], out: &mut [u8], shape: &[usize], change: impl Fn([u8; N]) -> [u8; N]) {
+/// From Fortran order to C order. The axis that is contiguous in the one and that in the other are
+/// walked in tiles, so that what is read and what is written stay in the cache; the axes between
+/// them one by one.
+fn turn<const N: usize>(
+    data: &[u8],
+    out: &mut [u8],
+    shape: &[usize],
+    change: impl Fn([u8; N]) -> [u8; N],
+) {
     let (data, out) = (data.as_chunks::<N>().0, out.as_chunks_mut::<N>().0);
     let axes: Vec<usize> = shape.iter().copied().filter(|&axis| axis > 1).collect();
     let ([first, .., last], middle) = (&axes[..], &axes[1..axes.len() - 1]) else {
         unreachable!("two axes have a length")
     };
-    // How far apart neighbours along an axis are: of the first where it is written, of the last where it is read.
+    // How far apart neighbours along an axis are: of the first where it is written, of the last
+    // where it is read.
     let (row, column) = (out.len() / first, data.len() / last);
     let between: usize = middle.iter().product();
     for place in 0..between {
         // The place among the axes between, which both orders count from other ends.
-        let (mut rest, mut read, mut stride_read, mut stride_write, mut write) = (place, 0, *first, row, 0);
+        let (mut rest, mut read, mut stride_read, mut stride_write, mut write) =
+            (place, 0, *first, row, 0);
         for &axis in middle {
             let index = rest % axis;
             rest /= axis;
@@ -131,7 +142,9 @@ mod tests {
 
     /// One value at a time, by its index along each axis.
     fn plain(data: &[u8], layout: Layout<'_>) -> Vec<u8> {
-        let Layout { shape, size, unit, .. } = layout;
+        let Layout {
+            shape, size, unit, ..
+        } = layout;
         let mut out = vec![0; data.len()];
         let mut index = vec![0; shape.len()];
         for to in 0..data.len() / size {
@@ -139,7 +152,11 @@ mod tests {
             for (axis, at) in shape.iter().zip(&mut index).rev() {
                 (*at, rest) = (rest % axis, rest / axis);
             }
-            let by_column = shape.iter().zip(&index).rev().fold(0, |from, (axis, at)| from * axis + at);
+            let by_column = shape
+                .iter()
+                .zip(&index)
+                .rev()
+                .fold(0, |from, (axis, at)| from * axis + at);
             let from = if layout.fortran { by_column } else { to };
             let value = &mut out[to * size..][..size];
             value.copy_from_slice(&data[from * size..][..size]);
@@ -171,8 +188,15 @@ mod tests {
             for (size, unit) in [(1, 1), (2, 2), (4, 4), (8, 8), (8, 4), (16, 8)] {
                 let len = size * shape.iter().product::<usize>();
                 let data: Vec<u8> = (0..len).map(|n| (n * 7 + n / 256) as u8).collect();
-                for (fortran, swap) in [(false, false), (false, true), (true, false), (true, true)] {
-                    let layout = Layout { shape, size, unit, fortran, swap };
+                for (fortran, swap) in [(false, false), (false, true), (true, false), (true, true)]
+                {
+                    let layout = Layout {
+                        shape,
+                        size,
+                        unit,
+                        fortran,
+                        swap,
+                    };
                     let out = layout.apply(&data).unwrap().into_bytes();
                     assert!(out == plain(&data, layout), "{layout:?}");
                     assert!(!layout.is_done() || out == data, "{layout:?}");
@@ -180,16 +204,30 @@ mod tests {
             }
         }
         for shape in [&[0, 3][..], &[3, 0, 2]] {
-            let layout = Layout { shape, size: 4, unit: 4, fortran: true, swap: true };
+            let layout = Layout {
+                shape,
+                size: 4,
+                unit: 4,
+                fortran: true,
+                swap: true,
+            };
             assert_eq!(layout.apply(&[]).unwrap().len(), 0);
         }
     }
 
     #[test]
     fn more_than_one_block_is_swapped() {
-        let data: Vec<u8> = (0..3 * BLOCK + 8).map(|n| n as u8 ^ (n >> 8) as u8).collect();
+        let data: Vec<u8> = (0..3 * BLOCK + 8)
+            .map(|n| n as u8 ^ (n >> 8) as u8)
+            .collect();
         let shape = [data.len() / 4];
-        let layout = Layout { shape: &shape, size: 4, unit: 4, fortran: false, swap: true };
+        let layout = Layout {
+            shape: &shape,
+            size: 4,
+            unit: 4,
+            fortran: false,
+            swap: true,
+        };
         assert!(layout.apply(&data).unwrap().into_bytes() == plain(&data, layout));
     }
 }

@@ -23,15 +23,16 @@ const END: u64 = 64 << 10;
 /// Columns that are no farther apart are read by one request.
 const NEAR: u64 = 256 << 10;
 
-/// A Parquet file in a store as data by index: sample `n` is row group `n`, as one record batch; feature `parquet`.
+/// A Parquet file in a store as data by index: sample `n` is row group `n`, as one record batch;
+/// feature `parquet`.
 ///
-/// - Opening it reads the footer. A sample reads the wanted columns of its row group and nothing else: columns no farther
-///   apart than 256 KiB by one request, what lies between them included, and all requests at once. They are decoded on a
-///   blocking thread.
+/// - Opening it reads the footer. A sample reads the wanted columns of its row group and nothing
+///   else: columns no farther apart than 256 KiB by one request, what lies between them included,
+///   and all requests at once. They are decoded on a blocking thread.
 /// - So [`Indexed`](datapipes::Indexed) shuffles row groups, shards them over ranks, and mixes or
 ///   [concatenates](datapipes::Indexed::concat) files.
-/// - What is checked is what [`Parquet`](super::Parquet) checks. If the store tells versions, a file that was changed
-///   since is the error `Changed`.
+/// - What is checked is what [`Parquet`](super::Parquet) checks. If the store tells versions, a
+///   file that was changed since is the error `Changed`.
 ///
 /// Clones share all but the choice of columns.
 ///
@@ -71,16 +72,24 @@ impl ParquetFile {
     /// Opens a file by its key in a store.
     ///
     /// # Errors
-    /// Those of the store; as [`Parquet`](super::Parquet) for a file that is none, or whose footer is damaged.
+    /// Those of the store; as [`Parquet`](super::Parquet) for a file that is none, or whose footer
+    /// is damaged.
     pub async fn open(store: Arc<dyn Store>, key: impl Into<String>) -> Result<Self> {
         let key = key.into();
         let url = store.url_of(&key);
         let meta = store.head(&key).await?;
         let within = |error: Error| error.within(&url);
         let size = meta.size.ok_or_else(|| {
-            within(Error::new(ErrorKind::Unsupported, "the store does not tell how long it is"))
+            within(Error::new(
+                ErrorKind::Unsupported,
+                "the store does not tell how long it is",
+            ))
         })?;
-        let object = Object { store, key, version: meta.version };
+        let object = Object {
+            store,
+            key,
+            version: meta.version,
+        };
         let mut end = object.get(size.saturating_sub(END)..size).await?;
         let length = footer_length(&end, size).map_err(within)?;
         let start = size - length - TAIL as u64;
@@ -88,8 +97,14 @@ impl ParquetFile {
             end = object.get(start..size).await?;
         }
         let footer = end.slice(end.len() - TAIL - length as usize..end.len() - TAIL);
-        let layout = datapipes::blocking(move || Layout::new(&footer, start)).await?.map_err(within)?;
-        Ok(ParquetFile { object: Arc::new(object), layout, expansion: Expansion::default() })
+        let layout = datapipes::blocking(move || Layout::new(&footer, start))
+            .await?
+            .map_err(within)?;
+        Ok(ParquetFile {
+            object: Arc::new(object),
+            layout,
+            expansion: Expansion::default(),
+        })
     }
 
     /// Only these columns; as [`Parquet::columns`](super::Parquet::columns).
@@ -98,13 +113,23 @@ impl ParquetFile {
     /// `NotFound` if there is no such column.
     pub fn columns<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Result<Self> {
         let names: Vec<String> = names.into_iter().map(Into::into).collect();
-        self.layout.choose(&names).map_err(|error| error.within(self.object.url()))?;
+        self.layout
+            .choose(&names)
+            .map_err(|error| error.within(self.object.url()))?;
         Ok(self)
     }
 
-    /// As [`Parquet::max_expansion`](super::Parquet::max_expansion); all values of a row group are in memory at once.
+    /// As [`Parquet::max_expansion`](super::Parquet::max_expansion); all values of a row group are
+    /// in memory at once.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        ParquetFile { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
+        ParquetFile {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+            ..self
+        }
     }
 
     /// The columns of the file, chosen or not.
@@ -114,17 +139,25 @@ impl ParquetFile {
 
     /// How many rows each row group has.
     pub fn row_counts(&self) -> Vec<u64> {
-        (0..self.layout.groups()).map(|group| self.layout.rows(group) as u64).collect()
+        (0..self.layout.groups())
+            .map(|group| self.layout.rows(group) as u64)
+            .collect()
     }
 
     async fn read(&self, index: u64) -> Result<RecordBatch> {
-        let group = usize::try_from(index).ok().filter(|&group| group < self.layout.groups());
+        let group = usize::try_from(index)
+            .ok()
+            .filter(|&group| group < self.layout.groups());
         let group = group.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("there are {} row groups", self.layout.groups()))
+            Error::new(
+                ErrorKind::NotFound,
+                format!("there are {} row groups", self.layout.groups()),
+            )
         })?;
         let ranges = joined(self.layout.ranges(group)?);
-        let pieces =
-            ranges.into_iter().map(async |range| datapipes::Ok((range.start, self.object.get(range).await?)));
+        let pieces = ranges
+            .into_iter()
+            .map(async |range| datapipes::Ok((range.start, self.object.get(range).await?)));
         let pieces = Pieces(try_join_all(pieces).await?.into());
         let this = self.clone();
         datapipes::blocking(move || this.decode(group, &pieces)).await?
@@ -134,11 +167,16 @@ impl ParquetFile {
         let rows = self.layout.rows(group);
         let mut reader = self.layout.read(group, pieces, rows, self.expansion)?;
         if rows == 0 {
-            return Ok(RecordBatch::new_empty(arrow_array::RecordBatchReader::schema(&reader)));
+            return Ok(RecordBatch::new_empty(
+                arrow_array::RecordBatchReader::schema(&reader),
+            ));
         }
         let batch = next_batch(&mut reader)?.filter(|batch| batch.num_rows() == rows);
         batch.ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("it has not the {rows} rows that it states"))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("it has not the {rows} rows that it states"),
+            )
         })
     }
 }
@@ -151,7 +189,8 @@ impl MapPipe for ParquetFile {
         self.layout.groups() as u64
     }
     async fn get(&self, index: u64) -> Result<RecordBatch> {
-        let place = |error: Error| error.within(format_args!("{}: row group {index}", self.object.url()));
+        let place =
+            |error: Error| error.within(format_args!("{}: row group {index}", self.object.url()));
         self.read(index).await.map_err(place)
     }
     fn name(&self) -> String {
@@ -164,7 +203,12 @@ impl MapPipe for ParquetFile {
 
 impl fmt::Debug for ParquetFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ParquetFile({:?}, {} row groups)", self.object.url(), self.layout.groups())
+        write!(
+            f,
+            "ParquetFile({:?}, {} row groups)",
+            self.object.url(),
+            self.layout.groups()
+        )
     }
 }
 
@@ -179,7 +223,13 @@ impl Object {
         if want == 0 {
             return Ok(Bytes::new());
         }
-        let data = self.store.get(&self.key, Get::range(range).of_version(self.version.clone())).await?;
+        let data = self
+            .store
+            .get(
+                &self.key,
+                Get::range(range).of_version(self.version.clone()),
+            )
+            .await?;
         let data = data.bytes().await?;
         if data.len() as u64 != want {
             let what = format!("{}: {} of {want} bytes", self.url(), data.len());
@@ -195,7 +245,9 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     let mut joined: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         match joined.last_mut() {
-            Some(last) if range.start <= last.end.saturating_add(NEAR) => last.end = last.end.max(range.end),
+            Some(last) if range.start <= last.end.saturating_add(NEAR) => {
+                last.end = last.end.max(range.end)
+            }
             _ => joined.push(range),
         }
     }
@@ -209,16 +261,23 @@ struct Pieces(Arc<[(u64, Bytes)]>);
 impl Pieces {
     /// What is there from a byte on.
     fn from(&self, start: u64) -> Option<Bytes> {
-        let place = self.0.partition_point(|(at, _)| *at <= start).checked_sub(1)?;
+        let place = self
+            .0
+            .partition_point(|(at, _)| *at <= start)
+            .checked_sub(1)?;
         let (at, data) = &self.0[place];
-        let skip = usize::try_from(start - at).ok().filter(|&skip| skip <= data.len())?;
+        let skip = usize::try_from(start - at)
+            .ok()
+            .filter(|&skip| skip <= data.len())?;
         Some(data.slice(skip..))
     }
 }
 
 impl Length for Pieces {
     fn len(&self) -> u64 {
-        self.0.last().map_or(MAGIC.len() as u64, |(at, data)| at + data.len() as u64)
+        self.0
+            .last()
+            .map_or(MAGIC.len() as u64, |(at, data)| at + data.len() as u64)
     }
 }
 

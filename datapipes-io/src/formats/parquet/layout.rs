@@ -10,7 +10,8 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
+    ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
 use parquet::file::metadata::{
@@ -35,15 +36,26 @@ const DEPTH: usize = 64;
 
 /// How long the footer is, by the end of a file of `size` bytes.
 pub(super) fn footer_length(end: &[u8], size: u64) -> Result<u64> {
-    let tail = end.last_chunk::<TAIL>().filter(|_| size >= (MAGIC.len() + TAIL) as u64);
+    let tail = end
+        .last_chunk::<TAIL>()
+        .filter(|_| size >= (MAGIC.len() + TAIL) as u64);
     let Some([a, b, c, d, magic @ ..]) = tail else {
-        return Err(Error::new(ErrorKind::Truncated, format!("{size} bytes where a Parquet file is due")));
+        return Err(Error::new(
+            ErrorKind::Truncated,
+            format!("{size} bytes where a Parquet file is due"),
+        ));
     };
     if magic == b"PARE" {
-        return Err(Error::new(ErrorKind::Unsupported, "an encrypted Parquet file"));
+        return Err(Error::new(
+            ErrorKind::Unsupported,
+            "an encrypted Parquet file",
+        ));
     }
     if magic != MAGIC {
-        return Err(Error::new(ErrorKind::Corrupt, "no Parquet file, or one whose end is missing"));
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            "no Parquet file, or one whose end is missing",
+        ));
     }
     let length = u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
     if length > size - (MAGIC.len() + TAIL) as u64 {
@@ -73,26 +85,41 @@ impl Layout {
             .with_encoding_stats_policy(policy())
             .with_size_stats_policy(policy());
         let reader = guarded("Parquet", || {
-            let metadata = ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options))
-                .map_err(|error| parquet_error(error).within("the footer"))?;
+            let metadata =
+                ParquetMetaDataReader::decode_metadata_with_options(footer, Some(&options))
+                    .map_err(|error| parquet_error(error).within("the footer"))?;
             ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new())
                 .map_err(|error| parquet_error(error).within("the schema"))
         })?;
         let metadata = reader.metadata();
         let groups = metadata.row_groups();
-        let rows = groups.iter().map(|group| i128::from(group.num_rows().max(0))).sum::<i128>();
+        let rows = groups
+            .iter()
+            .map(|group| i128::from(group.num_rows().max(0)))
+            .sum::<i128>();
         let stated = metadata.file_metadata().num_rows();
         if rows != i128::from(stated) || groups.iter().any(|group| group.num_rows() < 0) {
-            return Err(corrupt(format!("{stated} rows by the footer, {rows} by its row groups")));
+            return Err(corrupt(format!(
+                "{stated} rows by the footer, {rows} by its row groups"
+            )));
         }
         // So that no bytes are told of again and again.
         let columns = groups.iter().flat_map(RowGroupMetaData::columns);
-        let bytes = columns.map(|column| i128::from(column.compressed_size().max(0))).sum::<i128>();
+        let bytes = columns
+            .map(|column| i128::from(column.compressed_size().max(0)))
+            .sum::<i128>();
         if bytes > i128::from(end) {
-            return Err(corrupt(format!("{bytes} bytes of columns by the footer, {end} bytes are there")));
+            return Err(corrupt(format!(
+                "{bytes} bytes of columns by the footer, {end} bytes are there"
+            )));
         }
         let leaves = (0..metadata.file_metadata().schema_descr().num_columns()).collect();
-        Ok(Layout { reader, mask: ProjectionMask::all(), leaves, end })
+        Ok(Layout {
+            reader,
+            mask: ProjectionMask::all(),
+            leaves,
+            end,
+        })
     }
 
     /// Only these columns.
@@ -100,12 +127,17 @@ impl Layout {
         let schema = self.schema();
         let is_in = |name: &str, leaf: usize| {
             let path = schema.column(leaf).path().string();
-            path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            path.strip_prefix(name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         };
         let all = 0..schema.num_columns();
         for name in names {
             if !all.clone().any(|leaf| is_in(name, leaf)) {
-                let there = schema.root_schema().get_fields().iter().map(|field| field.name());
+                let there = schema
+                    .root_schema()
+                    .get_fields()
+                    .iter()
+                    .map(|field| field.name());
                 return Err(no_column(name, there));
             }
         }
@@ -131,27 +163,42 @@ impl Layout {
 
     /// How many rows a row group has.
     pub fn rows(&self, group: usize) -> usize {
-        usize::try_from(self.reader.metadata().row_group(group).num_rows()).expect("checked when made")
+        usize::try_from(self.reader.metadata().row_group(group).num_rows())
+            .expect("checked when made")
     }
 
     /// Where the wanted columns of a row group are, in their order.
     pub fn ranges(&self, group: usize) -> Result<Vec<Range<u64>>> {
         let group = self.reader.metadata().row_group(group);
-        self.leaves.iter().map(|&leaf| self.range(group.column(leaf))).collect()
+        self.leaves
+            .iter()
+            .map(|&leaf| self.range(group.column(leaf)))
+            .collect()
     }
 
     fn range(&self, chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {
-        let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
-        let (start, length) = (u64::try_from(start).ok(), u64::try_from(chunk.compressed_size()).ok());
-        let range = start.zip(length).and_then(|(start, length)| Some(start..start.checked_add(length)?));
+        let start = chunk
+            .dictionary_page_offset()
+            .unwrap_or_else(|| chunk.data_page_offset());
+        let (start, length) = (
+            u64::try_from(start).ok(),
+            u64::try_from(chunk.compressed_size()).ok(),
+        );
+        let range = start
+            .zip(length)
+            .and_then(|(start, length)| Some(start..start.checked_add(length)?));
         range.filter(|range| range.end <= self.end).ok_or_else(|| {
             let (at, length) = (chunk.data_page_offset(), chunk.compressed_size());
-            let what = format!("{length} bytes at byte {at}, and the footer begins at {}", self.end);
+            let what = format!(
+                "{length} bytes at byte {at}, and the footer begins at {}",
+                self.end
+            );
             corrupt(what).within(column(chunk))
         })
     }
 
-    /// Reads a row group, as batches of at most so many rows. What it says of its sizes is checked before.
+    /// Reads a row group, as batches of at most so many rows. What it says of its sizes is checked
+    /// before.
     pub fn read<R: ChunkReader + Clone + 'static>(
         &self,
         group: usize,
@@ -189,19 +236,34 @@ impl Layout {
             if let Some(what) = unsupported(chunk) {
                 return Err(within(Error::new(ErrorKind::Unsupported, what)));
             }
-            let length = usize::try_from(range.end - range.start).map_err(|_| corrupt("its length"))?;
-            let data = source.get_bytes(range.start, length).map_err(|error| within(parquet_error(error)))?;
+            let length =
+                usize::try_from(range.end - range.start).map_err(|_| corrupt("its length"))?;
+            let data = source
+                .get_bytes(range.start, length)
+                .map_err(|error| within(parquet_error(error)))?;
             let pages = Pages::of(&data).map_err(within)?;
             let repeated = descriptor.max_rep_level() > 0;
-            let enough = if repeated { pages.values >= rows as u64 } else { pages.values == rows as u64 };
+            let enough = if repeated {
+                pages.values >= rows as u64
+            } else {
+                pages.values == rows as u64
+            };
             if !enough {
-                let what = format!("its pages have {} values, the row group {rows} rows", pages.values);
+                let what = format!(
+                    "its pages have {} values, the row group {rows} rows",
+                    pages.values
+                );
                 return Err(within(corrupt(what)));
             }
             compressed += range.end - range.start;
             bytes += pages.bytes;
-            // What is in memory at once at the least, at eight bytes a value or what it is fixed to.
-            let values = if repeated { pages.values } else { most_rows as u64 };
+            // What is in memory at once at the least, at eight bytes a value or what it is fixed
+            // to.
+            let values = if repeated {
+                pages.values
+            } else {
+                most_rows as u64
+            };
             let each = u64::try_from(descriptor.type_length()).unwrap_or(0).max(8);
             cells = cells.saturating_add(each.saturating_mul(values));
             deltas.extend(pages.delta.then_some((chunk, descriptor)));
@@ -211,7 +273,9 @@ impl Layout {
         let most_cells = most.max(FREE_CELLS.min(expansion.bytes));
         for (stated, what, most) in [(bytes, "of pages", most), (cells, "of values", most_cells)] {
             if stated > most {
-                let what = format!("{stated} bytes {what} out of {compressed}, at most {most} are allowed");
+                let what = format!(
+                    "{stated} bytes {what} out of {compressed}, at most {most} are allowed"
+                );
                 return Err(Error::new(ErrorKind::Limit, what));
             }
         }
@@ -231,7 +295,9 @@ fn unsupported(chunk: &ColumnChunkMetaData) -> Option<String> {
     match chunk.compression() {
         Compression::BROTLI(_) => Some("compressed by Brotli".to_owned()),
         Compression::LZO => Some("compressed by LZO".to_owned()),
-        _ => chunk.file_path().map(|path| format!("its data is in another file, {path:?}")),
+        _ => chunk
+            .file_path()
+            .map(|path| format!("its data is in another file, {path:?}")),
     }
 }
 
@@ -243,8 +309,9 @@ fn corrupt(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// Whether the schema in a footer is a tree of no great depth, with no more children than there are: the reader
-/// underneath follows it by recursion, and makes room for the children that are stated.
+/// Whether the schema in a footer is a tree of no great depth, with no more children than there
+/// are: the reader underneath follows it by recursion, and makes room for the children that are
+/// stated.
 fn check_schema(footer: &[u8]) -> Option<()> {
     Reader::new(footer).fields(|reader, field, kind| {
         if field != 2 {
@@ -264,7 +331,9 @@ fn check_schema(footer: &[u8]) -> Option<()> {
                 children = reader.i32()?;
                 Some(true)
             })?;
-            let children = u64::try_from(children).ok().filter(|&children| children < size - index)?;
+            let children = u64::try_from(children)
+                .ok()
+                .filter(|&children| children < size - index)?;
             if let Some(left) = open.last_mut() {
                 *left -= 1;
             }

@@ -25,13 +25,18 @@ use crate::File;
 
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
 ///
-/// - Row group by row group; batches of 1024 rows, unless said otherwise, that never span two row groups. Values are
-///   decoded, and so copied. A file must be in memory as a whole; [`ParquetFile`] reads of one far away only what is wanted.
-/// - Uncompressed, or compressed by Snappy, gzip, LZ4 or Zstandard. Brotli, LZO and encryption are refused by name.
-/// - Checksums of pages are checked where there are some. The footer is believed as far as it fits the file and what the
-///   pages say of themselves: a row group with too few values is an error, never fewer rows.
-/// - A damaged row group is an error of its own; the other row groups follow. With a damaged footer nothing is read.
-/// - A panic of the reader underneath is an error about the file, where panics do not abort; the panic hook has told it.
+/// - Row group by row group; batches of 1024 rows, unless said otherwise, that never span two row
+///   groups. Values are decoded, and so copied. A file must be in memory as a whole;
+///   [`ParquetFile`] reads of one far away only what is wanted.
+/// - Uncompressed, or compressed by Snappy, gzip, LZ4 or Zstandard. Brotli, LZO and encryption are
+///   refused by name.
+/// - Checksums of pages are checked where there are some. The footer is believed as far as it fits
+///   the file and what the pages say of themselves: a row group with too few values is an error,
+///   never fewer rows.
+/// - A damaged row group is an error of its own; the other row groups follow. With a damaged footer
+///   nothing is read.
+/// - A panic of the reader underneath is an error about the file, where panics do not abort; the
+///   panic hook has told it.
 /// - Layout: <https://parquet.apache.org/docs/file-format/>.
 ///
 /// # Examples
@@ -55,7 +60,11 @@ pub struct Parquet {
 
 impl Default for Parquet {
     fn default() -> Self {
-        Parquet { columns: None, batch_rows: 1024, expansion: Expansion::default() }
+        Parquet {
+            columns: None,
+            batch_rows: 1024,
+            expansion: Expansion::default(),
+        }
     }
 }
 
@@ -65,30 +74,51 @@ impl Parquet {
         Parquet::default()
     }
 
-    /// Only these columns, in the order of the file; the others are not looked at. A name is that of a column of the
-    /// table, or of one inside it with dots between: `point.x`.
+    /// Only these columns, in the order of the file; the others are not looked at. A name is that
+    /// of a column of the table, or of one inside it with dots between: `point.x`.
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
-        Parquet { columns: Some(names.into_iter().map(Into::into).collect()), ..self }
+        Parquet {
+            columns: Some(names.into_iter().map(Into::into).collect()),
+            ..self
+        }
     }
 
     /// Batches of at most so many rows; 1024 unless said otherwise.
     pub fn batch_rows(self, rows: usize) -> Self {
-        Parquet { batch_rows: rows, ..self }
+        Parquet {
+            batch_rows: rows,
+            ..self
+        }
     }
 
-    /// Refuses a row group whose pages, or whose values that are in memory at once, state to be larger than `bytes`, or
-    /// than `ratio` times what is read of the file for them once they are past 1 MiB. By default 8 GiB, and 1100 times.
-    /// Values that are stored once for many rows are not bounded by it: such a batch is smaller with fewer rows.
+    /// Refuses a row group whose pages, or whose values that are in memory at once, state to be
+    /// larger than `bytes`, or than `ratio` times what is read of the file for them once they are
+    /// past 1 MiB. By default 8 GiB, and 1100 times. Values that are stored once for many rows are
+    /// not bounded by it: such a batch is smaller with fewer rows.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Parquet { expansion: Expansion { bytes, ratio, ..self.expansion }, ..self }
+        Parquet {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+            ..self
+        }
     }
 
     fn batches(&self, file: File, cx: &Context) -> Result<(Batches, u64)> {
         let data = content(file.data, self.expansion, cx)?;
         let size = data.len() as u64;
         if !data.starts_with(MAGIC) && !data.starts_with(b"PARE") {
-            let kind = if data.len() < MAGIC.len() { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-            return Err(Error::new(kind, format!("{size} bytes that do not begin as a Parquet file does")));
+            let kind = if data.len() < MAGIC.len() {
+                ErrorKind::Truncated
+            } else {
+                ErrorKind::Corrupt
+            };
+            return Err(Error::new(
+                kind,
+                format!("{size} bytes that do not begin as a Parquet file does"),
+            ));
         }
         let end = size - footer_length(&data, size)? - TAIL as u64;
         let footer = data.slice(end as usize..data.len() - TAIL);
@@ -97,7 +127,16 @@ impl Parquet {
             layout.choose(columns)?;
         }
         let most = self.expansion.most(size);
-        Ok((Batches { data, layout, settings: self.clone(), group: 0, current: None }, most))
+        Ok((
+            Batches {
+                data,
+                layout,
+                settings: self.clone(),
+                group: 0,
+                current: None,
+            },
+            most,
+        ))
     }
 }
 
@@ -108,8 +147,15 @@ impl Format for Parquet {
         Ok(Box::new(self.batches(file, cx)?.0))
     }
     fn settings(&self) -> String {
-        let columns = self.columns.as_ref().map(|columns| format!("columns {}, ", columns.join(", ")));
-        format!("{}{} rows a batch", columns.unwrap_or_default(), self.batch_rows)
+        let columns = self
+            .columns
+            .as_ref()
+            .map(|columns| format!("columns {}, ", columns.join(", ")));
+        format!(
+            "{}{} rows a batch",
+            columns.unwrap_or_default(),
+            self.batch_rows
+        )
     }
     fn problem(&self) -> Option<String> {
         let no_rows = (self.batch_rows == 0).then(|| "batch_rows: batches of no rows".to_owned());
@@ -175,8 +221,14 @@ impl Batches {
     /// The next batch of the row group at hand; `None` behind its last one.
     fn step(&mut self) -> Result<Option<RecordBatch>> {
         if self.current.is_none() {
-            let Parquet { batch_rows, expansion, .. } = self.settings;
-            let reader = self.layout.read(self.group, &self.data, batch_rows, expansion)?;
+            let Parquet {
+                batch_rows,
+                expansion,
+                ..
+            } = self.settings;
+            let reader = self
+                .layout
+                .read(self.group, &self.data, batch_rows, expansion)?;
             self.current = Some((reader, self.layout.rows(self.group)));
         }
         let (reader, left) = self.current.as_mut().expect("set above");
@@ -187,7 +239,10 @@ impl Batches {
         let batch = batch.ok_or_else(|| {
             Error::new(
                 ErrorKind::Corrupt,
-                format!("{left} of {} rows are missing", self.layout.rows(self.group)),
+                format!(
+                    "{left} of {} rows are missing",
+                    self.layout.rows(self.group)
+                ),
             )
         })?;
         *left -= batch.num_rows();
@@ -207,7 +262,10 @@ impl Iterator for Batches {
             self.current = None;
             self.group += 1;
             if let Err(error) = step {
-                return Some(Entry::Bad(None, error.within(format_args!("row group {}", self.group - 1))));
+                return Some(Entry::Bad(
+                    None,
+                    error.within(format_args!("row group {}", self.group - 1)),
+                ));
             }
         }
         None
@@ -217,10 +275,12 @@ impl Iterator for Batches {
 fn next_batch(reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatch>> {
     guarded("Parquet", || {
         reader.next().transpose().map_err(|error| match error {
-            arrow_schema::ArrowError::ExternalError(error) => match error.downcast::<ParquetError>() {
-                Ok(error) => parquet_error(*error),
-                Err(error) => Error::new(ErrorKind::Corrupt, "").with_source(error),
-            },
+            arrow_schema::ArrowError::ExternalError(error) => {
+                match error.downcast::<ParquetError>() {
+                    Ok(error) => parquet_error(*error),
+                    Err(error) => Error::new(ErrorKind::Corrupt, "").with_source(error),
+                }
+            }
             error => Error::new(ErrorKind::Corrupt, "").with_source(error),
         })
     })

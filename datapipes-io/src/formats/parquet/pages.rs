@@ -36,9 +36,15 @@ impl Pages {
         let mut pages = Pages::default();
         let mut at = 0;
         for index in 0_u64.. {
-            let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) else { break };
-            let corrupt =
-                |what: &str| Error::new(ErrorKind::Corrupt, format!("page {index} at byte {at}: {what}"));
+            let Some(rest) = data.get(at..).filter(|rest| !rest.is_empty()) else {
+                break;
+            };
+            let corrupt = |what: &str| {
+                Error::new(
+                    ErrorKind::Corrupt,
+                    format!("page {index} at byte {at}: {what}"),
+                )
+            };
             let (header, length) = Header::read(rest).ok_or_else(|| corrupt("its header"))?;
             let sizes = [header.bytes, header.compressed, header.values].map(u64::try_from);
             let [Ok(bytes), Ok(compressed), Ok(values)] = sizes else {
@@ -81,7 +87,12 @@ struct Header {
 impl Header {
     fn read(data: &[u8]) -> Option<(Header, usize)> {
         let mut reader = Reader::new(data);
-        let mut header = Header { kind: -1, bytes: -1, compressed: -1, ..Header::default() };
+        let mut header = Header {
+            kind: -1,
+            bytes: -1,
+            compressed: -1,
+            ..Header::default()
+        };
         reader.fields(|reader, field, kind| {
             let number = match field {
                 1 => &mut header.kind,
@@ -113,8 +124,8 @@ impl Header {
     }
 }
 
-/// Checks the encodings that say inside a page, behind its compression, how many values it has: the reader underneath
-/// makes room for so many at once. Such pages are decompressed once more for it.
+/// Checks the encodings that say inside a page, behind its compression, how many values it has: the
+/// reader underneath makes room for so many at once. Such pages are decompressed once more for it.
 pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
     source: &R,
     chunk: &ColumnChunkMetaData,
@@ -122,20 +133,31 @@ pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
     rows: usize,
 ) -> Result<()> {
     let failed = super::parquet_error;
-    let mut pages = SerializedPageReader::new(Arc::new(source.clone()), chunk, rows, None).map_err(failed)?;
+    let mut pages =
+        SerializedPageReader::new(Arc::new(source.clone()), chunk, rows, None).map_err(failed)?;
     while let Some(page) = pages.get_next_page().map_err(failed)? {
-        if !matches!(page.encoding(), Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY) {
+        if !matches!(
+            page.encoding(),
+            Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY
+        ) {
             continue;
         }
         let values = u64::from(page.num_values());
         let twice = page.encoding() == Encoding::DELTA_BYTE_ARRAY;
         let fits = values_of(&page, column).and_then(|data| {
             let (count, behind) = deltas(data)?;
-            let second = if twice { deltas(data.get(behind..)?)?.0 } else { 0 };
+            let second = if twice {
+                deltas(data.get(behind..)?)?.0
+            } else {
+                0
+            };
             Some(count.max(second))
         });
         if fits.is_none_or(|count| count > values) {
-            let said = fits.map_or_else(|| "cannot be read".to_owned(), |count| format!("says {count}"));
+            let said = fits.map_or_else(
+                || "cannot be read".to_owned(),
+                |count| format!("says {count}"),
+            );
             let what = format!("a page of {values} values in {} {said}", page.encoding());
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
@@ -143,7 +165,10 @@ pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
     // So that the type is known to be one of texts, where these are allowed.
     match column.physical_type() {
         Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY => Ok(()),
-        other => Err(Error::new(ErrorKind::Corrupt, format!("a column of {other} encoded as texts"))),
+        other => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("a column of {other} encoded as texts"),
+        )),
     }
 }
 
@@ -160,9 +185,14 @@ fn values_of<'a>(page: &'a Page, column: &ColumnDescriptor) -> Option<&'a [u8]> 
             }
             Some(data)
         }
-        Page::DataPageV2 { buf, def_levels_byte_len, rep_levels_byte_len, .. } => {
-            buf.get(*def_levels_byte_len as usize..)?.get(*rep_levels_byte_len as usize..)
-        }
+        Page::DataPageV2 {
+            buf,
+            def_levels_byte_len,
+            rep_levels_byte_len,
+            ..
+        } => buf
+            .get(*def_levels_byte_len as usize..)?
+            .get(*rep_levels_byte_len as usize..),
         Page::DictionaryPage { .. } => None,
     }
 }
@@ -172,14 +202,18 @@ fn deltas(data: &[u8]) -> Option<(u64, usize)> {
     let mut reader = Reader::new(data);
     let (block, minis, count) = (reader.varint()?, reader.varint()?, reader.varint()?);
     reader.varint()?;
-    let each = block.checked_div(minis).filter(|&each| each > 0 && each % 8 == 0)?;
+    let each = block
+        .checked_div(minis)
+        .filter(|&each| each > 0 && each % 8 == 0)?;
     let mut at = reader.at();
     let mut left = count.saturating_sub(1);
     while left > 0 {
         let rest = data.get(at..)?;
         let mut reader = Reader::new(rest);
         reader.varint()?;
-        let widths = rest.get(reader.at()..)?.get(..usize::try_from(minis).ok()?)?;
+        let widths = rest
+            .get(reader.at()..)?
+            .get(..usize::try_from(minis).ok()?)?;
         at += reader.at() + widths.len();
         for &width in widths {
             if left == 0 {

@@ -31,15 +31,24 @@ fn expected() -> Vec<Row> {
 }
 
 fn rows_of(data: &[u8]) -> Vec<Row> {
-    read_all(ParquetRows::default(), data.to_vec()).into_iter().map(Result::unwrap).collect()
+    read_all(ParquetRows::default(), data.to_vec())
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
 }
 
 fn first_error(data: impl Into<Bytes>) -> Error {
-    read_all(Parquet::new(), data).into_iter().find_map(Result::err).unwrap()
+    read_all(Parquet::new(), data)
+        .into_iter()
+        .find_map(Result::err)
+        .unwrap()
 }
 
 /// A file of these columns, written by the crate underneath.
-fn written<const N: usize>(columns: [(&str, ArrayRef); N], properties: WriterProperties) -> Vec<u8> {
+fn written<const N: usize>(
+    columns: [(&str, ArrayRef); N],
+    properties: WriterProperties,
+) -> Vec<u8> {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let mut data = Vec::new();
     let mut writer = ArrowWriter::try_new(&mut data, batch.schema(), Some(properties)).unwrap();
@@ -79,7 +88,8 @@ fn every_codec_and_both_kinds_of_pages_are_read() {
         assert_eq!(rows.len(), 10, "{index}");
         for (row, expected) in rows.iter().zip(expected()) {
             assert_eq!(row.len(), 4);
-            row.iter().for_each(|(name, value)| assert_eq!(*value, expected[name], "{index}: {name}"));
+            row.iter()
+                .for_each(|(name, value)| assert_eq!(*value, expected[name], "{index}: {name}"));
         }
     }
 }
@@ -92,7 +102,10 @@ fn row_104_a_codec_that_is_not_read_is_named() {
         assert_eq!(read.len(), 2);
         let error = read[1].as_ref().unwrap_err();
         let words = r#"row group 1: column "index": compressed by Brotli"#;
-        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().ends_with(words), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Unsupported && error.to_string().ends_with(words),
+            "{error}"
+        );
     }
 }
 
@@ -100,15 +113,28 @@ fn row_104_a_codec_that_is_not_read_is_named() {
 fn columns_are_chosen_by_name_also_inside_others() {
     let format = || Parquet::new().columns(["index", "struct.y", "list"]);
     let batch = read_all(format(), TABLE.to_vec()).remove(0).unwrap();
-    let names: Vec<_> = batch.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let names: Vec<_> = batch
+        .schema()
+        .fields()
+        .iter()
+        .map(|field| field.name().clone())
+        .collect();
     assert_eq!(names, ["list", "struct", "index"]);
-    let row = read_all(ParquetRows::new(format()), TABLE.to_vec()).remove(0).unwrap();
+    let row = read_all(ParquetRows::new(format()), TABLE.to_vec())
+        .remove(0)
+        .unwrap();
     assert_eq!(row["struct"], serde_json::json!({"y": {"z": "deep"}}));
-    for (name, words) in
-        [("inde", r#"no column "inde", but "bool", "#), ("struct.z", r#"no column "struct.z""#)]
-    {
-        let error = read_all(Parquet::new().columns([name]), TABLE.to_vec()).remove(0).unwrap_err();
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(words), "{error}");
+    for (name, words) in [
+        ("inde", r#"no column "inde", but "bool", "#),
+        ("struct.z", r#"no column "struct.z""#),
+    ] {
+        let error = read_all(Parquet::new().columns([name]), TABLE.to_vec())
+            .remove(0)
+            .unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains(words),
+            "{error}"
+        );
     }
     let none: [&str; 0] = [];
     assert!(Parquet::new().columns(none).problem().is_some());
@@ -119,13 +145,18 @@ fn columns_are_chosen_by_name_also_inside_others() {
 fn batches_have_as_many_rows_as_asked_for_and_span_no_row_groups() {
     let sizes = |rows| -> Vec<usize> {
         let read = read_all(Parquet::new().batch_rows(rows), TABLE.to_vec());
-        read.into_iter().map(|batch| batch.unwrap().num_rows()).collect()
+        read.into_iter()
+            .map(|batch| batch.unwrap().num_rows())
+            .collect()
     };
     assert_eq!(sizes(3), [3, 1, 3, 1, 2]);
     assert_eq!(sizes(1000), [4, 4, 2]);
     let batches = read_all(Parquet::new(), TABLE.to_vec());
     assert_eq!(
-        column_tensor(batches[1].as_ref().unwrap(), "index").unwrap().as_slice::<i64>().unwrap(),
+        column_tensor(batches[1].as_ref().unwrap(), "index")
+            .unwrap()
+            .as_slice::<i64>()
+            .unwrap(),
         [4, 5, 6, 7]
     );
 }
@@ -141,7 +172,8 @@ fn row_104_cut_files_are_errors() {
 #[test]
 fn row_104_damaged_pages_are_found_by_their_checksums_and_other_row_groups_follow() {
     let whole = rows_of(NONE);
-    let length = u32::from_le_bytes(NONE[NONE.len() - 8..NONE.len() - 4].try_into().unwrap()) as usize;
+    let length =
+        u32::from_le_bytes(NONE[NONE.len() - 8..NONE.len() - 4].try_into().unwrap()) as usize;
     let (mut good, mut bad) = (0, 0);
     for at in 4..NONE.len() - 8 - length {
         let mut data = NONE.to_vec();
@@ -158,7 +190,10 @@ fn row_104_damaged_pages_are_found_by_their_checksums_and_other_row_groups_follo
                 good += 1;
             }
             1 => {
-                assert!(rows.iter().all(|row| whole.contains(row)), "byte {at}: other rows beside an error");
+                assert!(
+                    rows.iter().all(|row| whole.contains(row)),
+                    "byte {at}: other rows beside an error"
+                );
                 assert!(rows.len() >= 5, "byte {at}: the other row group is missing");
                 bad += 1;
             }
@@ -171,9 +206,11 @@ fn row_104_damaged_pages_are_found_by_their_checksums_and_other_row_groups_follo
 #[test]
 fn row_104_a_lying_footer_is_an_error() {
     let length = NONE.len() as u32;
-    for (stated, kind) in
-        [(length, ErrorKind::Corrupt), (u32::MAX, ErrorKind::Corrupt), (3, ErrorKind::Corrupt)]
-    {
+    for (stated, kind) in [
+        (length, ErrorKind::Corrupt),
+        (u32::MAX, ErrorKind::Corrupt),
+        (3, ErrorKind::Corrupt),
+    ] {
         let mut data = NONE.to_vec();
         let at = data.len() - 8;
         data[at..at + 4].copy_from_slice(&stated.to_le_bytes());
@@ -194,7 +231,9 @@ fn row_104_a_schema_deeper_than_can_be_is_an_error() {
     let schema = |children: &[u8]| {
         let mut footer = vec![0x15, 0x02, 0x19, 0xfc];
         footer.extend([children.len() as u8 | 0x80, (children.len() >> 7) as u8]);
-        children.iter().for_each(|&children| footer.extend([0x48, 0x01, b'a', 0x15, 2 * children, 0x00]));
+        children
+            .iter()
+            .for_each(|&children| footer.extend([0x48, 0x01, b'a', 0x15, 2 * children, 0x00]));
         footer.push(0);
         footer
     };
@@ -206,7 +245,12 @@ fn row_104_a_schema_deeper_than_can_be_is_an_error() {
         data.extend((footer.len() as u32).to_le_bytes());
         data.extend(b"PAR1");
         let error = first_error(data);
-        assert!(error.to_string().ends_with("corrupt: the schema in the footer"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .ends_with("corrupt: the schema in the footer"),
+            "{error}"
+        );
     }
 }
 
@@ -214,44 +258,79 @@ fn row_104_a_schema_deeper_than_can_be_is_an_error() {
 fn row_98_pages_and_values_beyond_the_limits_are_refused_before_there_is_room_for_them() {
     let zeros: ArrayRef = Arc::new(Int64Array::from(vec![0; 300_000]));
     let zstd = Compression::ZSTD(Default::default());
-    let properties = WriterProperties::builder().set_compression(zstd).set_dictionary_enabled(false).build();
+    let properties = WriterProperties::builder()
+        .set_compression(zstd)
+        .set_dictionary_enabled(false)
+        .build();
     let data = written([("zeros", zeros)], properties);
     assert!(data.len() < 3000);
     let error = first_error(data.clone());
-    assert!(error.kind() == ErrorKind::Limit && error.to_string().contains("240"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Limit && error.to_string().contains("240"),
+        "{error}"
+    );
     let allowed = read_all(Parquet::new().max_expansion(8 << 30, 1 << 20), data);
-    assert_eq!(allowed.into_iter().map(|batch| batch.unwrap().num_rows()).sum::<usize>(), 300_000);
+    assert_eq!(
+        allowed
+            .into_iter()
+            .map(|batch| batch.unwrap().num_rows())
+            .sum::<usize>(),
+        300_000
+    );
     // A page that states what is not there.
-    let header =
-        |bytes: u8| [0x15, 0, 0x15, 0xfe, 0xff, 0xff, bytes, 0x0f, 0x15, 2, 0x2c, 0x15, 2, 0x15, 0, 0, 0, 7];
+    let header = |bytes: u8| {
+        [
+            0x15, 0, 0x15, 0xfe, 0xff, 0xff, bytes, 0x0f, 0x15, 2, 0x2c, 0x15, 2, 0x15, 0, 0, 0, 7,
+        ]
+    };
     let pages = Pages::of(&header(0xff)).unwrap();
     assert!(pages.bytes > 1 << 30, "{pages:?}");
     let cut = Pages::of(&header(0xff)[..17]).unwrap_err();
     assert_eq!(cut.to_string(), "truncated: page 0 at byte 0: 0 of 1 bytes");
-    assert_eq!(Pages::of(&[0x15, 0, 0x15]).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(
+        Pages::of(&[0x15, 0, 0x15]).unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
 }
 
 #[test]
 fn row_98_encodings_that_state_a_length_inside_are_looked_into() {
-    for encoding in [Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY] {
-        let texts: ArrayRef =
-            Arc::new(StringArray::from_iter((0..300).map(|n| (n % 7 > 0).then(|| format!("text {n}")))));
-        let properties =
-            WriterProperties::builder().set_dictionary_enabled(false).set_encoding(encoding).build();
+    for encoding in [
+        Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        Encoding::DELTA_BYTE_ARRAY,
+    ] {
+        let texts: ArrayRef = Arc::new(StringArray::from_iter(
+            (0..300).map(|n| (n % 7 > 0).then(|| format!("text {n}"))),
+        ));
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_encoding(encoding)
+            .build();
         let data = written([("texts", texts)], properties);
         let rows = rows_of(&data);
         assert_eq!((rows.len(), &rows[8]["texts"]), (300, &"text 8".into()));
         // 128 numbers a block, four parts of it, 257 values: the third says how many.
         let head = [0x80, 0x01, 0x04, 0x81, 0x02];
-        let found = data.windows(head.len()).enumerate().filter(|(_, bytes)| *bytes == head);
+        let found = data
+            .windows(head.len())
+            .enumerate()
+            .filter(|(_, bytes)| *bytes == head);
         let places: Vec<usize> = found.map(|(at, _)| at).collect();
-        assert_eq!(places.len(), if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 });
+        assert_eq!(
+            places.len(),
+            if encoding == Encoding::DELTA_BYTE_ARRAY {
+                2
+            } else {
+                1
+            }
+        );
         for at in places {
             let mut data = data.clone();
             data[at + 4] = 0x7f;
             let error = first_error(data);
             assert!(
-                error.kind() == ErrorKind::Corrupt && error.to_string().contains("a page of 300 values"),
+                error.kind() == ErrorKind::Corrupt
+                    && error.to_string().contains("a page of 300 values"),
                 "{error}"
             );
         }
@@ -260,25 +339,41 @@ fn row_98_encodings_that_state_a_length_inside_are_looked_into() {
 
 #[test]
 fn fixed_lengths_and_empty_tables_are_read() {
-    let values: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter((0..3).map(|n| [n; 2000])).unwrap());
+    let values: ArrayRef =
+        Arc::new(FixedSizeBinaryArray::try_from_iter((0..3).map(|n| [n; 2000])).unwrap());
     let rows = rows_of(&written([("fixed", values)], WriterProperties::default()));
     assert!(rows[2]["fixed"].as_str().unwrap().starts_with("0202"));
     let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
-    assert_eq!(rows_of(&written([("a", none)], WriterProperties::default())), []);
+    assert_eq!(
+        rows_of(&written([("a", none)], WriterProperties::default())),
+        []
+    );
 }
 
 #[test]
 fn row_105_106_what_is_no_parquet_file_says_so() {
     assert_eq!(first_error(Vec::new()).kind(), ErrorKind::Truncated);
-    for data in [&b"PAR1PAR1"[..], b"PAR1\0\0\0\0PAR1", b"ARROW1 and others", &[0; 100]] {
-        assert_eq!(first_error(data.to_vec()).kind() == ErrorKind::Corrupt, data.len() > 8, "{data:?}");
+    for data in [
+        &b"PAR1PAR1"[..],
+        b"PAR1\0\0\0\0PAR1",
+        b"ARROW1 and others",
+        &[0; 100],
+    ] {
+        assert_eq!(
+            first_error(data.to_vec()).kind() == ErrorKind::Corrupt,
+            data.len() > 8,
+            "{data:?}"
+        );
     }
 }
 
 #[test]
 fn survives_whatever_is_in_a_file() {
     check_format(ParquetRows::default, NONE);
-    check_format(|| ParquetRows::new(Parquet::new().columns(["text"])), data!("zstd-v2.parquet"));
+    check_format(
+        || ParquetRows::new(Parquet::new().columns(["text"])),
+        data!("zstd-v2.parquet"),
+    );
 }
 
 /// A store in memory that remembers what it was asked for.
@@ -319,34 +414,59 @@ async fn row_groups_of_a_far_file_are_read_by_index() {
     assert_eq!(file.schema().fields().len(), expected()[0].len());
     let whole = read_all(Parquet::new(), TABLE.to_vec());
     for index in [2, 0, 1] {
-        assert_eq!(MapPipe::get(&file, index).await.unwrap(), *whole[index as usize].as_ref().unwrap());
+        assert_eq!(
+            MapPipe::get(&file, index).await.unwrap(),
+            *whole[index as usize].as_ref().unwrap()
+        );
     }
     let error = MapPipe::get(&file, 3).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("row group 3"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::NotFound && error.to_string().contains("row group 3"),
+        "{error}"
+    );
     let some = file.clone().columns(["index", "struct.x"]).unwrap();
     assert_eq!(MapPipe::get(&some, 1).await.unwrap().num_columns(), 2);
-    assert_eq!(file.columns(["none"]).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        file.columns(["none"]).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 #[tokio::test]
 async fn of_a_far_file_only_the_wanted_columns_are_read() {
     let column = |salt: u64| -> ArrayRef {
         let number = |n: u64| {
-            (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt).wrapping_mul(0xbf58_476d_1ce4_e5b9) as i64
+            (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt).wrapping_mul(0xbf58_476d_1ce4_e5b9)
+                as i64
         };
         Arc::new(Int64Array::from_iter_values((0..40_000).map(number)))
     };
-    let properties = WriterProperties::builder().set_dictionary_enabled(false).build();
-    let data = written([("a", column(1)), ("b", column(2)), ("c", column(3))], properties);
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .build();
+    let data = written(
+        [("a", column(1)), ("b", column(2)), ("c", column(3))],
+        properties,
+    );
     let store = watched(&data);
     let read = async |columns: &[&str]| {
         let file = ParquetFile::open(store.clone(), "a.parquet").await.unwrap();
         let file = file.columns(columns.iter().copied()).unwrap();
         store.asked.lock().unwrap().clear();
         let batch = MapPipe::get(&file, 0).await.unwrap();
-        assert_eq!((batch.num_rows(), batch.num_columns()), (40_000, columns.len()));
+        assert_eq!(
+            (batch.num_rows(), batch.num_columns()),
+            (40_000, columns.len())
+        );
         let asked = store.asked.lock().unwrap().clone();
-        (asked.len(), asked.iter().map(|range| range.end - range.start).sum::<u64>() / 320_000)
+        (
+            asked.len(),
+            asked
+                .iter()
+                .map(|range| range.end - range.start)
+                .sum::<u64>()
+                / 320_000,
+        )
     };
     assert_eq!(read(&["b"]).await, (1, 1));
     // Between them lies what is not wanted.
@@ -361,28 +481,52 @@ async fn a_far_file_that_is_damaged_or_changed_is_an_error() {
     let file = ParquetFile::open(store.clone(), "a.parquet").await.unwrap();
     data[60] ^= 1;
     store.store.put("a.parquet", Bytes::copy_from_slice(&data));
-    assert_eq!(MapPipe::get(&file, 0).await.unwrap_err().kind(), ErrorKind::Changed);
+    assert_eq!(
+        MapPipe::get(&file, 0).await.unwrap_err().kind(),
+        ErrorKind::Changed
+    );
     let file = ParquetFile::open(store.clone(), "a.parquet").await.unwrap();
     let error = MapPipe::get(&file, 0).await.unwrap_err();
     assert!(
-        error.kind() == ErrorKind::Corrupt && error.to_string().contains("a.parquet: row group 0: "),
+        error.kind() == ErrorKind::Corrupt
+            && error.to_string().contains("a.parquet: row group 0: "),
         "{error}"
     );
     assert!(MapPipe::get(&file, 1).await.is_ok());
-    let missing = ParquetFile::open(store.clone(), "b.parquet").await.unwrap_err();
+    let missing = ParquetFile::open(store.clone(), "b.parquet")
+        .await
+        .unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     for cut in [0, 3, 11, 12, 4000, TABLE.len() - 1] {
         let open = ParquetFile::open(watched(&TABLE[..cut]), "a.parquet").await;
         let kind = open.unwrap_err().kind();
-        assert_eq!(kind, if cut < 12 { ErrorKind::Truncated } else { ErrorKind::Corrupt }, "cut at {cut}");
+        assert_eq!(
+            kind,
+            if cut < 12 {
+                ErrorKind::Truncated
+            } else {
+                ErrorKind::Corrupt
+            },
+            "cut at {cut}"
+        );
     }
 }
 
 #[test]
 fn row_groups_are_shuffled_as_samples() {
     let file = futures::executor::block_on(ParquetFile::open(watched(TABLE), "a.parquet")).unwrap();
-    let numbers = |batch: RecordBatch| column_tensor(&batch, "index").unwrap().into_vec::<i64>().unwrap();
-    let mut read = Indexed::new(file).shuffle().fetch().map(numbers).collect().unwrap();
+    let numbers = |batch: RecordBatch| {
+        column_tensor(&batch, "index")
+            .unwrap()
+            .into_vec::<i64>()
+            .unwrap()
+    };
+    let mut read = Indexed::new(file)
+        .shuffle()
+        .fetch()
+        .map(numbers)
+        .collect()
+        .unwrap();
     assert_eq!(read.iter().map(Vec::len).sum::<usize>(), 10);
     read.sort();
     assert_eq!(read.concat(), Vec::from_iter(0..10));

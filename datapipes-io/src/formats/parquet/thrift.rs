@@ -1,6 +1,7 @@
 //! As much of Thrift's compact protocol as tells sizes before they are believed.
 //!
-//! Layout: <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>. `None` is what cannot be.
+//! Layout: <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
+//! `None` is what cannot be.
 
 /// Types of fields.
 const TRUE: u8 = 1;
@@ -34,7 +35,10 @@ impl<'a> Reader<'a> {
     }
 
     fn pass(&mut self, bytes: u64) -> Option<()> {
-        self.at = self.at.checked_add(usize::try_from(bytes).ok()?).filter(|&at| at <= self.data.len())?;
+        self.at = self
+            .at
+            .checked_add(usize::try_from(bytes).ok()?)
+            .filter(|&at| at <= self.data.len())?;
         Some(())
     }
 
@@ -61,7 +65,10 @@ impl<'a> Reader<'a> {
     }
 
     /// The fields of a struct, each to be read by `read`, or passed over where that says `false`.
-    pub fn fields(&mut self, mut read: impl FnMut(&mut Self, i16, u8) -> Option<bool>) -> Option<()> {
+    pub fn fields(
+        &mut self,
+        mut read: impl FnMut(&mut Self, i16, u8) -> Option<bool>,
+    ) -> Option<()> {
         let mut last = 0_i16;
         loop {
             let head = self.byte()?;
@@ -82,7 +89,11 @@ impl<'a> Reader<'a> {
     /// How many elements a list has, and of which type.
     pub fn list(&mut self) -> Option<(u64, u8)> {
         let head = self.byte()?;
-        let size = if head >> 4 == 15 { self.varint()? } else { u64::from(head >> 4) };
+        let size = if head >> 4 == 15 {
+            self.varint()?
+        } else {
+            u64::from(head >> 4)
+        };
         // Each takes a byte at least.
         (size <= (self.data.len() - self.at) as u64).then_some((size, head & 15))
     }
@@ -132,6 +143,10 @@ impl<'a> Reader<'a> {
 
     /// In a list, booleans are bytes.
     fn skip_element(&mut self, kind: u8, depth: usize) -> Option<()> {
-        if matches!(kind, TRUE | FALSE) { self.pass(1) } else { self.skip(kind, depth + 1) }
+        if matches!(kind, TRUE | FALSE) {
+            self.pass(1)
+        } else {
+            self.skip(kind, depth + 1)
+        }
     }
 }

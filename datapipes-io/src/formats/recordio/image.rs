@@ -5,10 +5,11 @@ use datapipes::{Error, ErrorKind, Result};
 
 use crate::wire::wire_struct;
 
-/// The record of a picture: labels, two numbers, and the encoded picture. MXNet's `IRHeader` before the data.
+/// The record of a picture: labels, two numbers, and the encoded picture. MXNet's `IRHeader` before
+/// the data.
 ///
-/// Layout: `u32` flag | `f32` label | `u64` id | `u64` id2, little endian; if the flag is above 0, so many `f32` labels follow, which
-/// take the place of the one.
+/// Layout: `u32` flag | `f32` label | `u64` id | `u64` id2, little endian; if the flag is above 0,
+/// so many `f32` labels follow, which take the place of the one.
 ///
 /// # Examples
 /// ```
@@ -29,7 +30,12 @@ pub struct ImageRecord {
     pub data: Bytes,
 }
 
-wire_struct!(ImageRecord { labels, id, id2, data });
+wire_struct!(ImageRecord {
+    labels,
+    id,
+    id2,
+    data
+});
 
 const HEAD: usize = 24;
 
@@ -40,7 +46,10 @@ impl ImageRecord {
     /// `Truncated` if header or labels are not all there.
     pub fn parse(mut record: Bytes) -> Result<ImageRecord> {
         let cut = |what: &str, got: usize, want: u64| {
-            Error::new(ErrorKind::Truncated, format!("the {what} of a picture: {got} of {want} bytes"))
+            Error::new(
+                ErrorKind::Truncated,
+                format!("the {what} of a picture: {got} of {want} bytes"),
+            )
         };
         if record.len() < HEAD {
             return Err(cut("header", record.len(), HEAD as u64));
@@ -55,10 +64,20 @@ impl ImageRecord {
             0 => vec![label],
             _ => {
                 let labels = record.split_to(several as usize);
-                labels.as_chunks::<4>().0.iter().map(|label| f32::from_le_bytes(*label)).collect()
+                labels
+                    .as_chunks::<4>()
+                    .0
+                    .iter()
+                    .map(|label| f32::from_le_bytes(*label))
+                    .collect()
             }
         };
-        Ok(ImageRecord { labels, id, id2, data: record })
+        Ok(ImageRecord {
+            labels,
+            id,
+            id2,
+            data: record,
+        })
     }
 
     /// Encodes it as a record, as `mxnet.recordio.pack` does.
@@ -70,7 +89,10 @@ impl ImageRecord {
             [label] => (0, label),
             // No label at all has no form of its own.
             [] => (0, 0.0),
-            _ => (u32::try_from(self.labels.len()).expect("fewer than 2³² labels"), 0.0),
+            _ => (
+                u32::try_from(self.labels.len()).expect("fewer than 2³² labels"),
+                0.0,
+            ),
         };
         let mut out = Vec::with_capacity(HEAD + self.data.len());
         out.extend(flag.to_le_bytes());

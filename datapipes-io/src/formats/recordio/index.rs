@@ -14,7 +14,8 @@ use crate::stores::{Get, Store};
 
 /// Where the records of a RecordIO file begin, each with a key.
 ///
-/// As text (`Display`, [`parse`](RecordIoIndex::parse)) it has a line of key, tab and offset for each record: MXNet's `.idx` file.
+/// As text (`Display`, [`parse`](RecordIoIndex::parse)) it has a line of key, tab and offset for
+/// each record: MXNet's `.idx` file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordIoIndex {
     records: Vec<(Box<str>, u64)>,
@@ -30,7 +31,9 @@ impl RecordIoIndex {
         loop {
             let number = index.len();
             let here = |error: Error| error.within(place(number as u64, offset));
-            let Some((len, record)) = first(&file.slice(offset as usize..), offset).map_err(here)? else {
+            let Some((len, record)) =
+                first(&file.slice(offset as usize..), offset).map_err(here)?
+            else {
                 return Ok(index);
             };
             record.map_err(here)?;
@@ -53,7 +56,10 @@ impl RecordIoIndex {
             let fields = fields.and_then(|line| line.split_once('\t'));
             let offset = fields.and_then(|(key, offset)| Some((key, offset.parse().ok()?)));
             let Some((key, offset)) = offset.filter(|(_, offset)| *offset < u64::MAX) else {
-                let what = format!("line {} of the index: key, tab and offset are due", number + 1);
+                let what = format!(
+                    "line {} of the index: key, tab and offset are due",
+                    number + 1
+                );
                 return Err(Error::new(ErrorKind::Corrupt, what));
             };
             index.push(key.to_owned(), offset);
@@ -83,14 +89,17 @@ impl RecordIoIndex {
 
 impl fmt::Display for RecordIoIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.records.iter().try_for_each(|(key, offset)| writeln!(f, "{key}\t{offset}"))
+        self.records
+            .iter()
+            .try_for_each(|(key, offset)| writeln!(f, "{key}\t{offset}"))
     }
 }
 
-/// The records of a RecordIO file in a store, by index, in the order of the `.idx` file: one request for a range each.
+/// The records of a RecordIO file in a store, by index, in the order of the `.idx` file: one
+/// request for a range each.
 ///
-/// The index tells where records begin, and so where the one before ends; the last one is read up to the end of the file. If
-/// it names a part of the records only, more is read than is needed.
+/// The index tells where records begin, and so where the one before ends; the last one is read up
+/// to the end of the file. If it names a part of the records only, more is read than is needed.
 ///
 /// # Errors
 /// Of a record: those of [`RecordIo`](super::RecordIo), and what the store says.
@@ -143,17 +152,26 @@ impl MapPipe for IndexedRecordIo {
     }
     async fn get(&self, index: u64) -> Result<Bytes> {
         let url = || self.store.url_of(&self.key);
-        let record = usize::try_from(index).ok().and_then(|index| self.index.records.get(index));
+        let record = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.index.records.get(index));
         let Some((_, begin)) = record else {
             let what = format!("{}: no record {index} of {}", url(), self.index.len());
             return Err(Error::new(ErrorKind::NotFound, what));
         };
         let next = self.begins.partition_point(|other| other <= begin);
         let end = self.begins.get(next).copied().unwrap_or(u64::MAX);
-        let data = self.store.get(&self.key, Get::range(*begin..end)).await?.bytes().await?;
+        let data = self
+            .store
+            .get(&self.key, Get::range(*begin..end))
+            .await?
+            .bytes()
+            .await?;
         let record = first(&data, 0).and_then(|found| found.map(|(_, record)| record).transpose());
         let here = |error: Error| error.within(place(index, *begin)).within(url());
-        record.map_err(here)?.ok_or_else(|| here(Error::new(ErrorKind::Truncated, "the file ends there")))
+        record
+            .map_err(here)?
+            .ok_or_else(|| here(Error::new(ErrorKind::Truncated, "the file ends there")))
     }
     fn name(&self) -> String {
         "record_io".to_owned()

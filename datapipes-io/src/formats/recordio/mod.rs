@@ -1,8 +1,9 @@
 //! RecordIO: the records of MXNet and dmlc-core, and the pictures in them.
 //!
-//! Layout (dmlc-core's `recordio.h`): `u32` magic | `u32` whose upper 3 bits are a flag and lower 29 a length | data | zeros up to a
-//! multiple of 4, all little endian. A record that holds the magic where a record may begin is cut there into parts: flag 0 is a
-//! whole record, 1 its first part, 2 one between, 3 its last; the magic between two parts is left out. There is no checksum.
+//! Layout (dmlc-core's `recordio.h`): `u32` magic | `u32` whose upper 3 bits are a flag and lower
+//! 29 a length | data | zeros up to a multiple of 4, all little endian. A record that holds the
+//! magic where a record may begin is cut there into parts: flag 0 is a whole record, 1 its first
+//! part, 2 one between, 3 its last; the magic between two parts is left out. There is no checksum.
 
 mod image;
 mod index;

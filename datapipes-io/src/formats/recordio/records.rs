@@ -8,15 +8,16 @@ use crate::File;
 use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
 use crate::formats::{Entries, Format};
 
-/// Reads the records of RecordIO files, as MXNet's `im2rec` writes them; [`ImageRecord`](super::ImageRecord) decodes those of
-/// pictures.
+/// Reads the records of RecordIO files, as MXNet's `im2rec` writes them;
+/// [`ImageRecord`](super::ImageRecord) decodes those of pictures.
 ///
-/// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives, of the piece that they came
-///   in. One in several parts is joined, which is a copy.
-/// - A head without the magic, a flag that there is not, or a cut ends the file with an error. A part without its first or
-///   its last one is an error in its place, and the next record follows. The format has no checksum: damage of the data
-///   cannot be seen.
-/// - An empty file has no records. A file cut exactly between two records cannot be told from a whole one.
+/// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives,
+///   of the piece that they came in. One in several parts is joined, which is a copy.
+/// - A head without the magic, a flag that there is not, or a cut ends the file with an error. A
+///   part without its first or its last one is an error in its place, and the next record follows.
+///   The format has no checksum: damage of the data cannot be seen.
+/// - An empty file has no records. A file cut exactly between two records cannot be told from a
+///   whole one.
 ///
 /// Errors name the record, from 0, and the byte where it begins.
 ///
@@ -50,7 +51,8 @@ impl RecordIo {
         RecordIo::default()
     }
 
-    /// Ends a file with an error (`Limit`) at a record of more than `bytes`, its heads and padding counted. By default 1 GiB.
+    /// Ends a file with an error (`Limit`) at a record of more than `bytes`, its heads and padding
+    /// counted. By default 1 GiB.
     pub fn max_record(self, bytes: u64) -> Self {
         RecordIo { most: bytes }
     }
@@ -76,26 +78,38 @@ impl Framing for RecordIo {
     fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame> {
         let here = |error: Error| error.within(place(at.record, at.offset));
         match frame(data, at.offset, ended, self.most).map_err(here)? {
-            Frame::Cut { len, lines, part: Part::Bad(error) } => {
-                Ok(Frame::Cut { len, lines, part: Part::Bad(here(error)) })
-            }
+            Frame::Cut {
+                len,
+                lines,
+                part: Part::Bad(error),
+            } => Ok(Frame::Cut {
+                len,
+                lines,
+                part: Part::Bad(here(error)),
+            }),
             frame => Ok(frame),
         }
     }
 
     fn entries(self, data: Bytes, at: Place) -> Entries<Bytes> {
-        records(self, data, at, |_, data, range, _| Ok(joined(&data.slice(range))))
+        records(self, data, at, |_, data, range, _| {
+            Ok(joined(&data.slice(range)))
+        })
     }
 }
 
-/// The record at the beginning of some bytes, and how long it is with heads and padding; `None` if there are none. An error
-/// outside ends the file, one inside is of the record alone.
+/// The record at the beginning of some bytes, and how long it is with heads and padding; `None` if
+/// there are none. An error outside ends the file, one inside is of the record alone.
 pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<Bytes>)>> {
     if data.is_empty() {
         return Ok(None);
     }
     match frame(data, offset, true, u64::MAX)? {
-        Frame::Cut { len, part: Part::Bad(error), .. } => Ok(Some((len, Err(error)))),
+        Frame::Cut {
+            len,
+            part: Part::Bad(error),
+            ..
+        } => Ok(Some((len, Err(error)))),
         Frame::Cut { len, .. } => Ok(Some((len, Ok(joined(&data.slice(..len)))))),
         Frame::More(_) => Err(Error::new(ErrorKind::Truncated, "the file ends there")),
     }
@@ -103,7 +117,12 @@ pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<B
 
 /// What the parts of a record lie in, which begins at this byte of the file.
 fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
-    let bad = |len, what| Ok(Frame::cut(len, Part::Bad(Error::new(ErrorKind::Corrupt, what))));
+    let bad = |len, what| {
+        Ok(Frame::cut(
+            len,
+            Part::Bad(Error::new(ErrorKind::Corrupt, what)),
+        ))
+    };
     let (mut at, mut joined) = (0, 0);
     loop {
         let (rest, here) = (&data[at..], offset + at as u64);
@@ -120,12 +139,16 @@ fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
         };
         let (flag, length) = flag_and_length(*head, here)?;
         if at > 0 && flag < 2 {
-            return bad(at, format!("another record begins at byte {here} before its last part"));
+            return bad(
+                at,
+                format!("another record begins at byte {here} before its last part"),
+            );
         }
         let (there, padded) = (rest.len() - HEAD, length.next_multiple_of(4));
         let end = at + HEAD + padded;
         if end as u64 > most {
-            let what = format!("it has {end} bytes and more, at most {most} are allowed (`max_record`)");
+            let what =
+                format!("it has {end} bytes and more, at most {most} are allowed (`max_record`)");
             return Err(Error::new(ErrorKind::Limit, what));
         }
         if there < padded {
@@ -157,7 +180,10 @@ fn flag_and_length([a, b, c, d, word @ ..]: [u8; HEAD], offset: u64) -> Result<(
     let word = u32::from_le_bytes(word);
     match word >> LENGTH_BITS {
         flag @ 0..=3 => Ok((flag, (word & ((1 << LENGTH_BITS) - 1)) as usize)),
-        flag => Err(Error::new(ErrorKind::Corrupt, format!("flag {flag} at byte {offset}"))),
+        flag => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("flag {flag} at byte {offset}"),
+        )),
     }
 }
 

@@ -6,7 +6,8 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::{LENGTH_BITS, MAGIC, RecordIoIndex};
 
-/// Writes RecordIO files, and their index on the way; records that hold the magic are cut into parts, as dmlc-core does.
+/// Writes RecordIO files, and their index on the way; records that hold the magic are cut into
+/// parts, as dmlc-core does.
 ///
 /// # Examples
 /// ```
@@ -28,17 +29,24 @@ pub struct RecordIoWriter<W> {
 impl<W: Write> RecordIoWriter<W> {
     /// Writes to `out`, best a buffered one.
     pub fn new(out: W) -> Self {
-        RecordIoWriter { out, index: RecordIoIndex::default(), offset: 0 }
+        RecordIoWriter {
+            out,
+            index: RecordIoIndex::default(),
+            offset: 0,
+        }
     }
 
     /// Writes a record, and tells at which byte it begins. Its key in the index is its number.
     ///
     /// # Errors
-    /// `Limit` for a record of 512 MiB or more, before anything of it is written. Those of the writer beneath; the file is then
-    /// cut, and good for nothing more.
+    /// `Limit` for a record of 512 MiB or more, before anything of it is written. Those of the
+    /// writer beneath; the file is then cut, and good for nothing more.
     pub fn write(&mut self, record: &[u8]) -> Result<u64> {
         if record.len() >= 1 << LENGTH_BITS {
-            let what = format!("a record of {} bytes, where 2^{LENGTH_BITS} is too many", record.len());
+            let what = format!(
+                "a record of {} bytes, where 2^{LENGTH_BITS} is too many",
+                record.len()
+            );
             return Err(Error::new(ErrorKind::Limit, what));
         }
         let begin = self.offset;

@@ -37,20 +37,21 @@ const TYPES: [(Dtype, DType); 13] = [
     (Dtype::BOOL, DType::Bool),
 ];
 
-/// The tensors of [safetensors](https://huggingface.co/docs/safetensors) files, each with its name, in the order in which
-/// their numbers are in the file.
+/// The tensors of [safetensors](https://huggingface.co/docs/safetensors) files, each with its name,
+/// in the order in which their numbers are in the file.
 ///
-/// - A tensor whose numbers are aligned in memory is a slice of its file: nothing is copied, and it keeps the file in
-///   memory. Writers align them within the file, so it is the beginning of the file that matters; see
-///   [`Tensor::from_bytes`]. Others are copied once.
-/// - Types are those of [`DType`]: unsigned and signed integers, `F16`, `BF16`, `F32`, `F64` and `BOOL`. The file's own
-///   metadata (`__metadata__`) is not given.
+/// - A tensor whose numbers are aligned in memory is a slice of its file: nothing is copied, and it
+///   keeps the file in memory. Writers align them within the file, so it is the beginning of the
+///   file that matters; see [`Tensor::from_bytes`]. Others are copied once.
+/// - Types are those of [`DType`]: unsigned and signed integers, `F16`, `BF16`, `F32`, `F64` and
+///   `BOOL`. The file's own metadata (`__metadata__`) is not given.
 /// - A compressed file is inflated whole, by its first bytes.
 ///
 /// # Errors
-/// A file that is shorter than its header says is `Truncated`. `Corrupt` is a header that is no JSON, and one whose tensors
-/// overlap, leave holes, do not fill the file, or have shapes that do not fit their sizes; a header may have 100 MB. A tensor
-/// of another type (`F8_E4M3`, `C64` and such) is `Unsupported` in its place, and the others follow.
+/// A file that is shorter than its header says is `Truncated`. `Corrupt` is a header that is no
+/// JSON, and one whose tensors overlap, leave holes, do not fill the file, or have shapes that do
+/// not fit their sizes; a header may have 100 MB. A tensor of another type (`F8_E4M3`, `C64` and
+/// such) is `Unsupported` in its place, and the others follow.
 ///
 /// # Examples
 /// ```
@@ -75,10 +76,16 @@ impl SafeTensors {
         SafeTensors::default()
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default 8 GiB, and 1100 times.
+    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
+    /// its own size once it is past 1 MiB. By default 8 GiB, and 1100 times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        SafeTensors { expansion: Expansion { bytes, ratio, ..self.expansion } }
+        SafeTensors {
+            expansion: Expansion {
+                bytes,
+                ratio,
+                ..self.expansion
+            },
+        }
     }
 }
 
@@ -124,26 +131,35 @@ fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
         let what = format!("a header of {stated} bytes stated, {} there", rest.len());
         return Err(Error::new(ErrorKind::Truncated, what));
     };
-    let refused = |what: String| Error::new(ErrorKind::Corrupt, format!("the header: {}", shortened(&what)));
-    let Header(mut tensors) = serde_json::from_slice(header).map_err(|error| refused(error.to_string()))?;
+    let refused = |what: String| {
+        Error::new(
+            ErrorKind::Corrupt,
+            format!("the header: {}", shortened(&what)),
+        )
+    };
+    let Header(mut tensors) =
+        serde_json::from_slice(header).map_err(|error| refused(error.to_string()))?;
     // Those without numbers stay in the order of the header.
     tensors.sort_by_key(|(_, info)| info.data_offsets);
     // Checks that they follow each other without holes, and that sizes fit shapes.
-    let metadata = Metadata::new(None, tensors.clone()).map_err(|error| refused(error.to_string()))?;
+    let metadata =
+        Metadata::new(None, tensors.clone()).map_err(|error| refused(error.to_string()))?;
     let (due, there) = (metadata.data_len(), rest.len() - len);
     match due.cmp(&there) {
         Ordering::Greater => {
             let what = format!("{due} bytes of numbers stated, {there} there");
             Err(Error::new(ErrorKind::Truncated, what))
         }
-        Ordering::Less => {
-            Err(Error::new(ErrorKind::Corrupt, format!("{} bytes behind the last tensor", there - due)))
-        }
+        Ordering::Less => Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("{} bytes behind the last tensor", there - due),
+        )),
         Ordering::Equal => Ok((len, tensors)),
     }
 }
 
-/// The tensors of a header in its order; the crate's own type forgets that, and names that are there twice.
+/// The tensors of a header in its order; the crate's own type forgets that, and names that are
+/// there twice.
 struct Header(Vec<(String, TensorInfo)>);
 
 impl<'de> Deserialize<'de> for Header {
@@ -191,37 +207,47 @@ fn native(numbers: Bytes, dtype: DType) -> Bytes {
         return numbers;
     }
     let mut swapped = numbers.to_vec();
-    swapped.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+    swapped
+        .chunks_exact_mut(dtype.size())
+        .for_each(<[u8]>::reverse);
     swapped.into()
 }
 
-/// A safetensors file of tensors with their names. The format has them in the order of their types, largest first, and of
-/// their names. Copies each once.
+/// A safetensors file of tensors with their names. The format has them in the order of their types,
+/// largest first, and of their names. Copies each once.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if two tensors have one name, or one is called `__metadata__`; [`ErrorKind::Limit`] if their names and
-/// shapes take more than 100 MB.
+/// [`ErrorKind::Shape`] if two tensors have one name, or one is called `__metadata__`;
+/// [`ErrorKind::Limit`] if their names and shapes take more than 100 MB.
 ///
 /// # Examples
 /// See [`SafeTensors`].
-pub fn write_safetensors<N: Into<String>>(tensors: impl IntoIterator<Item = (N, Tensor)>) -> Result<Vec<u8>> {
+pub fn write_safetensors<N: Into<String>>(
+    tensors: impl IntoIterator<Item = (N, Tensor)>,
+) -> Result<Vec<u8>> {
     let mut named = BTreeMap::new();
     for (name, tensor) in tensors {
         let name = name.into();
         if name == METADATA || named.contains_key(&name) {
-            let what = format!("a second tensor '{name}', or one of a name that the format keeps for itself");
+            let what = format!(
+                "a second tensor '{name}', or one of a name that the format keeps for itself"
+            );
             return Err(Error::new(ErrorKind::Shape, what));
         }
-        let (dtype, _) = TYPES.into_iter().find(|(_, ours)| *ours == tensor.dtype()).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unsupported,
-                format!("a tensor of {}, for which there is no type", tensor.dtype()),
-            )
-        })?;
+        let (dtype, _) = TYPES
+            .into_iter()
+            .find(|(_, ours)| *ours == tensor.dtype())
+            .ok_or_else(|| {
+                Error::new(
+                    ErrorKind::Unsupported,
+                    format!("a tensor of {}, for which there is no type", tensor.dtype()),
+                )
+            })?;
         named.insert(name, Numbers { tensor, dtype });
     }
-    safetensors::serialize(named, None)
-        .map_err(|error| Error::new(ErrorKind::Limit, "names and shapes of the tensors").with_source(error))
+    safetensors::serialize(named, None).map_err(|error| {
+        Error::new(ErrorKind::Limit, "names and shapes of the tensors").with_source(error)
+    })
 }
 
 struct Numbers {
@@ -240,7 +266,12 @@ impl View for Numbers {
         if cfg!(target_endian = "little") {
             return self.tensor.as_bytes().into();
         }
-        native(Bytes::copy_from_slice(self.tensor.as_bytes()), self.tensor.dtype()).to_vec().into()
+        native(
+            Bytes::copy_from_slice(self.tensor.as_bytes()),
+            self.tensor.dtype(),
+        )
+        .to_vec()
+        .into()
     }
     fn data_len(&self) -> usize {
         self.tensor.byte_len()

@@ -8,7 +8,9 @@ use datapipes::{DataLoader, ErrorKind, Graph, Item, Items, OnError, Origin, Resu
 use futures::StreamExt;
 use proptest::prelude::*;
 
-use crate::formats::{ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, Format, JsonLines, Lines, MsgPack};
+use crate::formats::{
+    ArrowIpc, ArrowRows, ByteLines, Csv, Decompress, Format, JsonLines, Lines, MsgPack,
+};
 use crate::formats::{RecordIo, RecordIoWriter, TfRecordWriter, TfRecords};
 use crate::prelude::*;
 use crate::stores::{Memory, StoreExt};
@@ -40,9 +42,22 @@ where
     let store = Scripted::from_iter(files.iter().cloned());
     store.usual(Reaction::default().pieces(piece, std::time::Duration::ZERO));
     let names = || files.iter().map(|(name, _)| *name);
-    let whole = seen(store.clone().files(names()).load_files().read_as(format.clone()), 0);
+    let whole = seen(
+        store
+            .clone()
+            .files(names())
+            .load_files()
+            .read_as(format.clone()),
+        0,
+    );
     for workers in [0, 2] {
-        assert_eq!(seen(store.clone().files(names()).stream_as(format.clone(), 0), workers), whole);
+        assert_eq!(
+            seen(
+                store.clone().files(names()).stream_as(format.clone(), 0),
+                workers
+            ),
+            whole
+        );
     }
     assert_eq!(seen(store.clone().files(names()).read_as(format), 2), whole);
 }
@@ -61,7 +76,8 @@ fn packed(data: &[u8]) -> Vec<Vec<u8>> {
     lz4.write_all(data).unwrap();
     let mut bzip2 = ::bzip2::write::BzEncoder::new(Vec::new(), ::bzip2::Compression::best());
     bzip2.write_all(data).unwrap();
-    let mut xz = lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).unwrap();
+    let mut xz =
+        lzma_rust2::XzWriter::new(Vec::new(), lzma_rust2::XzOptions::with_preset(0)).unwrap();
     xz.write_all(data).unwrap();
     vec![
         data.to_vec(),
@@ -78,15 +94,26 @@ where
     F::Item: std::fmt::Debug,
 {
     let shown = |items: Vec<Result<F::Item>>| -> Vec<String> {
-        items.into_iter().map(|item| item.map_or_else(|e| unnamed(&e), |i| format!("{i:?}"))).collect()
+        items
+            .into_iter()
+            .map(|item| item.map_or_else(|e| unnamed(&e), |i| format!("{i:?}")))
+            .collect()
     };
     for data in packed(data) {
         let whole = shown(read_all(make(), data.clone()));
-        assert_eq!(shown(read_arriving(make(), data.clone(), pieces)), whole, "pieces of {pieces:?}");
+        assert_eq!(
+            shown(read_arriving(make(), data.clone(), pieces)),
+            whole,
+            "pieces of {pieces:?}"
+        );
         // Cut somewhere: the same records, and the same error behind them.
         let cut = data[..data.len() - data.len().min(pieces[0])].to_vec();
         let whole = shown(read_all(make(), cut.clone()));
-        assert_eq!(shown(read_arriving(make(), cut, pieces)), whole, "cut, in pieces of {pieces:?}");
+        assert_eq!(
+            shown(read_arriving(make(), cut, pieces)),
+            whole,
+            "cut, in pieces of {pieces:?}"
+        );
     }
 }
 
@@ -173,12 +200,19 @@ proptest! {
 
 #[test]
 fn both_doors_give_the_same_items_with_the_same_origins() {
-    let text: Vec<u8> = (0..9000).flat_map(|n| format!("{{\"n\": {n}}}\n\n").into_bytes()).collect();
+    let text: Vec<u8> = (0..9000)
+        .flat_map(|n| format!("{{\"n\": {n}}}\n\n").into_bytes())
+        .collect();
     let mut bad = text.clone();
     bad[40_000] = b'}';
     bad[77_000] = 0xff;
-    let files =
-        [("a", text.clone()), ("empty", Vec::new()), ("b", bad), ("c.gz", gzip(&text)), ("d.gz", text)];
+    let files = [
+        ("a", text.clone()),
+        ("empty", Vec::new()),
+        ("b", bad),
+        ("c.gz", gzip(&text)),
+        ("d.gz", text),
+    ];
     for piece in [1000, 70_000, 1 << 20] {
         check_doors(JsonLines::values(), &files, piece);
         check_doors(Lines::new().bytes(), &files, piece);
@@ -193,28 +227,43 @@ fn jsonl(lines: u32) -> Vec<u8> {
 }
 
 fn ranges(store: &Scripted, from: usize) -> Vec<Option<Range<u64>>> {
-    store.requests()[from..].iter().map(|request| request.get.range.clone()).collect()
+    store.requests()[from..]
+        .iter()
+        .map(|request| request.get.range.clone())
+        .collect()
 }
 
 /// What was asked for of a file, request by request.
 type Ranges = Vec<Option<Range<u64>>>;
 
-/// Stops an epoch after some items, and goes on; what came before and after, and the requests after the stop.
+/// Stops an epoch after some items, and goes on; what came before and after, and the requests after
+/// the stop.
 fn stopped<F: Format + Clone>(
     store: &Scripted,
     format: F,
     taken: usize,
 ) -> (Vec<F::Item>, Vec<F::Item>, Ranges) {
     let graph = || store.clone().files(["a", "b"]).stream_as(format.clone(), 0);
-    let loader = || DataLoader::builder(graph()).workers(2).resumable().build().unwrap();
+    let loader = || {
+        DataLoader::builder(graph())
+            .workers(2)
+            .resumable()
+            .build()
+            .unwrap()
+    };
     let first = loader();
     let mut epoch = first.epoch(0).blocking();
     let before: Vec<_> = epoch.by_ref().take(taken).map(Result::unwrap).collect();
-    let state = epoch.state().unwrap();
+    let state = epoch.checkpoint().unwrap();
     drop(epoch);
     drop(first);
     let asked = store.requests().len();
-    let after: Vec<_> = loader().resume(&state).unwrap().blocking().map(Result::unwrap).collect();
+    let after: Vec<_> = loader()
+        .resume(&state)
+        .unwrap()
+        .blocking()
+        .map(Result::unwrap)
+        .collect();
     (before, after, ranges(store, asked))
 }
 
@@ -242,28 +291,54 @@ fn a_stopped_epoch_asks_for_the_rest_of_the_file_by_a_range() {
         let begins: Vec<u64> = ranges.by_ref().flatten().map(|range| range.start).collect();
         assert!(begins.len() <= 1, "{asked:?}");
         for begin in begins {
-            assert!(begin == 0 || data[begin as usize - 1] == b'\n', "{begin} is where a line begins");
+            assert!(
+                begin == 0 || data[begin as usize - 1] == b'\n',
+                "{begin} is where a line begins"
+            );
             // Not long before what is wanted.
             let wanted = (taken * data.len() / 30_000) as u64;
             assert!(begin <= wanted, "{begin} behind {wanted}");
             later = later.max(begin);
         }
     }
-    assert!(later > 1 << 20, "no epoch went on in the middle of the file: {later}");
+    assert!(
+        later > 1 << 20,
+        "no epoch went on in the middle of the file: {later}"
+    );
 }
 
 #[test]
 fn a_stopped_epoch_reads_the_header_of_a_table_again() {
-    let rows: String = (0..30_000).map(|n| format!("{n},\"two\nlines {}\"\n", "x".repeat(40))).collect();
-    let store = Scripted::from_iter([("a", format!("n,text\n{rows}")), ("b", "n,text\n1,x\n".to_owned())]);
+    let rows: String = (0..30_000)
+        .map(|n| format!("{n},\"two\nlines {}\"\n", "x".repeat(40)))
+        .collect();
+    let store = Scripted::from_iter([
+        ("a", format!("n,text\n{rows}")),
+        ("b", "n,text\n1,x\n".to_owned()),
+    ]);
     for format in [Csv::rows(), Csv::rows().no_header()] {
-        let all = seen(store.clone().files(["a", "b"]).load_files().read_as(format.clone()), 0).len();
+        let all = seen(
+            store
+                .clone()
+                .files(["a", "b"])
+                .load_files()
+                .read_as(format.clone()),
+            0,
+        )
+        .len();
         let (before, after, asked) = stopped(&store, format, 20_000);
         assert_eq!(before.len() + after.len(), all);
-        let head = asked.iter().flatten().find(|range| range.end < 100).expect("the header is asked for");
+        let head = asked
+            .iter()
+            .flatten()
+            .find(|range| range.end < 100)
+            .expect("the header is asked for");
         assert_eq!(head.start, 0);
         assert!(
-            asked.iter().flatten().any(|range| range.start > 1 << 19 && range.end == u64::MAX),
+            asked
+                .iter()
+                .flatten()
+                .any(|range| range.start > 1 << 19 && range.end == u64::MAX),
             "{asked:?}"
         );
     }
@@ -286,16 +361,34 @@ fn a_compressed_file_is_read_from_its_beginning_again() {
 fn a_file_that_became_another_while_the_epoch_was_stopped_is_an_error() {
     let store = Scripted::from_iter([("a", jsonl(30_000)), ("b", jsonl(10))]);
     let graph = || store.clone().files(["a", "b"]).stream_as(Lines::new(), 0);
-    let loader = DataLoader::builder(graph()).workers(2).resumable().build().unwrap();
+    let loader = DataLoader::builder(graph())
+        .workers(2)
+        .resumable()
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
-    assert_eq!(epoch.by_ref().take(25_000).map(Result::unwrap).count(), 25_000);
-    let state = epoch.state().unwrap();
+    assert_eq!(
+        epoch.by_ref().take(25_000).map(Result::unwrap).count(),
+        25_000
+    );
+    let state = epoch.checkpoint().unwrap();
     drop(epoch);
     store.put("a", jsonl(30_001));
-    let error = loader.resume(&state).unwrap().blocking().find_map(Result::err).unwrap();
+    let error = loader
+        .resume(&state)
+        .unwrap()
+        .blocking()
+        .find_map(Result::err)
+        .unwrap();
     assert_eq!(error.kind(), ErrorKind::Config, "{error}");
-    let said = ["cannot go on in this file: changed", "the data is not what it was"];
-    assert!(said.iter().any(|said| error.to_string().contains(said)), "{error}");
+    let said = [
+        "cannot go on in this file: changed",
+        "the data is not what it was",
+    ];
+    assert!(
+        said.iter().any(|said| error.to_string().contains(said)),
+        "{error}"
+    );
 }
 
 #[test]
@@ -307,17 +400,32 @@ fn a_bad_record_in_the_middle_tells_its_place_and_the_others_follow() {
     let store = Memory::from_iter([("a", data), ("b", jsonl(5))]);
     let policy = OnError::skip(10);
     let graph = store.files(["a", "b"]).stream_as(JsonLines::values(), 0);
-    let loader = DataLoader::builder(graph).workers(2).on_error(policy.clone()).build().unwrap();
-    assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), 30_000 - 1 + 5);
-    let said: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .on_error(policy.clone())
+        .build()
+        .unwrap();
+    assert_eq!(
+        loader.epoch(0).blocking().map(Result::unwrap).count(),
+        30_000 - 1 + 5
+    );
+    let said: Vec<String> = policy
+        .skipped()
+        .into_iter()
+        .map(|skipped| skipped.error)
+        .collect();
     assert_eq!(said.len(), 2);
     let (number, next) = (line + 1, line + 2);
     assert!(
-        said[0].starts_with(&format!("json_lines: a/{line}: corrupt: line {number}, column")),
+        said[0].starts_with(&format!(
+            "json_lines: a/{line}: corrupt: line {number}, column"
+        )),
         "{said:?}"
     );
     assert!(
-        said[1].starts_with(&format!("json_lines: a/{number}: corrupt: line {next}, column")),
+        said[1].starts_with(&format!(
+            "json_lines: a/{number}: corrupt: line {next}, column"
+        )),
         "{said:?}"
     );
 }
@@ -327,8 +435,10 @@ fn a_record_above_the_bound_is_not_kept_and_others_follow() {
     let long = "x".repeat(3 << 20);
     let text = format!("one\n{long}\r\ntwo\n{long}");
     let read = read_arriving(Lines::new().max_line(100), text.clone(), [100_000]);
-    let said: Vec<String> =
-        read.iter().map(|line| line.as_ref().map_or_else(unnamed, Clone::clone)).collect();
+    let said: Vec<String> = read
+        .iter()
+        .map(|line| line.as_ref().map_or_else(unnamed, Clone::clone))
+        .collect();
     let error = |line, at| {
         format!(
             "lines: 0:0/{}: limit reached: line {line} at byte {at} has {} bytes, and 100 are allowed (`max_line`)",
@@ -336,7 +446,15 @@ fn a_record_above_the_bound_is_not_kept_and_others_follow() {
             long.len()
         )
     };
-    assert_eq!(said, ["one".to_owned(), error(2, 4), "two".to_owned(), error(4, 4 + long.len() + 2 + 4)]);
+    assert_eq!(
+        said,
+        [
+            "one".to_owned(),
+            error(2, 4),
+            "two".to_owned(),
+            error(4, 4 + long.len() + 2 + 4)
+        ]
+    );
 
     let mut writer = TfRecordWriter::new(Vec::new());
     for record in [&b"one"[..], long.as_bytes(), b"two"] {
@@ -345,7 +463,9 @@ fn a_record_above_the_bound_is_not_kept_and_others_follow() {
     let (data, _) = writer.finish().unwrap();
     let read = read_arriving(TfRecords::new().max_record(100), data.clone(), [100_000]);
     assert_eq!(
-        read.iter().map(|r| r.as_ref().ok().map(|r| &r[..])).collect::<Vec<_>>(),
+        read.iter()
+            .map(|r| r.as_ref().ok().map(|r| &r[..]))
+            .collect::<Vec<_>>(),
         [Some(&b"one"[..]), None, Some(b"two")]
     );
     let said = read[1].as_ref().unwrap_err().to_string();
@@ -354,25 +474,47 @@ fn a_record_above_the_bound_is_not_kept_and_others_follow() {
         "{said}"
     );
     // The end is missed within what is passed over, too.
-    let cut = read_arriving(TfRecords::new().max_record(100), data[..1 << 20].to_vec(), [100_000]);
+    let cut = read_arriving(
+        TfRecords::new().max_record(100),
+        data[..1 << 20].to_vec(),
+        [100_000],
+    );
     let said = cut.last().unwrap().as_ref().unwrap_err().to_string();
-    assert!(said.contains("truncated: record 1 at byte 19: its data has 1048545 of 3145728 bytes"), "{said}");
+    assert!(
+        said.contains("truncated: record 1 at byte 19: its data has 1048545 of 3145728 bytes"),
+        "{said}"
+    );
 }
 
 #[test]
 fn a_body_that_is_cut_gives_the_records_before_and_its_error() {
     let data = jsonl(20_000);
-    for reaction in [Reaction::default().cut(1_000_000), Reaction::default().short(1_000_000)] {
+    for reaction in [
+        Reaction::default().cut(1_000_000),
+        Reaction::default().short(1_000_000),
+    ] {
         let store = Scripted::from_iter([("a", data.clone()), ("b", jsonl(5))]);
         // The first request only says how large it is.
         store.script("a", [Reaction::default(), reaction]);
         let policy = OnError::skip(10);
         let graph = store.files(["a", "b"]).stream_as(Lines::new(), 0);
-        let loader = DataLoader::builder(graph).on_error(policy.clone()).build().unwrap();
-        let whole = data[..1_000_000].iter().filter(|&&byte| byte == b'\n').count();
-        assert_eq!(loader.epoch(0).blocking().map(Result::unwrap).count(), whole + 5);
+        let loader = DataLoader::builder(graph)
+            .on_error(policy.clone())
+            .build()
+            .unwrap();
+        let whole = data[..1_000_000]
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count();
+        assert_eq!(
+            loader.epoch(0).blocking().map(Result::unwrap).count(),
+            whole + 5
+        );
         let said = &policy.skipped()[0].error;
-        assert!(said.starts_with("lines: a: truncated: scripted:///a"), "{said}");
+        assert!(
+            said.starts_with("lines: a: truncated: scripted:///a"),
+            "{said}"
+        );
     }
 }
 
@@ -380,10 +522,23 @@ fn a_body_that_is_cut_gives_the_records_before_and_its_error() {
 fn a_cut_body_goes_on_behind_the_wrapper_that_tries_again() {
     let data = jsonl(20_000);
     let store = Scripted::from_iter([("a", data.clone())]);
-    store.script("a", [Reaction::default(), Reaction::default().cut(1_000_000)]);
-    let lines = store.clone().retry(Default::default()).files(["a"]).stream_as(Lines::new(), 0);
+    store.script(
+        "a",
+        [Reaction::default(), Reaction::default().cut(1_000_000)],
+    );
+    let lines = store
+        .clone()
+        .retry(Default::default())
+        .files(["a"])
+        .stream_as(Lines::new(), 0);
     assert_eq!(
-        DataLoader::builder(lines).build().unwrap().epoch(0).blocking().map(Result::unwrap).count(),
+        DataLoader::builder(lines)
+            .build()
+            .unwrap()
+            .epoch(0)
+            .blocking()
+            .map(Result::unwrap)
+            .count(),
         20_000
     );
     assert_eq!(ranges(&store, 2), [Some(1_000_000..data.len() as u64)]);
@@ -398,7 +553,12 @@ fn a_local_file_that_shrinks_while_it_is_read_is_an_error() {
     let loader = DataLoader::builder(graph).workers(0).build().unwrap();
     let mut epoch = loader.epoch(0).blocking();
     assert!(epoch.next().unwrap().is_ok());
-    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5 << 20).unwrap();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(5 << 20)
+        .unwrap();
     let error = epoch.find_map(Result::err).unwrap();
     assert_eq!(error.kind(), ErrorKind::Changed, "{error}");
 }
@@ -408,10 +568,17 @@ fn a_local_file_is_gone_on_with_where_it_was_stopped() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("a.jsonl"), jsonl(90_000)).unwrap();
     let graph = || crate::list_files(dir.path(), "*.jsonl").read_as(Lines::new());
-    let loader = DataLoader::builder(graph()).workers(2).resumable().build().unwrap();
+    let loader = DataLoader::builder(graph())
+        .workers(2)
+        .resumable()
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
     let before: Vec<String> = epoch.by_ref().take(80_000).map(Result::unwrap).collect();
-    let rest = loader.resume(&epoch.state().unwrap()).unwrap().blocking();
+    let rest = loader
+        .resume(&epoch.checkpoint().unwrap())
+        .unwrap()
+        .blocking();
     let after: Vec<String> = rest.map(Result::unwrap).collect();
     let all = String::from_utf8(jsonl(90_000)).unwrap();
     assert_eq!([before, after].concat(), all.lines().collect::<Vec<_>>());
@@ -420,11 +587,17 @@ fn a_local_file_is_gone_on_with_where_it_was_stopped() {
 #[test]
 fn small_files_are_read_whole_with_one_request_each() {
     let store = Scripted::from_iter([("a", "1\n2\n"), ("b", "3")]);
-    let lines = store.clone().files(["a", "b"]).read_as(Lines::new().bytes());
+    let lines = store
+        .clone()
+        .files(["a", "b"])
+        .read_as(Lines::new().bytes());
     assert_eq!(lines.collect().unwrap(), ["1", "2", "3"]);
     assert_eq!(ranges(&store, 0), [None, None]);
     // A format that cannot be cut is read whole, however large.
-    let arrays = store.clone().files(["a"]).stream_as(crate::formats::Npy::new(), 0);
+    let arrays = store
+        .clone()
+        .files(["a"])
+        .stream_as(crate::formats::Npy::new(), 0);
     assert_eq!(arrays.collect().unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
@@ -432,7 +605,10 @@ fn small_files_are_read_whole_with_one_request_each() {
 fn records_are_slices_of_what_arrives() {
     // Two pieces of memory, of which lines are parts. The block that crosses is joined.
     let line = [&[b'x'; 1023][..], b"\n"].concat();
-    let (first, second) = (Bytes::from(line.repeat(700)), Bytes::from(line.repeat(1000)));
+    let (first, second) = (
+        Bytes::from(line.repeat(700)),
+        Bytes::from(line.repeat(1000)),
+    );
     let mut splitter = ByteLines::splitter(&Lines::new().bytes()).unwrap();
     splitter.push(first.clone());
     let mut lines: Vec<Bytes> = Vec::new();
@@ -455,7 +631,8 @@ fn records_are_slices_of_what_arrives() {
         }
     }
     assert_eq!(lines.len(), 1700);
-    let is_slice = |line: usize, piece: &Bytes, at: usize| lines[line].as_ptr() == piece[at << 10..].as_ptr();
+    let is_slice =
+        |line: usize, piece: &Bytes, at: usize| lines[line].as_ptr() == piece[at << 10..].as_ptr();
     assert!(is_slice(0, &first, 0) && is_slice(511, &first, 511));
     assert!(!is_slice(512, &first, 512) && !is_slice(767, &second, 67));
     assert!(is_slice(768, &second, 68) && is_slice(1500, &second, 800));
@@ -479,7 +656,9 @@ fn split_records_keeps_the_contract_of_pipes() {
                 Loaded::Whole(file) => Some(file.data.len() as u64),
                 Loaded::Large(file) => file.size,
             };
-            self.0.apply(input, cx).each(cx, move |item| Some(Ok(item.map(size))))
+            self.0
+                .apply(input, cx)
+                .each(cx, move |item| Some(Ok(item.map(size))))
         }
         fn is_shardable(&self) -> bool {
             self.0.is_shardable()
@@ -495,8 +674,16 @@ fn split_records_keeps_the_contract_of_pipes() {
 
 /// What limits to inflating say, by each door.
 fn refused(graph: Graph<File>, most: u64) -> String {
-    let loader = DataLoader::builder(graph).workers(2).max_inflated(most).build().unwrap();
-    loader.epoch(0).blocking().find_map(Result::err).map_or(String::new(), |error| error.to_string())
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .max_inflated(most)
+        .build()
+        .unwrap();
+    loader
+        .epoch(0)
+        .blocking()
+        .find_map(Result::err)
+        .map_or(String::new(), |error| error.to_string())
 }
 
 #[test]
@@ -514,7 +701,10 @@ fn what_a_file_inflates_to_is_limited_for_the_loader() {
         // As it arrives, too.
         let store = Memory::from_iter([("zeros", data.clone())]);
         let lines = Lines::new().max_expansion(1 << 30, 1 << 30).bytes();
-        let lines = store.files(["zeros"]).stream_as(lines, 0).map(|line| File::new("line", line));
+        let lines = store
+            .files(["zeros"])
+            .stream_as(lines, 0)
+            .map(|line| File::new("line", line));
         assert!(refused(lines, 2 << 20).ends_with("(`max_inflated`)"));
     }
 }
@@ -526,7 +716,10 @@ fn a_file_that_is_inflated_whole_has_a_limit_by_default() {
     let files = Graph::from_vec(vec![File::new("bomb.gz", member.repeat(3))]);
     let pipe = Decompress::new().max_expansion(20 << 20, 2000);
     let said = files.pipe(pipe).collect().unwrap_err().to_string();
-    assert!(said.contains("inflate to more than 20971520") && said.contains("(`max_expansion`)"), "{said}");
+    assert!(
+        said.contains("inflate to more than 20971520") && said.contains("(`max_expansion`)"),
+        "{said}"
+    );
     assert!(format!("{:?}", Decompress::new()).contains("bytes: 1073741824"));
     // As records it is as long as it likes.
     assert!(format!("{:?}", Lines::new()).contains("bytes: 18446744073709551615"));
@@ -538,12 +731,15 @@ fn arrow(batches: usize) -> Vec<u8> {
     use arrow_array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch};
     let mut writer = None;
     for batch in 0..batches {
-        let numbers: ArrayRef =
-            Arc::new(Int64Array::from_iter_values((0..50).map(|n| (batch * 50 + n) as i64)));
-        let words: DictionaryArray<Int32Type> =
-            (0..50).map(|n| ["one", "two", ["x", "yy", "zzz"][batch / 4 % 3]][n % 3]).collect();
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(
+            (0..50).map(|n| (batch * 50 + n) as i64),
+        ));
+        let words: DictionaryArray<Int32Type> = (0..50)
+            .map(|n| ["one", "two", ["x", "yy", "zzz"][batch / 4 % 3]][n % 3])
+            .collect();
         let batch =
-            RecordBatch::try_from_iter([("n", numbers), ("word", Arc::new(words) as ArrayRef)]).unwrap();
+            RecordBatch::try_from_iter([("n", numbers), ("word", Arc::new(words) as ArrayRef)])
+                .unwrap();
         let writer = writer.get_or_insert_with(|| {
             arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap()
         });
@@ -559,28 +755,55 @@ fn arrow_streams_that_arrive_are_what_the_whole_has() {
     let data = arrow(20);
     for pieces in [&[1000][..], &[7, 4000], &[100_000]] {
         compare(ArrowIpc::new, &data, pieces);
-        compare(|| ArrowRows::new(ArrowIpc::new().columns(["word"])), &data, pieces);
+        compare(
+            || ArrowRows::new(ArrowIpc::new().columns(["word"])),
+            &data,
+            pieces,
+        );
         compare(|| ArrowIpc::new().max_batch(600), &data, pieces);
         compare(ArrowIpc::new, &[&data[..], b"more"].concat(), pieces);
     }
     let mut bad = data.clone();
     bad[data.len() / 2] ^= 0x55;
     compare(ArrowIpc::new, &bad, &[300]);
-    check_doors(ArrowRows::new(ArrowIpc::new()), &[("a", data.clone()), ("b", arrow(1))], 5000);
+    check_doors(
+        ArrowRows::new(ArrowIpc::new()),
+        &[("a", data.clone()), ("b", arrow(1))],
+        5000,
+    );
 }
 
 #[test]
 fn a_stopped_epoch_reads_schema_and_dictionaries_again() {
     let store = Scripted::from_iter([("a", arrow(400)), ("b", arrow(1))]);
-    let all = seen(store.clone().files(["a", "b"]).load_files().read_as(ArrowRows::new(ArrowIpc::new())), 0);
+    let all = seen(
+        store
+            .clone()
+            .files(["a", "b"])
+            .load_files()
+            .read_as(ArrowRows::new(ArrowIpc::new())),
+        0,
+    );
     let (before, after, asked) = stopped(&store, ArrowRows::new(ArrowIpc::new()), 15_000);
     let rows: Vec<_> = [before, after].concat();
     assert_eq!(rows.len(), all.len());
     for (row, seen) in rows.iter().zip(&all) {
         assert!(seen.ends_with(&format!("{row:?}")), "{seen}");
     }
-    assert!(asked.iter().flatten().any(|range| range.start == 0 && range.end < 2000), "{asked:?}");
-    assert!(asked.iter().flatten().any(|range| range.start > 100_000 && range.end == u64::MAX), "{asked:?}");
+    assert!(
+        asked
+            .iter()
+            .flatten()
+            .any(|range| range.start == 0 && range.end < 2000),
+        "{asked:?}"
+    );
+    assert!(
+        asked
+            .iter()
+            .flatten()
+            .any(|range| range.start > 100_000 && range.end == u64::MAX),
+        "{asked:?}"
+    );
 }
 
 proptest! {

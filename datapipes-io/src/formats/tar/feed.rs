@@ -10,8 +10,8 @@ use super::header::Fault;
 /// Memory that is set aside because a header says so, before the bytes are there.
 const BELIEVED: u64 = 8 << 20;
 
-/// What is wanted is a slice where one piece has all of it, and else copied together, once. It is asked for again with
-/// every piece until it is there; only then the place moves on.
+/// What is wanted is a slice where one piece has all of it, and else copied together, once. It is
+/// asked for again with every piece until it is there; only then the place moves on.
 #[derive(Default)]
 pub(super) struct Feed {
     piece: Bytes,
@@ -32,7 +32,10 @@ pub(super) struct Feed {
 impl Feed {
     /// Of an archive of so many bytes.
     pub(super) fn of_len(len: Option<u64>) -> Self {
-        Feed { len, ..Feed::default() }
+        Feed {
+            len,
+            ..Feed::default()
+        }
     }
 
     /// The next piece; the one before is used up.
@@ -80,8 +83,11 @@ impl Feed {
         self.check(size, what)?;
         let here = (self.rest().len() as u64).min(size - self.have) as usize;
         self.reserve(size, here)?;
-        self.part.extend_from_slice(&self.piece[self.used..self.used + here]);
-        Ok(self.advance(size, here).then(|| std::mem::take(&mut self.part).into()))
+        self.part
+            .extend_from_slice(&self.piece[self.used..self.used + here]);
+        Ok(self
+            .advance(size, here)
+            .then(|| std::mem::take(&mut self.part).into()))
     }
 
     /// Passes over the next bytes; `false` until all are there.
@@ -114,9 +120,10 @@ impl Feed {
 
     fn check(&self, size: u64, what: impl Display) -> Result<(), Fault> {
         match self.left() {
-            Some(left) if size > left => {
-                Err((ErrorKind::Truncated, format!("{what} has {left} of {size} bytes")))
-            }
+            Some(left) if size > left => Err((
+                ErrorKind::Truncated,
+                format!("{what} has {left} of {size} bytes"),
+            )),
             _ => Ok(()),
         }
     }
@@ -125,7 +132,10 @@ impl Feed {
         if self.part.capacity() - self.part.len() >= here {
             return Ok(());
         }
-        let more = BELIEVED.max(self.have).min(size - self.have).max(here as u64);
+        let more = BELIEVED
+            .max(self.have)
+            .min(size - self.have)
+            .max(here as u64);
         self.part
             .try_reserve_exact(more as usize)
             .map_err(|_| (ErrorKind::Limit, format!("no memory for {size} bytes")))

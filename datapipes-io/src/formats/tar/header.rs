@@ -34,15 +34,23 @@ impl Extension {
     pub(super) fn read_pax(&mut self, mut data: &[u8]) -> Result<(), Fault> {
         let malformed = || corrupt("a malformed record in a pax header");
         while !data.is_empty() {
-            let digits = data.iter().position(|&byte| byte == b' ').ok_or_else(malformed)?;
+            let digits = data
+                .iter()
+                .position(|&byte| byte == b' ')
+                .ok_or_else(malformed)?;
             let len = decimal(&data[..digits]).ok_or_else(malformed)?;
             let len = usize::try_from(len)
                 .ok()
                 .filter(|&len| digits < len && len <= data.len())
                 .ok_or_else(malformed)?;
             let (record, rest) = data.split_at(len);
-            let record = record[digits + 1..].strip_suffix(b"\n").ok_or_else(malformed)?;
-            let equals = record.iter().position(|&byte| byte == b'=').ok_or_else(malformed)?;
+            let record = record[digits + 1..]
+                .strip_suffix(b"\n")
+                .ok_or_else(malformed)?;
+            let equals = record
+                .iter()
+                .position(|&byte| byte == b'=')
+                .ok_or_else(malformed)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             match key {
                 // An empty value takes back what a global header said.
@@ -83,7 +91,11 @@ pub(super) fn corrupt(what: impl Into<String>) -> Fault {
 }
 
 pub(super) fn once(again: bool) -> Result<(), Fault> {
-    if again { Err(corrupt("two extension headers of one kind for one member")) } else { Ok(()) }
+    if again {
+        Err(corrupt("two extension headers of one kind for one member"))
+    } else {
+        Ok(())
+    }
 }
 
 pub(super) fn padding(size: u64) -> u64 {
@@ -91,7 +103,10 @@ pub(super) fn padding(size: u64) -> u64 {
 }
 
 pub(super) fn until_nul(field: &[u8]) -> &[u8] {
-    &field[..field.iter().position(|&byte| byte == 0).unwrap_or(field.len())]
+    &field[..field
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(field.len())]
 }
 
 /// A number in octal, or in binary where its first bit is set. An empty field is zero.
@@ -100,21 +115,27 @@ pub(super) fn number(field: &[u8]) -> Option<u64> {
         // Bit 6 is the sign.
         let (first, rest) = (u64::from(field[0] & 0x7f), &field[1..]);
         return match first & 0x40 {
-            0 => rest
-                .iter()
-                .try_fold(first, |value, &byte| value.checked_mul(256).map(|value| value | u64::from(byte))),
+            0 => rest.iter().try_fold(first, |value, &byte| {
+                value.checked_mul(256).map(|value| value | u64::from(byte))
+            }),
             _ => None,
         };
     }
     let mut digits = until_nul(field).trim_ascii().iter();
     digits.try_fold(0u64, |value, &byte| {
-        (b'0'..=b'7').contains(&byte).then(|| value * 8 + u64::from(byte - b'0'))
+        (b'0'..=b'7')
+            .contains(&byte)
+            .then(|| value * 8 + u64::from(byte - b'0'))
     })
 }
 
 fn decimal(digits: &[u8]) -> Option<u64> {
     let plain = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(digits).ok().filter(|_| plain)?.parse().ok()
+    std::str::from_utf8(digits)
+        .ok()
+        .filter(|_| plain)?
+        .parse()
+        .ok()
 }
 
 /// The sum of a header's bytes, its own field taken as spaces. Some old tools summed signed bytes.
@@ -132,7 +153,10 @@ pub(super) fn check_sum(block: &[u8; BLOCK], at: u64) -> Result<(), Fault> {
         Some(stated) if i64::try_from(stated) == Ok(signed) => Ok(()),
         _ if at > 0 => Err(corrupt("a header whose checksum is wrong")),
         _ => Err(match packed_by(block) {
-            Some(tool) => (ErrorKind::Unsupported, format!("no tar archive, but {tool} data")),
+            Some(tool) => (
+                ErrorKind::Unsupported,
+                format!("no tar archive, but {tool} data"),
+            ),
             None => corrupt("no tar archive, or the checksum of its first header is wrong"),
         }),
     }
@@ -140,7 +164,8 @@ pub(super) fn check_sum(block: &[u8; BLOCK], at: u64) -> Result<(), Fault> {
 
 /// Whether data begins with a header that is right.
 pub(super) fn begins_archive(data: &[u8]) -> bool {
-    data.first_chunk::<BLOCK>().is_some_and(|block| block[0] != 0 && check_sum(block, 0).is_ok())
+    data.first_chunk::<BLOCK>()
+        .is_some_and(|block| block[0] != 0 && check_sum(block, 0).is_ok())
 }
 
 fn packed_by(data: &[u8]) -> Option<&'static str> {
@@ -152,7 +177,10 @@ fn packed_by(data: &[u8]) -> Option<&'static str> {
         (b"\xfd7zXZ", "xz"),
         (b"PK\x03\x04", "zip"),
     ];
-    MAGIC.iter().find(|(magic, _)| data.starts_with(magic)).map(|(_, tool)| *tool)
+    MAGIC
+        .iter()
+        .find(|(magic, _)| data.starts_with(magic))
+        .map(|(_, tool)| *tool)
 }
 
 #[cfg(test)]
@@ -166,7 +194,10 @@ mod tests {
         assert_eq!(number(b"\0\0\0\0\0\0\0\0\0\0\0\0"), Some(0));
         assert_eq!(number(b"0000000064x\0"), None);
         assert_eq!(number(b"\x80\0\0\0\0\0\0\x02\0\0\0\0"), Some(1 << 33));
-        assert_eq!(number(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), None);
+        assert_eq!(
+            number(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"),
+            None
+        );
         assert_eq!(number(b"\x80\0\0\x01\0\0\0\0\0\0\0\0"), None);
     }
 
@@ -174,9 +205,14 @@ mod tests {
     fn row_92_malformed_pax_records_are_errors() {
         let read = |data: &[u8]| {
             let mut extension = Extension::default();
-            extension.read_pax(data).map(|()| (extension.path, extension.size))
+            extension
+                .read_pax(data)
+                .map(|()| (extension.path, extension.size))
         };
-        assert_eq!(read(b"9 path=a\n11 size=12\n").unwrap(), (Some(b"a".to_vec()), Some(12)));
+        assert_eq!(
+            read(b"9 path=a\n11 size=12\n").unwrap(),
+            (Some(b"a".to_vec()), Some(12))
+        );
         assert_eq!(read(b"9 path=a\n8 path=\n").unwrap(), (None, None));
         let bad: [&[u8]; 8] = [
             b"9 path=a",

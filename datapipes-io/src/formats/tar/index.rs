@@ -13,13 +13,14 @@ use super::header::{BLOCK, MAX_EXTENSION, MAX_EXTENSIONS, padding};
 use super::walk::{Place, Step, Walker};
 use crate::stores::{Get, Meta, Store};
 
-/// What is where in a tar archive: names, places and sizes of its regular files, in their order, so that any of them is
-/// read by one request; see [`IndexedTar`](super::IndexedTar).
+/// What is where in a tar archive: names, places and sizes of its regular files, in their order, so
+/// that any of them is read by one request; see [`IndexedTar`](super::IndexedTar).
 ///
-/// The archive is walked by the same code as for [`Untar`](super::Untar), and what is an error there is one here. Some
-/// archives that can be streamed have no index, and say so (`Unsupported`): compressed ones, those with a sparse member,
-/// and those where a global header gives names or sizes to the members behind it. Duplicate names are kept. In memory it
-/// takes the names and 40 bytes a member.
+/// The archive is walked by the same code as for [`Untar`](super::Untar), and what is an error
+/// there is one here. Some archives that can be streamed have no index, and say so (`Unsupported`):
+/// compressed ones, those with a sparse member, and those where a global header gives names or
+/// sizes to the members behind it. Duplicate names are kept. In memory it takes the names and 40
+/// bytes a member.
 ///
 /// As text it is JSON, a line for each member:
 ///
@@ -29,8 +30,9 @@ use crate::stores::{Get, Meta, Store};
 /// ["b.txt", 1024, 1536, 700]
 /// ]}
 /// ```
-/// `size` is the archive's, in bytes. Of a member: the name as [`File::name`](crate::File::name) has it; where its first
-/// header begins (a long name has several); where its data begins; how many bytes it has.
+/// `size` is the archive's, in bytes. Of a member: the name as [`File::name`](crate::File::name)
+/// has it; where its first header begins (a long name has several); where its data begins; how many
+/// bytes it has.
 ///
 /// # Examples
 /// ```
@@ -75,8 +77,8 @@ impl TarIndex {
         TarIndex::of_with(archive, &Tar::new())
     }
 
-    /// As [`of`](TarIndex::of), for an archive that ends as `tar` says: by [`require_end`](Tar::require_end) and
-    /// [`trailing`](Tar::trailing).
+    /// As [`of`](TarIndex::of), for an archive that ends as `tar` says: by
+    /// [`require_end`](Tar::require_end) and [`trailing`](Tar::trailing).
     ///
     /// # Errors
     /// As [`of`](TarIndex::of).
@@ -86,23 +88,28 @@ impl TarIndex {
         scan.walker.end();
         match scan.walk()? {
             None => Ok(scan.index),
-            Some(_) => Err(Error::new(ErrorKind::Truncated, "an archive that asks for more than there is")),
+            Some(_) => Err(Error::new(
+                ErrorKind::Truncated,
+                "an archive that asks for more than there is",
+            )),
         }
     }
 
-    /// Of an object of a store. Only headers are read, in ranges of 16 KiB, one after the other, since each tells where
-    /// the next one is; so it takes about a round trip for each member that is larger.
+    /// Of an object of a store. Only headers are read, in ranges of 16 KiB, one after the other,
+    /// since each tells where the next one is; so it takes about a round trip for each member that
+    /// is larger.
     ///
     /// # Errors
-    /// Those of reading it, with its URL; `Unsupported` where it can have no index, or the store does not know its size;
-    /// `Changed` if it changes meanwhile and the store has versions.
+    /// Those of reading it, with its URL; `Unsupported` where it can have no index, or the store
+    /// does not know its size; `Changed` if it changes meanwhile and the store has versions.
     pub async fn scan(store: &(impl Store + ?Sized), key: &str) -> Result<TarIndex> {
         TarIndex::scan_with(store, key, &Tar::new()).await
     }
 
-    /// As [`scan`](TarIndex::scan), for an archive that ends as `tar` says: by [`require_end`](Tar::require_end) and
-    /// [`trailing`](Tar::trailing). An index that is found that way has all members that [`Untar`](super::Untar) with the same
-    /// settings gives, and serves [`IndexedTar::new`](super::IndexedTar::new) as any other.
+    /// As [`scan`](TarIndex::scan), for an archive that ends as `tar` says: by
+    /// [`require_end`](Tar::require_end) and [`trailing`](Tar::trailing). An index that is found
+    /// that way has all members that [`Untar`](super::Untar) with the same settings gives, and
+    /// serves [`IndexedTar::new`](super::IndexedTar::new) as any other.
     ///
     /// # Errors
     /// As [`scan`](TarIndex::scan).
@@ -121,7 +128,11 @@ impl TarIndex {
     /// assert_eq!(members[1].data, "hello");
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub async fn scan_with(store: &(impl Store + ?Sized), key: &str, tar: &Tar) -> Result<TarIndex> {
+    pub async fn scan_with(
+        store: &(impl Store + ?Sized),
+        key: &str,
+        tar: &Tar,
+    ) -> Result<TarIndex> {
         let url = store.url_of(key);
         let Meta { size, version, .. } = store.head(key).await?;
         let Some(size) = size else {
@@ -138,7 +149,11 @@ impl TarIndex {
             let get = Get::range(range.clone()).of_version(version.clone());
             let piece = store.get(key, get).await?.bytes().await?;
             if piece.len() as u64 != range.end - range.start {
-                let what = format!("{url}: {} of {} bytes at {at}", piece.len(), range.end - range.start);
+                let what = format!(
+                    "{url}: {} of {} bytes at {at}",
+                    piece.len(),
+                    range.end - range.start
+                );
                 return Err(Error::new(ErrorKind::Changed, what));
             }
             scan.walker.push(piece);
@@ -163,8 +178,19 @@ impl TarIndex {
 
     /// A member by its number.
     pub fn get(&self, index: usize) -> Option<TarMember<'_>> {
-        let (name, Place { start, offset, size }) = self.members.get(index)?;
-        Some(TarMember { name, all: *start..offset + size, data: *offset..offset + size })
+        let (
+            name,
+            Place {
+                start,
+                offset,
+                size,
+            },
+        ) = self.members.get(index)?;
+        Some(TarMember {
+            name,
+            all: *start..offset + size,
+            data: *offset..offset + size,
+        })
     }
 
     /// The members, in the order of the archive.
@@ -179,10 +205,28 @@ impl TarIndex {
 
     /// As text, in the form described [above](TarIndex): to be kept beside the archive.
     pub fn to_json(&self) -> String {
-        let mut text = format!("{{\"tar_index\": {VERSION}, \"size\": {}, \"members\": [", self.size);
-        for (n, (name, Place { start, offset, size })) in self.members.iter().enumerate() {
-            let (comma, name) = (if n > 0 { "," } else { "" }, serde_json::Value::from(&**name));
-            write!(text, "{comma}\n[{name}, {start}, {offset}, {size}]").expect("a string takes all");
+        let mut text = format!(
+            "{{\"tar_index\": {VERSION}, \"size\": {}, \"members\": [",
+            self.size
+        );
+        for (
+            n,
+            (
+                name,
+                Place {
+                    start,
+                    offset,
+                    size,
+                },
+            ),
+        ) in self.members.iter().enumerate()
+        {
+            let (comma, name) = (
+                if n > 0 { "," } else { "" },
+                serde_json::Value::from(&**name),
+            );
+            write!(text, "{comma}\n[{name}, {start}, {offset}, {size}]")
+                .expect("a string takes all");
         }
         text + "\n]}\n"
     }
@@ -190,22 +234,29 @@ impl TarIndex {
     /// From text.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such text, and for places that are not those of members one behind the other in an archive
-    /// of that size; `Unsupported` for another version. Whether they are those of a certain archive is seen when its
-    /// members are read.
+    /// `Corrupt` for what is no such text, and for places that are not those of members one behind
+    /// the other in an archive of that size; `Unsupported` for another version. Whether they are
+    /// those of a certain archive is seen when its members are read.
     pub fn from_json(text: impl AsRef<[u8]>) -> Result<TarIndex> {
         let text: Text = serde_json::from_slice(text.as_ref()).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "no index of a tar archive").with_source(error)
         })?;
         if text.tar_index != VERSION {
-            let what = format!("an index of version {}; this library reads {VERSION}", text.tar_index);
+            let what = format!(
+                "an index of version {}; this library reads {VERSION}",
+                text.tar_index
+            );
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let size = text.size;
         let mut end = 0;
         let mut members = Vec::with_capacity(text.members.len());
         for (n, (name, start, offset, len)) in text.members.into_iter().enumerate() {
-            let place = Place { start, offset, size: len };
+            let place = Place {
+                start,
+                offset,
+                size: len,
+            };
             let after = place.after(end, size).ok_or_else(|| {
                 let what = format!(
                     "member {n} of an index, {name:?}: {len} bytes at {offset}, headers at {start}, behind {end} of {size}"
@@ -229,7 +280,8 @@ struct Text {
 }
 
 impl Place {
-    /// Where the next member may begin, if this one may be behind `end` in an archive of `size` bytes.
+    /// Where the next member may begin, if this one may be behind `end` in an archive of `size`
+    /// bytes.
     fn after(self, end: u64, size: u64) -> Option<u64> {
         let block = BLOCK as u64;
         let headers = self.offset.checked_sub(self.start)?;
@@ -255,7 +307,13 @@ struct Scan {
 impl Scan {
     fn new(size: u64, tar: &Tar) -> Self {
         let walker = Walker::new(Some(size)).headers_only().ends(tar.ends);
-        Scan { walker, index: TarIndex { size, members: Vec::new() } }
+        Scan {
+            walker,
+            index: TarIndex {
+                size,
+                members: Vec::new(),
+            },
+        }
     }
 
     /// Goes on until more is wanted, and says from where on; `None` at the end.

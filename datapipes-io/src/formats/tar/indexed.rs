@@ -16,9 +16,9 @@ use crate::stores::{Get, Store};
 
 /// The members of a tar archive in a store, by index: each is read by one request for its range.
 ///
-/// - The range begins with the member's headers, which are read by the code that reads archives. So a member that is not
-///   what the index says, by name or size, is `Changed`, and so is an archive of another size. Data that was changed in its
-///   place is not seen.
+/// - The range begins with the member's headers, which are read by the code that reads archives. So
+///   a member that is not what the index says, by name or size, is `Changed`, and so is an archive
+///   of another size. Data that was changed in its place is not seen.
 /// - A member is a slice of what was read for it. It keeps its headers in memory, and nothing else.
 ///
 /// Many archives are one data set by [`Indexed::concat`](datapipes::Indexed::concat).
@@ -53,7 +53,11 @@ impl IndexedTar {
 
     /// An archive of which the index is known.
     pub fn new(store: impl Store, key: impl Into<String>, index: TarIndex) -> Self {
-        IndexedTar { store: Arc::new(store), key: key.into(), index: Arc::new(index) }
+        IndexedTar {
+            store: Arc::new(store),
+            key: key.into(),
+            index: Arc::new(index),
+        }
     }
 
     /// An archive whose index is beside it, in the [form of `TarIndex`](TarIndex) under its key and
@@ -65,8 +69,12 @@ impl IndexedTar {
         let key = key.into();
         let beside = format!("{key}{}", IndexedTar::SUFFIX);
         let index = match store.read(&beside).await {
-            Ok(text) => TarIndex::from_json(text).map_err(|error| error.within(store.url_of(&beside)))?,
-            Err(error) if error.kind() == ErrorKind::NotFound => TarIndex::scan(&store, &key).await?,
+            Ok(text) => {
+                TarIndex::from_json(text).map_err(|error| error.within(store.url_of(&beside)))?
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                TarIndex::scan(&store, &key).await?
+            }
             Err(error) => return Err(error),
         };
         Ok(IndexedTar::new(store, key, index))
@@ -84,13 +92,20 @@ impl IndexedTar {
 
     /// Its samples by index, grouped by the rules and with the fields of `samples`.
     pub fn samples_by(&self, samples: &Samples) -> IndexedSamples {
-        IndexedSamples { archive: self.clone(), groups: group(&self.index, samples).into() }
+        IndexedSamples {
+            archive: self.clone(),
+            groups: group(&self.index, samples).into(),
+        }
     }
 
     /// A range of the archive.
     async fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let object = self.store.get(&self.key, Get::range(range.clone())).await?;
-        let (url, has, want) = (object.url.clone(), object.meta.size, self.index.archive_size());
+        let (url, has, want) = (
+            object.url.clone(),
+            object.meta.size,
+            self.index.archive_size(),
+        );
         if let Some(has) = has.filter(|has| *has != want) {
             let what = format!("{url}: it has {has} bytes, in its index {want}");
             return Err(Error::new(ErrorKind::Changed, what));
@@ -115,7 +130,10 @@ impl IndexedTar {
             Step::File(file, place)
                 if *file.name == *member.name && (place.offset, place.size) == (offset, size) =>
             {
-                return Ok(File { name: self.index.name(index).clone(), ..file });
+                return Ok(File {
+                    name: self.index.name(index).clone(),
+                    ..file
+                });
             }
             Step::File(file, place) => format!("{:?} of {} bytes", file.name, place.size),
             Step::Refused(name, error) => format!("{name:?}: {error}"),
@@ -133,7 +151,12 @@ impl IndexedTar {
 
 impl fmt::Debug for IndexedTar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IndexedTar({:?}, {} members)", self.store.url_of(&self.key), self.index.len())
+        write!(
+            f,
+            "IndexedTar({:?}, {} members)",
+            self.store.url_of(&self.key),
+            self.index.len()
+        )
     }
 }
 
@@ -146,7 +169,11 @@ impl MapPipe for IndexedTar {
     }
     async fn get(&self, index: u64) -> Result<File> {
         let index = index as usize;
-        let range = self.index.get(index).expect("an index below the length").all;
+        let range = self
+            .index
+            .get(index)
+            .expect("an index below the length")
+            .all;
         let data = self.read(range.clone()).await?;
         self.member(index, &data, range.start)
     }
@@ -158,14 +185,16 @@ impl MapPipe for IndexedTar {
     }
 }
 
-/// The samples of a tar archive in a store, by index: each is read by one request, for the range that covers its fields.
+/// The samples of a tar archive in a store, by index: each is read by one request, for the range
+/// that covers its fields.
 ///
-/// Samples are grouped by the rules of [`Samples`], from the names in the index: nothing is read for it. Between the fields
-/// of a sample there may be files that are left out; they are read with it. A sample without fields, since none is wanted,
-/// is not read.
+/// Samples are grouped by the rules of [`Samples`], from the names in the index: nothing is read
+/// for it. Between the fields of a sample there may be files that are left out; they are read with
+/// it. A sample without fields, since none is wanted, is not read.
 ///
-/// One thing is different: a second file for one field makes the sample an error, `Corrupt`, when it is read, since at an
-/// index there is one thing or the other. What is not as in the index is an error as with [`IndexedTar`].
+/// One thing is different: a second file for one field makes the sample an error, `Corrupt`, when
+/// it is read, since at an index there is one thing or the other. What is not as in the index is an
+/// error as with [`IndexedTar`].
 ///
 /// # Examples
 /// ```
@@ -222,9 +251,12 @@ impl MapPipe for IndexedSamples {
             return Err(Error::new(ErrorKind::Corrupt, format!("{url}: {what}")));
         }
         let mut sample = Sample::new(key.clone());
-        let place = |field: &(Arc<str>, usize)| self.archive.index.get(field.1).map(|member| member.all);
-        let (Some(first), Some(last)) = (fields.first().and_then(place), fields.last().and_then(place))
-        else {
+        let place =
+            |field: &(Arc<str>, usize)| self.archive.index.get(field.1).map(|member| member.all);
+        let (Some(first), Some(last)) = (
+            fields.first().and_then(place),
+            fields.last().and_then(place),
+        ) else {
             return Ok(sample);
         };
         let data = self.archive.read(first.start..last.end).await?;
@@ -250,15 +282,24 @@ fn group(index: &TarIndex, samples: &Samples) -> Vec<Group> {
     // Whether there are seconds, also of fields that are not wanted.
     let is_bad = |group: &Group| {
         group.fields.iter().any(|(field, member)| {
-            let data = index.get(*member).map(|member| member.data).unwrap_or_default();
+            let data = index
+                .get(*member)
+                .map(|member| member.data)
+                .unwrap_or_default();
             &**field == "__bad__" && !data.is_empty()
         })
     };
     for (number, member) in index.iter().enumerate() {
-        let Some((key, field)) = samples.place(member.name) else { continue };
+        let Some((key, field)) = samples.place(member.name) else {
+            continue;
+        };
         if groups.last().is_none_or(|group| *group.key != *key) {
             groups.pop_if(|group| is_bad(group));
-            groups.push(Group { key: key.into(), fields: Vec::with_capacity(2), wrong: None });
+            groups.push(Group {
+                key: key.into(),
+                fields: Vec::with_capacity(2),
+                wrong: None,
+            });
         }
         let group = groups.last_mut().expect("pushed above");
         if Samples::is_reserved(&field) || group.fields.iter().any(|(there, _)| **there == *field) {

@@ -8,11 +8,11 @@ use datapipes::{Error, ErrorKind, Result};
 use super::writer::{TarWriter, len_of};
 use crate::formats::{Sample, Samples};
 
-/// Writes samples into a tar archive, as WebDataset's shards are: each field a member `KEY.FIELD`, in the order of the
-/// fields, one sample behind the other.
+/// Writes samples into a tar archive, as WebDataset's shards are: each field a member `KEY.FIELD`,
+/// in the order of the fields, one sample behind the other.
 ///
-/// What is written is read back the same, by [`Samples`] with all fields and by WebDataset; a sample that would not be is
-/// refused, and nothing of it written. Holds the keys.
+/// What is written is read back the same, by [`Samples`] with all fields and by WebDataset; a
+/// sample that would not be is refused, and nothing of it written. Holds the keys.
 ///
 /// # Examples
 /// ```
@@ -35,23 +35,28 @@ pub struct SampleWriter<W> {
 }
 
 impl<W: Write> SampleWriter<W> {
-    /// A shard that is written to `out`, in small and large pieces: best a [`BufWriter`](std::io::BufWriter).
+    /// A shard that is written to `out`, in small and large pieces: best a
+    /// [`BufWriter`](std::io::BufWriter).
     pub fn new(out: W) -> Self {
         SampleWriter::over(TarWriter::new(out))
     }
 
     /// Into an archive with settings of its own, or with members in it.
     pub fn over(archive: TarWriter<W>) -> Self {
-        SampleWriter { archive, keys: HashSet::new() }
+        SampleWriter {
+            archive,
+            keys: HashSet::new(),
+        }
     }
 
     /// Adds a sample.
     ///
     /// # Errors
-    /// `Unsupported` for one that would not be read back the same: without fields; with a dot in the last part of its key,
-    /// or nothing there; with a field that is empty, has a slash or letters that are not in lower case, or is called
-    /// `__key__` or `__url__`; with a name that readers leave out; with a `__bad__` that is not empty; with a key that was
-    /// there. Then nothing was written. An error of the output is final.
+    /// `Unsupported` for one that would not be read back the same: without fields; with a dot in
+    /// the last part of its key, or nothing there; with a field that is empty, has a slash or
+    /// letters that are not in lower case, or is called `__key__` or `__url__`; with a name that
+    /// readers leave out; with a `__bad__` that is not empty; with a key that was there. Then
+    /// nothing was written. An error of the output is final.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         check(sample)?;
         if self.keys.contains(sample.key()) {
@@ -96,7 +101,10 @@ fn name(sample: &Sample, field: &str) -> String {
 
 /// How many bytes a sample takes in an archive.
 pub(super) fn encoded_len(sample: &Sample) -> Result<u64> {
-    sample.fields().map(|(field, data)| len_of(&name(sample, field), data.len() as u64)).sum()
+    sample
+        .fields()
+        .map(|(field, data)| len_of(&name(sample, field), data.len() as u64))
+        .sum()
 }
 
 /// Whether a sample is read back as it is.
@@ -117,7 +125,10 @@ pub(super) fn check(sample: &Sample) -> Result<()> {
             None => return Err(refused(sample, &format!("{name:?} is left out by readers"))),
         }
         if Samples::is_reserved(field) {
-            return Err(refused(sample, &format!("a field named {field:?}, which readers make")));
+            return Err(refused(
+                sample,
+                &format!("a field named {field:?}, which readers make"),
+            ));
         }
         if field == "__bad__" && !data.is_empty() {
             return Err(refused(sample, "readers leave out what has a \"__bad__\""));
@@ -127,5 +138,8 @@ pub(super) fn check(sample: &Sample) -> Result<()> {
 }
 
 fn refused(sample: &Sample, what: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("sample {:?} cannot be written: {what}", sample.key()))
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("sample {:?} cannot be written: {what}", sample.key()),
+    )
 }

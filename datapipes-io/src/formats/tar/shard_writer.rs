@@ -14,13 +14,15 @@ use crate::formats::Sample;
 
 /// Writes samples into tar archives of limited size in a local folder, one after the other.
 ///
-/// - The name of a shard is a pattern with the shard's number in it: `train-%06d.tar` or `train-{:06}.tar`, from 0 on. With
-///   `.gz` or `.tgz` at its end, shards are packed by gzip.
-/// - A shard is full before the sample with which it would have more than [`max_count`](ShardWriter::max_count) samples or
-///   [`max_bytes`](ShardWriter::max_bytes) bytes. A sample that is larger than that has a shard of its own.
-/// - A shard is written under another name (`.NAME.PROCESS-N.tmp`), brought to the disk and renamed when it is full or the
-///   writer finished, over one that was there. So under its name there is a whole shard or none. A writer that is dropped
-///   takes away the one at hand, and leaves those before.
+/// - The name of a shard is a pattern with the shard's number in it: `train-%06d.tar` or
+///   `train-{:06}.tar`, from 0 on. With `.gz` or `.tgz` at its end, shards are packed by gzip.
+/// - A shard is full before the sample with which it would have more than
+///   [`max_count`](ShardWriter::max_count) samples or [`max_bytes`](ShardWriter::max_bytes) bytes.
+///   A sample that is larger than that has a shard of its own.
+/// - A shard is written under another name (`.NAME.PROCESS-N.tmp`), brought to the disk and renamed
+///   when it is full or the writer finished, over one that was there. So under its name there is a
+///   whole shard or none. A writer that is dropped takes away the one at hand, and leaves those
+///   before.
 /// - The same samples make the same bytes. What a sample must be, [`SampleWriter`] says.
 ///
 /// All of it blocks.
@@ -63,12 +65,12 @@ pub struct Shard {
 }
 
 impl ShardWriter {
-    /// Shards whose paths are made from `pattern`, with up to 100 000 samples and 3 GB each, as WebDataset's writer makes
-    /// them. The folder must be there.
+    /// Shards whose paths are made from `pattern`, with up to 100 000 samples and 3 GB each, as
+    /// WebDataset's writer makes them. The folder must be there.
     ///
     /// # Errors
-    /// `Config` for a pattern without a number or with several, with one in the name of a folder, with another compression
-    /// than gzip in its name, or that is not UTF-8.
+    /// `Config` for a pattern without a number or with several, with one in the name of a folder,
+    /// with another compression than gzip in its name, or that is not UTF-8.
     pub fn new(pattern: impl AsRef<Path>) -> Result<Self> {
         let pattern = Pattern::new(pattern.as_ref())?;
         Ok(ShardWriter {
@@ -93,8 +95,8 @@ impl ShardWriter {
     /// Adds a sample.
     ///
     /// # Errors
-    /// Those of [`SampleWriter::write`]; of the system, with the path. After one of the system the shard at hand cannot be
-    /// finished.
+    /// Those of [`SampleWriter::write`]; of the system, with the path. After one of the system the
+    /// shard at hand cannot be finished.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         check(sample)?;
         let len = encoded_len(sample)?;
@@ -106,9 +108,14 @@ impl ShardWriter {
         }
         let open = match &mut self.open {
             Some(open) => open,
-            none => none.insert(Open::new(self.pattern.path(self.shards.len()), self.pattern.gzip)?),
+            none => none.insert(Open::new(
+                self.pattern.path(self.shards.len()),
+                self.pattern.gzip,
+            )?),
         };
-        open.archive.write(sample).map_err(|error| error.within(open.path.display()))
+        open.archive
+            .write(sample)
+            .map_err(|error| error.within(open.path.display()))
     }
 
     /// The shards that are whole by now.
@@ -151,11 +158,19 @@ impl Open {
         } else {
             Out::Plain(file)
         };
-        Ok(Open { archive: SampleWriter::new(out), path, temporary })
+        Ok(Open {
+            archive: SampleWriter::new(out),
+            path,
+            temporary,
+        })
     }
 
     fn finish(self) -> Result<Shard> {
-        let Open { archive, path, temporary } = self;
+        let Open {
+            archive,
+            path,
+            temporary,
+        } = self;
         let samples = archive.count();
         let write = || {
             let file = match archive.finish()? {
@@ -169,7 +184,11 @@ impl Open {
             Ok(bytes)
         };
         let bytes = write().map_err(|error: Error| error.within(path.display()))?;
-        Ok(Shard { path, samples, bytes })
+        Ok(Shard {
+            path,
+            samples,
+            bytes,
+        })
     }
 }
 
@@ -243,20 +262,26 @@ struct Pattern {
 
 impl Pattern {
     fn new(path: &Path) -> Result<Self> {
-        let wrong = |what: &str| Error::new(ErrorKind::Config, format!("{}: {what}", path.display()));
+        let wrong =
+            |what: &str| Error::new(ErrorKind::Config, format!("{}: {what}", path.display()));
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| wrong("not the name of a file in UTF-8"))?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut found = numbers(name);
         let (Some((from, to, width)), None) = (found.next(), found.next()) else {
-            return Err(wrong("a pattern has one number in the name of the file, such as %06d or {:06}"));
+            return Err(wrong(
+                "a pattern has one number in the name of the file, such as %06d or {:06}",
+            ));
         };
         drop(found);
         if numbers(&folder.to_string_lossy()).next().is_some() {
             return Err(wrong("a number in the name of a folder"));
         }
         let after = &name[to..];
-        if let Some(other) = [".zst", ".xz", ".bz2", ".lz4"].iter().find(|ending| after.ends_with(**ending)) {
+        if let Some(other) = [".zst", ".xz", ".bz2", ".lz4"]
+            .iter()
+            .find(|ending| after.ends_with(**ending))
+        {
             return Err(wrong(&format!("{other} is not written, but .gz")));
         }
         Ok(Pattern {
@@ -269,7 +294,13 @@ impl Pattern {
     }
 
     fn path(&self, number: usize) -> PathBuf {
-        let Pattern { folder, before, width, after, .. } = self;
+        let Pattern {
+            folder,
+            before,
+            width,
+            after,
+            ..
+        } = self;
         folder.join(format!("{before}{number:0width$}{after}"))
     }
 }
@@ -279,14 +310,25 @@ fn numbers(name: &str) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
     name.char_indices().filter_map(|(from, c)| {
         let rest = &name[from..];
         let (digits, to) = match c {
-            '%' => rest[1..].split_once('d').map(|(digits, _)| (digits, digits.len() + 2))?,
+            '%' => rest[1..]
+                .split_once('d')
+                .map(|(digits, _)| (digits, digits.len() + 2))?,
             '{' => rest[1..].split_once('}').map(|(inner, _)| {
-                (inner.strip_prefix(':').unwrap_or(if inner.is_empty() { "" } else { "x" }), inner.len() + 2)
+                (
+                    inner
+                        .strip_prefix(':')
+                        .unwrap_or(if inner.is_empty() { "" } else { "x" }),
+                    inner.len() + 2,
+                )
             })?,
             _ => return None,
         };
         let is_plain = digits.len() <= 3 && digits.bytes().all(|digit| digit.is_ascii_digit());
-        let width = if digits.is_empty() { 0 } else { digits.parse().ok()? };
+        let width = if digits.is_empty() {
+            0
+        } else {
+            digits.parse().ok()?
+        };
         (is_plain && width <= 64).then_some((from, from + to, width))
     })
 }

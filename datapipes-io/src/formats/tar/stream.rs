@@ -1,6 +1,8 @@
 //! Opens tar archives while they arrive.
 
-use datapipes::{Children, Context, Emitter, Error, ErrorKind, Facts, Items, Origin, Pipe, Result, Work};
+use datapipes::{
+    Children, Context, Emitter, Error, ErrorKind, Facts, Items, Origin, Pipe, Result, Work,
+};
 
 use super::ends::Trailing;
 use super::header::BLOCK;
@@ -11,19 +13,23 @@ use crate::formats::arriving::Arriving;
 use crate::stores::Get;
 use crate::{File, FileRef};
 
-/// Opens tar archives while they arrive; see [`FileRefGraph::stream_untar`](crate::FileRefGraph::stream_untar).
+/// Opens tar archives while they arrive; see
+/// [`FileRefGraph::stream_untar`](crate::FileRefGraph::stream_untar).
 ///
-/// - An archive is read in the pieces in which its store gives it, 4 MiB of a file of this machine. Those under 256 KiB
-///   are copied into pieces of up to 1 MiB of what is there already: none is waited for. A member is a slice of its
-///   piece, or, where it crosses to the next, copied together once. So of an archive there is a piece in memory, and the
-///   members that are kept, each with its piece.
-/// - A member larger than [`max_member`](StreamUntar::max_member) is refused before it is gathered. A size that is more
-///   than is left of an object of known length is an error at once.
-/// - An archive that begins as a [`Codec`](crate::formats::Codec) does is read whole, compressed as it is, before its first member; then it is
-///   inflated as [`Untar`](crate::Untar) does.
-/// - What is read and what is an error is as in [`Untar`](crate::Untar), and so are names and origins. An error of the
-///   store comes behind the members that arrived before it. An object of another size than was listed is `Changed`.
-/// - A body that fails half way is not begun again here: a store that [resumes](crate::stores::resilient) does that.
+/// - An archive is read in the pieces in which its store gives it, 4 MiB of a file of this machine.
+///   Those under 256 KiB are copied into pieces of up to 1 MiB of what is there already: none is
+///   waited for. A member is a slice of its piece, or, where it crosses to the next, copied
+///   together once. So of an archive there is a piece in memory, and the members that are kept,
+///   each with its piece.
+/// - A member larger than [`max_member`](StreamUntar::max_member) is refused before it is gathered.
+///   A size that is more than is left of an object of known length is an error at once.
+/// - An archive that begins as a [`Codec`](crate::formats::Codec) does is read whole, compressed as
+///   it is, before its first member; then it is inflated as [`Untar`](crate::Untar) does.
+/// - What is read and what is an error is as in [`Untar`](crate::Untar), and so are names and
+///   origins. An error of the store comes behind the members that arrived before it. An object of
+///   another size than was listed is `Changed`.
+/// - A body that fails half way is not begun again here: a store that
+///   [resumes](crate::stores::resilient) does that.
 #[derive(Clone, Debug)]
 pub struct StreamUntar {
     tar: Tar,
@@ -32,7 +38,10 @@ pub struct StreamUntar {
 
 impl Default for StreamUntar {
     fn default() -> Self {
-        StreamUntar { tar: Tar::new(), max_member: 8 << 30 }
+        StreamUntar {
+            tar: Tar::new(),
+            max_member: 8 << 30,
+        }
     }
 }
 
@@ -45,22 +54,34 @@ impl StreamUntar {
 
     /// Refuses members of more than `bytes`; by default 8 GiB.
     pub fn max_member(self, bytes: u64) -> Self {
-        StreamUntar { max_member: bytes, ..self }
+        StreamUntar {
+            max_member: bytes,
+            ..self
+        }
     }
 
     /// As [`Untar::max_expansion`](crate::Untar::max_expansion).
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        StreamUntar { tar: self.tar.max_expansion(bytes, ratio), ..self }
+        StreamUntar {
+            tar: self.tar.max_expansion(bytes, ratio),
+            ..self
+        }
     }
 
     /// As [`Untar::require_end`](crate::Untar::require_end).
     pub fn require_end(self) -> Self {
-        StreamUntar { tar: self.tar.require_end(), ..self }
+        StreamUntar {
+            tar: self.tar.require_end(),
+            ..self
+        }
     }
 
     /// As [`Untar::trailing`](crate::Untar::trailing). What is ignored is not asked of the store.
     pub fn trailing(self, trailing: Trailing) -> Self {
-        StreamUntar { tar: self.tar.trailing(trailing), ..self }
+        StreamUntar {
+            tar: self.tar.trailing(trailing),
+            ..self
+        }
     }
 }
 
@@ -72,7 +93,12 @@ impl Pipe<FileRef> for StreamUntar {
         Items::generate(async move |out| {
             while let Some(archive) = out.next_from(&mut input).await {
                 let (file, origin) = archive.into_parts();
-                let mut out = Out { children: origin.children(), index: 0, origin, out: &out };
+                let mut out = Out {
+                    children: origin.children(),
+                    index: 0,
+                    origin,
+                    out: &out,
+                };
                 if let Err(error) = settings.read(&file, &mut out, &cx).await {
                     out.give(Entry::Broken(error)).await;
                 }
@@ -86,7 +112,9 @@ impl Pipe<FileRef> for StreamUntar {
         Work::Io
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_children().with_settings(self.tar.ends.settings())
+        Facts::any_order()
+            .with_children()
+            .with_settings(self.tar.ends.settings())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -118,13 +146,18 @@ impl StreamUntar {
     async fn read(&self, file: &FileRef, out: &mut Out<'_>, cx: &Context) -> Result<()> {
         let mut arriving = Arriving::open(file, Get::default()).await?;
         let Some(first) = arriving.first(BLOCK).await? else {
-            return Err(Error::new(ErrorKind::Truncated, "an empty file where an archive is due"));
+            return Err(Error::new(
+                ErrorKind::Truncated,
+                "an empty file where an archive is due",
+            ));
         };
         if codec_of(&first).is_some() {
             let packed = arriving.all(first).await?;
             return unpack(self.tar.members(packed, cx), out, cx).await;
         }
-        let mut walker = Walker::new(arriving.len()).max_member(self.max_member).ends(self.tar.ends);
+        let mut walker = Walker::new(arriving.len())
+            .max_member(self.max_member)
+            .ends(self.tar.ends);
         walker.push(first);
         while !cx.is_cancelled() {
             match walker.next() {
@@ -151,7 +184,11 @@ async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result
                 let (mut entries, mut bytes) = (Vec::new(), 0);
                 while bytes < STEP && entries.len() < TOGETHER {
                     let Some(entry) = members.next() else { break };
-                    bytes += if let Entry::Item(_, file) = &entry { file.data.len() } else { 0 };
+                    bytes += if let Entry::Item(_, file) = &entry {
+                        file.data.len()
+                    } else {
+                        0
+                    };
                     let is_last = matches!(entry, Entry::Broken(_));
                     entries.push(entry);
                     if is_last {

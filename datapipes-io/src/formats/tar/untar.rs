@@ -14,23 +14,27 @@ use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 
 /// Opens tar archives; see [`FileGraph::untar`](crate::FileGraph::untar).
 ///
-/// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left out. A sparse member
-///   is refused by name, never given condensed.
-/// - An archive that begins as a [`Codec`] does is inflated as it is read, in pieces of 1 MiB: a member is a slice of a
-///   piece, or, where it crosses from one to the next, copied together once. So what is in memory is the compressed
-///   archive, a piece, and the members that are kept, each with its piece.
-/// - A compressed stream is read to its end, behind the end of the archive too. An error there, such as a wrong checksum,
-///   comes behind the members that were inflated before it: whether they were right is known only then.
-/// - A header with a wrong checksum, a cut, a malformed extension, an empty file, or data behind the end marker is
-///   an error that tells the place and the member before. The members before it have been given by then; the next
-///   archive follows.
-/// - The end marker (two blocks of zeros) may be missing or half there, since there are tools that write none, and others
-///   read such archives without a word. So a file cut exactly between two members cannot be told from a whole one, unless
-///   [`require_end`](Untar::require_end) is set, which is right wherever the writer is known: those of this library, of
-///   WebDataset, GNU tar, bsdtar and Python write the marker. Zeros behind it fill an archive up; what to do about other
+/// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left
+///   out. A sparse member is refused by name, never given condensed.
+/// - An archive that begins as a [`Codec`] does is inflated as it is read, in pieces of 1 MiB: a
+///   member is a slice of a piece, or, where it crosses from one to the next, copied together once.
+///   So what is in memory is the compressed archive, a piece, and the members that are kept, each
+///   with its piece.
+/// - A compressed stream is read to its end, behind the end of the archive too. An error there,
+///   such as a wrong checksum, comes behind the members that were inflated before it: whether they
+///   were right is known only then.
+/// - A header with a wrong checksum, a cut, a malformed extension, an empty file, or data behind
+///   the end marker is an error that tells the place and the member before. The members before it
+///   have been given by then; the next archive follows.
+/// - The end marker (two blocks of zeros) may be missing or half there, since there are tools that
+///   write none, and others read such archives without a word. So a file cut exactly between two
+///   members cannot be told from a whole one, unless [`require_end`](Untar::require_end) is set,
+///   which is right wherever the writer is known: those of this library, of WebDataset, GNU tar,
+///   bsdtar and Python write the marker. Zeros behind it fill an archive up; what to do about other
 ///   data says [`trailing`](Untar::trailing).
-/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. A member's
-///   [origin](datapipes::Origin) is a child of its archive's, numbered among the members that come out.
+/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. A
+///   member's [origin](datapipes::Origin) is a child of its archive's, numbered among the members
+///   that come out.
 #[derive(Clone, Debug, Default)]
 pub struct Untar {
     tar: Tar,
@@ -42,14 +46,17 @@ impl Untar {
         Untar::default()
     }
 
-    /// Refuses a compressed archive that inflates to more than `bytes`, or to more than `ratio` times its own size once
-    /// it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip can reach.
+    /// Refuses a compressed archive that inflates to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more
+    /// than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
-        Untar { tar: self.tar.max_expansion(bytes, ratio) }
+        Untar {
+            tar: self.tar.max_expansion(bytes, ratio),
+        }
     }
 
-    /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, behind the members. By default
-    /// it may be missing.
+    /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, behind
+    /// the members. By default it may be missing.
     ///
     /// ```
     /// use datapipes::Graph;
@@ -66,11 +73,13 @@ impl Untar {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn require_end(self) -> Self {
-        Untar { tar: self.tar.require_end() }
+        Untar {
+            tar: self.tar.require_end(),
+        }
     }
 
-    /// What is done about data behind the end marker; by default it is an error. A block of zeros that is followed by data is
-    /// no marker, but damage, whatever is set here.
+    /// What is done about data behind the end marker; by default it is an error. A block of zeros
+    /// that is followed by data is no marker, but damage, whatever is set here.
     ///
     /// ```
     /// use datapipes::Graph;
@@ -85,7 +94,9 @@ impl Untar {
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn trailing(self, trailing: Trailing) -> Self {
-        Untar { tar: self.tar.trailing(trailing) }
+        Untar {
+            tar: self.tar.trailing(trailing),
+        }
     }
 }
 
@@ -99,7 +110,9 @@ impl Pipe<File> for Untar {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_children().with_settings(self.tar.ends.settings())
+        Facts::any_order()
+            .with_children()
+            .with_settings(self.tar.ends.settings())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -139,7 +152,11 @@ impl Tar {
 
     pub(super) fn members(&self, data: Bytes, cx: &Context) -> Members {
         match codec_of(&data) {
-            None => Members { walker: Walker::whole(data).ends(self.ends), packed: None, failed: None },
+            None => Members {
+                walker: Walker::whole(data).ends(self.ends),
+                packed: None,
+                failed: None,
+            },
             Some(codec) => Members {
                 walker: Walker::new(None).ends(self.ends),
                 packed: Some(reader(codec, data, self.expansion, cx)),
@@ -163,7 +180,8 @@ impl Format for Tar {
     }
 }
 
-/// How an archive is compressed, by its beginning of at least a block. The name of a first member may look like it is.
+/// How an archive is compressed, by its beginning of at least a block. The name of a first member
+/// may look like it is.
 pub(super) fn codec_of(data: &[u8]) -> Option<Codec> {
     Codec::of_magic(data).filter(|_| !begins_archive(data))
 }
@@ -194,7 +212,9 @@ impl Members {
 
     /// The next piece of a compressed archive; `None` where there is no more.
     fn inflate(&mut self) -> Result<Option<Bytes>> {
-        let Some(packed) = &mut self.packed else { return Ok(None) };
+        let Some(packed) = &mut self.packed else {
+            return Ok(None);
+        };
         let mut piece = Vec::new();
         piece.try_reserve_exact(PIECE as usize).map_err(|_| {
             let what = format!("no memory for a piece of {PIECE} bytes");
@@ -226,7 +246,8 @@ impl Iterator for Members {
             return Some(match self.walker.next() {
                 Step::File(file, _) => Entry::Item(Some(file.name.clone()), file),
                 Step::Refused(name, error) => Entry::Bad(Some(name), error),
-                // What is wrong with the stream is why there is something wrong with the archive in it.
+                // What is wrong with the stream is why there is something wrong with the archive in
+                // it.
                 Step::Broken(error) => Entry::Broken(self.failed.take().unwrap_or(error)),
                 Step::More => match self.feed() {
                     Ok(()) => continue,

@@ -1,8 +1,9 @@
 //! Walks a tar archive member by member, as its bytes arrive.
 //!
-//! Where readers of this format disagree, and so could be made to see different members, this one sees an error:
-//! two names or two extension headers for one member, malformed records, data behind the end unless it is asked for. There is
-//! one size per member, for its content and for the way to the next.
+//! Where readers of this format disagree, and so could be made to see different members, this one
+//! sees an error: two names or two extension headers for one member, malformed records, data behind
+//! the end unless it is asked for. There is one size per member, for its content and for the way to
+//! the next.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ use datapipes::{Error, ErrorKind};
 use super::ends::Ends;
 use super::feed::Feed;
 use super::header::{
-    BLOCK, Extension, Fault, MAX_EXTENSION, MAX_EXTENSIONS, check_sum, corrupt, number, once, padding,
+    BLOCK, Extension, Fault, MAX_EXTENSION, MAX_EXTENSIONS, check_sum, corrupt, number, once,
+    padding,
 };
 use crate::File;
 
@@ -110,7 +112,10 @@ impl Walker {
 
     /// Passes over the data: files come out empty, with their places.
     pub(super) fn headers_only(self) -> Self {
-        Walker { headers_only: true, ..self }
+        Walker {
+            headers_only: true,
+            ..self
+        }
     }
 
     /// How the archive has to end.
@@ -138,8 +143,8 @@ impl Walker {
         self.feed.jump()
     }
 
-    /// Whether a global header changed what members are called, how long they are, or what they are: then no part
-    /// of the archive can be read by itself.
+    /// Whether a global header changed what members are called, how long they are, or what they
+    /// are: then no part of the archive can be read by itself.
     pub(super) fn is_global(&self) -> bool {
         self.global.path.is_some() || self.global.size.is_some() || self.global.sparse
     }
@@ -171,13 +176,21 @@ impl Walker {
                         Some(false) => return Ok(Step::More),
                         _ => {}
                     }
-                    let what = if at == 0 { "no tar archive, a header" } else { "a header" };
-                    let Some(block) = self.feed.take(BLOCK as u64, what)? else { return Ok(Step::More) };
+                    let what = if at == 0 {
+                        "no tar archive, a header"
+                    } else {
+                        "a header"
+                    };
+                    let Some(block) = self.feed.take(BLOCK as u64, what)? else {
+                        return Ok(Step::More);
+                    };
                     self.header(block[..].try_into().expect("taken with this length"), at)?;
                 }
                 State::Extension => {
                     let data = self.feed.take(self.next.size, "an extension header")?;
-                    let Some(data) = data else { return Ok(Step::More) };
+                    let Some(data) = data else {
+                        return Ok(Step::More);
+                    };
                     (self.next.data, self.state) = (data, State::ExtensionPadding);
                 }
                 State::ExtensionPadding => {
@@ -190,8 +203,14 @@ impl Walker {
                 }
                 State::SparseMap => {
                     let map = self.feed.take(BLOCK as u64, "a map of a sparse member")?;
-                    let Some(map) = map else { return Ok(Step::More) };
-                    self.state = if map[504] != 0 { State::SparseMap } else { State::Data };
+                    let Some(map) = map else {
+                        return Ok(Step::More);
+                    };
+                    self.state = if map[504] != 0 {
+                        State::SparseMap
+                    } else {
+                        State::Data
+                    };
                 }
                 State::Data => match self.data()? {
                     Some(step) => return Ok(step),
@@ -242,7 +261,11 @@ impl Walker {
         }
         self.next.kind = kind;
         if !matches!(kind, b'L' | b'K' | b'x' | b'g') {
-            self.next.size = if is_bare { 0 } else { self.extension.size.unwrap_or(own_size) };
+            self.next.size = if is_bare {
+                0
+            } else {
+                self.extension.size.unwrap_or(own_size)
+            };
             return self.member(block);
         }
         self.extension.count += 1;
@@ -251,7 +274,8 @@ impl Walker {
             return Err((ErrorKind::Limit, message));
         }
         if own_size > MAX_EXTENSION {
-            let message = format!("an extension header of {own_size} bytes; {MAX_EXTENSION} are allowed");
+            let message =
+                format!("an extension header of {own_size} bytes; {MAX_EXTENSION} are allowed");
             return Err((ErrorKind::Limit, message));
         }
         (self.next.size, self.state) = (own_size, State::Extension);
@@ -282,20 +306,31 @@ impl Walker {
         next.name = extension.name(block)?;
         let is_sparse = next.kind == b'S' || extension.sparse;
         // Before there was a type for folders, they were empty files whose names end in a slash.
-        next.regular = matches!(next.kind, b'0' | b'7') || next.kind == 0 && !next.name.ends_with('/');
+        next.regular =
+            matches!(next.kind, b'0' | b'7') || next.kind == 0 && !next.name.ends_with('/');
         next.refused = match next.kind {
             _ if is_sparse => Some("a sparse member"),
             b'M' => Some("a part of a member that spans volumes"),
             _ => None,
         };
         let has_map = next.kind == b'S' && block[482] != 0;
-        self.state = if has_map { State::SparseMap } else { State::Data };
+        self.state = if has_map {
+            State::SparseMap
+        } else {
+            State::Data
+        };
         Ok(())
     }
 
     /// The data of a member, kept or passed over; `None` if more is wanted, or it is no file.
     fn data(&mut self) -> Result<Option<Step>, Fault> {
-        let Next { size, start, regular, refused, .. } = self.next;
+        let Next {
+            size,
+            start,
+            regular,
+            refused,
+            ..
+        } = self.next;
         let (name, offset) = (&self.next.name, self.feed.at());
         let what = format_args!("member {name:?}");
         let data = if regular && refused.is_none() && !self.headers_only {
@@ -312,20 +347,38 @@ impl Walker {
         self.last = Some(name.clone());
         self.state = State::Padding;
         Ok(match refused {
-            Some(what) => Some(Step::Refused(name, Error::new(ErrorKind::Unsupported, what))),
-            None => regular.then(|| Step::File(File { name, data }, Place { start, offset, size })),
+            Some(what) => Some(Step::Refused(
+                name,
+                Error::new(ErrorKind::Unsupported, what),
+            )),
+            None => regular.then(|| {
+                Step::File(
+                    File { name, data },
+                    Place {
+                        start,
+                        offset,
+                        size,
+                    },
+                )
+            }),
         })
     }
 
-    /// What is behind so many bytes of zeros; `None` for more of them, or the header of another archive.
+    /// What is behind so many bytes of zeros; `None` for more of them, or the header of another
+    /// archive.
     fn zeros(&mut self, seen: u64) -> Result<Option<Step>, Fault> {
         match self.feed.is_between() {
             Some(true) => return self.ends.check(seen).map(|()| Some(Step::End)),
             Some(false) => return Ok(Some(Step::More)),
             None => {}
         }
-        let (at, size) = (self.feed.at(), self.feed.left().unwrap_or(u64::MAX).min(BLOCK as u64));
-        let Some(block) = self.feed.take(size, "a block of zeros")? else { return Ok(Some(Step::More)) };
+        let (at, size) = (
+            self.feed.at(),
+            self.feed.left().unwrap_or(u64::MAX).min(BLOCK as u64),
+        );
+        let Some(block) = self.feed.take(size, "a block of zeros")? else {
+            return Ok(Some(Step::More));
+        };
         let Some(more) = block.iter().position(|&byte| byte != 0) else {
             self.state = State::Zeros(seen + size);
             return Ok(None);
@@ -333,8 +386,9 @@ impl Walker {
         if !self.ends.goes_on(seen + more as u64)? {
             return Ok(Some(Step::End));
         }
-        let block: &[u8; BLOCK] =
-            block[..].try_into().map_err(|_| corrupt("no archive behind the end, but less than a header"))?;
+        let block: &[u8; BLOCK] = block[..]
+            .try_into()
+            .map_err(|_| corrupt("no archive behind the end, but less than a header"))?;
         self.global = Extension::default();
         self.extension = Extension::default();
         self.state = State::Header;
@@ -350,7 +404,11 @@ impl Walker {
             None => "before the first member".to_owned(),
         };
         let at = self.place.unwrap_or(self.feed.at());
-        let of = self.feed.len().map(|len| format!(" of {len}")).unwrap_or_default();
+        let of = self
+            .feed
+            .len()
+            .map(|len| format!(" of {len}"))
+            .unwrap_or_default();
         Error::new(kind, format!("{what}; at byte {at}{of}, {place}"))
     }
 }

@@ -8,12 +8,14 @@ use super::header::{BLOCK, MAX_EXTENSION, padding};
 
 /// Writes a tar archive: the same bytes for the same members, whenever and wherever.
 ///
-/// - The format is ustar (POSIX 1003.1-1988), which every tool reads. A name that does not fit there, because it is longer
-///   or not ASCII, and a size from 8 GiB on, stand in a pax header (POSIX 1003.1-2001) before the member.
-/// - All members are regular files of mode 0644, time 0 and owner 0, unless set; other numbers that do not fit are in
-///   binary, as GNU tar writes them. The end are two blocks of zeros, without the padding to 10 KiB that tapes need.
-/// - Data is written as it is; nothing is held. Names are not compared with each other: an archive may have two members
-///   of one name.
+/// - The format is ustar (POSIX 1003.1-1988), which every tool reads. A name that does not fit
+///   there, because it is longer or not ASCII, and a size from 8 GiB on, stand in a pax header
+///   (POSIX 1003.1-2001) before the member.
+/// - All members are regular files of mode 0644, time 0 and owner 0, unless set; other numbers that
+///   do not fit are in binary, as GNU tar writes them. The end are two blocks of zeros, without the
+///   padding to 10 KiB that tapes need.
+/// - Data is written as it is; nothing is held. Names are not compared with each other: an archive
+///   may have two members of one name.
 ///
 /// # Examples
 /// ```
@@ -43,14 +45,24 @@ pub(super) struct Attributes {
 
 impl Default for Attributes {
     fn default() -> Self {
-        Attributes { mode: 0o644, owner: (0, 0), mtime: 0 }
+        Attributes {
+            mode: 0o644,
+            owner: (0, 0),
+            mtime: 0,
+        }
     }
 }
 
 impl<W: Write> TarWriter<W> {
-    /// An archive that is written to `out`, in small and large pieces: best a [`BufWriter`](std::io::BufWriter).
+    /// An archive that is written to `out`, in small and large pieces: best a
+    /// [`BufWriter`](std::io::BufWriter).
     pub fn new(out: W) -> Self {
-        TarWriter { out, attributes: Attributes::default(), len: 0, broken: false }
+        TarWriter {
+            out,
+            attributes: Attributes::default(),
+            len: 0,
+            broken: false,
+        }
     }
 
     /// The permissions of the members that follow.
@@ -74,8 +86,9 @@ impl<W: Write> TarWriter<W> {
     /// Adds a file.
     ///
     /// # Errors
-    /// `Unsupported` for a name that would not be read as it is: an empty one, one with a NUL, one with a slash at its end.
-    /// `Limit` for one that no reader takes (a header of 1 MiB). Then nothing was written. An error of the output is final.
+    /// `Unsupported` for a name that would not be read as it is: an empty one, one with a NUL, one
+    /// with a slash at its end. `Limit` for one that no reader takes (a header of 1 MiB). Then
+    /// nothing was written. An error of the output is final.
     pub fn append(&mut self, name: &str, data: &[u8]) -> Result<()> {
         let headers = headers(name, data.len() as u64, self.attributes)?;
         let padding = padding(data.len() as u64) as usize;
@@ -107,7 +120,10 @@ impl<W: Write> TarWriter<W> {
 
     fn write(&mut self, data: &[u8]) -> Result<()> {
         if self.broken {
-            return Err(Error::new(ErrorKind::Io, "the archive is cut since an error before"));
+            return Err(Error::new(
+                ErrorKind::Io,
+                "the archive is cut since an error before",
+            ));
         }
         self.broken = true;
         self.out.write_all(data)?;
@@ -127,8 +143,12 @@ pub(super) fn len_of(name: &str, size: u64) -> Result<u64> {
 
 /// The header of a member, with what goes before it.
 pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<Vec<u8>> {
-    let refused =
-        |what: &str| Err(Error::new(ErrorKind::Unsupported, format!("a member named {name:?}: {what}")));
+    let refused = |what: &str| {
+        Err(Error::new(
+            ErrorKind::Unsupported,
+            format!("a member named {name:?}: {what}"),
+        ))
+    };
     match name {
         "" => return refused("a name has at least one letter"),
         _ if name.contains('\0') => return refused("a NUL ends a name"),
@@ -144,13 +164,22 @@ pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<V
         record(&mut records, "size", &size.to_string());
     }
     if records.len() as u64 > MAX_EXTENSION {
-        let what = format!("a member with a name of {} bytes; a header has {MAX_EXTENSION}", name.len());
+        let what = format!(
+            "a member with a name of {} bytes; a header has {MAX_EXTENSION}",
+            name.len()
+        );
         return Err(Error::new(ErrorKind::Limit, what));
     }
     let mut headers = Vec::with_capacity(BLOCK);
     if !records.is_empty() {
         // As Python's tarfile calls it: for tools that do not know such headers.
-        headers.extend(header(b'x', "", "././@PaxHeader", records.len() as u64, attributes));
+        headers.extend(header(
+            b'x',
+            "",
+            "././@PaxHeader",
+            records.len() as u64,
+            attributes,
+        ));
         headers.extend_from_slice(&records);
         headers.resize(headers.len().next_multiple_of(BLOCK), 0);
     }
@@ -158,7 +187,11 @@ pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<V
     let last = match last {
         "" => {
             // What is left of it for those tools.
-            plain = name.chars().map(|c| if c.is_ascii() { c } else { '_' }).take(100).collect();
+            plain = name
+                .chars()
+                .map(|c| if c.is_ascii() { c } else { '_' })
+                .take(100)
+                .collect();
             plain.trim_end_matches('/')
         }
         last => last,
@@ -187,7 +220,11 @@ fn split(name: &str) -> Option<(&str, &str)> {
 const OCTAL_12: u64 = 0o77777777777;
 
 fn header(kind: u8, prefix: &str, name: &str, size: u64, attributes: Attributes) -> [u8; BLOCK] {
-    let Attributes { mode, owner: (user, group), mtime } = attributes;
+    let Attributes {
+        mode,
+        owner: (user, group),
+        mtime,
+    } = attributes;
     let mut block = [0; BLOCK];
     block[..name.len()].copy_from_slice(name.as_bytes());
     number(&mut block[100..108], mode.into());

@@ -12,7 +12,8 @@ use crate::wire::wire_struct;
 
 /// `tf.train.Example`: features by name, in the order of the record.
 ///
-/// - Of a name that comes twice the last one counts, as protocol buffers say; it keeps the place of the first.
+/// - Of a name that comes twice the last one counts, as protocol buffers say; it keeps the place of
+///   the first.
 /// - Values of bytes are slices of the record; numbers and names are copied.
 /// - Lists may be packed or not. Fields that are not in TensorFlow's `example.proto` are passed by.
 ///
@@ -54,8 +55,8 @@ impl Example {
     /// Decodes a record.
     ///
     /// # Errors
-    /// `Corrupt` for what is no `tf.train.Example`, with the feature and the byte of the message. `Unsupported` for a
-    /// `tf.train.SequenceExample`, of which only the context would be seen; see
+    /// `Corrupt` for what is no `tf.train.Example`, with the feature and the byte of the message.
+    /// `Unsupported` for a `tf.train.SequenceExample`, of which only the context would be seen; see
     /// [`SequenceExample`](super::SequenceExample).
     pub fn parse(record: Bytes) -> Result<Example> {
         let mut message = Fields::of(record);
@@ -64,14 +65,15 @@ impl Example {
             match (number, wire) {
                 (1, _) => features(message.message(wire, "the features")?, &mut named)?,
                 (2, Wire::Len) => {
-                    let what =
-                        "the record is a tf.train.SequenceExample: decode it by SequenceExample::parse";
+                    let what = "the record is a tf.train.SequenceExample: decode it by SequenceExample::parse";
                     return Err(Error::new(ErrorKind::Unsupported, what));
                 }
                 _ => message.skip(number, wire)?,
             }
         }
-        Ok(Example { features: named.values })
+        Ok(Example {
+            features: named.values,
+        })
     }
 
     /// Encodes it as a record, features and values in their order: always the same bytes.
@@ -103,7 +105,9 @@ impl Example {
 
     /// The features, in the order of the record.
     pub fn features(&self) -> impl ExactSizeIterator<Item = (&str, &Feature)> {
-        self.features.iter().map(|(name, feature)| (&**name, feature))
+        self.features
+            .iter()
+            .map(|(name, feature)| (&**name, feature))
     }
 
     /// Whether it has a feature.
@@ -116,15 +120,29 @@ impl Example {
     /// # Errors
     /// `NotFound`, naming the features that there are.
     pub fn get(&self, name: &str) -> Result<&Feature> {
-        self.features.iter().find(|(other, _)| other == name).map(|(_, feature)| feature).ok_or_else(|| {
-            let names: Vec<_> = self.features.iter().take(20).map(|(name, _)| format!("{name:?}")).collect();
-            let there = match self.features.len() {
-                0 => "none".to_owned(),
-                len if len > names.len() => format!("{} and {} more", names.join(", "), len - names.len()),
-                _ => names.join(", "),
-            };
-            Error::new(ErrorKind::NotFound, format!("the example has no feature {name:?}, but {there}"))
-        })
+        self.features
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, feature)| feature)
+            .ok_or_else(|| {
+                let names: Vec<_> = self
+                    .features
+                    .iter()
+                    .take(20)
+                    .map(|(name, _)| format!("{name:?}"))
+                    .collect();
+                let there = match self.features.len() {
+                    0 => "none".to_owned(),
+                    len if len > names.len() => {
+                        format!("{} and {} more", names.join(", "), len - names.len())
+                    }
+                    _ => names.join(", "),
+                };
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("the example has no feature {name:?}, but {there}"),
+                )
+            })
     }
 
     /// The values of a feature of bytes. One without a type has none.
@@ -189,12 +207,16 @@ impl Example {
     /// # Errors
     /// As [`blob`](Example::blob); `Corrupt` if it is not UTF-8, with the place.
     pub fn text(&self, name: &str) -> Result<&str> {
-        std::str::from_utf8(self.blob(name)?)
-            .map_err(|error| Error::new(ErrorKind::Corrupt, format!("feature {name:?}")).with_source(error))
+        std::str::from_utf8(self.blob(name)?).map_err(|error| {
+            Error::new(ErrorKind::Corrupt, format!("feature {name:?}")).with_source(error)
+        })
     }
 
     pub(super) fn weight(&self) -> usize {
-        let features = self.features.iter().map(|(name, feature)| name.len() + feature.weight());
+        let features = self
+            .features
+            .iter()
+            .map(|(name, feature)| name.len() + feature.weight());
         size_of::<Self>() + features.sum::<usize>()
     }
 }
@@ -203,7 +225,10 @@ fn one<'a, T>(name: &str, values: &'a [T]) -> Result<&'a T> {
     match values {
         [value] => Ok(value),
         _ => {
-            let what = format!("feature {name:?} has {} values where one is due", values.len());
+            let what = format!(
+                "feature {name:?} has {} values where one is due",
+                values.len()
+            );
             Err(Error::new(ErrorKind::Shape, what))
         }
     }

@@ -8,8 +8,8 @@ use crate::formats::{Entries, Format, Splitter};
 
 /// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
 ///
-/// What [`TfRecords`] says of records holds here; a record that is no example is an error in its place, which names record
-/// and feature.
+/// What [`TfRecords`] says of records holds here; a record that is no example is an error in its
+/// place, which names record and feature.
 ///
 /// # Examples
 /// ```

@@ -47,7 +47,8 @@ impl Feature {
         }
     }
 
-    /// Adds what a message says; a list of another type takes the place of what was there, as in protocol buffers.
+    /// Adds what a message says; a list of another type takes the place of what was there, as in
+    /// protocol buffers.
     pub(super) fn merge(&mut self, mut message: Fields) -> Result<()> {
         while let Some((number, wire)) = message.next()? {
             match number {
@@ -56,7 +57,9 @@ impl Feature {
                     if !matches!(self, Feature::Bytes(_)) {
                         *self = Feature::Bytes(Vec::new());
                     }
-                    let Feature::Bytes(values) = self else { continue };
+                    let Feature::Bytes(values) = self else {
+                        continue;
+                    };
                     while let Some((number, wire)) = list.next()? {
                         match number {
                             1 => {
@@ -72,7 +75,9 @@ impl Feature {
                     if !matches!(self, Feature::Floats(_)) {
                         *self = Feature::Floats(Vec::new());
                     }
-                    let Feature::Floats(values) = self else { continue };
+                    let Feature::Floats(values) = self else {
+                        continue;
+                    };
                     while let Some((number, wire)) = list.next()? {
                         match (number, wire) {
                             (1, Wire::Fixed32) => values.push(f32::from_le_bytes(list.fixed32()?)),
@@ -89,7 +94,9 @@ impl Feature {
                     if !matches!(self, Feature::Ints(_)) {
                         *self = Feature::Ints(Vec::new());
                     }
-                    let Feature::Ints(values) = self else { continue };
+                    let Feature::Ints(values) = self else {
+                        continue;
+                    };
                     while let Some((number, wire)) = list.next()? {
                         match (number, wire) {
                             (1, Wire::Varint) => values.push(list.varint()? as i64),
@@ -118,7 +125,9 @@ impl Feature {
                 2
             }
             Feature::Ints(values) => {
-                values.iter().for_each(|&value| put_varint(&mut packed, value as u64));
+                values
+                    .iter()
+                    .for_each(|&value| put_varint(&mut packed, value as u64));
                 3
             }
             Feature::Empty => return,
@@ -140,7 +149,10 @@ impl Feature {
 
     pub(super) fn weight(&self) -> usize {
         let values = match self {
-            Feature::Bytes(values) => values.iter().map(|value| value.len() + size_of::<Bytes>()).sum(),
+            Feature::Bytes(values) => values
+                .iter()
+                .map(|value| value.len() + size_of::<Bytes>())
+                .sum(),
             Feature::Floats(values) => size_of_val(&values[..]),
             Feature::Ints(values) => size_of_val(&values[..]),
             Feature::Empty => 0,

@@ -13,8 +13,8 @@ use crate::stores::{Get, Store};
 
 /// Where the records of a TFRecord file begin and how long they are, head and checksums included.
 ///
-/// As text (`Display`, [`parse`](TfRecordIndex::parse)) it has a line `offset length` for each record: that of DALI's
-/// `tfrecord2idx` and of the Python package `tfrecord`.
+/// As text (`Display`, [`parse`](TfRecordIndex::parse)) it has a line `offset length` for each
+/// record: that of DALI's `tfrecord2idx` and of the Python package `tfrecord`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TfRecordIndex {
     records: Vec<(u64, u64)>,
@@ -24,7 +24,8 @@ pub struct TfRecordIndex {
 const LEAST: u64 = (HEAD + FOOT) as u64;
 
 impl TfRecordIndex {
-    /// That of a file, which is not compressed. The lengths' checksums are checked, the data is not looked at.
+    /// That of a file, which is not compressed. The lengths' checksums are checked, the data is not
+    /// looked at.
     ///
     /// # Errors
     /// `Corrupt` for a wrong length, `Truncated` for a cut, with record and byte.
@@ -39,7 +40,9 @@ impl TfRecordIndex {
             };
             let head = rest.first_chunk::<HEAD>().ok_or_else(|| here(cut(LEAST)))?;
             let whole = stated_len(*head).map_err(here)?.saturating_add(LEAST);
-            let after = usize::try_from(whole).ok().and_then(|whole| rest.get(whole..));
+            let after = usize::try_from(whole)
+                .ok()
+                .and_then(|whole| rest.get(whole..));
             rest = after.ok_or_else(|| here(cut(whole)))?;
             index.push(offset, whole);
             offset += whole;
@@ -50,11 +53,14 @@ impl TfRecordIndex {
     /// That of a text, a line `offset length` for each record.
     ///
     /// # Errors
-    /// `Corrupt`, with the line, for anything but two numbers, for a record that is too short for one, and for one that
-    /// ends behind what a file can hold.
+    /// `Corrupt`, with the line, for anything but two numbers, for a record that is too short for
+    /// one, and for one that ends behind what a file can hold.
     pub fn parse(text: &[u8]) -> Result<TfRecordIndex> {
         let wrong = |line: usize, what: &str| {
-            Error::new(ErrorKind::Corrupt, format!("line {} of the index: {what}", line + 1))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("line {} of the index: {what}", line + 1),
+            )
         };
         let mut index = TfRecordIndex::default();
         for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -62,14 +68,19 @@ impl TfRecordIndex {
             let mut fields = line.split_ascii_whitespace();
             let (offset, length) = match (fields.next(), fields.next(), fields.next()) {
                 (None, ..) => continue,
-                (Some(offset), Some(length), None) => (offset.parse::<u64>(), length.parse::<u64>()),
+                (Some(offset), Some(length), None) => {
+                    (offset.parse::<u64>(), length.parse::<u64>())
+                }
                 _ => return Err(wrong(number, "two numbers are due")),
             };
             let (Ok(offset), Ok(length)) = (offset, length) else {
                 return Err(wrong(number, "two numbers are due"));
             };
             if length < LEAST || offset.checked_add(length).is_none_or(|end| end == u64::MAX) {
-                return Err(wrong(number, &format!("no record has {length} bytes at {offset}")));
+                return Err(wrong(
+                    number,
+                    &format!("no record has {length} bytes at {offset}"),
+                ));
             }
             index.push(offset, length);
         }
@@ -98,16 +109,18 @@ impl TfRecordIndex {
 
 impl fmt::Display for TfRecordIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.records.iter().try_for_each(|(offset, length)| writeln!(f, "{offset} {length}"))
+        self.records
+            .iter()
+            .try_for_each(|(offset, length)| writeln!(f, "{offset} {length}"))
     }
 }
 
-/// The records of a TFRecord file in a store, by index: one request for a range each. Both checksums are checked. The file
-/// must not be compressed.
+/// The records of a TFRecord file in a store, by index: one request for a range each. Both
+/// checksums are checked. The file must not be compressed.
 ///
 /// # Errors
-/// Of a record: `Corrupt` if what is there is no record of the length that the index says, or damaged; `Truncated` if the
-/// file ends before its end; what the store says.
+/// Of a record: `Corrupt` if what is there is no record of the length that the index says, or
+/// damaged; `Truncated` if the file ends before its end; what the store says.
 ///
 /// # Examples
 /// ```
@@ -135,18 +148,35 @@ pub struct IndexedTfRecords {
 impl IndexedTfRecords {
     /// The records of the object under a key.
     pub fn new(store: impl Store, key: impl Into<Arc<str>>, index: TfRecordIndex) -> Self {
-        IndexedTfRecords { store: Arc::new(store), key: key.into(), index: Arc::new(index) }
+        IndexedTfRecords {
+            store: Arc::new(store),
+            key: key.into(),
+            index: Arc::new(index),
+        }
     }
 
     async fn read(&self, index: u64) -> Result<Bytes> {
-        let record = usize::try_from(index).ok().and_then(|index| self.index.records.get(index));
+        let record = usize::try_from(index)
+            .ok()
+            .and_then(|index| self.index.records.get(index));
         let Some(&(offset, length)) = record else {
-            let what = format!("{}: no record {index} of {}", self.store.url_of(&self.key), self.index.len());
+            let what = format!(
+                "{}: no record {index} of {}",
+                self.store.url_of(&self.key),
+                self.index.len()
+            );
             return Err(Error::new(ErrorKind::NotFound, what));
         };
-        let object = self.store.get(&self.key, Get::range(offset..offset + length)).await?;
+        let object = self
+            .store
+            .get(&self.key, Get::range(offset..offset + length))
+            .await?;
         let data = object.bytes().await?;
-        let here = |error: Error| error.within(place(index, offset)).within(self.store.url_of(&self.key));
+        let here = |error: Error| {
+            error
+                .within(place(index, offset))
+                .within(self.store.url_of(&self.key))
+        };
         framed(data, length).map_err(here)
     }
 }
@@ -154,13 +184,20 @@ impl IndexedTfRecords {
 /// The data of a record that must be all there is.
 fn framed(data: Bytes, length: u64) -> Result<Bytes> {
     let got = data.len();
-    let whole = (got as u64 == length).then(|| data.first_chunk::<HEAD>().zip(data.last_chunk::<FOOT>()));
+    let whole =
+        (got as u64 == length).then(|| data.first_chunk::<HEAD>().zip(data.last_chunk::<FOOT>()));
     let Some((head, foot)) = whole.flatten() else {
-        return Err(Error::new(ErrorKind::Truncated, format!("it has {got} of {length} bytes")));
+        return Err(Error::new(
+            ErrorKind::Truncated,
+            format!("it has {got} of {length} bytes"),
+        ));
     };
     let stated = stated_len(*head)?;
     if stated != length.saturating_sub(LEAST) {
-        let what = format!("it has {stated} bytes, the index says {}", length.saturating_sub(LEAST));
+        let what = format!(
+            "it has {stated} bytes, the index says {}",
+            length.saturating_sub(LEAST)
+        );
         return Err(Error::new(ErrorKind::Corrupt, what));
     }
     let record = data.slice(HEAD..got - FOOT);

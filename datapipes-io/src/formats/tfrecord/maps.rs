@@ -9,7 +9,9 @@ use super::wire::{Fields, Wire};
 
 /// Adds the features of a message.
 pub(super) fn features(message: Fields, named: &mut Named<Feature>) -> Result<()> {
-    entries(message, named, "feature", |feature: &mut Feature, value| feature.merge(value))
+    entries(message, named, "feature", |feature: &mut Feature, value| {
+        feature.merge(value)
+    })
 }
 
 /// Adds the entries of a map from names to messages.
@@ -33,10 +35,16 @@ pub(super) fn entries<T: Default>(
                     entry.expect(wire, Wire::Len, "a name")?;
                     let bytes = entry.len()?;
                     name = std::str::from_utf8(&bytes)
-                        .map_err(|error| entry.wrong(format!("the name of a {what} is not UTF-8: {error}")))?
+                        .map_err(|error| {
+                            entry.wrong(format!("the name of a {what} is not UTF-8: {error}"))
+                        })?
                         .to_owned();
                 }
-                2 => values.push(entry.message(wire, what).map_err(|error| within(error, what, &name))?),
+                2 => values.push(
+                    entry
+                        .message(wire, what)
+                        .map_err(|error| within(error, what, &name))?,
+                ),
                 _ => entry.skip(number, wire)?,
             }
         }
@@ -63,7 +71,10 @@ pub(super) struct Named<T> {
 
 impl<T> Default for Named<T> {
     fn default() -> Self {
-        Named { values: Vec::new(), places: HashMap::new() }
+        Named {
+            values: Vec::new(),
+            places: HashMap::new(),
+        }
     }
 }
 
@@ -75,8 +86,12 @@ impl<T> Named<T> {
             0..FEW => self.values.iter().position(|(other, _)| *other == name),
             _ => {
                 if self.places.is_empty() {
-                    self.places =
-                        self.values.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
+                    self.places = self
+                        .values
+                        .iter()
+                        .enumerate()
+                        .map(|(at, (name, _))| (name.clone(), at))
+                        .collect();
                 }
                 self.places.get(&name).copied()
             }

@@ -1,7 +1,7 @@
 //! TFRecord: records with checksums, and `tf.train.Example` in them.
 //!
-//! Layout (TensorFlow's `record_writer.h`): `u64` length | `u32` masked CRC-32C of these 8 bytes | data | `u32` masked CRC-32C of the
-//! data, all little endian.
+//! Layout (TensorFlow's `record_writer.h`): `u64` length | `u32` masked CRC-32C of these 8 bytes |
+//! data | `u32` masked CRC-32C of the data, all little endian.
 
 mod example;
 mod examples;
@@ -31,7 +31,9 @@ const FOOT: usize = 4;
 
 /// A CRC is not stored as it is, since that of data with CRCs in it would be weak.
 fn masked_crc(data: &[u8]) -> u32 {
-    crc32c::crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
+    crc32c::crc32c(data)
+        .rotate_right(15)
+        .wrapping_add(0xa282_ead8)
 }
 
 /// The length that the head of a record states, if its checksum is right.
@@ -42,7 +44,11 @@ fn stated_len(head: [u8; HEAD]) -> Result<u64> {
     if got == stated {
         return Ok(u64::from_le_bytes(length));
     }
-    let zeros = if head == [0; HEAD] { ", zeros where a record is due" } else { "" };
+    let zeros = if head == [0; HEAD] {
+        ", zeros where a record is due"
+    } else {
+        ""
+    };
     let what = format!("the checksum of its length is {got:#010x}, {stated:#010x} stated{zeros}");
     Err(Error::new(ErrorKind::Corrupt, what))
 }
@@ -53,7 +59,10 @@ fn check_data(data: &[u8], foot: [u8; FOOT]) -> Result<()> {
     if got == stated {
         return Ok(());
     }
-    let what = format!("the checksum of its {} bytes is {got:#010x}, {stated:#010x} stated", data.len());
+    let what = format!(
+        "the checksum of its {} bytes is {got:#010x}, {stated:#010x} stated",
+        data.len()
+    );
     Err(Error::new(ErrorKind::Corrupt, what))
 }
 

@@ -9,17 +9,23 @@ use crate::formats::compression::{Codec, Expansion};
 use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
 use crate::formats::{Entries, Format};
 
-/// Reads the records of TFRecord files; what is in a record is up to you, or to [`TfExamples`](crate::formats::TfExamples).
+/// Reads the records of TFRecord files; what is in a record is up to you, or to
+/// [`TfExamples`](crate::formats::TfExamples).
 ///
-/// - The checksums of length and data are both checked; [`unchecked`](TfRecords::unchecked) leaves out that of the data.
-/// - Wrong data is an error in its place, and the next record follows. A wrong length ends the file, since nobody knows
-///   where the next record begins. So does a cut, wherever it is, and so do zeros behind the last record.
-/// - An empty file has no records. A file cut exactly between two records cannot be told from a whole one.
-/// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives, or compressed, of the piece
-///   that they came in. A compressed file is inflated piece by piece as records are wanted. It is known by its first bytes, if
-///   those are not a good head of a record: gzip and zlib, as TensorFlow writes them, and the other codecs of [`Codec`].
+/// - The checksums of length and data are both checked; [`unchecked`](TfRecords::unchecked) leaves
+///   out that of the data.
+/// - Wrong data is an error in its place, and the next record follows. A wrong length ends the
+///   file, since nobody knows where the next record begins. So does a cut, wherever it is, and so
+///   do zeros behind the last record.
+/// - An empty file has no records. A file cut exactly between two records cannot be told from a
+///   whole one.
+/// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives,
+///   or compressed, of the piece that they came in. A compressed file is inflated piece by piece as
+///   records are wanted. It is known by its first bytes, if those are not a good head of a record:
+///   gzip and zlib, as TensorFlow writes them, and the other codecs of [`Codec`].
 ///
-/// Errors name the record, from 0, and the byte where it begins, in a compressed file that of its content.
+/// Errors name the record, from 0, and the byte where it begins, in a compressed file that of its
+/// content.
 ///
 /// # Examples
 /// ```
@@ -45,46 +51,67 @@ pub struct TfRecords {
 
 impl Default for TfRecords {
     fn default() -> Self {
-        TfRecords { most: 2 << 30, unchecked: false, expansion: Expansion::streamed() }
+        TfRecords {
+            most: 2 << 30,
+            unchecked: false,
+            expansion: Expansion::streamed(),
+        }
     }
 }
 
 impl TfRecords {
-    /// With the default limits of [`max_record`](TfRecords::max_record) and [`max_expansion`](TfRecords::max_expansion).
+    /// With the default limits of [`max_record`](TfRecords::max_record) and
+    /// [`max_expansion`](TfRecords::max_expansion).
     pub fn new() -> Self {
         TfRecords::default()
     }
 
     /// Refuses records of more than `bytes` in their place (`Limit`). By default 2 GiB.
     pub fn max_record(self, bytes: u64) -> Self {
-        TfRecords { most: bytes, ..self }
+        TfRecords {
+            most: bytes,
+            ..self
+        }
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times its own size once it is
-    /// past 1 MiB. By default any number of bytes, which are never in memory together, and 1100 times, which is more than gzip
-    /// can reach.
+    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
+    /// its own size once it is past 1 MiB. By default any number of bytes, which are never in
+    /// memory together, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
         self
     }
 
-    /// Does not check the data of records, only their lengths: for data that something else has checked.
+    /// Does not check the data of records, only their lengths: for data that something else has
+    /// checked.
     pub fn unchecked(self) -> Self {
-        TfRecords { unchecked: true, ..self }
+        TfRecords {
+            unchecked: true,
+            ..self
+        }
     }
 
     /// What cuts a file into records, and makes something of each and the words for its place.
     pub(super) fn splitter_by<T: Send + 'static>(&self, read: ReadRecord<T>) -> Splitter<T> {
-        let framing = Records { most: self.most, unchecked: self.unchecked, read, refused: None };
-        Splitter::new(framing).expansion(self.expansion).packing(|data, _| {
-            // A record of 559903 bytes begins as gzip does; its checksum tells.
-            let is_record = data.first_chunk::<HEAD>().is_some_and(|head| stated_len(*head).is_ok());
-            Ok(match Codec::of_magic(data) {
-                _ if is_record => None,
-                Some(codec) => Some(codec.packing()),
-                None => zlib::is_zlib(data).then_some(zlib::ZLIB),
+        let framing = Records {
+            most: self.most,
+            unchecked: self.unchecked,
+            read,
+            refused: None,
+        };
+        Splitter::new(framing)
+            .expansion(self.expansion)
+            .packing(|data, _| {
+                // A record of 559903 bytes begins as gzip does; its checksum tells.
+                let is_record = data
+                    .first_chunk::<HEAD>()
+                    .is_some_and(|head| stated_len(*head).is_ok());
+                Ok(match Codec::of_magic(data) {
+                    _ if is_record => None,
+                    Some(codec) => Some(codec.packing()),
+                    None => zlib::is_zlib(data).then_some(zlib::ZLIB),
+                })
             })
-        })
     }
 }
 
@@ -98,7 +125,11 @@ impl Format for TfRecords {
         Some(self.splitter_by(|data, _| Ok(data)))
     }
     fn settings(&self) -> String {
-        if self.unchecked { "unchecked".to_owned() } else { String::new() }
+        if self.unchecked {
+            "unchecked".to_owned()
+        } else {
+            String::new()
+        }
     }
     fn weigh(&self, record: &Bytes) -> Option<usize> {
         Some(record.len() + size_of::<Bytes>())
@@ -143,7 +174,13 @@ fn cut(at: Place, length: u64, there: u64) -> Error {
         _ if there < data => ("data", there - head, length),
         _ => ("checksum", there - data, FOOT as u64),
     };
-    named(at, Error::new(ErrorKind::Truncated, format!("its {what} has {got} of {want} bytes")))
+    named(
+        at,
+        Error::new(
+            ErrorKind::Truncated,
+            format!("its {what} has {got} of {want} bytes"),
+        ),
+    )
 }
 
 impl<T: Send + 'static> Framing for Records<T> {
@@ -156,7 +193,11 @@ impl<T: Send + 'static> Framing for Records<T> {
             None => match data.first_chunk::<HEAD>() {
                 Some(head) => {
                     let length = stated_len(*head).map_err(|error| named(at, error))?;
-                    Refused { at, length, done: 0 }
+                    Refused {
+                        at,
+                        length,
+                        done: 0,
+                    }
                 }
                 None if ended => return Err(cut(at, u64::MAX, there)),
                 None => return Ok(Frame::More(HEAD)),
@@ -167,7 +208,8 @@ impl<T: Send + 'static> Framing for Records<T> {
         match () {
             () if left <= there && is_large => {
                 let most = self.most;
-                let what = format!("it has {length} bytes, at most {most} are allowed (`max_record`)");
+                let what =
+                    format!("it has {length} bytes, at most {most} are allowed (`max_record`)");
                 let error = named(at, Error::new(ErrorKind::Limit, what));
                 Ok(Frame::cut(left as usize, Part::Bad(error)))
             }
@@ -175,7 +217,11 @@ impl<T: Send + 'static> Framing for Records<T> {
             () if ended => Err(cut(at, length, done + there)),
             () if is_large && there > 1 => {
                 // A byte stays, so that it is seen if the file ends before the record does.
-                self.refused = Some(Refused { at, length, done: done + there - 1 });
+                self.refused = Some(Refused {
+                    at,
+                    length,
+                    done: done + there - 1,
+                });
                 Ok(Frame::cut(data.len() - 1, Part::Refused))
             }
             () if is_large => {
@@ -187,13 +233,23 @@ impl<T: Send + 'static> Framing for Records<T> {
     }
 
     fn entries(self, data: Bytes, at: Place) -> Entries<T> {
-        records(Records { refused: None, ..self }, data, at, |framing, data, range, at| {
-            let record = data.slice(range.start + HEAD..range.end - FOOT);
-            if !framing.unchecked {
-                let foot = data[range.end - FOOT..range.end].try_into().expect("it has this length");
-                check_data(&record, foot).map_err(|error| named(at, error))?;
-            }
-            (framing.read)(record, at)
-        })
+        records(
+            Records {
+                refused: None,
+                ..self
+            },
+            data,
+            at,
+            |framing, data, range, at| {
+                let record = data.slice(range.start + HEAD..range.end - FOOT);
+                if !framing.unchecked {
+                    let foot = data[range.end - FOOT..range.end]
+                        .try_into()
+                        .expect("it has this length");
+                    check_data(&record, foot).map_err(|error| named(at, error))?;
+                }
+                (framing.read)(record, at)
+            },
+        )
     }
 }

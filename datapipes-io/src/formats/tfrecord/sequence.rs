@@ -8,7 +8,8 @@ use super::wire::{Fields, put_len};
 use super::{Example, Feature};
 use crate::wire::wire_struct;
 
-/// `tf.train.SequenceExample`: a context, and lists of features by name, such as the frames of a film.
+/// `tf.train.SequenceExample`: a context, and lists of features by name, such as the frames of a
+/// film.
 ///
 /// # Examples
 /// ```
@@ -29,7 +30,10 @@ wire_struct!(SequenceExample { context, lists });
 impl SequenceExample {
     /// With a context, and no lists yet.
     pub fn new(context: Example) -> Self {
-        SequenceExample { context, lists: Vec::new() }
+        SequenceExample {
+            context,
+            lists: Vec::new(),
+        }
     }
 
     /// With a list more, or another one of a name that is there.
@@ -42,21 +46,31 @@ impl SequenceExample {
         self
     }
 
-    /// Decodes a record: `files.read_as(TfRecords::new()).try_map(SequenceExample::parse)`. Values of bytes are slices of it.
+    /// Decodes a record: `files.read_as(TfRecords::new()).try_map(SequenceExample::parse)`. Values
+    /// of bytes are slices of it.
     ///
     /// # Errors
-    /// `Corrupt` for what is no `tf.train.SequenceExample`, with the feature and the byte of the message.
+    /// `Corrupt` for what is no `tf.train.SequenceExample`, with the feature and the byte of the
+    /// message.
     pub fn parse(record: Bytes) -> Result<SequenceExample> {
         let mut message = Fields::of(record);
         let (mut context, mut lists) = (Named::default(), Named::default());
         while let Some((number, wire)) = message.next()? {
             match number {
                 1 => features(message.message(wire, "the context")?, &mut context)?,
-                2 => entries(message.message(wire, "the lists")?, &mut lists, "list", list)?,
+                2 => entries(
+                    message.message(wire, "the lists")?,
+                    &mut lists,
+                    "list",
+                    list,
+                )?,
                 _ => message.skip(number, wire)?,
             }
         }
-        Ok(SequenceExample { context: Example::of(context.values), lists: lists.values })
+        Ok(SequenceExample {
+            context: Example::of(context.values),
+            lists: lists.values,
+        })
     }
 
     /// Encodes it as a record: always the same bytes.
@@ -98,11 +112,24 @@ impl SequenceExample {
     /// # Errors
     /// `NotFound`, naming the lists that there are.
     pub fn get(&self, name: &str) -> Result<&[Feature]> {
-        self.lists.iter().find(|(other, _)| other == name).map(|(_, list)| &**list).ok_or_else(|| {
-            let names: Vec<_> = self.lists.iter().take(20).map(|(name, _)| format!("{name:?}")).collect();
-            let what = format!("no list {name:?} among the {}: {}", self.lists.len(), names.join(", "));
-            Error::new(ErrorKind::NotFound, what)
-        })
+        self.lists
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, list)| &**list)
+            .ok_or_else(|| {
+                let names: Vec<_> = self
+                    .lists
+                    .iter()
+                    .take(20)
+                    .map(|(name, _)| format!("{name:?}"))
+                    .collect();
+                let what = format!(
+                    "no list {name:?} among the {}: {}",
+                    self.lists.len(),
+                    names.join(", ")
+                );
+                Error::new(ErrorKind::NotFound, what)
+            })
     }
 }
 

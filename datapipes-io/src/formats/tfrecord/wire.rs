@@ -27,7 +27,10 @@ pub(super) struct Fields {
 
 impl Fields {
     pub(super) fn of(message: Bytes) -> Self {
-        Fields { whole: message.len(), rest: message }
+        Fields {
+            whole: message.len(),
+            rest: message,
+        }
     }
 
     /// The number and type of the next field; its value is to be taken next.
@@ -94,7 +97,9 @@ impl Fields {
         if got == want {
             return Ok(());
         }
-        Err(self.wrong(format!("{what} of wire type {got:?}, where {want:?} is due")))
+        Err(self.wrong(format!(
+            "{what} of wire type {got:?}, where {want:?} is due"
+        )))
     }
 
     /// Passes by the value of a field that nobody knows.
@@ -135,7 +140,11 @@ impl Fields {
     }
 
     fn at(&self) -> String {
-        format!("at byte {} of {} of its message", self.whole - self.rest.len(), self.whole)
+        format!(
+            "at byte {} of {} of its message",
+            self.whole - self.rest.len(),
+            self.whole
+        )
     }
 
     pub(super) fn wrong(&self, what: String) -> Error {
@@ -155,7 +164,11 @@ fn varint(rest: &[u8]) -> Result<(u64, usize), &'static str> {
             return Ok((value, at + 1));
         }
     }
-    Err(if rest.len() < 10 { "a number that is cut" } else { "a number of more than 64 bits" })
+    Err(if rest.len() < 10 {
+        "a number that is cut"
+    } else {
+        "a number of more than 64 bits"
+    })
 }
 
 /// Writes a number.

@@ -8,8 +8,8 @@ use super::{TfRecordIndex, masked_crc};
 
 /// Writes TFRecord files, and their index on the way.
 ///
-/// What is written is the same for the same records. To compress it, give it a writer that does, such as flate2's
-/// `GzEncoder`; the index then means nothing.
+/// What is written is the same for the same records. To compress it, give it a writer that does,
+/// such as flate2's `GzEncoder`; the index then means nothing.
 ///
 /// # Examples
 /// ```
@@ -32,7 +32,11 @@ pub struct TfRecordWriter<W> {
 impl<W: Write> TfRecordWriter<W> {
     /// Writes to `out`, best a buffered one.
     pub fn new(out: W) -> Self {
-        TfRecordWriter { out, index: TfRecordIndex::default(), offset: 0 }
+        TfRecordWriter {
+            out,
+            index: TfRecordIndex::default(),
+            offset: 0,
+        }
     }
 
     /// Writes a record, and tells at which byte it begins.
@@ -41,8 +45,12 @@ impl<W: Write> TfRecordWriter<W> {
     /// Those of the writer beneath. The file is then cut, and good for nothing more.
     pub fn write(&mut self, record: &[u8]) -> Result<u64> {
         let length = (record.len() as u64).to_le_bytes();
-        let parts =
-            [&length[..], &masked_crc(&length).to_le_bytes(), record, &masked_crc(record).to_le_bytes()];
+        let parts = [
+            &length[..],
+            &masked_crc(&length).to_le_bytes(),
+            record,
+            &masked_crc(record).to_le_bytes(),
+        ];
         for part in parts {
             self.out.write_all(part).map_err(Error::io)?;
         }

@@ -20,8 +20,10 @@ pub(super) fn is_zlib(data: &[u8]) -> bool {
     }
 }
 
-pub(super) const ZLIB: Packing =
-    Packing { name: "zlib", decoder: |input, _| Box::new(Zlib(ZlibDecoder::new(input))) };
+pub(super) const ZLIB: Packing = Packing {
+    name: "zlib",
+    decoder: |input, _| Box::new(Zlib(ZlibDecoder::new(input))),
+};
 
 /// One stream, and nothing behind it.
 struct Zlib(ZlibDecoder<Input>);

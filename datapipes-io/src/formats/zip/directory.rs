@@ -1,8 +1,8 @@
 //! Reads the central directory of a zip archive in memory.
 //!
-//! Where readers of this format disagree, and so could be made to see different members, this one sees an error: two ends
-//! of the directory, a directory that is not where it should be, members that overlap, a local header that says
-//! something else than the directory.
+//! Where readers of this format disagree, and so could be made to see different members, this one
+//! sees an error: two ends of the directory, a directory that is not where it should be, members
+//! that overlap, a local header that says something else than the directory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use datapipes::{Error, ErrorKind, Result};
 
 use crate::file::readable;
 
-/// Bytes of an end record without its comment, of a directory entry and of a local header without names.
+/// Bytes of an end record without its comment, of a directory entry and of a local header without
+/// names.
 const END: usize = 22;
 const ENTRY: usize = 46;
 const LOCAL: usize = 30;
@@ -48,13 +49,18 @@ pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
     let (begin, directory) = (place.start, &archive[place.clone()]);
     // The count is believed only as far as there are bytes.
     if count > (directory.len() / ENTRY) as u64 {
-        return Err(corrupt(format!("{count} members stated, in a directory of {} bytes", directory.len())));
+        return Err(corrupt(format!(
+            "{count} members stated, in a directory of {} bytes",
+            directory.len()
+        )));
     }
     let mut records = Vec::with_capacity(count as usize);
     let mut at = 0;
     for number in 0..count {
         let cut = || {
-            corrupt(format!("the directory ends within entry {number} of {count}, at byte {begin} + {at}"))
+            corrupt(format!(
+                "the directory ends within entry {number} of {count}, at byte {begin} + {at}"
+            ))
         };
         let entry = Fields(directory.get(at..at + ENTRY).ok_or_else(cut)?);
         if entry.u32(0) != 0x0201_4b50 {
@@ -91,7 +97,13 @@ pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
     Ok(records)
 }
 
-fn record(entry: &Fields<'_>, name: Arc<str>, raw_at: usize, extra: &[u8], begin: usize) -> Result<Record> {
+fn record(
+    entry: &Fields<'_>,
+    name: Arc<str>,
+    raw_at: usize,
+    extra: &[u8],
+    begin: usize,
+) -> Result<Record> {
     let bad = |what: &str| corrupt(format!("member {name:?}: {what}"));
     let mut wide = Wide::find(extra).map_err(bad)?;
     // In this order, and only those that do not fit their own field.
@@ -100,8 +112,8 @@ fn record(entry: &Fields<'_>, name: Arc<str>, raw_at: usize, extra: &[u8], begin
     let at = wide.field(entry.u32(42)).map_err(bad)?;
     let at = usize::try_from(at).ok().filter(|&at| at <= begin);
     let at = at.ok_or_else(|| bad("it begins behind the directory"))?;
-    // Unix and macOS keep the kind of file in the upper half. Other kinds than links say nothing of the content: what
-    // comes from a pipe is one of a pipe's.
+    // Unix and macOS keep the kind of file in the upper half. Other kinds than links say nothing of
+    // the content: what comes from a pipe is one of a pipe's.
     let mode = entry.u32(38) >> 16;
     let is_unix = matches!(entry.u16(4) >> 8, 3 | 19);
     let is_other = name.ends_with('/') || is_unix && mode & 0o170_000 == 0o120_000;
@@ -119,7 +131,8 @@ fn record(entry: &Fields<'_>, name: Arc<str>, raw_at: usize, extra: &[u8], begin
     })
 }
 
-/// Finds for each member where the next one begins. None may begin before the one before it can end.
+/// Finds for each member where the next one begins. None may begin before the one before it can
+/// end.
 fn limit(records: &mut [Record], begin: usize) -> Result<()> {
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|&index| records[index].at);
@@ -128,7 +141,9 @@ fn limit(records: &mut [Record], begin: usize) -> Result<()> {
         let record = &mut records[index];
         record.limit = end;
         let least = (LOCAL + record.raw_name.len()) as u64;
-        let fits = least.checked_add(record.packed).is_some_and(|len| len <= (end - record.at) as u64);
+        let fits = least
+            .checked_add(record.packed)
+            .is_some_and(|len| len <= (end - record.at) as u64);
         if !fits {
             let (name, at, packed) = (&record.name, record.at, record.packed);
             return Err(corrupt(format!(
@@ -161,21 +176,27 @@ impl Record {
             _ if self.name.contains('\0') => Some(corrupt("a name with a zero byte")),
             flags if flags & 0x2041 != 0 => no("it is encrypted".to_owned()),
             flags if flags & 0x20 != 0 => no("it is a patch".to_owned()),
-            _ if !matches!(self.method, 0 | 8) => no(format!("compressed by method {}{name}", self.method)),
-            _ if self.method == 0 && self.packed != self.size => {
-                Some(corrupt(format!("stored as {} bytes, and as {} in the archive", self.size, self.packed)))
+            _ if !matches!(self.method, 0 | 8) => {
+                no(format!("compressed by method {}{name}", self.method))
             }
+            _ if self.method == 0 && self.packed != self.size => Some(corrupt(format!(
+                "stored as {} bytes, and as {} in the archive",
+                self.size, self.packed
+            ))),
             _ => None,
         }
     }
 
-    /// The member's bytes as they are in the archive, where the local header agrees that they are its.
+    /// The member's bytes as they are in the archive, where the local header agrees that they are
+    /// its.
     pub(super) fn raw(&self, archive: &Bytes) -> Result<Bytes> {
         let Record { at, limit, .. } = *self;
         let local = Fields(&archive[at..limit]);
         // There is room for it: `limit` saw to that.
         if local.u32(0) != 0x0403_4b50 {
-            return Err(corrupt(format!("no member begins at byte {at}, where the directory says so")));
+            return Err(corrupt(format!(
+                "no member begins at byte {at}, where the directory says so"
+            )));
         }
         let (name_len, extra_len) = (usize::from(local.u16(26)), usize::from(local.u16(28)));
         let begin = at + LOCAL + name_len + extra_len;
@@ -186,14 +207,21 @@ impl Record {
             )));
         }
         let end = end as usize;
-        let differs =
-            |what: &str| corrupt(format!("its header at byte {at} and the directory differ: {what}"));
+        let differs = |what: &str| {
+            corrupt(format!(
+                "its header at byte {at} and the directory differ: {what}"
+            ))
+        };
         let name = &archive[at + LOCAL..][..name_len];
         if *name != archive[self.raw_name.clone()] {
             return Err(differs(&format!("it is called {:?} there", readable(name))));
         }
         if local.u16(8) != self.method {
-            return Err(differs(&format!("method {} there, {}", local.u16(8), self.method)));
+            return Err(differs(&format!(
+                "method {} there, {}",
+                local.u16(8),
+                self.method
+            )));
         }
         if local.u16(6) & 0x2041 != 0 {
             return Err(differs("encrypted there"));
@@ -218,20 +246,24 @@ impl Record {
         Ok(archive.slice(begin..end))
     }
 
-    /// Behind the data may stand what was not known before it: with or without a signature, in 4 or 8 bytes each.
+    /// Behind the data may stand what was not known before it: with or without a signature, in 4 or
+    /// 8 bytes each.
     fn check_descriptor(&self, rest: &[u8]) -> Result<()> {
         let bare = rest.strip_prefix(b"PK\x07\x08").unwrap_or(rest);
         let says = |rest: &[u8]| {
             let rest = Fields(rest);
             let short = rest.0.len() >= 12
                 && (u64::from(rest.u32(4)), u64::from(rest.u32(8))) == (self.packed, self.size);
-            let long = rest.0.len() >= 20 && (rest.u64(4), rest.u64(12)) == (self.packed, self.size);
+            let long =
+                rest.0.len() >= 20 && (rest.u64(4), rest.u64(12)) == (self.packed, self.size);
             (short || long) && rest.u32(0) == self.crc
         };
         if says(bare) || says(rest) {
             Ok(())
         } else {
-            Err(corrupt("what stands behind its data and the directory differ"))
+            Err(corrupt(
+                "what stands behind its data and the directory differ",
+            ))
         }
     }
 }
@@ -240,7 +272,9 @@ impl Record {
 fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
     let at = find_end(archive)?;
     let end = Fields(&archive[at..]);
-    let wide = at.checked_sub(LOCATOR).filter(|&at| archive[at..].starts_with(b"PK\x06\x07"));
+    let wide = at
+        .checked_sub(LOCATOR)
+        .filter(|&at| archive[at..].starts_with(b"PK\x06\x07"));
     let (short_count, short_size, short_begin) = (end.u16(10), end.u32(12), end.u32(16));
     let (count, size, begin, end_at) = match wide {
         Some(locator) => {
@@ -248,28 +282,42 @@ fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
             let place = usize::try_from(place)
                 .ok()
                 .filter(|&place| place.checked_add(END64).is_some_and(|end| end <= locator));
-            let place =
-                place.ok_or_else(|| corrupt("the zip64 end of the directory is not where it should be"))?;
+            let place = place.ok_or_else(|| {
+                corrupt("the zip64 end of the directory is not where it should be")
+            })?;
             let end = Fields(&archive[place..locator]);
             if end.u32(0) != 0x0606_4b50 || end.u64(4) != (locator - place - 12) as u64 {
-                return Err(corrupt(format!("no zip64 end of the directory at byte {place}")));
+                return Err(corrupt(format!(
+                    "no zip64 end of the directory at byte {place}"
+                )));
             }
             if (end.u32(16), end.u32(20)) != (0, 0) || end.u64(24) != end.u64(32) {
                 return Err(unsupported("an archive of several volumes"));
             }
             (end.u64(32), end.u64(40), end.u64(48), place)
         }
-        None => (short_count.into(), short_size.into(), short_begin.into(), at),
+        None => (
+            short_count.into(),
+            short_size.into(),
+            short_begin.into(),
+            at,
+        ),
     };
-    let agrees = |short: u64, most: u64, long: u64| short == long || wide.is_some() && short == most;
+    let agrees =
+        |short: u64, most: u64, long: u64| short == long || wide.is_some() && short == most;
     if !(agrees(short_count.into(), 0xffff, count)
         && agrees(short_size.into(), SEE_64.into(), size)
         && agrees(short_begin.into(), SEE_64.into(), begin))
     {
-        return Err(corrupt("the two ends of the directory, zip64 and not, differ"));
+        return Err(corrupt(
+            "the two ends of the directory, zip64 and not, differ",
+        ));
     }
     let disks = [end.u16(4), end.u16(6)];
-    if disks.iter().any(|&disk| disk != 0 && !(wide.is_some() && disk == 0xffff)) || end.u16(8) != short_count
+    if disks
+        .iter()
+        .any(|&disk| disk != 0 && !(wide.is_some() && disk == 0xffff))
+        || end.u16(8) != short_count
     {
         return Err(unsupported("an archive of several volumes"));
     }
@@ -298,8 +346,9 @@ fn find_end(archive: &[u8]) -> Result<usize> {
             let is_end = archive[at..].starts_with(b"PK\x05\x06")
                 && at + END + usize::from(Fields(&archive[at..]).u16(20)) == archive.len();
             if is_end && let Some(before) = found.replace(at) {
-                let what =
-                    format!("two ends of the directory, at byte {at} one in the comment of that at {before}");
+                let what = format!(
+                    "two ends of the directory, at byte {at} one in the comment of that at {before}"
+                );
                 return Err(corrupt(what));
             }
         }
@@ -307,21 +356,29 @@ fn find_end(archive: &[u8]) -> Result<usize> {
     found.ok_or_else(|| no_end(archive))
 }
 
-/// Whether the signature of an end record is somewhere here. Looks at all of it, so that it is done many bytes at a time.
+/// Whether the signature of an end record is somewhere here. Looks at all of it, so that it is done
+/// many bytes at a time.
 fn may_have_end(block: &[u8]) -> bool {
     let [b, c, d] = [1, 2, 3].map(|by| block.get(by..).unwrap_or_default());
     let quads = block.iter().zip(b).zip(c).zip(d);
-    quads.fold(false, |any, (((a, b), c), d)| any | ((*a == b'P') & (*b == b'K') & (*c == 5) & (*d == 6)))
+    quads.fold(false, |any, (((a, b), c), d)| {
+        any | ((*a == b'P') & (*b == b'K') & (*c == 5) & (*d == 6))
+    })
 }
 
 fn no_end(archive: &[u8]) -> Error {
     if archive.starts_with(b"PK") || archive.is_empty() {
-        let what =
-            "no end of the directory is where the file ends: it was cut, or something was put behind it";
-        return Error::new(ErrorKind::Truncated, format!("{what}; {} bytes", archive.len()));
+        let what = "no end of the directory is where the file ends: it was cut, or something was put behind it";
+        return Error::new(
+            ErrorKind::Truncated,
+            format!("{what}; {} bytes", archive.len()),
+        );
     }
     let first = &archive[..archive.len().min(4)];
-    corrupt(format!("no zip archive: it begins with \"{}\"", first.escape_ascii()))
+    corrupt(format!(
+        "no zip archive: it begins with \"{}\"",
+        first.escape_ascii()
+    ))
 }
 
 /// The numbers of an extra field of kind 1, which do not fit their places.
@@ -348,8 +405,13 @@ impl<'a> Wide<'a> {
         if short != SEE_64 {
             return Ok(short.into());
         }
-        let data = self.0.as_mut().ok_or("a number in a zip64 field that is not there")?;
-        let (number, rest) = data.split_first_chunk().ok_or("a zip64 field that is too short")?;
+        let data = self
+            .0
+            .as_mut()
+            .ok_or("a number in a zip64 field that is not there")?;
+        let (number, rest) = data
+            .split_first_chunk()
+            .ok_or("a zip64 field that is too short")?;
         *data = rest;
         Ok(u64::from_le_bytes(*number))
     }

@@ -34,7 +34,8 @@ impl Member {
         self.raw.len() + self.name.len() + size_of::<Self>()
     }
 
-    /// Its content: a slice of the archive if it is stored, else inflated, in one pass, into memory that is aligned.
+    /// Its content: a slice of the archive if it is stored, else inflated, in one pass, into memory
+    /// that is aligned.
     pub(in crate::formats) fn content(&self, stopped: &dyn Fn() -> bool) -> Result<Bytes> {
         if self.deflated {
             return self.inflate(stopped);
@@ -50,9 +51,13 @@ impl Member {
         Ok(self.raw.clone())
     }
 
-    /// Its content for one who needs its first byte aligned to `align`: what is stored elsewhere is copied, and its sum
-    /// taken on the way, while it is in the cache.
-    pub(in crate::formats) fn aligned(&self, align: usize, stopped: &dyn Fn() -> bool) -> Result<Bytes> {
+    /// Its content for one who needs its first byte aligned to `align`: what is stored elsewhere is
+    /// copied, and its sum taken on the way, while it is in the cache.
+    pub(in crate::formats) fn aligned(
+        &self,
+        align: usize,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Bytes> {
         let misaligned = self.raw.as_ptr().align_offset(align) != 0;
         if self.deflated || !self.checked || !misaligned {
             return self.content(stopped);
@@ -71,16 +76,25 @@ impl Member {
     pub(super) fn check_size(&self) -> Result<()> {
         let packed = self.raw.len() as u64;
         if self.deflated && self.size > packed.saturating_mul(DEFLATE_RATIO) {
-            let what = format!("{} bytes stated, more than the {packed} bytes there can become", self.size);
+            let what = format!(
+                "{} bytes stated, more than the {packed} bytes there can become",
+                self.size
+            );
             return Err(corrupt(what));
         }
         Ok(())
     }
 
     fn inflate(&self, stopped: &dyn Fn() -> bool) -> Result<Bytes> {
-        let size = usize::try_from(self.size).ok().filter(|&size| size < usize::MAX);
-        let size =
-            size.ok_or_else(|| Error::new(ErrorKind::Limit, format!("no memory for {} bytes", self.size)))?;
+        let size = usize::try_from(self.size)
+            .ok()
+            .filter(|&size| size < usize::MAX);
+        let size = size.ok_or_else(|| {
+            Error::new(
+                ErrorKind::Limit,
+                format!("no memory for {} bytes", self.size),
+            )
+        })?;
         // With room for one byte more than there should be, an end that does not come is seen.
         let mut out = Aligned::with_capacity(size + 1)?;
         let (mut inflater, mut sum) = (Decompress::new(false), Crc::new());
@@ -89,17 +103,28 @@ impl Member {
             let (before, read) = (out.len(), inflater.total_in());
             let step = &rest[..rest.len().min(STEP)];
             // The last step may write into the output alone, without a window of its own.
-            let flush =
-                if step.len() == rest.len() { FlushDecompress::Finish } else { FlushDecompress::None };
-            let status = inflater.decompress_vec(step, out.buffer(), flush).map_err(|error| {
-                corrupt(format!("deflated data at byte {read} of {}", self.raw.len())).with_source(error)
-            })?;
+            let flush = if step.len() == rest.len() {
+                FlushDecompress::Finish
+            } else {
+                FlushDecompress::None
+            };
+            let status = inflater
+                .decompress_vec(step, out.buffer(), flush)
+                .map_err(|error| {
+                    corrupt(format!(
+                        "deflated data at byte {read} of {}",
+                        self.raw.len()
+                    ))
+                    .with_source(error)
+                })?;
             let read = (inflater.total_in() - read) as usize;
             rest = &rest[read..];
             let written = out.len() - before;
             sum.update(&out.part_mut(before)[..written]);
             if out.len() > size {
-                return Err(corrupt(format!("it inflates to more than the {size} bytes stated")));
+                return Err(corrupt(format!(
+                    "it inflates to more than the {size} bytes stated"
+                )));
             }
             match status {
                 Status::StreamEnd => break,
@@ -113,10 +138,16 @@ impl Member {
             }
         }
         if !rest.is_empty() {
-            return Err(corrupt(format!("{} bytes behind its deflated data", rest.len())));
+            return Err(corrupt(format!(
+                "{} bytes behind its deflated data",
+                rest.len()
+            )));
         }
         if out.len() != size {
-            return Err(corrupt(format!("it inflates to {} bytes, not the {size} stated", out.len())));
+            return Err(corrupt(format!(
+                "it inflates to {} bytes, not the {size} stated",
+                out.len()
+            )));
         }
         self.check(sum)?;
         Ok(out.into_bytes())
@@ -127,12 +158,18 @@ impl Member {
         if found == stated {
             return Ok(());
         }
-        Err(corrupt(format!("its CRC is {found:08x}, not {stated:08x} as stated")))
+        Err(corrupt(format!(
+            "its CRC is {found:08x}, not {stated:08x} as stated"
+        )))
     }
 }
 
 fn unless_stopped(stopped: &dyn Fn() -> bool) -> Result<()> {
-    if stopped() { Err(Error::new(ErrorKind::Io, "the epoch was dropped")) } else { Ok(()) }
+    if stopped() {
+        Err(Error::new(ErrorKind::Io, "the epoch was dropped"))
+    } else {
+        Ok(())
+    }
 }
 
 fn corrupt(what: impl Into<String>) -> Error {

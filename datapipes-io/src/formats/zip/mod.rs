@@ -20,22 +20,27 @@ use directory::Record;
 
 /// Opens zip archives, and yields their files in the order of the directory.
 ///
-/// - Stored members are slices of the archive, which they keep in memory; deflated ones are inflated when they are asked for, in
-///   one pass, into memory of their own. Zip64 and data descriptors are read.
-/// - Folders and symbolic links are left out. An encrypted member, or one compressed in another way, is `Unsupported` in
-///   its place, and the next one follows.
-/// - The CRC of each member is checked; [`unchecked`](Unzip::unchecked) leaves that out for stored ones, whose bytes are then not looked at.
-/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. Bytes that are not UTF-8 (old code
-///   pages) are shown as `\xNN`.
-/// - What readers of zip understand in different ways is an error: members that overlap, two ends of the directory, a name that comes
-///   twice (from the second one on), headers that differ from the directory, and bytes before or behind the archive.
+/// - Stored members are slices of the archive, which they keep in memory; deflated ones are
+///   inflated when they are asked for, in one pass, into memory of their own. Zip64 and data
+///   descriptors are read.
+/// - Folders and symbolic links are left out. An encrypted member, or one compressed in another
+///   way, is `Unsupported` in its place, and the next one follows.
+/// - The CRC of each member is checked; [`unchecked`](Unzip::unchecked) leaves that out for stored
+///   ones, whose bytes are then not looked at.
+/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. Bytes
+///   that are not UTF-8 (old code pages) are shown as `\xNN`.
+/// - What readers of zip understand in different ways is an error: members that overlap, two ends
+///   of the directory, a name that comes twice (from the second one on), headers that differ from
+///   the directory, and bytes before or behind the archive.
 ///
-/// The format is that of PKWARE's [APPNOTE](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT).
+/// The format is that of PKWARE's
+/// [APPNOTE](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT).
 ///
 /// # Errors
-/// `Truncated` if there is no end of the directory where the file ends; `Corrupt` for a directory that cannot be, and then
-/// nothing is given. In the place of a member: `Corrupt` if its header, size or CRC is not what the directory
-/// says, `Limit` past [`max_expansion`](Unzip::max_expansion), and `Unsupported`.
+/// `Truncated` if there is no end of the directory where the file ends; `Corrupt` for a directory
+/// that cannot be, and then nothing is given. In the place of a member: `Corrupt` if its header,
+/// size or CRC is not what the directory says, `Limit` past
+/// [`max_expansion`](Unzip::max_expansion), and `Unsupported`.
 ///
 /// # Examples
 /// ```
@@ -71,10 +76,15 @@ impl Unzip {
         Unzip::default()
     }
 
-    /// Refuses members that inflate to more than `bytes` together, or to more than `ratio` times their own size once
-    /// past 1 MiB. By default 8 GiB, and 1100 times, which is more than deflate can reach.
+    /// Refuses members that inflate to more than `bytes` together, or to more than `ratio` times
+    /// their own size once past 1 MiB. By default 8 GiB, and 1100 times, which is more than deflate
+    /// can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
-        self.options.expansion = Expansion { bytes, ratio, ..self.options.expansion };
+        self.options.expansion = Expansion {
+            bytes,
+            ratio,
+            ..self.options.expansion
+        };
         self
     }
 
@@ -93,7 +103,10 @@ impl Format for Unzip {
         Ok(Box::new(members.map(move |(name, member)| {
             let file = member.and_then(|member| {
                 let data = member.content(&|| cx.is_cancelled())?;
-                Ok(File { name: member.name, data })
+                Ok(File {
+                    name: member.name,
+                    data,
+                })
             });
             match file {
                 Ok(file) => Entry::Item(Some(name), file),
@@ -122,7 +135,14 @@ impl Members {
     pub(super) fn open(archive: Bytes, options: Options) -> Result<Members> {
         let records = directory::read(&archive)?;
         let seen = HashMap::with_capacity(records.len());
-        Ok(Members { archive, records: records.into_iter(), options, inflated: 0, seen, number: 0 })
+        Ok(Members {
+            archive,
+            records: records.into_iter(),
+            options,
+            inflated: 0,
+            seen,
+            number: 0,
+        })
     }
 
     fn member(&mut self, record: &Record) -> Result<Member> {
@@ -148,7 +168,8 @@ impl Members {
         Ok(member)
     }
 
-    /// What is inflated is never more than stated, so that what is stated can be held against the limits.
+    /// What is inflated is never more than stated, so that what is stated can be held against the
+    /// limits.
     fn count(&mut self, record: &Record) -> Result<()> {
         let Expansion { bytes, ratio, .. } = self.options.expansion;
         let all = self.inflated.saturating_add(record.size);

@@ -23,7 +23,12 @@ fn text() -> Vec<u8> {
 /// The files that all archives have.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let all = (0..=255).collect();
-    [("folder/a.txt", b"one".to_vec()), ("folder/empty.cls", vec![]), ("long.txt", text()), ("é/ü.bin", all)]
+    [
+        ("folder/a.txt", b"one".to_vec()),
+        ("folder/empty.cls", vec![]),
+        ("long.txt", text()),
+        ("é/ü.bin", all),
+    ]
 }
 
 fn read(archive: &[u8]) -> Vec<Result<File>> {
@@ -82,7 +87,14 @@ fn deflate(data: &[u8]) -> Vec<u8> {
 }
 
 fn deflated(name: &'static str, data: &[u8]) -> Made {
-    Made { method: 8, data: deflate(data), ..Made { size: data.len() as u32, ..made(name, data) } }
+    Made {
+        method: 8,
+        data: deflate(data),
+        ..Made {
+            size: data.len() as u32,
+            ..made(name, data)
+        }
+    }
 }
 
 fn pack(members: &[Made]) -> Vec<u8> {
@@ -94,15 +106,24 @@ fn pack(members: &[Made]) -> Vec<u8> {
         let local_name = member.local_name.unwrap_or(member.name);
         out.extend(b"PK\x03\x04");
         u16s(&mut out, &[20, member.flags, member.method, 0, 0x21]);
-        u32s(&mut out, &[member.crc, packed, member.local_size.unwrap_or(member.size)]);
+        u32s(
+            &mut out,
+            &[member.crc, packed, member.local_size.unwrap_or(member.size)],
+        );
         u16s(&mut out, &[local_name.len() as u16, 0]);
         out.extend(local_name.as_bytes());
         out.extend(&member.data);
         out.extend(&member.behind);
         directory.extend(b"PK\x01\x02");
-        u16s(&mut directory, &[20, 20, member.flags, member.method, 0, 0x21]);
+        u16s(
+            &mut directory,
+            &[20, 20, member.flags, member.method, 0, 0x21],
+        );
         u32s(&mut directory, &[member.crc, packed, member.size]);
-        u16s(&mut directory, &[member.name.len() as u16, member.extra.len() as u16, 0, 0, 0]);
+        u16s(
+            &mut directory,
+            &[member.name.len() as u16, member.extra.len() as u16, 0, 0, 0],
+        );
         u32s(&mut directory, &[0, member.at.unwrap_or(at)]);
         directory.extend(member.name.as_bytes());
         directory.extend(&member.extra);
@@ -110,7 +131,10 @@ fn pack(members: &[Made]) -> Vec<u8> {
     let begin = out.len() as u32;
     out.extend(&directory);
     out.extend(b"PK\x05\x06");
-    u16s(&mut out, &[0, 0, members.len() as u16, members.len() as u16]);
+    u16s(
+        &mut out,
+        &[0, 0, members.len() as u16, members.len() as u16],
+    );
     u32s(&mut out, &[directory.len() as u32, begin]);
     u16s(&mut out, &[0]);
     out
@@ -118,7 +142,12 @@ fn pack(members: &[Made]) -> Vec<u8> {
 
 #[test]
 fn row_100_pythons_archives() {
-    for archive in [PYTHON, data!("python-zip64"), data!("python-stream"), data!("python-stream-zip64")] {
+    for archive in [
+        PYTHON,
+        data!("python-zip64"),
+        data!("python-stream"),
+        data!("python-stream-zip64"),
+    ] {
         let read: Vec<File> = read(archive).into_iter().map(Result::unwrap).collect();
         let expected = ["stored/", "deflated/"]
             .map(|prefix| files().map(|(name, data)| File::new(format!("{prefix}{name}"), data)));
@@ -147,18 +176,30 @@ fn row_100_encrypted_and_other_methods_are_unsupported_and_the_next_follow() {
     let empty = |file: &File| file.data.is_empty();
     for file in read_it {
         match file {
-            Ok(file) => assert!(empty(&file), "only what is empty is not encrypted: {file:?}"),
+            Ok(file) => assert!(
+                empty(&file),
+                "only what is empty is not encrypted: {file:?}"
+            ),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Unsupported);
                 assert!(error.to_string().contains("encrypted"), "{error}");
             }
         }
     }
-    for (archive, method) in [(data!("python-bzip2"), "12, bzip2"), (data!("python-lzma"), "14, lzma")] {
+    for (archive, method) in [
+        (data!("python-bzip2"), "12, bzip2"),
+        (data!("python-lzma"), "14, lzma"),
+    ] {
         let read = read(archive);
-        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+        assert_eq!(
+            read.iter().map(Result::is_ok).collect::<Vec<_>>(),
+            [true, false, true]
+        );
         let error = read[1].as_ref().unwrap_err().to_string();
-        assert!(error.contains("0:0/other.txt: unsupported: compressed by method"), "{error}");
+        assert!(
+            error.contains("0:0/other.txt: unsupported: compressed by method"),
+            "{error}"
+        );
         assert!(error.contains(method), "{error}");
     }
 }
@@ -205,64 +246,209 @@ fn row_100_wrong_sizes_and_sums() {
     assert!(read(&pack(&good)).iter().all(Result::is_ok));
     let says = |bad: Made, what: &str| {
         let read = read(&pack(&[made("first", b"1"), bad, made("last", b"2")]));
-        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true], "{what}");
+        assert_eq!(
+            read.iter().map(Result::is_ok).collect::<Vec<_>>(),
+            [true, false, true],
+            "{what}"
+        );
         let error = read[1].as_ref().unwrap_err();
         assert!(error.to_string().contains(what), "{error}");
     };
     let [stored, packed] = good;
-    says(Made { crc: 7, ..stored.clone() }, "its CRC is 7a6c86f1, not 00000007");
-    says(Made { crc: 7, ..packed.clone() }, "its CRC is");
-    says(Made { size: 4, ..stored.clone() }, "stored as 4 bytes, and as 3");
-    says(Made { size: 1279, ..packed.clone() }, "inflates to more than the 1279 bytes");
-    says(Made { size: 1281, ..packed.clone() }, "inflates to 1280 bytes, not the 1281");
-    says(Made { size: u32::MAX - 1, ..packed.clone() }, "more than the");
-    says(Made { local_size: Some(9), ..stored.clone() }, "3 bytes of 9");
-    says(Made { local_name: Some("x"), ..stored.clone() }, "it is called \"x\" there");
-    says(Made { flags: 1, ..stored.clone() }, "encrypted");
-    says(Made { method: 93, ..stored.clone() }, "93, zstd");
-    says(Made { name: "a\0b", ..stored.clone() }, "zero byte");
-    let cut = Made { data: packed.data[..packed.data.len() - 3].to_vec(), ..packed.clone() };
+    says(
+        Made {
+            crc: 7,
+            ..stored.clone()
+        },
+        "its CRC is 7a6c86f1, not 00000007",
+    );
+    says(
+        Made {
+            crc: 7,
+            ..packed.clone()
+        },
+        "its CRC is",
+    );
+    says(
+        Made {
+            size: 4,
+            ..stored.clone()
+        },
+        "stored as 4 bytes, and as 3",
+    );
+    says(
+        Made {
+            size: 1279,
+            ..packed.clone()
+        },
+        "inflates to more than the 1279 bytes",
+    );
+    says(
+        Made {
+            size: 1281,
+            ..packed.clone()
+        },
+        "inflates to 1280 bytes, not the 1281",
+    );
+    says(
+        Made {
+            size: u32::MAX - 1,
+            ..packed.clone()
+        },
+        "more than the",
+    );
+    says(
+        Made {
+            local_size: Some(9),
+            ..stored.clone()
+        },
+        "3 bytes of 9",
+    );
+    says(
+        Made {
+            local_name: Some("x"),
+            ..stored.clone()
+        },
+        "it is called \"x\" there",
+    );
+    says(
+        Made {
+            flags: 1,
+            ..stored.clone()
+        },
+        "encrypted",
+    );
+    says(
+        Made {
+            method: 93,
+            ..stored.clone()
+        },
+        "93, zstd",
+    );
+    says(
+        Made {
+            name: "a\0b",
+            ..stored.clone()
+        },
+        "zero byte",
+    );
+    let cut = Made {
+        data: packed.data[..packed.data.len() - 3].to_vec(),
+        ..packed.clone()
+    };
     says(cut, "its deflated data ends early");
-    let more = Made { data: [&packed.data[..], b"more"].concat(), ..packed.clone() };
+    let more = Made {
+        data: [&packed.data[..], b"more"].concat(),
+        ..packed.clone()
+    };
     says(more, "4 bytes behind its deflated data");
-    says(Made { data: vec![0xff; 9], ..packed.clone() }, "deflated data at byte 0 of 9");
+    says(
+        Made {
+            data: vec![0xff; 9],
+            ..packed.clone()
+        },
+        "deflated data at byte 0 of 9",
+    );
     // A data descriptor says what the directory says, in one of its four forms.
-    let sums = |crc: u32, packed: u32, size: u32| [crc, packed, size].map(u32::to_le_bytes).concat();
+    let sums =
+        |crc: u32, packed: u32, size: u32| [crc, packed, size].map(u32::to_le_bytes).concat();
     let right = sums(packed.crc, packed.data.len() as u32, packed.size);
     for behind in [right.clone(), [b"PK\x07\x08", &right[..]].concat()] {
-        let with = Made { flags: 0x808, behind, ..packed.clone() };
+        let with = Made {
+            flags: 0x808,
+            behind,
+            ..packed.clone()
+        };
         assert!(read(&pack(&[with])).iter().all(Result::is_ok));
     }
     says(
-        Made { flags: 0x808, behind: sums(packed.crc, 1, packed.size), ..packed.clone() },
+        Made {
+            flags: 0x808,
+            behind: sums(packed.crc, 1, packed.size),
+            ..packed.clone()
+        },
         "behind its data",
     );
-    says(Made { flags: 0x808, ..packed }, "behind its data");
+    says(
+        Made {
+            flags: 0x808,
+            ..packed
+        },
+        "behind its data",
+    );
 }
 
 #[test]
 fn row_100_unchecked_leaves_out_the_sums_of_stored_members_only() {
     let long = text();
-    let bad = [Made { crc: 7, ..made("a", b"one") }, Made { crc: 7, ..deflated("b", &long) }];
+    let bad = [
+        Made {
+            crc: 7,
+            ..made("a", b"one")
+        },
+        Made {
+            crc: 7,
+            ..deflated("b", &long)
+        },
+    ];
     let read = read_all(Unzip::new().unchecked(), pack(&bad));
-    assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(
+        read.iter().map(Result::is_ok).collect::<Vec<_>>(),
+        [true, false]
+    );
 }
 
 #[test]
 fn row_100_duplicates_overlaps_and_lying_directories() {
     let (a, b) = (made("a", b"one"), made("b", b"two"));
     let twice = read(&pack(&[a.clone(), b.clone(), made("a", b"three")]));
-    assert_eq!(twice.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, true, false]);
-    assert!(twice[2].as_ref().unwrap_err().to_string().contains("member 2 has the name of member 0"));
+    assert_eq!(
+        twice.iter().map(Result::is_ok).collect::<Vec<_>>(),
+        [true, true, false]
+    );
+    assert!(
+        twice[2]
+            .as_ref()
+            .unwrap_err()
+            .to_string()
+            .contains("member 2 has the name of member 0")
+    );
 
     // Two members share their data, as in a bomb.
-    let shared = pack(&[a.clone(), Made { at: Some(0), ..b.clone() }]);
-    assert!(error(&shared).contains("reaches into what begins at byte"), "{}", error(&shared));
-    let behind = pack(&[a.clone(), Made { at: Some(60_000), ..b.clone() }]);
-    assert!(error(&behind).contains("member \"b\": it begins behind the directory"));
-    let elsewhere = [a.clone(), Made { at: Some(38), behind: vec![0; 10], ..b.clone() }];
+    let shared = pack(&[
+        a.clone(),
+        Made {
+            at: Some(0),
+            ..b.clone()
+        },
+    ]);
     assert!(
-        read(&pack(&elsewhere))[1].as_ref().unwrap_err().to_string().contains("no member begins at byte 38")
+        error(&shared).contains("reaches into what begins at byte"),
+        "{}",
+        error(&shared)
+    );
+    let behind = pack(&[
+        a.clone(),
+        Made {
+            at: Some(60_000),
+            ..b.clone()
+        },
+    ]);
+    assert!(error(&behind).contains("member \"b\": it begins behind the directory"));
+    let elsewhere = [
+        a.clone(),
+        Made {
+            at: Some(38),
+            behind: vec![0; 10],
+            ..b.clone()
+        },
+    ];
+    assert!(
+        read(&pack(&elsewhere))[1]
+            .as_ref()
+            .unwrap_err()
+            .to_string()
+            .contains("no member begins at byte 38")
     );
 
     let good = pack(&[a.clone(), b.clone()]);
@@ -281,11 +467,26 @@ fn row_100_duplicates_overlaps_and_lying_directories() {
     assert!(error(&[b"before", &good[..]].concat()).contains("something was put before"));
     assert!(error(&[&good[..], b"behind"].concat()).contains("something was put behind"));
 
-    let no_wide = Made { extra: vec![1, 0, 9, 0, 1], ..a.clone() };
+    let no_wide = Made {
+        extra: vec![1, 0, 9, 0, 1],
+        ..a.clone()
+    };
     assert!(error(&pack(&[no_wide])).contains("extra field longer than"));
     let field = [1, 0, 0, 0];
-    assert!(error(&pack(&[Made { extra: [field, field].concat(), ..a.clone() }])).contains("two zip64"));
-    assert!(error(&pack(&[Made { size: u32::MAX, ..a }])).contains("zip64 field that is not there"));
+    assert!(
+        error(&pack(&[Made {
+            extra: [field, field].concat(),
+            ..a.clone()
+        }]))
+        .contains("two zip64")
+    );
+    assert!(
+        error(&pack(&[Made {
+            size: u32::MAX,
+            ..a
+        }]))
+        .contains("zip64 field that is not there")
+    );
 }
 
 #[test]
@@ -298,7 +499,9 @@ fn row_100_two_ends_of_the_directory() {
     data.extend([0; 18]);
     assert!(error(&data).contains("two ends of the directory"));
     // Wherever the end is, and however long its comment.
-    for len in [0, 1, 1000, 1001, 1002, 1003, 1004, 1023, 1024, 1025, 2046, 65_534, 65_535] {
+    for len in [
+        0, 1, 1000, 1001, 1002, 1003, 1004, 1023, 1024, 1025, 2046, 65_534, 65_535,
+    ] {
         let mut data = pack(&[made("a", b"one")]);
         let at = data.len() - 2;
         data[at..].copy_from_slice(&(len as u16).to_le_bytes());
@@ -336,8 +539,15 @@ fn archives_of_archives_and_empty_ones() {
     let empty = pack(&[]);
     assert!(read(&empty).is_empty());
     let inner = pack(&[made("a", b"one")]);
-    let outer = pack(&[made("inner.zip", &inner), made("../../etc/passwd", b"x"), made("/root", b"y")]);
-    let names: Vec<_> = read(&outer).into_iter().map(|file| file.unwrap().name).collect();
+    let outer = pack(&[
+        made("inner.zip", &inner),
+        made("../../etc/passwd", b"x"),
+        made("/root", b"y"),
+    ]);
+    let names: Vec<_> = read(&outer)
+        .into_iter()
+        .map(|file| file.unwrap().name)
+        .collect();
     assert_eq!(
         names.iter().map(|name| &**name).collect::<Vec<_>>(),
         ["inner.zip", "../../etc/passwd", "/root"]
@@ -355,13 +565,17 @@ fn many_members_are_found_quickly() {
 fn another_writers_archive_is_read_as_by_its_own_reader() {
     let mut zip = ::zip::ZipWriter::new(Cursor::new(Vec::new()));
     for n in 0..20u32 {
-        let method = [::zip::CompressionMethod::Stored, ::zip::CompressionMethod::Deflated][n as usize % 2];
+        let method = [
+            ::zip::CompressionMethod::Stored,
+            ::zip::CompressionMethod::Deflated,
+        ][n as usize % 2];
         let options = ::zip::write::SimpleFileOptions::default()
             .compression_method(method)
             .large_file(n % 3 == 0)
             .with_alignment(1 << (n % 7));
         zip.start_file(format!("{n}"), options).unwrap();
-        zip.write_all(&n.to_le_bytes().repeat(n as usize * 100)).unwrap();
+        zip.write_all(&n.to_le_bytes().repeat(n as usize * 100))
+            .unwrap();
     }
     let data = zip.finish().unwrap().into_inner();
     let mut other = ::zip::ZipArchive::new(Cursor::new(&data)).unwrap();
@@ -370,7 +584,10 @@ fn another_writers_archive_is_read_as_by_its_own_reader() {
     for (n, file) in ours.into_iter().enumerate() {
         let (file, mut content) = (file.unwrap(), Vec::new());
         std::io::Read::read_to_end(&mut other.by_index(n).unwrap(), &mut content).unwrap();
-        assert_eq!((&*file.name, &file.data[..]), (&*n.to_string(), &content[..]));
+        assert_eq!(
+            (&*file.name, &file.data[..]),
+            (&*n.to_string(), &content[..])
+        );
     }
 }
 

@@ -18,9 +18,11 @@ use super::profile::Profile;
 use super::{Client, Cloud};
 use crate::stores::redacted;
 
-/// Where a cloud store is, and with which credentials it is asked. [`build`](CloudBuilder::build) makes the store.
+/// Where a cloud store is, and with which credentials it is asked. [`build`](CloudBuilder::build)
+/// makes the store.
 ///
-/// What is said here counts more than what the URL says, that more than the environment, and that more than files.
+/// What is said here counts more than what the URL says, that more than the environment, and that
+/// more than files.
 ///
 /// | | environment | files |
 /// |---|---|---|
@@ -28,13 +30,14 @@ use crate::stores::redacted;
 /// | Google | `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`, `GOOGLE_SERVICE_ACCOUNT_KEY` | what `gcloud auth application-default login` leaves |
 /// | Azure | `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_TOKEN`, `AZURE_CLIENT_ID`, `AZURE_CLIENT_SECRET`, `AZURE_TENANT_ID`, `AZURE_FEDERATED_TOKEN_FILE` | – |
 ///
-/// Where none of these is there, the service of the machine that hands out credentials is asked. Of an AWS profile
-/// only static keys are read: one that gets its keys by single sign-on, from a program or by taking on a role is an
-/// error that says so (`aws configure export-credentials --format env` turns it into variables).
+/// Where none of these is there, the service of the machine that hands out credentials is asked. Of
+/// an AWS profile only static keys are read: one that gets its keys by single sign-on, from a
+/// program or by taking on a role is an error that says so (`aws configure export-credentials --format
+/// env` turns it into variables).
 ///
-/// HTTP without TLS is spoken with an endpoint that begins with `http://`, and never else. Redirects are not
-/// followed, so that no credentials go to another host. Proxies of the environment are used only if
-/// [asked for](CloudBuilder::proxies_of_environment).
+/// HTTP without TLS is spoken with an endpoint that begins with `http://`, and never else.
+/// Redirects are not followed, so that no credentials go to another host. Proxies of the
+/// environment are used only if [asked for](CloudBuilder::proxies_of_environment).
 #[derive(Clone)]
 pub struct CloudBuilder {
     service: Service,
@@ -69,9 +72,10 @@ impl CloudBuilder {
     /// From a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or
     /// `abfss://container@account.dfs.core.windows.net/prefix`.
     ///
-    /// Keys of the store are relative to the prefix, which is a folder: a `/` is added to it. Characters may be
-    /// percent-encoded, and `?`, `#` and `%` must be. The query may hold `endpoint`, `region`, `profile`, `account`,
-    /// `anonymous` (`true` or `false`) and `virtual_hosted`.
+    /// Keys of the store are relative to the prefix, which is a folder: a `/` is added to it.
+    /// Characters may be percent-encoded, and `?`, `#` and `%` must be. The query may hold
+    /// `endpoint`, `region`, `profile`, `account`, `anonymous` (`true` or `false`) and
+    /// `virtual_hosted`.
     ///
     /// # Errors
     /// `Config` for any other URL. One with a user and a password is refused: URLs end up in logs.
@@ -84,7 +88,11 @@ impl CloudBuilder {
             "s3" | "s3a" => Service::S3,
             "gs" | "gcs" => Service::Gcs,
             "az" | "azure" | "abfs" | "abfss" => Service::Azure,
-            _ => return Err(wrong("not a URL of S3 (s3://), Google (gs://) or Azure (az://, abfss://)")),
+            _ => {
+                return Err(wrong(
+                    "not a URL of S3 (s3://), Google (gs://) or Azure (az://, abfss://)",
+                ));
+            }
         };
         let host = parsed.host_str().unwrap_or_default();
         let (user, has_secret) = (parsed.username(), parsed.password().is_some());
@@ -95,11 +103,14 @@ impl CloudBuilder {
             ));
         }
         if parsed.port().is_some() || parsed.fragment().is_some() {
-            return Err(wrong("a bucket has no port, and a # in a key is written %23"));
+            return Err(wrong(
+                "a bucket has no port, and a # in a key is written %23",
+            ));
         }
         let decode = |text: &str| {
             let text = percent_encoding::percent_decode_str(text).decode_utf8();
-            text.map(|text| text.into_owned()).map_err(|_| wrong("what is percent-encoded is not UTF-8"))
+            text.map(|text| text.into_owned())
+                .map_err(|_| wrong("what is percent-encoded is not UTF-8"))
         };
         let (bucket, account, endpoint) = match by_account {
             false => (decode(host)?, None, None),
@@ -107,13 +118,20 @@ impl CloudBuilder {
                 let account = host.split('.').next().unwrap_or_default().to_owned();
                 let endpoint = match host.split_once('.').map(|(_, rest)| rest) {
                     Some("dfs.core.windows.net" | "blob.core.windows.net") | None => None,
-                    Some(rest) => Some(format!("https://{account}.{}", rest.replacen("dfs.", "blob.", 1))),
+                    Some(rest) => Some(format!(
+                        "https://{account}.{}",
+                        rest.replacen("dfs.", "blob.", 1)
+                    )),
                 };
                 (decode(user)?, Some(account), endpoint)
             }
         };
         let mut builder = CloudBuilder::new(service, &bucket, &decode(parsed.path())?);
-        let place = if by_account { format!("{bucket}@{host}") } else { bucket };
+        let place = if by_account {
+            format!("{bucket}@{host}")
+        } else {
+            bucket
+        };
         builder.url = format!("{}://{place}/{}", parsed.scheme(), builder.prefix);
         builder.account = account;
         builder.endpoint = endpoint;
@@ -124,7 +142,9 @@ impl CloudBuilder {
                 ("profile", value) => builder.profile(value),
                 ("account", value) => builder.account(value),
                 ("anonymous", "true") => builder.anonymous(),
-                ("virtual_hosted", "true") => builder.option("virtual_hosted_style_request", "true"),
+                ("virtual_hosted", "true") => {
+                    builder.option("virtual_hosted_style_request", "true")
+                }
                 ("anonymous" | "virtual_hosted", "false") => builder,
                 _ => {
                     return Err(wrong(
@@ -138,8 +158,13 @@ impl CloudBuilder {
 
     #[cfg(test)]
     pub(super) fn in_environment(self, variables: &[(&str, &str)]) -> Self {
-        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        CloudBuilder { environment: Some(Arc::new(variables.collect())), ..self }
+        let variables = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        CloudBuilder {
+            environment: Some(Arc::new(variables.collect())),
+            ..self
+        }
     }
 
     pub(super) fn s3(place: &str) -> Self {
@@ -188,55 +213,86 @@ impl CloudBuilder {
         }
     }
 
-    /// Where the service is, if it is not the provider's own: `https://host:port`, or `http://…` for one without TLS.
+    /// Where the service is, if it is not the provider's own: `https://host:port`, or `http://…`
+    /// for one without TLS.
     pub fn endpoint(self, url: impl Into<String>) -> Self {
-        CloudBuilder { endpoint: Some(url.into()), ..self }
+        CloudBuilder {
+            endpoint: Some(url.into()),
+            ..self
+        }
     }
 
     /// The region of an S3 bucket. `us-east-1` if nobody says.
     pub fn region(self, name: impl Into<String>) -> Self {
-        CloudBuilder { region: Some(name.into()), ..self }
+        CloudBuilder {
+            region: Some(name.into()),
+            ..self
+        }
     }
 
     /// The AWS profile, in place of `AWS_PROFILE` and of the keys of the environment.
     pub fn profile(self, name: impl Into<String>) -> Self {
-        CloudBuilder { profile: Some(name.into()), ..self }
+        CloudBuilder {
+            profile: Some(name.into()),
+            ..self
+        }
     }
 
     /// The Azure storage account.
     pub fn account(self, name: impl Into<String>) -> Self {
-        CloudBuilder { account: Some(name.into()), ..self }
+        CloudBuilder {
+            account: Some(name.into()),
+            ..self
+        }
     }
 
     /// Access key and secret key of S3; account and account key of Azure.
     pub fn keys(self, id: impl Into<String>, secret: impl Into<String>) -> Self {
-        CloudBuilder { keys: Some((id.into(), secret.into())), ..self }
+        CloudBuilder {
+            keys: Some((id.into(), secret.into())),
+            ..self
+        }
     }
 
     /// The session token that belongs to the keys of S3; a bearer token of Google or Azure.
     pub fn token(self, token: impl Into<String>) -> Self {
-        CloudBuilder { token: Some(token.into()), ..self }
+        CloudBuilder {
+            token: Some(token.into()),
+            ..self
+        }
     }
 
     /// Asks without credentials, as anyone may ask a public bucket.
     pub fn anonymous(self) -> Self {
-        CloudBuilder { anonymous: true, ..self }
+        CloudBuilder {
+            anonymous: true,
+            ..self
+        }
     }
 
     /// Uses the proxies that `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` name.
     pub fn proxies_of_environment(self) -> Self {
-        CloudBuilder { proxies: true, ..self }
+        CloudBuilder {
+            proxies: true,
+            ..self
+        }
     }
 
     /// How long a connection may take to be made; 5 seconds unless given.
     pub fn connect_timeout(self, time: Duration) -> Self {
-        CloudBuilder { connect: time, ..self }
+        CloudBuilder {
+            connect: time,
+            ..self
+        }
     }
 
-    /// How long an answer may take to begin, and how long it may then pause; 30 seconds unless given. There is no
-    /// limit for the whole of it.
+    /// How long an answer may take to begin, and how long it may then pause; 30 seconds unless
+    /// given. There is no limit for the whole of it.
     pub fn stall_timeout(self, time: Duration) -> Self {
-        CloudBuilder { stall: time, ..self }
+        CloudBuilder {
+            stall: time,
+            ..self
+        }
     }
 
     /// Trusts certificates, in PEM, besides those of the system.
@@ -245,9 +301,9 @@ impl CloudBuilder {
         self
     }
 
-    /// Any other setting of `object_store`, by the name of its configuration key: `virtual_hosted_style_request`,
-    /// `request_payer`, `service_account_key`, `sas_token`. Those of connections (`timeout`, `proxy_url`) have no
-    /// effect; connections are ours.
+    /// Any other setting of `object_store`, by the name of its configuration key:
+    /// `virtual_hosted_style_request`, `request_payer`, `service_account_key`, `sas_token`. Those
+    /// of connections (`timeout`, `proxy_url`) have no effect; connections are ours.
     pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.push((key.into(), value.into()));
         self
@@ -256,15 +312,20 @@ impl CloudBuilder {
     /// The store. Reads files with credentials, and connects to nothing yet.
     ///
     /// # Errors
-    /// `Config` for settings that cannot be, `NotFound` or `Denied` for files that cannot be read, `Unsupported` for
-    /// an AWS profile whose credentials come from elsewhere.
+    /// `Config` for settings that cannot be, `NotFound` or `Denied` for files that cannot be read,
+    /// `Unsupported` for an AWS profile whose credentials come from elsewhere.
     pub fn build(self) -> Result<Cloud> {
         if self.bucket.is_empty() {
             return Err(self.wrong("there is no bucket"));
         }
         let mut roots = Vec::new();
-        let bundle = self.env("AWS_CA_BUNDLE").filter(|_| self.service == Service::S3);
-        let bundle = bundle.as_deref().map(|path| self.file(Path::new(path))).transpose()?;
+        let bundle = self
+            .env("AWS_CA_BUNDLE")
+            .filter(|_| self.service == Service::S3);
+        let bundle = bundle
+            .as_deref()
+            .map(|path| self.file(Path::new(path)))
+            .transpose()?;
         for pem in self.roots.iter().chain(&bundle) {
             let certificates = reqwest::Certificate::from_pem_bundle(pem);
             roots.extend(certificates.map_err(|_| self.wrong("the certificates are not PEM"))?);
@@ -276,7 +337,12 @@ impl CloudBuilder {
             roots,
         });
         let client = self.connect(&connector)?;
-        Ok(Cloud::new(self.url.clone(), self.prefix.clone(), client, Some((self, connector))))
+        Ok(Cloud::new(
+            self.url.clone(),
+            self.prefix.clone(),
+            client,
+            Some((self, connector)),
+        ))
     }
 
     /// A client with the credentials of now.
@@ -291,7 +357,9 @@ impl CloudBuilder {
     fn connect_s3(&self, connector: &Connector) -> Result<Client> {
         let mut builder = AmazonS3Builder::new();
         // Keys and token of the environment are used together or not at all.
-        let own = self.keys.is_some() || self.profile.is_some() || self.env("AWS_ACCESS_KEY_ID").is_none();
+        let own = self.keys.is_some()
+            || self.profile.is_some()
+            || self.env("AWS_ACCESS_KEY_ID").is_none();
         for (key, value) in self.known("AWS_") {
             if !(own && matches!(key, S3::AccessKeyId | S3::SecretAccessKey | S3::Token)) {
                 builder = builder.with_config(key, value);
@@ -311,17 +379,24 @@ impl CloudBuilder {
         {
             builder = builder.with_endpoint(endpoint);
         }
-        let has_role =
-            value(&builder, S3::WebIdentityTokenFile).is_some() && value(&builder, S3::RoleArn).is_some();
+        let has_role = value(&builder, S3::WebIdentityTokenFile).is_some()
+            && value(&builder, S3::RoleArn).is_some();
         let has_keys = value(&builder, S3::AccessKeyId).is_some() || has_role;
         if let Some((id, secret)) = &self.keys {
-            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+            builder = builder
+                .with_access_key_id(id)
+                .with_secret_access_key(secret);
             builder = self.token.iter().fold(builder, AmazonS3Builder::with_token);
         } else if self.anonymous || has_keys && self.profile.is_none() {
             // Those of the environment, or none.
         } else if let Some((id, secret)) = profile.keys {
-            builder = builder.with_access_key_id(id).with_secret_access_key(secret);
-            builder = profile.token.into_iter().fold(builder, AmazonS3Builder::with_token);
+            builder = builder
+                .with_access_key_id(id)
+                .with_secret_access_key(secret);
+            builder = profile
+                .token
+                .into_iter()
+                .fold(builder, AmazonS3Builder::with_token);
         } else if let Some(setting) = profile.elsewhere {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -358,8 +433,9 @@ impl CloudBuilder {
             builder = builder.with_skip_signature(true);
         }
         let builder = builder.with_bucket_name(&self.bucket).with_retry(once());
-        let builder =
-            builder.with_client_options(connector.options(plain)).with_http_connector(connector.clone());
+        let builder = builder
+            .with_client_options(connector.options(plain))
+            .with_http_connector(connector.clone());
         let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
         Ok(Client::new(store.clone(), Some(store)).at(endpoint, None))
     }
@@ -378,7 +454,10 @@ impl CloudBuilder {
         for (key, value) in &self.options {
             builder = builder.with_config(self.key(key)?, value);
         }
-        let endpoint = self.endpoint.clone().or_else(|| builder.get_config_value(&Google::BaseUrl));
+        let endpoint = self
+            .endpoint
+            .clone()
+            .or_else(|| builder.get_config_value(&Google::BaseUrl));
         let plain = self.check(endpoint.as_deref())?;
         if let Some(endpoint) = &endpoint {
             builder = builder.with_base_url(endpoint.trim_end_matches('/'));
@@ -387,8 +466,9 @@ impl CloudBuilder {
             builder = builder.with_skip_signature(true);
         }
         let builder = builder.with_bucket_name(&self.bucket).with_retry(once());
-        let builder =
-            builder.with_client_options(connector.options(plain)).with_http_connector(connector.clone());
+        let builder = builder
+            .with_client_options(connector.options(plain))
+            .with_http_connector(connector.clone());
         let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
         Ok(Client::new(store.clone(), Some(store)).at(endpoint, None))
     }
@@ -410,7 +490,10 @@ impl CloudBuilder {
         for (key, value) in &self.options {
             builder = builder.with_config(self.key(key)?, value);
         }
-        let endpoint = self.endpoint.clone().or_else(|| builder.get_config_value(&Azure::Endpoint));
+        let endpoint = self
+            .endpoint
+            .clone()
+            .or_else(|| builder.get_config_value(&Azure::Endpoint));
         let plain = self.check(endpoint.as_deref())?;
         let account = builder.get_config_value(&Azure::AccountName);
         if let Some(endpoint) = endpoint.clone() {
@@ -420,23 +503,30 @@ impl CloudBuilder {
             builder = builder.with_skip_signature(true);
         }
         let builder = builder.with_container_name(&self.bucket).with_retry(once());
-        let builder =
-            builder.with_client_options(connector.options(plain)).with_http_connector(connector.clone());
+        let builder = builder
+            .with_client_options(connector.options(plain))
+            .with_http_connector(connector.clone());
         let store = Arc::new(builder.build().map_err(|error| self.refused(&error))?);
         Ok(Client::new(store.clone(), Some(store)).at(endpoint, account))
     }
 
     /// The variables of the environment that `object_store` knows.
     fn known<K: FromStr>(&self, prefix: &str) -> Vec<(K, String)> {
-        let all = self.variables().into_iter().filter(|(name, _)| name.starts_with(prefix));
-        all.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value))).collect()
+        let all = self
+            .variables()
+            .into_iter()
+            .filter(|(name, _)| name.starts_with(prefix));
+        all.filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value)))
+            .collect()
     }
 
     fn variables(&self) -> Vec<(String, String)> {
         match &self.environment {
             Some(variables) => variables.to_vec(),
             None => std::env::vars_os()
-                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .filter_map(|(name, value)| {
+                    Some((name.into_string().ok()?, value.into_string().ok()?))
+                })
                 .collect(),
         }
     }
@@ -444,27 +534,35 @@ impl CloudBuilder {
     /// A variable of the environment that is set, and not empty.
     fn env(&self, name: &str) -> Option<String> {
         let value = match &self.environment {
-            Some(variables) => variables.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone()),
+            Some(variables) => variables
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.clone()),
             None => std::env::var(name).ok(),
         };
         value.filter(|value| !value.is_empty())
     }
 
     fn key<K: FromStr>(&self, name: &str) -> Result<K> {
-        name.parse().map_err(|_| self.wrong(&format!("there is no option {name:?}")))
+        name.parse()
+            .map_err(|_| self.wrong(&format!("there is no option {name:?}")))
     }
 
     fn file(&self, path: &Path) -> Result<Vec<u8>> {
-        std::fs::read(path).map_err(|error| Error::io(error).within(path.display()).within(&self.url))
+        std::fs::read(path)
+            .map_err(|error| Error::io(error).within(path.display()).within(&self.url))
     }
 
     /// Whether an endpoint is one without TLS.
     fn check(&self, endpoint: Option<&str>) -> Result<bool> {
-        let Some(endpoint) = endpoint else { return Ok(false) };
+        let Some(endpoint) = endpoint else {
+            return Ok(false);
+        };
         // Nothing of it is shown: who mixes up two settings may have put a key here.
         let wrong = |what: &str| self.wrong(&format!("the endpoint {what}"));
         let parsed = Url::parse(endpoint).map_err(|_| wrong("is not a URL"))?;
-        if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some() {
+        if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some()
+        {
             return Err(wrong("may have neither user nor password nor query"));
         }
         match parsed.scheme() {
@@ -478,29 +576,46 @@ impl CloudBuilder {
         Error::new(ErrorKind::Config, format!("{}: {what}", self.url))
     }
 
-    /// Settings that `object_store` does not take. Its words quote names, never keys; but a file of credentials that
-    /// cannot be parsed is not quoted either way.
+    /// Settings that `object_store` does not take. Its words quote names, never keys; but a file of
+    /// credentials that cannot be parsed is not quoted either way.
     fn refused(&self, error: &object_store::Error) -> Error {
         let words = deepest(error);
         let variables = self.variables();
-        let secrets = self.keys.iter().flat_map(|(id, secret)| [id, secret]).chain(&self.token);
+        let secrets = self
+            .keys
+            .iter()
+            .flat_map(|(id, secret)| [id, secret])
+            .chain(&self.token);
         let options = self.options.iter().map(|(_, value)| value);
-        let variables = variables.iter().filter(|(name, _)| is_secret(name)).map(|(_, value)| value);
+        let variables = variables
+            .iter()
+            .filter(|(name, _)| is_secret(name))
+            .map(|(_, value)| value);
         let quotes = secrets
             .chain(options)
             .chain(variables)
             .any(|secret| !secret.is_empty() && words.contains(&**secret));
-        self.wrong(if quotes { "the credentials are not what they should be" } else { &words })
+        self.wrong(if quotes {
+            "the credentials are not what they should be"
+        } else {
+            &words
+        })
     }
 }
 
 fn is_secret(variable: &str) -> bool {
-    ["KEY", "SECRET", "TOKEN", "PASSWORD"].iter().any(|part| variable.contains(part))
+    ["KEY", "SECRET", "TOKEN", "PASSWORD"]
+        .iter()
+        .any(|part| variable.contains(part))
 }
 
 /// No second try: that is for a wrapper, which knows when the time is up.
 fn once() -> RetryConfig {
-    RetryConfig { max_retries: 0, retry_timeout: Duration::ZERO, backoff: BackoffConfig::default() }
+    RetryConfig {
+        max_retries: 0,
+        retry_timeout: Duration::ZERO,
+        backoff: BackoffConfig::default(),
+    }
 }
 
 /// Where it is. Never with which credentials.

@@ -34,7 +34,8 @@ pub(super) fn translate(url: &str, error: &Theirs, answer: &Answer) -> Error {
     Error::new(kind, words)
 }
 
-/// An error about which its variant says nothing: of a store that is not ours, or of an answer that was strange.
+/// An error about which its variant says nothing: of a store that is not ours, or of an answer that
+/// was strange.
 fn unsorted(url: &str, error: &Theirs) -> Error {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     let mut deep = None;
@@ -43,21 +44,32 @@ fn unsorted(url: &str, error: &Theirs) -> Error {
             return by_fault(url, &Fault::of(error));
         }
         if let Some(error) = cause.downcast_ref::<io::Error>() {
-            let own = Error::new(Error::io(error.kind().into()).kind(), format!("{url}: {}", deepest(error)));
-            return if is_passing(error.kind()) { own.passing() } else { own };
+            let own = Error::new(
+                Error::io(error.kind().into()).kind(),
+                format!("{url}: {}", deepest(error)),
+            );
+            return if is_transient(error.kind()) {
+                own.transient()
+            } else {
+                own
+            };
         }
         deep = Some(cause);
         next = behind(cause);
     }
     let words = deep.map(|cause| cause.to_string()).unwrap_or_default();
-    // The type of `object_store` that holds the status is not public, and its words quote the error document.
-    match words.split_once("non-2xx status code: ").and_then(|(_, rest)| rest.get(..3)?.parse().ok()) {
+    // The type of `object_store` that holds the status is not public, and its words quote the error
+    // document.
+    match words
+        .split_once("non-2xx status code: ")
+        .and_then(|(_, rest)| rest.get(..3)?.parse().ok())
+    {
         Some(status) => by_status(url, status, &Answer::default()),
         None => Error::new(ErrorKind::Protocol, format!("{url}: {}", deepest(error))),
     }
 }
 
-fn is_passing(kind: io::ErrorKind) -> bool {
+fn is_transient(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as Io;
     matches!(
         kind,
@@ -80,7 +92,7 @@ pub(super) fn of_credentials(url: &str, error: &Theirs, answer: &Answer, had_som
     };
     let error = Error::new(ErrorKind::Denied, format!("{url}: no credentials: {what}"));
     // Where none were ever found, none are set up.
-    if had_some { error.passing() } else { error }
+    if had_some { error.transient() } else { error }
 }
 
 /// An error that ended a body after `got` bytes of those that were announced.
@@ -88,25 +100,33 @@ pub(super) fn of_body(url: &str, error: &Theirs, got: u64, want: u64) -> Error {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     let mut late = false;
     while let Some(cause) = next {
-        late |= cause.downcast_ref().is_some_and(|http: &HttpError| Fault::of(http).what == What::Late);
+        late |= cause
+            .downcast_ref()
+            .is_some_and(|http: &HttpError| Fault::of(http).what == What::Late);
         next = behind(cause);
     }
     match late {
-        true => Error::new(ErrorKind::Unavailable, format!("{url}: stalled after {got} of {want} bytes")),
+        true => Error::new(
+            ErrorKind::Unavailable,
+            format!("{url}: stalled after {got} of {want} bytes"),
+        ),
         false => {
             let why = deepest(error);
-            Error::new(ErrorKind::Truncated, format!("{url}: {got} of {want} bytes: {why}"))
+            Error::new(
+                ErrorKind::Truncated,
+                format!("{url}: {got} of {want} bytes: {why}"),
+            )
         }
     }
-    .passing()
+    .transient()
 }
 
 fn by_fault(url: &str, fault: &Fault) -> Error {
     let words = format!("{url}: {}", fault.words);
     match fault.what {
-        What::Late => Error::new(ErrorKind::Unavailable, words).passing(),
-        What::Cut => Error::new(ErrorKind::Unavailable, words).passing(),
-        What::Short => Error::new(ErrorKind::Truncated, words).passing(),
+        What::Late => Error::new(ErrorKind::Unavailable, words).transient(),
+        What::Cut => Error::new(ErrorKind::Unavailable, words).transient(),
+        What::Short => Error::new(ErrorKind::Truncated, words).transient(),
         What::Certificate => Error::new(ErrorKind::Unavailable, words),
         What::Strange => Error::new(ErrorKind::Protocol, words),
     }
@@ -127,17 +147,20 @@ fn by_status(url: &str, status: u16, answer: &Answer) -> Error {
         _ => ErrorKind::Protocol,
     };
     let error = Error::new(kind, words);
-    let passes = is_passing_code(code) || matches!(status, 408 | 425 | 429 | 500 | 502..=504 | 506..=599);
+    let passes =
+        is_passing_code(code) || matches!(status, 408 | 425 | 429 | 500 | 502..=504 | 506..=599);
     match (kind == ErrorKind::Unavailable && passes, answer.pause) {
-        (true, Some(pause)) => error.retry_after(pause),
-        (true, None) => error.passing(),
+        (true, Some(pause)) => error.with_retry_after(pause),
+        (true, None) => error.transient(),
         _ => error,
     }
 }
 
 /// The status in words, with the error code of the service.
 fn said(status: u16, answer: &Answer) -> String {
-    let reason = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
+    let reason = StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status| status.canonical_reason());
     let mut words = match reason {
         Some(reason) => format!("{status} {reason}"),
         None => status.to_string(),
@@ -191,7 +214,15 @@ mod tests {
 
     fn of(status: u16, code: &str) -> Error {
         let code = (!code.is_empty()).then(|| code.to_owned());
-        by_status("s3://b/k", status, &Answer { status: Some(status), code, ..Answer::default() })
+        by_status(
+            "s3://b/k",
+            status,
+            &Answer {
+                status: Some(status),
+                code,
+                ..Answer::default()
+            },
+        )
     }
 
     #[test]
@@ -211,8 +242,11 @@ mod tests {
             (200, "AccessDenied", ErrorKind::Denied),
         ] {
             let error = of(status, code);
-            assert!(error.kind() == kind && !error.is_passing(), "{error:#?}");
-            assert!(error.to_string().contains(&format!("s3://b/k: {status}")), "{error}");
+            assert!(error.kind() == kind && !error.is_transient(), "{error:#?}");
+            assert!(
+                error.to_string().contains(&format!("s3://b/k: {status}")),
+                "{error}"
+            );
         }
     }
 
@@ -227,22 +261,35 @@ mod tests {
             (408, ""),
             (400, "RequestTimeout"),
         ];
-        for (status, code) in answers.into_iter().chain([(200, "InternalError"), (409, "OperationAborted")]) {
+        for (status, code) in answers
+            .into_iter()
+            .chain([(200, "InternalError"), (409, "OperationAborted")])
+        {
             let error = of(status, code);
-            assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error:#?}");
+            assert!(
+                error.kind() == ErrorKind::Unavailable && error.is_transient(),
+                "{error:#?}"
+            );
         }
     }
 
     #[test]
     fn errors_of_stores_that_are_not_ours_are_sorted_by_what_is_behind_them() {
-        let generic = |source: Box<dyn StdError + Send + Sync>| Theirs::Generic { store: "x", source };
+        let generic =
+            |source: Box<dyn StdError + Send + Sync>| Theirs::Generic { store: "x", source };
         let none = Answer::default();
         let reset = generic(Box::new(io::Error::from(io::ErrorKind::ConnectionReset)));
-        assert!(translate("u", &reset, &none).is_passing());
+        assert!(translate("u", &reset, &none).is_transient());
         let busy = "Server returned non-2xx status code: 503 Service Unavailable: <secret>";
         let busy = translate("u", &generic(busy.into()), &none);
-        assert!(busy.is_passing() && !busy.to_string().contains("secret"), "{busy}");
-        let absent = Theirs::NotFound { path: "k".into(), source: "x".into() };
+        assert!(
+            busy.is_transient() && !busy.to_string().contains("secret"),
+            "{busy}"
+        );
+        let absent = Theirs::NotFound {
+            path: "k".into(),
+            source: "x".into(),
+        };
         assert_eq!(translate("u", &absent, &none).kind(), ErrorKind::NotFound);
     }
 }

@@ -1,8 +1,10 @@
-//! The connection under a cloud store: plain HTTP that follows no redirect, and remembers what was answered.
+//! The connection under a cloud store: plain HTTP that follows no redirect, and remembers what was
+//! answered.
 //!
-//! `object_store` signs requests and reads answers; between it and the network stands [`Link`]. It keeps what an error
-//! of `object_store` no longer says (status, error code, how long to wait), and keeps out what must not be said: the
-//! text of error documents, in which services quote the request.
+//! `object_store` signs requests and reads answers; between it and the network stands [`Link`]. It
+//! keeps what an error of `object_store` no longer says (status, error code, how long to wait), and
+//! keeps out what must not be said: the text of error documents, in which services quote the
+//! request.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -14,8 +16,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
 use object_store::client::{
-    ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse,
-    HttpResponseBody, HttpService,
+    ClientConfigKey, HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest,
+    HttpResponse, HttpResponseBody, HttpService,
 };
 use object_store::{ClientOptions, HeaderMap};
 use reqwest::StatusCode;
@@ -65,10 +67,15 @@ impl Fault {
         let what = match error.kind() {
             _ if is_about_certificates(error) => What::Certificate,
             HttpErrorKind::Timeout => What::Late,
-            HttpErrorKind::Connect | HttpErrorKind::Request | HttpErrorKind::Interrupted => What::Cut,
+            HttpErrorKind::Connect | HttpErrorKind::Request | HttpErrorKind::Interrupted => {
+                What::Cut
+            }
             _ => What::Strange,
         };
-        Fault { what, words: deepest(error) }
+        Fault {
+            what,
+            words: deepest(error),
+        }
     }
 }
 
@@ -94,7 +101,8 @@ pub(super) struct Settings {
     pub roots: Vec<reqwest::Certificate>,
 }
 
-/// What tells clients apart: whether plain HTTP is allowed, and whether they are for this machine's own services.
+/// What tells clients apart: whether plain HTTP is allowed, and whether they are for this machine's
+/// own services.
 type Kind = (bool, bool);
 
 /// Makes connections, and shares them with what is built later.
@@ -109,11 +117,15 @@ struct Shared {
 
 impl Connector {
     pub(super) fn new(settings: Settings) -> Self {
-        Connector(Arc::new(Shared { settings, clients: Mutex::default(), tokens: Seen::default() }))
+        Connector(Arc::new(Shared {
+            settings,
+            clients: Mutex::default(),
+            tokens: Seen::default(),
+        }))
     }
 
-    /// What `object_store` is told. There is no limit for a whole answer, however large and however slowly it is
-    /// taken; one that stalls is given up by [`Settings::stall`].
+    /// What `object_store` is told. There is no limit for a whole answer, however large and however
+    /// slowly it is taken; one that stalls is given up by [`Settings::stall`].
     pub(super) fn options(&self, allow_http: bool) -> ClientOptions {
         ClientOptions::new()
             .with_allow_http(allow_http)
@@ -131,26 +143,39 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let value = |options: &ClientOptions, key| options.get_config_value(&key);
         let allow_http = value(options, ClientConfigKey::AllowHttp).as_deref() == Some("true");
-        // What asks a machine's own metadata service has one second, as `object_store` wants it: elsewhere there is
-        // none, and nothing would answer.
+        // What asks a machine's own metadata service has one second, as `object_store` wants it:
+        // elsewhere there is none, and nothing would answer.
         let ours = value(&self.options(true), ClientConfigKey::ConnectTimeout);
         let near = value(options, ClientConfigKey::ConnectTimeout) != ours;
-        let mut clients = self.0.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let known =
-            clients.iter().find(|(kind, _)| *kind == (allow_http, near)).map(|(_, client)| client.clone());
+        let mut clients = self
+            .0
+            .clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = clients
+            .iter()
+            .find(|(kind, _)| *kind == (allow_http, near))
+            .map(|(_, client)| client.clone());
         let made = match known {
             Some(made) => made,
             None => {
                 let settings = self.0.settings.clone();
-                let made = Clients::new(move || settings.client(allow_http, near)).map_err(|error| {
-                    object_store::Error::Generic { store: "HTTP", source: deepest(&error).into() }
-                })?;
+                let made =
+                    Clients::new(move || settings.client(allow_http, near)).map_err(|error| {
+                        object_store::Error::Generic {
+                            store: "HTTP",
+                            source: deepest(&error).into(),
+                        }
+                    })?;
                 let made = Arc::new(made);
                 clients.push(((allow_http, near), made.clone()));
                 made
             }
         };
-        Ok(HttpClient::new(Link { clients: made, tokens: self.0.tokens.clone() }))
+        Ok(HttpClient::new(Link {
+            clients: made,
+            tokens: self.0.tokens.clone(),
+        }))
     }
 }
 
@@ -158,7 +183,11 @@ impl Settings {
     fn client(&self, allow_http: bool, near: bool) -> reqwest::Result<reqwest::Client> {
         // Whoever set a provider before is right.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let connect = if near { self.connect.min(Duration::from_secs(1)) } else { self.connect };
+        let connect = if near {
+            self.connect.min(Duration::from_secs(1))
+        } else {
+            self.connect
+        };
         let mut client = reqwest::Client::builder()
             .user_agent(concat!("datapipes/", env!("CARGO_PKG_VERSION")))
             .https_only(!allow_http)
@@ -201,23 +230,35 @@ const PAGE: usize = 64 << 20;
 #[async_trait]
 impl HttpService for Link {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let seen = request.extensions().get::<Seen>().unwrap_or(&self.tokens).clone();
+        let seen = request
+            .extensions()
+            .get::<Seen>()
+            .unwrap_or(&self.tokens)
+            .clone();
         let query = request.uri().query().unwrap_or_default();
-        let lists = query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
+        let lists = query
+            .split('&')
+            .any(|part| part == "list-type=2" || part == "comp=list");
         // Of what is asked for credentials nothing is known here.
         let is_ours = request.extensions().get::<Seen>().is_some();
         let in_part = request.headers().contains_key(RANGE);
         let again = request.body().is_empty().then(|| request.clone());
         let mut response = HttpService::call(&self.clients.here(), request).await;
         if let (Err(error), Some(again)) = (&response, again)
-            && matches!(error.kind(), HttpErrorKind::Request | HttpErrorKind::Interrupted)
+            && matches!(
+                error.kind(),
+                HttpErrorKind::Request | HttpErrorKind::Interrupted
+            )
         {
-            // Most likely the other side had closed the connection while it was idle. That is nobody's failure, and a
-            // new connection shows whether it was so.
+            // Most likely the other side had closed the connection while it was idle. That is
+            // nobody's failure, and a new connection shows whether it was so.
             response = HttpService::call(&self.clients.here(), again).await;
         }
         let response = response.inspect_err(|error| {
-            seen.keep(Answer { fault: Some(Fault::of(error)), ..Answer::default() });
+            seen.keep(Answer {
+                fault: Some(Fault::of(error)),
+                ..Answer::default()
+            });
         })?;
         let (mut parts, body) = response.into_parts();
         if let Err(why) = self.clients.check_framing(&parts.headers) {
@@ -229,29 +270,43 @@ impl HttpService for Link {
             seen.keep(answer);
             return Ok(HttpResponse::from_parts(parts, Bytes::new().into()));
         }
-        let is_expected =
-            parts.status == StatusCode::OK || in_part && parts.status == StatusCode::PARTIAL_CONTENT;
+        let is_expected = parts.status == StatusCode::OK
+            || in_part && parts.status == StatusCode::PARTIAL_CONTENT;
         if is_ours && !is_expected {
             // No content, or a part of it, would be taken for the whole.
-            return Err(strange(&seen, format!("status {}, which is not asked for", parts.status.as_u16())));
+            return Err(strange(
+                &seen,
+                format!("status {}, which is not asked for", parts.status.as_u16()),
+            ));
         }
         if !lists {
             return Ok(HttpResponse::from_parts(parts, body));
         }
         let page = read(body, PAGE).await.inspect_err(|error| {
             let fault = Fault::of(error);
-            let what = if fault.what == What::Late { What::Late } else { What::Short };
-            seen.keep(Answer { fault: Some(Fault { what, ..fault }), ..Answer::default() });
+            let what = if fault.what == What::Late {
+                What::Late
+            } else {
+                What::Short
+            };
+            seen.keep(Answer {
+                fault: Some(Fault { what, ..fault }),
+                ..Answer::default()
+            });
         })?;
         match root(&page) {
-            Some(b"ListBucketResult" | b"EnumerationResults") => {
-                Ok(HttpResponse::from_parts(parts, without_markers(page).into()))
-            }
+            Some(b"ListBucketResult" | b"EnumerationResults") => Ok(HttpResponse::from_parts(
+                parts,
+                without_markers(page).into(),
+            )),
             Some(b"Error") => {
                 // It would be taken for an empty listing.
                 let status = parts.status;
                 parts.status = StatusCode::SERVICE_UNAVAILABLE;
-                seen.keep(Answer { code: code(&page), ..answer(status, &parts.headers) });
+                seen.keep(Answer {
+                    code: code(&page),
+                    ..answer(status, &parts.headers)
+                });
                 Ok(HttpResponse::from_parts(parts, Bytes::new().into()))
             }
             _ => Err(strange(&seen, "the answer is no listing".to_owned())),
@@ -261,22 +316,45 @@ impl HttpService for Link {
 
 /// An answer that is not what was asked for.
 fn strange(seen: &Seen, words: String) -> HttpError {
-    let fault = Fault { what: What::Strange, words: words.clone() };
-    seen.keep(Answer { fault: Some(fault), ..Answer::default() });
-    HttpError::new(HttpErrorKind::Decode, io::Error::new(io::ErrorKind::InvalidData, words))
+    let fault = Fault {
+        what: What::Strange,
+        words: words.clone(),
+    };
+    seen.keep(Answer {
+        fault: Some(fault),
+        ..Answer::default()
+    });
+    HttpError::new(
+        HttpErrorKind::Decode,
+        io::Error::new(io::ErrorKind::InvalidData, words),
+    )
 }
 
 fn answer(status: StatusCode, headers: &HeaderMap) -> Answer {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let pause = header("retry-after").and_then(|value| match value.trim().parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
-        Err(_) => httpdate::parse_http_date(value).ok()?.duration_since(SystemTime::now()).ok(),
+        Err(_) => httpdate::parse_http_date(value)
+            .ok()?
+            .duration_since(SystemTime::now())
+            .ok(),
     });
     let is_name = |text: &&str| {
-        text.len() <= 64 && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        text.len() <= 64
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    let region = header("x-amz-bucket-region").filter(is_name).map(str::to_owned);
-    Answer { status: Some(status.as_u16()), pause, region, code: None, fault: None }
+    let region = header("x-amz-bucket-region")
+        .filter(is_name)
+        .map(str::to_owned);
+    Answer {
+        status: Some(status.as_u16()),
+        pause,
+        region,
+        code: None,
+        fault: None,
+    }
 }
 
 async fn read(body: HttpResponseBody, most: usize) -> Result<Bytes, HttpError> {
@@ -296,12 +374,16 @@ async fn read(body: HttpResponseBody, most: usize) -> Result<Bytes, HttpError> {
     Ok(data.into())
 }
 
-/// The error code in an error document: `<Code>` in XML, `"error"` in JSON. The rest of it is never shown.
+/// The error code in an error document: `<Code>` in XML, `"error"` in JSON. The rest of it is never
+/// shown.
 fn code(document: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(document).ok()?;
     let code = match text.split_once("<Code>") {
         Some((_, rest)) => rest.split_once("</Code>")?.0.to_owned(),
-        None => match serde_json::from_str::<serde_json::Value>(text).ok()?.get("error")? {
+        None => match serde_json::from_str::<serde_json::Value>(text)
+            .ok()?
+            .get("error")?
+        {
             serde_json::Value::String(code) => code.clone(),
             error => error.get("status")?.as_str()?.to_owned(),
         },
@@ -325,10 +407,12 @@ fn root(document: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A listing without the empty objects whose keys end in `/`, with which tools say that there is a folder.
-/// `object_store` would drop the `/` and list an object that is not there.
+/// A listing without the empty objects whose keys end in `/`, with which tools say that there is a
+/// folder. `object_store` would drop the `/` and list an object that is not there.
 fn without_markers(page: Bytes) -> Bytes {
-    let Ok(text) = std::str::from_utf8(&page) else { return page };
+    let Ok(text) = std::str::from_utf8(&page) else {
+        return page;
+    };
     if !text.contains("/</Key>") && !text.contains("/</Name>") {
         return page;
     }
@@ -345,7 +429,8 @@ fn without_markers(page: Bytes) -> Bytes {
     kept.into()
 }
 
-/// Where the first such element begins and ends. Names and values are escaped, so no tag is inside one.
+/// Where the first such element begins and ends. Names and values are escaped, so no tag is inside
+/// one.
 fn element(text: &str, name: &str) -> Option<(usize, usize)> {
     let begin = text.find(&format!("<{name}>"))?;
     let close = format!("</{name}>");
@@ -363,8 +448,13 @@ pub(super) fn deepest(error: &(dyn StdError + 'static)) -> String {
 }
 
 /// The next cause. That of an [`io::Error`] is in it, not behind it.
-pub(super) fn behind<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a (dyn StdError + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+pub(super) fn behind<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> Option<&'a (dyn StdError + 'static)> {
+    match error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+    {
         Some(inner) => Some(inner),
         None => error.source(),
     }
@@ -390,11 +480,24 @@ mod tests {
 
     #[test]
     fn of_an_error_document_only_the_code_is_kept() {
-        let document = b"<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>no</Message></Error>";
+        let document =
+            b"<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>no</Message></Error>";
         assert_eq!(code(document).as_deref(), Some("SlowDown"));
-        assert_eq!(code(br#"{"error": "invalid_grant", "x": 1}"#).as_deref(), Some("invalid_grant"));
-        assert_eq!(code(br#"{"error": {"code": 403, "status": "DENIED"}}"#).as_deref(), Some("DENIED"));
-        for document in [&b"<Code>a b</Code>"[..], b"<Code></Code>", b"<html>", b"\xff", b"<Code>x"] {
+        assert_eq!(
+            code(br#"{"error": "invalid_grant", "x": 1}"#).as_deref(),
+            Some("invalid_grant")
+        );
+        assert_eq!(
+            code(br#"{"error": {"code": 403, "status": "DENIED"}}"#).as_deref(),
+            Some("DENIED")
+        );
+        for document in [
+            &b"<Code>a b</Code>"[..],
+            b"<Code></Code>",
+            b"<html>",
+            b"\xff",
+            b"<Code>x",
+        ] {
             assert_eq!(code(document), None);
         }
     }
@@ -405,9 +508,15 @@ mod tests {
             root(b"<?xml version='1.0'?>\n<ListBucketResult xmlns='x'>"),
             Some(&b"ListBucketResult"[..])
         );
-        assert_eq!(root(b"\xef\xbb\xbf<?xml?><EnumerationResults>"), Some(&b"EnumerationResults"[..]));
+        assert_eq!(
+            root(b"\xef\xbb\xbf<?xml?><EnumerationResults>"),
+            Some(&b"EnumerationResults"[..])
+        );
         assert_eq!(root(b"<!DOCTYPE html><html>"), Some(&b"html"[..]));
-        assert_eq!((root(b""), root(b"{}"), root(b"<unfinished")), (None, None, None));
+        assert_eq!(
+            (root(b""), root(b"{}"), root(b"<unfinished")),
+            (None, None, None)
+        );
     }
 
     #[test]

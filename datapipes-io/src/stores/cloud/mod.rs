@@ -8,7 +8,8 @@ mod profile;
 mod tests;
 
 pub use builder::CloudBuilder;
-/// The crate of whose stores a [`Cloud`] is made, in the version that [`Cloud::from_object_store`] takes.
+/// The crate of whose stores a [`Cloud`] is made, in the version that [`Cloud::from_object_store`]
+/// takes.
 pub use object_store;
 
 use std::fmt;
@@ -30,20 +31,23 @@ use super::{Body, Get, Meta, Object, Store, redacted};
 
 /// A bucket of S3, Google Cloud Storage or Azure, or a folder in one. Clones share connections.
 ///
-/// - Credentials come from the builder, the environment, the usual files, or the machine's own service; see
-///   [`CloudBuilder`]. Where they expire while the store is used, they are asked for anew, once for all requests that
-///   were refused by then.
-/// - Requests are made once. An error is [passing](Error::passing) where another try may help; the wrapper that
-///   tries again, and goes on where a body was cut, is another.
-/// - An answer has no time limit as a whole, so that a body may be read as slowly as it is used; one that does not
-///   begin, or pauses, is given up after [30 seconds](CloudBuilder::stall_timeout).
-/// - Each request in flight has a connection of its own (HTTP/1.1); idle ones are kept for a minute and a half.
+/// - Credentials come from the builder, the environment, the usual files, or the machine's own
+///   service; see [`CloudBuilder`]. Where they expire while the store is used, they are asked for
+///   anew, once for all requests that were refused by then.
+/// - Requests are made once. An error is [passing](Error::transient) where another try may help;
+///   the wrapper that tries again, and goes on where a body was cut, is another.
+/// - An answer has no time limit as a whole, so that a body may be read as slowly as it is used;
+///   one that does not begin, or pauses, is given up after [30
+///   seconds](CloudBuilder::stall_timeout).
+/// - Each request in flight has a connection of its own (HTTP/1.1); idle ones are kept for a minute
+///   and a half.
 /// - A body is streamed: the few kilobytes that are on the way are all that is buffered.
-/// - Lists are asked for in pages of 1000 keys, and one page is held. S3 and Google list in ascending order of the
-///   keys' bytes; S3 Express and Azure with a hierarchical namespace in an order of their own. Empty objects whose
-///   keys end in `/`, with which consoles mark folders, are left out.
-/// - Keys with empty parts (`a//b`), with the parts `.` and `..`, with control characters or a `/` at the end cannot
-///   be read, and are an error in a listing.
+/// - Lists are asked for in pages of 1000 keys, and one page is held. S3 and Google list in
+///   ascending order of the keys' bytes; S3 Express and Azure with a hierarchical namespace in an
+///   order of their own. Empty objects whose keys end in `/`, with which consoles mark folders, are
+///   left out.
+/// - Keys with empty parts (`a//b`), with the parts `.` and `..`, with control characters or a `/`
+///   at the end cannot be read, and are an error in a listing.
 /// - A [version](Meta::version) is the strong ETag.
 ///
 /// # Examples
@@ -89,7 +93,10 @@ struct Failed {
 
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
-        Failed { error, status: None }
+        Failed {
+            error,
+            status: None,
+        }
     }
 }
 
@@ -104,7 +111,13 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 impl Client {
     fn new(objects: Arc<dyn ObjectStore>, pages: Option<Arc<dyn PaginatedListStore>>) -> Self {
-        Client { objects, pages, place: String::new(), made: Instant::now(), worked: AtomicBool::new(false) }
+        Client {
+            objects,
+            pages,
+            place: String::new(),
+            made: Instant::now(),
+            worked: AtomicBool::new(false),
+        }
     }
 
     /// At this endpoint, if it is not the usual one, and in this account, if there are such.
@@ -138,9 +151,10 @@ impl Cloud {
         CloudBuilder::parse(url)?.build()
     }
 
-    /// A store that somebody else made, of any service that `object_store` can reach. The URL is for messages; user
-    /// and query are taken out of it. Its own settings say how often it tries again, and how long a body may take:
-    /// by default 30 seconds, which is too short for bodies that are read slowly.
+    /// A store that somebody else made, of any service that `object_store` can reach. The URL is
+    /// for messages; user and query are taken out of it. Its own settings say how often it tries
+    /// again, and how long a body may take: by default 30 seconds, which is too short for bodies
+    /// that are read slowly.
     ///
     /// # Examples
     /// ```
@@ -164,17 +178,33 @@ impl Cloud {
         Cloud::new(url, String::new(), Client::new(store, None), None)
     }
 
-    fn new(url: String, prefix: String, client: Client, recipe: Option<(CloudBuilder, Connector)>) -> Self {
-        Cloud(Arc::new(Inner { url, prefix, client: Mutex::new(Arc::new(client)), recipe }))
+    fn new(
+        url: String,
+        prefix: String,
+        client: Client,
+        recipe: Option<(CloudBuilder, Connector)>,
+    ) -> Self {
+        Cloud(Arc::new(Inner {
+            url,
+            prefix,
+            client: Mutex::new(Arc::new(client)),
+            recipe,
+        }))
     }
 
     fn client(&self) -> Arc<Client> {
-        self.0.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .client
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// A client with newer credentials than `stale` has, if there may be any.
     fn renewed(&self, stale: &Arc<Client>) -> Result<Option<Arc<Client>>> {
-        let Some((builder, connector)) = &self.0.recipe else { return Ok(None) };
+        let Some((builder, connector)) = &self.0.recipe else {
+            return Ok(None);
+        };
         // Whoever comes first makes it; the others wait for it here, since files at most are read.
         let mut client = self.0.client.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&client, stale) {
@@ -191,7 +221,9 @@ impl Cloud {
     async fn ask<'a, T: Send>(
         &'a self,
         url: &'a str,
-        request: impl Fn(Arc<Client>, Extensions) -> BoxFuture<'a, object_store::Result<T>> + Send + Sync,
+        request: impl Fn(Arc<Client>, Extensions) -> BoxFuture<'a, object_store::Result<T>>
+        + Send
+        + Sync,
     ) -> Result<T, Failed> {
         let mut client = self.client();
         let mut may_renew = true;
@@ -209,7 +241,11 @@ impl Cloud {
             let answer = seen.take();
             if answer.status.is_none() && answer.fault.is_none() {
                 // It did not come as far as the request itself, perhaps.
-                let tokens = self.0.recipe.as_ref().map(|(_, connector)| connector.tokens().take());
+                let tokens = self
+                    .0
+                    .recipe
+                    .as_ref()
+                    .map(|(_, connector)| connector.tokens().take());
                 if let Some(tokens) =
                     tokens.filter(|tokens| tokens.status.is_some() || tokens.fault.is_some())
                 {
@@ -218,7 +254,9 @@ impl Cloud {
                 }
             }
             let code = answer.code.as_deref().unwrap_or_default();
-            let is_expired = answer.status.is_some_and(|status| errors::is_expired(status, code));
+            let is_expired = answer
+                .status
+                .is_some_and(|status| errors::is_expired(status, code));
             if is_expired
                 && std::mem::take(&mut may_renew)
                 && let Some(fresh) = self.renewed(&client)?
@@ -226,16 +264,24 @@ impl Cloud {
                 client = fresh;
                 continue;
             }
-            return Err(Failed { error: errors::translate(url, &error, &answer), status: answer.status });
+            return Err(Failed {
+                error: errors::translate(url, &error, &answer),
+                status: answer.status,
+            });
         }
     }
 
     /// The path of a key in the bucket.
     fn path(&self, key: &str, url: &str) -> Result<Path> {
         let full = format!("{}{key}", self.0.prefix);
-        let path = Path::parse(&full).ok().filter(|path| path.as_ref() == full && !key.is_empty());
+        let path = Path::parse(&full)
+            .ok()
+            .filter(|path| path.as_ref() == full && !key.is_empty());
         path.ok_or_else(|| {
-            Error::new(ErrorKind::Unsupported, format!("{url}: not a key that can be read here"))
+            Error::new(
+                ErrorKind::Unsupported,
+                format!("{url}: not a key that can be read here"),
+            )
         })
     }
 
@@ -262,7 +308,11 @@ impl Cloud {
     }
 
     fn meta(key: &str, meta: &ObjectMeta) -> Meta {
-        Meta { key: key.to_owned(), size: Some(meta.size), version: meta.e_tag.as_deref().and_then(version) }
+        Meta {
+            key: key.to_owned(),
+            size: Some(meta.size),
+            version: meta.e_tag.as_deref().and_then(version),
+        }
     }
 
     /// An empty range, of which nobody would send a body.
@@ -273,19 +323,32 @@ impl Cloud {
             return Err(Error::new(ErrorKind::Changed, url));
         }
         match meta.size {
-            Some(size) if at > size => {
-                Err(Error::new(ErrorKind::Protocol, format!("{url}: it has {size} bytes, none at {at}")))
-            }
-            _ => Ok(Object { meta, range: at..at, body: Body::once(bytes::Bytes::new()), url }),
+            Some(size) if at > size => Err(Error::new(
+                ErrorKind::Protocol,
+                format!("{url}: it has {size} bytes, none at {at}"),
+            )),
+            _ => Ok(Object {
+                meta,
+                range: at..at,
+                body: Body::once(bytes::Bytes::new()),
+                url,
+            }),
         }
     }
 
     /// The next page of a listing, and where the one after it begins.
-    async fn page(&self, prefix: &str, token: Option<String>) -> Result<(Vec<ObjectMeta>, Option<String>)> {
+    async fn page(
+        &self,
+        prefix: &str,
+        token: Option<String>,
+    ) -> Result<(Vec<ObjectMeta>, Option<String>)> {
         let found = self
             .ask(&self.0.url, |client, extensions| {
-                let options =
-                    PaginatedListOptions { page_token: token.clone(), extensions, ..Default::default() };
+                let options = PaginatedListOptions {
+                    page_token: token.clone(),
+                    extensions,
+                    ..Default::default()
+                };
                 let prefix = (!prefix.is_empty()).then(|| prefix.to_owned());
                 Box::pin(async move {
                     let Some(pages) = &client.pages else {
@@ -297,7 +360,10 @@ impl Cloud {
             .await?;
         let next = found.page_token.filter(|token| !token.is_empty());
         if next.is_some() && next == token {
-            let words = format!("{}: the listing does not end: a page leads to itself", self.0.url);
+            let words = format!(
+                "{}: the listing does not end: a page leads to itself",
+                self.0.url
+            );
             return Err(Error::new(ErrorKind::Protocol, words));
         }
         Ok((found.result.objects, next))
@@ -306,12 +372,15 @@ impl Cloud {
     /// Objects of this store among those found.
     fn of_prefix(&self, full: &str, found: &ObjectMeta) -> Option<Meta> {
         let location = found.location.as_ref();
-        let key = location.strip_prefix(&*self.0.prefix).filter(|key| !key.is_empty())?;
+        let key = location
+            .strip_prefix(&*self.0.prefix)
+            .filter(|key| !key.is_empty())?;
         location.starts_with(full).then(|| Cloud::meta(key, found))
     }
 }
 
-/// What an ETag says of the content: nothing if it is weak. Some services leave out the quotes in listings.
+/// What an ETag says of the content: nothing if it is weak. Some services leave out the quotes in
+/// listings.
 fn version(tag: &str) -> Option<String> {
     match tag {
         "" | "\"\"" => None,
@@ -345,10 +414,18 @@ impl Store for Cloud {
             Some(range) if range.end == u64::MAX => Some(GetRange::Offset(range.start)),
             Some(range) => Some(GetRange::Bounded(range.clone())),
         };
-        let found = self.get_opts(&url, &path, range, get.version.as_deref(), false).await;
+        let found = self
+            .get_opts(&url, &path, range, get.version.as_deref(), false)
+            .await;
         let found = match (found, &get.range) {
-            (Err(Failed { status: Some(416), .. }), Some(range)) => {
-                // There is nothing of that range. If it begins where the object ends, that is no error.
+            (
+                Err(Failed {
+                    status: Some(416), ..
+                }),
+                Some(range),
+            ) => {
+                // There is nothing of that range. If it begins where the object ends, that is no
+                // error.
                 return match self.nothing(key, &get, range.start).await? {
                     object if object.meta.size == Some(range.start) => Ok(object),
                     _ => Err(Error::new(
@@ -375,7 +452,12 @@ impl Store for Cloud {
             }
             Err(error) => Err(errors::of_body(&named, &error, got, want)),
         });
-        Ok(Object { meta, range, body: Body::stream(body), url })
+        Ok(Object {
+            meta,
+            range,
+            body: Body::stream(body),
+            url,
+        })
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
@@ -389,16 +471,22 @@ impl Store for Cloud {
         let store = self.clone();
         let full = format!("{}{prefix}", self.0.prefix);
         if self.client().pages.is_some() {
-            let pages = futures::stream::try_unfold(Some(None), move |at: Option<Option<String>>| {
-                let (store, full) = (store.clone(), full.clone());
-                async move {
-                    let Some(token) = at else { return Ok::<_, Error>(None) };
-                    let (found, next) = store.page(&full, token).await?;
-                    let found: Vec<_> =
-                        found.iter().filter_map(|found| store.of_prefix(&full, found)).map(Ok).collect();
-                    Ok(Some((futures::stream::iter(found), next.map(Some))))
-                }
-            });
+            let pages =
+                futures::stream::try_unfold(Some(None), move |at: Option<Option<String>>| {
+                    let (store, full) = (store.clone(), full.clone());
+                    async move {
+                        let Some(token) = at else {
+                            return Ok::<_, Error>(None);
+                        };
+                        let (found, next) = store.page(&full, token).await?;
+                        let found: Vec<_> = found
+                            .iter()
+                            .filter_map(|found| store.of_prefix(&full, found))
+                            .map(Ok)
+                            .collect();
+                        Ok(Some((futures::stream::iter(found), next.map(Some))))
+                    }
+                });
             return pages.try_flatten().boxed();
         }
         // Stores of others list whole folders.
@@ -408,13 +496,17 @@ impl Store for Cloud {
             let url = self.0.url.clone();
             move |error| errors::translate(&url, &error, &link::Answer::default())
         });
-        found.try_filter_map(move |found| futures::future::ready(Ok(store.of_prefix(&full, &found)))).boxed()
+        found
+            .try_filter_map(move |found| futures::future::ready(Ok(store.of_prefix(&full, &found))))
+            .boxed()
     }
 }
 
 /// Where it is. Never with which credentials.
 impl fmt::Debug for Cloud {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cloud").field("url", &self.0.url).finish_non_exhaustive()
+        f.debug_struct("Cloud")
+            .field("url", &self.0.url)
+            .finish_non_exhaustive()
     }
 }

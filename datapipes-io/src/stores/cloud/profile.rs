@@ -17,8 +17,14 @@ pub(super) struct Profile {
 }
 
 /// Settings by which tools get credentials from other services and programs.
-const ELSEWHERE: &[&str] =
-    &["credential_process", "sso_session", "sso_start_url", "role_arn", "login_session", "credential_source"];
+const ELSEWHERE: &[&str] = &[
+    "credential_process",
+    "sso_session",
+    "sso_start_url",
+    "role_arn",
+    "login_session",
+    "credential_source",
+];
 
 impl Profile {
     /// The profile of that name; the one called `default` may be missing.
@@ -26,7 +32,11 @@ impl Profile {
     /// # Errors
     /// `Config` if a profile that was named is in neither file; `Io` if a file cannot be read.
     pub(super) fn read(name: Option<&str>, env: &dyn Fn(&str) -> Option<String>) -> Result<Self> {
-        let home = || env("HOME").or_else(|| env("USERPROFILE")).map(PathBuf::from);
+        let home = || {
+            env("HOME")
+                .or_else(|| env("USERPROFILE"))
+                .map(PathBuf::from)
+        };
         let place = |variable: &str, file: &str| match env(variable) {
             Some(path) => Some(PathBuf::from(path)),
             None => home().map(|home| home.join(".aws").join(file)),
@@ -40,13 +50,21 @@ impl Profile {
             (place("AWS_SHARED_CREDENTIALS_FILE", "credentials"), false),
         ];
         for (path, is_config) in files {
-            let Some(text) = path.as_deref().map(text).transpose()?.flatten() else { continue };
+            let Some(text) = path.as_deref().map(text).transpose()?.flatten() else {
+                continue;
+            };
             found |= collect(&text, is_config, wanted, &mut settings);
         }
         if !found && name.is_some() {
-            return Err(Error::new(ErrorKind::Config, format!("there is no AWS profile {wanted:?}")));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("there is no AWS profile {wanted:?}"),
+            ));
         }
-        let elsewhere = ELSEWHERE.iter().copied().find(|setting| settings.contains_key(*setting));
+        let elsewhere = ELSEWHERE
+            .iter()
+            .copied()
+            .find(|setting| settings.contains_key(*setting));
         let mut take = |key: &str| settings.remove(key).filter(|value| !value.is_empty());
         Ok(Profile {
             keys: take("aws_access_key_id").zip(take("aws_secret_access_key")),
@@ -62,13 +80,21 @@ fn text(path: &Path) -> Result<Option<String>> {
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::new(Error::io(error.kind().into()).kind(), path.display().to_string())
-            .with_source(std::io::Error::from(error.kind()))),
+        Err(error) => Err(Error::new(
+            Error::io(error.kind().into()).kind(),
+            path.display().to_string(),
+        )
+        .with_source(std::io::Error::from(error.kind()))),
     }
 }
 
 /// Puts the settings of one profile into `settings`; whether there is such a profile.
-fn collect(text: &str, is_config: bool, wanted: &str, settings: &mut BTreeMap<String, String>) -> bool {
+fn collect(
+    text: &str,
+    is_config: bool,
+    wanted: &str,
+    settings: &mut BTreeMap<String, String>,
+) -> bool {
     let (mut here, mut found) = (false, false);
     for line in text.lines() {
         let bare = line.trim();
@@ -119,22 +145,36 @@ mod tests {
                            [other]\naws_access_key_id = ID2\naws_secret_access_key = S2\naws_session_token = T2\n";
         let first = profile(None, config, credentials).unwrap();
         assert_eq!(first.keys, Some(("ID".into(), "a=b/c+d==".into())));
-        assert_eq!((first.region.as_deref(), first.token), (Some("eu-west-1"), None));
+        assert_eq!(
+            (first.region.as_deref(), first.token),
+            (Some("eu-west-1"), None)
+        );
         let other = profile(Some("other"), config, credentials).unwrap();
-        assert_eq!((other.region.as_deref(), other.token.as_deref()), (Some("us-east-2"), Some("T2")));
+        assert_eq!(
+            (other.region.as_deref(), other.token.as_deref()),
+            (Some("us-east-2"), Some("T2"))
+        );
         assert_eq!(other.endpoint.as_deref(), Some("http://127.0.0.1:1"));
     }
 
     #[test]
     fn a_profile_that_is_named_must_be_there_and_the_default_need_not() {
-        assert_eq!(profile(Some("x"), "", "").err().unwrap().kind(), ErrorKind::Config);
+        assert_eq!(
+            profile(Some("x"), "", "").err().unwrap().kind(),
+            ErrorKind::Config
+        );
         assert!(profile(None, "", "").unwrap().keys.is_none());
         assert!(Profile::read(None, &|_| None).unwrap().keys.is_none());
     }
 
     #[test]
     fn what_gets_credentials_from_elsewhere_is_noticed() {
-        let sso = profile(Some("s"), "[profile s]\nsso_session = corp\nregion = r\n", "").unwrap();
+        let sso = profile(
+            Some("s"),
+            "[profile s]\nsso_session = corp\nregion = r\n",
+            "",
+        )
+        .unwrap();
         assert_eq!((sso.elsewhere, sso.keys), (Some("sso_session"), None));
     }
 }

@@ -1,4 +1,5 @@
-//! Where objects are: keys below a base URL, which addresses are public, and what of a URL may be shown.
+//! Where objects are: keys below a base URL, which addresses are public, and what of a URL may be
+//! shown.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -37,13 +38,20 @@ impl Address {
     /// Takes a URL apart. What it says never holds the URL, which may hold secrets.
     pub fn parse(url: &str) -> Result<(Address, Option<User>)> {
         let wrong = |why: String| Error::new(ErrorKind::Config, format!("an HTTP store: {why}"));
-        let mut base = Url::parse(url).map_err(|error| wrong(format!("its URL cannot be read: {error}")))?;
+        let mut base =
+            Url::parse(url).map_err(|error| wrong(format!("its URL cannot be read: {error}")))?;
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
-            return Err(wrong("its URL begins with neither http:// nor https://".into()));
+            return Err(wrong(
+                "its URL begins with neither http:// nor https://".into(),
+            ));
         }
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let user = (!base.username().is_empty() || base.password().is_some())
-            .then(|| (decoded(base.username()), decoded(base.password().unwrap_or(""))));
+        let user = (!base.username().is_empty() || base.password().is_some()).then(|| {
+            (
+                decoded(base.username()),
+                decoded(base.password().unwrap_or("")),
+            )
+        });
         let cleared = base.set_username("").and_then(|()| base.set_password(None));
         cleared.map_err(|()| wrong("its URL has no room for a user".into()))?;
         base.set_fragment(None);
@@ -65,20 +73,27 @@ impl Address {
 
     /// What the requests of an object go to.
     pub fn of(&self, key: &str) -> Result<Url> {
-        check_key(key).map_err(|why| Error::new(ErrorKind::Denied, format!("{}{key}: {why}", self.shown)))?;
+        check_key(key)
+            .map_err(|why| Error::new(ErrorKind::Denied, format!("{}{key}: {why}", self.shown)))?;
         Ok(self.below(key))
     }
 
     /// The URL of a folder: `""`, or a key with `/` at its end.
     pub fn folder(&self, folder: &str) -> Result<Url> {
-        let Some(name) = folder.strip_suffix('/') else { return Ok(self.base.clone()) };
+        let Some(name) = folder.strip_suffix('/') else {
+            return Ok(self.base.clone());
+        };
         self.of(name)?;
         Ok(self.below(folder))
     }
 
     fn below(&self, key: &str) -> Url {
         let mut url = self.base.clone();
-        url.set_path(&format!("{}{}", self.base.path(), utf8_percent_encode(key, IN_PATH)));
+        url.set_path(&format!(
+            "{}{}",
+            self.base.path(),
+            utf8_percent_encode(key, IN_PATH)
+        ));
         url
     }
 }
@@ -118,8 +133,8 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
-/// Whether an address is of the public internet, as far as that is known: not of this machine, not of a private or
-/// link-local net (where clouds keep their metadata services), not reserved.
+/// Whether an address is of the public internet, as far as that is known: not of this machine, not
+/// of a private or link-local net (where clouds keep their metadata services), not reserved.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -147,7 +162,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
     // Addresses that hold one of version 4: mapped, compatible, NAT64, 6to4.
     let inner = match parts {
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some((high, low)),
+        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            Some((high, low))
+        }
         [0x2002, high, low, ..] => Some((high, low)),
         _ => None,
     };
@@ -180,7 +197,11 @@ mod tests {
             assert_eq!((url.path(), url.query()), (path, Some("sig=x")), "{key}");
         }
         for key in ["", "/a", "..", "a/../b", "./a", "a/.", "a/", "/"] {
-            assert_eq!(address.of(key).unwrap_err().kind(), ErrorKind::Denied, "{key}");
+            assert_eq!(
+                address.of(key).unwrap_err().kind(),
+                ErrorKind::Denied,
+                "{key}"
+            );
         }
         assert_eq!(address.folder("").unwrap().path(), "/da%20ta/");
         assert_eq!(address.folder("x y/").unwrap().path(), "/da%20ta/x%20y/");
@@ -188,18 +209,28 @@ mod tests {
 
     #[test]
     fn what_is_secret_is_not_shown() {
-        let (address, user) = Address::parse("https://us%40er:p%2Fw@host:8443/data?sig=x#f").unwrap();
+        let (address, user) =
+            Address::parse("https://us%40er:p%2Fw@host:8443/data?sig=x#f").unwrap();
         assert_eq!(address.shown(), "https://host:8443/data/");
         assert_eq!(user, Some(("us@er".into(), "p/w".into())));
         for wrong in ["ftp://marker@x/", "marker", "http://marker:marker@"] {
             let error = Address::parse(wrong).err().unwrap();
-            assert!(error.kind() == ErrorKind::Config && !error.to_string().contains("marker"), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Config && !error.to_string().contains("marker"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn addresses_of_machines_and_private_nets_are_not_public() {
-        for text in ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "::ffff:8.8.8.8", "2002:808:808::"] {
+        for text in [
+            "8.8.8.8",
+            "93.184.216.34",
+            "2606:4700::1111",
+            "::ffff:8.8.8.8",
+            "2002:808:808::",
+        ] {
             assert!(is_public(text.parse().unwrap()), "{text}");
         }
         for text in [

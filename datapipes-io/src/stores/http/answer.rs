@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use datapipes::{Error, ErrorKind, Result};
 use futures::StreamExt;
-use reqwest::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, TRANSFER_ENCODING};
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, TRANSFER_ENCODING,
+};
 use reqwest::{Method, Response, Version};
 use tokio::time::timeout;
 
@@ -54,8 +56,13 @@ impl Answer {
             return Err(refusal(http, name, response).await);
         }
         let headers = response.headers();
-        if let Some(encoding) = headers.get(CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-            return Err(wrong(format!("in an encoding that was not asked for ({encoding:?})")));
+        if let Some(encoding) = headers
+            .get(CONTENT_ENCODING)
+            .filter(|encoding| *encoding != "identity")
+        {
+            return Err(wrong(format!(
+                "in an encoding that was not asked for ({encoding:?})"
+            )));
         }
         let length = length(&response).map_err(|why| wrong(why.into()))?;
         let open = length.is_none() && *method != Method::HEAD;
@@ -68,40 +75,69 @@ impl Answer {
         let whole = 0..length.unwrap_or(u64::MAX);
         let (size, range) = match (status.as_u16(), asked) {
             (200, None) => (length, whole),
-            (200, Some(asked)) if asked.start == 0 && (asked.end == u64::MAX || asked.end >= whole.end) => {
+            (200, Some(asked))
+                if asked.start == 0 && (asked.end == u64::MAX || asked.end >= whole.end) =>
+            {
                 (length, whole)
             }
             (200, Some(_)) => return Err(wrong("the whole where a range was asked for".into())),
             (_, None) => return Err(wrong("a range where the whole was asked for".into())),
             (_, Some(asked)) => {
-                let said = headers.get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
+                let said = headers
+                    .get(CONTENT_RANGE)
+                    .and_then(|range| range.to_str().ok());
                 let (range, size) = said
                     .and_then(content_range)
                     .ok_or_else(|| wrong("a range that does not say which".into()))?;
                 let end = size.map_or(asked.end, |size| asked.end.min(size));
                 if range != (asked.start..end) {
                     let text = said.unwrap_or_default();
-                    return Err(wrong(format!("asked for {}, answered {text:?}", bytes_of(asked))));
+                    return Err(wrong(format!(
+                        "asked for {}, answered {text:?}",
+                        bytes_of(asked)
+                    )));
                 }
                 if length.is_some_and(|length| length != range.end - range.start) {
-                    return Err(wrong(format!("{} bytes announced for {said:?}", length.unwrap_or(0))));
+                    return Err(wrong(format!(
+                        "{} bytes announced for {said:?}",
+                        length.unwrap_or(0)
+                    )));
                 }
                 (size, range)
             }
         };
-        Ok(Answer { size, range, version, response })
+        Ok(Answer {
+            size,
+            range,
+            version,
+            response,
+        })
     }
 
     pub fn meta(&self, key: &str) -> Meta {
-        Meta { key: key.to_owned(), size: self.size, version: self.version.clone() }
+        Meta {
+            key: key.to_owned(),
+            size: self.size,
+            version: self.version.clone(),
+        }
     }
 
     pub fn open(self, http: &Inner, key: &str, url: String) -> Object {
         let meta = self.meta(key);
         let range = self.range;
         let want = (range.end != u64::MAX).then(|| range.end - range.start);
-        let body = Body::stream(Watched::new(self.response.bytes_stream(), url.clone(), want, http.rate));
-        Object { meta, range, body, url }
+        let body = Body::stream(Watched::new(
+            self.response.bytes_stream(),
+            url.clone(),
+            want,
+            http.rate,
+        ));
+        Object {
+            meta,
+            range,
+            body,
+            url,
+        }
     }
 
     /// The body as a stream, and whether it is what it says it is.
@@ -109,11 +145,21 @@ impl Answer {
         self,
         http: &Inner,
         name: String,
-    ) -> (HeaderMap, Watched<impl futures::Stream<Item = reqwest::Result<bytes::Bytes>> + Unpin + use<>>)
-    {
+    ) -> (
+        HeaderMap,
+        Watched<impl futures::Stream<Item = reqwest::Result<bytes::Bytes>> + Unpin + use<>>,
+    ) {
         let want = (self.range.end != u64::MAX).then_some(self.range.end);
         let headers = self.response.headers().clone();
-        (headers, Watched::new(Box::pin(self.response.bytes_stream()), name, want, http.rate))
+        (
+            headers,
+            Watched::new(
+                Box::pin(self.response.bytes_stream()),
+                name,
+                want,
+                http.rate,
+            ),
+        )
     }
 }
 
@@ -128,8 +174,14 @@ fn length(response: &Response) -> Result<Option<u64>, &'static str> {
     match response.headers().get(CONTENT_LENGTH) {
         None => Ok(None),
         Some(length) => {
-            let digits = length.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-            digits.and_then(|text| text.parse().ok()).map(Some).ok_or("a length that is no number")
+            let digits = length
+                .to_str()
+                .ok()
+                .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            digits
+                .and_then(|text| text.parse().ok())
+                .map(Some)
+                .ok_or("a length that is no number")
         }
     }
 }
@@ -158,11 +210,13 @@ pub(super) fn is_strong(tag: &str) -> bool {
 /// That an answer is of the version asked for.
 pub(super) fn check_version(name: &str, asked: Option<&str>, found: Option<&str>) -> Result<()> {
     match (asked, found) {
-        (Some(asked), Some(found)) if asked != found => {
-            Err(Error::new(ErrorKind::Changed, format!("{name}: it was {asked} and is {found}")))
-        }
+        (Some(asked), Some(found)) if asked != found => Err(Error::new(
+            ErrorKind::Changed,
+            format!("{name}: it was {asked} and is {found}"),
+        )),
         (Some(asked), None) => {
-            let words = format!("{name}: asked for version {asked}, and the answer does not say its own");
+            let words =
+                format!("{name}: asked for version {asked}, and the answer does not say its own");
             Err(Error::new(ErrorKind::Protocol, words))
         }
         _ => Ok(()),
@@ -171,18 +225,32 @@ pub(super) fn check_version(name: &str, asked: Option<&str>, found: Option<&str>
 
 /// `bytes 2-5/10` and `bytes 2-5/*`.
 fn content_range(text: &str) -> Option<(Range<u64>, Option<u64>)> {
-    let number =
-        |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u64>().ok())?;
+    let number = |text: &str| {
+        text.bytes()
+            .all(|byte| byte.is_ascii_digit())
+            .then(|| text.parse::<u64>().ok())?
+    };
     let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let (first, last) = (number(first)?, number(last)?);
-    let size = if size == "*" { None } else { Some(number(size)?) };
-    (first <= last && last < u64::MAX && size.is_none_or(|size| last < size)).then(|| (first..last + 1, size))
+    let size = if size == "*" {
+        None
+    } else {
+        Some(number(size)?)
+    };
+    (first <= last && last < u64::MAX && size.is_none_or(|size| last < size))
+        .then(|| (first..last + 1, size))
 }
 
 /// The size that a refusal of a range tells: `bytes */10`.
 pub(super) fn size_in_416(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes */")?.parse().ok()
+    headers
+        .get(CONTENT_RANGE)?
+        .to_str()
+        .ok()?
+        .strip_prefix("bytes */")?
+        .parse()
+        .ok()
 }
 
 fn bytes_of(range: &Range<u64>) -> String {
@@ -195,7 +263,9 @@ fn bytes_of(range: &Range<u64>) -> String {
 /// The error of an answer whose status is not what was hoped for, with the beginning of its body.
 async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let (status, headers) = (response.status(), response.headers().clone());
-    let size = (status.as_u16() == 416).then(|| size_in_416(&headers)).flatten();
+    let size = (status.as_u16() == 416)
+        .then(|| size_in_416(&headers))
+        .flatten();
     let mut secrets = http.secrets.clone();
     // A redirect may have led to a signed URL.
     secrets.add_query(response.url());

@@ -21,7 +21,8 @@ pub(super) struct Rate {
 
 /// A body that ends with an error unless it has the length announced, in time.
 ///
-/// Only the time in which it was asked for more and had nothing counts: a consumer may be as slow as it likes.
+/// Only the time in which it was asked for more and had nothing counts: a consumer may be as slow
+/// as it likes.
 pub(super) struct Watched<S> {
     inner: S,
     name: String,
@@ -41,16 +42,32 @@ pub(super) struct Watched<S> {
 impl<S> Watched<S> {
     pub fn new(inner: S, name: String, want: Option<u64>, rate: Rate) -> Self {
         let left = rate.over;
-        Watched { inner, name, got: 0, want, rate, lately: 0, left, since: None, alarm: None, done: false }
+        Watched {
+            inner,
+            name,
+            got: 0,
+            want,
+            rate,
+            lately: 0,
+            left,
+            since: None,
+            alarm: None,
+            done: false,
+        }
     }
 
-    /// Something arrived: the time it took is spent, and all of it is given back once enough is there.
+    /// Something arrived: the time it took is spent, and all of it is given back once enough is
+    /// there.
     fn arrived(&mut self, bytes: u64) {
         self.got += bytes;
         self.lately += bytes;
         let enough = self.lately as f64 >= self.rate.bytes as f64 * self.rate.over.as_secs_f64();
-        let waited = self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
-        // Beyond the time, and yet something is there: the one who asks was late, not the one who sends.
+        let waited = self
+            .since
+            .take()
+            .map_or(Duration::ZERO, |since| since.elapsed());
+        // Beyond the time, and yet something is there: the one who asks was late, not the one who
+        // sends.
         if enough || waited > self.left {
             (self.lately, self.left) = (0, self.rate.over);
         } else {
@@ -71,16 +88,23 @@ impl<S> Watched<S> {
         ready!(alarm.as_mut().poll(cx));
         let (rate, over) = (self.rate.bytes, self.rate.over);
         let so_far = fault::so_far(self.got, self.want);
-        let words =
-            format!("{}: stalled after {so_far}: less than {rate} bytes a second over {over:?}", self.name);
-        Poll::Ready(Error::new(ErrorKind::Unavailable, words).passing())
+        let words = format!(
+            "{}: stalled after {so_far}: less than {rate} bytes a second over {over:?}",
+            self.name
+        );
+        Poll::Ready(Error::new(ErrorKind::Unavailable, words).transient())
     }
 
     fn end(&mut self) -> Option<Result<Bytes>> {
         let (got, want) = (self.got, self.want?);
-        let error = |kind| Error::new(kind, format!("{}: {}", self.name, fault::so_far(got, Some(want))));
+        let error = |kind| {
+            Error::new(
+                kind,
+                format!("{}: {}", self.name, fault::so_far(got, Some(want))),
+            )
+        };
         match got.cmp(&want) {
-            std::cmp::Ordering::Less => Some(Err(error(ErrorKind::Truncated).passing())),
+            std::cmp::Ordering::Less => Some(Err(error(ErrorKind::Truncated).transient())),
             std::cmp::Ordering::Equal => None,
             std::cmp::Ordering::Greater => Some(Err(error(ErrorKind::Protocol))),
         }
@@ -100,7 +124,9 @@ impl<S: Stream<Item = reqwest::Result<Bytes>> + Unpin> Stream for Watched<S> {
                 this.arrived(data.len() as u64);
                 Some(Ok(data))
             }
-            Poll::Ready(Some(Err(error))) => Some(Err(fault::body(&this.name, this.got, this.want, error))),
+            Poll::Ready(Some(Err(error))) => {
+                Some(Err(fault::body(&this.name, this.got, this.want, error)))
+            }
             Poll::Ready(None) => this.end(),
             Poll::Pending => Some(Err(ready!(this.wait(cx)))),
         };
@@ -114,7 +140,10 @@ mod tests {
     use super::*;
     use futures::stream;
 
-    const RATE: Rate = Rate { bytes: 1024, over: Duration::from_secs(10) };
+    const RATE: Rate = Rate {
+        bytes: 1024,
+        over: Duration::from_secs(10),
+    };
 
     /// A piece of `size` bytes every `pause`, `count` times.
     fn pieces(
@@ -134,29 +163,51 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn row_62_a_byte_a_second_is_a_stall() {
         let begun = Instant::now();
-        let mut body = Watched::new(pieces(1, Duration::from_secs(1), 1000), "u".into(), Some(1000), RATE);
+        let mut body = Watched::new(
+            pieces(1, Duration::from_secs(1), 1000),
+            "u".into(),
+            Some(1000),
+            RATE,
+        );
         let error = loop {
             if let Err(error) = body.next().await.unwrap() {
                 break error;
             }
         };
-        assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.is_transient(),
+            "{error}"
+        );
         assert_eq!(begun.elapsed().as_secs(), 10);
-        assert!(error.to_string().contains("u: stalled after 10 of 1000 bytes"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("u: stalled after 10 of 1000 bytes"),
+            "{error}"
+        );
         assert!(body.next().await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn row_62_silence_is_a_stall() {
-        let body = Watched::new(pieces(1, Duration::from_secs(3600), 1), "u".into(), None, RATE);
+        let body = Watched::new(
+            pieces(1, Duration::from_secs(3600), 1),
+            "u".into(),
+            None,
+            RATE,
+        );
         let ends: Vec<_> = body.collect().await;
-        assert!(ends.len() == 1 && ends[0].as_ref().is_err_and(Error::is_passing));
+        assert!(ends.len() == 1 && ends[0].as_ref().is_err_and(Error::is_transient));
     }
 
     #[tokio::test(start_paused = true)]
     async fn row_62_a_slow_but_steady_body_takes_as_long_as_it_takes() {
-        let body =
-            Watched::new(pieces(2000, Duration::from_secs(1), 1000), "u".into(), Some(2_000_000), RATE);
+        let body = Watched::new(
+            pieces(2000, Duration::from_secs(1), 1000),
+            "u".into(),
+            Some(2_000_000),
+            RATE,
+        );
         assert!(body.all(|piece| async move { piece.is_ok() }).await);
     }
 
@@ -164,7 +215,12 @@ mod tests {
     async fn without_a_rate_a_body_may_rest() {
         for (bytes, over) in [(0, Duration::from_secs(1)), (1, Duration::MAX)] {
             let rate = Rate { bytes, over };
-            let mut body = Watched::new(pieces(1, Duration::from_secs(9999), 2), "u".into(), Some(2), rate);
+            let mut body = Watched::new(
+                pieces(1, Duration::from_secs(9999), 2),
+                "u".into(),
+                Some(2),
+                rate,
+            );
             assert!(body.next().await.unwrap().is_ok() && body.next().await.unwrap().is_ok());
             assert!(body.next().await.is_none());
         }
@@ -172,13 +228,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_consumer_may_be_slow() {
-        let mut body = Watched::new(pieces(1, Duration::from_millis(1), 20), "u".into(), Some(20), RATE);
+        let mut body = Watched::new(
+            pieces(1, Duration::from_millis(1), 20),
+            "u".into(),
+            Some(20),
+            RATE,
+        );
         while let Some(piece) = body.next().await {
             piece.unwrap();
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
         // Also one that asks, and then does something else while the answer waits.
-        let mut body = Watched::new(pieces(1, Duration::from_secs(9), 20), "u".into(), Some(20), RATE);
+        let mut body = Watched::new(
+            pieces(1, Duration::from_secs(9), 20),
+            "u".into(),
+            Some(20),
+            RATE,
+        );
         for _ in 0..20 {
             assert!(futures::poll!(body.next()).is_pending());
             tokio::time::sleep(Duration::from_secs(60)).await;

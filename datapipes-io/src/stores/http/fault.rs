@@ -1,4 +1,5 @@
-//! What failed answers and failed connections mean: which kind, whether it may pass, and words without secrets.
+//! What failed answers and failed connections mean: which kind, whether it may pass, and words
+//! without secrets.
 
 use std::error::Error as _;
 use std::io;
@@ -31,7 +32,10 @@ impl Secrets {
     pub fn add_query(&mut self, url: &Url) {
         let query = url.query().unwrap_or("");
         self.add(query);
-        query.split('&').filter_map(|pair| Some(pair.split_once('=')?.1)).for_each(|value| self.add(value));
+        query
+            .split('&')
+            .filter_map(|pair| Some(pair.split_once('=')?.1))
+            .for_each(|value| self.add(value));
         url.query_pairs().for_each(|(_, value)| self.add(&value));
     }
 
@@ -47,7 +51,12 @@ impl Secrets {
             text = text.replace(secret, "[secret]");
         }
         // The reading may have ended within one.
-        if let Some(at) = self.0.iter().filter_map(|secret| begun(&text, secret)).min() {
+        if let Some(at) = self
+            .0
+            .iter()
+            .filter_map(|secret| begun(&text, secret))
+            .min()
+        {
             text.truncate(at);
         }
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -58,16 +67,20 @@ impl Secrets {
 
 /// The beginning of a text, of at most so many bytes.
 pub(super) fn head(text: &str, bytes: usize) -> &str {
-    let end = (0..=bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    let end = (0..=bytes.min(text.len()))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]
 }
 
 /// Where the end of a text is the beginning of a secret.
 fn begun(text: &str, secret: &str) -> Option<usize> {
-    (4..secret.len().min(text.len() + 1)).rev().find_map(|length| {
-        let head = secret.get(..length)?;
-        text.ends_with(head).then(|| text.len() - length)
-    })
+    (4..secret.len().min(text.len() + 1))
+        .rev()
+        .find_map(|length| {
+            let head = secret.get(..length)?;
+            text.ends_with(head).then(|| text.len() - length)
+        })
 }
 
 /// The error of a status that is not the one hoped for.
@@ -85,8 +98,8 @@ pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerp
     let colon = if excerpt.is_empty() { "" } else { ": " };
     let error = Error::new(kind, format!("{name}: status {code}{colon}{excerpt}"));
     match (passing, retry_after(headers, SystemTime::now())) {
-        (true, Some(pause)) => error.retry_after(pause),
-        (true, None) => error.passing(),
+        (true, Some(pause)) => error.with_retry_after(pause),
+        (true, None) => error.transient(),
         (false, _) => error,
     }
 }
@@ -97,7 +110,10 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let pause = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         text.parse().map_or(LONGEST_PAUSE, Duration::from_secs)
     } else {
-        httpdate::parse_http_date(text).ok()?.duration_since(now).unwrap_or(Duration::ZERO)
+        httpdate::parse_http_date(text)
+            .ok()?
+            .duration_since(now)
+            .unwrap_or(Duration::ZERO)
     };
     Some(pause.min(LONGEST_PAUSE))
 }
@@ -175,15 +191,23 @@ fn cause(error: &reqwest::Error) -> Cause {
                 | io::ErrorKind::BrokenPipe
                 | io::ErrorKind::NotConnected,
             ) => found = Cause::Cut,
-            Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => found = Cause::Malformed,
+            Some(io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData) => {
+                found = Cause::Malformed
+            }
             Some(io::ErrorKind::TimedOut) => found = Cause::Slow,
             _ => {}
         }
         // An I/O error hides what it was made of: `source` is the cause of that.
         let inner = io.and_then(io::Error::get_ref);
-        next = inner.map_or(error.source(), |inner| Some(inner as &(dyn std::error::Error + 'static)));
+        next = inner.map_or(error.source(), |inner| {
+            Some(inner as &(dyn std::error::Error + 'static))
+        });
     }
-    if error.is_timeout() && matches!(found, Cause::Other) { Cause::Slow } else { found }
+    if error.is_timeout() && matches!(found, Cause::Other) {
+        Cause::Slow
+    } else {
+        found
+    }
 }
 
 /// Whether a request that got no answer may simply be sent again: its connection had ended before.
@@ -202,9 +226,15 @@ pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
         Cause::NoAddress => (ErrorKind::Unavailable, "no such host", true),
         Cause::Slow if connect => (ErrorKind::Unavailable, "no connection in time", true),
         Cause::Cut | Cause::Other if connect => (ErrorKind::Unavailable, "no connection", true),
-        Cause::Cut => (ErrorKind::Unavailable, "the connection ended without an answer", true),
+        Cause::Cut => (
+            ErrorKind::Unavailable,
+            "the connection ended without an answer",
+            true,
+        ),
         Cause::Slow => (ErrorKind::Unavailable, "no answer in time", true),
-        Cause::Other if error.is_builder() => (ErrorKind::Config, "no request can be made of it", false),
+        Cause::Other if error.is_builder() => {
+            (ErrorKind::Config, "no request can be made of it", false)
+        }
         Cause::Other => (ErrorKind::Io, "the request failed", true),
     };
     finish(Error::new(kind, format!("{name}: {what}")), passing, error)
@@ -218,7 +248,11 @@ pub(super) fn body(name: &str, got: u64, want: Option<u64>, error: reqwest::Erro
         Cause::Slow => (ErrorKind::Unavailable, "no more in time", true),
         _ => (ErrorKind::Truncated, "cut", true),
     };
-    finish(Error::new(kind, format!("{name}: {what} after {so_far}")), passing, error)
+    finish(
+        Error::new(kind, format!("{name}: {what} after {so_far}")),
+        passing,
+        error,
+    )
 }
 
 /// `3 of 7 bytes`.
@@ -231,7 +265,7 @@ pub(super) fn so_far(got: u64, want: Option<u64>) -> String {
 
 fn finish(error: Error, passing: bool, source: reqwest::Error) -> Error {
     let error = error.with_source(source.without_url());
-    if passing { error.passing() } else { error }
+    if passing { error.transient() } else { error }
 }
 
 #[cfg(test)]
@@ -241,15 +275,25 @@ mod tests {
     fn pause(text: &str) -> Option<Duration> {
         let mut headers = HeaderMap::new();
         headers.insert(RETRY_AFTER, text.parse().unwrap());
-        retry_after(&headers, httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap())
+        retry_after(
+            &headers,
+            httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap(),
+        )
     }
 
     #[test]
     fn row_53_a_pause_is_seconds_or_a_date_and_never_absurd() {
         assert_eq!(pause("2"), Some(Duration::from_secs(2)));
-        assert_eq!(pause("Sun, 06 Nov 1994 08:49:47 GMT"), Some(Duration::from_secs(10)));
+        assert_eq!(
+            pause("Sun, 06 Nov 1994 08:49:47 GMT"),
+            Some(Duration::from_secs(10))
+        );
         assert_eq!(pause("Sun, 06 Nov 1994 08:49:27 GMT"), Some(Duration::ZERO));
-        for absurd in ["1000000000", "99999999999999999999999", "Sat, 06 Nov 2094 08:49:37 GMT"] {
+        for absurd in [
+            "1000000000",
+            "99999999999999999999999",
+            "Sat, 06 Nov 2094 08:49:37 GMT",
+        ] {
             assert_eq!(pause(absurd), Some(LONGEST_PAUSE));
         }
         for nonsense in ["-1", "soon", "1.5", ""] {
@@ -262,12 +306,19 @@ mod tests {
         let mut secrets = Secrets::default();
         secrets.add("marker-0123456789");
         secrets.add("abc");
-        assert_eq!(secrets.excerpt(b"a\n marker-0123456789\x07b abc"), "a [secret]\\u{7}b abc");
+        assert_eq!(
+            secrets.excerpt(b"a\n marker-0123456789\x07b abc"),
+            "a [secret]\\u{7}b abc"
+        );
         assert_eq!(secrets.excerpt(b"said marker-01234"), "said");
         let mut long = vec![b'x'; EXCERPT - 3];
         long.extend_from_slice(b"marker-0123456789");
         assert_eq!(long.len().min(secrets.excerpt_reads()), long.len());
-        assert!(!secrets.excerpt(&long[..secrets.excerpt_reads().min(long.len())]).contains("mark"));
+        assert!(
+            !secrets
+                .excerpt(&long[..secrets.excerpt_reads().min(long.len())])
+                .contains("mark")
+        );
         assert!(secrets.excerpt(&vec![0xff; 5000]).len() <= EXCERPT);
     }
 }

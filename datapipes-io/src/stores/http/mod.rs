@@ -31,25 +31,27 @@ use fault::Secrets;
 
 /// Objects on a web server: what lies below a URL, by GET and HEAD. Clones share connections.
 ///
-/// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1), which are kept open
-/// for the next; nothing is buffered but what the network brings for bodies that are open. It needs tokio: its futures
-/// are polled on a runtime of tokio, as those of a graph are. Runtimes share no connections.
+/// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1),
+/// which are kept open for the next; nothing is buffered but what the network brings for bodies
+/// that are open. It needs tokio: its futures are polled on a runtime of tokio, as those of a graph
+/// are. Runtimes share no connections.
 ///
 /// What it takes for an answer is narrow, so that no bytes are ever wrong:
 /// - status 200 for a whole object, 206 with the very range asked for for a range; nothing else;
 /// - a length that is announced, or chunks, so that a body that was cut is known to be (see
 ///   [`allow_unknown_length`](HttpBuilder::allow_unknown_length));
 /// - no content encoding: `identity` is asked for, and anything else refused;
-/// - an ETag, if it is strong, is the [version](Meta::version). A read of one version asks for that (`If-Match`), and
-///   looks at the answer's besides. A weak ETag or a time of change says too little and is left out.
+/// - an ETag, if it is strong, is the [version](Meta::version). A read of one version asks for that
+///   (`If-Match`), and looks at the answer's besides. A weak ETag or a time of change says too
+///   little and is left out.
 ///
-/// A server that answers 200 with a page for people (a login, a notice) cannot be told from one that answers with the
-/// object. The decoder of the data will.
+/// A server that answers 200 with a page for people (a login, a notice) cannot be told from one
+/// that answers with the object. The decoder of the data will.
 ///
 /// Redirects within the scheme, host and port of the store are followed; others only as far as
-/// [`allow_redirects_to`](HttpBuilder::allow_redirects_to) says. The environment's proxies are not used unless asked
-/// for. A request whose kept connection turns out to have ended is sent again, once, at once. Nothing else is tried
-/// again here: that is the work of a wrapper.
+/// [`allow_redirects_to`](HttpBuilder::allow_redirects_to) says. The environment's proxies are not
+/// used unless asked for. A request whose kept connection turns out to have ended is sent again,
+/// once, at once. Nothing else is tried again here: that is the work of a wrapper.
 ///
 /// # Errors
 /// | what | kind | passing |
@@ -62,10 +64,12 @@ use fault::Secrets;
 /// | a body that ends early | `Truncated` | yes |
 /// | any other status; a wrong range, length, chunk or encoding; a length together with chunks; too many headers | `Protocol` | no |
 ///
-/// The beginning of a refusal's body is shown, up to 1 KiB, without the secrets that the store knows.
+/// The beginning of a refusal's body is shown, up to 1 KiB, without the secrets that the store
+/// knows.
 ///
 /// # Cancellation
-/// Dropping a request or a body ends its transfer, and its connection with it unless all of it is here already.
+/// Dropping a request or a body ends its transfer, and its connection with it unless all of it is
+/// here already.
 ///
 /// # Examples
 /// ```
@@ -92,8 +96,8 @@ struct Inner {
 }
 
 impl Http {
-    /// What lies below a URL, `http://` or `https://`. With `user:password@` it authenticates; a query goes with
-    /// every request. Neither is ever shown.
+    /// What lies below a URL, `http://` or `https://`. With `user:password@` it authenticates; a
+    /// query goes with every request. Neither is ever shown.
     ///
     /// # Errors
     /// `Config` if it is no such URL.
@@ -110,17 +114,28 @@ impl Http {
     async fn look(&self, key: &str) -> Result<Meta> {
         let name = self.url_of(key);
         let url = self.0.address.of(key)?;
-        let found = self.0.send(Method::HEAD, url.clone(), HeaderMap::new(), &name).await?;
+        let found = self
+            .0
+            .send(Method::HEAD, url.clone(), HeaderMap::new(), &name)
+            .await?;
         if !matches!(found.status().as_u16(), 405 | 501) {
             return Ok(Answer::check_head(&self.0, &name, found).await?.meta(key));
         }
         let first = 0..1;
-        let found = self.0.send(Method::GET, url, range_header(&first), &name).await?;
+        let found = self
+            .0
+            .send(Method::GET, url, range_header(&first), &name)
+            .await?;
         match found.status().as_u16() {
             // It may not know ranges either. What it says of the whole will do.
             200 => Ok(Answer::check(&self.0, &name, found, None).await?.meta(key)),
-            416 => Ok(Meta { size: answer::size_in_416(found.headers()), ..Meta::new(key) }),
-            _ => Ok(Answer::check(&self.0, &name, found, Some(&first)).await?.meta(key)),
+            416 => Ok(Meta {
+                size: answer::size_in_416(found.headers()),
+                ..Meta::new(key)
+            }),
+            _ => Ok(Answer::check(&self.0, &name, found, Some(&first))
+                .await?
+                .meta(key)),
         }
     }
 
@@ -134,7 +149,12 @@ impl Http {
                 format!("{name}: it has {size} bytes, none at {at}"),
             ));
         }
-        Ok(Object { meta, range: at..at, body: Body::once(bytes::Bytes::new()), url: name })
+        Ok(Object {
+            meta,
+            range: at..at,
+            body: Body::once(bytes::Bytes::new()),
+            url: name,
+        })
     }
 }
 
@@ -169,14 +189,19 @@ impl Store for Http {
                 let words = format!("{name}: a range that ends before it begins");
                 return Err(Error::new(ErrorKind::Protocol, words));
             }
-            Some(range) if range.is_empty() => return self.nothing(key, range.start, version).await,
+            Some(range) if range.is_empty() => {
+                return self.nothing(key, range.start, version).await;
+            }
             Some(range) => range_header(range),
             None => HeaderMap::new(),
         };
         if let Some(version) = version {
-            let tag = HeaderValue::from_str(version).ok().filter(|_| answer::is_strong(version));
+            let tag = HeaderValue::from_str(version)
+                .ok()
+                .filter(|_| answer::is_strong(version));
             // It cannot have been this store's word for what it has now.
-            let tag = tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
+            let tag =
+                tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
             headers.insert(IF_MATCH, tag);
         }
         let found = self.0.send(Method::GET, url, headers, &name).await?;
@@ -202,6 +227,8 @@ impl Store for Http {
 /// Without what is secret.
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").field("url", &self.url()).finish_non_exhaustive()
+        f.debug_struct("Http")
+            .field("url", &self.url())
+            .finish_non_exhaustive()
     }
 }

@@ -87,7 +87,10 @@ impl HttpBuilder {
             connect: Duration::from_secs(5),
             idle: Duration::from_secs(60),
             first_byte: Duration::from_secs(30),
-            rate: Rate { bytes: 1024, over: Duration::from_secs(10) },
+            rate: Rate {
+                bytes: 1024,
+                over: Duration::from_secs(10),
+            },
             version: Version::One,
             follow: Vec::new(),
             private: false,
@@ -97,7 +100,8 @@ impl HttpBuilder {
         }
     }
 
-    /// Sends a user and a password (basic authentication). A URL with `user:password@` does the same.
+    /// Sends a user and a password (basic authentication). A URL with `user:password@` does the
+    /// same.
     pub fn basic(mut self, user: &str, password: &str) -> Self {
         let pair = base64(format!("{user}:{password}").as_bytes());
         for secret in [user, password, &pair] {
@@ -114,8 +118,8 @@ impl HttpBuilder {
 
     /// Sends a header with every request to the store's own host. Its value is taken for a secret.
     ///
-    /// Headers that say what of an object is asked for, or how the answer is encoded, are the store's own: naming one
-    /// is an error of [`build`](Self::build).
+    /// Headers that say what of an object is asked for, or how the answer is encoded, are the
+    /// store's own: naming one is an error of [`build`](Self::build).
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match HeaderName::from_bytes(name.as_bytes()) {
             Ok(name) if !RESERVED.contains(&name) => self.secret_header(name, value),
@@ -137,7 +141,9 @@ impl HttpBuilder {
                 self.secrets.add(value);
                 self.headers.insert(name, header);
             }
-            Err(_) => self.fail(format!("the value of the header {name} has characters that none may have")),
+            Err(_) => self.fail(format!(
+                "the value of the header {name} has characters that none may have"
+            )),
         }
         self
     }
@@ -151,7 +157,8 @@ impl HttpBuilder {
         self
     }
 
-    /// Goes through the proxies that the environment names (`HTTPS_PROXY` and so on). By default it is not looked at.
+    /// Goes through the proxies that the environment names (`HTTPS_PROXY` and so on). By default it
+    /// is not looked at.
     pub fn proxy_from_environment(mut self) -> Self {
         self.proxies = None;
         self
@@ -160,7 +167,11 @@ impl HttpBuilder {
     /// Goes through a proxy, `http://[user:password@]host:port`.
     pub fn proxy(mut self, url: &str) -> Self {
         if let Ok((_, Some((user, password)))) = Address::parse(url) {
-            for secret in [&*user, &*password, &base64(format!("{user}:{password}").as_bytes())] {
+            for secret in [
+                &*user,
+                &*password,
+                &base64(format!("{user}:{password}").as_bytes()),
+            ] {
                 self.secrets.add(secret);
             }
         }
@@ -195,18 +206,23 @@ impl HttpBuilder {
         self
     }
 
-    /// How many bytes a second a body must bring, on average over a time: 1024 over 10 seconds by default. Only the
-    /// time in which something is waited for counts; a rate of 0 is no limit. There is none for the whole of a body.
+    /// How many bytes a second a body must bring, on average over a time: 1024 over 10 seconds by
+    /// default. Only the time in which something is waited for counts; a rate of 0 is no limit.
+    /// There is none for the whole of a body.
     pub fn minimum_rate(mut self, bytes_a_second: u64, over: Duration) -> Self {
-        self.rate = Rate { bytes: bytes_a_second, over };
+        self.rate = Rate {
+            bytes: bytes_a_second,
+            over,
+        };
         self
     }
 
     /// Offers HTTP/2 to `https://` hosts, which choose. By default all is HTTP/1.1.
     ///
-    /// With HTTP/1.1 as many connections are made as requests are in flight, each with a window of its own: over a
-    /// long way that is faster, since all requests of HTTP/2 share one connection, and one lost packet holds up them
-    /// all. HTTP/2 helps where a host allows few connections, or where making one is dear.
+    /// With HTTP/1.1 as many connections are made as requests are in flight, each with a window of
+    /// its own: over a long way that is faster, since all requests of HTTP/2 share one connection,
+    /// and one lost packet holds up them all. HTTP/2 helps where a host allows few connections, or
+    /// where making one is dear.
     pub fn http2(mut self) -> Self {
         self.version = Version::Negotiated;
         self
@@ -218,23 +234,25 @@ impl HttpBuilder {
         self
     }
 
-    /// Follows redirects to another host, `host` or `host:port`, too. Those within scheme, host and port of the store
-    /// are always followed, up to 5 in a row; none ever from `https` to `http`. Credentials, headers and the query of
-    /// the store's URL do not go to another host, another port or another scheme.
+    /// Follows redirects to another host, `host` or `host:port`, too. Those within scheme, host and
+    /// port of the store are always followed, up to 5 in a row; none ever from `https` to `http`.
+    /// Credentials, headers and the query of the store's URL do not go to another host, another
+    /// port or another scheme.
     pub fn allow_redirects_to(mut self, host: &str) -> Self {
         self.follow.push(host.to_ascii_lowercase());
         self
     }
 
-    /// Lets a name given to [`allow_redirects_to`](Self::allow_redirects_to) lead to this machine or a private net
-    /// though the store is on a public one. An address that is given there by number needs no such leave.
+    /// Lets a name given to [`allow_redirects_to`](Self::allow_redirects_to) lead to this machine
+    /// or a private net though the store is on a public one. An address that is given there by
+    /// number needs no such leave.
     pub fn allow_private_redirects(mut self) -> Self {
         self.private = true;
         self
     }
 
-    /// Accepts a body that ends where its connection ends, without a length or chunks. Such a body may be cut, and
-    /// nobody can tell.
+    /// Accepts a body that ends where its connection ends, without a length or chunks. Such a body
+    /// may be cut, and nobody can tell.
     pub fn allow_unknown_length(mut self) -> Self {
         self.unknown_length = true;
         self
@@ -247,7 +265,8 @@ impl HttpBuilder {
     }
 
     fn fail(&mut self, why: String) {
-        self.problem.get_or_insert_with(|| Error::new(ErrorKind::Config, format!("an HTTP store: {why}")));
+        self.problem
+            .get_or_insert_with(|| Error::new(ErrorKind::Config, format!("an HTTP store: {why}")));
     }
 
     /// The store. Nothing is asked for yet.
@@ -295,9 +314,16 @@ impl HttpBuilder {
                 .http2_max_frame_size(64 << 10)
                 .http2_max_header_list_size(64 << 10);
             let roots = roots.iter().cloned();
-            client = if trusts_none { client.tls_certs_only(roots) } else { client.tls_certs_merge(roots) };
+            client = if trusts_none {
+                client.tls_certs_only(roots)
+            } else {
+                client.tls_certs_merge(roots)
+            };
             if let Some(proxies) = &proxies {
-                client = proxies.iter().cloned().fold(client.no_proxy(), ClientBuilder::proxy);
+                client = proxies
+                    .iter()
+                    .cloned()
+                    .fold(client.no_proxy(), ClientBuilder::proxy);
             }
             client.build()
         };
@@ -328,11 +354,15 @@ fn install_provider() {
 
 /// Whether a host and port are on a list of `host` and `host:port`.
 pub(super) fn is_listed(list: &[String], url: &reqwest::Url) -> bool {
-    let Some(host) = url.host_str() else { return false };
+    let Some(host) = url.host_str() else {
+        return false;
+    };
     let port = url.port_or_known_default().unwrap_or(0);
     list.iter().any(|entry| {
         // An address of version 6 has colons of its own, and brackets.
-        let bare = entry.parse::<IpAddr>().is_ok_and(|address| literal(url) == Some(address));
+        let bare = entry
+            .parse::<IpAddr>()
+            .is_ok_and(|address| literal(url) == Some(address));
         (url.port().is_none() && (bare || entry == host)) || *entry == format!("{host}:{port}")
     })
 }
@@ -341,11 +371,16 @@ fn base64(data: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(data.len().div_ceil(3) * 4);
     for three in data.chunks(3) {
-        let bits =
-            three.iter().enumerate().fold(0u32, |bits, (at, byte)| bits | u32::from(*byte) << (16 - 8 * at));
+        let bits = three.iter().enumerate().fold(0u32, |bits, (at, byte)| {
+            bits | u32::from(*byte) << (16 - 8 * at)
+        });
         for at in 0..4 {
             let digit = DIGITS[(bits >> (18 - 6 * at)) as usize & 63];
-            text.push(if at <= three.len() { char::from(digit) } else { '=' });
+            text.push(if at <= three.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
         }
     }
     text
@@ -354,8 +389,8 @@ fn base64(data: &[u8]) -> String {
 /// Without what is secret: the URL's user and query, headers, proxies.
 impl fmt::Debug for HttpBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let url =
-            Address::parse(&self.url).map_or_else(|_| "..".into(), |(address, _)| address.shown().to_owned());
+        let url = Address::parse(&self.url)
+            .map_or_else(|_| "..".into(), |(address, _)| address.shown().to_owned());
         f.debug_struct("HttpBuilder")
             .field("url", &url)
             .field("connect_timeout", &self.connect)
@@ -374,7 +409,13 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        let cases = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")];
+        let cases = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ];
         for (plain, coded) in cases {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
@@ -392,7 +433,12 @@ mod tests {
         assert!(listed(&["a.org:8080"], "http://a.org:8080/x"));
         assert!(listed(&["::1"], "http://[::1]/x"));
         assert!(listed(&["[::1]:81"], "http://[::1]:81/x"));
-        for url in ["https://b.a.org/", "https://a.org:8443/", "https://a.org.b/", "https://b.org/a.org"] {
+        for url in [
+            "https://b.a.org/",
+            "https://a.org:8443/",
+            "https://a.org.b/",
+            "https://b.org/a.org",
+        ] {
             assert!(!listed(&["a.org"], url), "{url}");
         }
     }

@@ -9,8 +9,8 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::address::is_public;
 use super::fault::{Forbidden, NoAddress};
 
-/// Asks the system. A host other than the store's own, to which a redirect led, must have public addresses where the
-/// store's own has.
+/// Asks the system. A host other than the store's own, to which a redirect led, must have public
+/// addresses where the store's own has.
 pub(super) struct Guard {
     own: String,
     /// Whether the store itself is on this machine or a private net.
@@ -19,7 +19,10 @@ pub(super) struct Guard {
 
 impl Guard {
     pub fn new(own: &str, private: bool) -> Self {
-        Guard { own: own.to_ascii_lowercase(), private: Arc::new(AtomicBool::new(private)) }
+        Guard {
+            own: own.to_ascii_lowercase(),
+            private: Arc::new(AtomicBool::new(private)),
+        }
     }
 }
 
@@ -42,7 +45,9 @@ impl Resolve for Guard {
                     private.store(true, Ordering::Relaxed);
                 }
             } else if !all_public && !private.load(Ordering::Relaxed) {
-                return Err(Forbidden(format!("{name} is on a private net, and the store is not")).into());
+                return Err(
+                    Forbidden(format!("{name} is on a private net, and the store is not")).into(),
+                );
             }
             Ok(Box::new(found.into_iter()) as Addrs)
         })
@@ -55,15 +60,25 @@ mod tests {
 
     async fn resolve(guard: &Guard, name: &str) -> Result<usize, String> {
         let found = guard.resolve(name.parse().expect("a name")).await;
-        found.map(Iterator::count).map_err(|error| format!("{error:?}"))
+        found
+            .map(Iterator::count)
+            .map_err(|error| format!("{error:?}"))
     }
 
     #[tokio::test]
     async fn row_64_a_public_store_does_not_lead_to_a_private_net_by_name() {
         let public = Guard::new("data.example.org", false);
         let error = resolve(&public, "localhost").await.unwrap_err();
-        assert!(error.contains("Forbidden") && error.contains("localhost is on a private net"), "{error}");
-        assert!(resolve(&Guard::new("data.example.org", true), "localhost").await.unwrap() > 0);
+        assert!(
+            error.contains("Forbidden") && error.contains("localhost is on a private net"),
+            "{error}"
+        );
+        assert!(
+            resolve(&Guard::new("data.example.org", true), "localhost")
+                .await
+                .unwrap()
+                > 0
+        );
         // A store is found to be on this machine when its own name is asked for.
         let own = Guard::new("LocalHost", false);
         assert!(resolve(&own, "localhost").await.unwrap() > 0);

@@ -1,7 +1,7 @@
 //! Buffers for large files, used again once nothing refers to what was read into them.
 //!
-//! Memory fresh from the system costs a page fault every 4 KiB, which for a file in the page cache is as much as
-//! reading it. A buffer stays initialised, so that using it again costs nothing.
+//! Memory fresh from the system costs a page fault every 4 KiB, which for a file in the page cache
+//! is as much as reading it. A buffer stays initialised, so that using it again costs nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,7 +28,10 @@ struct Idle {
 
 impl Buffers {
     pub(super) fn new(max_bytes: usize) -> Arc<Self> {
-        Arc::new(Buffers { max_bytes, idle: Mutex::default() })
+        Arc::new(Buffers {
+            max_bytes,
+            idle: Mutex::default(),
+        })
     }
 
     /// A buffer of at least `len` bytes and not much more; `None` if there is no memory for it.
@@ -37,15 +40,20 @@ impl Buffers {
             Some(data) => data,
             None => {
                 let len = rounded(len);
-                // Zeroed memory comes from the system as it is, untouched. Asking beforehand, which does not abort, would
-                // teach the allocator to keep such memory and to clear it itself: so it is done for huge sizes only.
+                // Zeroed memory comes from the system as it is, untouched. Asking beforehand, which
+                // does not abort, would teach the allocator to keep such memory and to clear it
+                // itself: so it is done for huge sizes only.
                 if len > ASK {
                     Vec::<u8>::new().try_reserve_exact(len).ok()?;
                 }
                 vec![0; len].into_boxed_slice()
             }
         };
-        Some(Buffer { data, len, home: self.clone() })
+        Some(Buffer {
+            data,
+            len,
+            home: self.clone(),
+        })
     }
 
     fn reuse(&self, len: usize) -> Option<Box<[u8]>> {
@@ -125,7 +133,13 @@ mod tests {
 
     fn idle(buffers: &Buffers) -> (usize, usize) {
         let idle = buffers.idle.lock().unwrap();
-        assert_eq!(idle.bytes, idle.buffers.iter().map(|buffer| buffer.len()).sum::<usize>());
+        assert_eq!(
+            idle.bytes,
+            idle.buffers
+                .iter()
+                .map(|buffer| buffer.len())
+                .sum::<usize>()
+        );
         (idle.buffers.len(), idle.bytes)
     }
 

@@ -18,19 +18,21 @@ use crate::stores::pattern::Pattern;
 
 /// The files below `root` that match `pattern`, sorted by the bytes of their relative paths.
 ///
-/// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of some, `{a,b}` one of several words, and
-/// `**` any number of folders. Hidden files are matched like others, and case counts. If `root` is a file, the
-/// pattern is matched against its name.
+/// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of some, `{a,b}` one of
+/// several words, and `**` any number of folders. Hidden files are matched like others, and case
+/// counts. If `root` is a file, the pattern is matched against its name.
 ///
-/// The listing streams: folders are read one at a time and only if they can hold a match, so a tree of any size
-/// starts at once, and what is held is the names in the folders on the way down. It is not a snapshot: files that
-/// come or go meanwhile may be seen or not. Links are followed, also out of the root; one that leads back to a folder
-/// it is in is not entered again. Pipes, sockets and devices are left out. Sizes are not asked for.
+/// The listing streams: folders are read one at a time and only if they can hold a match, so a tree
+/// of any size starts at once, and what is held is the names in the folders on the way down. It is
+/// not a snapshot: files that come or go meanwhile may be seen or not. Links are followed, also out
+/// of the root; one that leads back to a folder it is in is not entered again. Pipes, sockets and
+/// devices are left out. Sizes are not asked for.
 ///
 /// # Errors
-/// A pattern that cannot be read is found when the loader is built. `NotFound` if there is no such root, if nothing
-/// matches (unless [allowed](ListFiles::allow_empty)), and for a link that leads nowhere; `Denied` for a folder that
-/// may not be read. The listing goes on behind an error where it can.
+/// A pattern that cannot be read is found when the loader is built. `NotFound` if there is no such
+/// root, if nothing matches (unless [allowed](ListFiles::allow_empty)), and for a link that leads
+/// nowhere; `Denied` for a folder that may not be read. The listing goes on behind an error where
+/// it can.
 ///
 /// # Examples
 /// ```
@@ -65,12 +67,20 @@ impl ListFiles {
             root => root,
         };
         let parsed = Pattern::parse(pattern).map(Arc::new);
-        ListFiles { root: root.to_owned(), text: pattern.to_owned(), pattern: parsed, allow_empty: false }
+        ListFiles {
+            root: root.to_owned(),
+            text: pattern.to_owned(),
+            pattern: parsed,
+            allow_empty: false,
+        }
     }
 
     /// Lets it be no error if nothing matches.
     pub fn allow_empty(self) -> Self {
-        ListFiles { allow_empty: true, ..self }
+        ListFiles {
+            allow_empty: true,
+            ..self
+        }
     }
 }
 
@@ -125,7 +135,7 @@ impl Source for ListFiles {
                         Ok(false) => continue,
                         Err(error) => return out.emit(Err(error)).await,
                     }
-                    out.keep(&cx, || given.kept());
+                    out.snapshot(&cx, || given.kept());
                 }
                 step = (step * 4).min(MAX_STEP);
             }
@@ -135,18 +145,21 @@ impl Source for ListFiles {
             if let Err(error) = given.end() {
                 out.emit(Err(error)).await;
             } else if index == 0 && !allow_empty {
-                out.emit(Err(Error::new(ErrorKind::NotFound, nothing))).await;
+                out.emit(Err(Error::new(ErrorKind::NotFound, nothing)))
+                    .await;
             }
         })
     }
     /// What it keeps is a digest of the names that it has given.
-    fn keeps(&self) -> bool {
+    fn takes_snapshots(&self) -> bool {
         true
     }
     fn facts(&self) -> Facts {
         let problem = self.pattern.as_ref().err().map(String::as_str);
         let settings = self.root.join(&self.text);
-        Facts::any_order().with_settings(settings.display()).with_problem(problem)
+        Facts::any_order()
+            .with_settings(settings.display())
+            .with_problem(problem)
     }
     fn weigh(&self, file: &FileRef) -> Option<usize> {
         Some(size_of::<FileRef>() + file.path.as_os_str().len())
@@ -183,7 +196,14 @@ pub(super) struct Missed {
 
 impl Walk {
     pub(super) fn new(root: PathBuf, pattern: Arc<Pattern>, cx: Context) -> Self {
-        Walk { root, pattern, cx, begun: false, folders: Vec::new(), path: PathBuf::new() }
+        Walk {
+            root,
+            pattern,
+            cx,
+            begun: false,
+            folders: Vec::new(),
+            path: PathBuf::new(),
+        }
     }
 
     /// The next `most` files or a few more; none at the end.
@@ -194,7 +214,9 @@ impl Walk {
         }
         let begun = Instant::now();
         while found.len() < most && !self.cx.is_cancelled() {
-            let Some(folder) = self.folders.last_mut() else { break };
+            let Some(folder) = self.folders.last_mut() else {
+                break;
+            };
             let (error, entry) = (folder.error.take(), folder.entries.pop_front());
             found.extend(error.map(|error| Err(self.missed(error))));
             let Some(entry) = entry else {
@@ -215,7 +237,10 @@ impl Walk {
                     self.path.pop();
                 }
                 Kind::Folder => {
-                    if self.pattern.enters(Path::new(&entry.name), self.folders.len() - 1) {
+                    if self
+                        .pattern
+                        .enters(Path::new(&entry.name), self.folders.len() - 1)
+                    {
                         self.path.push(&*entry.name);
                         self.enter(&mut found);
                     }
@@ -233,7 +258,9 @@ impl Walk {
                 // Nothing can match below a folder that is not there.
                 match retried(&self.cx, || fs::metadata(self.root.join(&self.path))) {
                     Err(error) if is_absent(&error) => {}
-                    Err(error) => found.push(Err(self.missed(failed(&self.root.join(&self.path), error)))),
+                    Err(error) => {
+                        found.push(Err(self.missed(failed(&self.root.join(&self.path), error))))
+                    }
                     Ok(start) if start.is_dir() => self.enter(found),
                     Ok(_) => {}
                 }
@@ -256,9 +283,10 @@ impl Walk {
         let file = FileRef::below(&self.root, &self.path);
         match kind {
             Kind::Broken => match fs::metadata(&file.path) {
-                Err(error) => {
-                    Err(Missed { name: file.name().into_owned(), error: failed(&file.path, error) })
-                }
+                Err(error) => Err(Missed {
+                    name: file.name().into_owned(),
+                    error: failed(&file.path, error),
+                }),
                 Ok(_) => Ok(file),
             },
             _ => Ok(file),
@@ -268,7 +296,10 @@ impl Walk {
     /// What is wrong with the folder at `path`.
     fn missed(&self, error: Error) -> Missed {
         let folder = readable(self.path.as_os_str().as_encoded_bytes());
-        Missed { name: format!("{folder}/"), error }
+        Missed {
+            name: format!("{folder}/"),
+            error,
+        }
     }
 
     /// Reads the folder at `path`, and makes it the deepest.
@@ -315,7 +346,11 @@ impl Walk {
             match entry.and_then(|entry| Ok((entry.file_type()?, entry))) {
                 Ok((kind, entry)) => {
                     let name = entry.file_name().into_boxed_os_str();
-                    names.extend(Kind::of(kind, || entry.path()).map(|kind| Name { sort: 0, name, kind }));
+                    names.extend(Kind::of(kind, || entry.path()).map(|kind| Name {
+                        sort: 0,
+                        name,
+                        kind,
+                    }));
                 }
                 Err(error) if is_absent(&error) => {}
                 Err(error) => {
@@ -335,11 +370,18 @@ impl Walk {
 fn literal(folder: &Path, name: &str) -> Option<Name> {
     let path = folder.join(name);
     let kind = Kind::of(fs::symlink_metadata(&path).ok()?.file_type(), || path)?;
-    Some(Name { sort: 0, name: OsStr::new(name).into(), kind })
+    Some(Name {
+        sort: 0,
+        name: OsStr::new(name).into(),
+        kind,
+    })
 }
 
 fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
 }
 
 struct Name {
@@ -382,12 +424,18 @@ impl Name {
 
 /// Sorts by bytes. Most comparisons are of one number.
 fn sort(names: &mut [Name]) {
-    let Some((first, rest)) = names.split_first() else { return };
+    let Some((first, rest)) = names.split_first() else {
+        return;
+    };
     let first = first.name.as_encoded_bytes();
     let mut common = first.len();
     for name in rest {
         let bytes = name.name.as_encoded_bytes();
-        common = first[..common].iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        common = first[..common]
+            .iter()
+            .zip(bytes)
+            .take_while(|(a, b)| a == b)
+            .count();
     }
     for name in &mut *names {
         name.sort = name

@@ -17,18 +17,19 @@ use crate::{File, FileRef};
 
 /// Reads files whole; see [`FileRefGraph::load_files`](crate::FileRefGraph::load_files).
 ///
-/// - A file is read in one pass into memory of its own, off the threads that compute. How many are read at once is
-///   the executor's choice.
-/// - Files from 256 KiB up are read into buffers that come back when the last slice of the file is dropped, so that
-///   a stream of shards causes no page faults. At most [`keep`](LoadFiles::keep) bytes lie idle, for as long as the
-///   graph lives.
-/// - A file whose length or time of change is another after reading is `Corrupt`: it may be a mix. One that is
-///   replaced by renaming another over it is read as it was when it was opened.
-/// - An object of a [store](FileRef::store) is read by that store, as many at once as pays; one whose size is not what
-///   was listed is `Changed`. What follows is about files of this machine.
-/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A file that says that
-///   it is empty is read nevertheless, since those of `/proc` say so.
-/// - A failing device or a stale network handle is tried once more; too many open files are waited for, 10 seconds.
+/// - A file is read in one pass into memory of its own, off the threads that compute. How many are
+///   read at once is the executor's choice.
+/// - Files from 256 KiB up are read into buffers that come back when the last slice of the file is
+///   dropped, so that a stream of shards causes no page faults. At most [`keep`](LoadFiles::keep)
+///   bytes lie idle, for as long as the graph lives.
+/// - A file whose length or time of change is another after reading is `Corrupt`: it may be a mix.
+///   One that is replaced by renaming another over it is read as it was when it was opened.
+/// - An object of a [store](FileRef::store) is read by that store, as many at once as pays; one
+///   whose size is not what was listed is `Changed`. What follows is about files of this machine.
+/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A
+///   file that says that it is empty is read nevertheless, since those of `/proc` say so.
+/// - A failing device or a stale network handle is tried once more; too many open files are waited
+///   for, 10 seconds.
 #[derive(Clone, Debug)]
 pub struct LoadFiles {
     buffers: Arc<Buffers>,
@@ -36,7 +37,9 @@ pub struct LoadFiles {
 
 impl Default for LoadFiles {
     fn default() -> Self {
-        LoadFiles { buffers: Buffers::new(256 << 20) }
+        LoadFiles {
+            buffers: Buffers::new(256 << 20),
+        }
     }
 }
 
@@ -48,7 +51,9 @@ impl LoadFiles {
 
     /// Keeps at most so many bytes of idle buffers; none with 0.
     pub fn keep(self, bytes: usize) -> Self {
-        LoadFiles { buffers: Buffers::new(bytes) }
+        LoadFiles {
+            buffers: Buffers::new(bytes),
+        }
     }
 }
 
@@ -56,10 +61,20 @@ impl Pipe<FileRef> for LoadFiles {
     type Out = File;
 
     fn apply(&self, input: Items<FileRef>, cx: &Context) -> Items<File> {
-        loaded(input, Loading { buffers: self.buffers.clone(), most: u64::MAX, cx: cx.clone() }, |loaded| {
-            let Loaded::Whole(file) = loaded else { unreachable!("no file is too large") };
-            file
-        })
+        loaded(
+            input,
+            Loading {
+                buffers: self.buffers.clone(),
+                most: u64::MAX,
+                cx: cx.clone(),
+            },
+            |loaded| {
+                let Loaded::Whole(file) = loaded else {
+                    unreachable!("no file is too large")
+                };
+                file
+            },
+        )
     }
     fn is_shardable(&self) -> bool {
         true
@@ -94,7 +109,10 @@ pub(crate) struct OpenFiles {
 
 impl OpenFiles {
     pub(crate) fn up_to(most: u64) -> Self {
-        OpenFiles { load: LoadFiles::new(), most }
+        OpenFiles {
+            load: LoadFiles::new(),
+            most,
+        }
     }
 }
 
@@ -103,7 +121,15 @@ impl Pipe<FileRef> for OpenFiles {
 
     fn apply(&self, input: Items<FileRef>, cx: &Context) -> Items<Loaded> {
         let (buffers, cx) = (self.load.buffers.clone(), cx.clone());
-        loaded(input, Loading { buffers, most: self.most, cx }, |loaded| loaded)
+        loaded(
+            input,
+            Loading {
+                buffers,
+                most: self.most,
+                cx,
+            },
+            |loaded| loaded,
+        )
     }
     fn is_shardable(&self) -> bool {
         true
@@ -134,16 +160,23 @@ struct Loading {
     cx: Context,
 }
 
-fn loaded<T: Send + 'static>(mut input: Items<FileRef>, loading: Loading, made: fn(Loaded) -> T) -> Items<T> {
+fn loaded<T: Send + 'static>(
+    mut input: Items<FileRef>,
+    loading: Loading,
+    made: fn(Loaded) -> T,
+) -> Items<T> {
     Items::generate(async move |out| {
         // Files that are asked for together share one hop to a blocking thread.
         while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
-            let is_local = |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
+            let is_local =
+                |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
             let files: Vec<_> = files.into_iter().collect();
             if !files.iter().all(is_local) {
                 // Each of them is waited for; together they take as long as one.
-                let mut files: FuturesOrdered<_> =
-                    files.into_iter().map(|item| loading.clone().load_any(item)).collect();
+                let mut files: FuturesOrdered<_> = files
+                    .into_iter()
+                    .map(|item| loading.clone().load_any(item))
+                    .collect();
                 while let Some(file) = files.next().await {
                     out.emit(file.map(|file| file.map(made))).await;
                 }
@@ -152,7 +185,10 @@ fn loaded<T: Send + 'static>(mut input: Items<FileRef>, loading: Loading, made: 
             let here = loading.clone();
             let read = loading.cx.blocking(move || {
                 let load = |item: Item<FileRef>| named(item).try_map(|file| here.load(file));
-                files.into_iter().map(|item| item.and_then(load)).collect::<Vec<_>>()
+                files
+                    .into_iter()
+                    .map(|item| item.and_then(load))
+                    .collect::<Vec<_>>()
             });
             match read.await {
                 Err(error) => out.emit(Err(error)).await,
@@ -190,7 +226,9 @@ impl Loading {
         let item = named(item?);
         let Some(store) = item.store().cloned() else {
             let cx = self.cx.clone();
-            return cx.blocking(move || item.try_map(|file| self.load(file))).await?;
+            return cx
+                .blocking(move || item.try_map(|file| self.load(file)))
+                .await?;
         };
         let outcome = self.load_stored(&item, &store).await;
         item.try_map(|_| outcome)
@@ -214,7 +252,11 @@ impl Loading {
         };
         match file.size {
             Some(listed) if listed != data.len() as u64 => {
-                let what = format!("{}: listed with {listed} bytes, has {}", store.url_of(&name), data.len());
+                let what = format!(
+                    "{}: listed with {listed} bytes, has {}",
+                    store.url_of(&name),
+                    data.len()
+                );
                 Err(Error::new(ErrorKind::Changed, what))
             }
             _ => Ok(Loaded::Whole(File::new(name, data))),
@@ -251,15 +293,24 @@ pub(super) fn read(
     let before = handle.metadata()?;
     let size = before.len();
     if !before.is_file() {
-        let what = if before.is_dir() { "a folder, not a file" } else { "not a regular file" };
+        let what = if before.is_dir() {
+            "a folder, not a file"
+        } else {
+            "not a regular file"
+        };
         return Ok(Err((ErrorKind::Unsupported, what.to_owned())));
     }
     let data = if size < POOLED {
         read_small(&handle, size)?
     } else {
-        let space = usize::try_from(size).ok().and_then(|size| buffers.get(size));
+        let space = usize::try_from(size)
+            .ok()
+            .and_then(|size| buffers.get(size));
         let Some(mut buffer) = space else {
-            return Ok(Err((ErrorKind::Limit, format!("no memory for its {size} bytes"))));
+            return Ok(Err((
+                ErrorKind::Limit,
+                format!("no memory for its {size} bytes"),
+            )));
         };
         let read = fill(&handle, buffer.space(), &|| cx.is_cancelled())?;
         buffer.into_bytes(read)
@@ -336,7 +387,10 @@ mod tests {
     fn row_78_short_and_interrupted_reads_are_invisible() {
         let data: Vec<u8> = (0..=255).collect();
         let mut space = vec![0; 300];
-        assert_eq!(fill(Awkward(&data, false), &mut space, &|| false).unwrap(), 256);
+        assert_eq!(
+            fill(Awkward(&data, false), &mut space, &|| false).unwrap(),
+            256
+        );
         assert_eq!(space[..256], data);
     }
 

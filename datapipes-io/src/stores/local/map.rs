@@ -11,14 +11,16 @@ use super::{failed, retried};
 use crate::file::readable;
 use crate::{File, FileRef};
 
-/// Maps files of this machine into memory; see [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
+/// Maps files of this machine into memory; see
+/// [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
 ///
-/// - A file is opened and mapped off the threads that compute; its pages are read when they are touched, by whoever touches
-///   them. It stays mapped until the last slice of it is dropped, also when its name is removed.
-/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A file that says that it is
-///   empty is read instead, since those of `/proc` say so.
-/// - A queue with a length in bytes counts a mapped file by its name alone: its pages are the system's, which takes them back when
-///   it needs to.
+/// - A file is opened and mapped off the threads that compute; its pages are read when they are
+///   touched, by whoever touches them. It stays mapped until the last slice of it is dropped, also
+///   when its name is removed.
+/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A
+///   file that says that it is empty is read instead, since those of `/proc` say so.
+/// - A queue with a length in bytes counts a mapped file by its name alone: its pages are the
+///   system's, which takes them back when it needs to.
 #[derive(Clone, Debug, Default)]
 pub struct MapFiles;
 
@@ -32,9 +34,13 @@ impl Pipe<FileRef> for MapFiles {
             while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
                 let (files, context) = (files.into_iter().collect::<Vec<_>>(), cx.clone());
                 let mapped = cx.blocking(move || {
-                    let map =
-                        |item: datapipes::Item<FileRef>| named(item).try_map(|file| load(&file, &context));
-                    files.into_iter().map(|item| item.and_then(map)).collect::<Vec<_>>()
+                    let map = |item: datapipes::Item<FileRef>| {
+                        named(item).try_map(|file| load(&file, &context))
+                    };
+                    files
+                        .into_iter()
+                        .map(|item| item.and_then(map))
+                        .collect::<Vec<_>>()
                 });
                 match mapped.await {
                     Err(error) => out.emit(Err(error)).await,
@@ -66,14 +72,20 @@ impl Pipe<FileRef> for MapFiles {
 
 fn load(file: &FileRef, cx: &Context) -> Result<File> {
     if let Some(store) = file.store() {
-        let what = format!("{}: only files of this machine can be mapped", store.url_of(&file.name()));
+        let what = format!(
+            "{}: only files of this machine can be mapped",
+            store.url_of(&file.name())
+        );
         return Err(Error::new(ErrorKind::Unsupported, what));
     }
     match retried(cx, || map(file)) {
         Ok(Ok(data)) => Ok(File::new(file.name(), data)),
         Ok(Err(what)) => {
             let path = readable(file.path.as_os_str().as_encoded_bytes());
-            Err(Error::new(ErrorKind::Unsupported, format!("{path}: {what}")))
+            Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("{path}: {what}"),
+            ))
         }
         Err(error) => Err(failed(&file.path, error)),
     }
@@ -84,7 +96,11 @@ fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
     let handle = open(file)?;
     let meta = handle.metadata()?;
     if !meta.is_file() {
-        return Ok(Err(if meta.is_dir() { "a folder, not a file" } else { "not a regular file" }));
+        return Ok(Err(if meta.is_dir() {
+            "a folder, not a file"
+        } else {
+            "not a regular file"
+        }));
     }
     if meta.len() == 0 {
         return read_small(&handle, 0).map(Ok);
@@ -92,9 +108,9 @@ fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
     let Ok(len) = usize::try_from(meta.len()) else {
         return Ok(Err("too large to be mapped"));
     };
-    // SAFETY: the map is read-only and of exactly the file's length. That nobody else writes to the file or cuts it while it
-    // is mapped cannot be known here; it is what `map_files` asks of its caller, and why it is not how files are
-    // read by default.
+    // SAFETY: the map is read-only and of exactly the file's length. That nobody else writes to the
+    // file or cuts it while it is mapped cannot be known here; it is what `map_files` asks of its
+    // caller, and why it is not how files are read by default.
     let map = unsafe { MmapOptions::new().len(len).map(&handle)? };
     Ok(Ok(Bytes::from_owner(map)))
 }
@@ -132,9 +148,17 @@ mod tests {
                 .on_error(policy.clone())
                 .build()
                 .unwrap();
-            let read: Vec<Bytes> = loader.epoch(0).blocking().map(|file| file.unwrap().data).collect();
+            let read: Vec<Bytes> = loader
+                .epoch(0)
+                .blocking()
+                .map(|file| file.unwrap().data)
+                .collect();
             assert_eq!(read, ["some text", "", "some text"]);
-            let errors: Vec<String> = policy.skipped().into_iter().map(|skipped| skipped.error).collect();
+            let errors: Vec<String> = policy
+                .skipped()
+                .into_iter()
+                .map(|skipped| skipped.error)
+                .collect();
             assert_eq!(errors.len(), 3);
             for (error, what) in errors.iter().zip([
                 "folder: a folder, not a file",
@@ -151,7 +175,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let file = Graph::from_vec(vec![FileRef::new(&path)]).map_files().collect().unwrap().remove(0);
+        let file = Graph::from_vec(vec![FileRef::new(&path)])
+            .map_files()
+            .collect()
+            .unwrap()
+            .remove(0);
         let slice = file.data.slice(1_000_000..);
         std::fs::remove_file(&path).unwrap();
         drop(file);
@@ -175,10 +203,19 @@ mod tests {
         let array = include_bytes!("../../../tests/data/numpy-f4.npy");
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.npy"), array).unwrap();
-        let files = crate::stores::local::Local::new(dir.path()).files(["a.npy"]).map_files();
-        let array = files.read_as(crate::formats::Npy::new()).collect().unwrap().remove(0);
+        let files = crate::stores::local::Local::new(dir.path())
+            .files(["a.npy"])
+            .map_files();
+        let array = files
+            .read_as(crate::formats::Npy::new())
+            .collect()
+            .unwrap()
+            .remove(0);
         if cfg!(target_endian = "little") {
-            assert_eq!(array.tensor().unwrap().as_bytes().as_ptr(), array.data().as_ptr());
+            assert_eq!(
+                array.tensor().unwrap().as_bytes().as_ptr(),
+                array.data().as_ptr()
+            );
         }
         assert_eq!(array.tensor().unwrap().as_slice::<f32>().unwrap()[1], 6.5);
     }

@@ -27,25 +27,31 @@ fn failed(path: &Path, error: io::Error) -> Error {
         io::ErrorKind::NotADirectory => datapipes::ErrorKind::NotFound,
         kind => Error::io(kind.into()).kind(),
     };
-    Error::new(kind, crate::file::readable(path.as_os_str().as_encoded_bytes())).with_source(error)
+    Error::new(
+        kind,
+        crate::file::readable(path.as_os_str().as_encoded_bytes()),
+    )
+    .with_source(error)
 }
 
 /// How long a file waits for a free descriptor.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tries again what may work the second time: at once and one time where the device or a network file system failed,
-/// and for some seconds while there are too many open files.
+/// Tries again what may work the second time: at once and one time where the device or a network
+/// file system failed, and for some seconds while there are too many open files.
 fn retried<T>(cx: &Context, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let begun = Instant::now();
     let (mut again, mut pause) = (true, Duration::from_millis(1));
     loop {
         match attempt() {
             Err(error) if is_interrupted(&error) => {}
-            Err(error) if is_crowded(&error) && begun.elapsed() < PATIENCE && !cx.is_cancelled() => {
+            Err(error)
+                if is_crowded(&error) && begun.elapsed() < PATIENCE && !cx.is_cancelled() =>
+            {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(100));
             }
-            Err(error) if is_passing(&error) && std::mem::take(&mut again) => {}
+            Err(error) if is_transient(&error) && std::mem::take(&mut again) => {}
             outcome => return outcome,
         }
     }
@@ -61,7 +67,7 @@ fn is_crowded(error: &io::Error) -> bool {
 }
 
 #[cfg(unix)]
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::ESTALE))
 }
 
@@ -71,7 +77,7 @@ fn is_crowded(_: &io::Error) -> bool {
 }
 
 #[cfg(not(unix))]
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::StaleNetworkFileHandle
 }
 
@@ -83,7 +89,9 @@ mod tests {
         let mut calls = 0;
         let outcome = retried(&Context::default(), || {
             calls += 1;
-            errors.get(calls - 1).map_or(Ok(()), |&code| Err(io::Error::from_raw_os_error(code)))
+            errors
+                .get(calls - 1)
+                .map_or(Ok(()), |&code| Err(io::Error::from_raw_os_error(code)))
         });
         (calls, outcome.err().and_then(|error| error.raw_os_error()))
     }

@@ -21,19 +21,24 @@ use crate::FileRef;
 use crate::stores::pattern::Pattern;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// A folder of the local file system. A key is the path of a file in it, with `/` between its parts.
+/// A folder of the local file system. A key is the path of a file in it, with `/` between its
+/// parts.
 ///
-/// - Reading blocks, and is done off the async threads ([`blocking`]). Up to 4 MiB are read at once, together with
-///   opening the file; a larger body is read in such pieces, each when it is asked for.
-/// - The [version](Meta::version) is made of time of change, size and inode. Equal versions are equal bytes unless a
-///   program wrote twice within the clock of the file system, or set the time back.
-/// - A file that changes while it is read is `Changed`. One that is replaced by renaming another over it is read on as
-///   it was.
+/// - Reading blocks, and is done off the async threads ([`blocking`]). Up to 4 MiB are read at
+///   once, together with opening the file; a larger body is read in such pieces, each when it is
+///   asked for.
+/// - The [version](Meta::version) is made of time of change, size and inode. Equal versions are
+///   equal bytes unless a program wrote twice within the clock of the file system, or set the time
+///   back.
+/// - A file that changes while it is read is `Changed`. One that is replaced by renaming another
+///   over it is read on as it was.
 /// - Lists are sorted by the bytes of keys, and read folders one at a time, as
-///   [`list_files`](crate::list_files) does: links are followed, also out of the root, special files are left out.
-///   Sizes and versions are not asked for. A name that is not UTF-8 is an error in its place.
+///   [`list_files`](crate::list_files) does: links are followed, also out of the root, special
+///   files are left out. Sizes and versions are not asked for. A name that is not UTF-8 is an error
+///   in its place.
 /// - A key that leaves the root by `..`, is absolute or has empty parts is refused.
-/// - A failing device or a stale network handle is tried once more, and too many open files are waited for.
+/// - A failing device or a stale network handle is tried once more, and too many open files are
+///   waited for.
 ///
 /// # Examples
 /// ```
@@ -72,7 +77,11 @@ impl Local {
         if !url.ends_with('/') {
             url.push('/');
         }
-        Local { root, url, buffers: Buffers::new(256 << 20) }
+        Local {
+            root,
+            url,
+            buffers: Buffers::new(256 << 20),
+        }
     }
 
     fn path(&self, key: &str) -> Result<PathBuf> {
@@ -113,12 +122,20 @@ fn named(url: &str, error: io::Error) -> Error {
 
 /// Whether a key stays in the root, and is the only one for its file.
 pub(crate) fn is_inside(key: &str) -> bool {
-    let foreign: &[char] = if cfg!(windows) { &['\0', '\\', ':'] } else { &['\0'] };
+    let foreign: &[char] = if cfg!(windows) {
+        &['\0', '\\', ':']
+    } else {
+        &['\0']
+    };
     !key.contains(foreign) && key.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
 fn meta(key: &str, known: &Metadata) -> Meta {
-    Meta { key: key.to_owned(), size: Some(known.len()), version: version(known) }
+    Meta {
+        key: key.to_owned(),
+        size: Some(known.len()),
+        version: version(known),
+    }
 }
 
 fn version(known: &Metadata) -> Option<String> {
@@ -187,33 +204,61 @@ fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
     };
     let (size, version) = (known.len(), version(&known));
     if get.version.is_some() && get.version != version {
-        return Ok(Err((ErrorKind::Changed, "it is another version".to_owned())));
+        return Ok(Err((
+            ErrorKind::Changed,
+            "it is another version".to_owned(),
+        )));
     }
     let range = get.range.unwrap_or(0..size);
     if range.start > range.end {
-        return Ok(Err((ErrorKind::Protocol, "a range that ends before it begins".to_owned())));
+        return Ok(Err((
+            ErrorKind::Protocol,
+            "a range that ends before it begins".to_owned(),
+        )));
     }
     let range = range.start..range.end.min(size);
     if range.start > size {
-        return Ok(Err((ErrorKind::Protocol, format!("it has {size} bytes, none at {}", range.start))));
+        return Ok(Err((
+            ErrorKind::Protocol,
+            format!("it has {size} bytes, none at {}", range.start),
+        )));
     }
     if range.start > 0 {
         (&file).seek(SeekFrom::Start(range.start))?;
     }
-    let mut reader = Reader { file, version, left: range.clone() };
-    Ok(reader.next()?.map(|first| Opened { known, range, first, reader }))
+    let mut reader = Reader {
+        file,
+        version,
+        left: range.clone(),
+    };
+    Ok(reader.next()?.map(|first| Opened {
+        known,
+        range,
+        first,
+        reader,
+    }))
 }
 
 /// Opens a file of this machine, called by `url` in messages.
 pub(crate) async fn open_file(path: PathBuf, key: &str, url: String, get: Get) -> Result<Object> {
-    let Opened { known, range, first, reader } = match blocking(move || open(&path, get)).await? {
+    let Opened {
+        known,
+        range,
+        first,
+        reader,
+    } = match blocking(move || open(&path, get)).await? {
         Ok(Ok(opened)) => opened,
         Ok(Err((kind, what))) => return Err(Error::new(kind, format!("{url}: {what}"))),
         Err(error) => return Err(named(&url, error)),
     };
     let meta = meta(key, &known);
     if reader.left.is_empty() {
-        return Ok(Object { meta, range, body: Body::once(first), url });
+        return Ok(Object {
+            meta,
+            range,
+            body: Body::once(first),
+            url,
+        });
     }
     let named_by = url.clone();
     let rest = futures::stream::try_unfold(reader, move |mut reader| {
@@ -235,7 +280,12 @@ pub(crate) async fn open_file(path: PathBuf, key: &str, url: String, get: Get) -
         }
     });
     let body = futures::stream::iter([Ok(first)]).chain(rest);
-    Ok(Object { meta, range, body: Body::stream(body), url })
+    Ok(Object {
+        meta,
+        range,
+        body: Body::stream(body),
+        url,
+    })
 }
 
 #[async_trait]
@@ -254,13 +304,20 @@ impl Store for Local {
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
-        let known =
-            self.with(key, |path| Ok(regular(retried(&Context::default(), || fs::metadata(path))?))).await?;
+        let known = self
+            .with(key, |path| {
+                Ok(regular(retried(&Context::default(), || {
+                    fs::metadata(path)
+                })?))
+            })
+            .await?;
         Ok(meta(key, &known))
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
-        let (folder, name) = prefix.rsplit_once('/').map_or(("", prefix), |(folder, name)| (folder, name));
+        let (folder, name) = prefix
+            .rsplit_once('/')
+            .map_or(("", prefix), |(folder, name)| (folder, name));
         let is_somewhere = folder.is_empty() && !prefix.starts_with('/') || is_inside(folder);
         if !is_somewhere {
             // No key begins so.
@@ -269,7 +326,10 @@ impl Store for Local {
         let pattern = match Pattern::below(folder, name) {
             Ok(pattern) => Arc::new(pattern),
             Err(problem) => {
-                let error = Error::new(ErrorKind::Unsupported, format!("{}: {problem}", self.url_of(prefix)));
+                let error = Error::new(
+                    ErrorKind::Unsupported,
+                    format!("{}: {problem}", self.url_of(prefix)),
+                );
                 return futures::stream::iter([Err(error)]).boxed();
             }
         };
@@ -280,9 +340,11 @@ impl Store for Local {
                 (walk, found)
             })
             .await?;
-            let found = found.into_iter().map(|found| found.map_err(|missed| missed.error));
-            let more =
-                (found.len() > 0).then(|| (futures::stream::iter(found), (walk, (step * 4).min(STEP))));
+            let found = found
+                .into_iter()
+                .map(|found| found.map_err(|missed| missed.error));
+            let more = (found.len() > 0)
+                .then(|| (futures::stream::iter(found), (walk, (step * 4).min(STEP))));
             Ok::<_, Error>(more)
         });
         let (url, root, prefix) = (self.url.clone(), self.root.clone(), prefix.to_owned());
@@ -293,7 +355,11 @@ impl Store for Local {
                     // The root itself, which is a file.
                     Some("") => None,
                     Some(key) => {
-                        let key = if cfg!(windows) { key.replace('\\', "/") } else { key.to_owned() };
+                        let key = if cfg!(windows) {
+                            key.replace('\\', "/")
+                        } else {
+                            key.to_owned()
+                        };
                         key.starts_with(&prefix).then(|| Ok(Meta::new(key)))
                     }
                     None => Some(Err(Error::new(
@@ -338,7 +404,12 @@ mod tests {
     }
 
     async fn keys(store: &Local, prefix: &str) -> Vec<String> {
-        store.list(prefix).map_ok(|meta| meta.key).try_collect().await.unwrap()
+        store
+            .list(prefix)
+            .map_ok(|meta| meta.key)
+            .try_collect()
+            .await
+            .unwrap()
     }
 
     #[tokio::test]
@@ -350,15 +421,36 @@ mod tests {
         assert_eq!(object.url, format!("{}{key}", store.url()));
         let version = object.meta.version.clone();
         assert_eq!(object.bytes().await.unwrap(), "0123456789");
-        for (range, read) in [(2..5, "234"), (8..u64::MAX, "89"), (0..0, ""), (10..10, ""), (10..20, "")] {
+        for (range, read) in [
+            (2..5, "234"),
+            (8..u64::MAX, "89"),
+            (0..0, ""),
+            (10..10, ""),
+            (10..20, ""),
+        ] {
             let get = Get::range(range).of_version(version.clone());
-            assert_eq!(store.get(key, get).await.unwrap().bytes().await.unwrap(), read);
+            assert_eq!(
+                store.get(key, get).await.unwrap().bytes().await.unwrap(),
+                read
+            );
         }
-        assert_eq!(store.get(key, Get::range(11..12)).await.unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            store.get(key, Get::range(11..12)).await.unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
         assert_eq!(store.head(key).await.unwrap().version, version);
         assert_eq!(store.read(key).await.unwrap(), "0123456789");
         assert_eq!(store.read("empty").await.unwrap(), "");
-        assert_eq!(store.get("empty", Get::default()).await.unwrap().bytes().await.unwrap(), "");
+        assert_eq!(
+            store
+                .get("empty", Get::default())
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap(),
+            ""
+        );
     }
 
     #[tokio::test]
@@ -368,7 +460,10 @@ mod tests {
         fs::write(dir.path().join("large"), &data).unwrap();
         let object = store.get("large", Get::range(1..u64::MAX)).await.unwrap();
         let pieces: Vec<Bytes> = object.body.try_collect().await.unwrap();
-        assert_eq!(pieces.iter().map(Bytes::len).collect::<Vec<_>>(), [PIECE as usize, PIECE as usize, 999]);
+        assert_eq!(
+            pieces.iter().map(Bytes::len).collect::<Vec<_>>(),
+            [PIECE as usize, PIECE as usize, 999]
+        );
         assert_eq!(pieces.concat(), data[1..]);
     }
 
@@ -382,8 +477,14 @@ mod tests {
         fs::write(&path, vec![2; PIECE as usize + 5]).unwrap();
         let error = object.bytes().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed);
-        let error = store.get("k", Get::default().of_version(old)).await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Changed && !error.is_passing(), "{error}");
+        let error = store
+            .get("k", Get::default().of_version(old))
+            .await
+            .unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Changed && !error.is_transient(),
+            "{error}"
+        );
 
         // One that is replaced is read on as it was.
         let object = store.get("k", Get::default()).await.unwrap();
@@ -394,13 +495,24 @@ mod tests {
 
     #[tokio::test]
     async fn row_82_keys_are_sorted_by_their_bytes() {
-        let (_dir, store) =
-            folder(&[("a/b", ""), ("a-c", ""), ("a.d", ""), ("ab/x", ""), ("b[1]/x", ""), ("b1/x", "")]);
-        assert_eq!(keys(&store, "").await, ["a-c", "a.d", "a/b", "ab/x", "b1/x", "b[1]/x"]);
+        let (_dir, store) = folder(&[
+            ("a/b", ""),
+            ("a-c", ""),
+            ("a.d", ""),
+            ("ab/x", ""),
+            ("b[1]/x", ""),
+            ("b1/x", ""),
+        ]);
+        assert_eq!(
+            keys(&store, "").await,
+            ["a-c", "a.d", "a/b", "ab/x", "b1/x", "b[1]/x"]
+        );
         assert_eq!(keys(&store, "a").await, ["a-c", "a.d", "a/b", "ab/x"]);
         assert_eq!(keys(&store, "a/").await, ["a/b"]);
         assert_eq!(keys(&store, "b[").await, ["b[1]/x"]);
-        for prefix in ["none", "none/", "a/b/c", "/", "../", "a/../", "a//b", "a/./b"] {
+        for prefix in [
+            "none", "none/", "a/b/c", "/", "../", "a/../", "a//b", "a/./b",
+        ] {
             assert_eq!(keys(&store, prefix).await, [""; 0], "{prefix}");
         }
     }
@@ -409,8 +521,21 @@ mod tests {
     async fn row_89_keys_stay_in_the_root() {
         let (_dir, store) = folder(&[("in/k", "x")]);
         let inner = Local::new(store.root.join("in"));
-        for key in ["", "/k", "../in/k", "a/../k", "./k", "a//k", "k/", "/etc/passwd", "k\0"] {
-            for error in [inner.get(key, Get::default()).await.err(), inner.head(key).await.err()] {
+        for key in [
+            "",
+            "/k",
+            "../in/k",
+            "a/../k",
+            "./k",
+            "a//k",
+            "k/",
+            "/etc/passwd",
+            "k\0",
+        ] {
+            for error in [
+                inner.get(key, Get::default()).await.err(),
+                inner.head(key).await.err(),
+            ] {
                 assert_eq!(error.unwrap().kind(), ErrorKind::Unsupported, "{key:?}");
             }
             assert!(inner.read(key).await.is_err());
@@ -427,13 +552,19 @@ mod tests {
                 store.read(key).await.err(),
             ] {
                 let error = error.unwrap();
-                assert!(error.kind() == ErrorKind::NotFound && !error.is_passing(), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::NotFound && !error.is_transient(),
+                    "{error}"
+                );
                 assert!(error.to_string().contains(&store.url_of(key)), "{error}");
             }
         }
         drop(dir);
         let error = store.list("").try_collect::<Vec<_>>().await.unwrap_err();
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains(store.url()), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains(store.url()),
+            "{error}"
+        );
     }
 
     #[cfg(unix)]
@@ -449,7 +580,13 @@ mod tests {
         let found: Vec<_> = store.list("").collect().await;
         assert_eq!(found.len(), 3);
         let error = found[1].as_ref().unwrap_err();
-        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("b\\xff"), "{error}");
-        assert_eq!(store.get("c", Get::default()).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        assert!(
+            error.kind() == ErrorKind::Unsupported && error.to_string().contains("b\\xff"),
+            "{error}"
+        );
+        assert_eq!(
+            store.get("c", Get::default()).await.unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
     }
 }

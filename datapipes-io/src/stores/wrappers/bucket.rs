@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Tokens that come at a steady rate and are kept up to some number. Taking more than there are makes a debt, and is
-/// told how long it takes until that is paid: who waits so long keeps the rate, in the order of asking.
+/// Tokens that come at a steady rate and are kept up to some number. Taking more than there are
+/// makes a debt, and is told how long it takes until that is paid: who waits so long keeps the
+/// rate, in the order of asking.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     per_second: f64,
@@ -14,7 +15,12 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(per_second: f64, most: f64) -> Self {
-        Bucket { per_second: per_second.max(f64::MIN_POSITIVE), most, level: most, at: Duration::ZERO }
+        Bucket {
+            per_second: per_second.max(f64::MIN_POSITIVE),
+            most,
+            level: most,
+            at: Duration::ZERO,
+        }
     }
 
     /// Takes some, and says how long to wait.
@@ -23,7 +29,8 @@ impl Bucket {
         self.level = (self.level + passed * self.per_second).min(self.most);
         self.at = self.at.max(now);
         self.level -= tokens;
-        Duration::try_from_secs_f64((-self.level).max(0.0) / self.per_second).unwrap_or(Duration::MAX)
+        Duration::try_from_secs_f64((-self.level).max(0.0) / self.per_second)
+            .unwrap_or(Duration::MAX)
     }
 
     /// Puts some back.
@@ -40,10 +47,20 @@ mod tests {
     fn a_burst_passes_and_then_the_rate_holds() {
         let mut bucket = Bucket::new(10.0, 5.0);
         let at = Duration::from_millis;
-        let waits: Vec<_> = (0..8).map(|_| bucket.take(at(0), 1.0).as_millis()).collect();
+        let waits: Vec<_> = (0..8)
+            .map(|_| bucket.take(at(0), 1.0).as_millis())
+            .collect();
         assert_eq!(waits, [0, 0, 0, 0, 0, 100, 200, 300]);
-        assert_eq!(bucket.take(at(300), 1.0), at(100), "the debt was paid in the meantime");
-        assert_eq!(bucket.take(at(60_000), 5.0), at(0), "no more than the most is kept");
+        assert_eq!(
+            bucket.take(at(300), 1.0),
+            at(100),
+            "the debt was paid in the meantime"
+        );
+        assert_eq!(
+            bucket.take(at(60_000), 5.0),
+            at(0),
+            "no more than the most is kept"
+        );
         assert_eq!(bucket.take(at(60_000), 1.0), at(100));
         bucket.give(100.0);
         assert_eq!(bucket.take(at(60_000), 5.0), at(0));

@@ -2,20 +2,24 @@
 //!
 //! Two rules, of which the lower one holds:
 //!
-//! - **Overload**: no limit until the first answer that says so; then additive increase, multiplicative decrease (Chiu and
-//!   Jain, 1989). An overload halves the limit, and remembers at how many requests in flight it came. Below that, the
-//!   limit comes back by an eighth a round; above, it feels its way by one in sixteen rounds, as CUBIC does around the
-//!   last loss (RFC 9438). Requests that began before a decrease say nothing about it.
-//! - **Window**: as many as fill the line, found by trying, as PCC does for packets (Dong and others, *PCC: Re-architecting
-//!   Congestion Control for Consistent High Performance*, NSDI 2015): what counts is the throughput that was seen, not
-//!   what it is thought to mean. At first the window doubles until that brings no more throughput twice in a row. Then,
-//!   from time to time, half of it is tried, and kept (with a fifth to spare) if nothing is lost; or half as much again,
-//!   and kept if something is won. Where the throughput falls by itself, since the latency has grown, the window doubles
-//!   again. So it ends between once and some times what the line holds.
+//! - **Overload**: no limit until the first answer that says so; then additive increase,
+//!   multiplicative decrease (Chiu and Jain, 1989). An overload halves the limit, and remembers at
+//!   how many requests in flight it came. Below that, the limit comes back by an eighth a round;
+//!   above, it feels its way by one in sixteen rounds, as CUBIC does around the last loss (RFC
+//!   9438). Requests that began before a decrease say nothing about it.
+//! - **Window**: as many as fill the line, found by trying, as PCC does for packets (Dong and
+//!   others, *PCC: Re-architecting Congestion Control for Consistent High Performance*, NSDI 2015):
+//!   what counts is the throughput that was seen, not what it is thought to mean. At first the
+//!   window doubles until that brings no more throughput twice in a row. Then, from time to time,
+//!   half of it is tried, and kept (with a fifth to spare) if nothing is lost; or half as much
+//!   again, and kept if something is won. Where the throughput falls by itself, since the latency
+//!   has grown, the window doubles again. So it ends between once and some times what the line
+//!   holds.
 //!
-//! Rules that reckon with latency (Vegas, BBR, gradients) need the latency without a queue. Here it would have to be a
-//! mean, by Little's law, and where a quarter of the connections is ten times slower, that is known only after many
-//! requests; a window that follows a mean that is too low lowers itself again and again.
+//! Rules that reckon with latency (Vegas, BBR, gradients) need the latency without a queue. Here it
+//! would have to be a mean, by Little's law, and where a quarter of the connections is ten times
+//! slower, that is known only after many requests; a window that follows a mean that is too low
+//! lowers itself again and again.
 
 use std::time::Duration;
 
@@ -52,22 +56,37 @@ impl Controller {
     pub(super) fn fixed(most: usize) -> Self {
         Controller {
             most: most.max(1),
-            overload: Overload { deaf: true, ..Overload::default() },
+            overload: Overload {
+                deaf: true,
+                ..Overload::default()
+            },
             window: None,
         }
     }
 
     pub(super) fn on_overload() -> Self {
-        Controller { most: usize::MAX, overload: Overload::default(), window: None }
+        Controller {
+            most: usize::MAX,
+            overload: Overload::default(),
+            window: None,
+        }
     }
 
     pub(super) fn adaptive(most: usize) -> Self {
-        Controller { most: most.max(1), overload: Overload::default(), window: Some(Window::default()) }
+        Controller {
+            most: most.max(1),
+            overload: Overload::default(),
+            window: Some(Window::default()),
+        }
     }
 
     /// How many there may be.
     pub(super) fn limit(&self) -> usize {
-        let limit = self.window.as_ref().map_or(f64::INFINITY, |window| window.size).min(self.overload.limit);
+        let limit = self
+            .window
+            .as_ref()
+            .map_or(f64::INFINITY, |window| window.size)
+            .min(self.overload.limit);
         (limit as usize).clamp(1, self.most)
     }
 
@@ -101,7 +120,12 @@ struct Overload {
 
 impl Default for Overload {
     fn default() -> Self {
-        Overload { deaf: false, limit: f64::INFINITY, ceiling: f64::INFINITY, lowered: None }
+        Overload {
+            deaf: false,
+            limit: f64::INFINITY,
+            ceiling: f64::INFINITY,
+            lowered: None,
+        }
     }
 }
 
@@ -127,14 +151,15 @@ impl Overload {
 /// The window at first, and the least one.
 const FIRST: f64 = 8.0;
 const LEAST: f64 = 2.0;
-/// A measurement takes as many requests as the window has, but so many at least: while it doubles, and later; and no more
-/// than this.
+/// A measurement takes as many requests as the window has, but so many at least: while it doubles,
+/// and later; and no more than this.
 const SHORT: f64 = 16.0;
 const LONG: f64 = 128.0;
 const MOST: f64 = 512.0;
 /// While the window doubles, this is more throughput.
 const MORE: f64 = 1.25;
-/// Half the window is kept if so much of the throughput is left; half as much again, if there is so much more of it.
+/// Half the window is kept if so much of the throughput is left; half as much again, if there is so
+/// much more of it.
 const KEPT: f64 = 0.97;
 /// What is kept is so many times what was enough, since measurements err.
 const SPARE: f64 = 1.2;
@@ -165,8 +190,8 @@ struct Window {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Doubles: from which window on, the best throughput, with which window, and how often doubling brought nothing
-    /// since.
+    /// Doubles: from which window on, the best throughput, with which window, and how often
+    /// doubling brought nothing since.
     Ramp {
         from: f64,
         best: f64,
@@ -180,7 +205,12 @@ enum Phase {
     },
 }
 
-const RAMP: Phase = Phase::Ramp { from: 0.0, best: 0.0, good: FIRST, idle: 0 };
+const RAMP: Phase = Phase::Ramp {
+    from: 0.0,
+    best: 0.0,
+    good: FIRST,
+    idle: 0,
+};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
@@ -194,7 +224,17 @@ struct Round {
 impl Default for Window {
     fn default() -> Self {
         let (rate, tried, larger, longest, settle, until, round) = Default::default();
-        Window { size: FIRST, phase: RAMP, rate, tried, larger, longest, settle, until, round }
+        Window {
+            size: FIRST,
+            phase: RAMP,
+            rate,
+            tried,
+            larger,
+            longest,
+            settle,
+            until,
+            round,
+        }
     }
 }
 
@@ -220,11 +260,22 @@ impl Window {
         if round.done < size.clamp(least, MOST) || elapsed <= 0.0 || !long {
             return;
         }
-        let round = std::mem::replace(&mut self.round, Round { begun: Some(now), ..Round::default() });
+        let round = std::mem::replace(
+            &mut self.round,
+            Round {
+                begun: Some(now),
+                ..Round::default()
+            },
+        );
         // One that hangs is not waited for.
         self.longest = round.longest.min(16.0 * round.took / round.done);
         let before = self.size;
-        self.next(now, round.done / elapsed, round.peak as f64 + 1.0 >= size, most);
+        self.next(
+            now,
+            round.done / elapsed,
+            round.peak as f64 + 1.0 >= size,
+            most,
+        );
         if self.size != before {
             self.settle = before.max(self.size).min(overload).min(most);
             if !matches!(self.phase, Phase::Ramp { .. }) {
@@ -236,13 +287,26 @@ impl Window {
     /// After a measurement of so many requests a second.
     fn next(&mut self, now: Duration, rate: f64, used: bool, most: f64) {
         match self.phase {
-            Phase::Ramp { from, best, good, idle } => {
-                let (best, good, idle) =
-                    if rate > best * MORE { (rate, self.size, 0) } else { (best, good, idle + 1) };
+            Phase::Ramp {
+                from,
+                best,
+                good,
+                idle,
+            } => {
+                let (best, good, idle) = if rate > best * MORE {
+                    (rate, self.size, 0)
+                } else {
+                    (best, good, idle + 1)
+                };
                 // Before it was full once, a measurement that errs would stop it too early.
                 let enough = if good == from { 1 } else { 2 };
                 if used && idle < enough && self.size < most {
-                    self.phase = Phase::Ramp { from, best, good, idle };
+                    self.phase = Phase::Ramp {
+                        from,
+                        best,
+                        good,
+                        idle,
+                    };
                     self.size = (self.size * 2.0).min(most);
                 } else if used && good == from {
                     // It was not the latency that changed, and less may be enough.
@@ -258,12 +322,18 @@ impl Window {
             Phase::Steady if self.rate == 0.0 => self.rate = rate,
             Phase::Steady if used && rate < LOST * self.rate => {
                 // How much is lost is known only later: part of the requests were from before.
-                self.phase = Phase::Ramp { from: self.size, best: 0.0, good: self.size, idle: 0 };
+                self.phase = Phase::Ramp {
+                    from: self.size,
+                    best: 0.0,
+                    good: self.size,
+                    idle: 0,
+                };
                 self.settle = self.size.min(most);
             }
             Phase::Steady => {
                 self.rate += (rate - self.rate) / 4.0;
-                let alone = (LONG.max(self.size) / rate * ALONE_ROUNDS).max(self.longest * ALONE_LONGEST);
+                let alone =
+                    (LONG.max(self.size) / rate * ALONE_ROUNDS).max(self.longest * ALONE_LONGEST);
                 if now.saturating_sub(self.tried).as_secs_f64() > alone.max(ALONE.as_secs_f64()) {
                     let from = self.size;
                     self.larger = !self.larger && used && from < most;
@@ -275,7 +345,12 @@ impl Window {
             Phase::Try { from } if self.larger => {
                 (self.phase, self.tried) = (Phase::Steady, now);
                 if used && rate >= WON * self.rate {
-                    self.phase = Phase::Ramp { from: 0.0, best: rate, good: self.size, idle: 0 };
+                    self.phase = Phase::Ramp {
+                        from: 0.0,
+                        best: rate,
+                        good: self.size,
+                        idle: 0,
+                    };
                     self.size = (self.size * 2.0).min(most);
                 } else {
                     self.size = from;
@@ -317,7 +392,12 @@ mod tests {
 
     impl Link {
         fn new(latency: f64, cap: f64) -> Self {
-            Link { latency, cap, refuse_above: usize::MAX, slow: usize::MAX }
+            Link {
+                latency,
+                cap,
+                refuse_above: usize::MAX,
+                slow: usize::MAX,
+            }
         }
     }
 
@@ -336,23 +416,35 @@ mod tests {
         }
 
         fn seeded(controller: Controller, seed: u64) -> Self {
-            Run { controller, now: 0.0, free: 0.0, seed, flying: BinaryHeap::new() }
+            Run {
+                controller,
+                now: 0.0,
+                free: 0.0,
+                seed,
+                flying: BinaryHeap::new(),
+            }
         }
 
-        /// As many requests as allowed, of `wanted`, for some seconds; requests a second in the second half, and the mean
-        /// limit of it.
+        /// As many requests as allowed, of `wanted`, for some seconds; requests a second in the
+        /// second half, and the mean limit of it.
         fn run(&mut self, link: &Link, seconds: f64, wanted: usize) -> (f64, f64) {
             let nanos = |seconds: f64| (seconds * 1e9) as u64;
             let (begun, end) = (self.now, self.now + seconds);
             let (mut done, mut limits, mut weight) = (0.0, 0.0, 0.0);
             while self.now < end {
                 while self.flying.len() < self.controller.limit().min(wanted) {
-                    self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    self.seed = self
+                        .seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
                     let random = (self.seed >> 33) as f64 / (1u64 << 31) as f64;
                     let level = self.flying.len() + 1;
                     let refused = level > link.refuse_above;
-                    let slow =
-                        if self.seed as usize >> 33 & 0xffff < 0xffff / link.slow { 10.0 } else { 1.0 };
+                    let slow = if self.seed as usize >> 33 & 0xffff < 0xffff / link.slow {
+                        10.0
+                    } else {
+                        1.0
+                    };
                     let latency = link.latency * (0.9 + 0.2 * random) * slow;
                     let ends = if refused {
                         self.now + latency
@@ -361,9 +453,12 @@ mod tests {
                         self.free = self.free.max(here) + (0.5 + random) / link.cap;
                         self.free.max(self.now + latency)
                     };
-                    self.flying.push(Reverse((nanos(ends), nanos(self.now), level, refused)));
+                    self.flying
+                        .push(Reverse((nanos(ends), nanos(self.now), level, refused)));
                 }
-                let Some(Reverse((ends, begun_at, level, refused))) = self.flying.pop() else { break };
+                let Some(Reverse((ends, begun_at, level, refused))) = self.flying.pop() else {
+                    break;
+                };
                 let at = Duration::from_nanos(ends);
                 if at.as_secs_f64() > begun + seconds / 2.0 {
                     let step = at.as_secs_f64() - self.now.max(begun + seconds / 2.0);
@@ -373,8 +468,20 @@ mod tests {
                 }
                 self.now = at.as_secs_f64();
                 let begun = Duration::from_nanos(begun_at);
-                let outcome = if refused { Outcome::Overload } else { Outcome::Done };
-                self.controller.finished(at, Sample { begun, level, took: at - begun, outcome });
+                let outcome = if refused {
+                    Outcome::Overload
+                } else {
+                    Outcome::Done
+                };
+                self.controller.finished(
+                    at,
+                    Sample {
+                        begun,
+                        level,
+                        took: at - begun,
+                        outcome,
+                    },
+                );
             }
             (done / weight, limits / weight)
         }
@@ -388,7 +495,10 @@ mod tests {
                 let holds = (latency * cap + 1.0f64).max(1.0);
                 for _ in 0..3 {
                     let (rate, limit) = run.run(&Link::new(latency, cap), 60.0, usize::MAX);
-                    assert!(rate >= 0.95 * cap, "{latency} s, {cap}/s: {rate}, {limit} in flight");
+                    assert!(
+                        rate >= 0.95 * cap,
+                        "{latency} s, {cap}/s: {rate}, {limit} in flight"
+                    );
                     assert!(
                         limit <= 4.0 * holds + 16.0,
                         "{latency} s, {cap}/s: {limit} in flight, it holds {holds}"
@@ -408,24 +518,41 @@ mod tests {
     #[test]
     fn latency_and_capacity_that_change_are_followed() {
         let mut run = Run::new(Controller::adaptive(4096));
-        for (latency, cap) in
-            [(0.001, 870.0), (0.15, 870.0), (0.02, 870.0), (0.15, 4000.0), (0.15, 400.0), (0.5, 870.0)]
-        {
+        for (latency, cap) in [
+            (0.001, 870.0),
+            (0.15, 870.0),
+            (0.02, 870.0),
+            (0.15, 4000.0),
+            (0.15, 400.0),
+            (0.5, 870.0),
+        ] {
             let (rate, limit) = run.run(&Link::new(latency, cap), 120.0, usize::MAX);
             let holds = latency * cap + 1.0;
-            assert!(rate >= 0.95 * cap, "{latency} s, {cap}/s: {rate}, {limit} in flight");
-            assert!(limit <= 4.0 * holds + 16.0, "{latency} s, {cap}/s: {limit} in flight, it holds {holds}");
+            assert!(
+                rate >= 0.95 * cap,
+                "{latency} s, {cap}/s: {rate}, {limit} in flight"
+            );
+            assert!(
+                limit <= 4.0 * holds + 16.0,
+                "{latency} s, {cap}/s: {limit} in flight, it holds {holds}"
+            );
         }
     }
 
     #[test]
     fn slow_connections_do_not_close_the_window() {
         for (latency, seed) in [(0.002, 2), (0.02, 3), (0.15, 4), (0.15, 5)] {
-            let link = Link { slow: 4, ..Link::new(latency, 870.0) };
+            let link = Link {
+                slow: 4,
+                ..Link::new(latency, 870.0)
+            };
             let mut run = Run::seeded(Controller::adaptive(4096), seed);
             for _ in 0..3 {
                 let (rate, limit) = run.run(&link, 60.0, usize::MAX);
-                assert!(rate >= 0.95 * 870.0, "{latency} s: {rate}, {limit} in flight");
+                assert!(
+                    rate >= 0.95 * 870.0,
+                    "{latency} s: {rate}, {limit} in flight"
+                );
             }
         }
     }
@@ -443,7 +570,10 @@ mod tests {
     #[test]
     fn an_overloaded_service_is_met_near_what_it_takes() {
         for k in [1, 2, 8, 64, 300] {
-            let link = Link { refuse_above: k, ..Link::new(0.02, 1e6) };
+            let link = Link {
+                refuse_above: k,
+                ..Link::new(0.02, 1e6)
+            };
             let mut run = Run::new(Controller::on_overload());
             run.run(&link, 10.0, 1000);
             let (rate, limit) = run.run(&link, 20.0, 1000);
@@ -454,8 +584,14 @@ mod tests {
             let mut run = Run::new(Controller::adaptive(1000));
             run.run(&link, 10.0, 1000);
             let (rate, limit) = run.run(&link, 20.0, 1000);
-            assert!(limit >= 0.7 * k && limit <= 1.1 * k + 2.0, "adaptive, {k}: {limit}");
-            assert!(rate >= 0.7 * most, "adaptive, {k}: {rate} of {most} a second");
+            assert!(
+                limit >= 0.7 * k && limit <= 1.1 * k + 2.0,
+                "adaptive, {k}: {limit}"
+            );
+            assert!(
+                rate >= 0.7 * most,
+                "adaptive, {k}: {rate} of {most} a second"
+            );
         }
     }
 

@@ -18,14 +18,23 @@ impl<K, V> Default for Flights<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    /// What `fetch` gives, or what the `fetch` of another gives who asked for the same before and has not ended yet. An
-    /// error is for the one who met it: the next in line tries it himself, as he does if the one before was dropped.
-    pub(super) async fn join(&self, key: &K, fetch: impl Future<Output = Result<V>> + Send) -> Result<V> {
+    /// What `fetch` gives, or what the `fetch` of another gives who asked for the same before and
+    /// has not ended yet. An error is for the one who met it: the next in line tries it himself, as
+    /// he does if the one before was dropped.
+    pub(super) async fn join(
+        &self,
+        key: &K,
+        fetch: impl Future<Output = Result<V>> + Send,
+    ) -> Result<V> {
         let flight = {
             let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             flights.entry(key.clone()).or_default().clone()
         };
-        let _landing = Landing { flights: self, key, flight: Some(flight.clone()) };
+        let _landing = Landing {
+            flights: self,
+            key,
+            flight: Some(flight.clone()),
+        };
         let mut place = flight.lock_owned().await;
         if let Some(value) = &*place {
             return Ok(value.clone());
@@ -45,10 +54,17 @@ struct Landing<'a, K: Eq + Hash, V> {
 
 impl<K: Eq + Hash, V> Drop for Landing<'_, K, V> {
     fn drop(&mut self) {
-        let mut flights = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flights = self
+            .flights
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         drop(self.flight.take());
         // Others come only under the lock.
-        if flights.get(self.key).is_some_and(|flight| Arc::strong_count(flight) == 1) {
+        if flights
+            .get(self.key)
+            .is_some_and(|flight| Arc::strong_count(flight) == 1)
+        {
             flights.remove(self.key);
         }
     }

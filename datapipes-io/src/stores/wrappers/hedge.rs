@@ -23,7 +23,8 @@ use crate::stores::{Get, Meta, Object, Store};
 /// When a second request is made; see [`Hedge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tail {
-    /// Which part of the requests counts as usual: one that takes longer than this quantile is hedged.
+    /// Which part of the requests counts as usual: one that takes longer than this quantile is
+    /// hedged.
     pub quantile: f64,
     /// The most second requests, as a part of all.
     pub extra: f64,
@@ -34,25 +35,30 @@ pub struct Tail {
 impl Default for Tail {
     /// Behind the 95th percentile; one in twenty; not before 1 ms.
     fn default() -> Self {
-        Tail { quantile: 0.95, extra: 0.05, least: Duration::from_millis(1) }
+        Tail {
+            quantile: 0.95,
+            extra: 0.05,
+            least: Duration::from_millis(1),
+        }
     }
 }
 
 /// A second request for the slowest reads; see [`StoreExt::hedge`](super::StoreExt::hedge).
 ///
-/// After Dean and Barroso, *The Tail at Scale* (2013): where a request takes longer than 95 % of those before it, a second
-/// one is made, and the one that ends first counts; the other is dropped.
+/// After Dean and Barroso, *The Tail at Scale* (2013): where a request takes longer than 95 % of
+/// those before it, a second one is made, and the one that ends first counts; the other is dropped.
 ///
-/// - Watched are the time to the first byte and, for the body, the time for each byte (the last 256 of each); so a large
-///   object is not taken for a slow one. Before 32 reads nothing is hedged.
-/// - [`read`](Store::read) is hedged to its end, since a slow connection may be quick with its answer and slow with its
-///   body. The second request asks for what is missing only, of the same version; without versions, for all. Bytes are
-///   joined only if both are of the same version.
-/// - [`get`](Store::get) and [`head`](Store::head) are hedged until the answer has begun: what was given out cannot be had
-///   from another.
+/// - Watched are the time to the first byte and, for the body, the time for each byte (the last 256
+///   of each); so a large object is not taken for a slow one. Before 32 reads nothing is hedged.
+/// - [`read`](Store::read) is hedged to its end, since a slow connection may be quick with its
+///   answer and slow with its body. The second request asks for what is missing only, of the same
+///   version; without versions, for all. Bytes are joined only if both are of the same version.
+/// - [`get`](Store::get) and [`head`](Store::head) are hedged until the answer has begun: what was
+///   given out cannot be had from another.
 /// - If one of the two fails, the other counts; if both do, the error is that of the first.
 ///
-/// It holds what was read so far, and the pieces of both requests. It costs a timer for each request.
+/// It holds what was read so far, and the pieces of both requests. It costs a timer for each
+/// request.
 pub struct Hedge<S> {
     inner: Arc<S>,
     tail: Tail,
@@ -61,13 +67,20 @@ pub struct Hedge<S> {
 
 impl<S> Clone for Hedge<S> {
     fn clone(&self) -> Self {
-        Hedge { inner: self.inner.clone(), tail: self.tail, seen: self.seen.clone() }
+        Hedge {
+            inner: self.inner.clone(),
+            tail: self.tail,
+            seen: self.seen.clone(),
+        }
     }
 }
 
 impl<S: fmt::Debug> fmt::Debug for Hedge<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hedge").field("inner", &self.inner).field("tail", &self.tail).finish_non_exhaustive()
+        f.debug_struct("Hedge")
+            .field("inner", &self.inner)
+            .field("tail", &self.tail)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,7 +127,11 @@ impl Times {
 impl<S> Hedge<S> {
     /// Around a store.
     pub fn new(inner: S, tail: Tail) -> Self {
-        Hedge { inner: Arc::new(inner), tail, seen: Arc::default() }
+        Hedge {
+            inner: Arc::new(inner),
+            tail,
+            seen: Arc::default(),
+        }
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
@@ -147,7 +164,8 @@ impl<S> Hedge<S> {
         may
     }
 
-    /// The first of two requests that ends well, the second of which is begun when the first takes too long.
+    /// The first of two requests that ends well, the second of which is begun when the first takes
+    /// too long.
     async fn race<T: Send, F: Future<Output = Result<T>> + Send>(
         &self,
         url: &str,
@@ -165,10 +183,14 @@ impl<S> Hedge<S> {
                 Late,
             }
             let event = poll_fn(|cx| {
-                if let Some(Poll::Ready(outcome)) = first.as_mut().map(|first| first.as_mut().poll(cx)) {
+                if let Some(Poll::Ready(outcome)) =
+                    first.as_mut().map(|first| first.as_mut().poll(cx))
+                {
                     return Poll::Ready(Event::First(outcome));
                 }
-                if let Some(Poll::Ready(outcome)) = second.as_mut().map(|second| second.as_mut().poll(cx)) {
+                if let Some(Poll::Ready(outcome)) =
+                    second.as_mut().map(|second| second.as_mut().poll(cx))
+                {
                     return Poll::Ready(Event::Second(outcome));
                 }
                 poll_timer(&mut timer, cx).map(|()| Event::Late)
@@ -194,7 +216,10 @@ impl<S> Hedge<S> {
     }
 }
 
-fn poll_timer(timer: &mut Option<std::pin::Pin<Box<Sleep>>>, cx: &mut task::Context<'_>) -> Poll<()> {
+fn poll_timer(
+    timer: &mut Option<std::pin::Pin<Box<Sleep>>>,
+    cx: &mut task::Context<'_>,
+) -> Poll<()> {
     match timer {
         Some(timer) => timer.as_mut().poll(cx),
         None => Poll::Pending,
@@ -217,10 +242,17 @@ impl Runner {
     fn new<S: Store>(inner: Arc<S>, key: String, get: Get) -> Self {
         let opened = stream::once(async move { inner.get(&key, get).await });
         let steps = opened.map_ok(|object| {
-            let begin = stream::once(std::future::ready(Ok(Step::Opened(object.meta, object.range))));
+            let begin = stream::once(std::future::ready(Ok(Step::Opened(
+                object.meta,
+                object.range,
+            ))));
             begin.chain(object.body.map_ok(Step::Piece))
         });
-        Runner { steps: steps.try_flatten().boxed(), opened: None, pieces: Pieces::default() }
+        Runner {
+            steps: steps.try_flatten().boxed(),
+            opened: None,
+            pieces: Pieces::default(),
+        }
     }
 
     /// `Opened` once, then `Read` once the body is there. Pieces are kept.
@@ -249,10 +281,23 @@ impl<S: Store> Hedge<S> {
     /// The request for what the first one lacks, and from where on.
     fn second(&self, key: &str, first: &Runner) -> (Runner, u64) {
         let (get, from) = match &first.opened {
-            Some((Meta { version: Some(version), .. }, range, _)) => {
+            Some((
+                Meta {
+                    version: Some(version),
+                    ..
+                },
+                range,
+                _,
+            )) => {
                 let from = first.pieces.len();
                 let rest = (from > 0).then_some(from..range.end);
-                (Get { range: rest, version: Some(version.clone()) }, from)
+                (
+                    Get {
+                        range: rest,
+                        version: Some(version.clone()),
+                    },
+                    from,
+                )
             }
             _ => (Get::default(), 0),
         };
@@ -267,8 +312,13 @@ impl<S: Store> Hedge<S> {
             Some((_, range, opened)) => {
                 seen.first.push((*opened - begun).as_secs_f64());
                 // Of one that was not read to its end, this is too little; nothing would be worse.
-                let all = if range.end == u64::MAX { runner.pieces.len() } else { range.end - range.start };
-                seen.byte.push(opened.elapsed().as_secs_f64() / all.max(SHORTEST) as f64);
+                let all = if range.end == u64::MAX {
+                    runner.pieces.len()
+                } else {
+                    range.end - range.start
+                };
+                seen.byte
+                    .push(opened.elapsed().as_secs_f64() / all.max(SHORTEST) as f64);
             }
         }
     }
@@ -321,7 +371,9 @@ impl<S: Store> Hedge<S> {
                     timer = None;
                 }
                 Event::Second(Ok(Now::Opened)) => {
-                    let fits = second.as_ref().is_none_or(|(second, from)| fits(&first, second, *from));
+                    let fits = second
+                        .as_ref()
+                        .is_none_or(|(second, from)| fits(&first, second, *from));
                     if !fits {
                         if let Some(error) = failed {
                             return Err(error);
@@ -336,7 +388,9 @@ impl<S: Store> Hedge<S> {
                     let mut pieces = first.pieces;
                     pieces.truncate(from);
                     pieces.append(second.pieces);
-                    return pieces.join(url.to_owned(), meta, range.start - from..range.end).await;
+                    return pieces
+                        .join(url.to_owned(), meta, range.start - from..range.end)
+                        .await;
                 }
                 Event::Second(Err(_)) => match failed {
                     Some(error) => return Err(error),
@@ -375,7 +429,8 @@ impl<S: Store> Store for Hedge<S> {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        self.race(&self.url_of(key), || self.inner.get(key, get.clone())).await
+        self.race(&self.url_of(key), || self.inner.get(key, get.clone()))
+            .await
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
@@ -429,7 +484,13 @@ mod tests {
         assert_eq!(store.read("k").await.unwrap(), content());
         let took = begun.elapsed();
         assert_eq!(script.in_flight(), 0, "the loser is dropped");
-        (took, script.requests()[before..].iter().map(|request| request.get.range.clone()).collect())
+        (
+            took,
+            script.requests()[before..]
+                .iter()
+                .map(|request| request.get.range.clone())
+                .collect(),
+        )
     }
 
     #[tokio::test]
@@ -469,24 +530,41 @@ mod tests {
 
         script.without_versions();
         script.script("k", [usual().stall(6_000)]);
-        assert_eq!(read(&script, &store).await.1, [None, None], "without versions, all of it");
+        assert_eq!(
+            read(&script, &store).await.1,
+            [None, None],
+            "without versions, all of it"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_first_may_win_after_all_and_an_error_lets_the_other_go_on() {
         let (script, store) = warm().await;
-        script.script("k", [usual().after(20 * MS), usual().after(Duration::from_secs(9))]);
+        script.script(
+            "k",
+            [
+                usual().after(20 * MS),
+                usual().after(Duration::from_secs(9)),
+            ],
+        );
         let (took, asked) = read(&script, &store).await;
         assert_eq!((took.as_millis(), asked.len()), (30, 2));
         script.script("k", [usual().after(20 * MS).unavailable(), usual()]);
         assert_eq!(read(&script, &store).await.1.len(), 2);
         script.script("k", [usual().after(20 * MS), usual().unavailable()]);
         assert_eq!(read(&script, &store).await.1.len(), 2);
-        let denied = || usual().after(20 * MS).refuse(|| Error::new(ErrorKind::Denied, "first"));
+        let denied = || {
+            usual()
+                .after(20 * MS)
+                .refuse(|| Error::new(ErrorKind::Denied, "first"))
+        };
         script.script("k", [denied(), usual().after(50 * MS).unavailable()]);
         assert_eq!(store.read("k").await.unwrap_err().kind(), ErrorKind::Denied);
         script.script("k", [usual().unavailable()]);
-        assert_eq!(store.read("k").await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(
+            store.read("k").await.unwrap_err().kind(),
+            ErrorKind::Unavailable
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -499,7 +577,10 @@ mod tests {
         };
         let read = tokio::time::timeout(Duration::from_secs(60), store.read("k"));
         let (read, ()) = futures::join!(read, change);
-        assert!(read.is_err(), "the old version has no second source; a stall is for `Timeout`");
+        assert!(
+            read.is_err(),
+            "the old version has no second source; a stall is for `Timeout`"
+        );
     }
 
     #[tokio::test(start_paused = true)]

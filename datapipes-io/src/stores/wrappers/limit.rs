@@ -21,26 +21,28 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 pub enum InFlight {
     /// So many, always. 0 counts as 1.
     Fixed(usize),
-    /// As many as fill the line and no more, found by watching throughput and latency; halved where the service says that
-    /// it is overloaded; never more than `most`.
+    /// As many as fill the line and no more, found by watching throughput and latency; halved where
+    /// the service says that it is overloaded; never more than `most`.
     ///
-    /// Other numbers are tried from time to time, and kept if they are better (after PCC; Dong and others, 2015).
+    /// Other numbers are tried from time to time, and kept if they are better (after PCC; Dong and
+    /// others, 2015).
     Adaptive {
         /// The most.
         most: usize,
     },
-    /// As many as are asked for until the service is overloaded the first time (an error of `Unavailable` that passes: a
-    /// 503, a 429, no answer in time); from then on about as many as it takes. Additive increase, multiplicative
-    /// decrease.
+    /// As many as are asked for until the service is overloaded the first time (an error of
+    /// `Unavailable` that passes: a 503, a 429, no answer in time); from then on about as many as
+    /// it takes. Additive increase, multiplicative decrease.
     OnOverload,
 }
 
 /// So many requests in flight, and no more; see [`StoreExt::limit`](super::StoreExt::limit).
 ///
-/// A request is in flight until its body has ended or was dropped. Those that must wait are let in in the order of
-/// asking. A listing is not counted: it has one request in flight at most.
+/// A request is in flight until its body has ended or was dropped. Those that must wait are let in
+/// in the order of asking. A listing is not counted: it has one request in flight at most.
 ///
-/// Clones share the limit. It holds a few words for each request, and costs a lock at the begin and the end of one.
+/// Clones share the limit. It holds a few words for each request, and costs a lock at the begin and
+/// the end of one.
 #[derive(Clone, Debug)]
 pub struct Limit<S> {
     inner: Arc<S>,
@@ -55,10 +57,17 @@ impl<S> Limit<S> {
             InFlight::Adaptive { most } => Controller::adaptive(most),
             InFlight::OnOverload => Controller::on_overload(),
         };
-        let state = State { controller, in_flight: 0, waiting: VecDeque::new() };
+        let state = State {
+            controller,
+            in_flight: 0,
+            waiting: VecDeque::new(),
+        };
         Limit {
             inner: Arc::new(inner),
-            gate: Arc::new(Gate { began: Instant::now(), state: Mutex::new(state) }),
+            gate: Arc::new(Gate {
+                began: Instant::now(),
+                state: Mutex::new(state),
+            }),
         }
     }
 
@@ -94,7 +103,13 @@ impl Gate {
     fn permit(self: &Arc<Self>, state: &mut State) -> Permit {
         state.in_flight += 1;
         let (gate, begun, level) = (self.clone(), self.began.elapsed(), state.in_flight);
-        Permit { gate, begun, level, idle: Duration::ZERO, sample: None }
+        Permit {
+            gate,
+            begun,
+            level,
+            idle: Duration::ZERO,
+            sample: None,
+        }
     }
 
     async fn enter(self: &Arc<Self>) -> Permit {
@@ -107,7 +122,9 @@ impl Gate {
             state.waiting.push_back(admit);
             admitted
         };
-        admitted.await.expect("the gate keeps the other end, and this the gate")
+        admitted
+            .await
+            .expect("the gate keeps the other end, and this the gate")
     }
 
     /// One has left; lets in whom there is room for.
@@ -119,7 +136,9 @@ impl Gate {
         }
         let mut admitted = Vec::new();
         while state.in_flight < state.controller.limit() {
-            let Some(admit) = state.waiting.pop_front() else { break };
+            let Some(admit) = state.waiting.pop_front() else {
+                break;
+            };
             if !admit.is_closed() {
                 admitted.push((admit, self.permit(&mut state)));
             }
@@ -132,7 +151,8 @@ impl Gate {
     }
 }
 
-/// The right to have a request in flight. Dropped without an outcome, it says nothing of the service.
+/// The right to have a request in flight. Dropped without an outcome, it says nothing of the
+/// service.
 #[derive(Debug)]
 struct Permit {
     gate: Arc<Gate>,
@@ -146,8 +166,18 @@ struct Permit {
 
 impl Permit {
     fn ended(&self, outcome: Outcome) -> Sample {
-        let took = self.gate.began.elapsed().saturating_sub(self.begun).saturating_sub(self.idle);
-        Sample { begun: self.begun, level: self.level, took, outcome }
+        let took = self
+            .gate
+            .began
+            .elapsed()
+            .saturating_sub(self.begun)
+            .saturating_sub(self.idle);
+        Sample {
+            begun: self.begun,
+            level: self.level,
+            took,
+            outcome,
+        }
     }
 
     fn done<T>(mut self, result: &Result<T>) {
@@ -166,7 +196,7 @@ impl Drop for Permit {
 }
 
 fn is_overload(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unavailable && error.is_passing()
+    error.kind() == ErrorKind::Unavailable && error.is_transient()
 }
 
 #[async_trait]
@@ -256,9 +286,12 @@ mod tests {
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
         let memory = Memory::from_iter(fixtures());
-        for most in
-            [InFlight::Fixed(1), InFlight::Fixed(8), InFlight::Adaptive { most: 100 }, InFlight::OnOverload]
-        {
+        for most in [
+            InFlight::Fixed(1),
+            InFlight::Fixed(8),
+            InFlight::Adaptive { most: 100 },
+            InFlight::OnOverload,
+        ] {
             let store = memory.clone().limit(most);
             check_store(&store).await;
             assert_eq!(store.in_flight(), 0);
@@ -274,7 +307,8 @@ mod tests {
         assert!(read.iter().all(Result::is_ok));
         assert_eq!(script.most_in_flight(), 3);
 
-        let bodies = futures::future::join_all((0..3).map(|_| store.get("k", Get::default()))).await;
+        let bodies =
+            futures::future::join_all((0..3).map(|_| store.get("k", Get::default()))).await;
         let mut waiting = Box::pin(store.get("k", Get::default()));
         assert!(futures::poll!(&mut waiting).is_pending());
         sleep(1000 * MS).await;
@@ -317,7 +351,11 @@ mod tests {
         assert!(store.most() <= 16, "{}", store.most());
         let again = futures::future::join_all((0..500).map(|_| store.read("k"))).await;
         let refused = again.iter().filter(|read| read.is_err()).count();
-        assert!(refused <= 5 && (8..=18).contains(&store.most()), "{refused}, {}", store.most());
+        assert!(
+            refused <= 5 && (8..=18).contains(&store.most()),
+            "{refused}, {}",
+            store.most()
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -15,27 +15,32 @@ use crate::stores::{Get, Meta, Object, Store};
 /// What a full cache does with a new object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Evict {
-    /// Passes it on without keeping it. Right where everything is read once an epoch, in an order that is new each
-    /// time: a cache with room for a third of the data then spares a third of the requests, and no other rule spares
-    /// more (Mohan and others, *Analyzing and Mitigating Data Stalls in DNN Training*, 2021).
+    /// Passes it on without keeping it. Right where everything is read once an epoch, in an order
+    /// that is new each time: a cache with room for a third of the data then spares a third of the
+    /// requests, and no other rule spares more (Mohan and others, *Analyzing and Mitigating Data
+    /// Stalls in DNN Training*, 2021).
     Never,
-    /// Drops what was not used for the longest time. Right where some objects are read more often than others.
+    /// Drops what was not used for the longest time. Right where some objects are read more often
+    /// than others.
     #[default]
     Oldest,
 }
 
-/// Whole objects, kept in memory; see [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
+/// Whole objects, kept in memory; see
+/// [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
 ///
-/// - At most `limit` bytes of content are kept, and some 200 bytes beside for each object. One larger than an eighth of
-///   the limit, or of unknown length, is passed by.
-/// - Asked for at the same time, an object is requested once. An error is not kept: the next in line tries it himself.
-/// - What is kept is given out without asking whether the store has a newer version, unless a version is asked for
-///   ([`Get::version`]) and it is another: then the object is requested anew.
-/// - A range is a slice of what is kept; of what is not, it is passed by. [`head`](Store::head) is answered from what
-///   is kept; a listing is passed by.
+/// - At most `limit` bytes of content are kept, and some 200 bytes beside for each object. One
+///   larger than an eighth of the limit, or of unknown length, is passed by.
+/// - Asked for at the same time, an object is requested once. An error is not kept: the next in
+///   line tries it himself.
+/// - What is kept is given out without asking whether the store has a newer version, unless a
+///   version is asked for ([`Get::version`]) and it is another: then the object is requested anew.
+/// - A range is a slice of what is kept; of what is not, it is passed by. [`head`](Store::head) is
+///   answered from what is kept; a listing is passed by.
 /// - An object that is small enough is read whole before it is given out.
 ///
-/// Clones share what is kept. What was given out lives as long as it is held, also if it was evicted.
+/// Clones share what is kept. What was given out lives as long as it is held, also if it was
+/// evicted.
 #[derive(Clone, Debug)]
 pub struct MemoryCache<S> {
     inner: Arc<S>,
@@ -78,7 +83,9 @@ impl Kept {
         self.remove(&meta.key);
         let len = data.len() as u64;
         while evict == Evict::Oldest && self.bytes + len > limit {
-            let Some((_, oldest)) = self.order.first_key_value() else { break };
+            let Some((_, oldest)) = self.order.first_key_value() else {
+                break;
+            };
             let oldest = oldest.clone();
             self.remove(&oldest);
         }
@@ -86,7 +93,8 @@ impl Kept {
             self.clock += 1;
             self.bytes += len;
             self.order.insert(self.clock, meta.key.clone());
-            self.objects.insert(meta.key.clone(), (self.clock, meta.clone(), data.clone()));
+            self.objects
+                .insert(meta.key.clone(), (self.clock, meta.clone(), data.clone()));
         }
     }
 }
@@ -95,7 +103,13 @@ impl<S> MemoryCache<S> {
     /// Around a store.
     pub fn new(inner: S, limit: u64, evict: Evict) -> Self {
         let (flights, kept) = Default::default();
-        MemoryCache { inner: Arc::new(inner), limit, evict, flights, kept }
+        MemoryCache {
+            inner: Arc::new(inner),
+            limit,
+            evict,
+            flights,
+            kept,
+        }
     }
 
     /// How many bytes are kept now.
@@ -165,7 +179,10 @@ impl<S: Store> Store for MemoryCache<S> {
             }
             let mut passed = None;
             let asked = (key.to_owned(), get.version.clone());
-            here = self.flights.join(&asked, self.fetch(key, get.clone(), &mut passed)).await?;
+            here = self
+                .flights
+                .join(&asked, self.fetch(key, get.clone(), &mut passed))
+                .await?;
             if let Some(object) = passed {
                 return Ok(object);
             }
@@ -209,9 +226,12 @@ mod tests {
 
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
-        for (limit, evict) in
-            [(1 << 20, Evict::Oldest), (10_000, Evict::Oldest), (10_000, Evict::Never), (0, Evict::Oldest)]
-        {
+        for (limit, evict) in [
+            (1 << 20, Evict::Oldest),
+            (10_000, Evict::Oldest),
+            (10_000, Evict::Never),
+            (0, Evict::Oldest),
+        ] {
             let store = Memory::from_iter(fixtures()).cache_in_memory(limit, evict);
             check_store(&store).await;
             check_store(&store).await;
@@ -227,14 +247,29 @@ mod tests {
         assert!(read.into_iter().all(|data| data.unwrap() == vec![1; 100]));
         assert_eq!(script.requests().len(), 1);
         store.read("k1").await.unwrap();
-        assert_eq!(store.get("k1", Get::range(5..7)).await.unwrap().bytes().await.unwrap(), vec![1; 2]);
+        assert_eq!(
+            store
+                .get("k1", Get::range(5..7))
+                .await
+                .unwrap()
+                .bytes()
+                .await
+                .unwrap(),
+            vec![1; 2]
+        );
         assert_eq!(script.requests().len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_error_is_not_kept() {
         let (script, store) = store(10_000, Evict::Oldest);
-        script.script("k1", [Reaction::default().unavailable(), Reaction::default().cut(7)]);
+        script.script(
+            "k1",
+            [
+                Reaction::default().unavailable(),
+                Reaction::default().cut(7),
+            ],
+        );
         assert!(store.read("k1").await.is_err());
         assert!(store.read("k1").await.is_err());
         assert_eq!(store.read("k1").await.unwrap(), vec![1; 100]);
@@ -253,18 +288,35 @@ mod tests {
             }
             assert_eq!((store.bytes(), script.requests().len()), (800, 10));
             store.read("k1").await.unwrap();
-            assert_eq!(script.requests().len(), if evict == Evict::Never { 10 } else { 11 });
+            assert_eq!(
+                script.requests().len(),
+                if evict == Evict::Never { 10 } else { 11 }
+            );
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn row_87_what_is_too_large_is_passed_by_as_it_comes() {
         let (script, store) = store(799, Evict::Oldest);
-        script.script("k1", [Reaction::default().pieces(10, Duration::ZERO).stall(50)]);
+        script.script(
+            "k1",
+            [Reaction::default().pieces(10, Duration::ZERO).stall(50)],
+        );
         let mut body = store.get("k1", Get::default()).await.unwrap().body;
-        assert_eq!(futures::StreamExt::next(&mut body).await.unwrap().unwrap().len(), 10);
+        assert_eq!(
+            futures::StreamExt::next(&mut body)
+                .await
+                .unwrap()
+                .unwrap()
+                .len(),
+            10
+        );
         assert_eq!(store.read("k1").await.unwrap(), vec![1; 100]);
-        assert_eq!((store.bytes(), script.requests().len()), (0, 2), "one request each");
+        assert_eq!(
+            (store.bytes(), script.requests().len()),
+            (0, 2),
+            "one request each"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -272,13 +324,23 @@ mod tests {
         let (script, store) = store(10_000, Evict::Oldest);
         let old = store.get("k1", Get::default()).await.unwrap();
         script.put("k1", "new");
-        assert_eq!(store.read("k1").await.unwrap(), vec![1; 100], "without a version, what is kept");
+        assert_eq!(
+            store.read("k1").await.unwrap(),
+            vec![1; 100],
+            "without a version, what is kept"
+        );
         let new = script.head("k1").await.unwrap().version;
-        let object = store.get("k1", Get::default().of_version(new.clone())).await.unwrap();
+        let object = store
+            .get("k1", Get::default().of_version(new.clone()))
+            .await
+            .unwrap();
         assert_eq!(object.bytes().await.unwrap(), "new");
         assert_eq!(store.read("k1").await.unwrap(), "new");
         assert_eq!(old.bytes().await.unwrap(), vec![1; 100]);
-        let gone = store.get("k1", Get::default().of_version(Some("1".into()))).await.unwrap_err();
+        let gone = store
+            .get("k1", Get::default().of_version(Some("1".into())))
+            .await
+            .unwrap_err();
         assert_eq!(gone.kind(), ErrorKind::Changed);
         assert_eq!(store.bytes(), 0);
     }

@@ -1,7 +1,7 @@
 //! What makes a store robust and fast, written once: each wrapper is a store around a store.
 //!
-//! A wrapper does one thing, and may be used alone. Where several are used they are best stacked in this order, outermost
-//! first:
+//! A wrapper does one thing, and may be used alone. Where several are used they are best stacked in
+//! this order, outermost first:
 //!
 //! | wrapper | what for | why there |
 //! |---|---|---|
@@ -17,8 +17,8 @@
 //!
 //! [`resilient`] is the stack for stores that are far away and have timeouts of their own.
 //!
-//! Pauses and timeouts are those of tokio's clock: futures of these stores are polled inside a tokio runtime whose time is
-//! enabled, once something has to wait.
+//! Pauses and timeouts are those of tokio's clock: futures of these stores are polled inside a
+//! tokio runtime whose time is enabled, once something has to wait.
 
 mod bucket;
 mod controller;
@@ -51,9 +51,9 @@ use datapipes::Result;
 
 use super::Store;
 
-/// The usual stack around a store that is far away and has timeouts of its own: errors that pass are tried again and cut
-/// bodies resumed ([`Retry`]), and there is no limit to the requests in flight until the service is overloaded the first
-/// time ([`InFlight::OnOverload`]).
+/// The usual stack around a store that is far away and has timeouts of its own: errors that pass
+/// are tried again and cut bodies resumed ([`Retry`]), and there is no limit to the requests in
+/// flight until the service is overloaded the first time ([`InFlight::OnOverload`]).
 pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
     store.limit(InFlight::OnOverload).retry(Backoff::default())
 }
@@ -136,7 +136,8 @@ pub trait StoreExt: Store + Sized {
     /// Keeps objects in a folder, up to `limit` bytes, for this run and the next ones.
     ///
     /// # Errors
-    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made or read.
+    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made
+    /// or read.
     ///
     /// # Examples
     /// ```
@@ -174,7 +175,10 @@ mod tests {
         store
             .prefix("")
             .timeout(Patience::default())
-            .rate(PerSecond { requests: 1e5, bytes: 1e9 })
+            .rate(PerSecond {
+                requests: 1e5,
+                bytes: 1e9,
+            })
             .limit(InFlight::Adaptive { most: 100 })
             .retry(Backoff::default())
             .hedge(Tail::default())
@@ -198,14 +202,21 @@ mod tests {
         let script = Scripted::from_iter((0..64).map(|n| (format!("k{n}"), vec![n; 1000])));
         script.usual(Reaction::default().after(20 * MS).pieces(100, MS));
         script.script("k17", [Reaction::default().stall(300)]);
-        let store =
-            script.clone().timeout(Patience::default()).limit(InFlight::Fixed(64)).retry(Backoff::default());
+        let store = script
+            .clone()
+            .timeout(Patience::default())
+            .limit(InFlight::Fixed(64))
+            .retry(Backoff::default());
         let begun = Instant::now();
         let reads = (0..64).map(|n| {
             let store = store.clone();
             async move { (store.read(&format!("k{n}")).await.unwrap(), begun.elapsed()) }
         });
-        for (n, (data, took)) in futures::future::join_all(reads).await.into_iter().enumerate() {
+        for (n, (data, took)) in futures::future::join_all(reads)
+            .await
+            .into_iter()
+            .enumerate()
+        {
             assert_eq!(data, vec![n as u8; 1000]);
             assert_eq!(took > 40 * MS, n == 17, "{n}: {took:?}");
         }
@@ -215,7 +226,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whatever_happens_what_is_read_is_right() {
         let dir = tempfile::tempdir().unwrap();
-        let script = Scripted::from_iter((0..20).map(|n| (format!("k{n}"), vec![n; 100 + 10 * n as usize])));
+        let script =
+            Scripted::from_iter((0..20).map(|n| (format!("k{n}"), vec![n; 100 + 10 * n as usize])));
         script.usual(Reaction::default().after(5 * MS));
         let mut seed = 1u64;
         let mut random = move |below: u64| {
@@ -227,7 +239,10 @@ mod tests {
             let store = stack(script.clone(), &dir);
             for n in 0..20 {
                 let reactions = (0..random(4)).map(|_| {
-                    let (at, usual) = (random(300), Reaction::default().after(random(50) as u32 * MS));
+                    let (at, usual) = (
+                        random(300),
+                        Reaction::default().after(random(50) as u32 * MS),
+                    );
                     let usual = usual.pieces(1 + random(100) as usize, random(3) as u32 * MS);
                     match random(5) {
                         0 => usual.unavailable(),

@@ -29,7 +29,11 @@ impl<S: Store> Prefix<S> {
             prefix.push('/');
         }
         let url = inner.url_of(&prefix);
-        Prefix { inner: Arc::new(inner), prefix, url }
+        Prefix {
+            inner: Arc::new(inner),
+            prefix,
+            url,
+        }
     }
 
     fn key(&self, key: &str) -> String {
@@ -66,7 +70,10 @@ impl<S: Store> Store for Prefix<S> {
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let object = self.inner.get(&self.key(key), get).await?;
-        Ok(Object { meta: strip(&self.prefix, object.meta), ..object })
+        Ok(Object {
+            meta: strip(&self.prefix, object.meta),
+            ..object
+        })
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
@@ -93,7 +100,9 @@ mod tests {
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
         for prefix in ["far/away", "far/away/", "/far/away"] {
-            let objects = fixtures().into_iter().map(|(key, data)| (format!("far/away/{key}"), data));
+            let objects = fixtures()
+                .into_iter()
+                .map(|(key, data)| (format!("far/away/{key}"), data));
             let memory = Memory::from_iter(objects);
             memory.put("far/away-too", "not below");
             check_store(&memory.prefix(prefix)).await;
@@ -104,6 +113,9 @@ mod tests {
     #[tokio::test]
     async fn a_url_is_that_of_the_object_itself() {
         let store = Memory::new().prefix("far").prefix("away");
-        assert_eq!((store.url(), &*store.url_of("k")), ("memory:///far/away/", "memory:///far/away/k"));
+        assert_eq!(
+            (store.url(), &*store.url_of("k")),
+            ("memory:///far/away/", "memory:///far/away/k")
+        );
     }
 }

@@ -26,18 +26,22 @@ pub struct PerSecond {
 impl Default for PerSecond {
     /// Without limits.
     fn default() -> Self {
-        PerSecond { requests: f64::INFINITY, bytes: f64::INFINITY }
+        PerSecond {
+            requests: f64::INFINITY,
+            bytes: f64::INFINITY,
+        }
     }
 }
 
 /// So many requests and bytes a second, and no more; see [`StoreExt::rate`](super::StoreExt::rate).
 ///
-/// Two token buckets, each of which holds what comes in a second: so much passes at once after a pause. Who is too early
-/// waits, in the order of asking. The bytes of a piece are counted when it has arrived, and the piece waits until they
-/// are paid for; so the rate is that of what is given out, and the connection is held back by it.
+/// Two token buckets, each of which holds what comes in a second: so much passes at once after a
+/// pause. Who is too early waits, in the order of asking. The bytes of a piece are counted when it
+/// has arrived, and the piece waits until they are paid for; so the rate is that of what is given
+/// out, and the connection is held back by it.
 ///
-/// A listing counts as one request. The store's own [`read`](Store::read) is not used: a body is read piece by piece.
-/// It holds one piece a body.
+/// A listing counts as one request. The store's own [`read`](Store::read) is not used: a body is
+/// read piece by piece. It holds one piece a body.
 #[derive(Clone, Debug)]
 pub struct Rate<S> {
     inner: Arc<S>,
@@ -54,10 +58,20 @@ struct Buckets {
 impl<S> Rate<S> {
     /// Around a store.
     pub fn new(inner: S, most: PerSecond) -> Self {
-        let bucket = |rate: f64| rate.is_finite().then(|| Mutex::new(Bucket::new(rate, rate.max(1.0))));
+        let bucket = |rate: f64| {
+            rate.is_finite()
+                .then(|| Mutex::new(Bucket::new(rate, rate.max(1.0))))
+        };
         let (requests, bytes) = (bucket(most.requests), bucket(most.bytes));
-        let buckets = Buckets { began: Instant::now(), requests, bytes };
-        Rate { inner: Arc::new(inner), buckets: Arc::new(buckets) }
+        let buckets = Buckets {
+            began: Instant::now(),
+            requests,
+            bytes,
+        };
+        Rate {
+            inner: Arc::new(inner),
+            buckets: Arc::new(buckets),
+        }
     }
 }
 
@@ -65,7 +79,10 @@ impl Buckets {
     async fn pay(&self, bucket: &Option<Mutex<Bucket>>, tokens: usize) {
         let Some(bucket) = bucket else { return };
         let now = self.began.elapsed();
-        let wait = bucket.lock().unwrap_or_else(PoisonError::into_inner).take(now, tokens as f64);
+        let wait = bucket
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take(now, tokens as f64);
         if wait > Duration::ZERO {
             sleep(wait).await;
         }
@@ -107,7 +124,10 @@ impl<S: Store> Store for Rate<S> {
                 piece
             }
         });
-        Ok(Object { body: Body::stream(body), ..object })
+        Ok(Object {
+            body: Body::stream(body),
+            ..object
+        })
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
@@ -138,19 +158,33 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn keeps_the_contract_of_a_store() {
         check_store(&Memory::from_iter(fixtures()).rate(PerSecond::default())).await;
-        check_store(&Memory::from_iter(fixtures()).rate(PerSecond { requests: 10.0, bytes: 1e6 })).await;
+        check_store(&Memory::from_iter(fixtures()).rate(PerSecond {
+            requests: 10.0,
+            bytes: 1e6,
+        }))
+        .await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn requests_and_bytes_come_at_the_rate_that_was_asked() {
         let script = Scripted::from_iter([("k", vec![0; 1000])]);
-        let store = script.clone().rate(PerSecond { requests: 20.0, ..PerSecond::default() });
+        let store = script.clone().rate(PerSecond {
+            requests: 20.0,
+            ..PerSecond::default()
+        });
         let begun = Instant::now();
         futures::future::join_all((0..120).map(|_| store.read("k"))).await;
-        assert_eq!(begun.elapsed().as_millis(), 5000, "20 at once, then 100 at 20 a second");
+        assert_eq!(
+            begun.elapsed().as_millis(),
+            5000,
+            "20 at once, then 100 at 20 a second"
+        );
 
         script.usual(Reaction::default().pieces(100, Duration::ZERO));
-        let store = script.rate(PerSecond { bytes: 10_000.0, ..PerSecond::default() });
+        let store = script.rate(PerSecond {
+            bytes: 10_000.0,
+            ..PerSecond::default()
+        });
         let begun = Instant::now();
         let read = futures::future::join_all((0..60).map(|_| store.read("k"))).await;
         assert!(read.into_iter().all(|data| data.unwrap().len() == 1000));

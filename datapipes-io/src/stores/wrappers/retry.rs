@@ -19,26 +19,32 @@ use crate::backoff::{Backoff, random};
 use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// Tries again what may pass, and goes on where a body was cut; see [`StoreExt::retry`](super::StoreExt::retry).
+/// Tries again what may pass, and goes on where a body was cut; see
+/// [`StoreExt::retry`](super::StoreExt::retry).
 ///
-/// - Only errors that are [passing](Error::passing) are tried again, after pauses by [`Backoff`]. A service that says how
-///   long to leave it alone is left alone so long, though never past the deadline: then it is asked one last time.
-/// - A body that was cut, or ends too early, is asked for from there on, if the object has a version, and only of that
-///   version. No byte is given out twice, and no two versions are mixed: an object that became another is `Changed`.
-///   Without a version, only a body of which nothing was given out yet is asked for again.
-/// - [`read`](Store::read) gives nothing out before the end, so it may also begin again from nothing, and does so where
-///   the object has no version, became another, or cannot be asked for in part.
-/// - A listing that breaks off begins again, and the keys that were given out are left out. It must have the same order
-///   each time; where it has not, it is `Changed`.
-/// - For one request, tries are counted over its whole body; a mebibyte that arrives pays for what was before.
+/// - Only errors that are [passing](Error::transient) are tried again, after pauses by [`Backoff`].
+///   A service that says how long to leave it alone is left alone so long, though never past the
+///   deadline: then it is asked one last time.
+/// - A body that was cut, or ends too early, is asked for from there on, if the object has a
+///   version, and only of that version. No byte is given out twice, and no two versions are mixed:
+///   an object that became another is `Changed`. Without a version, only a body of which nothing
+///   was given out yet is asked for again.
+/// - [`read`](Store::read) gives nothing out before the end, so it may also begin again from
+///   nothing, and does so where the object has no version, became another, or cannot be asked for
+///   in part.
+/// - A listing that breaks off begins again, and the keys that were given out are left out. It must
+///   have the same order each time; where it has not, it is `Changed`.
+/// - For one request, tries are counted over its whole body; a mebibyte that arrives pays for what
+///   was before.
 /// - All requests of the store share a *budget* of tries beyond the first ([`Backoff::burst`],
-///   [`Backoff::per_second`]; each success gives one back). Where it is used up they queue, so that a service that is
-///   down is asked some times a second and not by each request by itself.
-/// - The last error says how many tries there were, how long they took, and what the first one was. Each pause is an
-///   event of `tracing`: the first five of a store, and those at which their number has doubled, are warnings, the others are at
-///   level debug.
+///   [`Backoff::per_second`]; each success gives one back). Where it is used up they queue, so that
+///   a service that is down is asked some times a second and not by each request by itself.
+/// - The last error says how many tries there were, how long they took, and what the first one was.
+///   Each pause is an event of `tracing`: the first five of a store, and those at which their
+///   number has doubled, are warnings, the others are at level debug.
 ///
-/// It holds nothing of a body, but all of an object that is read by `read`; a listing's last key. It costs one box a body.
+/// It holds nothing of a body, but all of an object that is read by `read`; a listing's last key.
+/// It costs one box a body.
 #[derive(Debug)]
 pub struct Retry<S>(Arc<Shared<S>>);
 
@@ -62,7 +68,13 @@ impl<S> Retry<S> {
     /// Around a store.
     pub fn new(inner: S, backoff: Backoff) -> Self {
         let budget = Mutex::new(Bucket::new(backoff.per_second, f64::from(backoff.burst)));
-        Retry(Arc::new(Shared { inner, backoff, budget, began: Instant::now(), retried: AtomicU64::new(0) }))
+        Retry(Arc::new(Shared {
+            inner,
+            backoff,
+            budget,
+            began: Instant::now(),
+            retried: AtomicU64::new(0),
+        }))
     }
 }
 
@@ -88,16 +100,27 @@ struct Tries {
 
 impl Tries {
     fn of(url: String) -> Self {
-        Tries { url, begun: Some(Instant::now()), failed: 0, pause: Duration::ZERO, first: None }
+        Tries {
+            url,
+            begun: Some(Instant::now()),
+            failed: 0,
+            pause: Duration::ZERO,
+            first: None,
+        }
     }
 
     fn forget(&mut self) {
         (self.begun, self.failed, self.pause, self.first) = (None, 0, Duration::ZERO, None);
     }
 
-    /// After a failure: waits and says that it may be tried again, or gives the error back for good.
+    /// After a failure: waits and says that it may be tried again, or gives the error back for
+    /// good.
     async fn again<S>(&mut self, error: Error, shared: &Shared<S>) -> Result<()> {
-        if error.is_passing() { self.wait(error, shared).await } else { Err(self.over(error, "")) }
+        if error.is_transient() {
+            self.wait(error, shared).await
+        } else {
+            Err(self.over(error, ""))
+        }
     }
 
     /// As [`again`](Tries::again), for any error.
@@ -109,7 +132,10 @@ impl Tries {
             return Err(self.over(error, ""));
         }
         self.pause = backoff.pause(self.pause, random());
-        let mut pause = self.pause.max(error.pause().unwrap_or_default()).min(left);
+        let mut pause = self
+            .pause
+            .max(error.retry_after().unwrap_or_default())
+            .min(left);
         {
             let mut budget = shared.budget();
             let queue = budget.take(shared.began.elapsed(), 1.0);
@@ -138,13 +164,26 @@ impl Tries {
         if self.failed == 0 {
             return error;
         }
-        let took = self.begun.map(|begun| begun.elapsed()).unwrap_or_default().as_secs_f64();
-        let first = self.first.as_deref().filter(|first| *first != error.to_string());
-        let first = first.map(|first| format!("; at first: {first}; at last")).unwrap_or_default();
-        let words = format!("{}: after {} tries in {took:.1} s{why}{first}", self.url, self.failed + 1);
+        let took = self
+            .begun
+            .map(|begun| begun.elapsed())
+            .unwrap_or_default()
+            .as_secs_f64();
+        let first = self
+            .first
+            .as_deref()
+            .filter(|first| *first != error.to_string());
+        let first = first
+            .map(|first| format!("; at first: {first}; at last"))
+            .unwrap_or_default();
+        let words = format!(
+            "{}: after {} tries in {took:.1} s{why}{first}",
+            self.url,
+            self.failed + 1
+        );
         let mut last = Error::new(error.kind(), words);
-        if error.is_passing() {
-            last = last.passing();
+        if error.is_transient() {
+            last = last.transient();
         }
         last.with_source(error)
     }
@@ -191,9 +230,21 @@ impl<S: Store> Resumed<S> {
     fn new(shared: Arc<Shared<S>>, key: &str, get: Get, object: Object, mut tries: Tries) -> Self {
         // From now on it depends on the consumer how long it takes.
         tries.begun = None;
-        let Object { meta, range, body, .. } = object;
+        let Object {
+            meta, range, body, ..
+        } = object;
         let (key, at) = (key.to_owned(), range.start);
-        Resumed { shared, key, version: meta.version, get, range, at, since: 0, body, tries }
+        Resumed {
+            shared,
+            key,
+            version: meta.version,
+            get,
+            range,
+            at,
+            since: 0,
+            body,
+            tries,
+        }
     }
 
     async fn next(&mut self) -> Result<Option<Bytes>, Broken> {
@@ -204,7 +255,8 @@ impl<S: Store> Resumed<S> {
                     let len = piece.len() as u64;
                     if len > self.range.end - self.at {
                         let want = self.range.end - self.range.start;
-                        let words = format!("{}: more than the {want} bytes announced", self.tries.url);
+                        let words =
+                            format!("{}: more than the {want} bytes announced", self.tries.url);
                         return Err(Broken::ForGood(Error::new(ErrorKind::Protocol, words)));
                     }
                     self.at += len;
@@ -219,9 +271,12 @@ impl<S: Store> Resumed<S> {
                 _ if self.at == self.range.end => return Ok(None),
                 None if self.range.end == u64::MAX => return Ok(None),
                 None => {
-                    let (got, want) = (self.at - self.range.start, self.range.end - self.range.start);
+                    let (got, want) = (
+                        self.at - self.range.start,
+                        self.range.end - self.range.start,
+                    );
                     let words = format!("{}: {got} of {want} bytes", self.tries.url);
-                    Error::new(ErrorKind::Truncated, words).passing()
+                    Error::new(ErrorKind::Truncated, words).transient()
                 }
                 Some(Err(error)) => error,
             };
@@ -231,16 +286,24 @@ impl<S: Store> Resumed<S> {
 
     async fn resume(&mut self, mut error: Error) -> Result<(), Broken> {
         self.since = 0;
-        if self.version.is_none() && self.at > self.range.start && error.is_passing() {
+        if self.version.is_none() && self.at > self.range.start && error.is_transient() {
             return Err(Broken::Here(error));
         }
         loop {
-            self.tries.again(error, &self.shared).await.map_err(Broken::ForGood)?;
+            self.tries
+                .again(error, &self.shared)
+                .await
+                .map_err(Broken::ForGood)?;
             let get = match self.at == self.range.start {
                 true => self.get.clone(),
                 false => Get::range(self.at..self.range.end),
             };
-            match self.shared.inner.get(&self.key, get.of_version(self.version.clone())).await {
+            match self
+                .shared
+                .inner
+                .get(&self.key, get.of_version(self.version.clone()))
+                .await
+            {
                 Ok(object) => {
                     let same_end = [object.range.end, self.range.end].contains(&u64::MAX)
                         || object.range.end == self.range.end;
@@ -250,15 +313,20 @@ impl<S: Store> Resumed<S> {
                     }
                     if object.range.start != self.at {
                         let (want, got) = (self.at, object.range.start);
-                        let words = format!("{}: asked from byte {want} on, got {got}", self.tries.url);
+                        let words =
+                            format!("{}: asked from byte {want} on, got {got}", self.tries.url);
                         return Err(Broken::ForGood(Error::new(ErrorKind::Protocol, words)));
                     }
                     self.body = object.body;
                     return Ok(());
                 }
-                Err(changed) if changed.kind() == ErrorKind::Changed => return Err(Broken::Here(changed)),
+                Err(changed) if changed.kind() == ErrorKind::Changed => {
+                    return Err(Broken::Here(changed));
+                }
                 // It may not know ranges, as no server needs to.
-                Err(strange) if strange.kind() == ErrorKind::Protocol && self.at > self.range.start => {
+                Err(strange)
+                    if strange.kind() == ErrorKind::Protocol && self.at > self.range.start =>
+                {
                     return Err(Broken::Here(strange));
                 }
                 Err(next) => error = next,
@@ -289,7 +357,11 @@ impl<S: Store> Store for Retry<S> {
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let mut tries = Tries::of(self.url_of(key));
         let object = self.0.open(key, &get, &mut tries).await?;
-        let (meta, range, url) = (object.meta.clone(), object.range.clone(), object.url.clone());
+        let (meta, range, url) = (
+            object.meta.clone(),
+            object.range.clone(),
+            object.url.clone(),
+        );
         let resumed = Resumed::new(self.0.clone(), key, get, object, tries);
         let body = Body::stream(stream::unfold(Some(resumed), |resumed| async {
             let mut resumed = resumed?;
@@ -299,7 +371,12 @@ impl<S: Store> Store for Retry<S> {
                 Err(Broken::ForGood(error)) => Some((Err(error), None)),
             }
         }));
-        Ok(Object { meta, range, body, url })
+        Ok(Object {
+            meta,
+            range,
+            body,
+            url,
+        })
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
@@ -317,7 +394,11 @@ impl<S: Store> Store for Retry<S> {
         let begun = tries.begun;
         loop {
             let object = self.0.open(key, &Get::default(), &mut tries).await?;
-            let (meta, range, url) = (object.meta.clone(), object.range.clone(), object.url.clone());
+            let (meta, range, url) = (
+                object.meta.clone(),
+                object.range.clone(),
+                object.url.clone(),
+            );
             let mut resumed = Resumed::new(self.0.clone(), key, Get::default(), object, tries);
             resumed.tries.begun = begun;
             let mut pieces = Pieces::of(&range);
@@ -337,7 +418,10 @@ impl<S: Store> Store for Retry<S> {
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {
         let listing = Listing {
             listed: self.0.inner.list(prefix),
-            tries: Tries { begun: None, ..Tries::of(self.url_of(prefix)) },
+            tries: Tries {
+                begun: None,
+                ..Tries::of(self.url_of(prefix))
+            },
             shared: self.0.clone(),
             prefix: prefix.to_owned(),
             last: None,
@@ -378,8 +462,11 @@ impl<S: Store> Listing<S> {
                     return Err((self.changed(), false));
                 }
                 None => return Ok(None),
-                Some(Err(error)) if error.is_passing() => {
-                    self.tries.again(error, &self.shared).await.map_err(|error| (error, false))?;
+                Some(Err(error)) if error.is_transient() => {
+                    self.tries
+                        .again(error, &self.shared)
+                        .await
+                        .map_err(|error| (error, false))?;
                     self.listed = self.shared.inner.list(&self.prefix);
                     behind = Some(0);
                 }
@@ -407,7 +494,10 @@ impl<S: Store> Listing<S> {
     }
 
     fn changed(&self) -> Error {
-        Error::new(ErrorKind::Changed, format!("{}: the listing became another", self.tries.url))
+        Error::new(
+            ErrorKind::Changed,
+            format!("{}: the listing became another", self.tries.url),
+        )
     }
 }
 
@@ -472,7 +562,10 @@ mod tests {
             let mut before = Duration::from_millis(100);
             for pause in script.pauses() {
                 let most = (before * 3).min(Duration::from_secs(15)) + Duration::from_millis(2);
-                assert!(pause >= Duration::from_millis(99) && pause <= most, "{pause:?} after {before:?}");
+                assert!(
+                    pause >= Duration::from_millis(99) && pause <= most,
+                    "{pause:?} after {before:?}"
+                );
                 before = pause;
             }
         }
@@ -480,10 +573,16 @@ mod tests {
         script.usual(ok().unavailable());
         let error = retry.read("k").await.unwrap_err();
         assert_eq!(script.requests().len(), 10);
-        assert!(error.kind() == ErrorKind::Unavailable && error.is_passing());
+        assert!(error.kind() == ErrorKind::Unavailable && error.is_transient());
         let text = error.to_string();
-        assert!(text.starts_with("unavailable: scripted:///k: after 10 tries in "), "{text}");
-        assert!(text.ends_with(": unavailable: scripted:///k: 503"), "{text}");
+        assert!(
+            text.starts_with("unavailable: scripted:///k: after 10 tries in "),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(": unavailable: scripted:///k: 503"),
+            "{text}"
+        );
     }
 
     /// How many warnings there were, and how many events below them.
@@ -518,21 +617,35 @@ mod tests {
         }
         assert_eq!(script.requests().len(), 40);
         // Of 36 further tries the first five, the 8th, 16th and 32nd.
-        assert_eq!([0, 1].map(|at| heard.0[at].load(Ordering::Relaxed)), [8, 28]);
+        assert_eq!(
+            [0, 1].map(|at| heard.0[at].load(Ordering::Relaxed)),
+            [8, 28]
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn row_52_the_deadline_ends_it_and_the_first_cause_is_kept() {
         let script = Scripted::from_iter([("k", "v")]);
         let deadline = Duration::from_secs(20);
-        let retry = script.clone().retry(Backoff { deadline, tries: u32::MAX, ..Backoff::default() });
+        let retry = script.clone().retry(Backoff {
+            deadline,
+            tries: u32::MAX,
+            ..Backoff::default()
+        });
         script.usual(ok().unavailable());
-        script.script("k", [ok().refuse(|| Error::new(ErrorKind::Io, "no route to host").passing())]);
+        script.script(
+            "k",
+            [ok().refuse(|| Error::new(ErrorKind::Io, "no route to host").transient())],
+        );
         let begun = Instant::now();
         let text = retry.head("k").await.unwrap_err().to_string();
-        assert!(begun.elapsed() >= deadline && begun.elapsed() < deadline + Duration::from_millis(50));
         assert!(
-            text.contains("in 20.0 s; at first: I/O error: scripted:///k: no route to host; at last"),
+            begun.elapsed() >= deadline && begun.elapsed() < deadline + Duration::from_millis(50)
+        );
+        assert!(
+            text.contains(
+                "in 20.0 s; at first: I/O error: scripted:///k: no route to host; at last"
+            ),
             "{text}"
         );
     }
@@ -541,11 +654,20 @@ mod tests {
     async fn row_54_what_is_final_is_not_tried_again() {
         let (script, retry) = store(5);
         script.script("k", [ok().refuse(|| Error::new(ErrorKind::Denied, "403"))]);
-        assert_eq!(retry.read("k").await.unwrap_err().to_string(), "permission denied: scripted:///k: 403");
+        assert_eq!(
+            retry.read("k").await.unwrap_err().to_string(),
+            "permission denied: scripted:///k: 403"
+        );
         assert_eq!(script.requests().len(), 1);
-        script.script("k", [ok().unavailable(), ok().refuse(|| Error::new(ErrorKind::Denied, "403"))]);
+        script.script(
+            "k",
+            [
+                ok().unavailable(),
+                ok().refuse(|| Error::new(ErrorKind::Denied, "403")),
+            ],
+        );
         let error = retry.read("k").await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Denied && !error.is_passing());
+        assert!(error.kind() == ErrorKind::Denied && !error.is_transient());
         assert!(error.to_string().contains("after 2 tries"), "{error}");
     }
 
@@ -553,15 +675,25 @@ mod tests {
     async fn row_53_a_pause_that_the_service_asks_for_is_kept_up_to_the_deadline() {
         for (asked, waited) in [(0, 0), (2, 2), (60, 60), (1_000_000_000, 180)] {
             let (script, retry) = store(5);
-            let busy =
-                move || Error::new(ErrorKind::Unavailable, "429").retry_after(Duration::from_secs(asked));
+            let busy = move || {
+                Error::new(ErrorKind::Unavailable, "429")
+                    .with_retry_after(Duration::from_secs(asked))
+            };
             script.script("k", [ok().refuse(busy)]);
-            assert_eq!(retry.read("k").await.unwrap(), content(5), "one last time at the deadline");
+            assert_eq!(
+                retry.read("k").await.unwrap(),
+                content(5),
+                "one last time at the deadline"
+            );
             let pause = script.pauses()[0].as_secs_f64();
             assert!((pause - waited as f64).abs() < 0.11, "{asked}: {pause}");
         }
         let (script, retry) = store(5);
-        script.usual(ok().refuse(|| Error::new(ErrorKind::Unavailable, "429").retry_after(Duration::MAX)));
+        script.usual(
+            ok().refuse(|| {
+                Error::new(ErrorKind::Unavailable, "429").with_retry_after(Duration::MAX)
+            }),
+        );
         assert!(retry.read("k").await.is_err());
         assert_eq!(script.requests().len(), 2);
     }
@@ -569,18 +701,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn row_57_a_cut_at_every_byte_gives_every_byte_once() {
         for cut in 0..=20 {
-            for reaction in [ok().cut(cut), ok().short(cut), ok().pieces(3, Duration::ZERO).cut(cut)] {
+            for reaction in [
+                ok().cut(cut),
+                ok().short(cut),
+                ok().pieces(3, Duration::ZERO).cut(cut),
+            ] {
                 let (script, retry) = store(20);
                 script.script("k", [reaction.clone()]);
-                assert_eq!(whole(&retry, Get::default()).await, content(20), "cut at {cut}");
+                assert_eq!(
+                    whole(&retry, Get::default()).await,
+                    content(20),
+                    "cut at {cut}"
+                );
                 let second = script.requests().get(1).map(|request| request.get.clone());
                 let version = Some("1".to_owned());
                 assert_eq!(
                     second,
                     match cut {
-                        0 => Some(Get { range: None, version }),
+                        0 => Some(Get {
+                            range: None,
+                            version
+                        }),
                         20 => None,
-                        _ => Some(Get { range: Some(cut..20), version }),
+                        _ => Some(Get {
+                            range: Some(cut..20),
+                            version
+                        }),
                     }
                 );
 
@@ -629,7 +775,7 @@ mod tests {
         script.script("k", [ok().cut(7)]);
         let (got, error) = stream(&retry, Get::default()).await;
         assert_eq!(got, content(20)[..7]);
-        assert!(error.unwrap().is_passing());
+        assert!(error.unwrap().is_transient());
         script.script("k", [ok().cut(0)]);
         assert_eq!(whole(&retry, Get::default()).await, content(20));
         script.script("k", [ok().cut(7), ok().short(9)]);
@@ -643,7 +789,10 @@ mod tests {
         let (got, error) = stream(&retry, Get::default()).await;
         assert_eq!(got, content(20));
         assert_eq!(error.unwrap().kind(), ErrorKind::Protocol);
-        assert_eq!(retry.read("k").await.unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(
+            retry.read("k").await.unwrap_err().kind(),
+            ErrorKind::Protocol
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -659,7 +808,10 @@ mod tests {
                 Err(error) => break error,
             }
         };
-        assert_eq!((got, error.kind()), (content(20)[..10].to_vec(), ErrorKind::Changed));
+        assert_eq!(
+            (got, error.kind()),
+            (content(20)[..10].to_vec(), ErrorKind::Changed)
+        );
 
         // A whole read may begin again, with the new one.
         script.put("k", content(20));
@@ -676,7 +828,11 @@ mod tests {
     async fn a_service_that_is_down_is_not_hammered() {
         let script = Scripted::new();
         script.usual(ok().unavailable());
-        let retry = script.clone().retry(Backoff { burst: 20, per_second: 2.0, ..Backoff::default() });
+        let retry = script.clone().retry(Backoff {
+            burst: 20,
+            per_second: 2.0,
+            ..Backoff::default()
+        });
         let reads = (0..200).map(async |n: u32| retry.read(&n.to_string()).await.is_err());
         let failed = futures::future::join_all(reads).await;
         assert!(failed.into_iter().all(|failed| failed));
@@ -692,13 +848,22 @@ mod tests {
         let retry = script.clone().retry(Backoff::default());
         script.cut_listings([0, 7, 7, 30, 49, 50]);
         let listed: Vec<Meta> = retry.list("k").try_collect().await.unwrap();
-        assert_eq!(listed.into_iter().map(|meta| meta.key).collect::<Vec<_>>(), keys);
+        assert_eq!(
+            listed.into_iter().map(|meta| meta.key).collect::<Vec<_>>(),
+            keys
+        );
         assert_eq!(script.requests().len(), 7);
 
         script.cut_listings(vec![3; 10]);
         let listed: Vec<_> = retry.list("k").collect().await;
         assert_eq!(listed.len(), 4, "three keys and an error");
-        assert!(listed[3].as_ref().unwrap_err().to_string().contains("after 10 tries"));
+        assert!(
+            listed[3]
+                .as_ref()
+                .unwrap_err()
+                .to_string()
+                .contains("after 10 tries")
+        );
     }
 
     /// Lists in an order that is not ascending.
@@ -716,7 +881,7 @@ mod tests {
         fn list(&self, _: &str) -> BoxStream<'static, Result<Meta>> {
             let mut runs = self.1.lock().unwrap();
             let keys = runs.remove(0);
-            let cut = (!runs.is_empty()).then(|| Err(Error::new(ErrorKind::Io, "cut").passing()));
+            let cut = (!runs.is_empty()).then(|| Err(Error::new(ErrorKind::Io, "cut").transient()));
             stream::iter(keys.into_iter().map(|key| Ok(Meta::new(key))).chain(cut)).boxed()
         }
     }
@@ -726,12 +891,22 @@ mod tests {
         let list = async |runs: &[&[&'static str]]| {
             let runs = runs.iter().map(|run| run.to_vec()).collect();
             let retry = Shelf(Scripted::new(), Mutex::new(runs)).retry(Backoff::default());
-            let listed: Vec<_> =
-                retry.list("").map(|meta| meta.map_err(|e| e.kind()).map(|m| m.key)).collect().await;
+            let listed: Vec<_> = retry
+                .list("")
+                .map(|meta| meta.map_err(|e| e.kind()).map(|m| m.key))
+                .collect()
+                .await;
             listed
         };
-        let keys = |keys: &[&str]| keys.iter().map(|key| Ok((*key).to_owned())).collect::<Vec<_>>();
-        assert_eq!(list(&[&["c", "a"], &["c", "a", "b", "d"]]).await, keys(&["c", "a", "b", "d"]));
+        let keys = |keys: &[&str]| {
+            keys.iter()
+                .map(|key| Ok((*key).to_owned()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            list(&[&["c", "a"], &["c", "a", "b", "d"]]).await,
+            keys(&["c", "a", "b", "d"])
+        );
         let changed = [keys(&["c", "a"]), vec![Err(ErrorKind::Changed)]].concat();
         assert_eq!(list(&[&["c", "a"], &["a", "c", "b"]]).await, changed);
         assert_eq!(list(&[&["c", "a"], &["c"]]).await, changed);

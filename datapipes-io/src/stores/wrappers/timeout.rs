@@ -21,8 +21,8 @@ pub struct Patience {
     pub first: Duration,
     /// In each such time of waiting for a body …
     pub window: Duration,
-    /// … at least so many bytes arrive, or its end. (A limit on each piece alone would never end a body of one byte a
-    /// second.)
+    /// … at least so many bytes arrive, or its end. (A limit on each piece alone would never end a
+    /// body of one byte a second.)
     pub bytes: u64,
     /// For all of it.
     pub total: Duration,
@@ -42,8 +42,9 @@ impl Default for Patience {
 
 /// Ends requests that do not come forward; see [`StoreExt::timeout`](super::StoreExt::timeout).
 ///
-/// Only the time spent in waiting for the store counts, not what the consumer does between two pieces. What was ended is
-/// `Unavailable`, passing. The store's own [`read`](Store::read) is not used: a body is read piece by piece.
+/// Only the time spent in waiting for the store counts, not what the consumer does between two
+/// pieces. What was ended is `Unavailable`, passing. The store's own [`read`](Store::read) is not
+/// used: a body is read piece by piece.
 ///
 /// It holds nothing, and costs a timer for each request and each piece that does not come at once.
 #[derive(Clone, Debug)]
@@ -55,7 +56,10 @@ pub struct Timeout<S> {
 impl<S> Timeout<S> {
     /// Around a store.
     pub fn new(inner: S, patience: Patience) -> Self {
-        Timeout { inner: Arc::new(inner), patience }
+        Timeout {
+            inner: Arc::new(inner),
+            patience,
+        }
     }
 }
 
@@ -66,7 +70,7 @@ async fn within<T>(most: Duration, wait: impl Future<Output = T>) -> (Option<T>,
 }
 
 fn late(url: &str, what: String) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{url}: {what}")).passing()
+    Error::new(ErrorKind::Unavailable, format!("{url}: {what}")).transient()
 }
 
 #[async_trait]
@@ -89,11 +93,22 @@ impl<S: Store> Store for Timeout<S> {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let Patience { first, window, bytes, total } = self.patience;
+        let Patience {
+            first,
+            window,
+            bytes,
+            total,
+        } = self.patience;
         let most = first.min(total);
         let (object, waited) = within(most, self.inner.get(key, get)).await;
-        let object = object.ok_or_else(|| late(&self.url_of(key), format!("no answer in {most:?}")))??;
-        let Object { meta, range, body, url } = object;
+        let object =
+            object.ok_or_else(|| late(&self.url_of(key), format!("no answer in {most:?}")))??;
+        let Object {
+            meta,
+            range,
+            body,
+            url,
+        } = object;
 
         /// What is left of the body's time.
         struct Left {
@@ -103,7 +118,13 @@ impl<S: Store> Store for Timeout<S> {
             window: Duration,
             bytes: u64,
         }
-        let begin = Left { body, url: url.clone(), total: total.saturating_sub(waited), window, bytes };
+        let begin = Left {
+            body,
+            url: url.clone(),
+            total: total.saturating_sub(waited),
+            window,
+            bytes,
+        };
         let body = stream::unfold(Some(begin), move |left| async move {
             let mut left = left?;
             let most = left.window.min(left.total);
@@ -129,7 +150,12 @@ impl<S: Store> Store for Timeout<S> {
             }
             Some((piece, Some(left)))
         });
-        Ok(Object { meta, range, body: Body::stream(body), url })
+        Ok(Object {
+            meta,
+            range,
+            body: Body::stream(body),
+            url,
+        })
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
@@ -150,7 +176,10 @@ impl<S: Store> Store for Timeout<S> {
                 let mut listed = listed?;
                 match timeout(most, listed.next()).await {
                     Ok(meta) => Some((meta?, Some(listed))),
-                    Err(_) => Some((Err(late(&url, format!("no more of the listing in {most:?}"))), None)),
+                    Err(_) => Some((
+                        Err(late(&url, format!("no more of the listing in {most:?}"))),
+                        None,
+                    )),
                 }
             }
         })
@@ -176,7 +205,10 @@ mod tests {
         let (script, store) = store(reaction);
         let begun = Instant::now();
         let error = store.read("k").await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.is_transient(),
+            "{error}"
+        );
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(begun.elapsed().as_secs(), after);
         assert_eq!(script.in_flight(), 0, "what was ended is dropped");
@@ -189,10 +221,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn row_62_no_answer_a_stall_and_one_byte_a_second_are_ended() {
-        fails(Reaction::default().after(31 * S), 30, "scripted:///k: no answer in 30s").await;
+        fails(
+            Reaction::default().after(31 * S),
+            30,
+            "scripted:///k: no answer in 30s",
+        )
+        .await;
         fails(Reaction::default().stall(0), 10, "stalled: 0 bytes in 10s").await;
-        fails(Reaction::default().pieces(9000, S).stall(90_000), 20, "stalled: 0 bytes in 10s").await;
-        fails(Reaction::default().pieces(1, S), 10, " bytes in 10s, less than 10240").await;
+        fails(
+            Reaction::default().pieces(9000, S).stall(90_000),
+            20,
+            "stalled: 0 bytes in 10s",
+        )
+        .await;
+        fails(
+            Reaction::default().pieces(1, S),
+            10,
+            " bytes in 10s, less than 10240",
+        )
+        .await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -208,13 +255,19 @@ mod tests {
         assert_eq!(got, 100_000);
         let small = Scripted::from_iter([("k", "12345")]);
         small.usual(Reaction::default().pieces(1, S));
-        assert_eq!(small.timeout(Patience::default()).read("k").await.unwrap(), "12345");
+        assert_eq!(
+            small.timeout(Patience::default()).read("k").await.unwrap(),
+            "12345"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_whole_has_a_limit_too() {
         let (_, store) = store(Reaction::default().after(5 * S).pieces(2000, S));
-        let store = store.timeout(Patience { total: 20 * S, ..Patience::default() });
+        let store = store.timeout(Patience {
+            total: 20 * S,
+            ..Patience::default()
+        });
         let begun = Instant::now();
         let error = store.read("k").await.unwrap_err().to_string();
         assert!(error.contains("not read in 20s"), "{error}");

@@ -22,15 +22,17 @@ pub struct Expected {
     pub blake3: Option<[u8; 32]>,
 }
 
-/// Gives out only what has the size and the hash that it should have; see [`StoreExt::verify`](super::StoreExt::verify).
+/// Gives out only what has the size and the hash that it should have; see
+/// [`StoreExt::verify`](super::StoreExt::verify).
 ///
 /// - What is not in the manifest, and ranges, are passed on unchecked.
-/// - Wrong content is `Corrupt`, a wrong size `Truncated` or `Corrupt`; neither is passing. [`read`](Store::read) asks a
-///   second time before that, since it may have happened on the way.
-/// - Of a body, the last piece is kept back until all was checked; a piece before it may be given out of an object that
-///   turns out to be wrong, and then an error takes the place of its end.
+/// - Wrong content is `Corrupt`, a wrong size `Truncated` or `Corrupt`; neither is passing.
+///   [`read`](Store::read) asks a second time before that, since it may have happened on the way.
+/// - Of a body, the last piece is kept back until all was checked; a piece before it may be given
+///   out of an object that turns out to be wrong, and then an error takes the place of its end.
 ///
-/// It holds the manifest and one piece a body, and hashes on the thread that reads: some gigabytes a second.
+/// It holds the manifest and one piece a body, and hashes on the thread that reads: some gigabytes
+/// a second.
 #[derive(Clone, Debug)]
 pub struct Verify<S> {
     inner: Arc<S>,
@@ -40,7 +42,10 @@ pub struct Verify<S> {
 impl<S> Verify<S> {
     /// Around a store.
     pub fn new(inner: S, expected: HashMap<String, Expected>) -> Self {
-        Verify { inner: Arc::new(inner), expected: Arc::new(expected) }
+        Verify {
+            inner: Arc::new(inner),
+            expected: Arc::new(expected),
+        }
     }
 }
 
@@ -54,7 +59,12 @@ struct Check {
 
 impl Check {
     fn new(url: String, expected: Expected) -> Self {
-        Check { url, expected, hash: blake3::Hasher::new(), size: 0 }
+        Check {
+            url,
+            expected,
+            hash: blake3::Hasher::new(),
+            size: 0,
+        }
     }
 
     fn push(&mut self, piece: &[u8]) {
@@ -67,8 +77,15 @@ impl Check {
     fn end(&self) -> Result<()> {
         let (url, got) = (&self.url, self.size);
         if let Some(size) = self.expected.size.filter(|&size| size != got) {
-            let kind = if got < size { ErrorKind::Truncated } else { ErrorKind::Corrupt };
-            return Err(Error::new(kind, format!("{url}: {got} bytes, {size} in the manifest")));
+            let kind = if got < size {
+                ErrorKind::Truncated
+            } else {
+                ErrorKind::Corrupt
+            };
+            return Err(Error::new(
+                kind,
+                format!("{url}: {got} bytes, {size} in the manifest"),
+            ));
         }
         if let Some(want) = self.expected.blake3 {
             let (want, got) = (blake3::Hash::from_bytes(want), self.hash.finalize());
@@ -101,9 +118,15 @@ impl<S: Store> Store for Verify<S> {
     }
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
-        let expected = self.expected.get(key).filter(|_| get.range.is_none()).cloned();
+        let expected = self
+            .expected
+            .get(key)
+            .filter(|_| get.range.is_none())
+            .cloned();
         let object = self.inner.get(key, get).await?;
-        let Some(expected) = expected else { return Ok(object) };
+        let Some(expected) = expected else {
+            return Ok(object);
+        };
         let check = Check::new(object.url.clone(), expected);
         let next = |state: Option<(Body, Check, Bytes)>| async {
             let (mut body, mut check, mut held) = state?;
@@ -126,7 +149,10 @@ impl<S: Store> Store for Verify<S> {
                 }
             }
         };
-        let body = Body::stream(stream::unfold(Some((object.body, check, Bytes::new())), next));
+        let body = Body::stream(stream::unfold(
+            Some((object.body, check, Bytes::new())),
+            next,
+        ));
         Ok(Object { body, ..object })
     }
 
@@ -135,7 +161,9 @@ impl<S: Store> Store for Verify<S> {
     }
 
     async fn read(&self, key: &str) -> Result<Bytes> {
-        let Some(expected) = self.expected.get(key) else { return self.inner.read(key).await };
+        let Some(expected) = self.expected.get(key) else {
+            return self.inner.read(key).await;
+        };
         let mut again = true;
         loop {
             let data = self.inner.read(key).await?;
@@ -164,26 +192,37 @@ mod tests {
     use crate::testing::{Reaction, Scripted, check_store, fixtures};
 
     fn of(data: &[u8]) -> Expected {
-        Expected { size: Some(data.len() as u64), blake3: Some(*blake3::hash(data).as_bytes()) }
+        Expected {
+            size: Some(data.len() as u64),
+            blake3: Some(*blake3::hash(data).as_bytes()),
+        }
     }
 
     #[tokio::test]
     async fn keeps_the_contract_of_a_store() {
-        let manifest = fixtures().into_iter().map(|(key, data)| (key, of(&data))).collect();
+        let manifest = fixtures()
+            .into_iter()
+            .map(|(key, data)| (key, of(&data)))
+            .collect();
         check_store(&Memory::from_iter(fixtures()).verify(manifest)).await;
     }
 
     #[tokio::test]
     async fn row_61_a_flipped_bit_is_read_again_and_never_given_out_whole() {
         let script = Scripted::from_iter([("k", "content")]);
-        let store = script.clone().verify([("k".to_owned(), of(b"content"))].into());
+        let store = script
+            .clone()
+            .verify([("k".to_owned(), of(b"content"))].into());
         for at in 0..7 {
             let flip = Reaction::default().pieces(2, Duration::ZERO).flip(at);
             script.script("k", [flip.clone()]);
             assert_eq!(store.read("k").await.unwrap(), "content");
             script.script("k", [flip.clone(), flip.clone()]);
             let error = store.read("k").await.unwrap_err();
-            assert!(error.kind() == ErrorKind::Corrupt && !error.is_passing(), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Corrupt && !error.is_transient(),
+                "{error}"
+            );
 
             script.script("k", [flip]);
             let mut body = store.get("k", Get::default()).await.unwrap().body;
@@ -194,7 +233,11 @@ mod tests {
                     Err(error) => break error,
                 }
             };
-            assert_eq!((got, error.kind()), (6, ErrorKind::Corrupt), "without its last piece");
+            assert_eq!(
+                (got, error.kind()),
+                (6, ErrorKind::Corrupt),
+                "without its last piece"
+            );
         }
     }
 
@@ -202,7 +245,10 @@ mod tests {
     async fn row_67_a_size_that_is_not_that_of_the_manifest_is_an_error() {
         let script = Scripted::from_iter([("k", "content")]);
         for (size, kind) in [(6, ErrorKind::Corrupt), (8, ErrorKind::Truncated)] {
-            let expected = Expected { size: Some(size), blake3: None };
+            let expected = Expected {
+                size: Some(size),
+                blake3: None,
+            };
             let store = script.clone().verify([("k".to_owned(), expected)].into());
             let before = script.requests().len();
             assert_eq!(store.read("k").await.unwrap_err().kind(), kind);

@@ -3,8 +3,8 @@
 use datapipes::{Error, ErrorKind};
 use scylla::errors::{
     ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError, ExecutionError,
-    MetadataError, MetadataFetchErrorKind, NewSessionError, NextPageError, NextRowError, PrepareError,
-    RequestAttemptError, RequestError, SchemaAgreementError, UseKeyspaceError,
+    MetadataError, MetadataFetchErrorKind, NewSessionError, NextPageError, NextRowError,
+    PrepareError, RequestAttemptError, RequestError, SchemaAgreementError, UseKeyspaceError,
 };
 
 /// What is told of an error of the driver.
@@ -18,15 +18,27 @@ pub(super) struct Fault {
 
 impl Fault {
     fn of(kind: ErrorKind) -> Self {
-        Fault { kind, passing: false, words: None }
+        Fault {
+            kind,
+            passing: false,
+            words: None,
+        }
     }
 
     fn passing() -> Self {
-        Fault { kind: ErrorKind::Unavailable, passing: true, words: None }
+        Fault {
+            kind: ErrorKind::Unavailable,
+            passing: true,
+            words: None,
+        }
     }
 
     fn denied(words: &'static str) -> Self {
-        Fault { kind: ErrorKind::Denied, passing: false, words: Some(words) }
+        Fault {
+            kind: ErrorKind::Denied,
+            passing: false,
+            words: Some(words),
+        }
     }
 
     /// The error, which begins with what it happened to.
@@ -37,7 +49,11 @@ impl Fault {
             None => error.with_source(cause.to_string()),
             Some(words) => error.with_source(words),
         };
-        if self.passing { error.passing() } else { error }
+        if self.passing {
+            error.transient()
+        } else {
+            error
+        }
     }
 }
 
@@ -115,7 +131,9 @@ fn request(error: &RequestError) -> Fault {
 
 fn pool(error: &ConnectionPoolError) -> Fault {
     match error {
-        ConnectionPoolError::Broken { last_connection_error } => connection(last_connection_error),
+        ConnectionPoolError::Broken {
+            last_connection_error,
+        } => connection(last_connection_error),
         _ => Fault::passing(),
     }
 }
@@ -124,11 +142,13 @@ fn connection(error: &ConnectionError) -> Fault {
     use ConnectionSetupRequestErrorKind as Setup;
     match error {
         ConnectionError::IoError(error) => {
-            let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            let tls = error
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match tls {
-                Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
-                    Fault::denied("the certificate is not trusted")
-                }
+                Some(
+                    rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented,
+                ) => Fault::denied("the certificate is not trusted"),
                 Some(_) => Fault::of(ErrorKind::Protocol),
                 None => Fault::passing(),
             }
@@ -152,9 +172,8 @@ fn connection(error: &ConnectionError) -> Fault {
 fn attempt(error: &RequestAttemptError) -> Fault {
     match error {
         RequestAttemptError::DbError(error, reason) => database(error, reason),
-        RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => {
-            Fault::passing()
-        }
+        RequestAttemptError::BrokenConnectionError(_)
+        | RequestAttemptError::UnableToAllocStreamId => Fault::passing(),
         RequestAttemptError::SerializationError(_) => Fault::of(ErrorKind::Shape),
         // A request of more than 256 MB.
         RequestAttemptError::CqlRequestSerialization(_) => Fault::of(ErrorKind::Limit),
@@ -183,7 +202,12 @@ fn database(error: &DbError, reason: &str) -> Fault {
         | DbError::RateLimitReached { .. }
         | DbError::Unprepared { .. } => Fault::passing(),
         DbError::Invalid | DbError::ConfigError => {
-            if says(&["does not exist", "doesn't exist", "unconfigured table", "unknown keyspace"]) {
+            if says(&[
+                "does not exist",
+                "doesn't exist",
+                "unconfigured table",
+                "unknown keyspace",
+            ]) {
                 Fault::of(ErrorKind::NotFound)
             } else if says(&["too large", "too big", "exceeds"]) {
                 Fault::of(ErrorKind::Limit)
@@ -203,7 +227,10 @@ mod tests {
     use scylla::statement::Consistency;
 
     fn of_server(error: DbError, reason: &str) -> Error {
-        let error = ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, reason.to_owned()));
+        let error = ExecutionError::LastAttemptError(RequestAttemptError::DbError(
+            error,
+            reason.to_owned(),
+        ));
         execution(&error).error("cassandra://a/k.t: KEY", &error)
     }
 
@@ -214,13 +241,30 @@ mod tests {
             DbError::Overloaded,
             DbError::ServerError,
             DbError::IsBootstrapping,
-            DbError::Unavailable { consistency, required: 1, alive: 0 },
-            DbError::ReadTimeout { consistency, received: 0, required: 1, data_present: false },
-            DbError::Unprepared { statement_id: Default::default() },
+            DbError::Unavailable {
+                consistency,
+                required: 1,
+                alive: 0,
+            },
+            DbError::ReadTimeout {
+                consistency,
+                received: 0,
+                required: 1,
+                data_present: false,
+            },
+            DbError::Unprepared {
+                statement_id: Default::default(),
+            },
         ] {
             let error = of_server(error, "");
-            assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
-            assert!(error.to_string().contains("cassandra://a/k.t: KEY"), "{error}");
+            assert!(
+                error.kind() == ErrorKind::Unavailable && error.is_transient(),
+                "{error}"
+            );
+            assert!(
+                error.to_string().contains("cassandra://a/k.t: KEY"),
+                "{error}"
+            );
         }
         let slow = ExecutionError::RequestTimeout(std::time::Duration::from_secs(1));
         assert_eq!(execution(&slow), Fault::passing());
@@ -233,25 +277,37 @@ mod tests {
             ("Keyspace 'k' does not exist", ErrorKind::NotFound),
             ("keyspace k does not exist", ErrorKind::NotFound),
             ("Undefined column name label in table k.t", ErrorKind::Shape),
-            ("Mutation of 17 MiB is too large for the maximum size", ErrorKind::Limit),
+            (
+                "Mutation of 17 MiB is too large for the maximum size",
+                ErrorKind::Limit,
+            ),
         ] {
             let error = of_server(DbError::Invalid, reason);
-            assert!(error.kind() == kind && !error.is_passing(), "{error}");
+            assert!(error.kind() == kind && !error.is_transient(), "{error}");
         }
     }
 
     #[test]
     fn row_73_who_was_refused_is_not_repeated() {
         for (error, reason) in [
-            (DbError::AuthenticationError, "Provided username somebody and/or password are incorrect"),
+            (
+                DbError::AuthenticationError,
+                "Provided username somebody and/or password are incorrect",
+            ),
             (
                 DbError::Unauthorized,
                 "User somebody has no SELECT permission on <table k.t> or any of its parents",
             ),
         ] {
             let error = of_server(error, reason);
-            assert!(error.kind() == ErrorKind::Denied && !error.is_passing(), "{error}");
-            assert!(!format!("{error} {error:#?}").contains("somebody"), "{error:#?}");
+            assert!(
+                error.kind() == ErrorKind::Denied && !error.is_transient(),
+                "{error}"
+            );
+            assert!(
+                !format!("{error} {error:#?}").contains("somebody"),
+                "{error:#?}"
+            );
         }
     }
 }

@@ -109,8 +109,8 @@ pub(super) fn metadata(options: &CassandraOptions) -> String {
     format!("\"{}\".\"{}_metadata\"", options.keyspace, options.table)
 }
 
-/// What a comment on the metadata table begins with if we made it. The order of the columns follows: the database
-/// itself keeps them by name.
+/// What a comment on the metadata table begins with if we made it. The order of the columns
+/// follows: the database itself keeps them by name.
 const COMMENT: &str = "datapipes: ";
 
 /// Reads what the tables are.
@@ -121,7 +121,10 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
     let url = &options.url;
     let mut columns = Vec::new();
     for (suffix, wanted) in [
-        ("data", &[("class", "bigint"), ("label", "blob"), ("data", "blob")][..]),
+        (
+            "data",
+            &[("class", "bigint"), ("label", "blob"), ("data", "blob")][..],
+        ),
         ("metadata", &[("label", "bigint")]),
     ] {
         let table = format!("{}_{suffix}", options.table);
@@ -131,17 +134,24 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
                 true => format!("table {table}"),
                 false => format!("keyspace {}", options.keyspace),
             };
-            return Err(Error::new(ErrorKind::NotFound, format!("{url}: there is no {what}")));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{url}: there is no {what}"),
+            ));
         }
-        let key =
-            columns.iter().filter(|column| column.kind == "partition_key" || column.kind == "clustering");
+        let key = columns
+            .iter()
+            .filter(|column| column.kind == "partition_key" || column.kind == "clustering");
         let key: Vec<_> = key.map(|column| (&*column.name, &*column.cql)).collect();
         if key != [("key", "uuid")] {
             let what = format!("{url}: the primary key of {table} is not key uuid");
             return Err(Error::new(ErrorKind::Shape, what));
         }
         for (name, cql) in wanted {
-            let found = columns.iter().find(|column| column.name == *name).map(|column| &*column.cql);
+            let found = columns
+                .iter()
+                .find(|column| column.name == *name)
+                .map(|column| &*column.cql);
             if found != Some(cql) {
                 let found = found.map_or("is missing".to_owned(), |found| format!("is {found}"));
                 let what = format!("{url}: column {name} of {table} {found}, not {cql}");
@@ -151,11 +161,23 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
     }
     columns.retain(|column| column.name != "key" && column.name != "label");
     let order = order_of(session, options).await?;
-    columns.sort_by_key(|column| order.iter().position(|name| *name == column.name).unwrap_or(order.len()));
-    let known = columns.into_iter().filter_map(|column| Some((column.name, Native::named(&column.cql)?)));
+    columns.sort_by_key(|column| {
+        order
+            .iter()
+            .position(|name| *name == column.name)
+            .unwrap_or(order.len())
+    });
+    let known = columns
+        .into_iter()
+        .filter_map(|column| Some((column.name, Native::named(&column.cql)?)));
     let (names, natives): (Vec<_>, Vec<_>) = known.unzip();
     let types = natives.iter().map(|native: &Native| native.column_type());
-    Ok(Layout { schema: Schema { columns: names.into_iter().zip(types).collect() }, natives })
+    Ok(Layout {
+        schema: Schema {
+            columns: names.into_iter().zip(types).collect(),
+        },
+        natives,
+    })
 }
 
 /// Makes what is missing.
@@ -183,14 +205,19 @@ pub(super) async fn create(
                 let centres = centres
                     .iter()
                     .map(|(name, copies)| format!(", '{}': {copies}", name.replace('\'', "''")));
-                format!("'class': 'NetworkTopologyStrategy'{}", centres.collect::<String>())
+                format!(
+                    "'class': 'NetworkTopologyStrategy'{}",
+                    centres.collect::<String>()
+                )
             }
         };
         let keyspace = &options.keyspace;
         define(
             session,
             options,
-            format!("CREATE KEYSPACE IF NOT EXISTS \"{keyspace}\" WITH replication = {{{replication}}}"),
+            format!(
+                "CREATE KEYSPACE IF NOT EXISTS \"{keyspace}\" WITH replication = {{{replication}}}"
+            ),
         )
         .await?;
     }
@@ -203,7 +230,10 @@ pub(super) async fn create(
         ),
     )
     .await?;
-    let columns = schema.columns.iter().map(|(name, kind)| format!(", \"{name}\" {}", cql_name(*kind)));
+    let columns = schema
+        .columns
+        .iter()
+        .map(|(name, kind)| format!(", \"{name}\" {}", cql_name(*kind)));
     let columns: String = columns.collect();
     let names: Vec<_> = schema.columns.iter().map(|(name, _)| name).collect();
     let names = serde_json::to_string(&names).expect("strings can be written");
@@ -223,7 +253,10 @@ fn fits(options: &CassandraOptions, layout: Layout, schema: &Schema) -> Result<L
     if layout.schema == *schema {
         return Ok(layout);
     }
-    let what = format!("{}: is there with other columns: {:?}", options.url, layout.schema.columns);
+    let what = format!(
+        "{}: is there with other columns: {:?}",
+        options.url, layout.schema.columns
+    );
     Err(Error::new(ErrorKind::Shape, what))
 }
 
@@ -232,7 +265,8 @@ async fn define(session: &Session, options: &CassandraOptions, cql: String) -> R
     let mut statement = Statement::new(cql);
     statement.set_request_timeout(Some(options.timeout.saturating_mul(6)));
     let done = session.query_unpaged(statement, ()).await;
-    done.map(drop).map_err(|error| fault::execution(&error).error(&options.url, &error))
+    done.map(drop)
+        .map_err(|error| fault::execution(&error).error(&options.url, &error))
 }
 
 struct Column {
@@ -241,35 +275,63 @@ struct Column {
     kind: String,
 }
 
-async fn columns_of(session: &Session, options: &CassandraOptions, table: &str) -> Result<Vec<Column>> {
+async fn columns_of(
+    session: &Session,
+    options: &CassandraOptions,
+    table: &str,
+) -> Result<Vec<Column>> {
     let cql = "SELECT column_name, type, kind FROM system_schema.columns WHERE keyspace_name = ? AND table_name = ?";
-    let rows = rows::<(String, String, String)>(session, options, cql, &[&options.keyspace, table]).await?;
-    Ok(rows.into_iter().map(|(name, cql, kind)| Column { name, cql, kind }).collect())
+    let rows = rows::<(String, String, String)>(session, options, cql, &[&options.keyspace, table])
+        .await?;
+    Ok(rows
+        .into_iter()
+        .map(|(name, cql, kind)| Column { name, cql, kind })
+        .collect())
 }
 
 async fn has_keyspace(session: &Session, options: &CassandraOptions) -> Result<bool> {
     let cql = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
-    Ok(!rows::<(String,)>(session, options, cql, &[&options.keyspace]).await?.is_empty())
+    Ok(
+        !rows::<(String,)>(session, options, cql, &[&options.keyspace])
+            .await?
+            .is_empty(),
+    )
 }
 
-/// The metadata columns in the order in which they were given when the table was made; none where somebody else made it.
+/// The metadata columns in the order in which they were given when the table was made; none where
+/// somebody else made it.
 async fn order_of(session: &Session, options: &CassandraOptions) -> Result<Vec<String>> {
     let cql = "SELECT comment FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
     let table = format!("{}_metadata", options.table);
-    let rows = rows::<(Option<String>,)>(session, options, cql, &[&options.keyspace, &table]).await?;
-    let comment = rows.into_iter().next().and_then(|(comment,)| comment).unwrap_or_default();
-    let names = comment.strip_prefix(COMMENT).and_then(|names| serde_json::from_str(names).ok());
+    let rows =
+        rows::<(Option<String>,)>(session, options, cql, &[&options.keyspace, &table]).await?;
+    let comment = rows
+        .into_iter()
+        .next()
+        .and_then(|(comment,)| comment)
+        .unwrap_or_default();
+    let names = comment
+        .strip_prefix(COMMENT)
+        .and_then(|names| serde_json::from_str(names).ok());
     Ok(names.unwrap_or_default())
 }
 
-async fn rows<R>(session: &Session, options: &CassandraOptions, cql: &str, values: &[&str]) -> Result<Vec<R>>
+async fn rows<R>(
+    session: &Session,
+    options: &CassandraOptions,
+    cql: &str,
+    values: &[&str],
+) -> Result<Vec<R>>
 where
     R: for<'f, 'm> scylla::deserialize::row::DeserializeRow<'f, 'm>,
 {
     let answer = session.query_unpaged(cql, values).await;
     let answer = answer.map_err(|error| fault::execution(&error).error(&options.url, &error))?;
     let odd = |error: &dyn std::fmt::Display| {
-        Error::new(ErrorKind::Protocol, format!("{}: system_schema: {error}", options.url))
+        Error::new(
+            ErrorKind::Protocol,
+            format!("{}: system_schema: {error}", options.url),
+        )
     };
     let rows = answer.into_rows_result().map_err(|error| odd(&error))?;
     let rows = rows.rows::<R>().map_err(|error| odd(&error))?;
@@ -282,7 +344,10 @@ mod tests {
 
     #[test]
     fn values_fit_their_columns_or_are_refused() {
-        assert_eq!(Native::Int.cql(&Value::Int(7)), Some(Some(CqlValue::Int(7))));
+        assert_eq!(
+            Native::Int.cql(&Value::Int(7)),
+            Some(Some(CqlValue::Int(7)))
+        );
         assert_eq!(Native::Int.cql(&Value::Int(1 << 40)), None);
         assert_eq!(Native::TinyInt.cql(&Value::Int(128)), None);
         assert_eq!(Native::Text.cql(&Value::Int(7)), None);
@@ -292,9 +357,20 @@ mod tests {
 
     #[test]
     fn values_come_back_as_they_went() {
-        let natives = [Native::BigInt, Native::Int, Native::Double, Native::Text, Native::Boolean];
-        let values =
-            [Value::Int(1), Value::Int(2), Value::Float(0.5), Value::Text("x".into()), Value::Bool(true)];
+        let natives = [
+            Native::BigInt,
+            Native::Int,
+            Native::Double,
+            Native::Text,
+            Native::Boolean,
+        ];
+        let values = [
+            Value::Int(1),
+            Value::Int(2),
+            Value::Float(0.5),
+            Value::Text("x".into()),
+            Value::Bool(true),
+        ];
         for (native, put) in natives.iter().zip(values) {
             assert_eq!(value(native.cql(&put).unwrap()), Some(put));
         }

@@ -25,7 +25,8 @@ pub enum Consistency {
     All,
 }
 
-/// How answers and requests are packed on the wire. Pictures are packed already; masks and tensors may gain.
+/// How answers and requests are packed on the wire. Pictures are packed already; masks and tensors
+/// may gain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// LZ4: fast.
@@ -80,36 +81,49 @@ pub struct CassandraOptions {
     pub(super) page: usize,
 }
 
-/// Requests that one connection may have under way. The driver gives a connection up when more than 1024 answers that
-/// nobody waits for any more (an epoch was dropped) are missing for a second; fewer can never be too many.
+/// Requests that one connection may have under way. The driver gives a connection up when more than
+/// 1024 answers that nobody waits for any more (an epoch was dropped) are missing for a second;
+/// fewer can never be too many.
 const REQUESTS_A_CONNECTION: usize = 1024;
 
 impl CassandraOptions {
     /// Reads a URL; see [`Cassandra::connect`].
     ///
     /// # Errors
-    /// `Config` if it is not one of these, or has an option that does not exist. The words hold no user and no password.
+    /// `Config` if it is not one of these, or has an option that does not exist. The words hold no
+    /// user and no password.
     pub fn from_url(url: &str) -> Result<Self> {
-        let wrong = |what: &str| Error::new(ErrorKind::Config, format!("a cassandra:// URL: {what}"));
-        let rest = url.strip_prefix("cassandra://").ok_or_else(|| wrong("does not begin so"))?;
+        let wrong =
+            |what: &str| Error::new(ErrorKind::Config, format!("a cassandra:// URL: {what}"));
+        let rest = url
+            .strip_prefix("cassandra://")
+            .ok_or_else(|| wrong("does not begin so"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').ok_or_else(|| wrong("has no /keyspace.table"))?;
+        let (authority, path) = rest
+            .split_once('/')
+            .ok_or_else(|| wrong("has no /keyspace.table"))?;
         let (user, hosts) = match authority.rsplit_once('@') {
             Some((user, hosts)) => (Some(user), hosts),
             None => (None, authority),
         };
         let decode = |text: &str| {
             let decoded = percent_decode_str(text).decode_utf8();
-            decoded.map(|text| text.into_owned()).map_err(|_| wrong("user and password must be UTF-8"))
+            decoded
+                .map(|text| text.into_owned())
+                .map_err(|_| wrong("user and password must be UTF-8"))
         };
         let credentials = match user.map(|user| user.split_once(':').unwrap_or((user, ""))) {
             Some((user, password)) => Some((decode(user)?, decode(password)?)),
             None => None,
         };
         let nodes = nodes(hosts).ok_or_else(|| wrong("host1,host2:port expected"))?;
-        let (keyspace, table) = path.split_once('.').ok_or_else(|| wrong("keyspace.table expected"))?;
+        let (keyspace, table) = path
+            .split_once('.')
+            .ok_or_else(|| wrong("keyspace.table expected"))?;
         if !is_name(keyspace) || !is_name(table) {
-            return Err(wrong("the names of keyspace and table are a letter, then letters, digits and _"));
+            return Err(wrong(
+                "the names of keyspace and table are a letter, then letters, digits and _",
+            ));
         }
         let mut options = CassandraOptions {
             url: format!("cassandra://{hosts}/{keyspace}.{table}"),
@@ -140,13 +154,26 @@ impl CassandraOptions {
     fn told(self, name: &str, value: &str) -> Result<Self> {
         // No value in the words: somebody may have put a password there.
         let wrong = |expected: &str| {
-            Error::new(ErrorKind::Config, format!("{}: option {name}: {expected} expected", self.url))
+            Error::new(
+                ErrorKind::Config,
+                format!("{}: option {name}: {expected} expected", self.url),
+            )
         };
-        let number =
-            || value.parse::<usize>().ok().filter(|n| *n > 0).ok_or_else(|| wrong("a number above 0"));
+        let number = || {
+            value
+                .parse::<usize>()
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| wrong("a number above 0"))
+        };
         let seconds = || {
-            let seconds = value.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-            seconds.filter(|time| !time.is_zero()).ok_or_else(|| wrong("seconds"))
+            let seconds = value
+                .parse()
+                .ok()
+                .and_then(|s| Duration::try_from_secs_f64(s).ok());
+            seconds
+                .filter(|time| !time.is_zero())
+                .ok_or_else(|| wrong("seconds"))
         };
         let consistency = || {
             Ok(match value {
@@ -164,21 +191,49 @@ impl CassandraOptions {
                 "false" => CassandraOptions { tls: false, ..self },
                 _ => return Err(wrong("true or false")),
             },
-            "ca" => CassandraOptions { ca: Some(value.into()), tls: true, ..self },
+            "ca" => CassandraOptions {
+                ca: Some(value.into()),
+                tls: true,
+                ..self
+            },
             "dc" => self.datacenter(value),
-            "connections" => CassandraOptions { connections: number()?, ..self },
-            "requests" => CassandraOptions { requests: number()?, ..self },
-            "timeout" => CassandraOptions { timeout: seconds()?, ..self },
-            "connect_timeout" => CassandraOptions { connect_timeout: seconds()?, ..self },
-            "consistency" => CassandraOptions { consistency: consistency()?, ..self },
-            "write_consistency" => CassandraOptions { write_consistency: consistency()?, ..self },
+            "connections" => CassandraOptions {
+                connections: number()?,
+                ..self
+            },
+            "requests" => CassandraOptions {
+                requests: number()?,
+                ..self
+            },
+            "timeout" => CassandraOptions {
+                timeout: seconds()?,
+                ..self
+            },
+            "connect_timeout" => CassandraOptions {
+                connect_timeout: seconds()?,
+                ..self
+            },
+            "consistency" => CassandraOptions {
+                consistency: consistency()?,
+                ..self
+            },
+            "write_consistency" => CassandraOptions {
+                write_consistency: consistency()?,
+                ..self
+            },
             "compression" => match value {
                 "lz4" => self.compression(Compression::Lz4),
                 "snappy" => self.compression(Compression::Snappy),
                 _ => return Err(wrong("lz4 or snappy")),
             },
-            "speculate" => CassandraOptions { speculate: Some(seconds()?), ..self },
-            "page" => CassandraOptions { page: number()?, ..self },
+            "speculate" => CassandraOptions {
+                speculate: Some(seconds()?),
+                ..self
+            },
+            "page" => CassandraOptions {
+                page: number()?,
+                ..self
+            },
             _ => {
                 return Err(Error::new(
                     ErrorKind::Config,
@@ -190,18 +245,28 @@ impl CassandraOptions {
 
     /// User and password, for a cluster that asks for them.
     pub fn credentials(self, user: impl Into<String>, password: impl Into<String>) -> Self {
-        CassandraOptions { credentials: Some((user.into(), password.into())), ..self }
+        CassandraOptions {
+            credentials: Some((user.into(), password.into())),
+            ..self
+        }
     }
 
-    /// TLS, with the authorities of this PEM file, or those of the system. The certificate of a node must name the IP
-    /// address it is reached at.
+    /// TLS, with the authorities of this PEM file, or those of the system. The certificate of a
+    /// node must name the IP address it is reached at.
     pub fn tls(self, authorities: Option<PathBuf>) -> Self {
-        CassandraOptions { tls: true, ca: authorities, ..self }
+        CassandraOptions {
+            tls: true,
+            ca: authorities,
+            ..self
+        }
     }
 
     /// Which data centre is near; any if not said. The others are asked where it has no answer.
     pub fn datacenter(self, name: impl Into<String>) -> Self {
-        CassandraOptions { datacenter: Some(name.into()), ..self }
+        CassandraOptions {
+            datacenter: Some(name.into()),
+            ..self
+        }
     }
 
     /// How many connections to each node; 8 if not said.
@@ -210,11 +275,14 @@ impl CassandraOptions {
     /// Panics at 0.
     pub fn connections(self, connections: usize) -> Self {
         assert!(connections > 0, "at least one connection");
-        CassandraOptions { connections, ..self }
+        CassandraOptions {
+            connections,
+            ..self
+        }
     }
 
-    /// How many requests may be under way at once, over all connections; others wait. 1024 if not said, and never more
-    /// than 1024 a connection.
+    /// How many requests may be under way at once, over all connections; others wait. 1024 if not
+    /// said, and never more than 1024 a connection.
     ///
     /// # Panics
     /// Panics at 0.
@@ -223,8 +291,9 @@ impl CassandraOptions {
         CassandraOptions { requests, ..self }
     }
 
-    pub(super) fn in_flight(&self) -> usize {
-        self.requests.min(self.connections.saturating_mul(REQUESTS_A_CONNECTION))
+    pub(super) fn concurrency(&self) -> usize {
+        self.requests
+            .min(self.connections.saturating_mul(REQUESTS_A_CONNECTION))
     }
 
     /// How long a request may take, with all its attempts on other nodes; 10 s if not said.
@@ -232,31 +301,47 @@ impl CassandraOptions {
         CassandraOptions { timeout, ..self }
     }
 
-    /// How long the making of a connection may take; 5 s if not said. Connecting to a cluster is given up after this
-    /// and one [`timeout`](CassandraOptions::timeout).
+    /// How long the making of a connection may take; 5 s if not said. Connecting to a cluster is
+    /// given up after this and one [`timeout`](CassandraOptions::timeout).
     pub fn connect_timeout(self, timeout: Duration) -> Self {
-        CassandraOptions { connect_timeout: timeout, ..self }
+        CassandraOptions {
+            connect_timeout: timeout,
+            ..self
+        }
     }
 
-    /// How many replicas a read waits for; [`LocalOne`](Consistency::LocalOne) if not said, since a data set does not
-    /// change once it is written.
+    /// How many replicas a read waits for; [`LocalOne`](Consistency::LocalOne) if not said, since a
+    /// data set does not change once it is written.
     pub fn consistency(self, consistency: Consistency) -> Self {
-        CassandraOptions { consistency, ..self }
+        CassandraOptions {
+            consistency,
+            ..self
+        }
     }
 
     /// How many replicas a write waits for; [`LocalQuorum`](Consistency::LocalQuorum) if not said.
     pub fn write_consistency(self, consistency: Consistency) -> Self {
-        CassandraOptions { write_consistency: consistency, ..self }
+        CassandraOptions {
+            write_consistency: consistency,
+            ..self
+        }
     }
 
     /// Packs what goes over the wire; not if not said.
     pub fn compression(self, compression: Compression) -> Self {
-        CassandraOptions { compression: Some(compression), ..self }
+        CassandraOptions {
+            compression: Some(compression),
+            ..self
+        }
     }
 
-    /// Asks another node too where the first has not answered for so long, up to two; not if not said.
+    /// Asks another node too where the first has not answered for so long, up to two; not if not
+    /// said.
     pub fn speculate(self, after: Duration) -> Self {
-        CassandraOptions { speculate: Some(after), ..self }
+        CassandraOptions {
+            speculate: Some(after),
+            ..self
+        }
     }
 
     /// How many rows of metadata a page has; 5000 if not said.
@@ -339,7 +424,10 @@ mod tests {
         assert_eq!(options.url, "cassandra://a,[::1]:9043/ks.t");
         assert!(options.tls && options.ca == Some("/etc/ca.pem".into()));
         assert_eq!(options.datacenter.as_deref(), Some("near"));
-        assert_eq!((options.connections, options.requests, options.page), (3, 9, 7));
+        assert_eq!(
+            (options.connections, options.requests, options.page),
+            (3, 9, 7)
+        );
         assert_eq!(options.timeout, Duration::from_millis(2500));
         assert_eq!(options.connect_timeout, Duration::from_secs(1));
         assert_eq!(options.consistency, Consistency::Quorum);
@@ -353,13 +441,22 @@ mod tests {
         let options = parsed("cassandra://a/ks.t");
         assert_eq!(options.nodes, ["a:9042"]);
         assert!(options.credentials.is_none() && !options.tls);
-        assert_eq!(parsed("cassandra://a:1,b:2,c/ks.t").nodes, ["a:1", "b:2", "c:9042"]);
+        assert_eq!(
+            parsed("cassandra://a:1,b:2,c/ks.t").nodes,
+            ["a:1", "b:2", "c:9042"]
+        );
     }
 
     #[test]
     fn requests_stay_below_what_the_driver_forgives() {
-        assert_eq!(parsed("cassandra://a/k.t?connections=2&requests=10000").in_flight(), 2048);
-        assert_eq!(parsed("cassandra://a/k.t?connections=2&requests=10").in_flight(), 10);
+        assert_eq!(
+            parsed("cassandra://a/k.t?connections=2&requests=10000").concurrency(),
+            2048
+        );
+        assert_eq!(
+            parsed("cassandra://a/k.t?connections=2&requests=10").concurrency(),
+            10
+        );
     }
 
     #[test]
@@ -388,6 +485,9 @@ mod tests {
         }
         let options = parsed("cassandra://somebody:SECRET@a/k.t");
         let shown = format!("{options:?} {options:#?}");
-        assert!(!shown.contains("SECRET") && !shown.contains("somebody"), "{shown}");
+        assert!(
+            !shown.contains("SECRET") && !shown.contains("somebody"),
+            "{shown}"
+        );
     }
 }

@@ -25,7 +25,9 @@ use super::options::{CassandraOptions, Compression, Consistency};
 pub(super) async fn connect(options: &CassandraOptions) -> Result<Session> {
     let mut balancing = DefaultPolicy::builder().token_aware(true);
     if let Some(datacenter) = &options.datacenter {
-        balancing = balancing.prefer_datacenter(datacenter.clone()).permit_dc_failover(true);
+        balancing = balancing
+            .prefer_datacenter(datacenter.clone())
+            .permit_dc_failover(true);
     }
     let mut profile = ExecutionProfile::builder()
         .consistency(level(options.consistency))
@@ -33,7 +35,10 @@ pub(super) async fn connect(options: &CassandraOptions) -> Result<Session> {
         .retry_policy(Arc::new(OtherNode))
         .load_balancing_policy(balancing.build());
     if let Some(after) = options.speculate {
-        let policy = SimpleSpeculativeExecutionPolicy { max_retry_count: 2, retry_interval: after };
+        let policy = SimpleSpeculativeExecutionPolicy {
+            max_retry_count: 2,
+            retry_interval: after,
+        };
         profile = profile.speculative_execution_policy(Some(Arc::new(policy)));
     }
     let connections = NonZeroUsize::new(options.connections).unwrap_or(NonZeroUsize::MIN);
@@ -54,13 +59,14 @@ pub(super) async fn connect(options: &CassandraOptions) -> Result<Session> {
     if options.tls {
         builder = builder.tls_context(Some(tls(options)?));
     }
-    // The driver's own limit ends with the connection; a node that then says nothing it would wait for a minute.
+    // The driver's own limit ends with the connection; a node that then says nothing it would wait
+    // for a minute.
     let limit = options.connect_timeout.saturating_add(options.timeout);
     match tokio::time::timeout(limit, builder.build()).await {
         Ok(built) => built.map_err(|error| fault::session(&error).error(&options.url, &error)),
         Err(_) => {
             let what = format!("{}: no session in {limit:?}", options.url);
-            Err(Error::new(ErrorKind::Unavailable, what).passing())
+            Err(Error::new(ErrorKind::Unavailable, what).transient())
         }
     }
 }
@@ -79,12 +85,19 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
     let path = match &options.ca {
         Some(path) => path.clone(),
         None => systems_authorities().ok_or_else(|| {
-            let what = format!("{}: no authorities of the system were found; name a file (ca=)", options.url);
+            let what = format!(
+                "{}: no authorities of the system were found; name a file (ca=)",
+                options.url
+            );
             Error::new(ErrorKind::Config, what)
         })?,
     };
     let unreadable = |error: &dyn std::fmt::Display| {
-        let what = format!("{}: authorities in {}: {error}", options.url, path.display());
+        let what = format!(
+            "{}: authorities in {}: {error}",
+            options.url,
+            path.display()
+        );
         Error::new(ErrorKind::Config, what)
     };
     let mut roots = RootCertStore::empty();
@@ -99,11 +112,12 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
     if roots.is_empty() {
         return Err(unreadable(&"no certificate"));
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unreadable(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let config =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unreadable(&error))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
     Ok(Arc::new(config))
 }
 
@@ -116,11 +130,14 @@ fn systems_authorities() -> Option<PathBuf> {
         "/etc/ssl/ca-bundle.pem",
         "/etc/ssl/cert.pem",
     ];
-    named.into_iter().chain(usual.map(PathBuf::from)).find(|path| Path::exists(path))
+    named
+        .into_iter()
+        .chain(usual.map(PathBuf::from))
+        .find(|path| Path::exists(path))
 }
 
-/// Asks the next node where one cannot answer now. Each of our requests may be asked twice: reads change nothing, and
-/// a sample that is written again is put in place of itself.
+/// Asks the next node where one cannot answer now. Each of our requests may be asked twice: reads
+/// change nothing, and a sample that is written again is put in place of itself.
 #[derive(Debug)]
 struct OtherNode;
 
@@ -133,9 +150,8 @@ impl RetryPolicy for OtherNode {
 impl RetrySession for OtherNode {
     fn decide_should_retry(&mut self, request: RequestInfo<'_>) -> RetryDecision {
         let passing = match request.error {
-            RequestAttemptError::BrokenConnectionError(_) | RequestAttemptError::UnableToAllocStreamId => {
-                true
-            }
+            RequestAttemptError::BrokenConnectionError(_)
+            | RequestAttemptError::UnableToAllocStreamId => true,
             RequestAttemptError::DbError(error, _) => matches!(
                 error,
                 DbError::Overloaded

@@ -16,13 +16,17 @@ use crate::wire::wire_struct;
 
 /// Writes samples into a table, from any graph.
 ///
-/// - It is a description like every graph: a `DataLoader` runs it, reads and writes with many in flight, and its `OnError`
-///   says whether a sample that cannot be read or written ends it, or is skipped, counted and listed.
-/// - What comes out is how far it got, batch by batch: for a progress bar. [`report`](Ingest::report) has the sums.
-/// - Rows whose keys are there already are not written again, unless [`overwrite`](Ingest::overwrite) says so. With keys
-///   made of names ([`key`](super::key)) it may therefore be stopped, or crash, and be run again; no row is ever half there.
-/// - A batch that cannot be written is tried row by row, so that an error is about one sample. Where the table says that
-///   it may work later, the batch is one error; `graph.retry(3, ingest)` in place of `graph.pipe(ingest)` tries again.
+/// - It is a description like every graph: a `DataLoader` runs it, reads and writes with many in
+///   flight, and its `OnError` says whether a sample that cannot be read or written ends it, or is
+///   skipped, counted and listed.
+/// - What comes out is how far it got, batch by batch: for a progress bar.
+///   [`report`](Ingest::report) has the sums.
+/// - Rows whose keys are there already are not written again, unless
+///   [`overwrite`](Ingest::overwrite) says so. With keys made of names ([`key`](super::key)) it may
+///   therefore be stopped, or crash, and be run again; no row is ever half there.
+/// - A batch that cannot be written is tried row by row, so that an error is about one sample.
+///   Where the table says that it may work later, the batch is one error; `graph.retry(3, ingest)`
+///   in place of `graph.pipe(ingest)` tries again.
 ///
 /// Clones share the report.
 ///
@@ -74,7 +78,11 @@ pub struct Written {
     pub bytes: u64,
 }
 
-wire_struct!(Written { written, known, bytes });
+wire_struct!(Written {
+    written,
+    known,
+    bytes
+});
 
 /// Rows written together, unless a graph of batches says otherwise.
 const TOGETHER: usize = 64;
@@ -84,22 +92,39 @@ const KEYS: usize = 512;
 impl Ingest {
     /// Writes into this table.
     pub fn new(table: impl Table) -> Self {
-        Ingest { table: Arc::new(table), overwrite: false, counts: Arc::default() }
+        Ingest {
+            table: Arc::new(table),
+            overwrite: false,
+            counts: Arc::default(),
+        }
     }
 
     /// Writes rows in place of those that are there already.
     pub fn overwrite(self) -> Self {
-        Ingest { overwrite: true, ..self }
+        Ingest {
+            overwrite: true,
+            ..self
+        }
     }
 
     /// What was done so far, by all graphs of this and its clones.
     pub fn report(&self) -> Written {
-        let Counts { written, known, bytes } = &*self.counts;
-        let [written, known, bytes] = [written, known, bytes].map(|count| count.load(Ordering::Relaxed));
-        Written { written, known, bytes }
+        let Counts {
+            written,
+            known,
+            bytes,
+        } = &*self.counts;
+        let [written, known, bytes] =
+            [written, known, bytes].map(|count| count.load(Ordering::Relaxed));
+        Written {
+            written,
+            known,
+            bytes,
+        }
     }
 
-    /// Writes the rows of a graph, 64 together. For another number use `rows.batch(n).pipe(ingest)`.
+    /// Writes the rows of a graph, 64 together. For another number use
+    /// `rows.batch(n).pipe(ingest)`.
     ///
     /// # Errors
     /// `Shape` for a row that does not fit the schema, in its place; those of the table.
@@ -107,8 +132,9 @@ impl Ingest {
         rows.batch(TOGETHER).named("batch rows").pipe(self.clone())
     }
 
-    /// Leaves out what is in the table already, before it is read or made: `key` says which row an item will be. What is
-    /// left out is counted as known; nothing is left out if rows are [overwritten](Ingest::overwrite).
+    /// Leaves out what is in the table already, before it is read or made: `key` says which row an
+    /// item will be. What is left out is counted as known; nothing is left out if rows are
+    /// [overwritten](Ingest::overwrite).
     ///
     /// Keys are asked for 512 together, and so many items wait for it. Order is kept.
     pub fn unknown<T, F>(&self, items: Graph<T>, key: F) -> Graph<T>
@@ -119,7 +145,10 @@ impl Ingest {
         if self.overwrite {
             return items;
         }
-        items.batch(KEYS).named("batch keys").pipe(Unknown { ingest: self.clone(), key: Arc::new(key) })
+        items.batch(KEYS).named("batch keys").pipe(Unknown {
+            ingest: self.clone(),
+            key: Arc::new(key),
+        })
     }
 
     /// Writes rows; what happened, and the rows that failed, by their place.
@@ -141,15 +170,21 @@ impl Ingest {
                 }
             }
         }
-        let mut done =
-            Written { known: known.iter().filter(|known| **known).count() as u64, ..Written::default() };
+        let mut done = Written {
+            known: known.iter().filter(|known| **known).count() as u64,
+            ..Written::default()
+        };
         let mut count = |new: &NewRow| {
             done.written += 1;
             done.bytes += new.row.data.len() as u64;
         };
-        match self.table.put(fresh.iter().map(|(_, new)| new.clone()).collect()).await {
+        match self
+            .table
+            .put(fresh.iter().map(|(_, new)| new.clone()).collect())
+            .await
+        {
             Ok(()) => fresh.iter().for_each(|(_, new)| count(new)),
-            Err(error) if error.is_passing() => return Err(error),
+            Err(error) if error.is_transient() => return Err(error),
             Err(error) if fresh.len() == 1 => failed.push((fresh[0].0, error)),
             Err(_) => {
                 for (place, new) in fresh {
@@ -165,7 +200,9 @@ impl Ingest {
     }
 
     fn count(&self, done: Written) {
-        self.counts.written.fetch_add(done.written, Ordering::Relaxed);
+        self.counts
+            .written
+            .fetch_add(done.written, Ordering::Relaxed);
         self.counts.known.fetch_add(done.known, Ordering::Relaxed);
         self.counts.bytes.fetch_add(done.bytes, Ordering::Relaxed);
     }
@@ -238,11 +275,15 @@ where
                     }
                 };
                 let count = known.iter().filter(|known| **known).count() as u64;
-                ingest.count(Written { known: count, ..Written::default() });
+                ingest.count(Written {
+                    known: count,
+                    ..Written::default()
+                });
                 cx.count_dropped(count);
                 for (place, item) in items.into_iter().enumerate() {
                     if !known[place] {
-                        out.emit(Ok(Item::new(item, part(&origin, place).clone()))).await;
+                        out.emit(Ok(Item::new(item, part(&origin, place).clone())))
+                            .await;
                     }
                 }
             }

@@ -1,4 +1,5 @@
-//! What data sets are made of before they are in a table: folders of classes, and samples of archives.
+//! What data sets are made of before they are in a table: folders of classes, and samples of
+//! archives.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,18 +17,25 @@ const IMAGES: &str = "*/**/*.{jpg,jpeg,png,JPG,JPEG,PNG}";
 impl Ingest {
     /// The metadata of [`folder`](Ingest::folder): `class`, `path` and `size`.
     pub fn folder_schema() -> Schema {
-        Schema::new([("class", ColumnType::Text), ("path", ColumnType::Text), ("size", ColumnType::Int)])
+        Schema::new([
+            ("class", ColumnType::Text),
+            ("path", ColumnType::Text),
+            ("size", ColumnType::Int),
+        ])
     }
 
-    /// Writes a folder with a folder of images for each class: `class/name.jpg`, also deeper. The label is the number of
-    /// the class in the order of the names' bytes; the key is that of the namespace and the path below `folder`.
+    /// Writes a folder with a folder of images for each class: `class/name.jpg`, also deeper. The
+    /// label is the number of the class in the order of the names' bytes; the key is that of the
+    /// namespace and the path below `folder`.
     ///
-    /// Columns of the table that are called `class`, `path` and `size` get what they say, others nothing. Files whose keys
-    /// are known are not read. Looks at the classes at once, and blocks for that; the files are listed when it runs.
+    /// Columns of the table that are called `class`, `path` and `size` get what they say, others
+    /// nothing. Files whose keys are known are not read. Looks at the classes at once, and blocks
+    /// for that; the files are listed when it runs.
     ///
     /// # Errors
     /// Those of reading the folder; `NotFound` if there is no folder in it. When it runs, those of
-    /// [`list_files`], [`load_files`](FileRefGraph::load_files) and [`rows`](Ingest::rows), each naming its file.
+    /// [`list_files`], [`load_files`](FileRefGraph::load_files) and [`rows`](Ingest::rows), each
+    /// naming its file.
     ///
     /// # Examples
     /// ```
@@ -57,7 +65,9 @@ impl Ingest {
             let namespace = namespace.clone();
             move |file: &FileRef| key(&namespace, file.name().as_bytes())
         };
-        let files = self.unknown(list_files(folder, IMAGES), key_of).load_files();
+        let files = self
+            .unknown(list_files(folder, IMAGES), key_of)
+            .load_files();
         let columns: Arc<[_]> = self.table.schema().columns.clone().into();
         let rows = files.map(move |file: File| {
             let class = file.name.split('/').next().unwrap_or_default();
@@ -68,25 +78,43 @@ impl Ingest {
                 _ => Value::Null,
             };
             let values = columns.iter().map(value).collect();
-            let label = classes.get(class).map_or(Label::None, |class| Label::Class(*class));
-            NewRow { row: Row { key: key(&namespace, file.name.as_bytes()), label, data: file.data }, values }
+            let label = classes
+                .get(class)
+                .map_or(Label::None, |class| Label::Class(*class));
+            NewRow {
+                row: Row {
+                    key: key(&namespace, file.name.as_bytes()),
+                    label,
+                    data: file.data,
+                },
+                values,
+            }
         });
         Ok(self.rows(rows.named("row").weighed(weigh)))
     }
 
-    /// Writes the samples of archives: the first of the `data` fields that a sample has, such as `["jpg", "png"]`, with
-    /// the number in its field `cls` as label, if there is one; the key is that of the namespace and the sample's key.
+    /// Writes the samples of archives: the first of the `data` fields that a sample has, such as
+    /// `["jpg", "png"]`, with the number in its field `cls` as label, if there is one; the key is
+    /// that of the namespace and the sample's key.
     ///
-    /// Columns of the table that are called `name` and `size` get the sample's key and the length of its data; others get
-    /// what stands under their names in its field `json`, or nothing. The archives are read again each time.
+    /// Columns of the table that are called `name` and `size` get the sample's key and the length
+    /// of its data; others get what stands under their names in its field `json`, or nothing. The
+    /// archives are read again each time.
     ///
     /// # Errors
-    /// When it runs: `NotFound` for a sample without data, `Corrupt` for a field that is no number or no JSON object,
-    /// `Shape` for JSON that is not of its column; those of [`rows`](Ingest::rows).
-    pub fn samples(&self, namespace: &str, samples: Graph<Sample>, data: &[&str]) -> Graph<Written> {
+    /// When it runs: `NotFound` for a sample without data, `Corrupt` for a field that is no number
+    /// or no JSON object, `Shape` for JSON that is not of its column; those of
+    /// [`rows`](Ingest::rows).
+    pub fn samples(
+        &self,
+        namespace: &str,
+        samples: Graph<Sample>,
+        data: &[&str],
+    ) -> Graph<Written> {
         let (namespace, table): (Arc<str>, _) = (namespace.into(), self.table.clone());
         let data: Arc<[String]> = data.iter().map(|field| (*field).to_owned()).collect();
-        let rows = samples.try_map(move |sample| row_of(&namespace, &sample, &data, table.schema()));
+        let rows =
+            samples.try_map(move |sample| row_of(&namespace, &sample, &data, table.schema()));
         self.rows(rows.named("row").weighed(weigh))
     }
 }
@@ -105,7 +133,10 @@ fn classes(folder: &Path) -> Result<BTreeMap<String, i64>> {
         }
     }
     if names.is_empty() {
-        return Err(Error::new(ErrorKind::NotFound, "no folder of a class in it"));
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            "no folder of a class in it",
+        ));
     }
     names.sort();
     Ok(names.into_iter().zip(0..).collect())
@@ -113,11 +144,21 @@ fn classes(folder: &Path) -> Result<BTreeMap<String, i64>> {
 
 fn row_of(namespace: &str, sample: &Sample, data: &[String], schema: &Schema) -> Result<NewRow> {
     let field = data.iter().find(|field| sample.has(field));
-    let content = sample.get(field.or(data.first()).map_or("", |field| field))?.clone();
-    let label = if sample.has("cls") { Label::Class(sample.parse("cls")?) } else { Label::None };
+    let content = sample
+        .get(field.or(data.first()).map_or("", |field| field))?
+        .clone();
+    let label = if sample.has("cls") {
+        Label::Class(sample.parse("cls")?)
+    } else {
+        Label::None
+    };
     let json: serde_json::Value = match sample.has("json") {
         true => serde_json::from_slice(sample.get("json")?).map_err(|error| {
-            Error::new(ErrorKind::Corrupt, format!("sample {:?}: its json", sample.key())).with_source(error)
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("sample {:?}: its json", sample.key()),
+            )
+            .with_source(error)
         })?,
         false => serde_json::Value::Null,
     };
@@ -125,12 +166,22 @@ fn row_of(namespace: &str, sample: &Sample, data: &[String], schema: &Schema) ->
         "name" => Ok(sample.key().into()),
         "size" => Ok((content.len() as i64).into()),
         _ => from_json(&json[column], *kind).ok_or_else(|| {
-            let what = format!("sample {:?}: {column:?} in its json is not of {kind}", sample.key());
+            let what = format!(
+                "sample {:?}: {column:?} in its json is not of {kind}",
+                sample.key()
+            );
             Error::new(ErrorKind::Shape, what)
         }),
     };
     let values = schema.columns.iter().map(value).collect::<Result<_>>()?;
-    Ok(NewRow { row: Row { key: key(namespace, sample.key()), label, data: content }, values })
+    Ok(NewRow {
+        row: Row {
+            key: key(namespace, sample.key()),
+            label,
+            data: content,
+        },
+        values,
+    })
 }
 
 fn from_json(value: &serde_json::Value, kind: ColumnType) -> Option<Value> {

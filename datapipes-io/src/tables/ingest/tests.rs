@@ -19,7 +19,11 @@ fn table(folder: &TempDir) -> Sqlite {
 }
 
 fn run(graph: Graph<Written>, on_error: OnError) -> Result<Written> {
-    let loader = DataLoader::builder(graph).workers(2).on_error(on_error).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .on_error(on_error)
+        .build()
+        .unwrap();
     let mut sum = Written::default();
     for done in loader.epoch(0).blocking() {
         let done = done?;
@@ -31,7 +35,10 @@ fn run(graph: Graph<Written>, on_error: OnError) -> Result<Written> {
 }
 
 fn keys(table: &impl Table) -> BTreeSet<Uuid> {
-    futures::executor::block_on(table.select(&[]).keys()).unwrap().into_iter().collect()
+    futures::executor::block_on(table.select(&[]).keys())
+        .unwrap()
+        .into_iter()
+        .collect()
 }
 
 fn numbers(count: u64) -> Graph<NewRow> {
@@ -43,30 +50,65 @@ fn all_rows_arrive_once_and_again_is_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(&folder);
     let ingest = Ingest::new(table.clone());
-    let all = Written { written: 1000, known: 0, bytes: 4500 };
-    assert_eq!(run(ingest.rows(numbers(1000)), OnError::fail()).unwrap(), all);
+    let all = Written {
+        written: 1000,
+        known: 0,
+        bytes: 4500,
+    };
+    assert_eq!(
+        run(ingest.rows(numbers(1000)), OnError::fail()).unwrap(),
+        all
+    );
     assert_eq!(ingest.report(), all);
     assert_eq!(keys(&table).len(), 1000);
-    let again = Written { written: 0, known: 1000, bytes: 0 };
-    assert_eq!(run(ingest.rows(numbers(1000)), OnError::fail()).unwrap(), again);
-    assert_eq!(ingest.report(), Written { written: 1000, known: 1000, bytes: 4500 });
+    let again = Written {
+        written: 0,
+        known: 1000,
+        bytes: 0,
+    };
+    assert_eq!(
+        run(ingest.rows(numbers(1000)), OnError::fail()).unwrap(),
+        again
+    );
+    assert_eq!(
+        ingest.report(),
+        Written {
+            written: 1000,
+            known: 1000,
+            bytes: 4500
+        }
+    );
     // Overwriting writes, and does not double.
     assert_eq!(
-        run(Ingest::new(table.clone()).overwrite().rows(numbers(1000)), OnError::fail()).unwrap(),
+        run(
+            Ingest::new(table.clone()).overwrite().rows(numbers(1000)),
+            OnError::fail()
+        )
+        .unwrap(),
         all
     );
     assert_eq!(keys(&table).len(), 1000);
     // What is known is not even made.
     let made = Arc::new(AtomicU64::new(0));
     let counted = made.clone();
-    let fresh =
-        ingest.unknown(Graph::range(0..1100), |number| sample(*number, "").row.key).map(move |number| {
+    let fresh = ingest
+        .unknown(Graph::range(0..1100), |number| sample(*number, "").row.key)
+        .map(move |number| {
             counted.fetch_add(1, Ordering::Relaxed);
             sample(number, "")
         });
-    assert_eq!(run(ingest.rows(fresh), OnError::fail()).unwrap().written, 100);
-    assert_eq!((made.load(Ordering::Relaxed), ingest.report().known), (100, 2000));
-    assert_eq!(run(ingest.rows(Graph::from_vec(vec![])), OnError::fail()).unwrap(), Written::default());
+    assert_eq!(
+        run(ingest.rows(fresh), OnError::fail()).unwrap().written,
+        100
+    );
+    assert_eq!(
+        (made.load(Ordering::Relaxed), ingest.report().known),
+        (100, 2000)
+    );
+    assert_eq!(
+        run(ingest.rows(Graph::from_vec(vec![])), OnError::fail()).unwrap(),
+        Written::default()
+    );
 }
 
 /// A table whose `put` fails when it is told to, perhaps after it has written.
@@ -83,7 +125,10 @@ trait Plan: Send + std::fmt::Debug {
 
 impl Failing {
     fn new(inner: &Sqlite, plan: impl Plan + 'static) -> Self {
-        Failing { inner: inner.clone(), fails: Mutex::new(Box::new(plan)) }
+        Failing {
+            inner: inner.clone(),
+            fails: Mutex::new(Box::new(plan)),
+        }
     }
 }
 
@@ -128,7 +173,11 @@ impl Plan for Breaks {
         }
         self.times = self.times.checked_sub(1)?;
         let error = Error::new(ErrorKind::Unavailable, "the table is gone");
-        Some(if self.passing { error.passing() } else { error })
+        Some(if self.passing {
+            error.transient()
+        } else {
+            error
+        })
     }
 }
 
@@ -137,9 +186,20 @@ fn what_broke_off_is_finished_by_the_next_run() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(&folder);
     for after in [0, 1, 3, 5] {
-        let broken = Ingest::new(Failing::new(&table, Breaks { after, passing: true, times: usize::MAX }));
+        let broken = Ingest::new(Failing::new(
+            &table,
+            Breaks {
+                after,
+                passing: true,
+                times: usize::MAX,
+            },
+        ));
         let error = run(broken.rows(numbers(1000)), OnError::fail()).unwrap_err();
-        assert_eq!((error.kind(), error.node()), (ErrorKind::Unavailable, Some("ingest")), "{error}");
+        assert_eq!(
+            (error.kind(), error.node()),
+            (ErrorKind::Unavailable, Some("ingest")),
+            "{error}"
+        );
         assert!(keys(&table).len() < 1000);
         // Whatever is there is whole.
         for key in keys(&table) {
@@ -149,15 +209,28 @@ fn what_broke_off_is_finished_by_the_next_run() {
     let before = keys(&table).len() as u64;
     let ingest = Ingest::new(table.clone());
     run(ingest.rows(numbers(1000)), OnError::fail()).unwrap();
-    assert_eq!((ingest.report().known, ingest.report().written), (before, 1000 - before));
-    assert_eq!(keys(&table), (0..1000).map(|number| sample(number, "").row.key).collect());
+    assert_eq!(
+        (ingest.report().known, ingest.report().written),
+        (before, 1000 - before)
+    );
+    assert_eq!(
+        keys(&table),
+        (0..1000).map(|number| sample(number, "").row.key).collect()
+    );
 }
 
 #[test]
 fn a_passing_failure_is_tried_again_by_retry() {
     let folder = tempfile::tempdir().unwrap();
     let table = table(&folder);
-    let ingest = Ingest::new(Failing::new(&table, Breaks { after: 1, passing: true, times: 2 }));
+    let ingest = Ingest::new(Failing::new(
+        &table,
+        Breaks {
+            after: 1,
+            passing: true,
+            times: 2,
+        },
+    ));
     let graph = numbers(300).batch(50).retry(3, ingest.clone());
     assert_eq!(run(graph, OnError::fail()).unwrap().written, 300);
     assert_eq!((ingest.report().written, keys(&table).len()), (300, 300));
@@ -170,9 +243,14 @@ struct Refuses(u64);
 impl Plan for Refuses {
     fn next(&mut self, rows: &[NewRow]) -> Option<Error> {
         let bad = rows.iter().find(|new| {
-            (0..1000).step_by(self.0 as usize).any(|number| sample(number, "").row.key == new.row.key)
+            (0..1000)
+                .step_by(self.0 as usize)
+                .any(|number| sample(number, "").row.key == new.row.key)
         })?;
-        Some(Error::new(ErrorKind::Limit, format!("{} is too large", bad.row.key)))
+        Some(Error::new(
+            ErrorKind::Limit,
+            format!("{} is too large", bad.row.key),
+        ))
     }
 }
 
@@ -188,17 +266,33 @@ fn a_row_that_cannot_be_written_costs_itself_and_is_named() {
     });
     let ingest = Ingest::new(Failing::new(&table, Refuses(250)));
     let policy = OnError::skip(10);
-    assert_eq!(run(ingest.rows(rows.clone()), policy.clone()).unwrap().written, 995);
-    let skipped: BTreeSet<String> =
-        policy.skipped().iter().map(|skipped| skipped.error.to_string()).collect();
+    assert_eq!(
+        run(ingest.rows(rows.clone()), policy.clone())
+            .unwrap()
+            .written,
+        995
+    );
+    let skipped: BTreeSet<String> = policy
+        .skipped()
+        .iter()
+        .map(|skipped| skipped.error.to_string())
+        .collect();
     assert_eq!(skipped.len(), 5, "{skipped:#?}");
     for number in [0, 250, 500, 750] {
-        let wanted =
-            format!("ingest: 0:{number}: limit reached: {} is too large", sample(number, "").row.key);
+        let wanted = format!(
+            "ingest: 0:{number}: limit reached: {} is too large",
+            sample(number, "").row.key
+        );
         assert!(skipped.contains(&wanted), "{wanted}: {skipped:#?}");
     }
-    let shape = skipped.iter().find(|error| error.contains("0:77: shape mismatch")).unwrap();
-    assert!(shape.contains(table.url()) && shape.contains("column \"name\" is of text"), "{shape}");
+    let shape = skipped
+        .iter()
+        .find(|error| error.contains("0:77: shape mismatch"))
+        .unwrap();
+    assert!(
+        shape.contains(table.url()) && shape.contains("column \"name\" is of text"),
+        "{shape}"
+    );
     assert_eq!(keys(&table).len(), 995);
     // And without a policy it is an error.
     let error = run(Ingest::new(table).overwrite().rows(rows), OnError::fail()).unwrap_err();
@@ -223,19 +317,42 @@ fn a_folder_of_classes_becomes_rows_and_known_files_are_not_read() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, name).unwrap();
     };
-    ["zebra/1.jpg", "ant/b.PNG", "ant/deep/a.jpeg", "ant/notes.txt", "top.jpg"].into_iter().for_each(write);
+    [
+        "zebra/1.jpg",
+        "ant/b.PNG",
+        "ant/deep/a.jpeg",
+        "ant/notes.txt",
+        "top.jpg",
+    ]
+    .into_iter()
+    .for_each(write);
     std::fs::create_dir(images.join("bee")).unwrap();
-    let table = Sqlite::create(folder.path().join("a.db"), "zoo", &Ingest::folder_schema()).unwrap();
+    let table =
+        Sqlite::create(folder.path().join("a.db"), "zoo", &Ingest::folder_schema()).unwrap();
     let ingest = Ingest::new(table.clone());
     let all = run(ingest.folder("zoo", &images).unwrap(), OnError::fail()).unwrap();
-    assert_eq!(all, Written { written: 3, known: 0, bytes: 35 });
+    assert_eq!(
+        all,
+        Written {
+            written: 3,
+            known: 0,
+            bytes: 35
+        }
+    );
     futures::executor::block_on(async {
         for (name, class) in [("zebra/1.jpg", 2), ("ant/b.PNG", 0), ("ant/deep/a.jpeg", 0)] {
             let row = table.get(key("zoo", name)).await.unwrap();
-            assert_eq!((row.label, &row.data[..]), (Label::Class(class), name.as_bytes()));
+            assert_eq!(
+                (row.label, &row.data[..]),
+                (Label::Class(class), name.as_bytes())
+            );
         }
-        let zebras =
-            table.select(&["path", "size"]).filter("class = 'zebra'".parse().unwrap()).all().await.unwrap();
+        let zebras = table
+            .select(&["path", "size"])
+            .filter("class = 'zebra'".parse().unwrap())
+            .all()
+            .await
+            .unwrap();
         assert_eq!(zebras[0].values, ["zebra/1.jpg".into(), Value::Int(11)]);
     });
     // The next run reads the new file only: one that is known may have become unreadable.
@@ -246,9 +363,15 @@ fn a_folder_of_classes_becomes_rows_and_known_files_are_not_read() {
     assert_eq!((outcome.written, ingest.report().written), (1, 4));
     // What is wrong with a folder is said at once.
     let error = ingest.folder("zoo", images.join("none")).unwrap_err();
-    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("none"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::NotFound && error.to_string().contains("none"),
+        "{error}"
+    );
     let error = ingest.folder("zoo", images.join("zebra")).unwrap_err();
-    assert!(error.to_string().contains("no folder of a class"), "{error}");
+    assert!(
+        error.to_string().contains("no folder of a class"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -258,7 +381,10 @@ fn samples_of_archives_become_rows_with_metadata_of_their_json() {
     for (name, data) in [
         ("a/1.jpg", "pixels"),
         ("a/1.cls", "3\n"),
-        ("a/1.json", r#"{"count": 5, "size": 1.5, "good": true, "more": []}"#),
+        (
+            "a/1.json",
+            r#"{"count": 5, "size": 1.5, "good": true, "more": []}"#,
+        ),
         ("a/2.png", "others"),
         ("a/3.jpg", "x"),
         ("a/3.json", r#"{"count": "five"}"#),
@@ -271,19 +397,33 @@ fn samples_of_archives_become_rows_with_metadata_of_their_json() {
         let mut header = tar::Header::new_gnu();
         header.set_size(data.len() as u64);
         header.set_cksum();
-        archive.append_data(&mut header, name, data.as_bytes()).unwrap();
+        archive
+            .append_data(&mut header, name, data.as_bytes())
+            .unwrap();
     }
     std::fs::write(folder.path().join("s.tar"), archive.into_inner().unwrap()).unwrap();
-    let columns = Schema { columns: [&schema().columns[..1], &schema().columns[2..]].concat() };
+    let columns = Schema {
+        columns: [&schema().columns[..1], &schema().columns[2..]].concat(),
+    };
     let table = Sqlite::create(folder.path().join("a.db"), "t", &columns).unwrap();
-    let samples: Graph<Sample> = list_files(folder.path(), "*.tar").load_files().untar().samples();
+    let samples: Graph<Sample> = list_files(folder.path(), "*.tar")
+        .load_files()
+        .untar()
+        .samples();
     let policy = OnError::skip(10);
     let ingest = Ingest::new(table.clone());
-    let done = run(ingest.samples("s", samples, &["jpg", "png"]), policy.clone()).unwrap();
+    let done = run(
+        ingest.samples("s", samples, &["jpg", "png"]),
+        policy.clone(),
+    )
+    .unwrap();
     assert_eq!((done.written, done.bytes), (2, 12));
     futures::executor::block_on(async {
         let row = table.get(key("s", "a/1")).await.unwrap();
-        assert_eq!((row.label, &row.data[..]), (Label::Class(3), &b"pixels"[..]));
+        assert_eq!(
+            (row.label, &row.data[..]),
+            (Label::Class(3), &b"pixels"[..])
+        );
         assert_eq!(table.get(key("s", "a/2")).await.unwrap().label, Label::None);
         let found = table
             .select(&["count", "name", "good"])
@@ -291,14 +431,24 @@ fn samples_of_archives_become_rows_with_metadata_of_their_json() {
             .all()
             .await
             .unwrap();
-        assert_eq!(found[0].values, [Value::Int(5), "a/1".into(), Value::Bool(true)]);
+        assert_eq!(
+            found[0].values,
+            [Value::Int(5), "a/1".into(), Value::Bool(true)]
+        );
     });
-    let mut said: Vec<_> = policy.skipped().iter().map(|skipped| skipped.error.to_string()).collect();
+    let mut said: Vec<_> = policy
+        .skipped()
+        .iter()
+        .map(|skipped| skipped.error.to_string())
+        .collect();
     said.sort();
     for (said, wanted) in said.iter().zip(["a/3", "a/4", "a/5", "a/6"]) {
         assert!(said.starts_with(&format!("row: s.tar/{wanted}")), "{said}");
     }
-    assert!(said[0].contains("\"count\" in its json is not of whole numbers"), "{said:?}");
+    assert!(
+        said[0].contains("\"count\" in its json is not of whole numbers"),
+        "{said:?}"
+    );
     assert_eq!(said.len(), 4, "{said:#?}");
 }
 
@@ -306,7 +456,9 @@ fn samples_of_archives_become_rows_with_metadata_of_their_json() {
 fn a_dropped_ingest_stops() {
     let folder = tempfile::tempdir().unwrap();
     let ingest = Ingest::new(table(&folder));
-    let loader = DataLoader::builder(ingest.rows(numbers(1 << 40))).build().unwrap();
+    let loader = DataLoader::builder(ingest.rows(numbers(1 << 40)))
+        .build()
+        .unwrap();
     let mut epoch = loader.epoch(0).blocking();
     epoch.next().unwrap().unwrap();
     drop(epoch);

@@ -9,7 +9,8 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
 use url::Url;
 
-/// A database file and the connections to it. Its errors do not name the file: who calls knows more.
+/// A database file and the connections to it. Its errors do not name the file: who calls knows
+/// more.
 #[derive(Debug)]
 pub(super) struct Connections {
     pub path: PathBuf,
@@ -45,16 +46,28 @@ impl Connections {
         self: &Arc<Self>,
         work: impl FnOnce(&Connection) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self.may_read.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = self
+            .may_read
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
         let this = self.clone();
         datapipes::blocking(move || {
             let _permit = permit;
-            let idle = this.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let idle = this
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop();
             let connection = idle.map_or_else(|| this.open_to_read(), Ok)?;
             let outcome = work(&connection);
             // One that failed may be of no use any more.
             if outcome.is_ok() {
-                this.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+                this.idle
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(connection);
             }
             outcome
         })
@@ -66,7 +79,12 @@ impl Connections {
         self: &Arc<Self>,
         work: impl FnOnce(&mut Connection) -> Result<R> + Send + 'static,
     ) -> Result<R> {
-        let permit = self.may_write.clone().acquire_owned().await.expect("the semaphore is never closed");
+        let permit = self
+            .may_write
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
         let this = self.clone();
         datapipes::blocking(move || {
             let _permit = permit;
@@ -79,8 +97,9 @@ impl Connections {
         .await?
     }
 
-    /// A connection to read by. Where nothing may be written beside the file, SQLite cannot make the files that its log
-    /// needs; if there is no log, the file is whole without it, and read as one that nobody changes.
+    /// A connection to read by. Where nothing may be written beside the file, SQLite cannot make
+    /// the files that its log needs; if there is no log, the file is whole without it, and read as
+    /// one that nobody changes.
     pub(super) fn open_to_read(&self) -> Result<Connection> {
         let connection = self.open(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let look = |connection: &Connection| {
@@ -89,8 +108,10 @@ impl Connections {
         match look(&connection) {
             Ok(()) => Ok(connection),
             Err(error)
-                if matches!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly))
-                    && !self.has_log() =>
+                if matches!(
+                    error.sqlite_error_code(),
+                    Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly)
+                ) && !self.has_log() =>
             {
                 let url = Url::from_file_path(&self.path).map_err(|()| failed(error))?;
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
@@ -145,11 +166,15 @@ impl Connections {
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     let words = error.to_string();
     let (kind, passing) = match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
-            (ErrorKind::Unavailable, true)
-        }
         Some(
-            ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => (ErrorKind::Unavailable, true),
+        Some(
+            ErrorCode::ReadOnly
+            | ErrorCode::PermissionDenied
+            | ErrorCode::AuthorizationForStatementDenied,
         ) => (ErrorKind::Denied, false),
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (ErrorKind::Corrupt, false),
         Some(ErrorCode::TooBig) => (ErrorKind::Limit, false),
@@ -162,5 +187,5 @@ pub(super) fn failed(error: rusqlite::Error) -> Error {
         None => (ErrorKind::Shape, false),
     };
     let error = Error::new(kind, "").with_source(error);
-    if passing { error.passing() } else { error }
+    if passing { error.transient() } else { error }
 }

@@ -9,8 +9,11 @@ use crate::tables::{ColumnType, Filter, Label, Schema, Value};
 
 /// What makes the two tables of the paper: data and labels in one, metadata in the other.
 pub(super) fn create(table: &str, schema: &Schema) -> String {
-    let columns: String =
-        schema.columns.iter().map(|(name, kind)| format!(", \"{name}\" {}", declared(*kind))).collect();
+    let columns: String = schema
+        .columns
+        .iter()
+        .map(|(name, kind)| format!(", \"{name}\" {}", declared(*kind)))
+        .collect();
     format!(
         "CREATE TABLE IF NOT EXISTS \"{table}_data\" (key BLOB PRIMARY KEY NOT NULL, label, data BLOB NOT NULL);\n\
          CREATE TABLE IF NOT EXISTS \"{table}_metadata\" (key BLOB PRIMARY KEY NOT NULL, label INTEGER{columns}) \
@@ -45,7 +48,8 @@ pub(super) fn places(count: usize) -> String {
     places
 }
 
-/// A filter as a condition, and the values that stand where its `?` are. Names of columns were checked before.
+/// A filter as a condition, and the values that stand where its `?` are. Names of columns were
+/// checked before.
 pub(super) fn condition<'a>(filter: &'a Filter, values: &mut Vec<&'a Value>) -> String {
     match filter {
         Filter::Compare(column, how, value) => {
@@ -64,7 +68,11 @@ pub(super) fn condition<'a>(filter: &'a Filter, values: &mut Vec<&'a Value>) -> 
 }
 
 fn name(column: &str) -> String {
-    if column == LABEL { LABEL.to_owned() } else { format!("\"{column}\"") }
+    if column == LABEL {
+        LABEL.to_owned()
+    } else {
+        format!("\"{column}\"")
+    }
 }
 
 /// Terms in a tree that is as flat as can be: SQLite allows a depth of 1000.
@@ -111,12 +119,17 @@ fn not_a(found: ValueRef<'_>, wanted: &str) -> Error {
         Type::Text => "text",
         Type::Blob => "bytes",
     };
-    Error::new(ErrorKind::Shape, format!("{found} where {wanted} should be"))
+    Error::new(
+        ErrorKind::Shape,
+        format!("{found} where {wanted} should be"),
+    )
 }
 
 pub(super) fn key(found: ValueRef<'_>) -> Result<Uuid> {
     match found {
-        ValueRef::Blob(bytes) => Uuid::from_slice(bytes).map_err(|_| not_a(found, "a key of 16 bytes")),
+        ValueRef::Blob(bytes) => {
+            Uuid::from_slice(bytes).map_err(|_| not_a(found, "a key of 16 bytes"))
+        }
         _ => Err(not_a(found, "a key of 16 bytes")),
     }
 }
@@ -151,13 +164,14 @@ pub(super) fn value(found: ValueRef<'_>, column: &str, kind: ColumnType) -> Resu
         (ValueRef::Integer(value), ColumnType::Int) => Ok(Value::Int(value)),
         (ValueRef::Real(value), ColumnType::Float) => Ok(Value::Float(value)),
         (ValueRef::Integer(value @ (0 | 1)), ColumnType::Bool) => Ok(Value::Bool(value == 1)),
-        (ValueRef::Text(bytes), ColumnType::Text) => {
-            match std::str::from_utf8(bytes) {
-                Ok(text) => Ok(Value::Text(text.to_owned())),
-                Err(error) => Err(Error::new(ErrorKind::Corrupt, format!("column {column:?} is not UTF-8"))
-                    .with_source(error)),
-            }
-        }
+        (ValueRef::Text(bytes), ColumnType::Text) => match std::str::from_utf8(bytes) {
+            Ok(text) => Ok(Value::Text(text.to_owned())),
+            Err(error) => Err(Error::new(
+                ErrorKind::Corrupt,
+                format!("column {column:?} is not UTF-8"),
+            )
+            .with_source(error)),
+        },
         _ => Err(not_a(found, &kind.to_string()).within(format!("column {column:?}"))),
     }
 }

@@ -65,13 +65,27 @@ async fn a_file_is_opened_again_by_path_and_by_url() {
         assert_eq!(table.get(sample(1, "").row.key).await.unwrap().data, "one");
     }
     assert_eq!(open(made.url()).await.unwrap().url(), made.url());
-    assert_eq!(create(made.url(), &schema()).await.unwrap().url(), made.url());
-    assert_eq!(create(made.url(), &Schema::default()).await.unwrap_err().kind(), ErrorKind::Shape);
+    assert_eq!(
+        create(made.url(), &schema()).await.unwrap().url(),
+        made.url()
+    );
+    assert_eq!(
+        create(made.url(), &Schema::default())
+            .await
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Shape
+    );
     // A second data set in the file.
     Sqlite::create(&path, "masks", &Schema::default()).unwrap();
     let error = Sqlite::open(&path).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    assert!(error.to_string().ends_with("say which table: masks, photos"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("say which table: masks, photos"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -84,9 +98,15 @@ async fn a_wrong_url_is_refused_and_not_repeated() {
         "file:///a.db?table=hunter2",
         "hunter2",
     ] {
-        for error in [Sqlite::open_url(url).unwrap_err(), open(url).await.unwrap_err()] {
+        for error in [
+            Sqlite::open_url(url).unwrap_err(),
+            open(url).await.unwrap_err(),
+        ] {
             assert_eq!(error.kind(), ErrorKind::Config, "{url}: {error}");
-            assert!(!format!("{error} {error:#?}").contains("hunter2"), "{error}");
+            assert!(
+                !format!("{error} {error:#?}").contains("hunter2"),
+                "{error}"
+            );
         }
     }
 }
@@ -96,27 +116,59 @@ fn names_that_cannot_be_are_refused() {
     let folder = folder();
     let path = folder.path().join("a.db");
     for name in ["", "a b", "1a", "a\"; DROP TABLE x", "ü", &"x".repeat(49)] {
-        assert_eq!(Sqlite::create(&path, name, &schema()).unwrap_err().kind(), ErrorKind::Config, "{name}");
+        assert_eq!(
+            Sqlite::create(&path, name, &schema()).unwrap_err().kind(),
+            ErrorKind::Config,
+            "{name}"
+        );
         assert_eq!(
             Sqlite::open_table(&path, name).unwrap_err().kind() == ErrorKind::NotFound,
             !path.exists()
         );
         let columns = Schema::new([(name, ColumnType::Int)]);
-        assert_eq!(Sqlite::create(&path, "t", &columns).unwrap_err().kind(), ErrorKind::Config, "{name}");
+        assert_eq!(
+            Sqlite::create(&path, "t", &columns).unwrap_err().kind(),
+            ErrorKind::Config,
+            "{name}"
+        );
     }
     for columns in [vec!["Key"], vec!["label"], vec!["age", "AGE"]] {
         let columns = Schema::new(columns.into_iter().map(|name| (name, ColumnType::Int)));
-        assert_eq!(Sqlite::create(&path, "t", &columns).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(
+            Sqlite::create(&path, "t", &columns).unwrap_err().kind(),
+            ErrorKind::Config
+        );
     }
     // Words of SQL are names like others.
-    let words =
-        Schema::new([("select", ColumnType::Int), ("order", ColumnType::Text), ("rowid", ColumnType::Bool)]);
+    let words = Schema::new([
+        ("select", ColumnType::Int),
+        ("order", ColumnType::Text),
+        ("rowid", ColumnType::Bool),
+    ]);
     let table = Sqlite::create(&path, "table", &words).unwrap();
     futures::executor::block_on(async {
         let row = sample(1, "x").row;
-        table.put(vec![NewRow { row, values: vec![1.into(), "b".into(), true.into()] }]).await.unwrap();
-        let filter = col("select").eq(1).and(col("order").gt("a")).and(col("rowid").eq(true));
-        assert_eq!(table.select(&["order"]).filter(filter).all().await.unwrap().len(), 1);
+        table
+            .put(vec![NewRow {
+                row,
+                values: vec![1.into(), "b".into(), true.into()],
+            }])
+            .await
+            .unwrap();
+        let filter = col("select")
+            .eq(1)
+            .and(col("order").gt("a"))
+            .and(col("rowid").eq(true));
+        assert_eq!(
+            table
+                .select(&["order"])
+                .filter(filter)
+                .all()
+                .await
+                .unwrap()
+                .len(),
+            1
+        );
     });
 }
 
@@ -126,8 +178,13 @@ async fn row_72_what_is_wrong_with_a_file_is_said() {
     let at = |name: &str| folder.path().join(name);
     let kind = |name: &str| {
         let error = Sqlite::open(at(name)).unwrap_err();
-        assert!(error.to_string().contains(&format!("sqlite://{}", at(name).display())), "{error}");
-        (error.kind(), error.is_passing())
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("sqlite://{}", at(name).display())),
+            "{error}"
+        );
+        (error.kind(), error.is_transient())
     };
     assert_eq!(kind("none.db"), (ErrorKind::NotFound, false));
     std::fs::create_dir(at("folder.db")).unwrap();
@@ -141,21 +198,39 @@ async fn row_72_what_is_wrong_with_a_file_is_said() {
     std::fs::write(at("empty.db"), "").unwrap();
     assert_eq!(kind("empty.db"), (ErrorKind::NotFound, false));
 
-    let foreign = |name: &str, sql: &str| Connection::open(at(name)).unwrap().execute_batch(sql).unwrap();
+    let foreign = |name: &str, sql: &str| {
+        Connection::open(at(name))
+            .unwrap()
+            .execute_batch(sql)
+            .unwrap()
+    };
     foreign(
         "type.db",
         "CREATE TABLE t_data (key, label, data); CREATE TABLE t_metadata (key, label, day DATE);",
     );
     assert_eq!(kind("type.db"), (ErrorKind::Shape, false));
-    foreign("order.db", "CREATE TABLE t_data (data, key); CREATE TABLE t_metadata (key, label);");
+    foreign(
+        "order.db",
+        "CREATE TABLE t_data (data, key); CREATE TABLE t_metadata (key, label);",
+    );
     assert_eq!(kind("order.db"), (ErrorKind::Shape, false));
     foreign("half.db", "CREATE TABLE t_data (key, label, data);");
     assert_eq!(kind("half.db"), (ErrorKind::NotFound, false));
-    assert_eq!(Sqlite::open_table(at("type.db"), "other").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        Sqlite::open_table(at("type.db"), "other")
+            .unwrap_err()
+            .kind(),
+        ErrorKind::NotFound
+    );
 
     table(&folder);
     let other = Schema::new([("count", ColumnType::Text)]);
-    assert_eq!(Sqlite::create(at("a.db"), "photos", &other).unwrap_err().kind(), ErrorKind::Shape);
+    assert_eq!(
+        Sqlite::create(at("a.db"), "photos", &other)
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Shape
+    );
 }
 
 #[tokio::test]
@@ -172,7 +247,10 @@ async fn row_72_what_is_wrong_with_a_row_costs_that_row() {
     let put = |number: u8, label: &dyn rusqlite::ToSql, data: &dyn rusqlite::ToSql| {
         let key = key("t", [number]);
         connection
-            .execute("INSERT INTO t_data VALUES (?, ?, ?)", (&key.as_bytes()[..], label, data))
+            .execute(
+                "INSERT INTO t_data VALUES (?, ?, ?)",
+                (&key.as_bytes()[..], label, data),
+            )
             .unwrap();
         key
     };
@@ -190,17 +268,36 @@ async fn row_72_what_is_wrong_with_a_row_costs_that_row() {
     for place in [1, 2, 3] {
         let error = found[place].as_ref().unwrap_err();
         let begins = format!("shape mismatch: {}: {}: ", table.url(), keys[place]);
-        assert!(error.kind() == ErrorKind::Shape && error.to_string().starts_with(&begins), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Shape && error.to_string().starts_with(&begins),
+            "{error}"
+        );
     }
     assert!(
-        found[1].as_ref().unwrap_err().to_string().ends_with("nothing where the data of a sample should be")
+        found[1]
+            .as_ref()
+            .unwrap_err()
+            .to_string()
+            .ends_with("nothing where the data of a sample should be")
     );
 
     // Metadata of another type than was declared.
     for (column, value, says) in [
-        ("age", "'old'", "column \"age\": text where whole numbers should be"),
-        ("good", "7", "column \"good\": a whole number where true and false should be"),
-        ("name", "CAST(x'ff' AS TEXT)", "column \"name\" is not UTF-8"),
+        (
+            "age",
+            "'old'",
+            "column \"age\": text where whole numbers should be",
+        ),
+        (
+            "good",
+            "7",
+            "column \"good\": a whole number where true and false should be",
+        ),
+        (
+            "name",
+            "CAST(x'ff' AS TEXT)",
+            "column \"name\" is not UTF-8",
+        ),
     ] {
         connection.execute("DELETE FROM t_metadata", []).unwrap();
         let sql = format!("INSERT INTO t_metadata (key, {column}) VALUES (?, {value})");
@@ -212,13 +309,23 @@ async fn row_72_what_is_wrong_with_a_row_costs_that_row() {
         );
         assert_eq!(table.select(&[]).keys().await.unwrap(), [keys[0]]);
     }
-    connection.execute("INSERT INTO t_metadata (key) VALUES ('a')", []).unwrap();
+    connection
+        .execute("INSERT INTO t_metadata (key) VALUES ('a')", [])
+        .unwrap();
     let error = table.select(&[]).keys().await.unwrap_err();
-    assert!(error.to_string().contains("text where a key of 16 bytes should be"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("text where a key of 16 bytes should be"),
+        "{error}"
+    );
 
     // A table that goes away.
     connection.execute_batch("DROP TABLE t_data").unwrap();
-    assert_eq!(table.get(keys[0]).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        table.get(keys[0]).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 #[tokio::test]
@@ -229,8 +336,16 @@ async fn row_72_a_lock_is_waited_for_and_then_passing() {
     let other = Connection::open(folder.path().join("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let error = table.put(vec![sample(2, "two")]).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
-    assert!(error.to_string().starts_with(&format!("unavailable: {}: ", table.url())), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unavailable && error.is_transient(),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .starts_with(&format!("unavailable: {}: ", table.url())),
+        "{error}"
+    );
     // Readers are not held up.
     assert_eq!(table.get(sample(1, "").row.key).await.unwrap().data, "one");
     other.execute_batch("ROLLBACK").unwrap();
@@ -252,22 +367,43 @@ async fn row_83_a_full_disk_and_a_file_that_may_not_be_written_leave_no_half_row
     let table = table(&folder);
     table.put(vec![sample(1, "one")]).await.unwrap();
     table.connections.with_writer(|writer| {
-        let pages: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
-        writer.pragma_update(None, "max_page_count", pages + 3).unwrap();
+        let pages: i64 = writer
+            .query_row("PRAGMA page_count", [], |row| row.get(0))
+            .unwrap();
+        writer
+            .pragma_update(None, "max_page_count", pages + 3)
+            .unwrap();
     });
     let big = vec![sample(2, "two"), sample(3, vec![7; 1 << 20])];
     let error = table.put(big).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Io && error.to_string().contains("full"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Io && error.to_string().contains("full"),
+        "{error}"
+    );
     table.connections.with_writer(|writer| {
-        writer.pragma_update(None, "max_page_count", 1 << 30).unwrap();
+        writer
+            .pragma_update(None, "max_page_count", 1 << 30)
+            .unwrap();
         writer.pragma_update(None, "query_only", true).unwrap();
     });
     let error = table.put(vec![sample(2, "two")]).await.unwrap_err();
-    assert_eq!((error.kind(), error.is_passing()), (ErrorKind::Denied, false), "{error}");
-    table.connections.with_writer(|writer| writer.pragma_update(None, "query_only", false).unwrap());
+    assert_eq!(
+        (error.kind(), error.is_transient()),
+        (ErrorKind::Denied, false),
+        "{error}"
+    );
+    table
+        .connections
+        .with_writer(|writer| writer.pragma_update(None, "query_only", false).unwrap());
     // Neither left a row, in neither table, and the connection still works.
-    assert_eq!(table.select(&[]).keys().await.unwrap(), [sample(1, "").row.key]);
-    assert_eq!(table.get(sample(2, "").row.key).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        table.select(&[]).keys().await.unwrap(),
+        [sample(1, "").row.key]
+    );
+    assert_eq!(
+        table.get(sample(2, "").row.key).await.unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     table.put(vec![sample(2, "two")]).await.unwrap();
     assert_eq!(table.get(sample(2, "").row.key).await.unwrap().data, "two");
 }
@@ -284,7 +420,10 @@ async fn a_failure_in_the_second_sql_table_takes_the_first_back() {
             )
             .unwrap();
     });
-    let error = table.put((1..5).map(|number| sample(number, "x")).collect()).await.unwrap_err();
+    let error = table
+        .put((1..5).map(|number| sample(number, "x")).collect())
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("not three"), "{error}");
     let keys: Vec<_> = (1..5).map(|number| sample(number, "").row.key).collect();
     assert!(table.get_many(&keys).await.iter().all(Result::is_err));
@@ -297,11 +436,16 @@ async fn row_72_a_damaged_file_is_corrupt_and_never_a_wrong_sample() {
     let path = folder.path().join("a.db");
     {
         let table = table(&folder);
-        let rows = (0..40).map(|number| sample(number, vec![number as u8; 30_000])).collect();
+        let rows = (0..40)
+            .map(|number| sample(number, vec![number as u8; 30_000]))
+            .collect();
         table.put(rows).await.unwrap();
     }
     let whole = std::fs::read(&path).unwrap();
-    assert!(!path.with_file_name("a.db-wal").exists(), "the last connection clears the log away");
+    assert!(
+        !path.with_file_name("a.db-wal").exists(),
+        "the last connection clears the log away"
+    );
     // The pages are there, but what they say of themselves is not.
     let mut bytes = whole.clone();
     for page in bytes.chunks_mut(PAGE as usize).skip(1) {
@@ -312,18 +456,33 @@ async fn row_72_a_damaged_file_is_corrupt_and_never_a_wrong_sample() {
     let keys: Vec<_> = (0..40).map(|number| sample(number, "").row.key).collect();
     for row in table.get_many(&keys).await {
         let error = row.unwrap_err();
-        assert_eq!((error.kind(), error.is_passing()), (ErrorKind::Corrupt, false), "{error}");
+        assert_eq!(
+            (error.kind(), error.is_transient()),
+            (ErrorKind::Corrupt, false),
+            "{error}"
+        );
     }
-    assert_eq!(table.select(&["name"]).all().await.unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(
+        table.select(&["name"]).all().await.unwrap_err().kind(),
+        ErrorKind::Corrupt
+    );
     // A file that was cut.
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let outcome = Sqlite::open(&path);
     let failed = match outcome {
         Err(error) => vec![error],
-        Ok(table) => table.get_many(&keys).await.into_iter().filter_map(Result::err).collect(),
+        Ok(table) => table
+            .get_many(&keys)
+            .await
+            .into_iter()
+            .filter_map(Result::err)
+            .collect(),
     };
     assert!(
-        !failed.is_empty() && failed.iter().all(|error| error.kind() == ErrorKind::Corrupt),
+        !failed.is_empty()
+            && failed
+                .iter()
+                .all(|error| error.kind() == ErrorKind::Corrupt),
         "{failed:?}"
     );
 }
@@ -332,7 +491,14 @@ async fn row_72_a_damaged_file_is_corrupt_and_never_a_wrong_sample() {
 async fn keys_are_joined_to_rows_by_lookup_and_by_index() {
     let folder = folder();
     let table = table(&folder);
-    table.put((0..5).map(|number| sample(number, number.to_string())).collect()).await.unwrap();
+    table
+        .put(
+            (0..5)
+                .map(|number| sample(number, number.to_string()))
+                .collect(),
+        )
+        .await
+        .unwrap();
     let keys: Vec<_> = (0..6).map(|number| sample(number, "").row.key).collect();
     let lookup = rows(table.clone());
     assert_eq!(Lookup::get(&lookup, keys[3]).await.unwrap().data, "3");
@@ -342,12 +508,25 @@ async fn keys_are_joined_to_rows_by_lookup_and_by_index() {
     assert_eq!(lookup.weigh(row), Some(row.data.len() + size_of::<Row>()));
 
     let by_index = RowsByIndex::new(table, keys);
-    assert_eq!((by_index.len(), MapPipe::name(&by_index).as_str()), (6, "rows"));
+    assert_eq!(
+        (by_index.len(), MapPipe::name(&by_index).as_str()),
+        (6, "rows")
+    );
     assert_eq!(MapPipe::get(&by_index, 4).await.unwrap().data, "4");
     let found = MapPipe::get_many(&by_index, &[2, 9, 0, 5]).await;
-    let kinds: Vec<_> =
-        found.iter().map(|row| row.as_ref().map(|row| &row.data[..]).map_err(Error::kind)).collect();
-    assert_eq!(kinds, [Ok(&b"2"[..]), Err(ErrorKind::NotFound), Ok(b"0"), Err(ErrorKind::NotFound)]);
+    let kinds: Vec<_> = found
+        .iter()
+        .map(|row| row.as_ref().map(|row| &row.data[..]).map_err(Error::kind))
+        .collect();
+    assert_eq!(
+        kinds,
+        [
+            Ok(&b"2"[..]),
+            Err(ErrorKind::NotFound),
+            Ok(b"0"),
+            Err(ErrorKind::NotFound)
+        ]
+    );
 }
 
 #[tokio::test]
@@ -355,7 +534,10 @@ async fn a_scan_goes_over_pages_and_can_be_dropped() {
     let folder = folder();
     let table = table(&folder);
     let count = 2 * PAGE_ROWS as u64 + 1;
-    table.put((0..count).map(|number| sample(number, "")).collect()).await.unwrap();
+    table
+        .put((0..count).map(|number| sample(number, "")).collect())
+        .await
+        .unwrap();
     let found = table.select(&["count"]).keys().await.unwrap();
     assert_eq!(found.len() as u64, count);
     assert!(found.is_sorted());
@@ -368,15 +550,26 @@ async fn a_scan_goes_over_pages_and_can_be_dropped() {
     let wanted = (0..count).filter(|n| n % 2 == 0 && n % 5 != 0).count();
     assert_eq!(even.len(), wanted);
     // Terms by the thousand, and levels by the dozen.
-    let many = (0..5000).fold(Filter::Or(vec![]), |filter, n| filter.or(col("count").eq(n)));
+    let many = (0..5000).fold(Filter::Or(vec![]), |filter, n| {
+        filter.or(col("count").eq(n))
+    });
     let deep = (0..60).fold(col("count").eq(1), |filter, _| filter.not());
     assert!(table.select(&[]).filter(many).keys().await.unwrap().len() > 1000);
-    assert_eq!(table.select(&[]).filter(deep).keys().await.unwrap().len(), 1);
+    assert_eq!(
+        table.select(&[]).filter(deep).keys().await.unwrap().len(),
+        1
+    );
 }
 
 /// Values that meet each other often, and the awkward ones.
 fn value(kind: ColumnType) -> BoxedStrategy<Value> {
-    let ints = prop_oneof![-3..3i64, Just(i64::MIN), Just(i64::MAX), Just((1 << 53) + 1), Just(1 << 53)];
+    let ints = prop_oneof![
+        -3..3i64,
+        Just(i64::MIN),
+        Just(i64::MAX),
+        Just((1 << 53) + 1),
+        Just(1 << 53)
+    ];
     let floats = prop_oneof![
         (-6..6i64).prop_map(|n| n as f64 / 2.0),
         Just(f64::INFINITY),
@@ -387,8 +580,12 @@ fn value(kind: ColumnType) -> BoxedStrategy<Value> {
         Just(f64::MIN_POSITIVE),
         Just(-0.0)
     ];
-    let texts =
-        prop_oneof!["[abAB]{0,2}", Just("1".to_owned()), Just("a\0".to_owned()), Just("ü".to_owned())];
+    let texts = prop_oneof![
+        "[abAB]{0,2}",
+        Just("1".to_owned()),
+        Just("a\0".to_owned()),
+        Just("ü".to_owned())
+    ];
     match kind {
         ColumnType::Int => ints.prop_map(Value::Int).boxed(),
         ColumnType::Float => floats.prop_map(Value::Float).boxed(),
@@ -403,7 +600,13 @@ fn or_null(value: BoxedStrategy<Value>) -> BoxedStrategy<Value> {
 
 fn filter() -> impl Strategy<Value = Filter> {
     use ColumnType::{Bool, Float, Int, Text};
-    let columns = [("count", Int), ("size", Float), ("name", Text), ("good", Bool), ("label", Int)];
+    let columns = [
+        ("count", Int),
+        ("size", Float),
+        ("name", Text),
+        ("good", Bool),
+        ("label", Int),
+    ];
     let leaf = prop::sample::select(columns.to_vec()).prop_flat_map(|(name, kind)| {
         let number = prop_oneof![value(Int), value(Float)].boxed();
         let value = or_null(if matches!(kind, Int | Float) { number } else { value(kind) });
@@ -434,7 +637,12 @@ fn filter() -> impl Strategy<Value = Filter> {
 fn new_row() -> impl Strategy<Value = (Option<i64>, Vec<Value>)> {
     use ColumnType::{Bool, Float, Int, Text};
     let class = prop::option::of(-2..3i64);
-    (class, [Int, Float, Text, Bool].map(|kind| or_null(value(kind))).prop_map(|values| values.to_vec()))
+    (
+        class,
+        [Int, Float, Text, Bool]
+            .map(|kind| or_null(value(kind)))
+            .prop_map(|values| values.to_vec()),
+    )
 }
 
 proptest! {

@@ -25,7 +25,11 @@ async fn check(store: &Http, server: &H2) {
     let object = store.get("open", Get::default()).await.unwrap();
     assert_eq!(object.len(), None);
     assert_eq!(object.bytes().await.unwrap(), data());
-    is(&store.read("cut").await.unwrap_err(), ErrorKind::Truncated, true);
+    is(
+        &store.read("cut").await.unwrap_err(),
+        ErrorKind::Truncated,
+        true,
+    );
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
 }
 
@@ -33,14 +37,20 @@ async fn check(store: &Http, server: &H2) {
 async fn http2_in_the_clear_is_spoken_if_told() {
     let server = H2::start(data(), None);
     let url = format!("http://{}/", server.address);
-    check(&Http::builder(&url).http2_prior_knowledge().build().unwrap(), &server).await;
+    check(
+        &Http::builder(&url).http2_prior_knowledge().build().unwrap(),
+        &server,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn http2_under_tls_is_agreed_upon() {
     let (config, pem) = tls::config(&["127.0.0.1"], &["h2", "http/1.1"]);
     let server = H2::start(data(), Some(config));
-    let http = Http::builder(&format!("https://{}/", server.address)).root_certificates(&pem).http2();
+    let http = Http::builder(&format!("https://{}/", server.address))
+        .root_certificates(&pem)
+        .http2();
     check(&http.build().unwrap(), &server).await;
 }
 

@@ -5,8 +5,10 @@ use datapipes_io::stores::http::Listing;
 use super::*;
 
 fn html(title: &str, links: &[&str]) -> Act {
-    let links: String =
-        links.iter().map(|href| format!("<a href=\"{href}\">x</a>  01-Jan-2026 10:00  12\n")).collect();
+    let links: String = links
+        .iter()
+        .map(|href| format!("<a href=\"{href}\">x</a>  01-Jan-2026 10:00  12\n"))
+        .collect();
     page(
         "text/html",
         &format!("<html><head><title>{title}</title></head><body><pre>{links}</pre></body></html>"),
@@ -17,18 +19,47 @@ fn html(title: &str, links: &[&str]) -> Act {
 fn folders(server: &BadHttp) {
     server.on(
         "/d/",
-        [html("Index of /d/", &["../", "a/", "b%20c/", "a.txt", "a0", "%F0%9F%98%80", "x&amp;y%3F"])],
+        [html(
+            "Index of /d/",
+            &[
+                "../",
+                "a/",
+                "b%20c/",
+                "a.txt",
+                "a0",
+                "%F0%9F%98%80",
+                "x&amp;y%3F",
+            ],
+        )],
     );
-    server.on("/d/a/", [html("Index of /d/a/", &["../", "deep/", "1", "10", "2"])]);
-    server.on("/d/a/deep/", [html("Index of", &["../", "%252F", "line%0Aend"])]);
+    server.on(
+        "/d/a/",
+        [html("Index of /d/a/", &["../", "deep/", "1", "10", "2"])],
+    );
+    server.on(
+        "/d/a/deep/",
+        [html("Index of", &["../", "%252F", "line%0Aend"])],
+    );
     server.on("/d/b%20c/", [html("Index of", &["../"])]);
 }
 
-const ALL: [&str; 9] =
-    ["a.txt", "a/1", "a/10", "a/2", "a/deep/%2F", "a/deep/line\nend", "a0", "x&y?", "\u{1f600}"];
+const ALL: [&str; 9] = [
+    "a.txt",
+    "a/1",
+    "a/10",
+    "a/2",
+    "a/deep/%2F",
+    "a/deep/line\nend",
+    "a0",
+    "x&y?",
+    "\u{1f600}",
+];
 
 fn below(server: &BadHttp, folder: &str, listing: Listing) -> Http {
-    Http::builder(&format!("{}{folder}", server.url())).listing(listing).build().unwrap()
+    Http::builder(&format!("{}{folder}", server.url()))
+        .listing(listing)
+        .build()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -39,7 +70,10 @@ async fn row_66_pages_are_walked_in_order_of_bytes_and_every_key_comes_once() {
         let store = below(&server, "d", listing);
         assert_eq!(keys(&store, "").await, ALL);
         for prefix in ["a", "a/", "a/1", "a/deep/l", "a.", "b c/", "zzz", "x&"] {
-            let expected: Vec<_> = ALL.into_iter().filter(|key| key.starts_with(prefix)).collect();
+            let expected: Vec<_> = ALL
+                .into_iter()
+                .filter(|key| key.starts_with(prefix))
+                .collect();
             assert_eq!(keys(&store, prefix).await, expected, "{prefix}");
         }
     }
@@ -87,15 +121,30 @@ async fn row_66_folders_in_json_tell_sizes() {
     for listing in [Listing::Auto, Listing::Pages] {
         let found = metas(&below(&server, "", listing), "").await;
         let found: Vec<_> = found.iter().map(|meta| (&*meta.key, meta.size)).collect();
-        assert_eq!(found, [("a", Some(0)), ("b#\n", Some(7)), ("sub/x", Some(9))]);
+        assert_eq!(
+            found,
+            [("a", Some(0)), ("b#\n", Some(7)), ("sub/x", Some(9))]
+        );
     }
 }
 
 #[tokio::test]
 async fn row_66_names_that_are_no_keys_are_errors_in_their_places() {
     let server = BadHttp::start();
-    server.on("/", [html("Index of /", &["a", "b%2Fc", "%ff", "z", "z", "z/", "%00"])]);
-    server.on("/z/", [html("Index of /", &["../", "../y", "/z/x", "//else.example/z/w"])]);
+    server.on(
+        "/",
+        [html(
+            "Index of /",
+            &["a", "b%2Fc", "%ff", "z", "z", "z/", "%00"],
+        )],
+    );
+    server.on(
+        "/z/",
+        [html(
+            "Index of /",
+            &["../", "../y", "/z/x", "//else.example/z/w"],
+        )],
+    );
     let found: Vec<_> = below(&server, "", Listing::Pages).list("").collect().await;
     let good: Vec<_> = found.iter().flatten().map(|meta| &*meta.key).collect();
     assert_eq!(good, ["\0", "a", "z", "z/x"]);
@@ -109,14 +158,30 @@ async fn row_66_names_that_are_no_keys_are_errors_in_their_places() {
 async fn row_66_a_page_that_is_no_folder_is_not_taken_for_one() {
     let server = BadHttp::start();
     server.on("/", [html("Welcome", &["a", "b"])]);
-    let error = below(&server, "", Listing::Auto).list("").next().await.unwrap().unwrap_err();
+    let error = below(&server, "", Listing::Auto)
+        .list("")
+        .next()
+        .await
+        .unwrap()
+        .unwrap_err();
     is(&error, ErrorKind::Corrupt, false);
-    assert!(error.to_string().contains("no manifest, and no listing"), "{error}");
+    assert!(
+        error.to_string().contains("no manifest, and no listing"),
+        "{error}"
+    );
     // One who says that it is, knows better.
-    assert_eq!(keys(&below(&server, "", Listing::Pages), "").await, ["a", "b"]);
+    assert_eq!(
+        keys(&below(&server, "", Listing::Pages), "").await,
+        ["a", "b"]
+    );
     server.on("/", [page("text/plain", "a")]);
     is(
-        &below(&server, "", Listing::Pages).list("").next().await.unwrap().unwrap_err(),
+        &below(&server, "", Listing::Pages)
+            .list("")
+            .next()
+            .await
+            .unwrap()
+            .unwrap_err(),
         ErrorKind::Corrupt,
         false,
     );
@@ -138,11 +203,17 @@ async fn row_66_folders_without_an_end_have_one() {
 #[tokio::test]
 async fn a_listing_ends_at_an_error() {
     let server = BadHttp::start();
-    server.on("/", [html("Index of", &["a", "b/", "c"])]).on("/b/", [status(503, "busy")]);
+    server
+        .on("/", [html("Index of", &["a", "b/", "c"])])
+        .on("/b/", [status(503, "busy")]);
     let found: Vec<_> = below(&server, "", Listing::Pages).list("").collect().await;
     assert_eq!(found.len(), 2);
     is(found[1].as_ref().unwrap_err(), ErrorKind::Unavailable, true);
-    for listing in [Listing::Pages, Listing::Auto, Listing::Manifest("none".into())] {
+    for listing in [
+        Listing::Pages,
+        Listing::Auto,
+        Listing::Manifest("none".into()),
+    ] {
         let empty = BadHttp::start();
         let found: Vec<_> = below(&empty, "", listing).list("").collect().await;
         assert_eq!(found.len(), 1);
@@ -153,16 +224,31 @@ async fn a_listing_ends_at_an_error() {
 #[tokio::test]
 async fn row_66_a_manifest_is_found_or_named() {
     let server = BadHttp::start();
-    server.on("/index.txt", [page("text/plain", "./a/1\t5\r\na/2\t\t\"v\"\na/2\nb\n../up\n")]);
+    server.on(
+        "/index.txt",
+        [page(
+            "text/plain",
+            "./a/1\t5\r\na/2\t\t\"v\"\na/2\nb\n../up\n",
+        )],
+    );
     server.on(
         "/lists/all",
-        [page("application/json", r#"["x", {"name": "y", "size": 3}, ["train/z.jpg", 3, 21896]]"#)],
+        [page(
+            "application/json",
+            r#"["x", {"name": "y", "size": 3}, ["train/z.jpg", 3, 21896]]"#,
+        )],
     );
     let auto = below(&server, "", Listing::Auto);
     let found: Vec<_> = auto.list("a/").collect().await;
-    let metas: Vec<_> =
-        found.iter().flatten().map(|meta| (&*meta.key, meta.size, meta.version.as_deref())).collect();
-    assert_eq!(metas, [("a/1", Some(5), None), ("a/2", None, Some("\"v\""))]);
+    let metas: Vec<_> = found
+        .iter()
+        .flatten()
+        .map(|meta| (&*meta.key, meta.size, meta.version.as_deref()))
+        .collect();
+    assert_eq!(
+        metas,
+        [("a/1", Some(5), None), ("a/2", None, Some("\"v\""))]
+    );
     is(found[2].as_ref().unwrap_err(), ErrorKind::Corrupt, false);
     let named = below(&server, "", Listing::Manifest("lists/all".into()));
     assert_eq!(keys(&named, "").await, ["x", "y", "train/z.jpg"]);
@@ -173,28 +259,53 @@ async fn row_66_a_manifest_is_found_or_named() {
 async fn row_66_a_manifest_that_is_cut_is_not_taken_for_the_whole() {
     let server = BadHttp::start();
     server.on("/index.txt", [cut_body(b"a\nb\nc\n", 3)]);
-    let found: Vec<_> = below(&server, "", Listing::Manifest("index.txt".into())).list("").collect().await;
-    assert_eq!(found.iter().flatten().map(|meta| &*meta.key).collect::<Vec<_>>(), ["a"]);
+    let found: Vec<_> = below(&server, "", Listing::Manifest("index.txt".into()))
+        .list("")
+        .collect()
+        .await;
+    assert_eq!(
+        found
+            .iter()
+            .flatten()
+            .map(|meta| &*meta.key)
+            .collect::<Vec<_>>(),
+        ["a"]
+    );
     is(found[1].as_ref().unwrap_err(), ErrorKind::Truncated, true);
     server.on("/all.json", [page("text/plain", "[\"a\", \"b\"")]);
-    let found: Vec<_> = below(&server, "", Listing::Manifest("all.json".into())).list("").collect().await;
-    is(found.last().unwrap().as_ref().unwrap_err(), ErrorKind::Corrupt, false);
+    let found: Vec<_> = below(&server, "", Listing::Manifest("all.json".into()))
+        .list("")
+        .collect()
+        .await;
+    is(
+        found.last().unwrap().as_ref().unwrap_err(),
+        ErrorKind::Corrupt,
+        false,
+    );
 }
 
 #[tokio::test]
 async fn row_66_a_million_keys_come_line_by_line() {
     let server = BadHttp::start();
-    let lines: String = (0..1_000_000).map(|n| format!("train/{n:07}.jpg\t115000\n")).collect();
+    let lines: String = (0..1_000_000)
+        .map(|n| format!("train/{n:07}.jpg\t115000\n"))
+        .collect();
     server.on("/index.txt", [page("text/plain", &lines)]);
     drop(lines);
     let store = below(&server, "", Listing::Manifest("index.txt".into()));
     let mut listing = store.list("train/");
     // The first one is there before the last has been sent.
-    assert_eq!(listing.next().await.unwrap().unwrap().key, "train/0000000.jpg");
+    assert_eq!(
+        listing.next().await.unwrap().unwrap().key,
+        "train/0000000.jpg"
+    );
     let mut at = 1;
     while let Some(meta) = listing.next().await {
         let meta = meta.unwrap();
-        assert!(meta.size == Some(115_000) && meta.key[6..13].parse() == Ok(at), "{meta:?}");
+        assert!(
+            meta.size == Some(115_000) && meta.key[6..13].parse() == Ok(at),
+            "{meta:?}"
+        );
         at += 1;
     }
     assert_eq!(at, 1_000_000);

@@ -7,7 +7,10 @@ const TOKEN: &str = "marker-token";
 #[tokio::test]
 async fn row_64_a_redirect_within_the_store_is_followed_with_credentials() {
     let server = BadHttp::start();
-    server.on("/k", [redirect("/b")]).on("/b", [redirect("deep/c?x=1")]).on("/deep/c?x=1", [object("data")]);
+    server
+        .on("/k", [redirect("/b")])
+        .on("/b", [redirect("deep/c?x=1")])
+        .on("/deep/c?x=1", [object("data")]);
     let store = told(&server, |http| http.bearer(TOKEN));
     assert_eq!(store.read("k").await.unwrap(), "data");
     let object = store.get("k", Get::range(1..3)).await.unwrap();
@@ -28,15 +31,36 @@ async fn row_64_redirects_end() {
     for n in 0..9 {
         server.on(&format!("/{n}"), [redirect(&format!("/{}", n + 1))]);
     }
-    server.on("/9", [object("data")]).on("/loop", [redirect("/loop")]);
+    server
+        .on("/9", [object("data")])
+        .on("/loop", [redirect("/loop")]);
     let store = store_of(&server);
     assert_eq!(store.read("4").await.unwrap(), "data");
-    is(&store.read("3").await.unwrap_err(), ErrorKind::Protocol, false);
-    is(&store.read("loop").await.unwrap_err(), ErrorKind::Protocol, false);
+    is(
+        &store.read("3").await.unwrap_err(),
+        ErrorKind::Protocol,
+        false,
+    );
+    is(
+        &store.read("loop").await.unwrap_err(),
+        ErrorKind::Protocol,
+        false,
+    );
     assert_eq!(server.requests_to("/loop").len(), 6);
     for nowhere in ["", "http://", "http://[::1"] {
-        server.on("/k", [if nowhere.is_empty() { status(302, "") } else { redirect(nowhere) }]);
-        is(&store.read("k").await.unwrap_err(), ErrorKind::Protocol, false);
+        server.on(
+            "/k",
+            [if nowhere.is_empty() {
+                status(302, "")
+            } else {
+                redirect(nowhere)
+            }],
+        );
+        is(
+            &store.read("k").await.unwrap_err(),
+            ErrorKind::Protocol,
+            false,
+        );
     }
 }
 
@@ -61,7 +85,10 @@ async fn row_64_another_host_is_refused_and_hears_nothing() {
         server.on("/k", [redirect(&place)]);
         let error = store.read("k").await.unwrap_err();
         is(&error, ErrorKind::Denied, false);
-        assert!(!format!("{error} {error:#?}").contains("marker"), "{error:#?}");
+        assert!(
+            !format!("{error} {error:#?}").contains("marker"),
+            "{error:#?}"
+        );
     }
     assert_eq!(other.connections(), 0);
 }
@@ -82,29 +109,65 @@ async fn row_64_a_host_that_is_named_is_followed_to_without_credentials() {
     let heard = &other.requests()[0];
     assert_eq!(heard.header("range"), Some("bytes=1-3"));
     assert!(heard.header("authorization").is_none() && heard.header("x-key").is_none());
-    assert!(heard.headers.iter().all(|(_, value)| !value.contains("marker")), "{heard:?}");
+    assert!(
+        heard
+            .headers
+            .iter()
+            .all(|(_, value)| !value.contains("marker")),
+        "{heard:?}"
+    );
     // What is secret in the place it led to is not shown, and a user in it not believed.
-    let place =
-        format!("http://marker-user:marker-pass@127.0.0.1:{}/k?sig=%2Fmarker-signed&c=2", other.port());
+    let place = format!(
+        "http://marker-user:marker-pass@127.0.0.1:{}/k?sig=%2Fmarker-signed&c=2",
+        other.port()
+    );
     server.on("/k", [redirect(&place)]);
-    other.on("/k?sig=%2Fmarker-signed&c=2", [Act::Steps(vec![Step::Echo(403)])]);
+    other.on(
+        "/k?sig=%2Fmarker-signed&c=2",
+        [Act::Steps(vec![Step::Echo(403)])],
+    );
     let error = store.read("k").await.unwrap_err();
     is(&error, ErrorKind::Denied, false);
     assert!(
         error.to_string().contains("[secret]") && !format!("{error:#?}").contains("marker"),
         "{error:#?}"
     );
-    assert!(other.requests().last().unwrap().header("authorization").is_none());
+    assert!(
+        other
+            .requests()
+            .last()
+            .unwrap()
+            .header("authorization")
+            .is_none()
+    );
     // The port must be the one that was named.
-    server.on("/k", [redirect(&format!("http://127.0.0.1:{}/k", server.port().wrapping_add(1).max(1)))]);
-    is(&store.read("k").await.unwrap_err(), ErrorKind::Denied, false);
+    server.on(
+        "/k",
+        [redirect(&format!(
+            "http://127.0.0.1:{}/k",
+            server.port().wrapping_add(1).max(1)
+        ))],
+    );
+    is(
+        &store.read("k").await.unwrap_err(),
+        ErrorKind::Denied,
+        false,
+    );
 }
 
 #[tokio::test]
 async fn row_64_a_store_on_a_private_net_may_lead_to_its_neighbours_by_name() {
     let server = BadHttp::start();
     server.on("/private", [object("data")]);
-    server.on("/k", [redirect(&format!("http://localhost:{}/private", server.port()))]);
-    let store = told(&server, |http| http.allow_redirects_to(&format!("localhost:{}", server.port())));
+    server.on(
+        "/k",
+        [redirect(&format!(
+            "http://localhost:{}/private",
+            server.port()
+        ))],
+    );
+    let store = told(&server, |http| {
+        http.allow_redirects_to(&format!("localhost:{}", server.port()))
+    });
     assert_eq!(store.read("k").await.unwrap(), "data");
 }

@@ -6,7 +6,10 @@ use super::*;
 const MARKER: &str = "s3cr3t-marker";
 
 fn shown(store: &Http, error: &Error) -> String {
-    let mut text = format!("{error}\n{error:?}\n{error:#?}\n{store:?}\n{store:#?}\n{}\n", store.url());
+    let mut text = format!(
+        "{error}\n{error:?}\n{error:#?}\n{store:?}\n{store:#?}\n{}\n",
+        store.url()
+    );
     text += &store.url_of("k");
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -30,7 +33,9 @@ async fn row_73_no_secret_is_in_any_error_or_debug() {
         echo(416),
         echo(204),
         echo(206),
-        redirect(&format!("http://{MARKER}:{MARKER}@elsewhere.example/?{MARKER}")),
+        redirect(&format!(
+            "http://{MARKER}:{MARKER}@elsewhere.example/?{MARKER}"
+        )),
         redirect(&format!("file:///{MARKER}")),
         redirect(&format!("/loop?{MARKER}#{MARKER}")),
         with_marker(503),
@@ -40,12 +45,18 @@ async fn row_73_no_secret_is_in_any_error_or_debug() {
         status_with(200, "Content-Encoding: gzip\r\n", "x"),
     ];
     let query = format!("sig={MARKER}&b=%2F{MARKER}");
-    server.on(&format!("/data/loop?{MARKER}"), [redirect(&format!("/data/loop?{MARKER}"))]);
-    let base = server.url().replace("http://", &format!("http://{MARKER}-user:{MARKER}-p%40ss@"));
+    server.on(
+        &format!("/data/loop?{MARKER}"),
+        [redirect(&format!("/data/loop?{MARKER}"))],
+    );
+    let base = server
+        .url()
+        .replace("http://", &format!("http://{MARKER}-user:{MARKER}-p%40ss@"));
     let builders = [
         Http::builder(&format!("{base}data?{query}#{MARKER}")),
         Http::builder(&format!("{}data?{query}", server.url())).bearer(&format!("{MARKER}-token")),
-        Http::builder(&format!("{}data?{query}", server.url())).basic(&format!("{MARKER}-user"), MARKER),
+        Http::builder(&format!("{}data?{query}", server.url()))
+            .basic(&format!("{MARKER}-user"), MARKER),
         Http::builder(&format!("{}data?{query}", server.url())).header("X-Api-Key", MARKER),
     ];
     for builder in builders {
@@ -62,7 +73,10 @@ async fn row_73_no_secret_is_in_any_error_or_debug() {
             for coded in ["czNjcjN0", "-p%40ss", "-p@ss"] {
                 assert!(!text.contains(coded), "{text}");
             }
-            for error in [store.head("k").await.err(), store.list("").next().await.and_then(Result::err)] {
+            for error in [
+                store.head("k").await.err(),
+                store.list("").next().await.and_then(Result::err),
+            ] {
                 let text = error.map(|error| shown(&store, &error)).unwrap_or_default();
                 assert!(!text.contains(MARKER), "{text}");
             }
@@ -71,22 +85,43 @@ async fn row_73_no_secret_is_in_any_error_or_debug() {
     }
     // They were sent, or there was nothing to hide.
     let requests = server.requests();
-    assert!(requests.iter().any(|request| request.header("x-api-key") == Some(MARKER)));
+    assert!(
+        requests
+            .iter()
+            .any(|request| request.header("x-api-key") == Some(MARKER))
+    );
     assert!(requests.iter().any(|request| request.path.contains(MARKER)));
-    let basic = requests.iter().filter_map(|request| request.header("authorization"));
-    assert!(basic.filter(|value| value.starts_with("Basic czNjcjN0")).count() >= 2);
+    let basic = requests
+        .iter()
+        .filter_map(|request| request.header("authorization"));
+    assert!(
+        basic
+            .filter(|value| value.starts_with("Basic czNjcjN0"))
+            .count()
+            >= 2
+    );
 }
 
 #[tokio::test]
 async fn row_73_nor_when_nobody_answers() {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     for scheme in ["http", "https"] {
         let url = format!("{scheme}://{MARKER}:{MARKER}@127.0.0.1:{port}/?{MARKER}");
-        let store =
-            Http::builder(&url).proxy(&format!("http://{MARKER}:{MARKER}@127.0.0.1:{port}")).build().unwrap();
+        let store = Http::builder(&url)
+            .proxy(&format!("http://{MARKER}:{MARKER}@127.0.0.1:{port}"))
+            .build()
+            .unwrap();
         let error = store.read("k").await.unwrap_err();
         is(&error, ErrorKind::Unavailable, true);
-        assert!(!shown(&store, &error).contains(MARKER), "{}", shown(&store, &error));
+        assert!(
+            !shown(&store, &error).contains(MARKER),
+            "{}",
+            shown(&store, &error)
+        );
     }
 }
 

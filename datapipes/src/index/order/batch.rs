@@ -15,7 +15,11 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn len(&self, of: u64) -> u64 {
         let size = self.size.max(1) as u64;
-        if self.drop_last { of / size } else { of.div_ceil(size) }
+        if self.drop_last {
+            of / size
+        } else {
+            of.div_ceil(size)
+        }
     }
 }
 
@@ -37,8 +41,14 @@ impl Pipe<Indices> for Batch {
         Some(self.len(input))
     }
     fn facts(&self) -> Facts {
-        let settings = format!("{}{}", self.size, if self.drop_last { ", drop last" } else { "" });
-        facts().with_settings(settings).with_problem((self.size == 0).then_some("a batch size of zero"))
+        let settings = format!(
+            "{}{}",
+            self.size,
+            if self.drop_last { ", drop last" } else { "" }
+        );
+        facts()
+            .with_settings(settings)
+            .with_problem((self.size == 0).then_some("a batch size of zero"))
     }
 }
 
@@ -49,7 +59,11 @@ struct Batches {
 
 impl Batches {
     fn left_over(&self) -> u64 {
-        if self.batch.drop_last { self.above.len() % self.batch.size.max(1) as u64 } else { 0 }
+        if self.batch.drop_last {
+            self.above.len() % self.batch.size.max(1) as u64
+        } else {
+            0
+        }
     }
 }
 
@@ -58,15 +72,26 @@ impl Course for Batches {
         self.batch.len(self.above.len())
     }
     fn at(&self, position: u64) -> Place {
-        assert!(position < self.len(), "position {position} of {}", self.len());
+        assert!(
+            position < self.len(),
+            "position {position} of {}",
+            self.len()
+        );
         let size = self.batch.size as u64;
-        let places =
-            (position * size..self.above.len().min((position + 1) * size)).map(|at| self.above.at(at));
-        let (indices, origins): (Vec<_>, Vec<_>) = places.map(|place| (place.index, place.origin)).unzip();
-        Place { index: Index::Many(indices.into()), origin: Origin::joined(origins, position) }
+        let places = (position * size..self.above.len().min((position + 1) * size))
+            .map(|at| self.above.at(at));
+        let (indices, origins): (Vec<_>, Vec<_>) =
+            places.map(|place| (place.index, place.origin)).unzip();
+        Place {
+            index: Index::Many(indices.into()),
+            origin: Origin::joined(origins, position),
+        }
     }
     fn again(&self, round: u64) -> Indices {
-        Arc::new(Batches { batch: self.batch, above: self.above.again(round) })
+        Arc::new(Batches {
+            batch: self.batch,
+            above: self.above.again(round),
+        })
     }
     fn dropped(&self) -> u64 {
         self.above.dropped() + self.left_over()

@@ -17,7 +17,9 @@ impl Join<Vec<Indices>> for Concat {
         join(inputs, cx, |inputs| Ok(Row::of(inputs)))
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        inputs.iter().try_fold(0u64, |sum, len| Some(sum.saturating_add((*len)?)))
+        inputs
+            .iter()
+            .try_fold(0u64, |sum, len| Some(sum.saturating_add((*len)?)))
     }
     fn name(&self) -> String {
         "index_concat".to_owned()
@@ -50,11 +52,18 @@ impl Course for Row {
         self.ends.last().copied().unwrap_or(0)
     }
     fn at(&self, position: u64) -> Place {
-        assert!(position < self.len(), "position {position} of {}", self.len());
+        assert!(
+            position < self.len(),
+            "position {position} of {}",
+            self.len()
+        );
         let input = self.ends.partition_point(|&end| end <= position);
         let begin = input.checked_sub(1).map_or(0, |before| self.ends[before]);
         let Place { index, origin } = self.inputs[input].at(position - begin);
-        Place { index: Index::In(input, Box::new(index)), origin }
+        Place {
+            index: Index::In(input, Box::new(index)),
+            origin,
+        }
     }
     fn again(&self, round: u64) -> Indices {
         Row::of(self.inputs.iter().map(|input| input.again(round)).collect())

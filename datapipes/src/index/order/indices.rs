@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{self, Poll, ready};
 
 use super::{Index, Indices, facts};
+use crate::checkpoint::Positions;
 use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
-use crate::keep::Positions;
 use crate::{Arity, Chunk, Context, Facts, Items, Pipe};
 
 /// An order becomes a stream of what its indices are to be read by.
@@ -46,7 +46,11 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
         Some(input)
     }
     fn facts(&self) -> Facts {
-        Facts { many_readers: false, ..facts() }.with_positions()
+        Facts {
+            many_readers: false,
+            ..facts()
+        }
+        .with_positions()
     }
 }
 
@@ -67,9 +71,12 @@ impl<K: Send + 'static> Chunks<K> for Open<K> {
         }
         loop {
             if let Some(order) = &self.order {
-                let places = self.positions.next(demand.max as u64, self.before + order.len());
+                let places = self
+                    .positions
+                    .next(demand.max as u64, self.before + order.len());
                 let wanted = (places.end - places.start) as usize;
-                let (mut keys, mut origins) = (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
+                let (mut keys, mut origins) =
+                    (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
                 // What came before a panic, of a sampler, is given first.
                 let taken = catch_unwind(AssertUnwindSafe(|| {
                     for position in places {
@@ -88,7 +95,8 @@ impl<K: Send + 'static> Chunks<K> for Open<K> {
                 self.before += order.len();
                 self.order = None;
             }
-            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand { max: 1, ..demand })) else {
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, Demand { max: 1, ..demand }))
+            else {
                 return Poll::Ready(None);
             };
             match chunk.split_to(1).into_iter().next() {

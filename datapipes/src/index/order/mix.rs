@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::{Course, Index, Indices, Place, facts, join};
-use crate::{Context, Facts, Items, Join, quota};
+use crate::{Context, Facts, Items, Join, fair_share};
 
-/// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by position.
+/// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by
+/// position.
 pub(super) struct Mix {
     pub weights: Vec<f64>,
     pub rule: Rule,
@@ -25,33 +26,41 @@ impl Join<Vec<Indices>> for Mix {
 
     fn join(&self, inputs: Vec<Items<Indices>>, cx: &Context) -> Items<Indices> {
         let (shares, rule) = (shares(&self.weights), self.rule);
-        join(inputs, cx, move |inputs| Ok(Arc::new(Mixed::of(inputs, shares, rule))))
+        join(inputs, cx, move |inputs| {
+            Ok(Arc::new(Mixed::of(inputs, shares, rule)))
+        })
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        let lens = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
-        quota::problem(&self.weights, false).is_none().then(|| self.len(&lens))
+        let lengths = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
+        fair_share::problem(&self.weights, false)
+            .is_none()
+            .then(|| self.len(&lengths))
     }
     fn name(&self) -> String {
         "index_mix".to_owned()
     }
     fn facts(&self) -> Facts {
         let settings = format!("weights {:?}, {:?}", self.weights, self.rule);
-        facts().with_settings(settings).with_problem(quota::problem(&self.weights, false))
+        facts()
+            .with_settings(settings)
+            .with_problem(fair_share::problem(&self.weights, false))
     }
 }
 
 impl Mix {
     /// How many positions there are over inputs of these lengths.
-    pub(super) fn len(&self, lens: &[u64]) -> u64 {
-        phases(&shares(&self.weights), lens, self.rule).last().map_or(0, |last| last.end)
+    pub(super) fn len(&self, lengths: &[u64]) -> u64 {
+        phases(&shares(&self.weights), lengths, self.rule)
+            .last()
+            .map_or(0, |last| last.end)
     }
 }
 
 /// None has a share of wrong weights, with which no loader is built.
 fn shares(weights: &[f64]) -> Vec<u64> {
-    match quota::problem(weights, false) {
+    match fair_share::problem(weights, false) {
         Some(_) => vec![0; weights.len()],
-        None => quota::shares(weights),
+        None => fair_share::shares(weights),
     }
 }
 
@@ -65,28 +74,45 @@ struct Phase {
     before: Vec<u64>,
 }
 
-fn phases(shares: &[u64], lens: &[u64], rule: Rule) -> Vec<Phase> {
+fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
     let mut phases = Vec::new();
-    let (mut begin, mut shares, mut before) = (0u64, shares.to_vec(), vec![0u64; lens.len()]);
+    let (mut begin, mut shares, mut before) = (0u64, shares.to_vec(), vec![0u64; lengths.len()]);
     while shares.iter().any(|&share| share > 0) {
-        // The least number of turns of which one has more than are left, less one: they grow one by one.
+        // The least number of turns of which one has more than are left, less one: they grow one by
+        // one.
         let missed = |turns: u64| {
-            let turns = quota::turns_of_each(&shares, turns).zip(lens.iter().zip(&before));
-            turns.enumerate().find(|(_, (turns, (len, before)))| turns > &(*len - *before))
+            let turns = fair_share::turns_of_each(&shares, turns).zip(lengths.iter().zip(&before));
+            turns
+                .enumerate()
+                .find(|(_, (turns, (len, before)))| turns > &(*len - *before))
         };
         let (mut low, mut high) = (0u64, u64::MAX - begin);
         while low < high {
             let middle = low + (high - low) / 2;
-            if missed(middle).is_some() { high = middle } else { low = middle + 1 }
+            if missed(middle).is_some() {
+                high = middle
+            } else {
+                low = middle + 1
+            }
         }
         let exhausted = missed(low).map(|(input, _)| input);
         let turns = low.saturating_sub(1);
         let end = begin + turns;
-        let counts: Vec<u64> = quota::turns_of_each(&shares, turns).collect();
-        phases.push(Phase { begin, end, shares: shares.clone(), before: before.clone() });
+        let counts: Vec<u64> = fair_share::turns_of_each(&shares, turns).collect();
+        phases.push(Phase {
+            begin,
+            end,
+            shares: shares.clone(),
+            before: before.clone(),
+        });
         // Without one there are more samples than can be counted.
-        let Some(input) = exhausted.filter(|_| rule == Rule::AllExhausted) else { break };
-        before.iter_mut().zip(counts).for_each(|(before, count)| *before += count);
+        let Some(input) = exhausted.filter(|_| rule == Rule::AllExhausted) else {
+            break;
+        };
+        before
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(before, count)| *before += count);
         (begin, shares[input]) = (end, 0);
     }
     phases
@@ -100,8 +126,11 @@ struct Mixed {
 
 impl Mixed {
     fn of(inputs: Vec<Indices>, shares: Vec<u64>, rule: Rule) -> Mixed {
-        let lens: Vec<u64> = inputs.iter().map(|input| input.len()).collect();
-        Mixed { phases: phases(&shares, &lens, rule).into(), inputs }
+        let lengths: Vec<u64> = inputs.iter().map(|input| input.len()).collect();
+        Mixed {
+            phases: phases(&shares, &lengths, rule).into(),
+            inputs,
+        }
     }
 }
 
@@ -110,17 +139,27 @@ impl Course for Mixed {
         self.phases.last().map_or(0, |last| last.end)
     }
     fn at(&self, position: u64) -> Place {
-        assert!(position < self.len(), "position {position} of {}", self.len());
+        assert!(
+            position < self.len(),
+            "position {position} of {}",
+            self.len()
+        );
         let phase = &self.phases[self.phases.partition_point(|phase| phase.end <= position)];
-        let (input, turn) =
-            quota::whose(&phase.shares, position - phase.begin).expect("the last input takes what is left");
+        let (input, turn) = fair_share::whose(&phase.shares, position - phase.begin)
+            .expect("the last input takes what is left");
         let Place { index, origin } = self.inputs[input].at(phase.before[input] + turn);
-        Place { index: Index::In(input, Box::new(index)), origin }
+        Place {
+            index: Index::In(input, Box::new(index)),
+            origin,
+        }
     }
     fn again(&self, round: u64) -> Indices {
         // The lengths are the same in every round, and so are the turns.
         let inputs = self.inputs.iter().map(|input| input.again(round)).collect();
-        Arc::new(Mixed { inputs, phases: self.phases.clone() })
+        Arc::new(Mixed {
+            inputs,
+            phases: self.phases.clone(),
+        })
     }
     fn dropped(&self) -> u64 {
         self.inputs.iter().map(|input| input.dropped()).sum()

@@ -53,8 +53,8 @@ pub(super) struct Place {
     pub origin: Origin,
 }
 
-/// What stands at each position of a pass over the data, computed position by position. Fixed for an epoch: seed, epoch
-/// and rank are in it.
+/// What stands at each position of a pass over the data, computed position by position. Fixed for
+/// an epoch: seed, epoch and rank are in it.
 pub(super) trait Course: Send + Sync {
     /// How many positions there are. The same in every round.
     fn len(&self) -> u64;
@@ -62,7 +62,8 @@ pub(super) trait Course: Send + Sync {
     /// What stands at a position below [`len`](Course::len).
     fn at(&self, position: u64) -> Place;
 
-    /// The same with the random numbers and the origins of another round of a repeat, whichever this one is of.
+    /// The same with the random numbers and the origins of another round of a repeat, whichever
+    /// this one is of.
     fn again(&self, round: u64) -> Indices;
 
     /// How many positions above are left out on purpose.
@@ -104,6 +105,7 @@ fn join(
                 None => return,
             }
         }
-        out.emit(join(orders).map(|order| Item::new(order, cx.origin(0)))).await;
+        out.emit(join(orders).map(|order| Item::new(order, cx.origin(0))))
+            .await;
     })
 }

@@ -47,15 +47,26 @@ struct Rounds {
     last: Mutex<Option<(u64, Indices)>>,
 }
 
-/// So many rounds are kept, and the last one of the others: a position of a shuffled mix of more starts its round anew,
-/// which is cheap for all but a few samplers.
+/// So many rounds are kept, and the last one of the others: a position of a shuffled mix of more
+/// starts its round anew, which is cheap for all but a few samplers.
 const KEPT: u64 = 64;
 
 impl Rounds {
     fn start(rounds: u64, above: Indices, outer: u64) -> Indices {
-        let first = if outer == 0 { above.clone() } else { above.again(mix(outer)) };
+        let first = if outer == 0 {
+            above.clone()
+        } else {
+            above.again(mix(outer))
+        };
         let later = (1..rounds.min(KEPT)).map(|_| OnceLock::new()).collect();
-        Arc::new(Rounds { rounds, above, outer, first, later, last: Mutex::default() })
+        Arc::new(Rounds {
+            rounds,
+            above,
+            outer,
+            first,
+            later,
+            last: Mutex::default(),
+        })
     }
 
     fn last(&self, round: u64) -> Indices {
@@ -68,7 +79,11 @@ impl Rounds {
 
     /// Rounds within rounds are numbered as those of [`Graph::repeat`](crate::Graph::repeat).
     fn later(&self, round: u64) -> Indices {
-        self.above.again(if self.outer == 0 { round } else { mix(self.outer).wrapping_add(round) })
+        self.above.again(if self.outer == 0 {
+            round
+        } else {
+            mix(self.outer).wrapping_add(round)
+        })
     }
 }
 
@@ -77,7 +92,11 @@ impl Course for Rounds {
         self.first.len().saturating_mul(self.rounds)
     }
     fn at(&self, position: u64) -> Place {
-        assert!(position < self.len(), "position {position} of {}", self.len());
+        assert!(
+            position < self.len(),
+            "position {position} of {}",
+            self.len()
+        );
         let (round, position) = (position / self.first.len(), position % self.first.len());
         match round.checked_sub(1) {
             None => self.first.at(position),

@@ -32,7 +32,10 @@ impl Pipe<Indices> for Sampled {
         Some(self.sampler.len(input))
     }
     fn facts(&self) -> Facts {
-        self.sampler.facts().with_many_readers().with_problem(self.problem.as_deref())
+        self.sampler
+            .facts()
+            .with_many_readers()
+            .with_problem(self.problem.as_deref())
     }
 }
 
@@ -48,7 +51,13 @@ impl Drawing {
     fn start(sampler: Arc<dyn Sampler>, above: Indices, cx: Context) -> Indices {
         let draws = sampler.start(above.len(), &mut cx.node_rng());
         let len = sampler.len(above.len());
-        Arc::new(Drawing { sampler, above, len, draws, cx })
+        Arc::new(Drawing {
+            sampler,
+            above,
+            len,
+            draws,
+            cx,
+        })
     }
 }
 
@@ -59,11 +68,17 @@ impl Course for Drawing {
     fn at(&self, position: u64) -> Place {
         let drawn = (self.draws)(position);
         let Place { index, origin } = self.above.at(drawn.index);
-        let origin = drawn.draw.map_or_else(|| origin.clone(), |draw| origin.child(draw));
+        let origin = drawn
+            .draw
+            .map_or_else(|| origin.clone(), |draw| origin.child(draw));
         Place { index, origin }
     }
     fn again(&self, round: u64) -> Indices {
-        Drawing::start(self.sampler.clone(), self.above.again(round), self.cx.in_round(round))
+        Drawing::start(
+            self.sampler.clone(),
+            self.above.again(round),
+            self.cx.in_round(round),
+        )
     }
     fn dropped(&self) -> u64 {
         self.above.dropped()

@@ -17,14 +17,19 @@ impl Source for Samples {
     type Out = Indices;
 
     fn open(&self, cx: &Context) -> Items<Indices> {
-        let whole: Indices = Arc::new(Whole { len: self.len, cx: cx.clone() });
+        let whole: Indices = Arc::new(Whole {
+            len: self.len,
+            cx: cx.clone(),
+        });
         Items::from_chunk(cx.run(vec![whole], 0))
     }
     fn len_hint(&self) -> Option<u64> {
         Some(self.len)
     }
     fn facts(&self) -> Facts {
-        facts().with_settings(self.len).with_problem((self.len > MOST).then_some("more than 2^48 samples"))
+        facts()
+            .with_settings(self.len)
+            .with_problem((self.len > MOST).then_some("more than 2^48 samples"))
     }
 }
 
@@ -38,10 +43,20 @@ impl Course for Whole {
         self.len
     }
     fn at(&self, position: u64) -> Place {
-        assert!(position < self.len, "index {position} of {} samples", self.len);
-        Place { index: Index::One(position), origin: self.cx.origin(position) }
+        assert!(
+            position < self.len,
+            "index {position} of {} samples",
+            self.len
+        );
+        Place {
+            index: Index::One(position),
+            origin: self.cx.origin(position),
+        }
     }
     fn again(&self, round: u64) -> Indices {
-        Arc::new(Whole { len: self.len, cx: self.cx.in_round(round) })
+        Arc::new(Whole {
+            len: self.len,
+            cx: self.cx.in_round(round),
+        })
     }
 }

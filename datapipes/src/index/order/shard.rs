@@ -33,15 +33,22 @@ impl Pipe<Indices> for Shard {
             }
             let left = len % world;
             if uneven == Uneven::Error && left > 0 {
-                let message =
-                    format!("{len} samples do not divide among {world} ranks: {left} are left over");
+                let message = format!(
+                    "{len} samples do not divide among {world} ranks: {left} are left over"
+                );
                 return Err(Error::new(ErrorKind::Config, message));
             }
             let dropped = u64::from(uneven == Uneven::Drop && (rank.index as u64) < left);
             context.count_dropped(dropped);
             let own = rank.share(len, uneven);
             let (first, step) = shard.places(len, uneven, rank);
-            Ok(Arc::new(Part { above, first, step, len: own, dropped }) as Indices)
+            Ok(Arc::new(Part {
+                above,
+                first,
+                step,
+                len: own,
+                dropped,
+            }) as Indices)
         })
     }
     fn name(&self) -> String {
@@ -90,15 +97,29 @@ impl Course for Part {
         assert!(position < self.len, "position {position} of {}", self.len);
         // Padding goes on behind the end, from the start.
         let (row, all) = (position * self.step, self.above.len());
-        let Some(over) = self.first.checked_sub(all - row) else { return self.above.at(row + self.first) };
+        let Some(over) = self.first.checked_sub(all - row) else {
+            return self.above.at(row + self.first);
+        };
         let mut place = self.above.at(over % all);
         // Two steps down, which no round of a repeat takes.
         place.origin = place.origin.child(0).child(1 + over / all);
         place
     }
     fn again(&self, round: u64) -> Indices {
-        let Part { first, step, len, dropped, .. } = *self;
-        Arc::new(Part { above: self.above.again(round), first, step, len, dropped })
+        let Part {
+            first,
+            step,
+            len,
+            dropped,
+            ..
+        } = *self;
+        Arc::new(Part {
+            above: self.above.again(round),
+            first,
+            step,
+            len,
+            dropped,
+        })
     }
     fn dropped(&self) -> u64 {
         self.above.dropped() + self.dropped

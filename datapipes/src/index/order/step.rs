@@ -40,25 +40,40 @@ type Made = HashMap<*const Step, Graph<Indices>>;
 
 impl Step {
     pub(in crate::index) fn new(kind: Kind, inputs: Vec<Arc<Step>>) -> Arc<Step> {
-        Arc::new(Step { kind, name: None, inputs })
+        Arc::new(Step {
+            kind,
+            name: None,
+            inputs,
+        })
     }
 
     pub(in crate::index) fn named(&self, name: String) -> Arc<Step> {
-        Arc::new(Step { name: Some(name), ..self.clone() })
+        Arc::new(Step {
+            name: Some(name),
+            ..self.clone()
+        })
     }
 
     /// How many positions a rank sees.
     pub(in crate::index) fn len(&self, rank: Rank, uneven: Uneven) -> u64 {
-        let lens: Vec<u64> = self.inputs.iter().map(|input| input.len(rank, uneven)).collect();
+        let lengths: Vec<u64> = self
+            .inputs
+            .iter()
+            .map(|input| input.len(rank, uneven))
+            .collect();
         match &self.kind {
             Kind::Samples(len) => *len,
-            Kind::Sampled(sampler) => sampler.len(lens[0]),
-            Kind::Shard(_) => rank.share(lens[0], uneven),
-            Kind::Repeat(rounds) => lens[0].saturating_mul(*rounds),
-            &Kind::Batch { size, drop_last } => Batch { size, drop_last }.len(lens[0]),
-            Kind::Zip => lens.into_iter().min().unwrap_or(0),
-            Kind::Concat => lens.into_iter().fold(0, u64::saturating_add),
-            Kind::Mix(weights, rule) => Mix { weights: weights.clone(), rule: *rule }.len(&lens),
+            Kind::Sampled(sampler) => sampler.len(lengths[0]),
+            Kind::Shard(_) => rank.share(lengths[0], uneven),
+            Kind::Repeat(rounds) => lengths[0].saturating_mul(*rounds),
+            &Kind::Batch { size, drop_last } => Batch { size, drop_last }.len(lengths[0]),
+            Kind::Zip => lengths.into_iter().min().unwrap_or(0),
+            Kind::Concat => lengths.into_iter().fold(0, u64::saturating_add),
+            Kind::Mix(weights, rule) => Mix {
+                weights: weights.clone(),
+                rule: *rule,
+            }
+            .len(&lengths),
         }
     }
 
@@ -88,18 +103,31 @@ impl Step {
         let graph = match &self.kind {
             Kind::Samples(len) => Graph::source(Samples { len: *len }),
             Kind::Sampled(sampler) => {
-                let problem = self.inputs[0].known_len().and_then(|len| sampler.problem(len));
-                input().pipe(Sampled { sampler: sampler.clone(), problem })
+                let problem = self.inputs[0]
+                    .known_len()
+                    .and_then(|len| sampler.problem(len));
+                input().pipe(Sampled {
+                    sampler: sampler.clone(),
+                    problem,
+                })
             }
             Kind::Shard(shard) => input().pipe(*shard),
             Kind::Repeat(rounds) => input().pipe(Repeat { rounds: *rounds }),
             &Kind::Batch { size, drop_last } => input().pipe(Batch { size, drop_last }),
             Kind::Zip => Graph::join(inputs, Zip),
             Kind::Concat => {
-                let concat = Concat { inputs: inputs.len() };
+                let concat = Concat {
+                    inputs: inputs.len(),
+                };
                 Graph::join(inputs, concat)
             }
-            Kind::Mix(weights, rule) => Graph::join(inputs, Mix { weights: weights.clone(), rule: *rule }),
+            Kind::Mix(weights, rule) => Graph::join(
+                inputs,
+                Mix {
+                    weights: weights.clone(),
+                    rule: *rule,
+                },
+            ),
         };
         let graph = match &self.name {
             Some(name) => graph.named(name),
@@ -109,8 +137,8 @@ impl Step {
         graph
     }
 
-    /// The inputs, where each that has samples in common with one before is made anew: its samples are others, with
-    /// origins and an order of their own.
+    /// The inputs, where each that has samples in common with one before is made anew: its samples
+    /// are others, with origins and an order of their own.
     fn apart(&self, made: &mut Made) -> Vec<Graph<Indices>> {
         let mut seen = HashSet::new();
         let inputs = self.inputs.iter().map(|input| {
@@ -118,7 +146,11 @@ impl Step {
             input.sources(&mut sources);
             let shared = !sources.is_disjoint(&seen);
             seen.extend(sources);
-            if shared { input.graph() } else { input.made(made) }
+            if shared {
+                input.graph()
+            } else {
+                input.made(made)
+            }
         });
         inputs.collect()
     }

@@ -15,7 +15,12 @@ impl Join<Vec<Indices>> for Zip {
         join(inputs, cx, |inputs| Ok(Arc::new(Zipped(inputs))))
     }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-        inputs.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().min()
+        inputs
+            .iter()
+            .copied()
+            .collect::<Option<Vec<u64>>>()?
+            .into_iter()
+            .min()
     }
     fn name(&self) -> String {
         "index_zip".to_owned()
@@ -33,12 +38,18 @@ impl Course for Zipped {
     }
     fn at(&self, position: u64) -> Place {
         let mut places = self.0.iter().map(|input| input.at(position)).peekable();
-        // The first part's origin: it belongs to a sample, where the position depends on ranks and order.
+        // The first part's origin: it belongs to a sample, where the position depends on ranks and
+        // order.
         let origin = places.peek().expect("a zip has inputs").origin.clone();
-        Place { index: Index::Many(places.map(|place| place.index).collect()), origin }
+        Place {
+            index: Index::Many(places.map(|place| place.index).collect()),
+            origin,
+        }
     }
     fn again(&self, round: u64) -> Indices {
-        Arc::new(Zipped(self.0.iter().map(|input| input.again(round)).collect()))
+        Arc::new(Zipped(
+            self.0.iter().map(|input| input.again(round)).collect(),
+        ))
     }
     fn dropped(&self) -> u64 {
         self.0.iter().map(|input| input.dropped()).sum()

@@ -9,9 +9,10 @@ use crate::{Facts, Rng};
 
 /// Every class equally often, however many samples each has.
 ///
-/// Each run of as many draws as there are classes has one of every class, in random order. Within a class every sample
-/// comes once, in random order, before any comes again; so those of small classes come more often. Each time that a
-/// sample comes again it has an origin of its own. Holds 8 bytes for each sample.
+/// Each run of as many draws as there are classes has one of every class, in random order. Within a
+/// class every sample comes once, in random order, before any comes again; so those of small
+/// classes come more often. Each time that a sample comes again it has an origin of its own. Holds
+/// 8 bytes for each sample.
 ///
 /// # Examples
 /// ```
@@ -37,7 +38,11 @@ impl ClassBalanced {
             classes.entry(label).or_default().push(samples);
             samples += 1;
         }
-        ClassBalanced { classes: classes.into_values().collect(), samples, draws: samples }
+        ClassBalanced {
+            classes: classes.into_values().collect(),
+            samples,
+            draws: samples,
+        }
     }
 
     /// With another number of draws.
@@ -75,7 +80,11 @@ impl Sampler for ClassBalanced {
         "index_class_balanced".to_owned()
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!("{} classes, {} draws", self.classes.len(), self.draws))
+        Facts::any_order().with_settings(format_args!(
+            "{} classes, {} draws",
+            self.classes.len(),
+            self.draws
+        ))
     }
 }
 
@@ -86,27 +95,45 @@ mod tests {
 
     #[test]
     fn classes_come_equally_often_and_their_samples_too() {
-        let labels: Vec<u64> =
-            (0..60).map(|n| u64::from(n >= 30) + u64::from(n >= 50) + u64::from(n >= 59)).collect();
+        let labels: Vec<u64> = (0..60)
+            .map(|n| u64::from(n >= 30) + u64::from(n >= 50) + u64::from(n >= 59))
+            .collect();
         let sampler = ClassBalanced::new(labels.iter().copied()).draws(400);
         let all = drawn(&sampler, 60, 1);
         check_draws(&all);
         for block in all.chunks(4) {
-            let mut classes: Vec<u64> = block.iter().map(|drawn| labels[drawn.index as usize]).collect();
+            let mut classes: Vec<u64> = block
+                .iter()
+                .map(|drawn| labels[drawn.index as usize])
+                .collect();
             classes.sort();
             assert_eq!(classes, [0, 1, 2, 3]);
         }
         let mut counts = [0u32; 60];
-        all.iter().for_each(|drawn| counts[drawn.index as usize] += 1);
-        for (members, due) in [(0..30, 100 / 30), (30..50, 5), (50..59, 100 / 9), (59..60, 100)] {
-            assert!(counts[members].iter().all(|&count| count == due || count == due + 1), "{counts:?}");
+        all.iter()
+            .for_each(|drawn| counts[drawn.index as usize] += 1);
+        for (members, due) in [
+            (0..30, 100 / 30),
+            (30..50, 5),
+            (50..59, 100 / 9),
+            (59..60, 100),
+        ] {
+            assert!(
+                counts[members]
+                    .iter()
+                    .all(|&count| count == due || count == due + 1),
+                "{counts:?}"
+            );
         }
         assert_ne!(indices(&sampler, 60, 1), indices(&sampler, 60, 2));
     }
 
     #[test]
     fn labels_that_do_not_fit_are_a_problem() {
-        assert_eq!(ClassBalanced::new([1, 2]).problem(3).unwrap(), "2 labels for 3 samples");
+        assert_eq!(
+            ClassBalanced::new([1, 2]).problem(3).unwrap(),
+            "2 labels for 3 samples"
+        );
         assert!(ClassBalanced::new([0u8; 0]).problem(0).is_none());
         assert!(ClassBalanced::new([0u8; 0]).draws(1).problem(0).is_some());
     }

@@ -3,7 +3,8 @@
 use crate::Graph;
 use crate::index::Indexed;
 
-/// This rank's part of a random order: what PyTorch's `DistributedSampler` gives, by the loader's settings.
+/// This rank's part of a random order: what PyTorch's `DistributedSampler` gives, by the loader's
+/// settings.
 ///
 /// | there | here |
 /// |---|---|
@@ -13,8 +14,8 @@ use crate::index::Indexed;
 /// | `shuffle=False` | [`sequential`](Distributed::sequential) |
 /// | `seed`, `set_epoch(n)` | [`Builder::seed`](crate::loader::Builder::seed), `loader.epoch(n)`; no epoch repeats another |
 ///
-/// Of the one order that all ranks agree on, rank `r` takes positions `r`, `r + world`, and so on. It is short for
-/// [`Indexed::range`], [`shuffle`](Indexed::shuffle) and [`shard`](Indexed::shard).
+/// Of the one order that all ranks agree on, rank `r` takes positions `r`, `r + world`, and so on.
+/// It is short for [`Indexed::range`], [`shuffle`](Indexed::shuffle) and [`shard`](Indexed::shard).
 ///
 /// # Examples
 /// ```
@@ -57,11 +58,17 @@ mod tests {
 
     fn part(rank: usize, world: usize, uneven: Uneven, epoch: u64) -> Vec<u64> {
         let graph = Distributed::new().indices(50);
-        let loader = DataLoader::builder(graph).workers(0).rank(rank, world).uneven(uneven).build().unwrap();
+        let loader = DataLoader::builder(graph)
+            .workers(0)
+            .rank(rank, world)
+            .uneven(uneven)
+            .build()
+            .unwrap();
         loader.epoch(epoch).blocking().map(Result::unwrap).collect()
     }
 
-    /// What that sampler does, in its own words: pad or cut the permuted list, then `[rank:total:num_replicas]`.
+    /// What that sampler does, in its own words: pad or cut the permuted list, then
+    /// `[rank:total:num_replicas]`.
     #[test]
     fn gives_what_the_original_does() {
         for epoch in 0..3 {
@@ -71,9 +78,13 @@ mod tests {
                     let mut padded = whole.clone();
                     let missing = 50usize.div_ceil(world) * world - 50;
                     padded.extend_from_slice(&whole[..missing]);
-                    let strided = |all: &[u64]| Vec::from_iter(all.iter().copied().skip(rank).step_by(world));
+                    let strided =
+                        |all: &[u64]| Vec::from_iter(all.iter().copied().skip(rank).step_by(world));
                     assert_eq!(part(rank, world, Uneven::Pad, epoch), strided(&padded));
-                    assert_eq!(part(rank, world, Uneven::Drop, epoch), strided(&whole[..50 / world * world]));
+                    assert_eq!(
+                        part(rank, world, Uneven::Drop, epoch),
+                        strided(&whole[..50 / world * world])
+                    );
                 }
             }
         }

@@ -6,17 +6,20 @@ use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::rng::mix;
 use crate::{Facts, Rng, Role};
 
-/// Every sample once, in groups of similar length, so that batches need little padding; the groups come in random order.
+/// Every sample once, in groups of similar length, so that batches need little padding; the groups
+/// come in random order.
 ///
-/// Samples are sorted by length once. For each pass the sorted row is cut, at a random place, into stretches of 50
-/// groups; the samples of a stretch are shuffled and dealt into its groups; then all groups are shuffled. So a group's
-/// samples differ from pass to pass, and are no further apart in length than those of a stretch. (Hugging Face's sampler of
-/// this name shuffles first and sorts stretches of 50 batches: there each stretch begins with its longest samples and ends
-/// with its shortest.) Where the samples do not divide, the one group that is short comes last, and is of any length. Holds 8
-/// bytes for each sample; a position is computed by itself.
+/// Samples are sorted by length once. For each pass the sorted row is cut, at a random place, into
+/// stretches of 50 groups; the samples of a stretch are shuffled and dealt into its groups; then
+/// all groups are shuffled. So a group's samples differ from pass to pass, and are no further apart
+/// in length than those of a stretch. (Hugging Face's sampler of this name shuffles first and sorts
+/// stretches of 50 batches: there each stretch begins with its longest samples and ends with its
+/// shortest.) Where the samples do not divide, the one group that is short comes last, and is of
+/// any length. Holds 8 bytes for each sample; a position is computed by itself.
 ///
-/// Follow it with [`batch`](crate::Indexed::batch) of the same size; then whole batches can be sharded and shuffled. If
-/// instead samples are sharded, and batched behind that, take groups of a batch of all ranks together.
+/// Follow it with [`batch`](crate::Indexed::batch) of the same size; then whole batches can be
+/// sharded and shuffled. If instead samples are sharded, and batched behind that, take groups of a
+/// batch of all ranks together.
 ///
 /// # Examples
 /// ```
@@ -42,13 +45,20 @@ impl LengthGrouped {
     pub fn new(lengths: impl IntoIterator<Item = u64>, group: usize) -> Self {
         let mut sorted: Vec<(u64, u64)> = lengths.into_iter().zip(0..).collect();
         sorted.sort_unstable();
-        LengthGrouped { sorted: sorted.into_iter().map(|(_, index)| index).collect(), group, stretch: 50 }
+        LengthGrouped {
+            sorted: sorted.into_iter().map(|(_, index)| index).collect(),
+            group,
+            stretch: 50,
+        }
     }
 
-    /// Deals samples to so many groups of neighbouring length, instead of 50: fewer mean less padding, more mean groups
-    /// that differ more from pass to pass.
+    /// Deals samples to so many groups of neighbouring length, instead of 50: fewer mean less
+    /// padding, more mean groups that differ more from pass to pass.
     pub fn stretch(self, groups: u64) -> Self {
-        LengthGrouped { stretch: groups, ..self }
+        LengthGrouped {
+            stretch: groups,
+            ..self
+        }
     }
 }
 
@@ -62,7 +72,8 @@ impl Sampler for LengthGrouped {
         let stretch = self.stretch.clamp(1, full.max(1));
         let groups = Permutation::new(full, rng.next_u64());
         let key = rng.next_u64();
-        // Where the first stretch ends, and which groups in the row the one that is short lies between.
+        // Where the first stretch ends, and which groups in the row the one that is short lies
+        // between.
         let (first, short) = (group * rng.below(stretch), group * rng.below(full + 1));
         let (stretch, all) = (group * stretch, group * full);
         let sorted = self.sorted.clone();
@@ -75,7 +86,8 @@ impl Sampler for LengthGrouped {
             let number = (at + stretch - first) / stretch;
             let begin = (number * stretch + first).saturating_sub(stretch);
             let end = (number * stretch + first).min(all);
-            let dealt = begin + Permutation::new(end - begin, mix(key ^ mix(number))).get(at - begin);
+            let dealt =
+                begin + Permutation::new(end - begin, mix(key ^ mix(number))).get(at - begin);
             Drawn::once(sorted[(if dealt < short { dealt } else { dealt + rest }) as usize])
         })
     }
@@ -109,7 +121,8 @@ mod tests {
         for len in 0..60u64 {
             for (group, stretch) in [(1, 1), (3, 2), (7, 50), (100, 1)] {
                 for key in 0..4 {
-                    let sampler = LengthGrouped::new((0..len).map(|n| n * 31 % 17), group).stretch(stretch);
+                    let sampler =
+                        LengthGrouped::new((0..len).map(|n| n * 31 % 17), group).stretch(stretch);
                     let mut all = indices(&sampler, len, key);
                     all.sort();
                     assert_eq!(all, Vec::from_iter(0..len), "{len} in groups of {group}");
@@ -124,11 +137,16 @@ mod tests {
         let sampler = LengthGrouped::new(lengths.iter().copied(), 8).stretch(5);
         let groups = |key| -> Vec<Vec<u64>> {
             let all = indices(&sampler, 1000, key);
-            all.chunks(8).map(|group| group.iter().map(|&index| lengths[index as usize]).collect()).collect()
+            all.chunks(8)
+                .map(|group| group.iter().map(|&index| lengths[index as usize]).collect())
+                .collect()
         };
         let (a, b) = (groups(1), groups(2));
         for group in a.iter().chain(&b) {
-            assert!(group.iter().max().unwrap() - group.iter().min().unwrap() < 40, "{group:?}");
+            assert!(
+                group.iter().max().unwrap() - group.iter().min().unwrap() < 40,
+                "{group:?}"
+            );
         }
         let rising = a.windows(2).filter(|pair| pair[0][0] < pair[1][0]).count();
         assert!((40..85).contains(&rising), "{rising} of 124 rise");
@@ -142,13 +160,22 @@ mod tests {
                 })
                 .collect()
         };
-        assert!(members(&a).is_disjoint(&members(&b)), "groups are the same in two passes");
+        assert!(
+            members(&a).is_disjoint(&members(&b)),
+            "groups are the same in two passes"
+        );
     }
 
     #[test]
     fn wrong_settings_are_problems() {
-        assert_eq!(LengthGrouped::new([1], 0).facts().problems, ["groups of zero samples"]);
-        assert_eq!(LengthGrouped::new([1], 1).stretch(0).facts().problems, ["stretches of zero groups"]);
+        assert_eq!(
+            LengthGrouped::new([1], 0).facts().problems,
+            ["groups of zero samples"]
+        );
+        assert_eq!(
+            LengthGrouped::new([1], 1).stretch(0).facts().problems,
+            ["stretches of zero groups"]
+        );
         assert!(LengthGrouped::new([1], 1).problem(2).is_some());
     }
 
@@ -156,6 +183,9 @@ mod tests {
     #[test]
     fn the_order_is_pinned() {
         let sampler = LengthGrouped::new((0..100).map(|n| n % 10), 4).stretch(3);
-        assert_eq!(indices(&sampler, 100, 0)[..8], [37, 86, 7, 27, 43, 23, 24, 73]);
+        assert_eq!(
+            indices(&sampler, 100, 0)[..8],
+            [37, 86, 7, 27, 43, 23, 24, 73]
+        );
     }
 }

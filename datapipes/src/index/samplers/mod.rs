@@ -26,12 +26,19 @@ pub(super) fn drawn(sampler: &dyn super::Sampler, len: u64, key: u64) -> Vec<sup
 
 #[cfg(test)]
 pub(super) fn indices(sampler: &dyn super::Sampler, len: u64, key: u64) -> Vec<u64> {
-    drawn(sampler, len, key).iter().map(|drawn| drawn.index).collect()
+    drawn(sampler, len, key)
+        .iter()
+        .map(|drawn| drawn.index)
+        .collect()
 }
 
 /// No two draws of one index have one number.
 #[cfg(test)]
 pub(super) fn check_draws(drawn: &[super::Drawn]) {
     let distinct: std::collections::BTreeSet<_> = drawn.iter().map(|d| (d.index, d.draw)).collect();
-    assert_eq!(distinct.len(), drawn.len(), "two draws of an index have one number");
+    assert_eq!(
+        distinct.len(),
+        drawn.len(),
+        "two draws of an index have one number"
+    );
 }

@@ -3,8 +3,9 @@
 use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::{Facts, Rng, Role};
 
-/// Every sample once, in random order: a [`Permutation`] keyed by seed, epoch and the node's name. A true global
-/// shuffle that takes no memory and no time to start; see [`Indexed::shuffle`](crate::Indexed::shuffle).
+/// Every sample once, in random order: a [`Permutation`] keyed by seed, epoch and the node's name.
+/// A true global shuffle that takes no memory and no time to start; see
+/// [`Indexed::shuffle`](crate::Indexed::shuffle).
 ///
 /// # Examples
 /// ```
@@ -26,8 +27,8 @@ impl Random {
         Random { within_rank: false }
     }
 
-    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does not ask for one
-    /// before the [`shard`](crate::Indexed::shard).
+    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does
+    /// not ask for one before the [`shard`](crate::Indexed::shard).
     pub fn within_rank(self) -> Self {
         Random { within_rank: true }
     }
@@ -45,7 +46,11 @@ impl Sampler for Random {
         "index_shuffle".to_owned()
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_role(if self.within_rank { Role::ShuffleWithinRank } else { Role::Shuffle })
+        Facts::any_order().with_role(if self.within_rank {
+            Role::ShuffleWithinRank
+        } else {
+            Role::Shuffle
+        })
     }
 }
 
@@ -56,7 +61,10 @@ mod tests {
 
     #[test]
     fn keys_give_orders_of_their_own() {
-        let (a, b) = (indices(&Random::new(), 50, 1), indices(&Random::new(), 50, 2));
+        let (a, b) = (
+            indices(&Random::new(), 50, 1),
+            indices(&Random::new(), 50, 2),
+        );
         assert_ne!(a, b);
         assert_eq!(a, indices(&Random::new(), 50, 1));
         assert!(indices(&Random::new(), 0, 1).is_empty());

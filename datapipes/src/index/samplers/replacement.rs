@@ -3,8 +3,8 @@
 use crate::index::{Drawn, Draws, Sampler};
 use crate::{Facts, Rng};
 
-/// Any sample at each position, uniformly, whether it came before or not. Each draw has an origin of its own, and so its
-/// own augmentation.
+/// Any sample at each position, uniformly, whether it came before or not. Each draw has an origin
+/// of its own, and so its own augmentation.
 ///
 /// # Examples
 /// ```
@@ -32,7 +32,9 @@ impl Sampler for Replacement {
     }
     fn start(&self, len: u64, rng: &mut Rng) -> Draws {
         let key = rng.next_u64();
-        Box::new(move |position| Drawn::again(Rng::from_key([key, position, 0, 0]).below(len), position))
+        Box::new(move |position| {
+            Drawn::again(Rng::from_key([key, position, 0, 0]).below(len), position)
+        })
     }
     fn problem(&self, len: u64) -> Option<String> {
         (len == 0 && self.draws > 0).then(|| "draws from no samples".to_owned())
@@ -56,13 +58,19 @@ mod tests {
         for index in indices(&Replacement::new(10_000), 10, 3) {
             counts[index as usize] += 1;
         }
-        assert!(counts.iter().all(|count| count.abs_diff(1000) < 150), "{counts:?}");
+        assert!(
+            counts.iter().all(|count| count.abs_diff(1000) < 150),
+            "{counts:?}"
+        );
         check_draws(&drawn(&Replacement::new(1000), 10, 3));
     }
 
     /// A change of this order is a breaking change.
     #[test]
     fn the_order_is_pinned() {
-        assert_eq!(indices(&Replacement::new(6), 1000, 0), [165, 165, 201, 806, 619, 395]);
+        assert_eq!(
+            indices(&Replacement::new(6), 1000, 0),
+            [165, 165, 201, 806, 619, 395]
+        );
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::index::{Drawn, Draws, Sampler};
 use crate::{Facts, Rng};
 
-/// Some samples, in the order given: a range, or a list of indices; see [`Indexed::subset`](crate::Indexed::subset).
+/// Some samples, in the order given: a range, or a list of indices; see
+/// [`Indexed::subset`](crate::Indexed::subset).
 ///
 /// # Examples
 /// ```
@@ -70,7 +71,9 @@ impl Sampler for Subset {
     fn start(&self, _: u64, _: &mut Rng) -> Draws {
         match self.0.clone() {
             Which::Range(range) => Box::new(move |position| Drawn::once(range.start + position)),
-            Which::Once(indices) => Box::new(move |position| Drawn::once(indices[position as usize])),
+            Which::Once(indices) => {
+                Box::new(move |position| Drawn::once(indices[position as usize]))
+            }
             Which::Again(indices) => Box::new(move |position| {
                 let (index, times) = indices[position as usize];
                 Drawn::again(index, times)
@@ -84,7 +87,8 @@ impl Sampler for Subset {
             Which::Once(indices) => indices.iter().copied().max(),
             Which::Again(indices) => indices.iter().map(|(index, _)| *index).max(),
         };
-        last.filter(|&last| last >= len).map(|last| format!("index {last}, where there are {len} samples"))
+        last.filter(|&last| last >= len)
+            .map(|last| format!("index {last}, where there are {len} samples"))
     }
     fn name(&self) -> String {
         "index_subset".to_owned()
@@ -109,12 +113,19 @@ mod tests {
         let all = drawn(&subset, 5, 0);
         check_draws(&all);
         assert_eq!(indices(&subset, 5, 0), [3, 1, 3, 3]);
-        assert!(drawn(&Subset::from(vec![3, 1]), 5, 0).iter().all(|drawn| drawn.draw.is_none()));
+        assert!(
+            drawn(&Subset::from(vec![3, 1]), 5, 0)
+                .iter()
+                .all(|drawn| drawn.draw.is_none())
+        );
     }
 
     #[test]
     fn what_is_not_there_is_a_problem() {
-        assert_eq!(Subset::from(vec![1, 5]).problem(5).unwrap(), "index 5, where there are 5 samples");
+        assert_eq!(
+            Subset::from(vec![1, 5]).problem(5).unwrap(),
+            "index 5, where there are 5 samples"
+        );
         assert!(Subset::from(0..6).problem(5).is_some());
         assert!(Subset::from(5..5).problem(5).is_none() && Subset::from(9..9).problem(5).is_none());
         assert!(Subset::from(vec![]).problem(0).is_none());

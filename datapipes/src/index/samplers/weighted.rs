@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::index::{Drawn, Draws, Sampler};
 use crate::{Facts, Rng};
 
-/// Draws by weight, with replacement: at each position a sample with a chance of its weight over their sum, whatever
-/// came before. Each draw has an origin of its own.
+/// Draws by weight, with replacement: at each position a sample with a chance of its weight over
+/// their sum, whatever came before. Each draw has an origin of its own.
 ///
-/// The alias method (Walker 1977; the table in linear time by Vose 1991): constant time for a draw. Holds 16 bytes
-/// for each weight. For a fixed number of samples that are all different see [`WeightedOnce`].
+/// The alias method (Walker 1977; the table in linear time by Vose 1991): constant time for a draw.
+/// Holds 16 bytes for each weight. For a fixed number of samples that are all different see
+/// [`WeightedOnce`].
 ///
 /// # Examples
 /// ```
@@ -33,14 +34,24 @@ impl Weighted {
     pub fn new(weights: impl IntoIterator<Item = f64>, draws: u64) -> Self {
         let weights = Vec::from_iter(weights);
         let problem = wrong(&weights);
-        let table =
-            if problem.is_some() { weights.iter().map(|_| (1.0, 0)).collect() } else { alias(&weights) };
-        Weighted { table, draws, problem }
+        let table = if problem.is_some() {
+            weights.iter().map(|_| (1.0, 0)).collect()
+        } else {
+            alias(&weights)
+        };
+        Weighted {
+            table,
+            draws,
+            problem,
+        }
     }
 }
 
 fn wrong(weights: &[f64]) -> Option<&'static str> {
-    if !weights.iter().all(|&weight| weight >= 0.0 && weight.is_finite()) {
+    if !weights
+        .iter()
+        .all(|&weight| weight >= 0.0 && weight.is_finite())
+    {
         Some("a weight that is negative or not a number")
     } else if !weights.iter().any(|&weight| weight > 0.0) {
         Some("no weight above zero")
@@ -54,10 +65,15 @@ fn wrong(weights: &[f64]) -> Option<&'static str> {
 /// Vose's table. Sums, products and comparisons only, so that it is the same on every machine.
 fn alias(weights: &[f64]) -> Arc<[(f64, u64)]> {
     let sum: f64 = weights.iter().sum();
-    let mut scaled: Vec<f64> = weights.iter().map(|weight| weight / sum * weights.len() as f64).collect();
+    let mut scaled: Vec<f64> = weights
+        .iter()
+        .map(|weight| weight / sum * weights.len() as f64)
+        .collect();
     let (mut small, mut large): (Vec<usize>, Vec<usize>) =
         (0..weights.len()).partition(|&place| scaled[place] < 1.0);
-    let mut table: Vec<(f64, u64)> = (0..weights.len() as u64).map(|place| (1.0, place)).collect();
+    let mut table: Vec<(f64, u64)> = (0..weights.len() as u64)
+        .map(|place| (1.0, place))
+        .collect();
     while let (Some(less), Some(&more)) = (small.pop(), large.last()) {
         table[less] = (scaled[less], more as u64);
         scaled[more] -= 1.0 - scaled[less];
@@ -97,17 +113,20 @@ impl Sampler for Weighted {
         "index_weighted".to_owned()
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(self.draws).with_problem(self.problem)
+        Facts::any_order()
+            .with_settings(self.draws)
+            .with_problem(self.problem)
     }
 }
 
-/// Draws by weight, without replacement: each sample once at most, the next one always with a chance of its weight over
-/// the sum of those that are left.
+/// Draws by weight, without replacement: each sample once at most, the next one always with a
+/// chance of its weight over the sum of those that are left.
 ///
-/// Each sample gets an exponential clock that runs at its weight's rate, and those that ring first are taken, in that
-/// order (Efraimidis and Spirakis 2006). So every pass looks at all weights before its first index, some tens of
-/// nanoseconds for each, and up to half a microsecond where a large part is drawn; it holds 8 bytes for each index drawn. The logarithm is our own, so that the order is the same on every
-/// machine.
+/// Each sample gets an exponential clock that runs at its weight's rate, and those that ring first
+/// are taken, in that order (Efraimidis and Spirakis 2006). So every pass looks at all weights
+/// before its first index, some tens of nanoseconds for each, and up to half a microsecond where a
+/// large part is drawn; it holds 8 bytes for each index drawn. The logarithm is our own, so that
+/// the order is the same on every machine.
 ///
 /// # Examples
 /// ```
@@ -129,8 +148,13 @@ impl WeightedOnce {
     pub fn new(weights: impl IntoIterator<Item = f64>, draws: u64) -> Self {
         let weights: Arc<[f64]> = weights.into_iter().collect();
         let possible = weights.iter().filter(|&&weight| weight > 0.0).count() as u64;
-        let problem = wrong(&weights).or((possible < draws).then_some("fewer weights above zero than draws"));
-        WeightedOnce { weights, draws, problem }
+        let problem =
+            wrong(&weights).or((possible < draws).then_some("fewer weights above zero than draws"));
+        WeightedOnce {
+            weights,
+            draws,
+            problem,
+        }
     }
 }
 
@@ -150,7 +174,11 @@ impl Sampler for WeightedOnce {
                 }
             }
         }
-        let order: Vec<u64> = first.into_sorted_vec().into_iter().map(|(_, index)| index).collect();
+        let order: Vec<u64> = first
+            .into_sorted_vec()
+            .into_iter()
+            .map(|(_, index)| index)
+            .collect();
         Box::new(move |position| Drawn::once(order[position as usize]))
     }
     fn problem(&self, len: u64) -> Option<String> {
@@ -161,7 +189,9 @@ impl Sampler for WeightedOnce {
         "index_weighted_once".to_owned()
     }
     fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(self.draws).with_problem(self.problem)
+        Facts::any_order()
+            .with_settings(self.draws)
+            .with_problem(self.problem)
     }
 }
 
@@ -191,7 +221,12 @@ mod tests {
 
     #[test]
     fn chances_are_those_of_the_weights() {
-        for weights in [vec![1.0], vec![1.0, 2.0, 3.0, 4.0], vec![0.0, 1e-9, 5.0, 0.0, 2.5], vec![0.1; 7]] {
+        for weights in [
+            vec![1.0],
+            vec![1.0, 2.0, 3.0, 4.0],
+            vec![0.0, 1e-9, 5.0, 0.0, 2.5],
+            vec![0.1; 7],
+        ] {
             let sampler = Weighted::new(weights.clone(), 20_000);
             let mut counts = vec![0u32; weights.len()];
             for index in indices(&sampler, weights.len() as u64, 9) {
@@ -200,7 +235,10 @@ mod tests {
             let sum: f64 = weights.iter().sum();
             for (count, weight) in counts.iter().zip(&weights) {
                 let due = 20_000.0 * weight / sum;
-                assert!((f64::from(*count) - due).abs() <= 5.0 * due.sqrt(), "{weights:?}: {counts:?}");
+                assert!(
+                    (f64::from(*count) - due).abs() <= 5.0 * due.sqrt(),
+                    "{weights:?}: {counts:?}"
+                );
             }
         }
         check_draws(&drawn(&Weighted::new([1.0, 1.0], 1000), 2, 0));
@@ -218,7 +256,10 @@ mod tests {
         }
         let sum: f64 = weights.iter().sum();
         for (chance, weight) in chances.iter().zip(&weights) {
-            assert!((chance / 1000.0 - weight / sum).abs() < 1e-12, "{chance} for {weight}");
+            assert!(
+                (chance / 1000.0 - weight / sum).abs() < 1e-12,
+                "{chance} for {weight}"
+            );
             assert!(*weight > 0.0 || *chance == 0.0);
         }
     }
@@ -238,8 +279,14 @@ mod tests {
                 second_behind_heavy[order[1] as usize] += 1;
             }
         }
-        assert!(first[0].abs_diff(3200) < 130 && first[1].abs_diff(400) < 100, "{first:?}");
-        assert!(second_behind_heavy[1].abs_diff(second_behind_heavy[2]) < 250, "{second_behind_heavy:?}");
+        assert!(
+            first[0].abs_diff(3200) < 130 && first[1].abs_diff(400) < 100,
+            "{first:?}"
+        );
+        assert!(
+            second_behind_heavy[1].abs_diff(second_behind_heavy[2]) < 250,
+            "{second_behind_heavy:?}"
+        );
     }
 
     #[test]
@@ -254,22 +301,41 @@ mod tests {
 
     #[test]
     fn wrong_weights_are_problems() {
-        let problem = |weights: Vec<f64>, draws| WeightedOnce::new(weights, draws).facts().problems.len();
+        let problem =
+            |weights: Vec<f64>, draws| WeightedOnce::new(weights, draws).facts().problems.len();
         assert_eq!(problem(vec![1.0, 1.0], 2), 0);
         assert_eq!(problem(vec![1.0, 0.0], 2), 1);
-        for weights in
-            [vec![], vec![0.0], vec![-1.0, 2.0], vec![f64::NAN], vec![f64::INFINITY], vec![f64::MAX; 2]]
-        {
-            assert_eq!(Weighted::new(weights.clone(), 5).facts().problems.len(), 1, "{weights:?}");
+        for weights in [
+            vec![],
+            vec![0.0],
+            vec![-1.0, 2.0],
+            vec![f64::NAN],
+            vec![f64::INFINITY],
+            vec![f64::MAX; 2],
+        ] {
+            assert_eq!(
+                Weighted::new(weights.clone(), 5).facts().problems.len(),
+                1,
+                "{weights:?}"
+            );
         }
-        assert_eq!(Weighted::new([1.0], 5).problem(2).unwrap(), "1 weights for 2 samples");
+        assert_eq!(
+            Weighted::new([1.0], 5).problem(2).unwrap(),
+            "1 weights for 2 samples"
+        );
     }
 
     /// A change of these orders is a breaking change.
     #[test]
     fn orders_are_pinned() {
         let weights = || (1..=100).map(f64::from);
-        assert_eq!(indices(&Weighted::new(weights(), 6), 100, 0), [16, 87, 90, 79, 61, 39]);
-        assert_eq!(indices(&WeightedOnce::new(weights(), 6), 100, 0), [73, 31, 99, 96, 60, 76]);
+        assert_eq!(
+            indices(&Weighted::new(weights(), 6), 100, 0),
+            [16, 87, 90, 79, 61, 39]
+        );
+        assert_eq!(
+            indices(&WeightedOnce::new(weights(), 6), 100, 0),
+            [73, 31, 99, 96, 60, 76]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Which unit goes into which part.
 
-/// The part of each unit; `None` is left out. `units` are lists of samples, in an order that is random but fixed;
-/// `classes` the class of each sample. There are at least as many units as parts.
+/// The part of each unit; `None` is left out. `units` are lists of samples, in an order that is
+/// random but fixed; `classes` the class of each sample. There are at least as many units as parts.
 pub(super) fn assign(
     units: &[Vec<usize>],
     classes: &[usize],
@@ -18,11 +18,15 @@ pub(super) fn assign(
         Placing::new(units, classes, class_count, &shares, balanced).place()
     };
     fill(units, &mut part_of, fractions.len());
-    part_of.into_iter().map(|part| (part < fractions.len()).then_some(part)).collect()
+    part_of
+        .into_iter()
+        .map(|part| (part < fractions.len()).then_some(part))
+        .collect()
 }
 
-/// Where each unit is one sample, every class (or all as one) is cut by the fractions. What rounding leaves over goes to
-/// the part that lacks most so far, so that the sizes come out right, too, with many small classes.
+/// Where each unit is one sample, every class (or all as one) is cut by the fractions. What
+/// rounding leaves over goes to the part that lacks most so far, so that the sizes come out right,
+/// too, with many small classes.
 fn singles(
     units: &[Vec<usize>],
     classes: &[usize],
@@ -37,11 +41,18 @@ fn singles(
     let mut part_of = vec![0; units.len()];
     let mut lacking = vec![0.0; shares.len()];
     for class in of_class {
-        let wanted: Vec<f64> = shares.iter().map(|share| share * class.len() as f64).collect();
+        let wanted: Vec<f64> = shares
+            .iter()
+            .map(|share| share * class.len() as f64)
+            .collect();
         // What is whole but for the last bit is whole.
-        let mut counts: Vec<usize> = wanted.iter().map(|wanted| (wanted + 1e-9).floor() as usize).collect();
-        let mut open: Vec<usize> =
-            (0..shares.len()).filter(|&part| wanted[part] > counts[part] as f64).collect();
+        let mut counts: Vec<usize> = wanted
+            .iter()
+            .map(|wanted| (wanted + 1e-9).floor() as usize)
+            .collect();
+        let mut open: Vec<usize> = (0..shares.len())
+            .filter(|&part| wanted[part] > counts[part] as f64)
+            .collect();
         for part in 0..shares.len() {
             lacking[part] += wanted[part] - counts[part] as f64;
         }
@@ -52,8 +63,14 @@ fn singles(
             counts[part] += 1;
             lacking[part] -= 1.0;
         }
-        let parts = counts.iter().enumerate().flat_map(|(part, &count)| std::iter::repeat_n(part, count));
-        class.into_iter().zip(parts).for_each(|(unit, part)| part_of[unit] = part);
+        let parts = counts
+            .iter()
+            .enumerate()
+            .flat_map(|(part, &count)| std::iter::repeat_n(part, count));
+        class
+            .into_iter()
+            .zip(parts)
+            .for_each(|(unit, part)| part_of[unit] = part);
     }
     part_of
 }
@@ -66,14 +83,15 @@ struct Placing {
     /// How many samples a part has too many: of all, and of each class.
     over: Vec<f64>,
     over_class: Vec<Vec<f64>>,
-    /// What a squared deviation of each class counts, beside one of size: as if all classes were as large as the whole, on
-    /// average over them.
+    /// What a squared deviation of each class counts, beside one of size: as if all classes were as
+    /// large as the whole, on average over them.
     weight_class: Vec<f64>,
 }
 
 /// Times that all units are looked at for a better place. A few do.
 const ROUNDS: usize = 100;
-/// Up to so many units every two are tried in each other's place, too: few entities are hard to balance.
+/// Up to so many units every two are tried in each other's place, too: few entities are hard to
+/// balance.
 const SWAPPED: usize = 500;
 /// What a move must gain, so that rounding does not turn in circles.
 const LEAST_GAIN: f64 = 1e-3;
@@ -91,14 +109,24 @@ impl Placing {
         for unit in units {
             let mut of_unit: Vec<usize> = unit.iter().map(|&at| classes[at]).collect();
             of_unit.sort_unstable();
-            let runs = of_unit.chunk_by(|a, b| a == b).map(|run| (run[0], run.len() as f64));
+            let runs = of_unit
+                .chunk_by(|a, b| a == b)
+                .map(|run| (run[0], run.len() as f64));
             let of_unit: Vec<(usize, f64)> = runs.collect();
-            of_unit.iter().for_each(|(class, count)| totals[*class] += count);
+            of_unit
+                .iter()
+                .for_each(|(class, count)| totals[*class] += count);
             counts.push(if balanced { of_unit } else { Vec::new() });
         }
         let all: f64 = totals.iter().sum();
         let there = totals.iter().filter(|total| **total > 0.0).count().max(1) as f64;
-        let weigh = |total: &f64| if *total > 0.0 { (all / total) * (all / total) / there } else { 0.0 };
+        let weigh = |total: &f64| {
+            if *total > 0.0 {
+                (all / total) * (all / total) / there
+            } else {
+                0.0
+            }
+        };
         Placing {
             counts,
             sizes: units.iter().map(|unit| unit.len() as f64).collect(),
@@ -111,12 +139,13 @@ impl Placing {
         }
     }
 
-    /// How much the sum of squared deviations grows if a unit comes into a part (`sign` 1) or leaves it (-1).
+    /// How much the sum of squared deviations grows if a unit comes into a part (`sign` 1) or
+    /// leaves it (-1).
     fn harm(&self, unit: usize, part: usize, sign: f64) -> f64 {
         let square = |over: f64, count: f64| count * (2.0 * sign * over + count);
-        let classes = self.counts[unit]
-            .iter()
-            .map(|(class, count)| square(self.over_class[part][*class], *count) * self.weight_class[*class]);
+        let classes = self.counts[unit].iter().map(|(class, count)| {
+            square(self.over_class[part][*class], *count) * self.weight_class[*class]
+        });
         square(self.over[part], self.sizes[unit]) + classes.sum::<f64>()
     }
 
@@ -134,11 +163,14 @@ impl Placing {
         let mut part_of = vec![0; order.len()];
         for &unit in &order {
             let best = (0..parts).map(|part| (self.harm(unit, part, 1.0), part));
-            let (_, best) = best.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there is a part at least");
+            let (_, best) = best
+                .min_by(|a, b| a.0.total_cmp(&b.0))
+                .expect("there is a part at least");
             part_of[unit] = best;
             self.put(unit, best, 1.0);
         }
-        // Where no single move helps any more, no part is off by more than the largest unit (but for classes).
+        // Where no single move helps any more, no part is off by more than the largest unit (but
+        // for classes).
         for _ in 0..ROUNDS {
             let mut better = self.move_units(&order, &mut part_of);
             if !better && order.len() <= SWAPPED {
@@ -182,9 +214,12 @@ impl Placing {
                     continue;
                 }
                 let mut gain = 0.0;
-                for (unit, part, sign) in
-                    [(one, here, -1.0), (other, there, -1.0), (one, there, 1.0), (other, here, 1.0)]
-                {
+                for (unit, part, sign) in [
+                    (one, here, -1.0),
+                    (other, there, -1.0),
+                    (one, there, 1.0),
+                    (other, here, 1.0),
+                ] {
                     gain += self.harm(unit, part, sign);
                     self.put(unit, part, sign);
                 }
@@ -192,9 +227,12 @@ impl Placing {
                     (part_of[one], part_of[other]) = (there, here);
                     swapped = true;
                 } else {
-                    for (unit, part, sign) in
-                        [(one, there, -1.0), (other, here, -1.0), (one, here, 1.0), (other, there, 1.0)]
-                    {
+                    for (unit, part, sign) in [
+                        (one, there, -1.0),
+                        (other, here, -1.0),
+                        (one, here, 1.0),
+                        (other, there, 1.0),
+                    ] {
                         self.put(unit, part, sign);
                     }
                 }
@@ -204,7 +242,8 @@ impl Placing {
     }
 }
 
-/// Gives each part that has nothing the smallest unit of the part that has most, of those with several.
+/// Gives each part that has nothing the smallest unit of the part that has most, of those with
+/// several.
 fn fill(units: &[Vec<usize>], part_of: &mut [usize], parts: usize) {
     let mut held = vec![(0usize, 0usize); parts + 1];
     for (unit, &part) in units.iter().zip(&*part_of) {
@@ -213,9 +252,13 @@ fn fill(units: &[Vec<usize>], part_of: &mut [usize], parts: usize) {
     while let Some(empty) = (0..parts).find(|&part| held[part].1 == 0) {
         // What is left out may become empty; a part may not.
         let may_give = (0..=parts).filter(|&part| held[part].1 > usize::from(part < parts));
-        let Some(giver) = may_give.max_by_key(|&part| held[part].0) else { return };
+        let Some(giver) = may_give.max_by_key(|&part| held[part].0) else {
+            return;
+        };
         let of_giver = (0..units.len()).filter(|&unit| part_of[unit] == giver);
-        let Some(unit) = of_giver.min_by_key(|&unit| units[unit].len()) else { return };
+        let Some(unit) = of_giver.min_by_key(|&unit| units[unit].len()) else {
+            return;
+        };
         held[giver] = (held[giver].0 - units[unit].len(), held[giver].1 - 1);
         held[empty] = (units[unit].len(), 1);
         part_of[unit] = empty;

@@ -1,7 +1,7 @@
 //! Splits: which samples train a model, which choose it, and which judge it.
 //!
-//! Pure: from columns of keys, classes and entities to lists of keys. Where the columns come from (a table, a file, a
-//! listing) and how the samples are read by their keys is no matter here.
+//! Pure: from columns of keys, classes and entities to lists of keys. Where the columns come from
+//! (a table, a file, a listing) and how the samples are read by their keys is no matter here.
 
 mod assign;
 mod report;
@@ -30,38 +30,50 @@ pub struct Sample<K> {
     pub key: K,
     /// Its class, if it has one.
     pub class: Option<String>,
-    /// What it is a sample of (a patient, a session, a camera), where there may be several of one. Samples of one entity
-    /// are never in different parts. One without an entity stands for itself.
+    /// What it is a sample of (a patient, a session, a camera), where there may be several of one.
+    /// Samples of one entity are never in different parts. One without an entity stands for itself.
     pub entity: Option<String>,
 }
 
 impl<K> Sample<K> {
     /// One without class and entity.
     pub fn new(key: K) -> Self {
-        Sample { key, class: None, entity: None }
+        Sample {
+            key,
+            class: None,
+            entity: None,
+        }
     }
 
     /// Of a class.
     pub fn class(self, class: impl fmt::Display) -> Self {
-        Sample { class: Some(class.to_string()), ..self }
+        Sample {
+            class: Some(class.to_string()),
+            ..self
+        }
     }
 
     /// Of an entity.
     pub fn entity(self, entity: impl fmt::Display) -> Self {
-        Sample { entity: Some(entity.to_string()), ..self }
+        Sample {
+            entity: Some(entity.to_string()),
+            ..self
+        }
     }
 }
 
 /// Divides samples into parts.
 ///
-/// - The same samples, settings and seed give the same parts, in whatever order the samples come. This never changes.
-/// - Samples of one [entity](Sample::entity) stay together. Then fractions are met as nearly as whole entities allow:
-///   without [`balance_classes`](Splitter::balance_classes), no part has more or fewer samples than it should by more than
-///   the largest entity has (but none is empty).
-/// - Without entities each part has its fraction of the samples, rounded, and of each class if that was asked for.
-/// - Entities are placed as by scikit-learn's `StratifiedGroupKFold`: from the largest on, each where it does least harm to
-///   the sum of squared deviations (sizes, and class counts if asked for); then single entities are moved, and up to 500
-///   also swapped, as long as that helps.
+/// - The same samples, settings and seed give the same parts, in whatever order the samples come.
+///   This never changes.
+/// - Samples of one [entity](Sample::entity) stay together. Then fractions are met as nearly as
+///   whole entities allow: without [`balance_classes`](Splitter::balance_classes), no part has more
+///   or fewer samples than it should by more than the largest entity has (but none is empty).
+/// - Without entities each part has its fraction of the samples, rounded, and of each class if that
+///   was asked for.
+/// - Entities are placed as by scikit-learn's `StratifiedGroupKFold`: from the largest on, each
+///   where it does least harm to the sum of squared deviations (sizes, and class counts if asked
+///   for); then single entities are moved, and up to 500 also swapped, as long as that helps.
 ///
 /// # Examples
 /// ```
@@ -100,7 +112,10 @@ impl Splitter {
     /// Parts with names, each with a fraction of the samples. What is missing to 1 is left out.
     pub fn fractions<N: Into<String>>(parts: impl IntoIterator<Item = (N, f64)>) -> Self {
         Splitter {
-            parts: parts.into_iter().map(|(name, fraction)| (name.into(), fraction)).collect(),
+            parts: parts
+                .into_iter()
+                .map(|(name, fraction)| (name.into(), fraction))
+                .collect(),
             seed: 0,
             balanced: false,
             mix: Mix::All,
@@ -122,36 +137,60 @@ impl Splitter {
 
     /// Every part has the mix of classes that the whole has, as nearly as entities allow.
     pub fn balance_classes(self) -> Self {
-        Splitter { balanced: true, ..self }
+        Splitter {
+            balanced: true,
+            ..self
+        }
     }
 
-    /// Leaves out samples until there are equally many of each class, and [balances](Splitter::balance_classes). Samples
-    /// without a class are left out.
+    /// Leaves out samples until there are equally many of each class, and
+    /// [balances](Splitter::balance_classes). Samples without a class are left out.
     pub fn equal_classes(self) -> Self {
-        Splitter { mix: Mix::Equal, balanced: true, ..self }
+        Splitter {
+            mix: Mix::Equal,
+            balanced: true,
+            ..self
+        }
     }
 
     /// Leaves out as few samples as are needed for this mix of classes, given by their shares, and
     /// [balances](Splitter::balance_classes). Classes that are not named are left out.
     pub fn class_mix<C: fmt::Display>(self, shares: impl IntoIterator<Item = (C, f64)>) -> Self {
-        let shares = shares.into_iter().map(|(class, share)| (class.to_string(), share)).collect();
-        Splitter { mix: Mix::Shares(shares), balanced: true, ..self }
+        let shares = shares
+            .into_iter()
+            .map(|(class, share)| (class.to_string(), share))
+            .collect();
+        Splitter {
+            mix: Mix::Shares(shares),
+            balanced: true,
+            ..self
+        }
     }
 
     /// Leaves out samples until there are no more than so many of any class.
     pub fn max_per_class(self, samples: usize) -> Self {
-        Splitter { most_per_class: Some(samples), ..self }
+        Splitter {
+            most_per_class: Some(samples),
+            ..self
+        }
     }
 
-    /// Says which metadata column is the class; `label` unless said otherwise. For who reads the columns, and the record.
+    /// Says which metadata column is the class; `label` unless said otherwise. For who reads the
+    /// columns, and the record.
     pub fn class_column(self, column: impl Into<String>) -> Self {
-        Splitter { class_column: column.into(), ..self }
+        Splitter {
+            class_column: column.into(),
+            ..self
+        }
     }
 
-    /// Says which metadata column is the entity, such as `patient`. For who reads the columns, and the record: samples that
-    /// have an [entity](Sample::entity) are kept together in any case.
+    /// Says which metadata column is the entity, such as `patient`. For who reads the columns, and
+    /// the record: samples that have an [entity](Sample::entity) are kept together in any case.
     pub fn group_by(self, column: impl Into<String>) -> Self {
-        Splitter { entity_column: Some(column.into()), ..self }
+        Splitter {
+            entity_column: Some(column.into()),
+            ..self
+        }
     }
 
     /// The metadata columns of class and entity.
@@ -164,8 +203,9 @@ impl Splitter {
     /// Takes time in proportion to n log n of the samples, and holds all of them.
     ///
     /// # Errors
-    /// `Config` for no parts, two of one name, fractions that are not above 0 or together above 1; for two samples of one
-    /// key; for fewer entities than parts; for shares of classes of which there is no sample.
+    /// `Config` for no parts, two of one name, fractions that are not above 0 or together above 1;
+    /// for two samples of one key; for fewer entities than parts; for shares of classes of which
+    /// there is no sample.
     pub fn split<K: Clone + Ord + fmt::Display>(
         &self,
         samples: impl IntoIterator<Item = Sample<K>>,
@@ -176,19 +216,27 @@ impl Splitter {
         if let Some(twice) = samples.windows(2).find(|pair| pair[0].key == pair[1].key) {
             return Err(config(format!("two samples have the key {}", twice[0].key)));
         }
-        let names: BTreeSet<Class> =
-            samples.iter().map(|sample| Class::of(sample.class.as_deref())).collect();
+        let names: BTreeSet<Class> = samples
+            .iter()
+            .map(|sample| Class::of(sample.class.as_deref()))
+            .collect();
         let names: Vec<Class> = names.into_iter().collect();
         let class_of = |sample: &Sample<K>| {
             let class = Class::of(sample.class.as_deref());
-            names.binary_search(&class).expect("it is one of those collected above")
+            names
+                .binary_search(&class)
+                .expect("it is one of those collected above")
         };
         let classes: Vec<usize> = samples.iter().map(class_of).collect();
-        let texts: Vec<String> = samples.iter().map(|sample| sample.key.to_string()).collect();
+        let texts: Vec<String> = samples
+            .iter()
+            .map(|sample| sample.key.to_string())
+            .collect();
         let salt = mix(self.seed ^ 0x7370_6c69_7473);
         let rank = |text: &str| mix(salt ^ mix(hash_name(text)));
 
-        // Which are kept: those that come first by a hash of the key, so that few change when few samples come or go.
+        // Which are kept: those that come first by a hash of the key, so that few change when few
+        // samples come or go.
         let mut order: Vec<usize> = (0..samples.len()).collect();
         order.sort_by_cached_key(|&at| (rank(&texts[at]), at));
         let mut room = self.room(&names, &classes)?;
@@ -203,8 +251,14 @@ impl Splitter {
 
         let units = units(&samples, &kept, &rank);
         if units.len() < self.parts.len() {
-            let what = format!("{} parts of {} that must not be divided", self.parts.len(), units.len());
-            return Err(config(format!("{what}: samples, or entities with all of theirs")));
+            let what = format!(
+                "{} parts of {} that must not be divided",
+                self.parts.len(),
+                units.len()
+            );
+            return Err(config(format!(
+                "{what}: samples, or entities with all of theirs"
+            )));
         }
         let fractions: Vec<f64> = self.parts.iter().map(|(_, fraction)| *fraction).collect();
         let part_of = assign::assign(&units, &classes, names.len(), &fractions, self.balanced);
@@ -212,7 +266,13 @@ impl Splitter {
         let mut parts: Vec<Part<K>> = Vec::new();
         for (name, fraction) in &self.parts {
             let (name, fraction) = (name.clone(), *fraction);
-            parts.push(Part { name, fraction, keys: Vec::new(), entities: 0, classes: vec![0; names.len()] });
+            parts.push(Part {
+                name,
+                fraction,
+                keys: Vec::new(),
+                entities: 0,
+                classes: vec![0; names.len()],
+            });
         }
         let mut chosen = vec![None; samples.len()];
         for (unit, part) in units.iter().zip(part_of) {
@@ -230,7 +290,10 @@ impl Splitter {
                 None => left_out.push(sample.key.clone()),
             }
         }
-        let classes = names.into_iter().map(|class| class.0.map(|class| class.1)).collect();
+        let classes = names
+            .into_iter()
+            .map(|class| class.0.map(|class| class.1))
+            .collect();
         Ok(Splits {
             parts,
             left_out,
@@ -250,13 +313,18 @@ impl Splitter {
                 return Err(config(format!("two parts are called {name:?}")));
             }
             if !(fraction.is_finite() && *fraction > 0.0) {
-                return Err(config(format!("the part {name:?} has a fraction of {fraction}")));
+                return Err(config(format!(
+                    "the part {name:?} has a fraction of {fraction}"
+                )));
             }
         }
         let sum: f64 = self.parts.iter().map(|(_, fraction)| fraction).sum();
         if self.parts.is_empty() || sum > 1.0 + 1e-9 {
-            let what =
-                if self.parts.is_empty() { "no parts".into() } else { format!("fractions of {sum} in all") };
+            let what = if self.parts.is_empty() {
+                "no parts".into()
+            } else {
+                format!("fractions of {sum} in all")
+            };
             return Err(config(what));
         }
         Ok(())
@@ -267,40 +335,64 @@ impl Splitter {
         let mut counts = vec![0usize; names.len()];
         classes.iter().for_each(|&class| counts[class] += 1);
         let cap = self.most_per_class.unwrap_or(usize::MAX);
-        counts.iter_mut().for_each(|count| *count = (*count).min(cap));
+        counts
+            .iter_mut()
+            .for_each(|count| *count = (*count).min(cap));
         let shares: Vec<f64> = match &self.mix {
             Mix::All => return Ok(counts),
-            Mix::Equal => names.iter().map(|class| f64::from(u8::from(class.0.is_some()))).collect(),
+            Mix::Equal => names
+                .iter()
+                .map(|class| f64::from(u8::from(class.0.is_some())))
+                .collect(),
             Mix::Shares(shares) => {
-                if let Some((class, share)) =
-                    shares.iter().find(|(_, share)| !(share.is_finite() && **share >= 0.0))
+                if let Some((class, share)) = shares
+                    .iter()
+                    .find(|(_, share)| !(share.is_finite() && **share >= 0.0))
                 {
-                    return Err(config(format!("the class {class:?} has a share of {share}")));
+                    return Err(config(format!(
+                        "the class {class:?} has a share of {share}"
+                    )));
                 }
                 fn named(class: &Class) -> Option<&str> {
                     class.0.as_ref().map(|class| class.1.as_str())
                 }
                 let lacks = |class: &str| !names.iter().any(|name| named(name) == Some(class));
-                if let Some((class, _)) = shares.iter().find(|(class, share)| **share > 0.0 && lacks(class)) {
+                if let Some((class, _)) = shares
+                    .iter()
+                    .find(|(class, share)| **share > 0.0 && lacks(class))
+                {
                     return Err(config(format!("no sample is of class {class:?}")));
                 }
                 names
                     .iter()
-                    .map(|class| named(class).and_then(|class| shares.get(class)).copied().unwrap_or(0.0))
+                    .map(|class| {
+                        named(class)
+                            .and_then(|class| shares.get(class))
+                            .copied()
+                            .unwrap_or(0.0)
+                    })
                     .collect()
             }
         };
         let scale = |(count, share): (&usize, &f64)| (*share > 0.0).then(|| *count as f64 / share);
-        let Some(scale) = counts.iter().zip(&shares).filter_map(scale).min_by(f64::total_cmp) else {
+        let Some(scale) = counts
+            .iter()
+            .zip(&shares)
+            .filter_map(scale)
+            .min_by(f64::total_cmp)
+        else {
             return Err(config("no sample is of a class that is kept".to_owned()));
         };
         // What is whole but for the last bit is whole.
-        Ok(shares.iter().map(|share| (share * scale + 1e-9).floor() as usize).collect())
+        Ok(shares
+            .iter()
+            .map(|share| (share * scale + 1e-9).floor() as usize)
+            .collect())
     }
 }
 
-/// What is never divided: the samples that are kept of an entity, or one without an entity; in an order that depends on
-/// seed and names alone.
+/// What is never divided: the samples that are kept of an entity, or one without an entity; in an
+/// order that depends on seed and names alone.
 fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -> Vec<Vec<usize>> {
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut single = Vec::new();
@@ -313,7 +405,11 @@ fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -
     let mut together: Vec<(&str, Vec<usize>)> = of.into_iter().collect();
     together.sort_by_cached_key(|(entity, _)| (rank(entity), *entity));
     // Single ones are in the order of their own hashes already.
-    together.into_iter().map(|(_, unit)| unit).chain(single).collect()
+    together
+        .into_iter()
+        .map(|(_, unit)| unit)
+        .chain(single)
+        .collect()
 }
 
 /// Numbers in their order, then other names, then none.
@@ -348,7 +444,8 @@ fn config(what: String) -> Error {
     Error::new(ErrorKind::Config, format!("split: {what}"))
 }
 
-/// 128 bits of a data set's keys in order: to tell one data set from another, not to withstand anybody. Never changes.
+/// 128 bits of a data set's keys in order: to tell one data set from another, not to withstand
+/// anybody. Never changes.
 fn digest(texts: &[String]) -> String {
     let mut lanes = [0x6b65_7973u64, 0x6469_6765u64];
     for text in texts {
@@ -399,11 +496,15 @@ impl<K> Splits<K> {
     /// # Errors
     /// `NotFound`, with the names that there are.
     pub fn keys(&self, part: &str) -> Result<&[K]> {
-        self.parts.iter().find(|found| found.name == part).map(|part| &*part.keys).ok_or_else(|| {
-            let names: Vec<_> = self.parts.iter().map(|part| &*part.name).collect();
-            let what = format!("no part {part:?} of the splits, but {}", names.join(", "));
-            Error::new(ErrorKind::NotFound, what)
-        })
+        self.parts
+            .iter()
+            .find(|found| found.name == part)
+            .map(|part| &*part.keys)
+            .ok_or_else(|| {
+                let names: Vec<_> = self.parts.iter().map(|part| &*part.name).collect();
+                let what = format!("no part {part:?} of the splits, but {}", names.join(", "));
+                Error::new(ErrorKind::NotFound, what)
+            })
     }
 
     /// Keys to train and to validate with, if part `fold` is held back.
@@ -419,7 +520,9 @@ impl<K> Splits<K> {
             return Err(Error::new(ErrorKind::NotFound, what));
         };
         let others = self.parts.iter().enumerate().filter(|(at, _)| *at != fold);
-        let mut train: Vec<K> = others.flat_map(|(_, part)| part.keys.iter().cloned()).collect();
+        let mut train: Vec<K> = others
+            .flat_map(|(_, part)| part.keys.iter().cloned())
+            .collect();
         train.sort();
         Ok((train, &held_back.keys))
     }
@@ -458,8 +561,15 @@ impl<K> Splits<K> {
             if !missing.is_empty() {
                 let more = missing.len().saturating_sub(8);
                 let named = missing[..missing.len() - more].join(", ");
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-                warnings.push(format!("{} has no sample of class {named}{more}", part.name));
+                let more = if more > 0 {
+                    format!(" and {more} more")
+                } else {
+                    String::new()
+                };
+                warnings.push(format!(
+                    "{} has no sample of class {named}{more}",
+                    part.name
+                ));
             }
         }
         warnings
@@ -478,8 +588,12 @@ impl<K> Splits<K> {
         if digest(&texts) == self.digest {
             return Ok(());
         }
-        let then: BTreeSet<&K> =
-            self.parts.iter().flat_map(|part| &part.keys).chain(&self.left_out).collect();
+        let then: BTreeSet<&K> = self
+            .parts
+            .iter()
+            .flat_map(|part| &part.keys)
+            .chain(&self.left_out)
+            .collect();
         let (gone, new) = (then.difference(&now).count(), now.difference(&then).count());
         let what = format!(
             "the splits were made for another data set: {gone} of its samples are gone, {new} are new"
@@ -522,16 +636,34 @@ impl<K> Splits<K> {
     {
         let corrupt = |what: String| Error::new(ErrorKind::Corrupt, what);
         let parse = |keys: Vec<String>| -> Result<Vec<K>> {
-            let key = |key: String| key.parse().map_err(|_| corrupt(format!("{key:?} is no key")));
+            let key = |key: String| {
+                key.parse()
+                    .map_err(|_| corrupt(format!("{key:?} is no key")))
+            };
             keys.into_iter().map(key).collect()
         };
         let mut parts = Vec::new();
-        for Part { name, fraction, keys, entities, classes } in record.parts {
-            let counted = classes.iter().try_fold(0usize, |sum, count| sum.checked_add(*count));
+        for Part {
+            name,
+            fraction,
+            keys,
+            entities,
+            classes,
+        } in record.parts
+        {
+            let counted = classes
+                .iter()
+                .try_fold(0usize, |sum, count| sum.checked_add(*count));
             if classes.len() != record.classes.len() || counted != Some(keys.len()) {
                 return Err(corrupt(format!("part {name:?} has other counts than keys")));
             }
-            parts.push(Part { name, fraction, keys: parse(keys)?, entities, classes });
+            parts.push(Part {
+                name,
+                fraction,
+                keys: parse(keys)?,
+                entities,
+                classes,
+            });
         }
         let splits = Splits {
             parts,
@@ -543,7 +675,13 @@ impl<K> Splits<K> {
             entity_column: record.entity_column,
             digest: record.digest,
         };
-        let all = || splits.parts.iter().flat_map(|part| &part.keys).chain(&splits.left_out);
+        let all = || {
+            splits
+                .parts
+                .iter()
+                .flat_map(|part| &part.keys)
+                .chain(&splits.left_out)
+        };
         let distinct: BTreeSet<&K> = all().collect();
         if distinct.len() != all().count() {
             return Err(corrupt("a key is there twice".to_owned()));
@@ -557,7 +695,10 @@ impl<K> Splits<K> {
 }
 
 /// [`Splits`] as plain data, with keys in words; see there.
-#[expect(missing_docs, reason = "they are the fields of `Splits`, documented at its methods")]
+#[expect(
+    missing_docs,
+    reason = "they are the fields of `Splits`, documented at its methods"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     pub parts: Vec<Part<String>>,

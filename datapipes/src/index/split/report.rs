@@ -7,12 +7,17 @@ use super::Splits;
 /// Classes shown; the rest are counted.
 const SHOWN: usize = 6;
 
-/// For each part: its samples, their percentage of all and by how many points that is off; its entities; of each class
-/// the samples, their percentage of the part, and by how many points that is off the percentage in all parts.
+/// For each part: its samples, their percentage of all and by how many points that is off; its
+/// entities; of each class the samples, their percentage of the part, and by how many points that
+/// is off the percentage in all parts.
 impl<K> fmt::Display for Splits<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.classes.len().min(SHOWN);
-        let mut head = vec!["part".to_owned(), "samples".to_owned(), "entities".to_owned()];
+        let mut head = vec![
+            "part".to_owned(),
+            "samples".to_owned(),
+            "entities".to_owned(),
+        ];
         let named = |class: &Option<String>| match class {
             Some(class) => format!("{} {class}", self.class_column),
             None => format!("no {}", self.class_column),
@@ -29,15 +34,28 @@ impl<K> fmt::Display for Splits<K> {
         for part in &self.parts {
             let count = part.keys.len();
             let mut row = vec![part.name.clone()];
-            row.push(cell(count, percent(count, self.considered), 100.0 * part.fraction));
+            row.push(cell(
+                count,
+                percent(count, self.considered),
+                100.0 * part.fraction,
+            ));
             row.push(part.entities.to_string());
             for (class, &of_class) in part.classes[..shown].iter().enumerate() {
                 let whole: usize = self.parts.iter().map(|part| part.classes[class]).sum();
-                row.push(cell(of_class, percent(of_class, count), percent(whole, in_parts)));
+                row.push(cell(
+                    of_class,
+                    percent(of_class, count),
+                    percent(whole, in_parts),
+                ));
             }
             rows.push(row);
         }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width = |column: usize| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
         for row in &rows {
             let mut line = format!("{:<1$}", row[0], widths[0]);

@@ -15,14 +15,37 @@ fn class_counts(splits: &Splits<u64>, part: usize) -> &[usize] {
 #[test]
 fn golden_splits() {
     let samples = || (0..30u64).map(|n| Sample::new(n).class(n % 4 / 3));
-    let parts =
-        |splits: &Splits<u64>| splits.parts().iter().map(|part| part.keys.clone()).collect::<Vec<_>>();
+    let parts = |splits: &Splits<u64>| {
+        splits
+            .parts()
+            .iter()
+            .map(|part| part.keys.clone())
+            .collect::<Vec<_>>()
+    };
     let random = Splitter::fractions(PARTS).seed(7).split(samples()).unwrap();
     assert_eq!(parts(&random)[1..], [[1, 3, 16], [0, 6, 19]]);
-    let equal = Splitter::fractions(PARTS).equal_classes().seed(7).split(samples()).unwrap();
-    assert_eq!(parts(&equal), [&[2, 3, 5, 7, 11, 12, 14, 15, 23, 27, 29][..], &[19, 25], &[18]]);
-    let grouped = samples().map(|sample| Sample { entity: Some((sample.key / 3).to_string()), ..sample });
-    let grouped = Splitter::k_fold(3).balance_classes().seed(7).split(grouped).unwrap();
+    let equal = Splitter::fractions(PARTS)
+        .equal_classes()
+        .seed(7)
+        .split(samples())
+        .unwrap();
+    assert_eq!(
+        parts(&equal),
+        [
+            &[2, 3, 5, 7, 11, 12, 14, 15, 23, 27, 29][..],
+            &[19, 25],
+            &[18]
+        ]
+    );
+    let grouped = samples().map(|sample| Sample {
+        entity: Some((sample.key / 3).to_string()),
+        ..sample
+    });
+    let grouped = Splitter::k_fold(3)
+        .balance_classes()
+        .seed(7)
+        .split(grouped)
+        .unwrap();
     let folds = [
         &[0, 1, 2, 6, 7, 8, 18, 19, 20, 21, 22, 23][..],
         &[3, 4, 5, 12, 13, 14, 15, 16, 17],
@@ -45,14 +68,21 @@ fn classes_are_balanced_exactly_without_entities() {
         }
     };
     let samples = (0..5000).map(|n| Sample::new(n).class(class(n)));
-    let splits = Splitter::fractions(PARTS).balance_classes().split(samples).unwrap();
-    let whole: Vec<usize> =
-        (0..3).map(|class| (0..3).map(|part| class_counts(&splits, part)[class]).sum()).collect();
+    let splits = Splitter::fractions(PARTS)
+        .balance_classes()
+        .split(samples)
+        .unwrap();
+    let whole: Vec<usize> = (0..3)
+        .map(|class| (0..3).map(|part| class_counts(&splits, part)[class]).sum())
+        .collect();
     for (part, (_, fraction)) in PARTS.iter().enumerate() {
         for (class, &whole) in whole.iter().enumerate() {
             let wanted = whole as f64 * fraction;
             let count = class_counts(&splits, part)[class] as f64;
-            assert!((count - wanted).abs() < 1.0, "{count} of {wanted} in part {part}:\n{splits}");
+            assert!(
+                (count - wanted).abs() < 1.0,
+                "{count} of {wanted} in part {part}:\n{splits}"
+            );
         }
     }
     assert!(splits.warnings().is_empty());
@@ -61,12 +91,16 @@ fn classes_are_balanced_exactly_without_entities() {
 #[test]
 fn many_small_classes_do_not_empty_the_small_parts() {
     let samples = (0..100).map(|n| Sample::new(n).class(n));
-    let splits = Splitter::fractions(PARTS).balance_classes().split(samples).unwrap();
+    let splits = Splitter::fractions(PARTS)
+        .balance_classes()
+        .split(samples)
+        .unwrap();
     let sizes: Vec<usize> = splits.parts().iter().map(|part| part.keys.len()).collect();
     assert_eq!(sizes, [80, 10, 10]);
     let warnings = splits.warnings();
     assert!(
-        warnings[1].starts_with("val has no sample of class 0, 1, ") && warnings[1].ends_with(" and 82 more"),
+        warnings[1].starts_with("val has no sample of class 0, 1, ")
+            && warnings[1].ends_with(" and 82 more"),
         "{warnings:?}"
     );
 }
@@ -82,37 +116,77 @@ fn classes_are_made_equal_or_of_a_given_mix() {
             2
         }
     };
-    let samples = || (0..1000).map(|n| Sample::new(n).class(class(n))).chain([Sample::new(1000)]);
+    let samples = || {
+        (0..1000)
+            .map(|n| Sample::new(n).class(class(n)))
+            .chain([Sample::new(1000)])
+    };
     let parts = || Splitter::fractions([("a", 0.5), ("b", 0.5)]);
     let of = |splitter: Splitter| {
         let splits = splitter.split(samples()).unwrap();
-        let counts: Vec<Vec<usize>> = splits.parts().iter().map(|part| part.classes.clone()).collect();
+        let counts: Vec<Vec<usize>> = splits
+            .parts()
+            .iter()
+            .map(|part| part.classes.clone())
+            .collect();
         (counts, splits.left_out().len())
     };
-    assert_eq!(of(parts().equal_classes()), (vec![vec![25, 25, 25, 0]; 2], 851));
-    assert_eq!(of(parts().class_mix([(0, 0.6), (1, 0.3), (2, 0.1)])), (vec![vec![150, 75, 25, 0]; 2], 501));
-    assert_eq!(of(parts().class_mix([("1", 1.0)])), (vec![vec![0, 125, 0, 0]; 2], 751));
+    assert_eq!(
+        of(parts().equal_classes()),
+        (vec![vec![25, 25, 25, 0]; 2], 851)
+    );
+    assert_eq!(
+        of(parts().class_mix([(0, 0.6), (1, 0.3), (2, 0.1)])),
+        (vec![vec![150, 75, 25, 0]; 2], 501)
+    );
+    assert_eq!(
+        of(parts().class_mix([("1", 1.0)])),
+        (vec![vec![0, 125, 0, 0]; 2], 751)
+    );
     assert_eq!(of(parts().max_per_class(100).balance_classes()).1, 750);
     let (counts, left_out) = of(parts().equal_classes().max_per_class(10));
     assert_eq!((counts, left_out), (vec![vec![5, 5, 5, 0]; 2], 971));
-    for wrong in [vec![(9, 1.0)], vec![(0, f64::NAN)], vec![(0, -1.0)], vec![(0, 0.0)]] {
-        assert_eq!(parts().class_mix(wrong).split(samples()).unwrap_err().kind(), ErrorKind::Config);
+    for wrong in [
+        vec![(9, 1.0)],
+        vec![(0, f64::NAN)],
+        vec![(0, -1.0)],
+        vec![(0, 0.0)],
+    ] {
+        assert_eq!(
+            parts()
+                .class_mix(wrong)
+                .split(samples())
+                .unwrap_err()
+                .kind(),
+            ErrorKind::Config
+        );
     }
 }
 
 #[test]
 fn fractions_below_one_leave_samples_out() {
-    let splits = Splitter::fractions([("a", 0.25)]).split((0..100).map(Sample::new)).unwrap();
-    assert_eq!((splits.keys("a").unwrap().len(), splits.left_out().len()), (25, 75));
+    let splits = Splitter::fractions([("a", 0.25)])
+        .split((0..100).map(Sample::new))
+        .unwrap();
+    assert_eq!(
+        (splits.keys("a").unwrap().len(), splits.left_out().len()),
+        (25, 75)
+    );
     let grouped = (0..100).map(|n| Sample::new(n).entity(n / 5));
     let splits = Splitter::fractions([("a", 0.25)]).split(grouped).unwrap();
-    assert_eq!((splits.keys("a").unwrap().len(), splits.left_out().len()), (25, 75));
+    assert_eq!(
+        (splits.keys("a").unwrap().len(), splits.left_out().len()),
+        (25, 75)
+    );
 }
 
 #[test]
 fn folds_hold_back_each_sample_once() {
     let samples = (0..103).map(|n| Sample::new(n).entity(n / 4).class(n % 3));
-    let splits = Splitter::k_fold(5).balance_classes().split(samples).unwrap();
+    let splits = Splitter::k_fold(5)
+        .balance_classes()
+        .split(samples)
+        .unwrap();
     let mut seen = Vec::new();
     for fold in 0..5 {
         let (train, validate) = splits.fold(fold).unwrap();
@@ -131,13 +205,22 @@ fn folds_hold_back_each_sample_once() {
 fn few_entities_leave_no_part_empty() {
     let samples = || (0..30).map(|n| Sample::new(n).entity(n / 10));
     let splits = Splitter::fractions(PARTS).split(samples()).unwrap();
-    assert!(splits.parts().iter().all(|part| part.entities == 1), "{splits}");
-    let few = Splitter::fractions(PARTS).split((0..3).map(Sample::new)).unwrap();
+    assert!(
+        splits.parts().iter().all(|part| part.entities == 1),
+        "{splits}"
+    );
+    let few = Splitter::fractions(PARTS)
+        .split((0..3).map(Sample::new))
+        .unwrap();
     assert!(few.parts().iter().all(|part| part.keys.len() == 1));
     let error = Splitter::k_fold(4).split(samples()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("4 parts of 3"), "{error}");
-    assert!(Splitter::k_fold(1).split(Vec::<Sample<u64>>::new()).is_err());
+    assert!(
+        Splitter::k_fold(1)
+            .split(Vec::<Sample<u64>>::new())
+            .is_err()
+    );
 }
 
 #[test]
@@ -157,10 +240,17 @@ fn wrong_settings_are_refused() {
     }
     // Thirds, and tenths, are not exact, and fine.
     assert!(
-        Splitter::fractions([("a", 0.1), ("b", 0.2), ("c", 0.7)]).split((0..10).map(Sample::new)).is_ok()
+        Splitter::fractions([("a", 0.1), ("b", 0.2), ("c", 0.7)])
+            .split((0..10).map(Sample::new))
+            .is_ok()
     );
-    let twice = Splitter::k_fold(2).split([1, 2, 1].map(Sample::new)).unwrap_err();
-    assert!(twice.to_string().contains("two samples have the key 1"), "{twice}");
+    let twice = Splitter::k_fold(2)
+        .split([1, 2, 1].map(Sample::new))
+        .unwrap_err();
+    assert!(
+        twice.to_string().contains("two samples have the key 1"),
+        "{twice}"
+    );
 }
 
 #[test]
@@ -178,9 +268,13 @@ test   100  10.0 % (+0.0)        10   75  75.0 % (+0.0)   25  25.0 % (+0.0)
 left out: 100
 ";
     assert_eq!(table, wanted, "\n{table}");
-    let many = Splitter::k_fold(2).split((0..40).map(|n| Sample::new(n).class(n))).unwrap().to_string();
+    let many = Splitter::k_fold(2)
+        .split((0..40).map(|n| Sample::new(n).class(n)))
+        .unwrap()
+        .to_string();
     assert!(
-        many.contains("and 34 more classes\n") && many.contains("warning: fold 0 has no sample of class"),
+        many.contains("and 34 more classes\n")
+            && many.contains("warning: fold 0 has no sample of class"),
         "{many}"
     );
 }
@@ -188,16 +282,29 @@ left out: 100
 #[test]
 fn classes_are_ordered_as_numbers_are() {
     let classes = ["10", "9", "b", "a", "-1"];
-    let samples = classes.iter().enumerate().map(|(n, class)| Sample::new(n).class(class));
-    let splits = Splitter::k_fold(1).split(samples.chain([Sample::new(9)])).unwrap();
-    let names: Vec<&str> = splits.classes().iter().map(|class| class.as_deref().unwrap_or("none")).collect();
+    let samples = classes
+        .iter()
+        .enumerate()
+        .map(|(n, class)| Sample::new(n).class(class));
+    let splits = Splitter::k_fold(1)
+        .split(samples.chain([Sample::new(9)]))
+        .unwrap();
+    let names: Vec<&str> = splits
+        .classes()
+        .iter()
+        .map(|class| class.as_deref().unwrap_or("none"))
+        .collect();
     assert_eq!(names, ["-1", "9", "10", "a", "b", "none"]);
 }
 
 #[test]
 fn plain_data_gives_back_the_splits_or_says_what_is_wrong() {
     let samples = (0..50u64).map(|n| Sample::new(n).class(n % 3).entity(n / 2));
-    let splits = Splitter::fractions(PARTS).equal_classes().group_by("patient").split(samples).unwrap();
+    let splits = Splitter::fractions(PARTS)
+        .equal_classes()
+        .group_by("patient")
+        .split(samples)
+        .unwrap();
     let record = splits.to_record();
     assert_eq!(Splits::from_record(record.clone()).unwrap(), splits);
     let damages: [fn(&mut Record); 6] = [
@@ -217,7 +324,12 @@ fn plain_data_gives_back_the_splits_or_says_what_is_wrong() {
     let other: Vec<u64> = (2..51).collect();
     let error = splits.check_keys(&other).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Changed);
-    assert!(error.to_string().ends_with("2 of its samples are gone, 1 are new"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("2 of its samples are gone, 1 are new"),
+        "{error}"
+    );
     assert!(splits.check_keys(&(0..50).collect::<Vec<_>>()).is_ok());
 }
 
@@ -230,7 +342,10 @@ fn parts() -> impl Strategy<Value = Vec<(String, f64)>> {
             .map(|(n, share)| (n.to_string(), all * f64::from(*share) / f64::from(sum)))
             .collect()
     };
-    (prop::collection::vec(1..10u32, 1..5), prop_oneof![Just(1.0), Just(0.7)])
+    (
+        prop::collection::vec(1..10u32, 1..5),
+        prop_oneof![Just(1.0), Just(0.7)],
+    )
         .prop_map(move |(shares, all)| named(shares, all))
 }
 

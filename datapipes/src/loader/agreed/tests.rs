@@ -1,4 +1,5 @@
-//! Ranks end with the same step, whatever they read their epochs by; and what was ready then does not count.
+//! Ranks end with the same step, whatever they read their epochs by; and what was ready then does
+//! not count.
 
 use futures::StreamExt;
 use std::collections::VecDeque;
@@ -11,7 +12,9 @@ use crate::{BoxError, DataLoader, ErrorKind, Graph, Uneven};
 
 /// A rank's part of archives of unequal sizes, with a budget of steps.
 fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> DataLoader<Vec<u64>> {
-    let graph = Graph::range(0..7).sharding_filter().flat_map(|n| (0..2 * n).map(move |m| 100 * n + m));
+    let graph = Graph::range(0..7)
+        .sharding_filter()
+        .flat_map(|n| (0..2 * n).map(move |m| 100 * n + m));
     let builder = DataLoader::builder(graph.pipe(Shuffle::new(5).within_rank()).batch(2))
         .seed(5)
         .workers(workers)
@@ -26,32 +29,36 @@ fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> Data
 }
 
 /// All that an agreed epoch gives, and where it stands then.
-fn blocking<T, E>(mut epoch: Agreed<E, impl FnMut(bool) -> Result<bool>>) -> (Vec<Result<T>>, State)
+fn blocking<T, E>(
+    mut epoch: Agreed<E, impl FnMut(bool) -> Result<bool>>,
+) -> (Vec<Result<T>>, Checkpoint)
 where
     E: Iterator<Item = Result<T>> + Ends,
 {
     let seen = epoch.by_ref().collect();
     assert!(epoch.next().is_none());
-    (seen, epoch.state().unwrap())
+    (seen, epoch.checkpoint().unwrap())
 }
 
-fn streamed<T, E, A>(mut epoch: AgreedStream<E, impl FnMut(bool) -> A, A>) -> (Vec<Result<T>>, State)
+fn streamed<T, E, A>(
+    mut epoch: AgreedStream<E, impl FnMut(bool) -> A, A>,
+) -> (Vec<Result<T>>, Checkpoint)
 where
     E: Stream<Item = Result<T>> + Ends + Unpin,
     A: Future<Output = Result<bool>>,
 {
     let seen = block_on(epoch.by_ref().collect());
     assert!(block_on(epoch.next()).is_none());
-    (seen, epoch.state().unwrap())
+    (seen, epoch.checkpoint().unwrap())
 }
 
 /// Reads an agreed epoch in each of the ways there are.
 fn read(
     way: usize,
     loader: &DataLoader<Vec<u64>>,
-    from: Option<&State>,
+    from: Option<&Checkpoint>,
     mut agree: impl FnMut(bool) -> Result<bool>,
-) -> (Vec<Result<Vec<u64>>>, State) {
+) -> (Vec<Result<Vec<u64>>>, Checkpoint) {
     let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(3);
     let here = || from.map_or_else(|| loader.epoch(1), |state| loader.resume(state).unwrap());
     let there = || from.map_or_else(|| device.epoch(1), |state| device.resume(state).unwrap());
@@ -92,7 +99,14 @@ fn all_ranks_end_with_the_one_that_has_least() {
                 let whole: Vec<_> = whole.take(least as usize).map(Result::unwrap).collect();
                 assert_eq!(items(seen), whole);
                 // Nothing comes behind it.
-                assert_eq!(loader(rank, 3, workers, None).resume(&state).unwrap().blocking().count(), 0);
+                assert_eq!(
+                    loader(rank, 3, workers, None)
+                        .resume(&state)
+                        .unwrap()
+                        .blocking()
+                        .count(),
+                    0
+                );
             };
             std::thread::scope(|scope| {
                 (1..3).for_each(|rank| drop(scope.spawn(move || run(rank))));
@@ -104,14 +118,22 @@ fn all_ranks_end_with_the_one_that_has_least() {
 
 #[test]
 fn where_the_exchange_fails_the_item_comes_again() {
-    let whole: Vec<_> = loader(0, 1, 0, None).epoch(1).blocking().map(Result::unwrap).collect();
+    let whole: Vec<_> = loader(0, 1, 0, None)
+        .epoch(1)
+        .blocking()
+        .map(Result::unwrap)
+        .collect();
     for way in 0..4 {
         for workers in [0, 2] {
             for fails_at in [0, 1, 4, whole.len()] {
                 let mut step = 0;
                 let agree = |mine| {
                     step += 1;
-                    if step > fails_at { Err(Error::new(ErrorKind::Io, "gone")) } else { Ok(mine) }
+                    if step > fails_at {
+                        Err(Error::new(ErrorKind::Io, "gone"))
+                    } else {
+                        Ok(mine)
+                    }
                 };
                 let (mut seen, state) = read(way, &loader(0, 1, workers, None), None, agree);
                 let last = seen.pop().unwrap().unwrap_err();
@@ -120,7 +142,11 @@ fn where_the_exchange_fails_the_item_comes_again() {
                 assert_eq!(state.is_finished(), fails_at == whole.len());
                 assert_eq!(items(seen), whole[..fails_at]);
                 let (rest, _) = read(3 - way, &loader(0, 1, workers, None), Some(&state), Ok);
-                assert_eq!(items(rest), whole[fails_at..], "way {way}, failed at {fails_at}");
+                assert_eq!(
+                    items(rest),
+                    whole[fails_at..],
+                    "way {way}, failed at {fails_at}"
+                );
             }
         }
     }
@@ -132,14 +158,21 @@ fn ranks_that_go_on_without_this_one_are_an_error() {
         let (mut seen, state) = read(way, &loader(0, 1, 0, None), None, |_| Ok(true));
         let last = seen.pop().unwrap().unwrap_err();
         assert_eq!(last.kind(), ErrorKind::Config);
-        assert!(last.to_string().contains("ranks went on with a step"), "{last}");
+        assert!(
+            last.to_string().contains("ranks went on with a step"),
+            "{last}"
+        );
         assert!(state.is_finished() && seen.iter().all(Result::is_ok));
     }
 }
 
 #[test]
 fn a_budget_of_steps_is_no_end_of_the_data() {
-    let whole: Vec<_> = loader(0, 1, 0, None).epoch(1).blocking().map(Result::unwrap).collect();
+    let whole: Vec<_> = loader(0, 1, 0, None)
+        .epoch(1)
+        .blocking()
+        .map(Result::unwrap)
+        .collect();
     for way in 0..4 {
         let (seen, state) = read(way, &loader(0, 1, 2, Some(4)), None, Ok);
         assert_eq!(items(seen), whole[..4]);
@@ -151,14 +184,25 @@ fn a_budget_of_steps_is_no_end_of_the_data() {
         let (rest, state) = read(way, &loader(0, 1, 2, Some(10)), Some(&state), |_| Ok(false));
         assert!(rest.is_empty() && state.is_finished());
         assert_eq!(state.delivered(), 9);
-        assert_eq!(loader(0, 1, 0, None).resume(&state).unwrap().blocking().count(), 0);
+        assert_eq!(
+            loader(0, 1, 0, None)
+                .resume(&state)
+                .unwrap()
+                .blocking()
+                .count(),
+            0
+        );
     }
 }
 
 /// A state that is asked for while the ranks still agree is one from before the item that is ready.
 #[test]
 fn while_ranks_agree_the_item_does_not_count() {
-    let whole: Vec<_> = loader(0, 1, 0, None).epoch(1).blocking().map(Result::unwrap).collect();
+    let whole: Vec<_> = loader(0, 1, 0, None)
+        .epoch(1)
+        .blocking()
+        .map(Result::unwrap)
+        .collect();
     let answers: Arc<Mutex<VecDeque<bool>>> = Arc::default();
     let agree = |mine: bool| {
         let answers = answers.clone();
@@ -167,8 +211,11 @@ fn while_ranks_agree_the_item_does_not_count() {
             None => Poll::Pending,
         })
     };
-    fn check<E, F, A>(mut epoch: AgreedStream<E, F, A>, answers: &Mutex<VecDeque<bool>>, whole: &[Vec<u64>])
-    where
+    fn check<E, F, A>(
+        mut epoch: AgreedStream<E, F, A>,
+        answers: &Mutex<VecDeque<bool>>,
+        whole: &[Vec<u64>],
+    ) where
         E: Stream<Item = Result<Vec<u64>>> + Ends + Unpin,
         F: FnMut(bool) -> A,
         A: Future<Output = Result<bool>>,
@@ -178,21 +225,27 @@ fn while_ranks_agree_the_item_does_not_count() {
             let begun = std::time::Instant::now();
             while epoch.asked.is_none() {
                 assert!(
-                    epoch.poll_next_unpin(&mut task::Context::from_waker(task::Waker::noop())).is_pending()
+                    epoch
+                        .poll_next_unpin(&mut task::Context::from_waker(task::Waker::noop()))
+                        .is_pending()
                 );
                 assert!(begun.elapsed().as_secs() < 30);
                 std::thread::yield_now();
             }
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             assert_eq!(state.delivered(), step as u64);
             let rest = loader(0, 1, 0, None).resume(&state).unwrap().blocking();
             assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[step..]);
             answers.lock().unwrap().push_back(true);
             assert_eq!(block_on(epoch.next()).unwrap().unwrap(), whole[step]);
-            assert_eq!(epoch.state().unwrap().delivered(), step as u64 + 1);
+            assert_eq!(epoch.checkpoint().unwrap().delivered(), step as u64 + 1);
         }
     }
-    check(loader(0, 1, 2, None).epoch(1).agreed(agree), &answers, &whole);
+    check(
+        loader(0, 1, 2, None).epoch(1).agreed(agree),
+        &answers,
+        &whole,
+    );
     let device = loader(0, 1, 2, None).prefetch_to_device(Ok::<_, BoxError>);
     check(device.epoch(1).agreed(agree), &answers, &whole);
 }

@@ -13,11 +13,18 @@ use crate::{BoxError, DataLoader, Error, ErrorKind, Graph, OnError, Result};
 
 fn loader(workers: usize) -> DataLoader<Vec<u64>> {
     let graph = Graph::range(0..100).shuffle(30).map(|n| n * n).batch(8);
-    DataLoader::builder(graph).seed(7).workers(workers).build().unwrap()
+    DataLoader::builder(graph)
+        .seed(7)
+        .workers(workers)
+        .build()
+        .unwrap()
 }
 
 fn numbers(len: u64) -> DataLoader<u64> {
-    DataLoader::builder(Graph::range(0..len)).workers(2).build().unwrap()
+    DataLoader::builder(Graph::range(0..len))
+        .workers(2)
+        .build()
+        .unwrap()
 }
 
 /// No sleep: asks again and again, for as long as a slow machine may need.
@@ -35,8 +42,16 @@ fn uploads_are_the_loaders_batches_in_order() {
         let loader = loader(workers);
         let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(depth);
         for epoch in 0..3 {
-            let wanted: Vec<Vec<u64>> = loader.epoch(epoch).blocking().collect::<Result<_>>().unwrap();
-            let got: Vec<_> = device.epoch(epoch).blocking().collect::<Result<_>>().unwrap();
+            let wanted: Vec<Vec<u64>> = loader
+                .epoch(epoch)
+                .blocking()
+                .collect::<Result<_>>()
+                .unwrap();
+            let got: Vec<_> = device
+                .epoch(epoch)
+                .blocking()
+                .collect::<Result<_>>()
+                .unwrap();
             assert_eq!(got, wanted, "{workers} workers");
             let streamed: Vec<_> = block_on(device.epoch(epoch).map(Result::unwrap).collect());
             assert_eq!(streamed, wanted, "{workers} workers");
@@ -80,7 +95,8 @@ fn the_next_upload_is_done_while_a_batch_is_held() {
         for n in 0..50 {
             asked.store(n + 1, SeqCst);
             assert_eq!(epoch.next().unwrap().unwrap(), n);
-            // While `n` is held here, the next ones come in. It would wait for ever if they did not.
+            // While `n` is held here, the next ones come in. It would wait for ever if they did
+            // not.
             if n == 0 {
                 for ahead in 0..=depth {
                     assert_eq!(uploaded.recv().unwrap(), ahead);
@@ -109,13 +125,20 @@ fn uploads_of_all_epochs_run_on_one_thread() {
     drop((device, one, other));
     let ids: Vec<ThreadId> = seen.iter().collect();
     assert_eq!(ids.len(), 25);
-    assert!(ids.iter().all(|&id| id == ids[0] && id != thread::current().id()));
+    assert!(
+        ids.iter()
+            .all(|&id| id == ids[0] && id != thread::current().id())
+    );
 }
 
 #[test]
 fn an_upload_that_fails_names_the_batch_and_ends_the_epoch() {
     let graph = Graph::range(0..100).batch(4);
-    let loader = DataLoader::builder(graph).workers(2).on_error(OnError::skip(9)).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .on_error(OnError::skip(9))
+        .build()
+        .unwrap();
     let device = loader.prefetch_to_device(|batch: Vec<u64>| match batch[0] {
         8 => Err("out of memory"),
         first => Ok(first),
@@ -125,8 +148,14 @@ fn an_upload_that_fails_names_the_batch_and_ends_the_epoch() {
         let before: Vec<u64> = epoch.by_ref().take(2).collect::<Result<_>>().unwrap();
         assert_eq!(before, [0, 4]);
         let error = epoch.next().unwrap().unwrap_err();
-        assert_eq!((error.kind(), error.node()), (ErrorKind::User, Some("prefetch_to_device")));
-        assert_eq!(error.to_string(), "prefetch_to_device: [0:8, 0:9, 0:10, 0:11]: out of memory");
+        assert_eq!(
+            (error.kind(), error.node()),
+            (ErrorKind::User, Some("prefetch_to_device"))
+        );
+        assert_eq!(
+            error.to_string(),
+            "prefetch_to_device: [0:8, 0:9, 0:10, 0:11]: out of memory"
+        );
         assert!(epoch.next().is_none());
     }
 }
@@ -139,10 +168,16 @@ fn an_upload_that_panics_is_an_error_that_names_the_batch() {
     });
     for epoch in 0..2 {
         let mut epoch = device.epoch(epoch).blocking();
-        assert_eq!(epoch.by_ref().take(3).collect::<Result<Vec<_>>>().unwrap(), [0, 1, 2]);
+        assert_eq!(
+            epoch.by_ref().take(3).collect::<Result<Vec<_>>>().unwrap(),
+            [0, 1, 2]
+        );
         let error = epoch.next().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Panic);
-        assert_eq!(error.to_string(), "prefetch_to_device: 0:3: panicked: no device 3");
+        assert_eq!(
+            error.to_string(),
+            "prefetch_to_device: 0:3: panicked: no device 3"
+        );
         assert!(epoch.next().is_none());
     }
 }
@@ -151,16 +186,32 @@ fn an_upload_that_panics_is_an_error_that_names_the_batch() {
 fn errors_above_the_upload_are_the_loaders() {
     let graph = Graph::range(0..6).try_map(|n| if n == 2 { Err("odd") } else { Ok(n) });
     let failing = DataLoader::builder(graph.clone()).build().unwrap();
-    let skipping = DataLoader::builder(graph).on_error(OnError::skip(1)).build().unwrap();
+    let skipping = DataLoader::builder(graph)
+        .on_error(OnError::skip(1))
+        .build()
+        .unwrap();
 
     let device = failing.prefetch_to_device(Ok::<_, BoxError>);
     let mut epoch = device.epoch(0).blocking();
-    assert_eq!(epoch.by_ref().take(2).collect::<Result<Vec<_>>>().unwrap(), [0, 1]);
-    assert_eq!(epoch.next().unwrap().unwrap_err().to_string(), "try_map: 0:2: odd");
+    assert_eq!(
+        epoch.by_ref().take(2).collect::<Result<Vec<_>>>().unwrap(),
+        [0, 1]
+    );
+    assert_eq!(
+        epoch.next().unwrap().unwrap_err().to_string(),
+        "try_map: 0:2: odd"
+    );
     assert!(epoch.next().is_none());
 
     let device = skipping.prefetch_to_device(Ok::<_, BoxError>);
-    assert_eq!(device.epoch(0).blocking().collect::<Result<Vec<_>>>().unwrap(), [0, 1, 3, 4, 5]);
+    assert_eq!(
+        device
+            .epoch(0)
+            .blocking()
+            .collect::<Result<Vec<_>>>()
+            .unwrap(),
+        [0, 1, 3, 4, 5]
+    );
 }
 
 #[test]
@@ -177,8 +228,9 @@ fn without_a_poll_no_upload_begins() {
 fn a_drop_cancels_the_uploads_and_frees_what_is_ready() {
     let held = Arc::new(());
     let given = held.clone();
-    let device =
-        numbers(u64::MAX >> 20).prefetch_to_device(move |_| Ok::<_, BoxError>(given.clone())).depth(3);
+    let device = numbers(u64::MAX >> 20)
+        .prefetch_to_device(move |_| Ok::<_, BoxError>(given.clone()))
+        .depth(3);
     for epoch in 0..3 {
         let mut epoch = device.epoch(epoch).blocking();
         assert!(epoch.next().is_some());
@@ -210,7 +262,9 @@ fn a_drop_does_not_wait_for_an_upload_that_hangs() {
     drop((epoch, device));
     assert_eq!(Arc::strong_count(&gone), 2);
     drop::<Sender<()>>(release);
-    eventually("the thread ends when the upload does", || Arc::strong_count(&gone) == 1);
+    eventually("the thread ends when the upload does", || {
+        Arc::strong_count(&gone) == 1
+    });
 }
 
 #[test]
@@ -225,12 +279,21 @@ fn figures_tell_uploads_and_how_long_the_consumer_waited() {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(epoch.poll_next_unpin(&mut cx).is_pending());
     (0..10).for_each(|_| go.send(()).unwrap());
-    assert_eq!(block_on(epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>()).len(), 10);
+    assert_eq!(
+        block_on(epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>()).len(),
+        10
+    );
     let stats = epoch.stats().unwrap();
     let at_device = stats.device.as_ref().unwrap();
-    assert_eq!((stats.delivered, at_device.uploaded, at_device.depth), (10, 10, 1));
+    assert_eq!(
+        (stats.delivered, at_device.uploaded, at_device.depth),
+        (10, 10, 1)
+    );
     assert!(stats.waited > Duration::ZERO && at_device.busy > Duration::ZERO);
-    assert!(stats.to_string().contains("\ndevice: 10 uploaded in "), "{stats}");
+    assert!(
+        stats.to_string().contains("\ndevice: 10 uploaded in "),
+        "{stats}"
+    );
     // The loader's figures are the same epoch's.
     assert_eq!(loader.stats().unwrap().waited, stats.waited);
     // Read without the stage, it has none.
@@ -238,7 +301,8 @@ fn figures_tell_uploads_and_how_long_the_consumer_waited() {
     assert!(loader.stats().unwrap().device.is_none());
 }
 
-/// The state is that of what was delivered, however much the stage has read; with or without the stage it goes on.
+/// The state is that of what was delivered, however much the stage has read; with or without the
+/// stage it goes on.
 #[test]
 fn row_121_what_is_on_the_device_already_comes_again() {
     let graph = || {
@@ -249,17 +313,20 @@ fn row_121_what_is_on_the_device_already_comes_again() {
             .batch(3)
     };
     let loader = |workers| {
-        let builder = DataLoader::builder(graph()).seed(3).workers(workers).on_error(OnError::skip(1000));
+        let builder = DataLoader::builder(graph())
+            .seed(3)
+            .workers(workers)
+            .on_error(OnError::skip(1000));
         builder.resumable().build().unwrap()
     };
     let mut plain = loader(0).epoch(1).blocking();
-    let mut states = vec![plain.state().unwrap()];
+    let mut states = vec![plain.checkpoint().unwrap()];
     let mut whole = Vec::new();
     while let Some(batch) = plain.next() {
         whole.push(batch.unwrap());
-        states.push(plain.state().unwrap());
+        states.push(plain.checkpoint().unwrap());
     }
-    let end = plain.state().unwrap();
+    let end = plain.checkpoint().unwrap();
     assert!(whole.len() > 8);
     for (workers, depth) in [(0, 1), (2, 3)] {
         let (loader, again) = (loader(workers), loader(2 - workers));
@@ -269,51 +336,90 @@ fn row_121_what_is_on_the_device_already_comes_again() {
             let mut seen: Vec<_> = epoch.by_ref().take(stop).map(Result::unwrap).collect();
             if stop > 0 && stop < whole.len() {
                 // The stage has gone on.
-                eventually("a batch ahead", || epoch.stats().unwrap().device.unwrap().uploaded > stop as u64);
+                eventually("a batch ahead", || {
+                    epoch.stats().unwrap().device.unwrap().uploaded > stop as u64
+                });
             }
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             drop(epoch);
             assert_eq!(state.delivered(), stop.min(whole.len()) as u64);
             assert_eq!(state.is_finished(), stop > whole.len());
-            let plain = if stop > whole.len() { &end } else { &states[stop] };
-            assert_eq!((state.epoch(), state.skipped()), (plain.epoch(), plain.skipped()));
+            let plain = if stop > whole.len() {
+                &end
+            } else {
+                &states[stop]
+            };
+            assert_eq!(
+                (state.epoch(), state.skipped()),
+                (plain.epoch(), plain.skipped())
+            );
             let rest = match stop % 2 {
-                0 => again.resume(&state).unwrap().blocking().collect::<Result<Vec<_>>>(),
+                0 => again
+                    .resume(&state)
+                    .unwrap()
+                    .blocking()
+                    .collect::<Result<Vec<_>>>(),
                 _ => device.resume(&state).unwrap().blocking().collect(),
             };
             seen.extend(rest.unwrap());
-            assert_eq!(seen, whole, "stopped at {stop}, {workers} workers, depth {depth}");
+            assert_eq!(
+                seen, whole,
+                "stopped at {stop}, {workers} workers, depth {depth}"
+            );
             // Without the stage, and again behind two more.
             let mut epoch = device.resume(plain).unwrap().blocking();
-            assert_eq!(epoch.state().unwrap().delivered(), plain.delivered());
+            assert_eq!(epoch.checkpoint().unwrap().delivered(), plain.delivered());
             let mut seen = whole[..stop.min(whole.len())].to_vec();
             seen.extend(epoch.by_ref().take(2).map(Result::unwrap));
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             drop(epoch);
             seen.extend(again.resume(&state).unwrap().blocking().map(Result::unwrap));
-            assert_eq!(seen, whole, "stopped at {stop} and behind two more, {workers} workers");
+            assert_eq!(
+                seen, whole,
+                "stopped at {stop} and behind two more, {workers} workers"
+            );
         }
     }
 }
 
 #[test]
 fn behind_an_error_the_state_is_the_place_before_it() {
-    let loader = DataLoader::builder(Graph::range(0..10)).workers(0).resumable().build().unwrap();
+    let loader = DataLoader::builder(Graph::range(0..10))
+        .workers(0)
+        .resumable()
+        .build()
+        .unwrap();
     let device = loader.prefetch_to_device(|n| if n == 4 { Err("full") } else { Ok(n) });
     let mut epoch = device.epoch(0).blocking();
     assert_eq!(epoch.by_ref().filter(Result::is_ok).count(), 4);
-    let state = epoch.state().unwrap();
+    let state = epoch.checkpoint().unwrap();
     assert_eq!((state.delivered(), state.is_finished()), (4, false));
-    let rest: Vec<u64> = loader.resume(&state).unwrap().blocking().collect::<Result<_>>().unwrap();
+    let rest: Vec<u64> = loader
+        .resume(&state)
+        .unwrap()
+        .blocking()
+        .collect::<Result<_>>()
+        .unwrap();
     assert_eq!(rest, [4, 5, 6, 7, 8, 9]);
 
     let graph = Graph::range(0..10).try_map(|n| if n == 6 { Err("bad") } else { Ok(n) });
-    let loader = DataLoader::builder(graph).workers(0).resumable().build().unwrap();
-    let mut epoch = loader.prefetch_to_device(Ok::<_, BoxError>).epoch(0).blocking();
+    let loader = DataLoader::builder(graph)
+        .workers(0)
+        .resumable()
+        .build()
+        .unwrap();
+    let mut epoch = loader
+        .prefetch_to_device(Ok::<_, BoxError>)
+        .epoch(0)
+        .blocking();
     assert_eq!(epoch.by_ref().filter(Result::is_ok).count(), 6);
-    assert_eq!(epoch.state().unwrap().delivered(), 6);
+    assert_eq!(epoch.checkpoint().unwrap().delivered(), 6);
 
-    let error = numbers(3).prefetch_to_device(Ok::<_, BoxError>).epoch(0).state().unwrap_err();
+    let error = numbers(3)
+        .prefetch_to_device(Ok::<_, BoxError>)
+        .epoch(0)
+        .checkpoint()
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     assert!(error.to_string().contains("call `resumable`"), "{error}");
 }
@@ -321,17 +427,34 @@ fn behind_an_error_the_state_is_the_place_before_it() {
 /// Logs are trimmed by what the consumer has, not by what the stage has read.
 #[test]
 fn long_epochs_are_saved_where_the_consumer_is() {
-    let graph = Graph::range(0..20_000).filter(|n| n % 3 != 0).shuffle(4).flat_map(|n| [n, n + 1]);
-    let loader = DataLoader::builder(graph).workers(0).resumable().build().unwrap();
+    let graph = Graph::range(0..20_000)
+        .filter(|n| n % 3 != 0)
+        .shuffle(4)
+        .flat_map(|n| [n, n + 1]);
+    let loader = DataLoader::builder(graph)
+        .workers(0)
+        .resumable()
+        .build()
+        .unwrap();
     let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(400);
     let whole: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
     let mut epoch = device.epoch(0).blocking();
     for stop in [300, 2_000, 9_999, 20_000] {
-        let taken = epoch.state().unwrap().delivered() as usize;
-        let some: Vec<u64> = epoch.by_ref().take(stop - taken).map(Result::unwrap).collect();
+        let taken = epoch.checkpoint().unwrap().delivered() as usize;
+        let some: Vec<u64> = epoch
+            .by_ref()
+            .take(stop - taken)
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(some, whole[taken..stop]);
-        let state = epoch.state().unwrap();
-        let rest: Vec<u64> = loader.resume(&state).unwrap().blocking().take(50).map(Result::unwrap).collect();
+        let state = epoch.checkpoint().unwrap();
+        let rest: Vec<u64> = loader
+            .resume(&state)
+            .unwrap()
+            .blocking()
+            .take(50)
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(rest, whole[stop..stop + 50], "{stop}");
     }
 }
@@ -339,22 +462,37 @@ fn long_epochs_are_saved_where_the_consumer_is() {
 /// For who makes something else of items, and fails.
 #[test]
 fn an_item_that_was_of_no_use_comes_again() {
-    let graph = Graph::range(0..40).try_map(|n| if n == 11 { Err("bad") } else { Ok(n) }).shuffle(6);
+    let graph = Graph::range(0..40)
+        .try_map(|n| if n == 11 { Err("bad") } else { Ok(n) })
+        .shuffle(6);
     let loader = |workers| {
-        let builder = DataLoader::builder(graph.clone()).workers(workers).on_error(OnError::skip(9));
+        let builder = DataLoader::builder(graph.clone())
+            .workers(workers)
+            .on_error(OnError::skip(9));
         builder.resumable().build().unwrap()
     };
     let whole: Vec<u64> = loader(0).epoch(0).blocking().map(Result::unwrap).collect();
     for workers in [0, 2] {
         for stop in 1..=whole.len() {
             let mut epoch = loader(workers).epoch(0).blocking();
-            assert_eq!(epoch.by_ref().take(stop).map(Result::unwrap).collect::<Vec<_>>(), whole[..stop]);
+            assert_eq!(
+                epoch
+                    .by_ref()
+                    .take(stop)
+                    .map(Result::unwrap)
+                    .collect::<Vec<_>>(),
+                whole[..stop]
+            );
             epoch.fail_last();
             epoch.fail_last();
             assert!(epoch.next().is_none());
-            let state = epoch.state().unwrap();
+            let state = epoch.checkpoint().unwrap();
             let rest = loader(2 - workers).resume(&state).unwrap().blocking();
-            assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[stop - 1..], "{stop}");
+            assert_eq!(
+                rest.map(Result::unwrap).collect::<Vec<_>>(),
+                whole[stop - 1..],
+                "{stop}"
+            );
         }
     }
 }
@@ -364,21 +502,40 @@ fn an_item_that_was_of_no_use_comes_again() {
 fn a_budget_of_steps_ends_a_device_epoch() {
     let loader = |steps| {
         let graph = Graph::range(0..40).shuffle(6);
-        DataLoader::builder(graph).workers(2).resumable().max_steps(steps).build().unwrap()
+        DataLoader::builder(graph)
+            .workers(2)
+            .resumable()
+            .max_steps(steps)
+            .build()
+            .unwrap()
     };
     let whole: Vec<u64> = loader(40).epoch(0).blocking().map(Result::unwrap).collect();
-    let mut epoch = loader(15).prefetch_to_device(Ok::<_, BoxError>).epoch(0).blocking();
-    assert_eq!(epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>(), whole[..15]);
-    let state = epoch.state().unwrap();
+    let mut epoch = loader(15)
+        .prefetch_to_device(Ok::<_, BoxError>)
+        .epoch(0)
+        .blocking();
+    assert_eq!(
+        epoch.by_ref().map(Result::unwrap).collect::<Vec<_>>(),
+        whole[..15]
+    );
+    let state = epoch.checkpoint().unwrap();
     assert!(state.is_finished());
     assert_eq!(loader(15).resume(&state).unwrap().blocking().count(), 0);
     let device = loader(25).prefetch_to_device(Ok::<_, BoxError>);
-    let rest: Vec<u64> = device.resume(&state).unwrap().blocking().map(Result::unwrap).collect();
+    let rest: Vec<u64> = device
+        .resume(&state)
+        .unwrap()
+        .blocking()
+        .map(Result::unwrap)
+        .collect();
     assert_eq!(rest, whole[15..25]);
     // The last item of a budget can be given back as any other.
     let mut epoch = loader(15).epoch(0).blocking();
     assert_eq!(epoch.by_ref().take(15).count(), 15);
     epoch.fail_last();
-    let rest = loader(15).resume(&epoch.state().unwrap()).unwrap().blocking();
+    let rest = loader(15)
+        .resume(&epoch.checkpoint().unwrap())
+        .unwrap()
+        .blocking();
     assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[14..15]);
 }

@@ -18,7 +18,8 @@ use crate::run::{Carried, Replayer, Stage, Way};
 use crate::{Error, ErrorKind, Item, Origin, Result};
 use shown::{SHOWN, shown};
 
-/// One sample's way through the graph: what [`DataLoader::replay`] gives. As text it is a table, a node a line.
+/// One sample's way through the graph: what [`DataLoader::replay`] gives. As text it is a table, a
+/// node a line.
 pub struct Replay {
     epoch: u64,
     origin: Origin,
@@ -47,35 +48,40 @@ pub struct Seen<'a> {
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Runs one sample of an epoch through the graph again, and shows what each node made of it: which image gave the
-    /// NaN, and where. The origin is that of an item ([`Epoch::items`](crate::Epoch::items)) or of an error
-    /// ([`Error::item`]); of what was made of several, such as a batch, each part is replayed.
+    /// Runs one sample of an epoch through the graph again, and shows what each node made of it:
+    /// which image gave the NaN, and where. The origin is that of an item
+    /// ([`Epoch::items`](crate::Epoch::items)) or of an error ([`Error::item`]); of what was made
+    /// of several, such as a batch, each part is replayed.
     ///
-    /// Random numbers come from seed, epoch, node and origin, so augmentation is as it was. What selects (a shuffle, a
-    /// shard, a mix, a repeat) is passed by. The way ends before the first node that looks at the stream as a whole, such as a
-    /// [`batch`](crate::Graph::batch) or a user's function over the stream: what it gives depends on more than this sample, so
-    /// neither it nor what stands below is run. [`Replay::items`] is what had been made by then.
+    /// Random numbers come from seed, epoch, node and origin, so augmentation is as it was. What
+    /// selects (a shuffle, a shard, a mix, a repeat) is passed by. The way ends before the first
+    /// node that looks at the stream as a whole, such as a [`batch`](crate::Graph::batch) or a
+    /// user's function over the stream: what it gives depends on more than this sample, so neither
+    /// it nor what stands below is run. [`Replay::items`] is what had been made by then.
     ///
-    /// A source that goes [by position](crate::Facts::by_position) is opened at the sample, any other is read from its
-    /// beginning until the sample comes, which for one without end may be never. For data [by index](crate::Indexed) the order of the epoch is gone through for it
-    /// (some tens of nanoseconds a sample). Where siblings are grouped (members of an archive to samples) the whole archive is
-    /// read. Nodes run on this thread, one after the other; also those that are meant for processes of their own. It reads, and
-    /// blocks, and changes nothing: no cache is filled, and a running epoch is not disturbed. What a
+    /// A source that goes [by position](crate::Facts::by_position) is opened at the sample, any
+    /// other is read from its beginning until the sample comes, which for one without end may be
+    /// never. For data [by index](crate::Indexed) the order of the epoch is gone through for it
+    /// (some tens of nanoseconds a sample). Where siblings are grouped (members of an archive to
+    /// samples) the whole archive is read. Nodes run on this thread, one after the other; also
+    /// those that are meant for processes of their own. It reads, and blocks, and changes nothing:
+    /// no cache is filled, and a running epoch is not disturbed. What a
     /// [`cache`](crate::Graph::cache) gave was made in the epoch that filled it: replay that one.
     ///
-    /// In a [`repeat`](crate::Graph::repeat) above nodes that make children, `0:17/3` may be round 3 of item 17 or child 3
-    /// of it in the first round; it is taken for the child if there is one.
+    /// In a [`repeat`](crate::Graph::repeat) above nodes that make children, `0:17/3` may be round
+    /// 3 of item 17 or child 3 of it in the first round; it is taken for the child if there is one.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is no such item, with what there is; [`ErrorKind::Unsupported`] if its source can be
-    /// read only once. What fails in a node is no error of the replay, but is shown at its [`Step`].
+    /// [`ErrorKind::NotFound`] if there is no such item, with what there is;
+    /// [`ErrorKind::Unsupported`] if its source can be read only once. What fails in a node is no
+    /// error of the replay, but is shown at its [`Step`].
     ///
     /// # Examples
     /// ```
     /// use datapipes::{DataLoader, Graph};
     ///
     /// let graph = Graph::range(0..1000)
-    ///     .map_random(|n, rng| n as f32 - rng.range(1.0, 10.0) as f32)
+    ///     .map_with_rng(|n, rng| n as f32 - rng.range(1.0, 10.0) as f32)
     ///     .named("augment")
     ///     .map(f32::sqrt)
     ///     .named("root")
@@ -89,20 +95,19 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let place = batch.iter().position(|x| x.is_nan()).unwrap();
     /// let sample = &batch.origin().parts()[place];
     ///
-    /// let replay = loader.replay(3, sample)?;
-    /// println!("{replay}");
-    /// let steps: Vec<_> = replay.steps().iter().map(|step| (step.node(), step.is_run())).collect();
-    /// assert_eq!(steps, [("range", true), ("augment", true), ("root", true), ("shuffle", false), ("batch", false)]);
+    /// let replay = loader.replay(3, sample)?; println!("{replay}"); let steps: Vec<_> =
+    /// replay.steps().iter().map(|step| (step.node(), step.is_run())).collect(); assert_eq!(steps,
+    /// [("range", true), ("augment", true), ("root", true), ("shuffle", false), ("batch", false)]);
     /// assert!(replay.steps()[1].shown()[0].starts_with('-'));
-    /// assert_eq!(replay.steps()[2].shown(), ["NaN"]);
-    /// assert!(replay.items::<f32>()[0].is_nan());
+    /// assert_eq!(replay.steps()[2].shown(), ["NaN"]); assert!(replay.items::<f32>()[0].is_nan());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn replay(&self, epoch: u64, origin: &Origin) -> Result<Replay> {
         self.replay_with(epoch, origin, |_| {})
     }
 
-    /// The same, and calls `look` with each step while what was made is there: its values, of whatever type.
+    /// The same, and calls `look` with each step while what was made is there: its values, of
+    /// whatever type.
     ///
     /// # Errors
     /// As [`replay`](DataLoader::replay).
@@ -127,17 +132,30 @@ impl<T: Send + 'static> DataLoader<T> {
         let mut parts = Vec::new();
         parts_of(origin, &mut parts);
         if parts.is_empty() {
-            return Err(Error::new(ErrorKind::NotFound, format!("no item {origin}: it was made of none")));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no item {origin}: it was made of none"),
+            ));
         }
-        let mut replay = Replay { epoch, origin: origin.clone(), steps: Vec::new(), made: Vec::new() };
+        let mut replay = Replay {
+            epoch,
+            origin: origin.clone(),
+            steps: Vec::new(),
+            made: Vec::new(),
+        };
         for part in parts {
             let replayer = Replayer::new(&self.engine, epoch, &part)?;
             let made = replayer.run(&mut |stage| {
                 let (step, values) = Step::of(stage, &part);
-                look(&Seen { step: &step, values });
+                look(&Seen {
+                    step: &step,
+                    values,
+                });
                 replay.steps.push(step);
             })?;
-            replay.made.extend(made.into_iter().map(|made| made.chunk.chunk));
+            replay
+                .made
+                .extend(made.into_iter().map(|made| made.chunk.chunk));
         }
         Ok(replay)
     }
@@ -168,7 +186,8 @@ impl Replay {
         &self.origin
     }
 
-    /// What each node made, sources first; where the item was made of several, the way of one part after the other.
+    /// What each node made, sources first; where the item was made of several, the way of one part
+    /// after the other.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -178,11 +197,16 @@ impl Replay {
         self.steps.iter().find(|step| !step.errors.is_empty())
     }
 
-    /// What was made of it in the end: what the graph gives, or what the node got that looks at the stream as a whole. Leaves
-    /// out what is not of this type.
+    /// What was made of it in the end: what the graph gives, or what the node got that looks at the
+    /// stream as a whole. Leaves out what is not of this type.
     pub fn items<U: Send + 'static>(self) -> Vec<Item<U>> {
-        let chunks = self.made.into_iter().filter_map(|made| made.downcast::<Chunk<U>>().ok());
-        chunks.flat_map(|chunk| chunk.into_iter().flatten()).collect()
+        let chunks = self
+            .made
+            .into_iter()
+            .filter_map(|made| made.downcast::<Chunk<U>>().ok());
+        chunks
+            .flat_map(|chunk| chunk.into_iter().flatten())
+            .collect()
     }
 }
 
@@ -234,7 +258,8 @@ impl Step {
         &self.part
     }
 
-    /// Whether the node was run. If not, it selects and was passed by, or [`why_not`](Step::why_not) says what it is.
+    /// Whether the node was run. If not, it selects and was passed by, or
+    /// [`why_not`](Step::why_not) says what it is.
     pub fn is_run(&self) -> bool {
         self.way == Way::Run
     }
@@ -267,8 +292,8 @@ impl Step {
         self.time
     }
 
-    /// The first values in words, where they are numbers, text or tensors (of which it says how many numbers are NaN or
-    /// infinite); else empty. At most four.
+    /// The first values in words, where they are numbers, text or tensors (of which it says how
+    /// many numbers are NaN or infinite); else empty. At most four.
     pub fn shown(&self) -> &[String] {
         &self.shown
     }
@@ -311,8 +336,18 @@ impl fmt::Debug for Replay {
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "replay of {} in epoch {}", escape(&self.origin.to_string()), self.epoch)?;
-        let width = self.steps.iter().map(|step| step.node.chars().count()).max().unwrap_or(0);
+        write!(
+            f,
+            "replay of {} in epoch {}",
+            escape(&self.origin.to_string()),
+            self.epoch
+        )?;
+        let width = self
+            .steps
+            .iter()
+            .map(|step| step.node.chars().count())
+            .max()
+            .unwrap_or(0);
         let mut part = None;
         for step in &self.steps {
             if part != Some(&step.part) && (part.is_some() || step.part != self.origin) {
@@ -330,7 +365,8 @@ impl fmt::Display for Replay {
     }
 }
 
-/// What it made, in a line: how many items of which origins, bytes, time, and the values or what failed.
+/// What it made, in a line: how many items of which origins, bytes, time, and the values or what
+/// failed.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.origins.len();
@@ -347,8 +383,12 @@ impl fmt::Display for Step {
             write!(f, ", {} bytes", self.bytes)?;
         }
         write!(f, ", {:.1?}", self.time)?;
-        let shown: Vec<&str> =
-            self.shown.iter().map(String::as_str).filter(|shown| !shown.is_empty()).collect();
+        let shown: Vec<&str> = self
+            .shown
+            .iter()
+            .map(String::as_str)
+            .filter(|shown| !shown.is_empty())
+            .collect();
         if !shown.is_empty() {
             let dots = if count > SHOWN { ", …" } else { "" };
             write!(f, ": {}{dots}", shown.join(", "))?;

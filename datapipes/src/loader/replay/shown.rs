@@ -20,8 +20,10 @@ pub(super) fn shown(value: &dyn Any) -> Option<String> {
         };
     }
     numbers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 bool char);
-    if let Some(text) =
-        value.downcast_ref::<String>().map(String::as_str).or(value.downcast_ref::<&str>().copied())
+    if let Some(text) = value
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or(value.downcast_ref::<&str>().copied())
     {
         let cut: String = text.chars().take(LONG).collect();
         let dots = if cut.len() < text.len() { "…" } else { "" };
@@ -31,23 +33,41 @@ pub(super) fn shown(value: &dyn Any) -> Option<String> {
         return Some(format!("{} bytes", bytes.len()));
     }
     if let Some(numbers) = value.downcast_ref::<Vec<f32>>() {
-        return Some(format!("{} numbers{}", numbers.len(), oddities(numbers.iter().map(|&x| f64::from(x)))));
+        return Some(format!(
+            "{} numbers{}",
+            numbers.len(),
+            oddities(numbers.iter().map(|&x| f64::from(x)))
+        ));
     }
     if let Some(numbers) = value.downcast_ref::<Vec<f64>>() {
-        return Some(format!("{} numbers{}", numbers.len(), oddities(numbers.iter().copied())));
+        return Some(format!(
+            "{} numbers{}",
+            numbers.len(),
+            oddities(numbers.iter().copied())
+        ));
     }
     let tensor = value.downcast_ref::<Tensor>()?;
     let odd = match tensor.dtype() {
-        DType::F32 => tensor.as_slice::<f32>().map(|all| oddities(all.iter().map(|&x| f64::from(x)))),
-        DType::F64 => tensor.as_slice::<f64>().map(|all| oddities(all.iter().copied())),
+        DType::F32 => tensor
+            .as_slice::<f32>()
+            .map(|all| oddities(all.iter().map(|&x| f64::from(x)))),
+        DType::F64 => tensor
+            .as_slice::<f64>()
+            .map(|all| oddities(all.iter().copied())),
         _ => Ok(String::new()),
     };
-    Some(format!("{:?} {:?}{}", tensor.dtype(), tensor.shape(), odd.unwrap_or_default()))
+    Some(format!(
+        "{:?} {:?}{}",
+        tensor.dtype(),
+        tensor.shape(),
+        odd.unwrap_or_default()
+    ))
 }
 
 /// How many of some numbers are none, and between what the others lie.
 fn oddities(numbers: impl Iterator<Item = f64>) -> String {
-    let (mut nan, mut infinite, mut least, mut most) = (0u64, 0u64, f64::INFINITY, f64::NEG_INFINITY);
+    let (mut nan, mut infinite, mut least, mut most) =
+        (0u64, 0u64, f64::INFINITY, f64::NEG_INFINITY);
     for number in numbers {
         nan += u64::from(number.is_nan());
         infinite += u64::from(number.is_infinite());
@@ -55,7 +75,11 @@ fn oddities(numbers: impl Iterator<Item = f64>) -> String {
             (least, most) = (least.min(number), most.max(number));
         }
     }
-    let mut text = if least <= most { format!(", {least} to {most}") } else { String::new() };
+    let mut text = if least <= most {
+        format!(", {least} to {most}")
+    } else {
+        String::new()
+    };
     for (count, what) in [(nan, "NaN"), (infinite, "infinite")] {
         if count > 0 {
             text += &format!(", {count} {what}");

@@ -3,46 +3,83 @@ use crate::pipes::Stop;
 use crate::{Context, Error as Failure, Graph, Indexed, Item, Items, Order, Pipe, Tensor, Uneven};
 
 fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
-    DataLoader::builder(graph).seed(11).workers(0).build().unwrap()
+    DataLoader::builder(graph)
+        .seed(11)
+        .workers(0)
+        .build()
+        .unwrap()
 }
 
 /// Every item that an epoch gives is given again, alone.
 fn each_again<T: Send + PartialEq + fmt::Debug + 'static>(graph: Graph<T>) -> usize {
     let loader = loader(graph);
-    let items: Vec<_> = loader.epoch(3).blocking().items().map(Result::unwrap).collect();
+    let items: Vec<_> = loader
+        .epoch(3)
+        .blocking()
+        .items()
+        .map(Result::unwrap)
+        .collect();
     for item in &items {
         let replay = loader.replay(3, item.origin()).unwrap();
-        assert_eq!(replay.items::<T>(), std::slice::from_ref(item), "{}", item.origin());
+        assert_eq!(
+            replay.items::<T>(),
+            std::slice::from_ref(item),
+            "{}",
+            item.origin()
+        );
     }
     items.len()
 }
 
 fn names(replay: &Replay) -> Vec<(&str, bool)> {
-    replay.steps().iter().map(|step| (step.node(), step.is_run())).collect()
+    replay
+        .steps()
+        .iter()
+        .map(|step| (step.node(), step.is_run()))
+        .collect()
 }
 
 #[test]
 fn random_augmentation_is_as_it_was() {
     let random = |n: u64, rng: &mut crate::Rng| (n, rng.next_u64());
-    assert_eq!(each_again(Graph::range(0..50).map_random(random).shuffle(20)), 50);
-    assert_eq!(each_again(Graph::from_iter_with(|| 5..25u64).sample_with(0.5).map_random(random)), {
-        let kept = Graph::from_iter_with(|| 5..25u64).sample_with(0.5);
-        loader(kept).epoch(3).blocking().count()
-    });
+    assert_eq!(
+        each_again(Graph::range(0..50).map_with_rng(random).shuffle(20)),
+        50
+    );
+    assert_eq!(
+        each_again(
+            Graph::from_iter_with(|| 5..25u64)
+                .sample_with(0.5)
+                .map_with_rng(random)
+        ),
+        {
+            let kept = Graph::from_iter_with(|| 5..25u64).sample_with(0.5);
+            loader(kept).epoch(3).blocking().count()
+        }
+    );
     // In every round, and in rounds of rounds.
-    assert_eq!(each_again(Graph::range(0..7).map_random(random).repeat(3).shuffle(9)), 21);
+    assert_eq!(
+        each_again(Graph::range(0..7).map_with_rng(random).repeat(3).shuffle(9)),
+        21
+    );
     assert_eq!(
         each_again(
             Graph::range(0..4)
-                .map_random(random)
+                .map_with_rng(random)
                 .repeat(3)
-                .map_random(|a, rng| (a, rng.next_u64()))
+                .map_with_rng(|a, rng| (a, rng.next_u64()))
                 .repeat(2)
         ),
         24
     );
-    let loader = loader(Graph::range(0..9).map_random(random));
-    let of = |epoch| loader.replay(epoch, &Origin::root(0, 4)).unwrap().items::<(u64, u64)>().remove(0);
+    let loader = loader(Graph::range(0..9).map_with_rng(random));
+    let of = |epoch| {
+        loader
+            .replay(epoch, &Origin::root(0, 4))
+            .unwrap()
+            .items::<(u64, u64)>()
+            .remove(0)
+    };
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
 }
@@ -50,17 +87,32 @@ fn random_augmentation_is_as_it_was() {
 #[test]
 fn a_child_of_a_fan_out() {
     let members = |n: u64| (0..n).map(move |k| (n, k));
-    let graph = || Graph::range(0..8).flat_map(members).map_random(|m, rng| (m, rng.next_u64()));
+    let graph = || {
+        Graph::range(0..8)
+            .flat_map(members)
+            .map_with_rng(|m, rng| (m, rng.next_u64()))
+    };
     assert_eq!(each_again(graph().shuffle(5).sharding_filter()), 28);
-    let replay = loader(graph()).replay(0, &Origin::root(0, 6).child(2)).unwrap();
-    assert_eq!(names(&replay), [("range", true), ("flat_map", true), ("map_random", true)]);
+    let replay = loader(graph())
+        .replay(0, &Origin::root(0, 6).child(2))
+        .unwrap();
+    assert_eq!(
+        names(&replay),
+        [("range", true), ("flat_map", true), ("map_random", true)]
+    );
     assert_eq!(replay.steps()[1].origins(), [Origin::root(0, 6).child(2)]);
     // All children of an item.
     let all = loader(graph()).replay(0, &Origin::root(0, 6)).unwrap();
     assert_eq!(all.steps()[1].origins().len(), 6);
     // And in a later round of a repeat.
     let twice = loader(graph().repeat(2));
-    let items: Vec<_> = twice.epoch(0).blocking().items().map(Result::unwrap).skip(28).collect();
+    let items: Vec<_> = twice
+        .epoch(0)
+        .blocking()
+        .items()
+        .map(Result::unwrap)
+        .skip(28)
+        .collect();
     for item in items {
         assert_eq!(twice.replay(0, item.origin()).unwrap().items(), [item]);
     }
@@ -78,8 +130,14 @@ fn an_error_is_shown_where_it_arises() {
     let error = loader.epoch(0).blocking().find_map(Result::err).unwrap();
     let replay = loader.replay(0, error.item().unwrap()).unwrap();
     let failed = replay.failed().unwrap();
-    assert_eq!((failed.node(), failed.errors()), ("check", &[error.to_string()][..]));
-    assert_eq!(names(&replay), [("range", true), ("map", true), ("check", true)]);
+    assert_eq!(
+        (failed.node(), failed.errors()),
+        ("check", &[error.to_string()][..])
+    );
+    assert_eq!(
+        names(&replay),
+        [("range", true), ("map", true), ("check", true)]
+    );
     assert_eq!(replay.steps()[1].shown(), ["5"]);
     assert!(
         replay.to_string().contains("failed") && replay.to_string().contains("check: 0:4: five"),
@@ -88,20 +146,33 @@ fn an_error_is_shown_where_it_arises() {
     assert!(replay.items::<u64>().is_empty());
     // A panic likewise.
     let panics = Graph::range(0..3).map(|n| if n == 1 { panic!("one") } else { n });
-    let replay = super::tests::loader(panics).replay(0, &Origin::root(0, 1)).unwrap();
-    assert_eq!(replay.failed().unwrap().errors(), ["map: 0:1: panicked: one"]);
+    let replay = super::tests::loader(panics)
+        .replay(0, &Origin::root(0, 1))
+        .unwrap();
+    assert_eq!(
+        replay.failed().unwrap().errors(),
+        ["map: 0:1: panicked: one"]
+    );
 }
 
 #[test]
 fn the_image_that_gave_the_nan() {
     let graph = Graph::range(0..20)
-        .map_random(|n, rng| {
-            let values = vec![n as f32, if n == 13 { 0.0 } else { 1.0 }, rng.range(1.0, 5.0) as f32];
+        .map_with_rng(|n, rng| {
+            let values = vec![
+                n as f32,
+                if n == 13 { 0.0 } else { 1.0 },
+                rng.range(1.0, 5.0) as f32,
+            ];
             Tensor::from_vec(values, [3]).unwrap()
         })
         .named("decode")
         .try_map(|image| {
-            let values: Vec<f32> = image.as_slice::<f32>()?.iter().map(|x| (x / x) + 1.0).collect();
+            let values: Vec<f32> = image
+                .as_slice::<f32>()?
+                .iter()
+                .map(|x| (x / x) + 1.0)
+                .collect();
             Tensor::from_vec(values, [3])
         })
         .named("normalize")
@@ -114,7 +185,9 @@ fn the_image_that_gave_the_nan() {
         .blocking()
         .items()
         .map(Result::unwrap)
-        .find(|batch| batch.iter().any(is_nan) && batch.origin().parts().contains(&Origin::root(0, 13)))
+        .find(|batch| {
+            batch.iter().any(is_nan) && batch.origin().parts().contains(&Origin::root(0, 13))
+        })
         .unwrap();
     let mut found = Vec::new();
     let replay = loader
@@ -128,14 +201,25 @@ fn the_image_that_gave_the_nan() {
     assert!(found.iter().all(|(node, _)| node == "normalize"));
     // Each part of the batch, in order, as it was.
     assert_eq!(replay.steps().len(), batch.origin().parts().len() * 5);
-    assert_eq!(replay.steps()[4].why_not(), Some("it looks at the stream as a whole"));
+    assert_eq!(
+        replay.steps()[4].why_not(),
+        Some("it looks at the stream as a whole")
+    );
     let shown = replay.to_string();
-    assert!(shown.contains("F32 [3]") && shown.contains(", 1 NaN"), "{shown}");
+    assert!(
+        shown.contains("F32 [3]") && shown.contains(", 1 NaN"),
+        "{shown}"
+    );
     let again: Vec<_> = replay.items::<Tensor>();
     for ((again, tensor), origin) in again.iter().zip(&**batch).zip(batch.origin().parts()) {
         assert_eq!(again.origin(), origin);
         let bits = |tensor: &Tensor| {
-            tensor.as_slice::<f32>().unwrap().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+            tensor
+                .as_slice::<f32>()
+                .unwrap()
+                .iter()
+                .map(|x| x.to_bits())
+                .collect::<Vec<_>>()
         };
         assert_eq!(bits(again), bits(tensor));
     }
@@ -150,7 +234,10 @@ fn what_is_not_there_is_an_error_with_what_there_is() {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         error.to_string()
     };
-    assert_eq!(fails(Origin::root(0, 12)), "not found: no item 0:12: `range` gave 10 from 0:0 to 0:9");
+    assert_eq!(
+        fails(Origin::root(0, 12)),
+        "not found: no item 0:12: `range` gave 10 from 0:0 to 0:9"
+    );
     assert_eq!(
         fails(Origin::root(0, 4).child(7)),
         "not found: no item 0:4/7: `flat_map` made 3 from 0:4/0 to 0:4/2"
@@ -165,7 +252,9 @@ fn what_is_not_there_is_an_error_with_what_there_is() {
     );
     assert!(fails(Origin::joined(vec![], 0)).contains("made of none"));
     let once = Graph::from_channel(futures::stream::iter([1, 2]));
-    let error = super::tests::loader(once).replay(0, &Origin::root(0, 0)).unwrap_err();
+    let error = super::tests::loader(once)
+        .replay(0, &Origin::root(0, 0))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
@@ -173,25 +262,62 @@ fn what_is_not_there_is_an_error_with_what_there_is() {
 fn data_by_index_is_found_by_the_order_of_the_epoch() {
     let random = |n: u64, rng: &mut crate::Rng| (n, rng.next_u64());
     let samples = || Indexed::range(40).map(|n| n * 3);
-    assert_eq!(each_again(samples().shuffle().fetch().map_random(random)), 40);
-    assert_eq!(each_again(samples().shuffle().repeat(3).fetch().map_random(random).shuffle(7)), 120);
-    assert_eq!(each_again(samples().subset(vec![3, 5, 7]).shuffle().fetch()), 3);
+    assert_eq!(
+        each_again(samples().shuffle().fetch().map_with_rng(random)),
+        40
+    );
+    assert_eq!(
+        each_again(
+            samples()
+                .shuffle()
+                .repeat(3)
+                .fetch()
+                .map_with_rng(random)
+                .shuffle(7)
+        ),
+        120
+    );
+    assert_eq!(
+        each_again(samples().subset(vec![3, 5, 7]).shuffle().fetch()),
+        3
+    );
     let two = [samples(), Indexed::range(9).map(|n| 1000 + n)];
-    assert_eq!(each_again(Indexed::concat(two.clone()).shuffle().fetch()), 49);
-    assert_eq!(each_again(Indexed::mix(two.into_iter().zip([2.0, 1.0])).fetch()), 49);
+    assert_eq!(
+        each_again(Indexed::concat(two.clone()).shuffle().fetch()),
+        49
+    );
+    assert_eq!(
+        each_again(Indexed::mix(two.into_iter().zip([2.0, 1.0])).fetch()),
+        49
+    );
     assert_eq!(each_again(samples().shuffle().zip(samples()).fetch()), 40);
     // Not in this part, so not in this epoch.
     let part = loader(samples().subset(vec![3, 5, 7]).fetch());
     let error = part.replay(0, &Origin::root(0, 4)).unwrap_err();
-    assert!(error.to_string().contains("no item 0:4: `indices` gave"), "{error}");
+    assert!(
+        error.to_string().contains("no item 0:4: `indices` gave"),
+        "{error}"
+    );
     // A rank's part, with padding.
     let ranks = |index| {
-        let graph = Indexed::range(5).shuffle().shard().fetch().map_random(random);
-        DataLoader::builder(graph).rank(index, 3).uneven(Uneven::Pad).workers(0).build().unwrap()
+        let graph = Indexed::range(5)
+            .shuffle()
+            .shard()
+            .fetch()
+            .map_with_rng(random);
+        DataLoader::builder(graph)
+            .rank(index, 3)
+            .uneven(Uneven::Pad)
+            .workers(0)
+            .build()
+            .unwrap()
     };
     for rank in 0..3 {
         for item in ranks(rank).epoch(1).blocking().items().map(Result::unwrap) {
-            assert_eq!(ranks(rank).replay(1, item.origin()).unwrap().items(), [item]);
+            assert_eq!(
+                ranks(rank).replay(1, item.origin()).unwrap().items(),
+                [item]
+            );
         }
     }
 }
@@ -199,12 +325,26 @@ fn data_by_index_is_found_by_the_order_of_the_epoch() {
 #[test]
 fn ways_that_part_and_meet() {
     let random = |n: u64, rng: &mut crate::Rng| (n, rng.next_u64());
-    let parts = || [Graph::range(0..6).map_random(random), Graph::range(10..15).map_random(random)];
+    let parts = || {
+        [
+            Graph::range(0..6).map_with_rng(random),
+            Graph::range(10..15).map_with_rng(random),
+        ]
+    };
     assert_eq!(each_again(Graph::concat(parts())), 11);
     assert_eq!(each_again(Graph::mux(parts())), 11);
     assert_eq!(each_again(Graph::interleave(parts(), 2, 3)), 11);
-    assert_eq!(each_again(Graph::mux(Graph::range(0..9).demux::<3>(|n| *n as usize % 3))), 9);
-    for stop in [Stop::FirstExhausted, Stop::AllExhausted, Stop::CycleUntilAll] {
+    assert_eq!(
+        each_again(Graph::mux(
+            Graph::range(0..9).demux::<3>(|n| *n as usize % 3)
+        )),
+        9
+    );
+    for stop in [
+        Stop::FirstExhausted,
+        Stop::AllExhausted,
+        Stop::CycleUntilAll,
+    ] {
         each_again(Graph::mix_until(stop, parts().into_iter().zip([3.0, 1.0])));
     }
     let cycled = parts().map(|part| part.shuffle(4));
@@ -216,19 +356,36 @@ fn ways_that_part_and_meet() {
     let replay = loader.replay(0, pair.origin()).unwrap();
     assert_eq!(
         names(&replay),
-        [("range", true), ("fork", true), ("map", true), ("map#2", true), ("zip", false)]
+        [
+            ("range", true),
+            ("fork", true),
+            ("map", true),
+            ("map#2", true),
+            ("zip", false)
+        ]
     );
-    assert_eq!(replay.items::<u64>().iter().map(|item| **item).collect::<Vec<_>>(), [3, 20]);
+    assert_eq!(
+        replay
+            .items::<u64>()
+            .iter()
+            .map(|item| **item)
+            .collect::<Vec<_>>(),
+        [3, 20]
+    );
 }
 
 #[test]
 fn what_workers_and_other_orders_gave_is_the_same() {
     let graph = Graph::range(0..64)
         .map_async(|n| async move { Ok::<_, Failure>(n + 1) })
-        .map_random(|n, rng| (n, rng.next_u64()))
+        .map_with_rng(|n, rng| (n, rng.next_u64()))
         .cache(100)
         .prefetch(3);
-    let loader = DataLoader::builder(graph).workers(2).order(Order::Arrival).build().unwrap();
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .order(Order::Arrival)
+        .build()
+        .unwrap();
     for item in loader.epoch(0).blocking().items().map(Result::unwrap) {
         assert_eq!(loader.replay(0, item.origin()).unwrap().items(), [item]);
     }
@@ -236,19 +393,42 @@ fn what_workers_and_other_orders_gave_is_the_same() {
 
 #[test]
 fn a_sample_that_is_left_out_says_where() {
-    let replay =
-        loader(Graph::range(0..9).filter(|n| n % 2 == 0).map(|n| n)).replay(0, &Origin::root(0, 3)).unwrap();
+    let replay = loader(Graph::range(0..9).filter(|n| n % 2 == 0).map(|n| n))
+        .replay(0, &Origin::root(0, 3))
+        .unwrap();
     assert_eq!(names(&replay), [("range", true), ("filter", true)]);
-    assert!(replay.to_string().contains("filter  nothing came out"), "{replay}");
+    assert!(
+        replay.to_string().contains("filter  nothing came out"),
+        "{replay}"
+    );
     // A place is known as long as one comes out for one that goes in.
     let names_of = |graph: Graph<(u64, u64)>| {
         let replay = loader(graph).replay(0, &Origin::root(0, 4)).unwrap();
-        replay.steps().iter().map(|step| (step.node().to_owned(), step.is_run())).collect::<Vec<_>>()
+        replay
+            .steps()
+            .iter()
+            .map(|step| (step.node().to_owned(), step.is_run()))
+            .collect::<Vec<_>>()
     };
-    assert!(names_of(Graph::range(0..9).map(|n| n).enumerate()).last().unwrap().1);
-    assert!(!names_of(Graph::range(0..9).filter(|_| true).enumerate()).last().unwrap().1);
+    assert!(
+        names_of(Graph::range(0..9).map(|n| n).enumerate())
+            .last()
+            .unwrap()
+            .1
+    );
+    assert!(
+        !names_of(Graph::range(0..9).filter(|_| true).enumerate())
+            .last()
+            .unwrap()
+            .1
+    );
     assert_eq!(
-        each_again(Graph::range(5..9).map(|n| n).enumerate().map_random(|n, rng| (n, rng.next_u64()))),
+        each_again(
+            Graph::range(5..9)
+                .map(|n| n)
+                .enumerate()
+                .map_with_rng(|n, rng| (n, rng.next_u64()))
+        ),
         4
     );
 }
@@ -280,10 +460,20 @@ impl Pipe<u64> for Pairs {
 
 #[test]
 fn siblings_come_along_where_they_are_grouped() {
-    let graph = Graph::range(0..5).flat_map(|n| (0..2 * n).map(move |k| 100 * n + k)).map(|n| n).pipe(Pairs);
-    let graph = graph.map_random(|pair, rng| (pair, rng.next_u64()));
+    let graph = Graph::range(0..5)
+        .flat_map(|n| (0..2 * n).map(move |k| 100 * n + k))
+        .map(|n| n)
+        .pipe(Pairs);
+    let graph = graph.map_with_rng(|pair, rng| (pair, rng.next_u64()));
     assert_eq!(each_again(graph.clone().shuffle(3)), 10);
     // The second of a pair is in it, and has no origin of its own.
-    let error = loader(graph).replay(0, &Origin::root(0, 2).child(1)).unwrap_err();
-    assert!(error.to_string().starts_with("not found: no item 0:2/1: `pairs` made 2"), "{error}");
+    let error = loader(graph)
+        .replay(0, &Origin::root(0, 2).child(1))
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("not found: no item 0:2/1: `pairs` made 2"),
+        "{error}"
+    );
 }

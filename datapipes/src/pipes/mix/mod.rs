@@ -30,11 +30,12 @@ pub struct Mix {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// When it is the turn of an input that is exhausted. The shares are exact to the end; what the other inputs
-    /// have left is not asked for.
+    /// When it is the turn of an input that is exhausted. The shares are exact to the end; what the
+    /// other inputs have left is not asked for.
     FirstExhausted,
-    /// When all inputs are exhausted. Every item comes once; an input that is exhausted is left out, and the others
-    /// share its part. The default. Also [`WITHOUT_REPLACEMENT`](Stop::WITHOUT_REPLACEMENT).
+    /// When all inputs are exhausted. Every item comes once; an input that is exhausted is left
+    /// out, and the others share its part. The default. Also
+    /// [`WITHOUT_REPLACEMENT`](Stop::WITHOUT_REPLACEMENT).
     #[default]
     AllExhausted,
     /// When every input was exhausted at least once; those that are exhausted before start again.
@@ -44,8 +45,9 @@ pub enum Stop {
 }
 
 impl Stop {
-    /// No input starts again, and every item comes once: [`AllExhausted`](Stop::AllExhausted) by the name that others have for
-    /// it ("all exhausted without replacement" of Hugging Face's `interleave_datasets`).
+    /// No input starts again, and every item comes once: [`AllExhausted`](Stop::AllExhausted) by
+    /// the name that others have for it ("all exhausted without replacement" of Hugging Face's
+    /// `interleave_datasets`).
     pub const WITHOUT_REPLACEMENT: Stop = Stop::AllExhausted;
 
     fn cycles(self) -> bool {
@@ -57,14 +59,21 @@ impl Mix {
     /// With one weight for each input, or a [`Schedule`] of weights.
     pub fn new(weights: impl Into<Schedule>) -> Self {
         let schedule = weights.into();
-        Mix { inputs: schedule.stages[0].1.len(), schedule, by: None, stop: Stop::default() }
+        Mix {
+            inputs: schedule.stages[0].1.len(),
+            schedule,
+            by: None,
+            stop: Stop::default(),
+        }
     }
 
     /// Where turns stand, with what the streams of `cx` kept; `rest` of it is not theirs.
     fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
         cx.tell_used();
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
-        let Some((kept, rest)) = cx.kept()? else { return Ok((turns, vec![true; inputs])) };
+        let Some((kept, rest)) = cx.restored()? else {
+            return Ok((turns, vec![true; inputs]));
+        };
         turns.resume(kept, cx.used())?;
         Ok((turns, rest))
     }
@@ -76,10 +85,13 @@ impl Mix {
             None => format!("{:?}, weights {}", self.stop, self.schedule),
             Some(_) => format!("{:?}, by a function of the step", self.stop),
         };
-        Facts { needs_order: self.stop != Stop::AllExhausted, ..Facts::default() }
-            .with_selection()
-            .with_settings(settings)
-            .with_problem(problem.as_deref())
+        Facts {
+            needs_order: self.stop != Stop::AllExhausted,
+            ..Facts::default()
+        }
+        .with_selection()
+        .with_settings(settings)
+        .with_problem(problem.as_deref())
     }
 }
 
@@ -103,9 +115,11 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
                 Ok(turns) => turns,
                 Err(error) => return out.emit(Err(error)).await,
             };
-            turns.left_out().for_each(|input| inputs[input] = Items::empty());
+            turns
+                .left_out()
+                .for_each(|input| inputs[input] = Items::empty());
             loop {
-                out.keep(&cx, || (turns.kept(), Vec::<bool>::new()));
+                out.snapshot(&cx, || (turns.kept(), Vec::<bool>::new()));
                 let Some(turn) = turns.next() else { return };
                 match inputs[turn].next().await {
                     Some(item) => {
@@ -148,9 +162,11 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
                 Err(error) => return out.emit(Err(error)).await,
             };
             unfinished.resize(inputs.len(), true);
-            turns.left_out().for_each(|input| inputs[input] = Items::empty());
+            turns
+                .left_out()
+                .for_each(|input| inputs[input] = Items::empty());
             loop {
-                out.keep(&cx, || (turns.kept(), unfinished.clone()));
+                out.snapshot(&cx, || (turns.kept(), unfinished.clone()));
                 let Some(turn) = turns.next() else { return };
                 loop {
                     let item = match inputs[turn].next().await {
@@ -197,14 +213,15 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
     }
 }
 
-/// Runs what is above without end, and says by `None` where it starts again. Ends if a round has no items.
+/// Runs what is above without end, and says by `None` where it starts again. Ends if a round has no
+/// items.
 struct Cycle;
 
 impl<T: Send + 'static> Rerun<T> for Cycle {
     type Out = Option<T>;
 
     fn rerun(&self, mut upstream: Upstream<T>, cx: &Context) -> Items<Option<T>> {
-        let (first, mut nothing) = match cx.kept() {
+        let (first, mut nothing) = match cx.restored() {
             Ok(kept) => kept.unwrap_or((0, true)),
             Err(error) => return Items::fail(error),
         };
@@ -213,8 +230,10 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
             for round in first.. {
                 let mut input = upstream(round);
                 loop {
-                    out.keep(&cx, || (round, nothing));
-                    let Some(item) = out.next_from(&mut input).await else { break };
+                    out.snapshot(&cx, || (round, nothing));
+                    let Some(item) = out.next_from(&mut input).await else {
+                        break;
+                    };
                     nothing = false;
                     out.emit(Ok(item.map(Some))).await;
                 }
@@ -222,7 +241,8 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
                     return;
                 }
                 nothing = true;
-                out.emit(Ok(Item::new(None, Origin::joined(Vec::new(), round)))).await;
+                out.emit(Ok(Item::new(None, Origin::joined(Vec::new(), round))))
+                    .await;
             }
         })
     }
@@ -253,17 +273,19 @@ impl<T: Send + 'static> Graph<T> {
         Graph::mix_until(Stop::default(), inputs)
     }
 
-    /// Mixes graphs by weight, in exact shares: of any `n` items in a row from the start, input `i` has its part of
-    /// the weights, to within one item for each input. No random numbers: shuffle below for that.
+    /// Mixes graphs by weight, in exact shares: of any `n` items in a row from the start, input `i`
+    /// has its part of the weights, to within one item for each input. No random numbers: shuffle
+    /// below for that.
     ///
-    /// Batches of one input each are a mix of graphs that were batched before; whose they are is told by the
-    /// [source](crate::Origin::source) of their parts, or by a number that each input is given by a `map`. A resumed epoch may
-    /// have other weights: [`resume_edited`](crate::DataLoader::resume_edited).
+    /// Batches of one input each are a mix of graphs that were batched before; whose they are is
+    /// told by the [source](crate::Origin::source) of their parts, or by a number that each input
+    /// is given by a `map`. A resumed epoch may have other weights:
+    /// [`resume_edited`](crate::DataLoader::resume_edited).
     ///
-    /// Whole numbers are taken as they are, others to a millionth of the least. `stop` says what happens when an
-    /// input is exhausted; the cycling rules run what is above an input again, as [`repeat`](Graph::repeat) does,
-    /// with other random numbers. An item that fails uses up its turn. Runs in one place, in order, and holds
-    /// nothing.
+    /// Whole numbers are taken as they are, others to a millionth of the least. `stop` says what
+    /// happens when an input is exhausted; the cycling rules run what is above an input again, as
+    /// [`repeat`](Graph::repeat) does, with other random numbers. An item that fails uses up its
+    /// turn. Runs in one place, in order, and holds nothing.
     ///
     /// # Examples
     /// ```
@@ -286,11 +308,13 @@ impl<T: Send + 'static> Graph<T> {
         mixed(stop, inputs, Schedule::new(weights), None)
     }
 
-    /// Mixes graphs by weights that change with the step (the number of items that the mix gave), as a [`Schedule`] says: a
-    /// curriculum. Shares are exact in each stage, from its first step on. As [`mix_until`](Graph::mix_until) otherwise.
+    /// Mixes graphs by weights that change with the step (the number of items that the mix gave),
+    /// as a [`Schedule`] says: a curriculum. Shares are exact in each stage, from its first step
+    /// on. As [`mix_until`](Graph::mix_until) otherwise.
     ///
-    /// A weight may be zero in a stage, and not in all: then it is no turn of the input. Where nobody who is not exhausted has
-    /// a weight, the next stage in which somebody has one begins early; if there is none, the mix ends.
+    /// A weight may be zero in a stage, and not in all: then it is no turn of the input. Where
+    /// nobody who is not exhausted has a weight, the next stage in which somebody has one begins
+    /// early; if there is none, the mix ends.
     ///
     /// # Examples
     /// ```
@@ -309,13 +333,15 @@ impl<T: Send + 'static> Graph<T> {
         mixed(stop, inputs.into_iter().collect(), schedule, None)
     }
 
-    /// Mixes graphs by weights that a function of the step gives, one for each input: a curriculum that is no list of stages.
-    /// Shares are exact from each change on, so a function that changes them at every step has no exact shares: let it go by
-    /// `step / 100`. Weights are as in [`mix_scheduled`](Graph::mix_scheduled), which is to be preferred: a state knows its
-    /// stages, but takes it for granted that the function is the same in a resumed epoch.
+    /// Mixes graphs by weights that a function of the step gives, one for each input: a curriculum
+    /// that is no list of stages. Shares are exact from each change on, so a function that changes
+    /// them at every step has no exact shares: let it go by `step / 100`. Weights are as in
+    /// [`mix_scheduled`](Graph::mix_scheduled), which is to be preferred: a state knows its stages,
+    /// but takes it for granted that the function is the same in a resumed epoch.
     ///
     /// # Errors
-    /// Weights that are not one for each input, or not positive or zero, or all zero, are an error that ends the stream.
+    /// Weights that are not one for each input, or not positive or zero, or all zero, are an error
+    /// that ends the stream.
     ///
     /// # Examples
     /// ```
@@ -343,10 +369,16 @@ fn mixed<T: Send + 'static>(
     schedule: Schedule,
     by: Option<ByStep>,
 ) -> Graph<T> {
-    let mix = Mix { schedule, by, stop, inputs: inputs.len() };
+    let mix = Mix {
+        schedule,
+        by,
+        stop,
+        inputs: inputs.len(),
+    };
     if !stop.cycles() {
         return Graph::join(inputs, mix);
     }
-    let cycled: Vec<Graph<Option<T>>> = inputs.into_iter().map(|input| input.rerun(Cycle)).collect();
+    let cycled: Vec<Graph<Option<T>>> =
+        inputs.into_iter().map(|input| input.rerun(Cycle)).collect();
     Graph::join(cycled, MixCycled(mix))
 }

@@ -2,8 +2,8 @@
 
 use super::turns::problem;
 
-/// Weights of a mix by its step, the number of items that it gave before: a curriculum as plain data. See
-/// [`Graph::mix_scheduled`](crate::Graph::mix_scheduled).
+/// Weights of a mix by its step, the number of items that it gave before: a curriculum as plain
+/// data. See [`Graph::mix_scheduled`](crate::Graph::mix_scheduled).
 ///
 /// ```
 /// use datapipes::pipes::Schedule;
@@ -21,7 +21,9 @@ pub struct Schedule {
 impl Schedule {
     /// These weights, from the beginning.
     pub fn new(weights: impl Into<Vec<f64>>) -> Self {
-        Schedule { stages: vec![(0, weights.into())] }
+        Schedule {
+            stages: vec![(0, weights.into())],
+        }
     }
 
     /// Other weights from a step on, which is behind those of the stages before.
@@ -42,10 +44,15 @@ impl Schedule {
             return Some("stages that do not begin one behind the other".to_owned());
         }
         let zeros = self.stages.len() > 1;
-        if let Some(problem) = self.stages.iter().find_map(|(_, weights)| problem(weights, inputs, zeros)) {
+        if let Some(problem) = self
+            .stages
+            .iter()
+            .find_map(|(_, weights)| problem(weights, inputs, zeros))
+        {
             return Some(problem);
         }
-        let unused = (0..inputs).find(|&input| self.stages.iter().all(|(_, weights)| weights[input] == 0.0));
+        let unused =
+            (0..inputs).find(|&input| self.stages.iter().all(|(_, weights)| weights[input] == 0.0));
         unused.map(|input| format!("input {input} has no weight in any stage"))
     }
 }

@@ -21,22 +21,31 @@ fn wrong_weights_do_not_build() {
     assert!(Graph::<u8>::mix([]).collect().is_err());
 }
 
-use crate::{DataLoader, Edited, ErrorKind, Result, State};
+use crate::{Checkpoint, DataLoader, Edited, ErrorKind, Result};
 
 fn loader<T: Send + 'static>(graph: Graph<T>, workers: usize) -> DataLoader<T> {
-    DataLoader::builder(graph).seed(3).workers(workers).resumable().build().unwrap()
+    DataLoader::builder(graph)
+        .seed(3)
+        .workers(workers)
+        .resumable()
+        .build()
+        .unwrap()
 }
 
-fn some<T: Send + 'static>(epoch: crate::Epoch<T>, most: usize) -> (Vec<T>, State) {
+fn some<T: Send + 'static>(epoch: crate::Epoch<T>, most: usize) -> (Vec<T>, Checkpoint) {
     let mut epoch = epoch.blocking();
-    let items = epoch.by_ref().take(most).collect::<Result<Vec<T>>>().unwrap();
-    let state = State::from_bytes(&epoch.state().unwrap().to_bytes()).unwrap();
+    let items = epoch
+        .by_ref()
+        .take(most)
+        .collect::<Result<Vec<T>>>()
+        .unwrap();
+    let state = Checkpoint::from_bytes(&epoch.checkpoint().unwrap().to_bytes()).unwrap();
     (items, state)
 }
 
-fn three(lens: [u64; 3]) -> [Graph<u64>; 3] {
+fn three(lengths: [u64; 3]) -> [Graph<u64>; 3] {
     let mut from = 0;
-    lens.map(|len| {
+    lengths.map(|len| {
         from += 1000;
         Graph::range(from..from + len)
     })
@@ -60,16 +69,23 @@ fn curriculum() -> Schedule {
 #[test]
 fn a_curriculum_has_exact_shares_in_each_stage() {
     let schedule = curriculum();
-    let mixed =
-        Graph::mix_scheduled(Stop::FirstExhausted, three([90; 3]), schedule.clone()).collect().unwrap();
+    let mixed = Graph::mix_scheduled(Stop::FirstExhausted, three([90; 3]), schedule.clone())
+        .collect()
+        .unwrap();
     for (from, until) in [(0, 7), (7, 16), (16, 30), (30, 120)] {
         let weights = schedule.weights(from as u64);
         let total: f64 = weights.iter().sum();
         for end in from..=until.min(mixed.len()) {
             for (input, weight) in weights.iter().enumerate() {
-                let count = mixed[from..end].iter().filter(|&&n| n / 1000 == input as u64 + 1).count();
+                let count = mixed[from..end]
+                    .iter()
+                    .filter(|&&n| n / 1000 == input as u64 + 1)
+                    .count();
                 let due = (end - from) as f64 * weight / total;
-                assert!((count as f64 - due).abs() < 3.0, "{from}..{end}: {count} of input {input}");
+                assert!(
+                    (count as f64 - due).abs() < 3.0,
+                    "{from}..{end}: {count} of input {input}"
+                );
                 assert!(*weight > 0.0 || count == 0);
             }
         }
@@ -79,13 +95,19 @@ fn a_curriculum_has_exact_shares_in_each_stage() {
 #[test]
 fn a_stage_that_nobody_is_left_for_gives_way_to_the_next() {
     let schedule = Schedule::new([1.0, 0.0]).then(100, [0.0, 1.0]);
-    let mixed =
-        Graph::mix_scheduled(Stop::AllExhausted, [Graph::range(0..3), Graph::range(10..12)], schedule);
+    let mixed = Graph::mix_scheduled(
+        Stop::AllExhausted,
+        [Graph::range(0..3), Graph::range(10..12)],
+        schedule,
+    );
     assert_eq!(mixed.collect().unwrap(), [0, 1, 2, 10, 11]);
     // One that nobody comes behind ends it.
     let schedule = Schedule::new([1.0, 1.0]).then(2, [1.0, 0.0]);
-    let mixed =
-        Graph::mix_scheduled(Stop::AllExhausted, [Graph::range(0..3), Graph::range(10..19)], schedule);
+    let mixed = Graph::mix_scheduled(
+        Stop::AllExhausted,
+        [Graph::range(0..3), Graph::range(10..19)],
+        schedule,
+    );
     assert_eq!(mixed.collect().unwrap(), [0, 10, 1, 2]);
 }
 
@@ -102,22 +124,40 @@ fn wrong_schedules_do_not_build() {
     ] {
         let inputs = [Graph::range(0..9), Graph::range(0..9)];
         assert!(
-            Graph::mix_scheduled(Stop::AllExhausted, inputs, schedule.clone()).collect().is_err(),
+            Graph::mix_scheduled(Stop::AllExhausted, inputs, schedule.clone())
+                .collect()
+                .is_err(),
             "{schedule}"
         );
     }
     let by = |weights: Vec<f64>| {
         let inputs = [Graph::range(0..9), Graph::range(0..9)];
-        let weights = move |step| if step < 3 { vec![1.0; 2] } else { weights.clone() };
-        let loader =
-            DataLoader::builder(Graph::mix_by(Stop::AllExhausted, inputs, weights)).workers(0).build();
+        let weights = move |step| {
+            if step < 3 {
+                vec![1.0; 2]
+            } else {
+                weights.clone()
+            }
+        };
+        let loader = DataLoader::builder(Graph::mix_by(Stop::AllExhausted, inputs, weights))
+            .workers(0)
+            .build();
         loader.unwrap().epoch(0).blocking().collect::<Vec<_>>()
     };
-    for weights in [vec![], vec![1.0], vec![0.0, 0.0], vec![f64::NAN, 1.0], vec![1.0, -2.0]] {
+    for weights in [
+        vec![],
+        vec![1.0],
+        vec![0.0, 0.0],
+        vec![f64::NAN, 1.0],
+        vec![1.0, -2.0],
+    ] {
         let mut items = by(weights);
         assert_eq!(items.len(), 4);
         let error = items.pop().unwrap().unwrap_err();
-        assert!(error.kind() == ErrorKind::Config && error.to_string().ends_with("at step 3"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Config && error.to_string().ends_with("at step 3"),
+            "{error}"
+        );
     }
 }
 
@@ -134,7 +174,11 @@ fn every_stop_rule_goes_on_with_a_schedule_and_with_a_function() {
                 let (first, state) = some(loader(below(), 2).epoch(1), at);
                 let (second, state) = some(loader(below(), 0).resume(&state).unwrap(), 2);
                 let (rest, _) = some(loader(below(), 0).resume(&state).unwrap(), usize::MAX);
-                assert_eq!([first, second, rest].concat(), whole, "{stop:?}, stopped at {at}");
+                assert_eq!(
+                    [first, second, rest].concat(),
+                    whole,
+                    "{stop:?}, stopped at {at}"
+                );
             }
         }
     }
@@ -152,10 +196,14 @@ fn weights_that_change_when_an_epoch_goes_on() {
         let other = loader(mix(new), 0);
         let refused = other.resume(&state).unwrap_err().to_string();
         assert!(
-            at == 0 || refused.contains("`mix` was mix(AllExhausted, weights [5.0, 3.0, 1.0]), and is"),
+            at == 0
+                || refused.contains("`mix` was mix(AllExhausted, weights [5.0, 3.0, 1.0]), and is"),
             "{refused}"
         );
-        let (rest, _) = some(other.resume_edited(&state, Edited::Weights).unwrap(), usize::MAX);
+        let (rest, _) = some(
+            other.resume_edited(&state, Edited::Weights).unwrap(),
+            usize::MAX,
+        );
         // Everything once, each input in its order, and from here on the shares of the new weights.
         let mut all = [first.clone(), rest.clone()].concat();
         for input in 1..=3 {
@@ -164,9 +212,19 @@ fn weights_that_change_when_an_epoch_goes_on() {
         }
         all.sort_unstable();
         assert_eq!(all.len(), 120);
-        let left = |input: usize| 40 - first.iter().filter(|&&n| n / 1000 == input as u64 + 1).count();
+        let left = |input: usize| {
+            40 - first
+                .iter()
+                .filter(|&&n| n / 1000 == input as u64 + 1)
+                .count()
+        };
         for end in 1..rest.len() {
-            let count = |input: usize| rest[..end].iter().filter(|&&n| n / 1000 == input as u64 + 1).count();
+            let count = |input: usize| {
+                rest[..end]
+                    .iter()
+                    .filter(|&&n| n / 1000 == input as u64 + 1)
+                    .count()
+            };
             if (0..3).any(|input| count(input) == left(input)) {
                 break;
             }
@@ -180,7 +238,8 @@ fn weights_that_change_when_an_epoch_goes_on() {
     }
 }
 
-/// Stopped again before the mix has given again what was used of it: the change of weights stays where it was.
+/// Stopped again before the mix has given again what was used of it: the change of weights stays
+/// where it was.
 #[test]
 fn a_change_of_weights_stays_where_it_was() {
     let inputs = || three([60, 35, 47]);
@@ -191,27 +250,48 @@ fn a_change_of_weights_stays_where_it_was() {
     let (old, new) = ([5.0, 3.0, 1.0], [1.0, 1.0, 7.0]);
     for stop in [1, 20, 61, 120] {
         let (first, state) = some(loader(graph(old), 0).epoch(0), stop);
-        let (rest, _) =
-            some(loader(graph(new), 0).resume_edited(&state, Edited::Weights).unwrap(), usize::MAX);
+        let (rest, _) = some(
+            loader(graph(new), 0)
+                .resume_edited(&state, Edited::Weights)
+                .unwrap(),
+            usize::MAX,
+        );
         for again in [0, 1, 2, 30] {
-            let (second, state) =
-                some(loader(graph(new), 0).resume_edited(&state, Edited::Weights).unwrap(), again);
+            let (second, state) = some(
+                loader(graph(new), 0)
+                    .resume_edited(&state, Edited::Weights)
+                    .unwrap(),
+                again,
+            );
             let (third, state) = some(loader(graph(new), 2).resume(&state).unwrap(), 1);
             let (fourth, _) = some(loader(graph(new), 0).resume(&state).unwrap(), usize::MAX);
-            assert_eq!([second, third, fourth].concat(), rest, "stopped at {stop}, and after {again} more");
+            assert_eq!(
+                [second, third, fourth].concat(),
+                rest,
+                "stopped at {stop}, and after {again} more"
+            );
         }
         let mut all = [first, rest].concat();
         all.sort_unstable();
-        let wanted = (1000..1060).chain(2000..2035).chain(3000..3047).chain(9000..9200);
+        let wanted = (1000..1060)
+            .chain(2000..2035)
+            .chain(3000..3047)
+            .chain(9000..9200);
         assert_eq!(all, Vec::from_iter(wanted), "stopped at {stop}");
     }
 }
 
-/// What had been mixed and was used, or waits in a shuffle buffer or a started batch, stays as it was, however often weights
-/// change. So each input comes in its order, with nothing left out and nothing twice.
+/// What had been mixed and was used, or waits in a shuffle buffer or a started batch, stays as it
+/// was, however often weights change. So each input comes in its order, with nothing left out and
+/// nothing twice.
 #[test]
 fn what_was_used_below_stays_as_it_was_mixed() {
-    let weights = [[5.0, 3.0, 1.0], [1.0, 1.0, 7.0], [2.0, 9.0, 2.0], [1.0, 1.0, 1.0]];
+    let weights = [
+        [5.0, 3.0, 1.0],
+        [1.0, 1.0, 7.0],
+        [2.0, 9.0, 2.0],
+        [1.0, 1.0, 1.0],
+    ];
     let inputs = || three([60, 35, 47]);
     let all = Vec::from_iter((1000..1060).chain(2000..2035).chain(3000..3047));
     type Shape = fn(Graph<u64>) -> Graph<Vec<u64>>;
@@ -219,14 +299,25 @@ fn what_was_used_below_stays_as_it_was_mixed() {
         |mixed| mixed.shuffle(11).batch(3),
         |mixed| mixed.take(500).shuffle(11).batch(3),
         |mixed| mixed.skip(0).filter(|_| true).take(500).batch(3),
-        |mixed| mixed.flat_map(|n| [n]).shuffle(5).enumerate().map(|(_, n)| n).shuffle(4).batch(3),
+        |mixed| {
+            mixed
+                .flat_map(|n| [n])
+                .shuffle(5)
+                .enumerate()
+                .map(|(_, n)| n)
+                .shuffle(4)
+                .batch(3)
+        },
     ];
     for (number, shape) in shapes.into_iter().enumerate() {
         for stops in [[3usize, 4, 5], [0, 6, 1], [2, 0, 1], [7, 1, 1], [1, 20, 12]] {
             let mut seen = Vec::new();
-            let mut state: Option<State> = None;
+            let mut state: Option<Checkpoint> = None;
             for (round, most) in stops.into_iter().chain([usize::MAX]).enumerate() {
-                let loader = loader(shape(Graph::mix(inputs().into_iter().zip(weights[round]))), round % 3);
+                let loader = loader(
+                    shape(Graph::mix(inputs().into_iter().zip(weights[round]))),
+                    round % 3,
+                );
                 let epoch = match &state {
                     None => loader.epoch(0),
                     Some(state) => loader.resume_edited(state, Edited::Weights).unwrap(),
@@ -243,10 +334,21 @@ fn what_was_used_below_stays_as_it_was_mixed() {
 
 #[test]
 fn all_mixes_keep_the_contract_of_joins() {
-    let inputs = || vec![(0..5).collect(), (10..13).collect(), (20..21).collect::<Vec<u64>>()];
+    let inputs = || {
+        vec![
+            (0..5).collect(),
+            (10..13).collect(),
+            (20..21).collect::<Vec<u64>>(),
+        ]
+    };
     for schedule in [Schedule::new([2.0, 1.0, 1.0]), curriculum()] {
         for stop in [Stop::FirstExhausted, Stop::AllExhausted] {
-            let mix = Mix { schedule: schedule.clone(), by: None, stop, inputs: 3 };
+            let mix = Mix {
+                schedule: schedule.clone(),
+                by: None,
+                stop,
+                inputs: 3,
+            };
             crate::testing::check_join(&mix, inputs());
         }
     }
@@ -257,11 +359,21 @@ fn all_mixes_keep_the_contract_of_joins() {
     });
     let cycled: Vec<Vec<Option<u64>>> = cycled.collect();
     for stop in [Stop::CycleUntilAll, Stop::CycleForever] {
-        let mix = Mix { schedule: Schedule::new([2.0, 1.0, 1.0]), by: None, stop, inputs: 3 };
+        let mix = Mix {
+            schedule: Schedule::new([2.0, 1.0, 1.0]),
+            by: None,
+            stop,
+            inputs: 3,
+        };
         // It counts by rounds.
         crate::testing::check_but_len(&MixCycled(mix), cycled.clone());
     }
     let by: ByStep = Arc::new(|step| vec![1.0, (step / 3) as f64, 2.0]);
-    let mix = Mix { schedule: Schedule::new([1.0; 3]), by: Some(by), stop: Stop::AllExhausted, inputs: 3 };
+    let mix = Mix {
+        schedule: Schedule::new([1.0; 3]),
+        by: Some(by),
+        stop: Stop::AllExhausted,
+        inputs: 3,
+    };
     crate::testing::check_join(&mix, inputs());
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::schedule::Schedule;
-use crate::quota::{self, shares};
+use crate::fair_share::{self, shares};
 use crate::{Error, ErrorKind, Result};
 
 /// What is wrong with some weights.
@@ -11,7 +11,7 @@ pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<Str
     if !weights.is_empty() && weights.len() != inputs {
         return Some(format!("{} weights for {inputs} inputs", weights.len()));
     }
-    quota::problem(weights, zeros).map(str::to_owned)
+    fair_share::problem(weights, zeros).map(str::to_owned)
 }
 
 /// Weights by a function of the step.
@@ -20,8 +20,8 @@ pub(super) type ByStep = Arc<dyn Fn(u64) -> Vec<f64> + Send + Sync>;
 /// From which step on which shares, ascending.
 pub(super) type Stages = Vec<(u64, Vec<u64>)>;
 
-/// Where turns stand: the step, how many turns there were since the shares changed last, which inputs are not left out;
-/// and the shares from the present stage on.
+/// Where turns stand: the step, how many turns there were since the shares changed last, which
+/// inputs are not left out; and the shares from the present stage on.
 pub(super) type Kept = ((u64, u64, Vec<bool>), (Stages, bool));
 
 /// The stage that a step is in.
@@ -29,8 +29,8 @@ fn at(stages: &Stages, step: u64) -> usize {
     stages.partition_point(|(from, _)| *from <= step).max(1) - 1
 }
 
-/// Whose turn it is: Grain's arithmetic, which gives input `i` its exact share of any number of turns, to less than
-/// one turn for each input, from each change of the shares on.
+/// Whose turn it is: Grain's arithmetic, which gives input `i` its exact share of any number of
+/// turns, to less than one turn for each input, from each change of the shares on.
 pub(super) struct Turns {
     stages: Stages,
     by: Option<ByStep>,
@@ -49,16 +49,28 @@ impl Turns {
         if let Some(problem) = schedule.problem(inputs) {
             return Err(Error::new(ErrorKind::Config, problem));
         }
-        let stages = schedule.stages.iter().map(|(from, weights)| (*from, shares(weights))).collect();
+        let stages = schedule
+            .stages
+            .iter()
+            .map(|(from, weights)| (*from, shares(weights)))
+            .collect();
         let open = vec![true; inputs];
-        let mut turns = Turns { stages, by, stage: 0, open, shares: Vec::new(), turn: 0, step: 0 };
+        let mut turns = Turns {
+            stages,
+            by,
+            stage: 0,
+            open,
+            shares: Vec::new(),
+            turn: 0,
+            step: 0,
+        };
         turns.ask()?;
         turns.enter();
         Ok(turns)
     }
 
-    /// Whether the weights of now are to begin, or have begun, at some step of stages that were kept: a change that an epoch
-    /// went on with before. It stays where it was.
+    /// Whether the weights of now are to begin, or have begun, at some step of stages that were
+    /// kept: a change that an epoch went on with before. It stays where it was.
     fn begins_in(&self, then: &Stages) -> bool {
         (1..then.len()).any(|change| {
             let (step, shares) = &then[change];
@@ -67,8 +79,8 @@ impl Turns {
         })
     }
 
-    /// As it was in the middle. `used` many items are given as they were, with the weights of then; those behind, with
-    /// the weights of now.
+    /// As it was in the middle. `used` many items are given as they were, with the weights of then;
+    /// those behind, with the weights of now.
     pub(super) fn resume(&mut self, kept: Kept, used: u64) -> Result<()> {
         let ((step, turn, open), (then, by)) = kept;
         let inputs = self.open.len();
@@ -77,11 +89,13 @@ impl Turns {
             && then.is_sorted_by(|a, b| a.0 < b.0)
             && then.iter().all(|(_, shares)| shares.len() == inputs);
         if !sound {
-            return Err(Error::new(ErrorKind::Config, "what a mix kept does not fit its inputs"));
+            return Err(Error::new(
+                ErrorKind::Config,
+                "what a mix kept does not fit its inputs",
+            ));
         }
         if by != self.by.is_some() {
-            let message =
-                "weights by a function of the step cannot take the place of others, nor others of those";
+            let message = "weights by a function of the step cannot take the place of others, nor others of those";
             return Err(Error::new(ErrorKind::Config, message));
         }
         (self.step, self.open) = (step.min(u64::MAX / 2), open);
@@ -106,7 +120,10 @@ impl Turns {
     }
 
     pub(super) fn kept(&self) -> Kept {
-        ((self.step, self.turn, self.open.clone()), (self.ahead(), self.by.is_some()))
+        (
+            (self.step, self.turn, self.open.clone()),
+            (self.ahead(), self.by.is_some()),
+        )
     }
 
     /// The stages from the step on, as far as they will be gone through.
@@ -123,7 +140,10 @@ impl Turns {
         let Some(by) = &self.by else { return Ok(()) };
         let weights = by(self.step);
         if let Some(problem) = problem(&weights, self.open.len(), true) {
-            return Err(Error::new(ErrorKind::Config, format!("{problem}, at step {}", self.step)));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("{problem}, at step {}", self.step),
+            ));
         }
         let now = shares(&weights);
         match self.stages.first() {
@@ -136,12 +156,16 @@ impl Turns {
         Ok(())
     }
 
-    /// The stage of the step, or the next in which somebody who is open has a share: a function of the step, and of who is open.
+    /// The stage of the step, or the next in which somebody who is open has a share: a function of
+    /// the step, and of who is open.
     fn stage_of_step(&self) -> usize {
         let since = at(&self.stages, self.step);
         let mut stages = self.stages[since..].iter();
         let has_turns = |(_, shares): &(u64, Vec<u64>)| {
-            shares.iter().zip(&self.open).any(|(&share, &open)| open && share > 0)
+            shares
+                .iter()
+                .zip(&self.open)
+                .any(|(&share, &open)| open && share > 0)
         };
         stages.position(has_turns).map_or(since, |at| since + at)
     }
@@ -152,7 +176,9 @@ impl Turns {
             (self.stage, self.turn) = (stage, 0);
         }
         let shares = self.stages[stage].1.iter().zip(&self.open);
-        self.shares = shares.map(|(&share, &open)| if open { share } else { 0 }).collect();
+        self.shares = shares
+            .map(|(&share, &open)| if open { share } else { 0 })
+            .collect();
     }
 
     /// The shares of the others stay as they are to each other, from here on.
@@ -168,14 +194,22 @@ impl Turns {
         if self.by.is_some() {
             self.ask()?;
             self.enter();
-        } else if self.stages.get(self.stage + 1).is_some_and(|(from, _)| *from <= self.step) {
+        } else if self
+            .stages
+            .get(self.stage + 1)
+            .is_some_and(|(from, _)| *from <= self.step)
+        {
             self.enter();
         }
         Ok(())
     }
 
     pub(super) fn left_out(&self) -> impl Iterator<Item = usize> {
-        self.open.iter().enumerate().filter(|&(_, &open)| !open).map(|(input, _)| input)
+        self.open
+            .iter()
+            .enumerate()
+            .filter(|&(_, &open)| !open)
+            .map(|(input, _)| input)
     }
 
     pub(super) fn has(&self, input: usize) -> bool {
@@ -184,7 +218,7 @@ impl Turns {
 
     /// Whose turn it is, if anyone's.
     pub(super) fn next(&mut self) -> Option<usize> {
-        let whose = quota::whose(&self.shares, self.turn);
+        let whose = fair_share::whose(&self.shares, self.turn);
         self.turn += 1;
         whose.map(|(input, _)| input)
     }
@@ -200,9 +234,13 @@ mod tests {
 
     #[test]
     fn shares_are_exact_at_every_point() {
-        for weights in
-            [vec![1.0], vec![0.7, 0.3], vec![5.0, 1.0, 3.0], vec![1.0, 1e6], vec![0.1, 0.2, 0.3, 0.4]]
-        {
+        for weights in [
+            vec![1.0],
+            vec![0.7, 0.3],
+            vec![5.0, 1.0, 3.0],
+            vec![1.0, 1e6],
+            vec![0.1, 0.2, 0.3, 0.4],
+        ] {
             let total: f64 = weights.iter().sum();
             let mut turns = turns(&weights);
             let mut counts = vec![0u64; weights.len()];
@@ -212,7 +250,10 @@ mod tests {
                 for (count, weight) in counts.iter().zip(&weights) {
                     let due = f64::from(n) * weight / total;
                     let off = (*count as f64 - due).abs();
-                    assert!(off < weights.len() as f64, "{weights:?}: {counts:?} after {n}");
+                    assert!(
+                        off < weights.len() as f64,
+                        "{weights:?}: {counts:?} after {n}"
+                    );
                 }
             }
         }
@@ -224,7 +265,10 @@ mod tests {
             let mut turns = turns(weights);
             (0..12).map(|_| turns.next().unwrap()).collect::<Vec<_>>()
         };
-        assert_eq!(twelve(&[0.5, 0.25, 0.25]), [0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2]);
+        assert_eq!(
+            twelve(&[0.5, 0.25, 0.25]),
+            [0, 1, 0, 2, 0, 1, 0, 2, 0, 1, 0, 2]
+        );
         assert_eq!(twelve(&[1.0, 2.0]), [0, 1, 1, 0, 1, 1, 0, 1, 1, 0, 1, 1]);
     }
 
@@ -241,12 +285,21 @@ mod tests {
             ((0, 0, vec![true]), (vec![(0, vec![1, 1])], false)),
             ((0, 0, vec![true; 2]), (vec![], false)),
             ((0, 0, vec![true; 2]), (vec![(0, vec![1])], false)),
-            ((9, 0, vec![true; 2]), (vec![(5, vec![1, 1]), (5, vec![1, 2])], false)),
+            (
+                (9, 0, vec![true; 2]),
+                (vec![(5, vec![1, 1]), (5, vec![1, 2])], false),
+            ),
         ];
         for kept in wrong {
-            assert_eq!(turns(&[1.0, 2.0]).resume(kept, 0).unwrap_err().kind(), ErrorKind::Config);
+            assert_eq!(
+                turns(&[1.0, 2.0]).resume(kept, 0).unwrap_err().kind(),
+                ErrorKind::Config
+            );
         }
         let by = ((0, 0, vec![true; 2]), (vec![(0, vec![1, 2])], true));
-        assert_eq!(turns(&[1.0, 2.0]).resume(by, 0).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(
+            turns(&[1.0, 2.0]).resume(by, 0).unwrap_err().kind(),
+            ErrorKind::Config
+        );
     }
 }

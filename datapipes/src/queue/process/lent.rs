@@ -1,4 +1,5 @@
-//! Memory of one process that another may write to: rows of batches, which are written to where they are read.
+//! Memory of one process that another may write to: rows of batches, which are written to where
+//! they are read.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -11,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use super::memfd::Memfd;
 use super::memory::Common;
 use crate::Result;
-use crate::rows::{Lender, Memory};
+use crate::batch_buffer::{Lender, Memory};
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -32,7 +33,11 @@ impl Shared {
     pub(crate) fn new(len: usize) -> Result<Arc<Shared>> {
         let memory = Memfd::new(len)?;
         let mapping = Common::new(&memory)?;
-        Ok(Arc::new(Shared { id: NEXT.fetch_add(1, Ordering::Relaxed), memory, mapping }))
+        Ok(Arc::new(Shared {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            memory,
+            mapping,
+        }))
     }
 }
 
@@ -64,7 +69,8 @@ impl Lender for Lent {
         }
         let mut done = 0;
         while done < bytes.len() {
-            match retry_on_intr(|| rustix::io::pwrite(&self.0, &bytes[done..], (at + done) as u64)) {
+            match retry_on_intr(|| rustix::io::pwrite(&self.0, &bytes[done..], (at + done) as u64))
+            {
                 Ok(0) | Err(_) => return false,
                 Ok(written) => done += written,
             }

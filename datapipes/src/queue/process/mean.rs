@@ -18,8 +18,8 @@ use super::tests::{WIDE, ends, mapped, next, noop, runtime, send as send_message
 use super::two::{alone, descriptors, is_alone};
 use super::{ProcessPut, ProcessTake, greeted, socket, sockets};
 use crate::ErrorKind;
+use crate::codec::PAYLOAD;
 use crate::queue::{Limits, Weight};
-use crate::wire::PAYLOAD;
 
 /// Sends whatever it is told to; the socket's buffer may be full.
 fn say(socket: &OwnedFd, bytes: &[u8], fds: &[OwnedFd]) {
@@ -27,7 +27,12 @@ fn say(socket: &OwnedFd, bytes: &[u8], fds: &[OwnedFd]) {
     let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(200))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(&fds)));
-    let _ = sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    let _ = sendmsg(
+        socket,
+        &[IoSlice::new(bytes)],
+        &mut control,
+        SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+    );
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +57,8 @@ impl Fd {
                 let fd = memfd_create("datapipes-mean", flags).unwrap();
                 ftruncate(&fd, PAYLOAD as u64).unwrap();
                 if let Fd::Holes = self {
-                    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).unwrap();
+                    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+                        .unwrap();
                 }
                 fd
             }
@@ -93,7 +99,11 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Vec<Fd>)> {
         1 => Just(Fd::Socket),
     ];
     // As many as are said, mostly.
-    (said, prop::collection::vec(fd, 40), prop_oneof![9 => Just(None), 1 => (0..40usize).prop_map(Some)])
+    (
+        said,
+        prop::collection::vec(fd, 40),
+        prop_oneof![9 => Just(None), 1 => (0..40usize).prop_map(Some)],
+    )
         .prop_map(|(said, mut fds, other)| {
             let right = match Packet::decode(&said) {
                 Ok(Packet::Slots(slots)) => slots.len(),
@@ -120,7 +130,11 @@ fn garbage() {
     drop(ends(WIDE));
     let before = (descriptors(), mapped().len());
     let (faults, payloads) = (Cell::new(0), Cell::new(0));
-    let mut runner = TestRunner::new(Config { cases: 1500, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: 1500,
+        failure_persistence: None,
+        ..Config::default()
+    });
     let packets = prop::collection::vec(packet(), 1..8);
     let tested = runner.run(&packets, |packets| {
         let (put, take) = sockets().unwrap();
@@ -132,7 +146,12 @@ fn garbage() {
             say(&put, &bytes, &fds);
             while let Poll::Ready(Some(parcel)) = take.poll_parcel(&mut noop()) {
                 // Everything that was given can be read.
-                assert!(parcel.payloads.iter().all(|bytes| bytes.iter().all(|&byte| byte == 0)));
+                assert!(
+                    parcel
+                        .payloads
+                        .iter()
+                        .all(|bytes| bytes.iter().all(|&byte| byte == 0))
+                );
                 payloads.set(payloads.get() + parcel.payloads.len());
                 kept.push(parcel);
             }
@@ -142,7 +161,10 @@ fn garbage() {
         prop_assert!(next(&mut take).is_none());
         // Among all the garbage may be the packet that says that this was all.
         if let Some(fault) = take.fault() {
-            prop_assert!(matches!(fault.kind(), ErrorKind::Protocol | ErrorKind::Truncated), "{fault}");
+            prop_assert!(
+                matches!(fault.kind(), ErrorKind::Protocol | ErrorKind::Truncated),
+                "{fault}"
+            );
             faults.set(faults.get() + usize::from(!fault.to_string().contains("without a word")));
         }
         drop((take, kept));
@@ -152,7 +174,10 @@ fn garbage() {
     tested.unwrap();
     // The cases do reach what they are for.
     let (faults, payloads) = (faults.get(), payloads.get());
-    assert!(faults > 100 && payloads > 100, "{faults} faults, {payloads} payloads");
+    assert!(
+        faults > 100 && payloads > 100,
+        "{faults} faults, {payloads} payloads"
+    );
 }
 
 #[test]
@@ -168,47 +193,108 @@ fn row_10_each_wrong_packet_is_named() {
         (vec![(vec![8, 0], vec![])], "1 bytes and 0 slices too many"),
         (vec![(vec![8], vec![])], ""),
         (vec![(vec![7], vec![])], "makes no sense here"),
-        (vec![(vec![0; LONGEST + 1], vec![])], "a packet of more than 32768 bytes"),
-        (vec![(vec![8], vec![Fd::Pipe])], "1 descriptors instead of 0"),
-        (vec![(vec![8], vec![Fd::Pipe; FDS + 8])], "more than 32 descriptors"),
-        (vec![(slots(&[part(0, PAYLOAD)]), vec![])], "0 descriptors instead of 1"),
-        (vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Pipe])], "not of shared memory"),
-        (vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::File])], "not of shared memory"),
-        (vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Unsealed])], "size may change"),
-        (vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Holes])], "65536 bytes, 0 of them there"),
-        (vec![(slots(&[part(0, 2 * PAYLOAD)]), vec![Fd::Good])], "instead of 131072"),
-        (vec![(slots(&[part(ONCE + 1, PAYLOAD)]), vec![Fd::Good])], "slot 1025 of 1024"),
-        (vec![(slots(&[part(0, PAYLOAD); 2]), vec![Fd::Good; 2])], "slot 0 twice"),
-        (vec![(data(&[part(3, 10)]), vec![])], "slot 3 is not there"),
-        (vec![(data(&[part(ONCE, 10)]), vec![])], "a payload that did not come"),
         (
-            vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Good]), (data(&[part(0, PAYLOAD + 1)]), vec![])],
+            vec![(vec![0; LONGEST + 1], vec![])],
+            "a packet of more than 32768 bytes",
+        ),
+        (
+            vec![(vec![8], vec![Fd::Pipe])],
+            "1 descriptors instead of 0",
+        ),
+        (
+            vec![(vec![8], vec![Fd::Pipe; FDS + 8])],
+            "more than 32 descriptors",
+        ),
+        (
+            vec![(slots(&[part(0, PAYLOAD)]), vec![])],
+            "0 descriptors instead of 1",
+        ),
+        (
+            vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Pipe])],
+            "not of shared memory",
+        ),
+        (
+            vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::File])],
+            "not of shared memory",
+        ),
+        (
+            vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Unsealed])],
+            "size may change",
+        ),
+        (
+            vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Holes])],
+            "65536 bytes, 0 of them there",
+        ),
+        (
+            vec![(slots(&[part(0, 2 * PAYLOAD)]), vec![Fd::Good])],
+            "instead of 131072",
+        ),
+        (
+            vec![(slots(&[part(ONCE + 1, PAYLOAD)]), vec![Fd::Good])],
+            "slot 1025 of 1024",
+        ),
+        (
+            vec![(slots(&[part(0, PAYLOAD); 2]), vec![Fd::Good; 2])],
+            "slot 0 twice",
+        ),
+        (vec![(data(&[part(3, 10)]), vec![])], "slot 3 is not there"),
+        (
+            vec![(data(&[part(ONCE, 10)]), vec![])],
+            "a payload that did not come",
+        ),
+        (
+            vec![
+                (slots(&[part(0, PAYLOAD)]), vec![Fd::Good]),
+                (data(&[part(0, PAYLOAD + 1)]), vec![]),
+            ],
             "65537 bytes in a slot of 65536",
         ),
         (
-            vec![(slots(&[part(0, PAYLOAD)]), vec![Fd::Good]), (data(&[part(0, 1), part(0, 1)]), vec![])],
+            vec![
+                (slots(&[part(0, PAYLOAD)]), vec![Fd::Good]),
+                (data(&[part(0, 1), part(0, 1)]), vec![]),
+            ],
             "slot 0 is in use",
         ),
         (
-            vec![(slots(&[part(ONCE, PAYLOAD)]), vec![Fd::Good]), (data(&[]), vec![])],
+            vec![
+                (slots(&[part(ONCE, PAYLOAD)]), vec![Fd::Good]),
+                (data(&[]), vec![]),
+            ],
             "1 payloads of no message",
         ),
-        (vec![(slots(&[part(ONCE, PAYLOAD)]), vec![Fd::Good])], "in the middle of a message"),
-        (vec![(Packet::data(Weight::default(), true, &[]), vec![])], "two heads, or none"),
+        (
+            vec![(slots(&[part(ONCE, PAYLOAD)]), vec![Fd::Good])],
+            "in the middle of a message",
+        ),
+        (
+            vec![(Packet::data(Weight::default(), true, &[]), vec![])],
+            "two heads, or none",
+        ),
         (vec![(Packet::retire(0), vec![])], "slot 0 is not there"),
-        (vec![(Packet::failed("no more disks"), vec![])], "no more disks"),
+        (
+            vec![(Packet::failed("no more disks"), vec![])],
+            "no more disks",
+        ),
         (vec![(vec![], vec![])], "ended without a word"),
     ];
     for (packets, says) in cases {
         let (put, take) = sockets().unwrap();
         let mut take = ProcessTake::new(take).unwrap();
         for (bytes, fds) in &packets {
-            say(&put, bytes, &fds.iter().map(|fd| fd.make()).collect::<Vec<_>>());
+            say(
+                &put,
+                bytes,
+                &fds.iter().map(|fd| fd.make()).collect::<Vec<_>>(),
+            );
         }
         drop(put);
         assert!(next(&mut take).is_none(), "{says}");
         match take.fault() {
-            Some(fault) => assert!(!says.is_empty() && fault.to_string().contains(says), "{fault}: {says}"),
+            Some(fault) => assert!(
+                !says.is_empty() && fault.to_string().contains(says),
+                "{fault}: {says}"
+            ),
             None => assert_eq!(says, ""),
         }
     }
@@ -219,10 +305,20 @@ fn row_10_a_control_page_full_of_garbage_costs_nothing_else() {
     let runtime = runtime();
     let _inside = runtime.enter();
     let bytes = vec![1; PAYLOAD];
-    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: 200,
+        failure_persistence: None,
+        ..Config::default()
+    });
     let number = || prop_oneof![Just(0), Just(u64::MAX), any::<u64>()];
-    let writes = prop::collection::vec((number(), number(), number(), any::<u32>(), 0..64usize), 1..10);
-    let limits = Limits { items: 3, bytes: 3 * PAYLOAD };
+    let writes = prop::collection::vec(
+        (number(), number(), number(), any::<u32>(), 0..64usize),
+        1..10,
+    );
+    let limits = Limits {
+        items: 3,
+        bytes: 3 * PAYLOAD,
+    };
     let tested = runner.run(&writes, |writes| {
         let (mut put, mut take) = ends(limits);
         let page = take.own.clone();
@@ -264,7 +360,10 @@ fn a_put_end_hears_anything_and_ends_with_its_peer() {
         say(&take, said, &[Fd::Pipe.make()]);
         let _ = put.poll_ready(&mut noop());
         drop(take);
-        assert_eq!(crate::run::block_on(std::future::poll_fn(|cx| put.poll_ready(cx))), None);
+        assert_eq!(
+            crate::run::block_on(std::future::poll_fn(|cx| put.poll_ready(cx))),
+            None
+        );
         send_message(&mut put, b"nobody takes it", &[]).unwrap();
     }
 }
@@ -286,7 +385,11 @@ fn a_socket_that_is_no_end_of_a_queue_is_refused() {
         (&[99][..], vec![]),
     ] {
         let (ours, other) = socket::pair().unwrap();
-        say(&other, said, &fds.iter().map(|fd| fd.make()).collect::<Vec<_>>());
+        say(
+            &other,
+            said,
+            &fds.iter().map(|fd| fd.make()).collect::<Vec<_>>(),
+        );
         assert!(greeted(&ours).is_err(), "{said:?} {fds:?}");
     }
     assert_eq!(PAYLOAD, PAGE, "what was sent would have been pages");

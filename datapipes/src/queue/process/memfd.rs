@@ -5,17 +5,21 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{
-    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    memfd_create,
 };
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
-use crate::wire::damaged;
+use crate::codec::damaged;
 use crate::{Error, ErrorKind, Result};
 
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
 
-/// A memfd whose size is fixed by seals and whose memory is all there: reading a mapping of it raises no SIGBUS.
+/// A memfd whose size is fixed by seals and whose memory is all there: reading a mapping of it
+/// raises no SIGBUS.
 #[derive(Debug)]
 pub(super) struct Memfd {
     fd: OwnedFd,
@@ -30,11 +34,15 @@ impl Memfd {
     pub(super) fn new(len: usize) -> Result<Memfd> {
         let len = len.next_multiple_of(rustix::param::page_size());
         let refused = |errno: Errno| no_memory(len, io::Error::from(errno));
-        // Who passes the limit on file sizes gets a signal that ends the process; so it is asked for first.
+        // Who passes the limit on file sizes gets a signal that ends the process; so it is asked
+        // for first.
         if let Some(most) = getrlimit(Resource::Fsize).current
             && len as u64 > most
         {
-            return Err(no_memory(len, format_args!("files may have {most} bytes (RLIMIT_FSIZE)")));
+            return Err(no_memory(
+                len,
+                format_args!("files may have {most} bytes (RLIMIT_FSIZE)"),
+            ));
         }
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = match memfd_create("datapipes", flags | MemfdFlags::NOEXEC_SEAL) {
@@ -43,7 +51,8 @@ impl Memfd {
             made => made,
         }
         .map_err(refused)?;
-        retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, len as u64)).map_err(refused)?;
+        retry_on_intr(|| fallocate(&fd, FallocateFlags::empty(), 0, len as u64))
+            .map_err(refused)?;
         fcntl_add_seals(&fd, SEALS).map_err(refused)?;
         Ok(Memfd { fd, len })
     }
@@ -53,18 +62,23 @@ impl Memfd {
     /// # Errors
     /// [`ErrorKind::Protocol`] if it is not.
     pub(super) fn received(fd: OwnedFd, len: u64) -> Result<Memfd> {
-        let seals = fcntl_get_seals(&fd).map_err(|_| damaged("a descriptor that is not of shared memory"))?;
+        let seals = fcntl_get_seals(&fd)
+            .map_err(|_| damaged("a descriptor that is not of shared memory"))?;
         if !seals.contains(SEALS) {
             return Err(damaged("shared memory whose size may change"));
         }
         let stat = fstat(&fd).map_err(io::Error::from)?;
-        let (size, there) = (stat.st_size as u64, (stat.st_blocks as u64).saturating_mul(512));
+        let (size, there) = (
+            stat.st_size as u64,
+            (stat.st_blocks as u64).saturating_mul(512),
+        );
         if size != len || size == 0 || there < size {
             return Err(damaged(format_args!(
                 "shared memory of {size} bytes, {there} of them there, instead of {len}"
             )));
         }
-        let len = usize::try_from(len).map_err(|_| damaged(format_args!("{len} bytes of shared memory")))?;
+        let len = usize::try_from(len)
+            .map_err(|_| damaged(format_args!("{len} bytes of shared memory")))?;
         Ok(Memfd { fd, len })
     }
 
@@ -88,7 +102,10 @@ impl AsFd for Memfd {
 }
 
 pub(super) fn no_memory(len: usize, why: impl Display) -> Error {
-    Error::new(ErrorKind::Limit, format!("{len} bytes of shared memory: {why}"))
+    Error::new(
+        ErrorKind::Limit,
+        format!("{len} bytes of shared memory: {why}"),
+    )
 }
 
 /// The size of the slot for so many bytes: at most an eighth more, so that slots fit again.
@@ -104,10 +121,24 @@ mod tests {
 
     #[test]
     fn classes_are_pages_and_waste_an_eighth_at_most() {
-        for len in [64 << 10, (64 << 10) + 1, 600_000, 602_112, 1 << 20, (1 << 20) + 1, 123_456_789] {
+        for len in [
+            64 << 10,
+            (64 << 10) + 1,
+            600_000,
+            602_112,
+            1 << 20,
+            (1 << 20) + 1,
+            123_456_789,
+        ] {
             let size = class(len);
-            assert!(size >= len && size.is_multiple_of(rustix::param::page_size()), "{len}: {size}");
-            assert!(size - len <= len / 8 + rustix::param::page_size(), "{len}: {size}");
+            assert!(
+                size >= len && size.is_multiple_of(rustix::param::page_size()),
+                "{len}: {size}"
+            );
+            assert!(
+                size - len <= len / 8 + rustix::param::page_size(),
+                "{len}: {size}"
+            );
             assert_eq!(class(size), size);
         }
     }
@@ -130,7 +161,13 @@ mod tests {
         fcntl_add_seals(&holes, SEALS).unwrap();
         assert_eq!(kind(holes, 1 << 40), ErrorKind::Protocol);
 
-        assert_eq!(kind(rustix::pipe::pipe().unwrap().0, page), ErrorKind::Protocol);
-        assert_eq!(kind(std::fs::File::open("/proc/self/exe").unwrap().into(), page), ErrorKind::Protocol);
+        assert_eq!(
+            kind(rustix::pipe::pipe().unwrap().0, page),
+            ErrorKind::Protocol
+        );
+        assert_eq!(
+            kind(std::fs::File::open("/proc/self/exe").unwrap().into(), page),
+            ErrorKind::Protocol
+        );
     }
 }

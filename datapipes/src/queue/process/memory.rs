@@ -10,7 +10,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
 use super::memfd::Memfd;
 
-/// So many slots have a word in the control pages. More payloads than that can be kept; they travel one way.
+/// So many slots have a word in the control pages. More payloads than that can be kept; they travel
+/// one way.
 pub(super) const SLOTS: usize = 1024;
 
 /// The whole of a [`Memfd`], mapped until dropped.
@@ -33,10 +34,11 @@ impl Mapping {
 
     fn new(memory: &Memfd, protection: ProtFlags) -> io::Result<Mapping> {
         let (len, flags) = (memory.len(), MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: the system chooses the place, so that nothing that was mapped before is touched. A `Memfd` has so many
-        // bytes and keeps them, by its seals.
+        // SAFETY: the system chooses the place, so that nothing that was mapped before is touched.
+        // A `Memfd` has so many bytes and keeps them, by its seals.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, flags, memory, 0) }?;
-        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
         Ok(Mapping { start, len })
     }
 
@@ -46,27 +48,30 @@ impl Mapping {
 
     /// The first bytes; all, if there are not so many.
     pub(super) fn first(&self, len: usize) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives, and zero or written. The process that sent it can write to it only while it
-        // fills the slot (`Fillable`), which it does while the slot is free: before it says that there is a payload, and after
-        // that was dropped here.
+        // SAFETY: mapped for as long as `self` lives, and zero or written. The process that sent it
+        // can write to it only while it fills the slot (`Fillable`), which it does while the slot
+        // is free: before it says that there is a payload, and after that was dropped here.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
     }
 
     fn protect(&mut self, protection: MprotectFlags) -> io::Result<()> {
-        // SAFETY: the whole of this mapping, which nothing in safe code points to: what is filled here is not read here.
+        // SAFETY: the whole of this mapping, which nothing in safe code points to: what is filled
+        // here is not read here.
         unsafe { mprotect(self.start.as_ptr().cast(), self.len, protection) }.map_err(Into::into)
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, once, with this length; what borrows from it is gone. An error would leave it mapped.
+        // SAFETY: it was mapped by `new`, once, with this length; what borrows from it is gone. An
+        // error would leave it mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A slot as its put end has it. It can be written to while it is filled, and at no other time: who writes by mistake to what
-/// was handed over gets a signal, and whoever reads it sees nothing of that.
+/// A slot as its put end has it. It can be written to while it is filled, and at no other time: who
+/// writes by mistake to what was handed over gets a signal, and whoever reads it sees nothing of
+/// that.
 #[derive(Debug)]
 pub(super) struct Fillable(Mapping);
 
@@ -83,23 +88,29 @@ impl Fillable {
     /// Writes from the start.
     ///
     /// # Errors
-    /// What the system says when it does not change what may be done there. Then it may be writable, and must not be shared.
+    /// What the system says when it does not change what may be done there. Then it may be
+    /// writable, and must not be shared.
     ///
     /// # Panics
     /// If that is too long.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Mapping { start, len } = self.0;
-        assert!(bytes.len() <= len, "{} bytes into a slot of {len}", bytes.len());
+        assert!(
+            bytes.len() <= len,
+            "{} bytes into a slot of {len}",
+            bytes.len()
+        );
         self.0.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
-        // SAFETY: within the mapping and writable, by the lines above. Nothing in safe code points to this mapping, as nobody else
-        // has it (`&mut self`) and no slice of it is ever given out; so `bytes` lies elsewhere.
+        // SAFETY: within the mapping and writable, by the lines above. Nothing in safe code points
+        // to this mapping, as nobody else has it (`&mut self`) and no slice of it is ever given
+        // out; so `bytes` lies elsewhere.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) }
         self.0.protect(MprotectFlags::READ)
     }
 }
 
-/// Memory that this process writes to, and reads where others wrote. Who may do what where, and when, is not known here: it is as
-/// long as this lives, and that is all.
+/// Memory that this process writes to, and reads where others wrote. Who may do what where, and
+/// when, is not known here: it is as long as this lives, and that is all.
 #[derive(Debug)]
 pub(super) struct Common(Mapping);
 
@@ -153,8 +164,9 @@ pub(super) struct Counters {
 #[repr(C, align(128))]
 pub(super) struct Line<T>(pub T);
 
-/// What one end writes and the other reads, without a system call. Each end has two: its own, and that of the other, which it cannot
-/// write to. So an end that has gone mad can spoil what it says, and not what it was told.
+/// What one end writes and the other reads, without a system call. Each end has two: its own, and
+/// that of the other, which it cannot write to. So an end that has gone mad can spoil what it says,
+/// and not what it was told.
 ///
 /// # Safety
 /// Made of atomics only, which are valid whatever is there and whoever writes.
@@ -174,13 +186,15 @@ pub(super) struct Own<P>(Mapping, PhantomData<P>);
 
 /// The page that the other end writes. What is read of it may be anything.
 ///
-/// Loads are `Relaxed`: others are not said to work where nothing can be written. Fences order them.
+/// Loads are `Relaxed`: others are not said to work where nothing can be written. Fences order
+/// them.
 #[derive(Debug)]
 pub(super) struct Theirs<P>(Mapping, PhantomData<P>);
 
 impl<P: Page> Own<P> {
     pub(super) fn new(memory: &Memfd) -> io::Result<Own<P>> {
-        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(|mapping| Own(mapping, PhantomData))
+        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE)
+            .map(|mapping| Own(mapping, PhantomData))
     }
 }
 
@@ -192,8 +206,13 @@ impl<P: Page> Theirs<P> {
 
 impl Mapping {
     fn page<P: Page>(&self) -> &P {
-        assert!(self.len >= size_of::<P>(), "a control page of {} bytes", self.len);
-        // SAFETY: long enough, by the line above; aligned, as it begins a page; valid, since it is a `Page`.
+        assert!(
+            self.len >= size_of::<P>(),
+            "a control page of {} bytes",
+            self.len
+        );
+        // SAFETY: long enough, by the line above; aligned, as it begins a page; valid, since it is
+        // a `Page`.
         unsafe { self.start.cast::<P>().as_ref() }
     }
 }

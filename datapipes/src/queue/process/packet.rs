@@ -1,18 +1,20 @@
 //! What the two ends say to each other.
 //!
-//! A message is any number of `Slots`, each with the descriptors of new shared memory; then any number of `Parts`, which
-//! say where large slices lie, then `Data`, with the rest of those, the weight, and the bytes. `Retire` takes
-//! a slot back. `End` is the last packet of a put end that is well. The other way there is only `Wake`.
+//! A message is any number of `Slots`, each with the descriptors of new shared memory; then any
+//! number of `Parts`, which say where large slices lie, then `Data`, with the rest of those, the
+//! weight, and the bytes. `Retire` takes a slot back. `End` is the last packet of a put end that is
+//! well. The other way there is only `Wake`.
 
 use crate::Result;
+use crate::codec::{Reader, Writer, damaged};
 use crate::queue::Weight;
-use crate::wire::{Reader, Writer, damaged};
 
 use super::memory::SLOTS;
 
 /// No packet is longer. Some fit into a socket's buffer as Linux makes it (208 KiB).
 pub(super) const LONGEST: usize = 32 << 10;
-/// A head of more bytes travels in a slot: to copy it there and back costs less than what the system does with a packet.
+/// A head of more bytes travels in a slot: to copy it there and back costs less than what the
+/// system does with a packet.
 pub(super) const INLINE: usize = 16 << 10;
 /// So many parts beside a head; those before are in packets of their own.
 pub(super) const PARTS_WITH_HEAD: usize = 200;
@@ -22,7 +24,8 @@ pub(super) const FDS: usize = 32;
 /// So many payloads in a message.
 pub(super) const MOST_PARTS: usize = 1 << 16;
 
-/// A payload's place: the first `len` bytes of a slot. `ONCE` is the next of those that have no number.
+/// A payload's place: the first `len` bytes of a slot. `ONCE` is the next of those that have no
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub slot: usize,
@@ -142,9 +145,17 @@ impl<'a> Packet<'a> {
             NEW_SLOTS => Packet::Slots(read_parts(&mut from)?),
             PARTS => Packet::Parts(read_parts(&mut from)?),
             kind @ (DATA | DATA_FAR) => {
-                let weight = Weight { items: size(&mut from)?, bytes: size(&mut from)? };
+                let weight = Weight {
+                    items: size(&mut from)?,
+                    bytes: size(&mut from)?,
+                };
                 let parts = read_parts(&mut from)?;
-                Packet::Data { weight, far: kind == DATA_FAR, parts, head: from.raw(from.left())? }
+                Packet::Data {
+                    weight,
+                    far: kind == DATA_FAR,
+                    parts,
+                    head: from.raw(from.left())?,
+                }
             }
             ABORT => Packet::Abort,
             RETIRE => Packet::Retire(slot(&mut from)?),
@@ -176,7 +187,14 @@ fn write_parts(parts: &[Part], to: &mut Writer<'_>) {
 
 fn read_parts(from: &mut Reader<'_>) -> Result<Vec<Part>> {
     let count = from.count()?;
-    (0..count).map(|_| Ok(Part { slot: slot(from)?, len: size(from)? })).collect()
+    (0..count)
+        .map(|_| {
+            Ok(Part {
+                slot: slot(from)?,
+                len: size(from)?,
+            })
+        })
+        .collect()
 }
 
 fn slot(from: &mut Reader<'_>) -> Result<usize> {

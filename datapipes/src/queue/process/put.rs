@@ -12,8 +12,8 @@ use super::memory::{Counters, Own, Puts, Takes, Theirs};
 use super::packet::{FDS, INLINE, MOST_PARTS, PARTS_ALONE, PARTS_WITH_HEAD, Packet, Part};
 use super::slots::Slots;
 use super::socket::{Received, Sent, Socket};
+use crate::codec::Writer;
 use crate::queue::{Limits, Weight};
-use crate::wire::Writer;
 use crate::{Error, ErrorKind, Result};
 
 /// Packets read before others get their turn.
@@ -21,11 +21,12 @@ const AT_ONCE: usize = 16;
 
 /// Puts messages into a queue to another process.
 ///
-/// What the socket does not take yet waits here, and [`poll_ready`](ProcessPut::poll_ready) is pending until it is gone. So that
-/// is one message at most, and what was put without asking.
+/// What the socket does not take yet waits here, and [`poll_ready`](ProcessPut::poll_ready) is
+/// pending until it is gone. So that is one message at most, and what was put without asking.
 ///
-/// Dropped, it tells the other end that this was all. It does not wait: what the socket does not take at that moment is
-/// lost, and the other end ends with a fault. [`poll_flush`](ProcessPut::poll_flush) comes before.
+/// Dropped, it tells the other end that this was all. It does not wait: what the socket does not
+/// take at that moment is lost, and the other end ends with a fault.
+/// [`poll_flush`](ProcessPut::poll_flush) comes before.
 #[derive(Debug)]
 pub(crate) struct ProcessPut {
     socket: Socket,
@@ -62,7 +63,11 @@ impl Totals {
 
     pub(super) fn read(from: &Counters) -> Totals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Totals { messages: read(&from.messages), items: read(&from.items), bytes: read(&from.bytes) }
+        Totals {
+            messages: read(&from.messages),
+            items: read(&from.items),
+            bytes: read(&from.bytes),
+        }
     }
 
     pub(super) fn write(self, to: &Counters) {
@@ -124,7 +129,8 @@ impl ProcessPut {
                 }
             }
             self.wait_for_half();
-            // Whoever takes from here on sees that this end waits; what was taken before is seen here.
+            // Whoever takes from here on sees that this end waits; what was taken before is seen
+            // here.
             if self.room() > 0 {
                 continue;
             }
@@ -137,13 +143,15 @@ impl ProcessPut {
         }
     }
 
-    /// Puts a message in. The large slices are copied into shared memory at once, and are not needed any more after that.
+    /// Puts a message in. The large slices are copied into shared memory at once, and are not
+    /// needed any more after that.
     ///
     /// If nobody listens, the message is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if there is not so much shared memory, or no descriptor; then nothing was put, and the queue is as it was.
-    /// Where the system does not take a packet, the queue is closed, and [`poll_ready`](ProcessPut::poll_ready) says so.
+    /// [`ErrorKind::Limit`] if there is not so much shared memory, or no descriptor; then nothing
+    /// was put, and the queue is as it was. Where the system does not take a packet, the queue is
+    /// closed, and [`poll_ready`](ProcessPut::poll_ready) says so.
     pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
         if self.gone {
             return Ok(());
@@ -151,7 +159,10 @@ impl ProcessPut {
         let (head, payloads) = writer.into_parts();
         let far = head.len() > INLINE;
         let mut parts = Vec::with_capacity(payloads.len() + usize::from(far));
-        let placed = self.place(far.then_some(&*head).into_iter().chain(payloads), &mut parts);
+        let placed = self.place(
+            far.then_some(&*head).into_iter().chain(payloads),
+            &mut parts,
+        );
         if let Err(error) = placed.and_then(|()| self.tell_of_slots()) {
             self.slots.take_back(&parts);
             self.tell_of_slots()?;
@@ -176,7 +187,10 @@ impl ProcessPut {
     /// # Errors
     /// [`ErrorKind::Limit`] if there is no descriptor; then the queue is as it was.
     pub(crate) fn lend(&mut self, memory: &Shared) -> Result<()> {
-        let fd = memory.memory.share().map_err(|error| no_memory(memory.memory.len(), error))?;
+        let fd = memory
+            .memory
+            .share()
+            .map_err(|error| no_memory(memory.memory.len(), error))?;
         self.push(&[&Packet::lend(memory.id, memory.memory.len())], vec![fd])
     }
 
@@ -203,7 +217,8 @@ impl ProcessPut {
         }
     }
 
-    /// Once [`poll_ready`](ProcessPut::poll_ready) gave `None`: why, if it was not the other end that left.
+    /// Once [`poll_ready`](ProcessPut::poll_ready) gave `None`: why, if it was not the other end
+    /// that left.
     #[cfg(test)]
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.fault.as_ref()
@@ -220,14 +235,20 @@ impl ProcessPut {
         self.close();
     }
 
-    fn place<'a>(&mut self, payloads: impl Iterator<Item = &'a [u8]>, parts: &mut Vec<Part>) -> Result<()> {
+    fn place<'a>(
+        &mut self,
+        payloads: impl Iterator<Item = &'a [u8]>,
+        parts: &mut Vec<Part>,
+    ) -> Result<()> {
         let mut retired = Vec::new();
         for payload in payloads {
             if parts.len() == MOST_PARTS {
                 let why = format!("more than {MOST_PARTS} slices of 64 KiB and more in a message");
                 return Err(Error::new(ErrorKind::Limit, why));
             }
-            let placed = self.slots.place(payload, self.limits, &self.theirs.given_back, &mut retired);
+            let placed =
+                self.slots
+                    .place(payload, self.limits, &self.theirs.given_back, &mut retired);
             for slot in retired.drain(..) {
                 self.push(&[&Packet::retire(slot)], Vec::new())?;
             }
@@ -259,7 +280,10 @@ impl ProcessPut {
         }
         if self.backlog.is_empty() {
             let mut slices = [IoSlice::new(&[]); 2];
-            slices.iter_mut().zip(pieces).for_each(|(slice, piece)| *slice = IoSlice::new(piece));
+            slices
+                .iter_mut()
+                .zip(pieces)
+                .for_each(|(slice, piece)| *slice = IoSlice::new(piece));
             match self.socket.send(&slices[..pieces.len()], &fds) {
                 Ok(Sent::All) => return Ok(()),
                 Ok(Sent::Later) => (),
@@ -298,8 +322,8 @@ impl ProcessPut {
         self.socket.shut();
     }
 
-    /// Reads what the other end says: nothing but that it took something, which the counters say better. The number of
-    /// packets.
+    /// Reads what the other end says: nothing but that it took something, which the counters say
+    /// better. The number of packets.
     fn hear(&mut self) -> usize {
         let mut heard = 0;
         let mut fds = Vec::new();
@@ -321,13 +345,16 @@ impl ProcessPut {
     fn room(&self) -> usize {
         let taken = Totals::read(&self.theirs.taken);
         // Another process may have written anything: nothing more than all can have been taken.
-        let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
+        let held =
+            |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
         if held(self.put.messages, taken.messages) == 0 {
             self.limits.items.max(1)
         } else if held(self.put.bytes, taken.bytes) >= self.limits.bytes {
             0
         } else {
-            self.limits.items.saturating_sub(held(self.put.items, taken.items))
+            self.limits
+                .items
+                .saturating_sub(held(self.put.items, taken.items))
         }
     }
 
@@ -336,19 +363,25 @@ impl ProcessPut {
         let at = Totals {
             messages: self.put.messages,
             items: self.put.items.saturating_sub(self.limits.items as u64 / 2),
-            bytes: self.put.bytes.saturating_add(1).saturating_sub(self.limits.bytes as u64),
+            bytes: self
+                .put
+                .bytes
+                .saturating_add(1)
+                .saturating_sub(self.limits.bytes as u64),
         };
         at.write(&self.own.wake_at);
         self.waited = self.waited.wrapping_add(1).max(1);
         self.own.waits.0.store(self.waited, Ordering::Release);
-        // What was taken is looked at after this is seen, as the other end does it the other way round.
+        // What was taken is looked at after this is seen, as the other end does it the other way
+        // round.
         fence(Ordering::SeqCst);
     }
 }
 
 impl Drop for ProcessPut {
     fn drop(&mut self) {
-        // If one of them fails there is nobody to tell here; the other end misses the last packet, and says so.
+        // If one of them fails there is nobody to tell here; the other end misses the last packet,
+        // and says so.
         let _ = self.push(&[&Packet::end()], Vec::new());
         let _ = self.flush();
     }

@@ -8,8 +8,8 @@ use super::memfd::{Memfd, class, no_memory};
 use super::memory::{Fillable, SLOTS};
 use super::packet::{ONCE, Part};
 use crate::Result;
+use crate::codec::PAYLOAD;
 use crate::queue::Limits;
-use crate::wire::PAYLOAD;
 
 /// A slot is used for what fills half of it or more, but for the smallest.
 const WIDEST: usize = 2;
@@ -37,7 +37,8 @@ pub(super) struct Placed {
 }
 
 impl Slots {
-    /// Copies a payload into a slot. Slots that were given up for it are added to `retired`, and have to be told of before.
+    /// Copies a payload into a slot. Slots that were given up for it are added to `retired`, and
+    /// have to be told of before.
     pub(super) fn place(
         &mut self,
         bytes: &[u8],
@@ -56,7 +57,13 @@ impl Slots {
                 return Err(no_memory(size, error));
             }
             self.is_used(slot);
-            return Ok(Placed { part: Part { slot, len: bytes.len() }, fresh: None });
+            return Ok(Placed {
+                part: Part {
+                    slot,
+                    len: bytes.len(),
+                },
+                fresh: None,
+            });
         }
         self.give_up(kept(limits), retired);
 
@@ -71,7 +78,13 @@ impl Slots {
             self.is_used(slot);
         }
         let fresh = Some((Part { slot, len: size }, memory.into_fd()));
-        Ok(Placed { part: Part { slot, len: bytes.len() }, fresh })
+        Ok(Placed {
+            part: Part {
+                slot,
+                len: bytes.len(),
+            },
+            fresh,
+        })
     }
 
     fn is_used(&mut self, slot: usize) {
@@ -89,7 +102,10 @@ impl Slots {
     /// The smallest of the free slots that fit, no longer free.
     fn fitting(&mut self, len: usize) -> Option<usize> {
         let len = len.max(PAYLOAD);
-        let (&size, slots) = self.free.range_mut(len..=len.saturating_mul(WIDEST)).next()?;
+        let (&size, slots) = self
+            .free
+            .range_mut(len..=len.saturating_mul(WIDEST))
+            .next()?;
         // The last to become free is the warmest.
         let slot = slots.pop();
         if slots.is_empty() {
@@ -101,7 +117,14 @@ impl Slots {
 
     /// Sees which slots were given back.
     fn sweep(&mut self, given_back: &[AtomicU32; SLOTS]) {
-        let Slots { all, uses, free, free_bytes, busy, .. } = self;
+        let Slots {
+            all,
+            uses,
+            free,
+            free_bytes,
+            busy,
+            ..
+        } = self;
         busy.retain(|&slot| {
             let back = given_back[slot].load(Ordering::Relaxed) == uses[slot];
             if back {
@@ -115,13 +138,16 @@ impl Slots {
         fence(Ordering::Acquire);
     }
 
-    /// Gives memory of free slots back to the system until no more than `keep` bytes are free, the largest first.
+    /// Gives memory of free slots back to the system until no more than `keep` bytes are free, the
+    /// largest first.
     fn give_up(&mut self, keep: usize, retired: &mut Vec<usize>) {
         while self.free_bytes > keep && self.give_up_one(retired) {}
     }
 
     fn give_up_one(&mut self, retired: &mut Vec<usize>) -> bool {
-        let Some(mut largest) = self.free.last_entry() else { return false };
+        let Some(mut largest) = self.free.last_entry() else {
+            return false;
+        };
         let size = *largest.key();
         let slot = largest.get_mut().pop().expect("no size is without slots");
         if largest.get().is_empty() {
@@ -170,13 +196,17 @@ mod tests {
         let given_back = [const { AtomicU32::new(0) }; SLOTS];
         let limits = Limits { items: 4, bytes: 0 };
         let mut place = |len: usize| {
-            let placed = slots.place(&vec![7; len], limits, &given_back, &mut retired).unwrap();
+            let placed = slots
+                .place(&vec![7; len], limits, &given_back, &mut retired)
+                .unwrap();
             (placed.part.slot, std::mem::take(&mut retired))
         };
         assert_eq!(place(6 << 20), (0, vec![]));
         assert_eq!(place(7 << 20), (1, vec![]));
         assert_eq!(place(5 << 20), (2, vec![]));
-        given_back[..3].iter().for_each(|slot| slot.store(1, Ordering::Release));
+        given_back[..3]
+            .iter()
+            .for_each(|slot| slot.store(1, Ordering::Release));
         // 18 MiB are free: 2 too many. The number of what was given up is used again.
         assert_eq!(place(100 << 10), (1, vec![1]));
         // Of those that fit, the smallest.

@@ -8,20 +8,25 @@ use std::task::{Context, Poll, ready};
 use rustix::cmsg_space;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown,
-    socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    recvmsg, sendmsg, shutdown, socketpair,
 };
 use tokio::io::unix::AsyncFd;
 
 use super::packet::FDS;
-use crate::wire::damaged;
+use crate::codec::damaged;
 use crate::{Error, ErrorKind};
 
 /// Two sockets that are connected; packets keep their bounds and order.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +51,10 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[IoSlice<'_>], fds: &[OwnedFd]) -
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(io::Error::other(format!("{} descriptors in a packet", fds.len())));
+        return Err(io::Error::other(format!(
+            "{} descriptors in a packet",
+            fds.len()
+        )));
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     match retry_on_intr(|| sendmsg(socket, bytes, &mut control, flags)) {
@@ -54,7 +62,10 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[IoSlice<'_>], fds: &[OwnedFd]) -
         Err(Errno::AGAIN) => Ok(Sent::Later),
         Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => Ok(Sent::Gone),
         Err(Errno::TOOMANYREFS) => {
-            let why = format!("{} descriptors more than may be under way (RLIMIT_NOFILE)", fds.len());
+            let why = format!(
+                "{} descriptors more than may be under way (RLIMIT_NOFILE)",
+                fds.len()
+            );
             Err(io::Error::other(Error::new(ErrorKind::Limit, why)))
         }
         Err(errno) => Err(errno.into()),
@@ -97,22 +108,32 @@ pub(super) fn receive(
         });
     }
     if received.flags.contains(ReturnFlags::TRUNC) {
-        return Err(damaged(format_args!("a packet of more than {} bytes", into.len())));
+        return Err(damaged(format_args!(
+            "a packet of more than {} bytes",
+            into.len()
+        )));
     }
-    Ok(if received.bytes == 0 { Received::End } else { Received::Packet(received.bytes) })
+    Ok(if received.bytes == 0 {
+        Received::End
+    } else {
+        Received::Packet(received.bytes)
+    })
 }
 
 /// A socket in a runtime of tokio's.
 ///
-/// What is wanted of it is tried first; who has to wait asks by `poll_readable` or `poll_writable`, and tries again
-/// when that is ready.
+/// What is wanted of it is tried first; who has to wait asks by `poll_readable` or `poll_writable`,
+/// and tries again when that is ready.
 #[derive(Debug)]
 pub(super) struct Socket(AsyncFd<OwnedFd>);
 
 impl Socket {
     /// # Panics
     /// Outside of a runtime.
-    #[expect(deprecated, reason = "unsound for what is not owned only; the one beside it is `unsafe`")]
+    #[expect(
+        deprecated,
+        reason = "unsound for what is not owned only; the one beside it is `unsafe`"
+    )]
     pub(super) fn new(socket: OwnedFd) -> io::Result<Socket> {
         AsyncFd::new(socket).map(Socket)
     }
@@ -121,7 +142,11 @@ impl Socket {
         send(self.0.get_ref(), bytes, fds)
     }
 
-    pub(super) fn receive(&self, into: &mut [u8], fds: &mut Vec<OwnedFd>) -> Result<Received, Error> {
+    pub(super) fn receive(
+        &self,
+        into: &mut [u8],
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<Received, Error> {
         receive(self.0.get_ref(), into, fds)
     }
 

@@ -15,8 +15,8 @@ use super::memory::{Mapping, Own, Puts, SLOTS, Takes, Theirs};
 use super::packet::{FDS, LONGEST, MOST_PARTS, ONCE, Packet, Part};
 use super::put::Totals;
 use super::socket::{Received, Socket};
+use crate::codec::{Parcel, damaged};
 use crate::queue::Weight;
-use crate::wire::{Parcel, damaged};
 use crate::{Error, ErrorKind, Result};
 
 /// Packets without a message among them that are read before others get their turn.
@@ -24,8 +24,8 @@ const AT_ONCE: usize = 256;
 
 /// Takes messages out of a queue from another process.
 ///
-/// The payloads of a message lie in memory that both processes share, and may be kept for as long as one likes, also after the
-/// queue is gone. They do not count as held.
+/// The payloads of a message lie in memory that both processes share, and may be kept for as long
+/// as one likes, also after the queue is gone. They do not count as held.
 #[derive(Debug)]
 pub(crate) struct ProcessTake {
     socket: Socket,
@@ -79,7 +79,8 @@ impl Drop for Payload {
     }
 }
 
-/// Memory for one payload: mapped; or copied, when so much is mapped that the system allows no more.
+/// Memory for one payload: mapped; or copied, when so much is mapped that the system allows no
+/// more.
 #[derive(Debug)]
 enum Once {
     Mapped(Mapping),
@@ -125,7 +126,10 @@ impl ProcessTake {
 
     /// The same, for an end whose other end may lend memory.
     pub(crate) fn borrowing(self) -> Self {
-        ProcessTake { lent: Some(HashMap::new()), ..self }
+        ProcessTake {
+            lent: Some(HashMap::new()),
+            ..self
+        }
     }
 
     /// Memory that was lent, and not taken back yet.
@@ -133,8 +137,8 @@ impl ProcessTake {
         self.lent.as_ref()?.get(&id)
     }
 
-    /// The next message; `None` once the other end is gone, in whatever way, and all was taken. Of a message that did not arrive
-    /// as a whole nothing is given.
+    /// The next message; `None` once the other end is gone, in whatever way, and all was taken. Of
+    /// a message that did not arrive as a whole nothing is given.
     pub(crate) fn poll_parcel(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
         let mut fds = Vec::new();
         for _ in 0..AT_ONCE {
@@ -146,10 +150,15 @@ impl ProcessTake {
                 Ok(Received::Later) => {
                     // It has taken all, whatever the page says of what is waited for.
                     self.wake(|_| true);
-                    ready!(self.socket.poll_readable(cx)).map_err(Error::io).map(|()| None)
+                    ready!(self.socket.poll_readable(cx))
+                        .map_err(Error::io)
+                        .map(|()| None)
                 }
                 Ok(Received::End) if self.parts.is_empty() && self.once.is_empty() => {
-                    Err(Error::new(ErrorKind::Truncated, "the other process ended without a word"))
+                    Err(Error::new(
+                        ErrorKind::Truncated,
+                        "the other process ended without a word",
+                    ))
                 }
                 Ok(Received::End) => Err(Error::new(
                     ErrorKind::Truncated,
@@ -167,8 +176,9 @@ impl ProcessTake {
         Poll::Pending
     }
 
-    /// After the last message: why there are no more, if the other end did not end well. [`ErrorKind::Protocol`] if it sent what
-    /// cannot be, [`ErrorKind::Truncated`] if it ended without a word; [`ErrorKind::Limit`] if memory or descriptors were missing here.
+    /// After the last message: why there are no more, if the other end did not end well.
+    /// [`ErrorKind::Protocol`] if it sent what cannot be, [`ErrorKind::Truncated`] if it ended
+    /// without a word; [`ErrorKind::Limit`] if memory or descriptors were missing here.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.end.as_ref()?.as_ref()
     }
@@ -177,8 +187,12 @@ impl ProcessTake {
     #[cfg(test)]
     pub(crate) fn held(&self) -> Weight {
         let put = Totals::read(&self.theirs.put);
-        let held = |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
-        Weight { items: held(put.items, self.taken.items), bytes: held(put.bytes, self.taken.bytes) }
+        let held =
+            |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
+        Weight {
+            items: held(put.items, self.taken.items),
+            bytes: held(put.bytes, self.taken.bytes),
+        }
     }
 
     /// Takes nothing more.
@@ -194,7 +208,8 @@ impl ProcessTake {
     fn accept(&mut self, len: usize, fds: Vec<OwnedFd>) -> Result<Option<Parcel>> {
         // The buffer is put aside, as what is read of it goes on borrowing it.
         let buffer = std::mem::take(&mut self.buffer);
-        let parcel = Packet::decode(&buffer[..len]).and_then(|packet| self.accept_packet(packet, fds));
+        let parcel =
+            Packet::decode(&buffer[..len]).and_then(|packet| self.accept_packet(packet, fds));
         self.buffer = buffer;
         parcel
     }
@@ -206,14 +221,23 @@ impl ProcessTake {
             _ => 0,
         };
         if fds.len() != wanted || wanted > FDS {
-            return Err(damaged(format_args!("{} descriptors instead of {wanted}", fds.len())));
+            return Err(damaged(format_args!(
+                "{} descriptors instead of {wanted}",
+                fds.len()
+            )));
         }
         match packet {
-            Packet::Slots(slots) => {
-                slots.into_iter().zip(fds).try_for_each(|(slot, fd)| self.add(slot, fd))?
-            }
+            Packet::Slots(slots) => slots
+                .into_iter()
+                .zip(fds)
+                .try_for_each(|(slot, fd)| self.add(slot, fd))?,
             Packet::Parts(parts) => self.collect(&parts)?,
-            Packet::Data { weight, far, parts, head } => {
+            Packet::Data {
+                weight,
+                far,
+                parts,
+                head,
+            } => {
                 self.collect(&parts)?;
                 let mut payloads = std::mem::take(&mut self.parts);
                 let head = match far {
@@ -224,7 +248,10 @@ impl ProcessTake {
                     true => payloads.remove(0).to_vec(),
                 };
                 if !self.once.is_empty() {
-                    return Err(damaged(format_args!("{} payloads of no message", self.once.len())));
+                    return Err(damaged(format_args!(
+                        "{} payloads of no message",
+                        self.once.len()
+                    )));
                 }
                 self.count(weight);
                 return Ok(Some(Parcel { head, payloads }));
@@ -235,14 +262,20 @@ impl ProcessTake {
             }
             Packet::Retire(number) => match self.slots.get_mut(number).and_then(Option::take) {
                 Some(slot) if !slot.given_out.load(Ordering::Acquire) => (),
-                _ => return Err(damaged(format_args!("slot {number} is not there, or in use"))),
+                _ => {
+                    return Err(damaged(format_args!(
+                        "slot {number} is not there, or in use"
+                    )));
+                }
             },
             Packet::Lend(id, len) => self.borrow(id, len, fds)?,
             Packet::Unlend(id) => drop(self.lent.as_mut().and_then(|lent| lent.remove(&id))),
             Packet::End if self.parts.is_empty() && self.once.is_empty() => self.ended(None),
             Packet::End => return Err(damaged("the end in the middle of a message")),
             Packet::Failed(why) => return Err(damaged(String::from_utf8_lossy(why))),
-            Packet::Hello | Packet::Wake => return Err(damaged("a packet that makes no sense here")),
+            Packet::Hello | Packet::Wake => {
+                return Err(damaged("a packet that makes no sense here"));
+            }
         }
         Ok(None)
     }
@@ -253,7 +286,9 @@ impl ProcessTake {
         let memory = Memfd::received(fd, len as u64)?;
         if number == ONCE {
             if self.once.len() == MOST_PARTS {
-                return Err(damaged(format_args!("more than {MOST_PARTS} payloads in a message")));
+                return Err(damaged(format_args!(
+                    "more than {MOST_PARTS} payloads in a message"
+                )));
             }
             let once = match Mapping::to_read(&memory) {
                 Ok(mapping) => Once::Mapped(mapping),
@@ -271,12 +306,19 @@ impl ProcessTake {
             return Err(damaged(format_args!("slot {number} twice")));
         }
         let memory = Mapping::to_read(&memory).map_err(|error| {
-            Error::new(ErrorKind::Limit, format!("{len} bytes of shared memory cannot be mapped"))
-                .with_source(error)
+            Error::new(
+                ErrorKind::Limit,
+                format!("{len} bytes of shared memory cannot be mapped"),
+            )
+            .with_source(error)
         })?;
         let control = self.own.clone();
-        self.slots[number] =
-            Some(Arc::new(Slot { memory, control, number, given_out: AtomicBool::new(false) }));
+        self.slots[number] = Some(Arc::new(Slot {
+            memory,
+            control,
+            number,
+            given_out: AtomicBool::new(false),
+        }));
         Ok(())
     }
 
@@ -293,7 +335,9 @@ impl ProcessTake {
     fn collect(&mut self, parts: &[Part]) -> Result<()> {
         for &Part { slot: number, len } in parts {
             if self.parts.len() == MOST_PARTS + 1 {
-                return Err(damaged(format_args!("more than {MOST_PARTS} payloads in a message")));
+                return Err(damaged(format_args!(
+                    "more than {MOST_PARTS} payloads in a message"
+                )));
             }
             let too_long = |most| damaged(format_args!("{len} bytes in a slot of {most}"));
             let payload = if number == ONCE {
@@ -302,7 +346,9 @@ impl ProcessTake {
                     Some(Once::Mapped(memory)) if len <= memory.len() => {
                         Bytes::from_owner(OncePayload { memory, len })
                     }
-                    Some(Once::Copied(bytes)) if len <= bytes.len() => Bytes::from(bytes).slice(..len),
+                    Some(Once::Copied(bytes)) if len <= bytes.len() => {
+                        Bytes::from(bytes).slice(..len)
+                    }
                     Some(Once::Mapped(memory)) => return Err(too_long(memory.len())),
                     Some(Once::Copied(bytes)) => return Err(too_long(bytes.len())),
                 }
@@ -318,7 +364,11 @@ impl ProcessTake {
                 }
                 let uses = &mut self.uses[number];
                 *uses = uses.wrapping_add(1);
-                Bytes::from_owner(Payload { slot: slot.clone(), len, uses: *uses })
+                Bytes::from_owner(Payload {
+                    slot: slot.clone(),
+                    len,
+                    uses: *uses,
+                })
             };
             self.parts.push(payload);
         }
@@ -329,7 +379,8 @@ impl ProcessTake {
     fn count(&mut self, weight: Weight) {
         self.taken.add(weight);
         self.taken.write(&self.own.taken);
-        // Whether it waits is looked at after this is seen, as the other end does it the other way round.
+        // Whether it waits is looked at after this is seen, as the other end does it the other way
+        // round.
         fence(Ordering::SeqCst);
         let taken = self.taken;
         self.wake(|at| {
@@ -358,7 +409,9 @@ fn copy(memory: &Memfd) -> Result<Vec<u8>> {
     let mut bytes = vec![0; memory.len()];
     let mut done = 0;
     while done < bytes.len() {
-        match rustix::io::retry_on_intr(|| rustix::io::pread(memory, &mut bytes[done..], done as u64)) {
+        match rustix::io::retry_on_intr(|| {
+            rustix::io::pread(memory, &mut bytes[done..], done as u64)
+        }) {
             Ok(0) => return Err(damaged("shared memory that became shorter")),
             Ok(read) => done += read,
             Err(errno) => return Err(io::Error::from(errno).into()),

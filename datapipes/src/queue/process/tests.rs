@@ -11,20 +11,30 @@ use super::memory::SLOTS;
 use super::packet::INLINE;
 use super::two::{alone, is_alone};
 use super::{ProcessPut, ProcessTake, TypedPut, TypedTake, sockets};
+use crate::codec::{PAYLOAD, Parcel, damaged};
 use crate::queue::{Limits, Put, Take, Weight, conformance};
 use crate::run::block_on;
-use crate::wire::{PAYLOAD, Parcel, damaged};
 use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
-pub(super) const WIDE: Limits = Limits { items: usize::MAX, bytes: usize::MAX };
+pub(super) const WIDE: Limits = Limits {
+    items: usize::MAX,
+    bytes: usize::MAX,
+};
 
 pub(super) fn runtime() -> Runtime {
-    Builder::new_multi_thread().worker_threads(1).enable_io().build().unwrap()
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_io()
+        .build()
+        .unwrap()
 }
 
 pub(super) fn ends(limits: Limits) -> (ProcessPut, ProcessTake) {
     let (put, take) = sockets().unwrap();
-    (ProcessPut::new(put, limits).unwrap(), ProcessTake::new(take).unwrap())
+    (
+        ProcessPut::new(put, limits).unwrap(),
+        ProcessTake::new(take).unwrap(),
+    )
 }
 
 pub(super) fn noop() -> Context<'static> {
@@ -35,7 +45,10 @@ pub(super) fn send(put: &mut ProcessPut, head: &[u8], payloads: &[&[u8]]) -> Res
     let mut writer = Writer::new();
     writer.raw(head);
     payloads.iter().for_each(|payload| writer.payload(payload));
-    let weight = Weight { items: 1, bytes: writer.len() };
+    let weight = Weight {
+        items: 1,
+        bytes: writer.len(),
+    };
     put.send(writer, weight)
 }
 
@@ -62,7 +75,10 @@ fn conforms() {
     let _inside = runtime.enter();
     conformance::run(|limits| {
         let (put, take) = sockets().unwrap();
-        (Box::new(TypedPut::new(put, limits).unwrap()), Box::new(TypedTake::new(take).unwrap()))
+        (
+            Box::new(TypedPut::new(put, limits).unwrap()),
+            Box::new(TypedTake::new(take).unwrap()),
+        )
     });
 }
 
@@ -70,7 +86,10 @@ fn conforms() {
 fn conforms_on_a_runtime_of_one_thread() {
     let runtime = Builder::new_current_thread().enable_io().build().unwrap();
     runtime.block_on(async {
-        let (mut put, mut take) = ends(Limits { items: 2, bytes: usize::MAX });
+        let (mut put, mut take) = ends(Limits {
+            items: 2,
+            bytes: usize::MAX,
+        });
         let puts = async {
             for i in 0..1000u32 {
                 assert!(poll_fn(|cx| put.poll_ready(cx)).await.is_some());
@@ -107,8 +126,14 @@ fn a_payload_lies_in_shared_memory_that_can_be_read_only() {
     assert_eq!(large, sent);
     let start = large.as_ptr() as usize;
     assert_eq!(start % rustix::param::page_size(), 0);
-    let (from, to, rights) = mapped().into_iter().find(|&(from, to, _)| from <= start && start < to).unwrap();
-    assert!(start + large.len() <= to && from <= start, "all of it is in one mapping");
+    let (from, to, rights) = mapped()
+        .into_iter()
+        .find(|&(from, to, _)| from <= start && start < to)
+        .unwrap();
+    assert!(
+        start + large.len() <= to && from <= start,
+        "all of it is in one mapping"
+    );
     assert_eq!(rights, "r--s");
 
     // It is there for as long as it is held, also when the queue is gone.
@@ -134,7 +159,11 @@ fn a_slot_is_used_again_when_the_last_clone_is_dropped() {
     let at = first.as_ptr();
     drop(first);
     let third = place(3);
-    assert_eq!(clone, &[1; 10][..], "it is not written over while it is held");
+    assert_eq!(
+        clone,
+        &[1; 10][..],
+        "it is not written over while it is held"
+    );
     assert_ne!(third.as_ptr(), at);
     drop(clone);
     assert_eq!(place(4).as_ptr(), at);
@@ -145,7 +174,10 @@ fn a_slot_is_used_again_when_the_last_clone_is_dropped() {
 fn a_thousand_payloads_in_a_message_and_more_kept_than_there_are_slots() {
     let runtime = runtime();
     let _inside = runtime.enter();
-    let (mut put, mut take) = ends(Limits { items: 1, bytes: 1 << 20 });
+    let (mut put, mut take) = ends(Limits {
+        items: 1,
+        bytes: 1 << 20,
+    });
     let mut bytes = vec![0; PAYLOAD];
     let mut kept = Vec::new();
     for round in 0..3u32 {
@@ -211,10 +243,14 @@ fn a_put_end_that_is_dropped_before_all_is_flushed_is_a_fault() {
 fn what_the_put_end_has_not_read_costs_nothing_that_it_put() {
     let runtime = runtime();
     let _inside = runtime.enter();
-    let (mut put, mut take) = ends(Limits { items: 1, bytes: usize::MAX });
+    let (mut put, mut take) = ends(Limits {
+        items: 1,
+        bytes: usize::MAX,
+    });
     send(&mut put, b"0", &[]).unwrap();
     assert!(put.poll_ready(&mut noop()).is_pending());
-    // This says that there is room; the other end never hears it, of which the system makes an error on this side.
+    // This says that there is room; the other end never hears it, of which the system makes an
+    // error on this side.
     assert_eq!(next(&mut take).unwrap().head, b"0");
     send(&mut put, b"1", &[&[1; PAYLOAD]]).unwrap();
     drop(put);
@@ -226,7 +262,12 @@ fn what_the_put_end_has_not_read_costs_nothing_that_it_put() {
 #[test]
 fn a_runtime_that_ends_before_the_queue_is_a_fault_at_both_ends() {
     let runtime = runtime();
-    let (mut put, mut take) = runtime.block_on(async { ends(Limits { items: 1, bytes: usize::MAX }) });
+    let (mut put, mut take) = runtime.block_on(async {
+        ends(Limits {
+            items: 1,
+            bytes: usize::MAX,
+        })
+    });
     send(&mut put, b"0", &[]).unwrap();
     assert!(put.poll_ready(&mut noop()).is_pending());
     drop(runtime);
@@ -250,24 +291,42 @@ impl Wake for Count {
 fn half_a_queue_of_room_wakes_and_less_does_not() {
     let runtime = runtime();
     let _inside = runtime.enter();
-    for limits in [Limits { items: 8, bytes: usize::MAX }, Limits { items: usize::MAX, bytes: 8 }] {
+    for limits in [
+        Limits {
+            items: 8,
+            bytes: usize::MAX,
+        },
+        Limits {
+            items: usize::MAX,
+            bytes: 8,
+        },
+    ] {
         let (mut put, mut take) = ends(limits);
         let one = Weight { items: 1, bytes: 1 };
         (0..8).for_each(|_| put.send(Writer::new(), one).unwrap());
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
-        assert!(put.poll_ready(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            put.poll_ready(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         let before = put.own.wake_at.items.load(Ordering::Relaxed);
         let needed = if limits.items == 8 { before } else { 1 };
         for taken in 1..=needed {
             assert_eq!(take.woken, 0, "{taken}");
             assert!(next(&mut take).is_some());
         }
-        assert_eq!((take.woken, put.own.waits.0.load(Ordering::Relaxed)), (1, 1));
+        assert_eq!(
+            (take.woken, put.own.waits.0.load(Ordering::Relaxed)),
+            (1, 1)
+        );
         while count.0.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        assert_eq!(put.poll_ready(&mut noop()).map(|room| room.is_some()), Poll::Ready(true));
+        assert_eq!(
+            put.poll_ready(&mut noop()).map(|room| room.is_some()),
+            Poll::Ready(true)
+        );
     }
 }
 
@@ -275,7 +334,10 @@ fn half_a_queue_of_room_wakes_and_less_does_not() {
 fn who_waits_is_polled_no_more_than_it_is_woken() {
     let runtime = runtime();
     let _inside = runtime.enter();
-    let (mut put, mut take) = ends(Limits { items: 16, bytes: usize::MAX });
+    let (mut put, mut take) = ends(Limits {
+        items: 16,
+        bytes: usize::MAX,
+    });
     let polls = std::thread::scope(|scope| {
         let puts = scope.spawn(move || {
             let mut polls = 0;
@@ -298,7 +360,8 @@ fn who_waits_is_polled_no_more_than_it_is_woken() {
 
 /// What is shared and can be written to.
 fn writable() -> Vec<(usize, usize)> {
-    let rights = |(from, to, rights): (usize, usize, String)| (rights == "rw-s").then_some((from, to));
+    let rights =
+        |(from, to, rights): (usize, usize, String)| (rights == "rw-s").then_some((from, to));
     mapped().into_iter().filter_map(rights).collect()
 }
 
@@ -324,7 +387,12 @@ fn what_was_put_is_read_only() {
         let bytes = vec![round; PAYLOAD + 9 * usize::from(round)];
         send(&mut put, &[], &vec![&*bytes; 40]).unwrap();
         let payloads = next(&mut take).unwrap().payloads;
-        kept.extend(payloads.into_iter().take(30).map(|payload| (round, payload)));
+        kept.extend(
+            payloads
+                .into_iter()
+                .take(30)
+                .map(|payload| (round, payload)),
+        );
         assert_eq!(writable(), pages);
         // What an end may write to does not say that memory is free.
         put.own.put.messages.store(u64::MAX, Ordering::Relaxed);
@@ -332,14 +400,20 @@ fn what_was_put_is_read_only() {
         put.own.waits.0.store(0xa5, Ordering::Relaxed);
     }
     assert!(kept.len() > SLOTS);
-    assert!(kept.iter().all(|(round, payload)| payload.iter().all(|byte| byte == round)));
+    assert!(
+        kept.iter()
+            .all(|(round, payload)| payload.iter().all(|byte| byte == round))
+    );
 }
 
 #[test]
 fn who_waits_is_woken_whatever_its_page_says() {
     let runtime = runtime();
     let _inside = runtime.enter();
-    let (mut put, mut take) = ends(Limits { items: 2, bytes: usize::MAX });
+    let (mut put, mut take) = ends(Limits {
+        items: 2,
+        bytes: usize::MAX,
+    });
     (0..2).for_each(|_| send(&mut put, &[], &[]).unwrap());
     assert!(put.poll_ready(&mut noop()).is_pending());
     put.own.wake_at.messages.store(u64::MAX, Ordering::Relaxed);
@@ -356,7 +430,11 @@ struct Broken(bool);
 impl Wire for Broken {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         to.raw(&[1]);
-        if self.0 { Err(Error::new(ErrorKind::Unsupported, "a door")) } else { Ok(()) }
+        if self.0 {
+            Err(Error::new(ErrorKind::Unsupported, "a door"))
+        } else {
+            Ok(())
+        }
     }
     fn decode(_: &mut Reader<'_>) -> Result<Self> {
         Err(damaged("a hinge"))
@@ -369,12 +447,17 @@ fn a_value_that_cannot_be_written_or_read_ends_the_queue_with_a_fault() {
     let _inside = runtime.enter();
     for (value, says) in [(Broken(true), "a door"), (Broken(false), "a hinge")] {
         let (put, take) = sockets().unwrap();
-        let (mut put, mut take) =
-            (TypedPut::new(put, WIDE).unwrap(), TypedTake::<Broken>::new(take).unwrap());
+        let (mut put, mut take) = (
+            TypedPut::new(put, WIDE).unwrap(),
+            TypedTake::<Broken>::new(take).unwrap(),
+        );
         put.put(value, Weight { items: 1, bytes: 1 });
         assert!(block_on(poll_fn(|cx| take.poll_take(cx))).is_none());
         let fault = take.fault().unwrap();
-        assert!(fault.kind() == ErrorKind::Protocol && fault.to_string().contains(says), "{fault}");
+        assert!(
+            fault.kind() == ErrorKind::Protocol && fault.to_string().contains(says),
+            "{fault}"
+        );
         assert_eq!(block_on(poll_fn(|cx| put.poll_ready(cx))), None);
     }
 }

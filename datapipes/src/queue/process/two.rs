@@ -9,9 +9,9 @@ use rustix::process::{Resource, Rlimit, Signal, kill_process, setrlimit};
 use super::tests::{WIDE, ends, mapped, next, noop, runtime, send};
 use super::{ProcessPut, ProcessTake, sockets};
 use crate::ErrorKind;
+use crate::codec::PAYLOAD;
 use crate::queue::Limits;
 use crate::run::block_on;
-use crate::wire::PAYLOAD;
 
 /// Set where such a test is meant to run: a process of its own.
 const ALONE: &str = "DATAPIPES_TEST_ALONE";
@@ -19,18 +19,30 @@ const MESSAGES: u32 = 500;
 
 /// Starts this executable again, for one of the tests beside that are ignored otherwise.
 fn start(test: &str, input: Stdio) -> Child {
-    let beside = module_path!().strip_prefix("datapipes::").unwrap().strip_suffix("two").unwrap();
+    let beside = module_path!()
+        .strip_prefix("datapipes::")
+        .unwrap()
+        .strip_suffix("two")
+        .unwrap();
     let name = format!("{beside}{test}");
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", &name, "--ignored", "--test-threads=1", "--quiet"]);
-    command.env(ALONE, test).stdin(input).stdout(Stdio::piped()).spawn().unwrap()
+    command
+        .env(ALONE, test)
+        .stdin(input)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
 }
 
 /// Waits for it; it did run, and passed.
 fn passed(child: Child) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        output.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 pub(super) fn alone(test: &str) {
@@ -57,7 +69,9 @@ fn payload(i: u32) -> Vec<u8> {
 
 fn put_all(mut put: ProcessPut, messages: u32) {
     for i in 0..messages {
-        let Some(room) = block_on(poll_fn(|cx| put.poll_ready(cx))) else { return };
+        let Some(room) = block_on(poll_fn(|cx| put.poll_ready(cx))) else {
+            return;
+        };
         assert!(room <= 8);
         let bytes = payload(i);
         let payloads = vec![&*bytes; i as usize % 4];
@@ -73,18 +87,27 @@ fn take_all(take: &mut ProcessTake) -> u32 {
     while let Some(parcel) = next(take) {
         assert_eq!(parcel.head[..4], count.to_le_bytes());
         assert_eq!(parcel.payloads.len(), count as usize % 4);
-        assert!(parcel.payloads.iter().all(|bytes| *bytes == payload(count)), "{count}");
+        assert!(
+            parcel.payloads.iter().all(|bytes| *bytes == payload(count)),
+            "{count}"
+        );
         kept.push_back((count, parcel));
         if kept.len() > 20 {
             let (count, parcel) = kept.pop_front().unwrap();
-            assert!(parcel.payloads.iter().all(|bytes| *bytes == payload(count)), "{count}, kept");
+            assert!(
+                parcel.payloads.iter().all(|bytes| *bytes == payload(count)),
+                "{count}, kept"
+            );
         }
         count += 1;
     }
     count
 }
 
-const EIGHT: Limits = Limits { items: 8, bytes: 1 << 20 };
+const EIGHT: Limits = Limits {
+    items: 8,
+    bytes: 1 << 20,
+};
 
 #[test]
 #[ignore = "started by the tests of two processes"]
@@ -163,7 +186,12 @@ fn row_10_a_child_that_is_killed_while_it_sends_leaves_whole_messages_only() {
             count += 1;
         }
         assert_eq!(take.fault().unwrap().kind(), ErrorKind::Truncated);
-        assert!(last.payloads.iter().all(|bytes| *bytes == payload(49 + round)), "memory outlives the child");
+        assert!(
+            last.payloads
+                .iter()
+                .all(|bytes| *bytes == payload(49 + round)),
+            "memory outlives the child"
+        );
         assert!(!child.wait().unwrap().success());
     }
 }
@@ -244,11 +272,21 @@ fn no_shared_memory() {
     let runtime = runtime();
     let _inside = runtime.enter();
     let (mut put, mut take) = ends(WIDE);
-    setrlimit(Resource::Fsize, Rlimit { current: Some(1 << 20), maximum: None }).unwrap();
+    setrlimit(
+        Resource::Fsize,
+        Rlimit {
+            current: Some(1 << 20),
+            maximum: None,
+        },
+    )
+    .unwrap();
     let (fits, large) = (vec![1; 100_000], vec![2; 2 << 20]);
     let error = send(&mut put, b"lost", &[&fits, &large]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
-    assert!(error.to_string().contains("2097152 bytes of shared memory"), "{error}");
+    assert!(
+        error.to_string().contains("2097152 bytes of shared memory"),
+        "{error}"
+    );
     assert!(send(&mut put, b"lost", &vec![&*large; 2000]).is_err());
     send(&mut put, b"next", &[&fits]).unwrap();
     let parcel = next(&mut take).unwrap();
@@ -270,7 +308,14 @@ fn no_descriptors() {
     let (mut put, mut take) = ends(WIDE);
     let all = rustix::process::getrlimit(Resource::Nofile);
     let bytes = vec![1; PAYLOAD];
-    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..all }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(0),
+            ..all
+        },
+    )
+    .unwrap();
     let error = send(&mut put, b"lost", &[&bytes]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Limit);
     setrlimit(Resource::Nofile, all).unwrap();
@@ -278,7 +323,14 @@ fn no_descriptors() {
     assert_eq!(next(&mut take).unwrap().payloads, [&*bytes]);
     // Where the descriptors that were sent find no place here, it ends.
     send(&mut put, b"", &[&bytes, &bytes, &bytes]).unwrap();
-    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..all }).unwrap();
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(0),
+            ..all
+        },
+    )
+    .unwrap();
     assert!(next(&mut take).is_none());
     assert_eq!(take.fault().unwrap().kind(), ErrorKind::Limit);
     assert!(put.poll_ready(&mut noop()).is_ready());

@@ -6,11 +6,12 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, ready};
 
 use super::{ProcessPut, ProcessTake};
+use crate::codec::Writer;
 use crate::queue::{Limits, Put, Take, Weight};
-use crate::wire::Writer;
 use crate::{Error, Wire};
 
-/// Puts values in. One that cannot be written, or for which there is no shared memory, ends the stream with a fault.
+/// Puts values in. One that cannot be written, or for which there is no shared memory, ends the
+/// stream with a fault.
 #[derive(Debug)]
 pub(crate) struct TypedPut<M>(ProcessPut, PhantomData<fn(M)>);
 
@@ -28,7 +29,10 @@ impl<M: Wire> Put<M> for TypedPut<M> {
 
     fn put(&mut self, message: M, weight: Weight) {
         let mut writer = Writer::new();
-        if let Err(error) = message.encode(&mut writer).and_then(|()| self.0.send(writer, weight)) {
+        if let Err(error) = message
+            .encode(&mut writer)
+            .and_then(|()| self.0.send(writer, weight))
+        {
             self.0.fail(&error);
         }
     }
@@ -56,7 +60,9 @@ impl<M: Wire> TypedTake<M> {
 
 impl<M: Wire> Take<M> for TypedTake<M> {
     fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<M>> {
-        let Some(parcel) = ready!(self.0.poll_parcel(cx)) else { return Poll::Ready(None) };
+        let Some(parcel) = ready!(self.0.poll_parcel(cx)) else {
+            return Poll::Ready(None);
+        };
         let mut reader = parcel.reader();
         let message = M::decode(&mut reader).and_then(|message| reader.end().map(|()| message));
         Poll::Ready(message.map_err(|error| self.0.ended(Some(error))).ok())

@@ -10,19 +10,19 @@ use super::Engine;
 use super::inputs::unordered;
 use super::log::EpochLog;
 use super::wiring::Splits;
+use crate::batch_buffer::Rows;
 use crate::budget::{Account, Budget, stake};
+use crate::checkpoint::{Cursor, Trim};
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
-use crate::keep::{Cursor, Trim};
 use crate::plan::Place;
-use crate::rows::Rows;
-use crate::run::ahead::AheadGauge;
-use crate::run::background::QueueGauge;
-#[cfg(target_os = "linux")]
-use crate::run::children::{RunFacts, shared_memory};
-use crate::run::clock::clock;
+use crate::run::device_prefetch::DevicePrefetchGauge;
+use crate::run::memory_watch::watch;
+use crate::run::prefetch::QueueGauge;
 use crate::run::scope::Scope;
 use crate::run::segment::SegmentGauge;
+#[cfg(target_os = "linux")]
+use crate::run::worker::{RunFacts, shared_memory};
 use crate::sync::lock;
 use crate::{Context, Error, Rank, Result, Uneven, Work};
 
@@ -45,7 +45,7 @@ pub(crate) struct EpochRun {
     pub queues: HashMap<usize, Arc<QueueGauge>>,
     pub root_queue: Arc<QueueGauge>,
     /// Measured at the device stage, where one reads the epoch.
-    pub device: OnceLock<Arc<AheadGauge>>,
+    pub device: OnceLock<Arc<DevicePrefetchGauge>>,
     /// Outputs of splits that nobody has asked for yet.
     pub(super) splits: Mutex<Splits>,
     /// How far a resumed epoch had come, by node.
@@ -68,11 +68,13 @@ pub(crate) struct Resume {
     /// Items and errors that came out of the graph before.
     pub position: u64,
     pub cursors: Arc<Cursors>,
-    /// Whether it were other ranks that began it: the last step of all may have had fewer items than the others.
+    /// Whether it were other ranks that began it: the last step of all may have had fewer items
+    /// than the others.
     pub other_ranks: bool,
 }
 
-/// Whose part of the data an epoch gives: the loader's own, or that of a rank of the job that began it.
+/// Whose part of the data an epoch gives: the loader's own, or that of a rank of the job that began
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub rank: Rank,
@@ -92,8 +94,11 @@ impl EpochRun {
         let queues = queues.filter(|(_, place)| matches!(place, Place::Queue(_)));
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
         let plan = &engine.plan;
-        let budget = Budget::new(plan.bytes(), plan.segments.len() + queues.len() + 1, clock);
-        let pollers = engine.settings.workers.max(scope.io().metrics().num_workers());
+        let budget = Budget::new(plan.bytes(), plan.segments.len() + queues.len() + 1, watch);
+        let pollers = engine
+            .settings
+            .workers
+            .max(scope.io().metrics().num_workers());
         info.stake = Some(stake(plan.prefetch.bytes, pollers));
         Ok(Arc::new(EpochRun {
             info,
@@ -105,7 +110,12 @@ impl EpochRun {
             skipped: AtomicU64::new(0),
             inline_ns: AtomicU64::new(0),
             counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
-            segments: engine.plan.segments.iter().map(|_| Arc::default()).collect(),
+            segments: engine
+                .plan
+                .segments
+                .iter()
+                .map(|_| Arc::default())
+                .collect(),
             queues,
             budget,
             root_queue: Arc::default(),
@@ -114,7 +124,9 @@ impl EpochRun {
             unordered: unordered(engine, resume.map(|resume| &*resume.cursors)),
             other_ranks: resume.is_some_and(|resume| resume.other_ranks),
             // Where nothing had begun, everything begins.
-            cursors: resume.map(|resume| resume.cursors.clone()).filter(|cursors| !cursors.is_empty()),
+            cursors: resume
+                .map(|resume| resume.cursors.clone())
+                .filter(|cursors| !cursors.is_empty()),
             trim: Trim::default(),
             engine: engine.clone(),
         }))
@@ -130,7 +142,11 @@ impl EpochRun {
         self.info.cancelled.store(true, Ordering::Relaxed);
         self.info.shared.clear();
         let now = self.begun.elapsed().as_nanos() as u64;
-        if self.ended.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if self
+            .ended
+            .compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
             self.log.finish(self.counts().0);
         }
     }
@@ -143,7 +159,7 @@ impl EpochRun {
     /// Whether nothing of it is under way, as far as is known: of what processes do it is not.
     pub(crate) fn is_idle(&self) -> bool {
         #[cfg(target_os = "linux")]
-        if self.engine.crews.iter().any(Option::is_some) {
+        if self.engine.supervisors.iter().any(Option::is_some) {
             return false;
         }
         self.scope.is_idle()
@@ -159,7 +175,8 @@ impl EpochRun {
     }
 
     pub(crate) fn count_inline(&self, time: Duration) {
-        self.inline_ns.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+        self.inline_ns
+            .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// How long the consumer was inside the graph, or waited for its queue.
@@ -170,7 +187,10 @@ impl EpochRun {
 
     /// Items delivered, and items skipped.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        (self.delivered.load(Ordering::Relaxed), self.skipped.load(Ordering::Relaxed))
+        (
+            self.delivered.load(Ordering::Relaxed),
+            self.skipped.load(Ordering::Relaxed),
+        )
     }
 
     pub(crate) fn wall(&self) -> Duration {
@@ -182,7 +202,13 @@ impl EpochRun {
 
     pub(super) fn context(&self, id: usize, round: u64) -> Context {
         let node = &self.engine.flow.nodes[id];
-        Context::new(node.name.clone(), node.source, self.info.clone(), round, self.counters[id].clone())
+        Context::new(
+            node.name.clone(),
+            node.source,
+            self.info.clone(),
+            round,
+            self.counters[id].clone(),
+        )
     }
 
     /// What a segment has of the bytes.
@@ -197,7 +223,11 @@ impl EpochRun {
             Work::Cpu => plan.workers,
             Work::Io => self.scope.io().metrics().num_workers(),
         };
-        let inside = plan.nodes.iter().map(|&id| self.counters[id].clone()).collect();
+        let inside = plan
+            .nodes
+            .iter()
+            .map(|&id| self.counters[id].clone())
+            .collect();
         Account::new(&self.budget, number, plan.bytes, pollers, seen, inside)
     }
 
@@ -206,13 +236,34 @@ impl EpochRun {
         let earlier = |&&id: &&usize| node.is_none_or(|node| id < node);
         let number = self.engine.plan.segments.len() + self.queues.keys().filter(earlier).count();
         let seen = Arc::new(AtomicUsize::new(edge.exact().unwrap_or(0)));
-        Account::new(&self.budget, number, self.engine.plan.prefetch.bytes, 1, seen, Vec::new())
+        Account::new(
+            &self.budget,
+            number,
+            self.engine.plan.prefetch.bytes,
+            1,
+            seen,
+            Vec::new(),
+        )
     }
 
     #[cfg(target_os = "linux")]
     pub(super) fn run_facts(&self, round: u64) -> RunFacts {
-        let RunInfo { seed, epoch, rank, uneven, max_inflated, .. } = self.info;
-        RunFacts { seed, epoch, rank, uneven, max_inflated, round }
+        let RunInfo {
+            seed,
+            epoch,
+            rank,
+            uneven,
+            max_inflated,
+            ..
+        } = self.info;
+        RunFacts {
+            seed,
+            epoch,
+            rank,
+            uneven,
+            max_inflated,
+            round,
+        }
     }
 
     /// The rows that a node fills in one stream of items.
@@ -221,7 +272,7 @@ impl EpochRun {
         let rows = Rows::new(self.engine.batches[id].clone(), batch);
         #[cfg(target_os = "linux")]
         if let Place::Segment(number) = self.engine.plan.places[id]
-            && self.engine.crews[number].is_some()
+            && self.engine.supervisors[number].is_some()
         {
             return Some(Arc::new(rows.filled_elsewhere(shared_memory())));
         }

@@ -1,4 +1,5 @@
-//! What an epoch says to `tracing`: its span, what was skipped of it, and the sum of that at its end.
+//! What an epoch says to `tracing`: its span, what was skipped of it, and the sum of that at its
+//! end.
 
 use std::sync::Mutex;
 
@@ -48,7 +49,12 @@ impl EpochLog {
     pub(super) fn new(epoch: u64, share: Share) -> Self {
         let rank = share.rank.index;
         let span = spanned(|| tracing::info_span!("epoch", epoch, rank));
-        EpochLog { span, epoch, rank, skipped: Mutex::default() }
+        EpochLog {
+            span,
+            epoch,
+            rank,
+            skipped: Mutex::default(),
+        }
     }
 
     /// Does something as part of the epoch: what it says to `tracing` is inside the epoch's span.
@@ -57,21 +63,31 @@ impl EpochLog {
         self.span.in_scope(work)
     }
 
-    /// An item was skipped. The first ones are told in full, the others when their number has doubled.
+    /// An item was skipped. The first ones are told in full, the others when their number has
+    /// doubled.
     pub(super) fn skip(&self, error: &Error) {
         let mut skipped = lock(&self.skipped);
         skipped.add(error);
         let count = skipped.items;
         drop(skipped);
         if is_heard(count) {
-            let EpochLog { span, epoch, rank, .. } = self;
-            quietly(|| tracing::warn!(parent: span, epoch, rank, skipped = count, %error, "skipped an item"));
+            let EpochLog {
+                span, epoch, rank, ..
+            } = self;
+            quietly(
+                || tracing::warn!(parent: span, epoch, rank, skipped = count, %error, "skipped an item"),
+            );
         }
     }
 
     /// The epoch is over: says how many were skipped, of what.
     pub(super) fn finish(&self, delivered: u64) {
-        let EpochLog { span, epoch, rank, skipped } = self;
+        let EpochLog {
+            span,
+            epoch,
+            rank,
+            skipped,
+        } = self;
         let skipped = lock(skipped);
         if skipped.items == 0 {
             return;
@@ -100,12 +116,22 @@ impl Skipped {
         self.items += 1;
         let (node, kind) = (error.node().unwrap_or_default(), error.kind());
         let text: String = error.to_string().chars().take(LONGEST).collect();
-        if let Some(by) = self.by.iter_mut().find(|by| by.node == node && by.kind == kind) {
+        if let Some(by) = self
+            .by
+            .iter_mut()
+            .find(|by| by.node == node && by.kind == kind)
+        {
             by.items += 1;
             by.last = text;
         } else if self.by.len() < MOST {
             let (node, first) = (node.to_owned(), text.clone());
-            self.by.push(SkipStats { node, kind, items: 1, first, last: text });
+            self.by.push(SkipStats {
+                node,
+                kind,
+                items: 1,
+                first,
+                last: text,
+            });
         }
     }
 
@@ -114,7 +140,10 @@ impl Skipped {
         const SHOWN: usize = 8;
         let mut by: Vec<&SkipStats> = self.by.iter().collect();
         by.sort_by_key(|by| std::cmp::Reverse(by.items));
-        let shown = by.iter().take(SHOWN).map(|by| format!("{} in `{}` ({})", by.items, by.node, by.kind));
+        let shown = by
+            .iter()
+            .take(SHOWN)
+            .map(|by| format!("{} in `{}` ({})", by.items, by.node, by.kind));
         let mut said: Vec<String> = shown.collect();
         let others = self.items - by.iter().take(SHOWN).map(|by| by.items).sum::<u64>();
         if others > 0 {
@@ -143,7 +172,18 @@ mod tests {
             skipped.add(&Error::new(ErrorKind::Corrupt, "é".repeat(600)).at(&node));
         }
         assert_eq!((skipped.items, skipped.by.len()), (3000, MOST));
-        assert!(skipped.by.iter().all(|by| by.first.chars().count() == LONGEST && by.items == 1));
-        assert!(skipped.sum().ends_with("1 in `node 7` (corrupt), 2992 others"), "{}", skipped.sum());
+        assert!(
+            skipped
+                .by
+                .iter()
+                .all(|by| by.first.chars().count() == LONGEST && by.items == 1)
+        );
+        assert!(
+            skipped
+                .sum()
+                .ends_with("1 in `node 7` (corrupt), 2992 others"),
+            "{}",
+            skipped.sum()
+        );
     }
 }

@@ -1,14 +1,14 @@
-//! Wires a flow by its plan. One [`Engine`] per loader keeps threads and runtime; one [`EpochRun`] per epoch.
+//! Wires a flow by its plan. One [`Engine`] per loader keeps threads and runtime; one [`EpochRun`]
+//! per epoch.
 //!
 //! - [`epoch_run`]: what the nodes of an epoch share, and what is measured at its edges.
 //! - [`wiring`]: the stream of each node, by where the plan puts it.
-//! - [`inputs`]: what a node that runs inline is given, and what it takes to stop and to resume there.
+//! - [`inputs`]: what a node that runs inline is given, and what it takes to stop and to resume
+//!   there.
 //! - [`running`]: the stream at the root.
 //! - [`log`]: what an epoch says to `tracing`.
-//! - [`fits`]: whether an epoch can be resumed with this plan.
 
 mod epoch_run;
-mod fits;
 mod inputs;
 mod log;
 mod running;
@@ -23,15 +23,15 @@ pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
 pub use self::log::SkipStats;
 pub(in crate::run) use self::log::spanned;
 pub(crate) use self::running::Running;
+use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};
 use crate::graph::Flow;
 use crate::plan::Plan;
-use crate::rows;
-#[cfg(target_os = "linux")]
-use crate::run::children::{Crews, crews};
 use crate::run::pool::Pool;
 use crate::run::scope::Scope;
 use crate::run::segment::Learned;
+#[cfg(target_os = "linux")]
+use crate::run::worker::{Supervisors, supervisors};
 use crate::settings::Settings;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
@@ -46,10 +46,10 @@ pub(crate) struct Engine {
     /// For each segment, what one epoch leaves to the next.
     learned: Vec<Arc<Learned>>,
     /// For each node, the memory of batches that it fills.
-    batches: Vec<Arc<rows::Pool>>,
+    batches: Vec<Arc<batch_buffer::Pool>>,
     /// For each segment, the processes that it runs in, if it does.
     #[cfg(target_os = "linux")]
-    pub crews: Vec<Option<Arc<Crews>>>,
+    pub supervisors: Vec<Option<Arc<Supervisors>>>,
     pool: OnceLock<Arc<Pool>>,
     runtime: Mutex<Option<Runtime>>,
 }
@@ -58,11 +58,19 @@ impl Engine {
     pub(crate) fn new(flow: Flow, plan: Plan, settings: Settings) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let learned = plan.segments.iter().map(|_| Arc::default()).collect();
-        let batches = plan.rows.iter().map(|_| Arc::new(rows::Pool::new(plan.prefetch.bytes))).collect();
+        let batches = plan
+            .rows
+            .iter()
+            .map(|_| Arc::new(batch_buffer::Pool::new(plan.prefetch.bytes)))
+            .collect();
         Engine {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             #[cfg(target_os = "linux")]
-            crews: plan.segments.iter().map(|segment| crews(&flow, segment, &plan.rows)).collect(),
+            supervisors: plan
+                .segments
+                .iter()
+                .map(|segment| supervisors(&flow, segment, &plan.rows))
+                .collect(),
             flow,
             plan,
             settings,
@@ -74,10 +82,13 @@ impl Engine {
     }
 
     fn pool(&self) -> Arc<Pool> {
-        self.pool.get_or_init(|| Arc::new(Pool::new(self.settings.workers))).clone()
+        self.pool
+            .get_or_init(|| Arc::new(Pool::new(self.settings.workers)))
+            .clone()
     }
 
-    /// The runtime for I/O: the caller's where it has one that runs by itself, else a small one of our own.
+    /// The runtime for I/O: the caller's where it has one that runs by itself, else a small one of
+    /// our own.
     fn io(&self, may_use_callers: bool) -> std::io::Result<Handle> {
         // A runtime of one thread stands still while its thread trains; it would not work ahead.
         if may_use_callers
@@ -93,8 +104,9 @@ impl Engine {
         Ok(runtime.as_ref().expect("made above").handle().clone())
     }
 
-    /// What the nodes of an epoch need: what their functions run in, and what they are told. `may_use_callers` runtime says
-    /// whether the caller's async runtime goes on while it waits for us.
+    /// What the nodes of an epoch need: what their functions run in, and what they are told.
+    /// `may_use_callers` runtime says whether the caller's async runtime goes on while it waits for
+    /// us.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] if the system starts no thread.
@@ -128,7 +140,12 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         drop(self.pool.take());
-        if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(runtime) = self
+            .runtime
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+        {
             // Unlike the runtime's own drop this may be called from inside another runtime.
             runtime.shutdown_background();
         }

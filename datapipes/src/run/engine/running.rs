@@ -6,10 +6,10 @@ use std::task::{self, Poll};
 
 use super::wiring::Wired;
 use super::{Engine, EpochRun, Resume, Share};
+use crate::checkpoint::{Point, Saving, Trace};
 use crate::context::Offload;
 use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks, typed};
 use crate::items::Demand;
-use crate::keep::{Point, Saving, Trace};
 use crate::{Items, Result, Wanted};
 
 /// The stream at the root of an epoch. Dropping it ends the epoch.
@@ -27,7 +27,8 @@ enum Place<T> {
     Inline,
     /// On a thread of their own, as items have become dear.
     Moved,
-    /// On a thread of their own from the first to the last, since the one that polls is an async runtime's.
+    /// On a thread of their own from the first to the last, since the one that polls is an async
+    /// runtime's.
     Apart(Leave<T>),
 }
 
@@ -35,9 +36,11 @@ enum Place<T> {
 type Leave<T> = fn(&mut Items<T>, &Arc<EpochRun>);
 
 impl<T: Send + 'static> Running<T> {
-    /// Begins an epoch of a rank; see [`Engine::begin`]. A resumed one begins at a position, with each node where it stood.
+    /// Begins an epoch of a rank; see [`Engine::begin`]. A resumed one begins at a position, with
+    /// each node where it stood.
     ///
-    /// Where it is `polled` as a stream, and there are workers, everything from the wiring on runs on other threads.
+    /// Where it is `polled` as a stream, and there are workers, everything from the wiring on runs
+    /// on other threads.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         epoch: u64,
@@ -48,20 +51,38 @@ impl<T: Send + 'static> Running<T> {
         let run = EpochRun::new(engine, epoch, share, polled, resume.as_ref())?;
         let wanted = resume.map(|resume| Wanted::since(resume.position));
         let trace = Arc::default();
-        let wiring = Wiring { run: run.clone(), wanted, trace: Arc::clone(&trace) };
+        let wiring = Wiring {
+            run: run.clone(),
+            wanted,
+            trace: Arc::clone(&trace),
+        };
         if polled && engine.settings.workers > 0 {
             let items = run.ahead(Box::new(Unwired(Some(wiring), None)));
-            return Ok(Running { items, trace, run, place: Place::Apart(leave) });
+            return Ok(Running {
+                items,
+                trace,
+                run,
+                place: Place::Apart(leave),
+            });
         }
-        Ok(Running { items: typed(wiring.wire()), trace, run, place: Place::Inline })
+        Ok(Running {
+            items: typed(wiring.wire()),
+            trace,
+            run,
+            place: Place::Inline,
+        })
     }
 
-    /// Where every node stands when so many items and errors have been delivered; `None` before it is wired.
+    /// Where every node stands when so many items and errors have been delivered; `None` before it
+    /// is wired.
     pub(crate) fn save(&self, position: u64) -> Option<Saving> {
-        self.trace.get().map(|trace| Saving::all(&**trace, Point::at(position)))
+        self.trace
+            .get()
+            .map(|trace| Saving::all(&**trace, Point::at(position)))
     }
 
-    /// The trace of what comes out, by which it can be saved where it stands at any position that was not forgotten.
+    /// The trace of what comes out, by which it can be saved where it stands at any position that
+    /// was not forgotten.
     pub(crate) fn trace(&self) -> Option<Arc<dyn Trace>> {
         self.trace.get().cloned()
     }
@@ -85,8 +106,8 @@ impl<T: Send + 'static> Running<T> {
         matches!(self.place, Place::Inline)
     }
 
-    /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says whether it
-    /// was moved just now.
+    /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says
+    /// whether it was moved just now.
     pub(crate) fn move_to_background(&mut self) -> bool {
         if !self.is_inline() || self.run.engine.plan.prefetch.items == 0 {
             return false;
@@ -142,7 +163,9 @@ struct Wiring {
 
 impl Wiring {
     fn wire(self) -> AnyItems {
-        let Wired { items, trace } = self.run.stream(self.run.engine.flow.root, 0, self.wanted.as_ref());
+        let Wired { items, trace } =
+            self.run
+                .stream(self.run.engine.flow.root, 0, self.wanted.as_ref());
         if let Some(trace) = trace {
             let _ = self.trace.set(trace);
         }

@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering;
 
 use super::EpochRun;
 use super::inputs::{InlineTrace, NodeInputs, Runs};
+use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
+use crate::checkpoint::{Recorder, SnapshotTrace, Trace};
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
-use crate::keep::{Marked, Recorder, Trace};
 use crate::plan::{Place, Prefetch};
 use crate::rng::mix;
-use crate::rows::RowCursor;
-use crate::run::background::{Background, BackgroundSettings, QueueGauge};
-use crate::run::driven::Driven;
+use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{Chain, Link, Spawner};
-use crate::run::pieced::pieced;
+use crate::run::prefetch::{PrefetchSettings, PrefetchThread, QueueGauge};
+use crate::run::restore::SkipDelivered;
+use crate::run::restore::in_morsels;
 use crate::run::segment::{Segment, SegmentSettings};
-use crate::run::sieve::Sieve;
 use crate::sync::lock;
 use crate::{Arity, Context, Error, ErrorKind, Order, Wanted, Work};
 
@@ -49,20 +49,42 @@ impl EpochRun {
                 // The queue stands behind the pipe, which may do something besides.
                 let above = self.inline(id, port, round, wanted);
                 let name = self.engine.flow.nodes[id].name.to_string();
-                let queue = (Prefetch { items: queue.items.max(1), ..queue }, self.account(Some(id), &edge));
+                let queue = (
+                    Prefetch {
+                        items: queue.items.max(1),
+                        ..queue
+                    },
+                    self.account(Some(id), &edge),
+                );
                 let chunks = edge.erase(above.items);
-                let background = self.background(name, chunks, queue, &edge, self.queues[&id].clone());
-                Wired { items: edge.restore(Box::new(background)), trace: above.trace }
+                let background =
+                    self.background(name, chunks, queue, &edge, self.queues[&id].clone());
+                Wired {
+                    items: edge.restore(Box::new(background)),
+                    trace: above.trace,
+                }
             }
             Place::Segment(number) => self.segment(number, round, wanted),
         }
     }
 
-    fn sifted(&self, id: usize, items: AnyItems, runs: Option<Runs>, wanted: Option<&Wanted>) -> AnyItems {
+    fn sifted(
+        &self,
+        id: usize,
+        items: AnyItems,
+        runs: Option<Runs>,
+        wanted: Option<&Wanted>,
+    ) -> AnyItems {
         match (runs, wanted) {
             (Some(runs), Some(wanted)) => {
                 let node = &self.engine.flow.nodes[id];
-                Sieve::over(items, (&node.node.edge, &node.name), runs, wanted.clone(), self.other_ranks)
+                SkipDelivered::over(
+                    items,
+                    (&node.node.edge, &node.name),
+                    runs,
+                    wanted.clone(),
+                    self.other_ranks,
+                )
             }
             _ => items,
         }
@@ -75,10 +97,25 @@ impl EpochRun {
         (queue, account): (Prefetch, Account),
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
-    ) -> Background {
-        let Prefetch { items: depth, bytes: _, adaptive } = queue;
+    ) -> PrefetchThread {
+        let Prefetch {
+            items: depth,
+            bytes: _,
+            adaptive,
+        } = queue;
         let (scope, edge) = (self.scope.clone(), edge.clone());
-        Background::new(above, BackgroundSettings { name, depth, adaptive, account, scope, edge }, gauge)
+        PrefetchThread::new(
+            above,
+            PrefetchSettings {
+                name,
+                depth,
+                adaptive,
+                account,
+                scope,
+                edge,
+            },
+            gauge,
+        )
     }
 
     fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
@@ -96,13 +133,22 @@ impl EpochRun {
             (items, trace, None, None)
         } else {
             let (items, pieces, runs) = self.pieces(&plan.nodes, round, wanted);
-            (items, pieces.clone().map(|pieces| pieces as Arc<dyn Trace>), pieces, runs)
+            (
+                items,
+                pieces.clone().map(|pieces| pieces as Arc<dyn Trace>),
+                pieces,
+                runs,
+            )
         };
         let settings = SegmentSettings {
             work: plan.work,
             // What was stopped in order goes on in order, to its end.
-            order: if self.cursors.is_some() && unordered.is_none() { Order::Strict } else { plan.order },
-            in_flight: plan.in_flight,
+            order: if self.cursors.is_some() && unordered.is_none() {
+                Order::Strict
+            } else {
+                plan.order
+            },
+            concurrency: plan.concurrency,
             start: plan.start,
             workers: plan.workers,
             account: self.segment_account(number),
@@ -112,19 +158,30 @@ impl EpochRun {
             processes: plan.processes.is_some(),
         };
         #[cfg(target_os = "linux")]
-        let crew = self.engine.crews[number]
+        let supervisor = self.engine.supervisors[number]
             .as_ref()
-            .map(|crews| Spawner::Crew(crews.lend(), self.run_facts(round)));
+            .map(|supervisors| Spawner::Supervisor(supervisors.lend(), self.run_facts(round)));
         #[cfg(not(target_os = "linux"))]
-        let crew = None;
-        let spawner = crew.unwrap_or_else(|| match plan.work {
+        let supervisor = None;
+        let spawner = supervisor.unwrap_or_else(|| match plan.work {
             Work::Cpu => Spawner::Pool(self.engine.pool(), self.scope.clone()),
             Work::Io => Spawner::Io(self.scope.clone()),
         });
         let edge = &flow.nodes[last].node.edge;
-        let (gauge, learned) = (self.segments[number].clone(), self.engine.learned[number].clone());
+        let (gauge, learned) = (
+            self.segments[number].clone(),
+            self.engine.learned[number].clone(),
+        );
         let chain = self.chain(&plan.nodes, round);
-        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, (pieces, unordered));
+        let segment = Segment::new(
+            chain,
+            input,
+            settings,
+            spawner,
+            gauge,
+            learned,
+            (pieces, unordered),
+        );
         let items = self.sifted(last, edge.restore(Box::new(segment)), runs, wanted);
         Wired { items, trace }
     }
@@ -133,7 +190,9 @@ impl EpochRun {
     fn chain(&self, nodes: &[usize], round: u64) -> Chain {
         let link = |&id: &usize| {
             let node = &self.engine.flow.nodes[id].node;
-            let Op::Pipe(pipe) = &node.op else { unreachable!("only pipes are put into segments") };
+            let Op::Pipe(pipe) = &node.op else {
+                unreachable!("only pipes are put into segments")
+            };
             Link {
                 pipe: pipe.clone(),
                 context: self.context(id, round),
@@ -143,19 +202,36 @@ impl EpochRun {
         };
         let above = self.engine.flow.nodes[nodes[0]].inputs[0].0;
         let input = self.engine.flow.nodes[above].node.edge.clone();
-        Chain { links: nodes.iter().map(link).collect(), input }
+        Chain {
+            links: nodes.iter().map(link).collect(),
+            input,
+        }
     }
 
-    fn inline(self: &Arc<Self>, id: usize, port: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
+    fn inline(
+        self: &Arc<Self>,
+        id: usize,
+        port: usize,
+        round: u64,
+        wanted: Option<&Wanted>,
+    ) -> Wired {
         let flow_node = &self.engine.flow.nodes[id];
         let node = &flow_node.node;
         if let Op::Split(_) = node.op
             && let Some((output, recorder)) = self.waiting(id, port, round)
         {
-            let runs = self.cursor(id, wanted).map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
+            let runs = self
+                .cursor(id, wanted)
+                .map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
             return self.output(id, port, output, recorder, runs, wanted);
         }
-        let NodeInputs { mut context, inputs, trace, runs, recorder } = self.inputs_of(id, round, wanted);
+        let NodeInputs {
+            mut context,
+            inputs,
+            trace,
+            runs,
+            recorder,
+        } = self.inputs_of(id, round, wanted);
         if let Some(rows) = self.rows(id) {
             context = context.with_rows(RowCursor::new(rows, 0));
         }
@@ -164,15 +240,23 @@ impl EpochRun {
             Op::Pipe(pipe) => vec![pipe.apply(one(inputs), &context)],
             Op::Join(join) => vec![join.join(inputs, &context)],
             Op::Split(split) => split.split(one(inputs), &context),
-            Op::Rerun(rerun) => vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)],
+            Op::Rerun(rerun) => {
+                vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)]
+            }
         };
         // A pipe's `apply` is a user's code too.
         let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
-            (Op::Pipe(_), Some(InlineTrace::Pieces(pieces))) => {
+            (Op::Pipe(_), Some(InlineTrace::SegmentLog(pieces))) => {
                 let chain = self.chain(&self.engine.plan.groups[id], round);
                 let edge = chain.input.clone();
                 let apply = move |piece, first| chain.apply_caught(piece, first);
-                vec![pieced(one(inputs), &edge, &node.edge, pieces.clone(), apply)]
+                vec![in_morsels(
+                    one(inputs),
+                    &edge,
+                    &node.edge,
+                    pieces.clone(),
+                    apply,
+                )]
             }
             _ => applies(inputs),
         }));
@@ -180,7 +264,10 @@ impl EpochRun {
             Ok(outputs) => outputs,
             Err(payload) => {
                 let items = node.edge.fail(Error::panic(payload).at(&flow_node.name));
-                return Wired { items, trace: trace.map(InlineTrace::into_trace) };
+                return Wired {
+                    items,
+                    trace: trace.map(InlineTrace::into_trace),
+                };
             }
         };
         let mut outputs: Vec<Option<Wired>> = outputs
@@ -202,8 +289,12 @@ impl EpochRun {
                 self.output(id, port, output, recorder, runs, wanted)
             }
             None => {
-                let error = Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
-                Wired { items: node.edge.fail(error), trace: trace.map(InlineTrace::into_trace) }
+                let error =
+                    Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
+                Wired {
+                    items: node.edge.fail(error),
+                    trace: trace.map(InlineTrace::into_trace),
+                }
             }
         }
     }
@@ -227,16 +318,18 @@ impl EpochRun {
         };
         let mut items = match trace {
             // Each link of the chain has a guard of its own.
-            Some(InlineTrace::Pieces(_)) => items,
+            Some(InlineTrace::SegmentLog(_)) => items,
             _ => node.edge.guard(items, context.clone()),
         };
         if matches!(node.op, Op::Pipe(_)) && self.engine.flow.nodes[id].hints().work == Work::Io {
             let (edge, scope) = (node.edge.clone(), self.scope.clone());
-            let driven = Driven::new(edge.erase(items), scope, edge, name.clone());
+            let driven = IoDriver::new(edge.erase(items), scope, edge, name.clone());
             items = node.edge.restore(Box::new(driven));
         }
         let trace = match (recorder, trace) {
-            (Some(recorder), _) => Some(Arc::new(Marked(recorder.clone(), port)) as Arc<dyn Trace>),
+            (Some(recorder), _) => {
+                Some(Arc::new(SnapshotTrace(recorder.clone(), port)) as Arc<dyn Trace>)
+            }
             (None, trace) => trace.clone().map(InlineTrace::into_trace),
         };
         Wired { items, trace }
@@ -261,15 +354,28 @@ impl EpochRun {
             // It leaves out by itself what would fill its queues and is not wanted.
             return output;
         }
-        Wired { items: self.sifted(id, output.items, runs, wanted), ..output }
+        Wired {
+            items: self.sifted(id, output.items, runs, wanted),
+            ..output
+        }
     }
 
     /// An output of a split that was made when another was asked for.
-    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<(Wired, Option<Arc<Recorder>>)> {
+    fn waiting(
+        &self,
+        id: usize,
+        port: usize,
+        round: u64,
+    ) -> Option<(Wired, Option<Arc<Recorder>>)> {
         let mut splits = lock(&self.splits);
-        let Entry::Occupied(mut entry) = splits.entry((id, round)) else { return None };
+        let Entry::Occupied(mut entry) = splits.entry((id, round)) else {
+            return None;
+        };
         let (outputs, recorder) = entry.get_mut();
-        let waiting = outputs.get_mut(port).and_then(Option::take).map(|output| (output, recorder.clone()));
+        let waiting = outputs
+            .get_mut(port)
+            .and_then(Option::take)
+            .map(|output| (output, recorder.clone()));
         // Each round of a repeat has its own; what all have asked for is not kept.
         if outputs.iter().all(Option::is_none) {
             entry.remove();
@@ -287,10 +393,19 @@ impl EpochRun {
         let (run, above) = (self.clone(), self.engine.flow.nodes[id].inputs[0]);
         let edge = self.engine.flow.nodes[above.0].node.edge.clone();
         // The round in which an epoch is resumed; those behind it begin.
-        let mut resumed = recorder.as_ref().and_then(|recorder| recorder.resumed_round());
+        let mut resumed = recorder
+            .as_ref()
+            .and_then(|recorder| recorder.resumed_round());
         Box::new(move |next: u64| {
-            let inner = if round == 0 { next } else { mix(round).wrapping_add(next) };
-            let first = resumed.take().filter(|(from, _)| *from == next).map(|(_, wanted)| wanted);
+            let inner = if round == 0 {
+                next
+            } else {
+                mix(round).wrapping_add(next)
+            };
+            let first = resumed
+                .take()
+                .filter(|(from, _)| *from == next)
+                .map(|(_, wanted)| wanted);
             let Wired { items, trace } = run.stream(above, inner, first.as_ref());
             match (&recorder, trace) {
                 (Some(recorder), Some(trace)) => {
@@ -322,11 +437,15 @@ mod tests {
     fn a_repeat_keeps_nothing_of_the_forks_of_earlier_rounds() {
         let graph = Graph::mux(Graph::range(0..2).fork::<2>()).cycle();
         for workers in [0, 2] {
-            let settings = Settings { workers, ..Settings::default() };
+            let settings = Settings {
+                workers,
+                ..Settings::default()
+            };
             let flow = Flow::new(&graph.root());
             let plan = Plan::new(&flow, &settings);
             let engine = Arc::new(Engine::new(flow, plan, settings));
-            let mut running = Running::<u64>::start(&engine, 0, Share::default(), false, None).unwrap();
+            let mut running =
+                Running::<u64>::start(&engine, 0, Share::default(), false, None).unwrap();
             for _ in 0..400 {
                 crate::run::block_on(running.items.next()).unwrap().unwrap();
             }

@@ -57,12 +57,18 @@ impl Found {
             }
         }
         self.seen += chunk.len as u64;
-        let (Some(first), Some(last)) = (places.first().copied(), places.last()) else { return };
+        let (Some(first), Some(last)) = (places.first().copied(), places.last()) else {
+            return;
+        };
         let ranges: Vec<_> = places.iter().map(|&(place, _)| place..place + 1).collect();
         // Places are known where what is kept stands in a row.
         let row = last.1 - first.1 + 1 == places.len() as u64;
         let chunk = edge.pick(chunk, &ranges);
-        self.kept.push(Carried { chunk, edge: edge.clone(), position: row.then_some(first.1) });
+        self.kept.push(Carried {
+            chunk,
+            edge: edge.clone(),
+            position: row.then_some(first.1),
+        });
     }
 
     /// What there is instead.

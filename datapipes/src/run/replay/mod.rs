@@ -1,9 +1,10 @@
 //! Runs one sample through the graph again, node by node, and keeps what each made of it.
 //!
-//! Everything runs on the caller's thread, one node after the other. Where a node is applied, its input is the sample
-//! alone (and, above a node that groups siblings, its siblings): what distributes over concatenation gives for it what it
-//! gave in the epoch, since random numbers depend on nothing but seed, epoch, node and origin. What only selects is passed
-//! by. Anything else looks at the stream as a whole, and ends the way.
+//! Everything runs on the caller's thread, one node after the other. Where a node is applied, its
+//! input is the sample alone (and, above a node that groups siblings, its siblings): what
+//! distributes over concatenation gives for it what it gave in the epoch, since random numbers
+//! depend on nothing but seed, epoch, node and origin. What only selects is passed by. Anything
+//! else looks at the stream as a whole, and ends the way.
 
 mod found;
 mod pass;
@@ -13,10 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::checkpoint::NodeState;
 use crate::context::RunInfo;
 use crate::graph::{AnyChunk, AnyItems, Edge, FlowNode, Look, Op};
 use crate::items::Demand;
-use crate::keep::Keeper;
 use crate::run::{Engine, Share};
 use crate::{Arity, Context, Error, ErrorKind, Origin, Result, Wanted};
 use pass::Pass;
@@ -65,8 +66,8 @@ pub(crate) struct Replayer<'e> {
     target: Origin,
     /// The item of a source that it goes back to.
     top: Origin,
-    /// For each node, how many repeats lie between the source and what comes out of it; `None` for those that the
-    /// source does not lead to.
+    /// For each node, how many repeats lie between the source and what comes out of it; `None` for
+    /// those that the source does not lead to.
     repeats: Vec<Option<usize>>,
     /// For each node, whether one below it groups siblings.
     siblings: Vec<bool>,
@@ -75,7 +76,10 @@ pub(crate) struct Replayer<'e> {
 impl<'e> Replayer<'e> {
     /// For an item that was not made of several.
     pub(crate) fn new(engine: &'e Engine, epoch: u64, target: &Origin) -> Result<Self> {
-        let share = Share { rank: engine.settings.rank, uneven: engine.settings.uneven };
+        let share = Share {
+            rank: engine.settings.rank,
+            uneven: engine.settings.uneven,
+        };
         let (scope, info) = engine.begin(epoch, share, false)?;
         let nodes = &engine.flow.nodes;
         let source = target.source().unwrap_or(u16::MAX);
@@ -89,11 +93,16 @@ impl<'e> Replayer<'e> {
             });
         }
         if repeats[engine.flow.root.0].is_none() {
-            let sources = nodes.iter().filter(|node| matches!(node.node.op, Op::Source(_)));
-            let sources: Vec<_> =
-                sources.map(|source| format!("{} (`{}`)", source.source, source.name)).collect();
-            let message =
-                format!("no item {target}: the sources of the graph have the numbers {}", sources.join(", "));
+            let sources = nodes
+                .iter()
+                .filter(|node| matches!(node.node.op, Op::Source(_)));
+            let sources: Vec<_> = sources
+                .map(|source| format!("{} (`{}`)", source.source, source.name))
+                .collect();
+            let message = format!(
+                "no item {target}: the sources of the graph have the numbers {}",
+                sources.join(", ")
+            );
             return Err(Error::new(ErrorKind::NotFound, message));
         }
         let mut siblings = vec![false; nodes.len()];
@@ -103,10 +112,19 @@ impl<'e> Replayer<'e> {
             }
         }
         let (target, top) = (target.clone(), target.top().clone());
-        Ok(Replayer { engine, info, scope, target, top, repeats, siblings })
+        Ok(Replayer {
+            engine,
+            info,
+            scope,
+            target,
+            top,
+            repeats,
+            siblings,
+        })
     }
 
-    /// Runs it. What came last: at the end of the graph, or before what looks at the stream as a whole.
+    /// Runs it. What came last: at the end of the graph, or before what looks at the stream as a
+    /// whole.
     pub(crate) fn run(&self, show: Show<'_>) -> Result<Vec<Carried>> {
         let (mut child, mut origin) = (0, &self.target);
         while let Some(parent) = origin.parent() {
@@ -136,14 +154,24 @@ impl<'e> Replayer<'e> {
         };
         let mut pass = Pass::new(self, round, show);
         pass.root()?;
-        if !pass.found && !pass.stopped && !pass.renamed && pass.ends.iter().any(|end| !end.look().is_empty())
+        if !pass.found
+            && !pass.stopped
+            && !pass.renamed
+            && pass.ends.iter().any(|end| !end.look().is_empty())
         {
-            let only_above = pass.ends.iter().flat_map(Carried::look).all(|look| match look {
-                Look::Item(origin, _) => !origin.comes_from(&self.target),
-                Look::Error(_) => false,
-            });
+            let only_above = pass
+                .ends
+                .iter()
+                .flat_map(Carried::look)
+                .all(|look| match look {
+                    Look::Item(origin, _) => !origin.comes_from(&self.target),
+                    Look::Error(_) => false,
+                });
             if only_above {
-                let message = format!("no item {}: no node made children of {}", self.target, self.top);
+                let message = format!(
+                    "no item {}: no node made children of {}",
+                    self.target, self.top
+                );
                 return Err(Error::new(ErrorKind::NotFound, message));
             }
         }
@@ -151,7 +179,13 @@ impl<'e> Replayer<'e> {
     }
 
     fn context(&self, node: &FlowNode, round: u64) -> Context {
-        Context::new(node.name.clone(), node.source, self.info.clone(), round, Arc::default())
+        Context::new(
+            node.name.clone(),
+            node.source,
+            self.info.clone(),
+            round,
+            Arc::default(),
+        )
     }
 
     /// A node that begins again at any place, so that no more than one item of it is needed.
@@ -168,12 +202,20 @@ impl<'e> Replayer<'e> {
         let node = &self.engine.flow.nodes[id];
         let mut context = self.context(node, round);
         if wanted.is_some() {
-            context = context.with_keeper(Keeper { wanted, ..Keeper::default() });
+            context = context.with_node_state(NodeState {
+                wanted,
+                ..NodeState::default()
+            });
         }
         let mut inputs = Vec::new();
         for &(above, _) in &node.inputs {
             let (items, context) = self.whole(above, round, None)?;
-            inputs.push(self.engine.flow.nodes[above].node.edge.guard(items, context));
+            inputs.push(
+                self.engine.flow.nodes[above]
+                    .node
+                    .edge
+                    .guard(items, context),
+            );
         }
         let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
             Op::Source(source) => Some(source.open(&context)),
@@ -184,8 +226,7 @@ impl<'e> Replayer<'e> {
         match applied {
             Ok(Some(items)) => Ok((items, context)),
             Ok(None) => {
-                let message =
-                    "a node that gives by position, below one that splits or repeats, is not replayed";
+                let message = "a node that gives by position, below one that splits or repeats, is not replayed";
                 Err(Error::new(ErrorKind::Unsupported, message).at(&node.name))
             }
             Err(payload) => Err(Error::panic(payload).at(&node.name)),

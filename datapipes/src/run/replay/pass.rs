@@ -10,9 +10,9 @@ use futures::future::join_all;
 
 use super::found::Found;
 use super::{Carried, MANY, Replayer, Show, Stage, Way};
+use crate::checkpoint::NodeState;
 use crate::graph::{AnyChunk, ErasedChunks, Look, Op};
 use crate::items::Demand;
-use crate::keep::Keeper;
 use crate::rng::mix;
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Result, Role, Wanted};
@@ -21,7 +21,8 @@ const WHOLE: &str = "it looks at the stream as a whole";
 const PLACE: &str = "it uses the place of an item, which is not known here";
 const OTHER_TYPE: &str = "what was passed by before it is of another type";
 const REPEATS: &str = "it runs what is above more than once, in a way of its own";
-/// Rounds of a repeat within a repeat are told apart from those of others by being near to where they begin.
+/// Rounds of a repeat within a repeat are told apart from those of others by being near to where
+/// they begin.
 const SAME_ROUND: u64 = 1 << 20;
 const MOST_ROUNDS: u64 = 1 << 16;
 
@@ -61,13 +62,24 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         Ok(())
     }
 
-    fn show<'a>(&mut self, id: usize, way: Way, time: Duration, made: impl IntoIterator<Item = &'a Carried>) {
+    fn show<'a>(
+        &mut self,
+        id: usize,
+        way: Way,
+        time: Duration,
+        made: impl IntoIterator<Item = &'a Carried>,
+    ) {
         let made: Vec<&Carried> = made.into_iter().collect();
-        (self.show)(&Stage { node: &self.replayer.engine.flow.nodes[id], way, time, made: &made });
+        (self.show)(&Stage {
+            node: &self.replayer.engine.flow.nodes[id],
+            way,
+            time,
+            made: &made,
+        });
     }
 
-    /// The round that a repeat's input is in, where so many lie between it and the source, itself included. Rounds within
-    /// rounds are numbered as the executor numbers them.
+    /// The round that a repeat's input is in, where so many lie between it and the source, itself
+    /// included. Rounds within rounds are numbered as the executor numbers them.
     fn round_above(&self, repeats: usize) -> Result<u64> {
         let mut round = self.round;
         for _ in 1..repeats {
@@ -77,7 +89,10 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             let inner = round;
             let outer = (1..MOST_ROUNDS).find(|&outer| inner.wrapping_sub(mix(outer)) < SAME_ROUND);
             round = outer.ok_or_else(|| {
-                let message = format!("no item {}: no repeat has a round {inner}", self.replayer.target);
+                let message = format!(
+                    "no item {}: no repeat has a round {inner}",
+                    self.replayer.target
+                );
                 Error::new(ErrorKind::NotFound, message)
             })?;
         }
@@ -88,7 +103,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
     fn visit(&mut self, (id, port): (usize, usize), round: u64) -> Result<Vec<Carried>> {
         let replayer = self.replayer;
         let node = &replayer.engine.flow.nodes[id];
-        let Some(repeats) = replayer.repeats[id] else { return Ok(Vec::new()) };
+        let Some(repeats) = replayer.repeats[id] else {
+            return Ok(Vec::new());
+        };
         if let Some(outputs) = self.splits.get_mut(&(id, round)) {
             return Ok(std::mem::take(&mut outputs[port]));
         }
@@ -118,7 +135,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Op::Split(_) if hints.facts.selects => Way::Run,
             _ if hints.facts.selects => Way::Passed,
             Op::Pipe(_) if hints.shardable || hints.by_parent => Way::Run,
-            Op::Pipe(_) if by_place && matches!(&inputs[..], [one] if one.position.is_some()) => Way::Run,
+            Op::Pipe(_) if by_place && matches!(&inputs[..], [one] if one.position.is_some()) => {
+                Way::Run
+            }
             Op::Pipe(_) if by_place => Way::Stopped(PLACE),
             Op::Rerun(_) => Way::Stopped(REPEATS),
             _ => Way::Stopped(WHOLE),
@@ -128,8 +147,8 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
                 // A cache gives later rounds children; so does what pads.
-                self.renamed |=
-                    matches!(hints.facts.role, Role::Shard { can_pad: true }) || node.node.kind == "cache";
+                self.renamed |= matches!(hints.facts.role, Role::Shard { can_pad: true })
+                    || node.node.kind == "cache";
                 if hints.arity != Arity::One {
                     inputs.iter_mut().for_each(|input| input.position = None);
                 }
@@ -170,7 +189,11 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         // Most sources that begin anywhere have item `index` at that place.
         let jumps = matches!(node.node.op, Op::Source(_)) && node.hints().facts.by_position;
         let index = replayer.top.index();
-        let jumped = if jumps { Some(search(Some(index))?) } else { None };
+        let jumped = if jumps {
+            Some(search(Some(index))?)
+        } else {
+            None
+        };
         let mut found = match jumped {
             Some(mut found) if !found.kept.is_empty() => {
                 found.kept.iter_mut().for_each(|kept| {
@@ -185,7 +208,10 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 Op::Source(_) => replayer.top.to_string(),
                 _ => replayer.target.to_string(),
             };
-            let because = found.error.as_ref().map(|error| format!("; an error came, too: {error}"));
+            let because = found
+                .error
+                .as_ref()
+                .map(|error| format!("; an error came, too: {error}"));
             let message = format!(
                 "no item {what}: `{}` gave {}{}",
                 node.name,
@@ -216,16 +242,30 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 })
                 .map(|(place, _)| place..place + 1)
                 .collect();
-            let Some(first) = places.first() else { continue };
-            let position = carried.position.map(|position| position + first.start as u64);
+            let Some(first) = places.first() else {
+                continue;
+            };
+            let position = carried
+                .position
+                .map(|position| position + first.start as u64);
             let Carried { chunk, edge, .. } = carried;
             let position = position.filter(|_| places.len() == 1);
-            kept.push(Carried { chunk: edge.pick(chunk, &places), edge, position });
+            kept.push(Carried {
+                chunk: edge.pick(chunk, &places),
+                edge,
+                position,
+            });
         }
     }
 
     /// Applies a node to the sample.
-    fn apply(&mut self, id: usize, port: usize, round: u64, inputs: Vec<Carried>) -> Result<Vec<Carried>> {
+    fn apply(
+        &mut self,
+        id: usize,
+        port: usize,
+        round: u64,
+        inputs: Vec<Carried>,
+    ) -> Result<Vec<Carried>> {
         let (replayer, begun) = (self.replayer, Instant::now());
         let node = &replayer.engine.flow.nodes[id];
         let (edge, hints) = (&node.node.edge, node.hints());
@@ -240,7 +280,10 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         let mut context = replayer.context(node, round);
         if hints.facts.by_position {
             let wanted = position.map(Wanted::since);
-            context = context.with_keeper(Keeper { wanted, ..Keeper::default() });
+            context = context.with_node_state(NodeState {
+                wanted,
+                ..NodeState::default()
+            });
         }
         let above = inputs[0].edge.clone();
         let given = Given(inputs.into_iter().map(|input| input.chunk).collect());
@@ -255,12 +298,14 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Err(payload) => vec![edge.fail(Error::panic(payload).at(&node.name))],
         };
         // All outputs at once: one that nobody reads would hold up the others.
-        replayer.wait(join_all(applied.into_iter().zip(&founds).map(|(items, found)| {
-            replayer.drain(items, edge, &context, MANY, |chunk| {
-                lock(found).take(chunk, edge, &replayer.target, wide, true);
-                true
-            })
-        })));
+        replayer.wait(join_all(applied.into_iter().zip(&founds).map(
+            |(items, found)| {
+                replayer.drain(items, edge, &context, MANY, |chunk| {
+                    lock(found).take(chunk, edge, &replayer.target, wide, true);
+                    true
+                })
+            },
+        )));
         let founds: Vec<Found> = founds
             .into_iter()
             .map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -268,13 +313,20 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         if founds.iter().all(|found| found.kept.is_empty())
             && let Some(found) = founds.iter().find(|found| found.seen > 0)
         {
-            let message = format!("no item {}: `{}` made {}", replayer.target, node.name, found.instead());
+            let message = format!(
+                "no item {}: `{}` made {}",
+                replayer.target,
+                node.name,
+                found.instead()
+            );
             return Err(Error::new(ErrorKind::NotFound, message));
         }
         self.found |= founds.iter().any(|found| found.exact);
         let mut made: Vec<Vec<Carried>> = founds.into_iter().map(|found| found.kept).collect();
         // One came out for one that went in.
-        made.iter_mut().flatten().for_each(|made| made.position = position);
+        made.iter_mut()
+            .flatten()
+            .for_each(|made| made.position = position);
         self.show(id, Way::Run, begun.elapsed(), made.iter().flatten());
         let output = made.get_mut(port).map(std::mem::take).unwrap_or_default();
         if outputs > 1 {

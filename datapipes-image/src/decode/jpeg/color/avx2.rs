@@ -22,7 +22,9 @@ pub(super) fn ycc([ys, cbs, crs]: [&[u8]; 3], out: &mut [u8]) {
 }
 
 fn load(samples: &[u8]) -> __m128i {
-    let samples: [u8; 16] = *samples.first_chunk().expect("the caller goes on only where there are 16");
+    let samples: [u8; 16] = *samples
+        .first_chunk()
+        .expect("the caller goes on only where there are 16");
     // SAFETY: both are 16 bytes, and any bits are values of each.
     unsafe { std::mem::transmute(samples) }
 }
@@ -46,12 +48,19 @@ fn sixteen(y: __m128i, cb: __m128i, cr: __m128i) -> [__m128i; 3] {
     let b = _mm256_add_epi16(_mm256_add_epi16(y, cb2), times(cb2, -14_942));
     let factors = _mm256_set1_epi32(18_734 << 16 | -22_554 & 0xffff);
     let half = _mm256_set1_epi32(1 << 15);
-    let sum =
-        |pairs: __m256i| _mm256_srai_epi32::<16>(_mm256_add_epi32(_mm256_madd_epi16(pairs, factors), half));
-    let green = _mm256_packs_epi32(sum(_mm256_unpacklo_epi16(cb, cr)), sum(_mm256_unpackhi_epi16(cb, cr)));
+    let sum = |pairs: __m256i| {
+        _mm256_srai_epi32::<16>(_mm256_add_epi32(_mm256_madd_epi16(pairs, factors), half))
+    };
+    let green = _mm256_packs_epi32(
+        sum(_mm256_unpacklo_epi16(cb, cr)),
+        sum(_mm256_unpackhi_epi16(cb, cr)),
+    );
     let g = _mm256_add_epi16(_mm256_sub_epi16(y, cr), green);
     let bytes = |channel: __m256i| {
-        _mm_packus_epi16(_mm256_castsi256_si128(channel), _mm256_extracti128_si256::<1>(channel))
+        _mm_packus_epi16(
+            _mm256_castsi256_si128(channel),
+            _mm256_extracti128_si256::<1>(channel),
+        )
     };
     interleave(bytes(r), bytes(g), bytes(b))
 }
@@ -62,7 +71,9 @@ fn sixteen(y: __m128i, cb: __m128i, cr: __m128i) -> [__m128i; 3] {
 fn interleave(r: __m128i, g: __m128i, b: __m128i) -> [__m128i; 3] {
     let pick = |channel: __m128i, places: [i8; 16]| {
         // SAFETY: both are 16 bytes, and any bits are values of each.
-        _mm_shuffle_epi8(channel, unsafe { std::mem::transmute::<[i8; 16], __m128i>(places) })
+        _mm_shuffle_epi8(channel, unsafe {
+            std::mem::transmute::<[i8; 16], __m128i>(places)
+        })
     };
     let part = |[of_r, of_g, of_b]: [[i8; 16]; 3]| {
         _mm_or_si128(_mm_or_si128(pick(r, of_r), pick(g, of_g)), pick(b, of_b))
@@ -70,7 +81,8 @@ fn interleave(r: __m128i, g: __m128i, b: __m128i) -> [__m128i; 3] {
     [part(PLACES[0]), part(PLACES[1]), part(PLACES[2])]
 }
 
-/// For each third of 16 pixels and each channel: which sample a byte is, or -1 where it is another channel's.
+/// For each third of 16 pixels and each channel: which sample a byte is, or -1 where it is another
+/// channel's.
 const PLACES: [[[i8; 16]; 3]; 3] = {
     let mut places = [[[-1; 16]; 3]; 3];
     let mut byte = 0;
@@ -89,7 +101,14 @@ mod tests {
             return;
         }
         // All of the chroma, and lengths that are no multiple of 16.
-        for (y, len) in [(0u8, 256), (1, 255), (77, 16), (128, 17), (254, 31), (255, 256)] {
+        for (y, len) in [
+            (0u8, 256),
+            (1, 255),
+            (77, 16),
+            (128, 17),
+            (254, 31),
+            (255, 256),
+        ] {
             for cr in 0..=255u8 {
                 let ys: Vec<u8> = (0..len).map(|n| y.wrapping_add(n as u8 / 7)).collect();
                 let cbs: Vec<u8> = (0..len).map(|n| n as u8).collect();

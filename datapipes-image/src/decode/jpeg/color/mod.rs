@@ -1,4 +1,5 @@
-//! Samples of the components become RGB, with libjpeg's and, for four components, Pillow's roundings.
+//! Samples of the components become RGB, with libjpeg's and, for four components, Pillow's
+//! roundings.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -45,7 +46,11 @@ fn ycc_portable(rows: [&[u8]; 3], out: &mut [u8]) {
 #[inline(always)]
 fn zip(rows: [&[u8]; 3], out: &mut [u8], of: impl Fn(u8, u8, u8) -> [u8; 3]) {
     let out = out.as_chunks_mut::<3>().0;
-    let (a, b, c) = (&rows[0][..out.len()], &rows[1][..out.len()], &rows[2][..out.len()]);
+    let (a, b, c) = (
+        &rows[0][..out.len()],
+        &rows[1][..out.len()],
+        &rows[2][..out.len()],
+    );
     for (((out, &a), &b), &c) in out.iter_mut().zip(a).zip(b).zip(c) {
         *out = of(a, b, c);
     }
@@ -67,14 +72,30 @@ fn rgb_of(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 /// Inverted ink: what is not absorbed by the black, and of that what is not absorbed by the colour.
 fn cmyk(rows: [&[u8]; 4], out: &mut [u8]) {
     let [c, m, y, k] = rows;
-    for ((((out, &c), &m), &y), &k) in out.as_chunks_mut::<3>().0.iter_mut().zip(c).zip(m).zip(y).zip(k) {
+    for ((((out, &c), &m), &y), &k) in out
+        .as_chunks_mut::<3>()
+        .0
+        .iter_mut()
+        .zip(c)
+        .zip(m)
+        .zip(y)
+        .zip(k)
+    {
         *out = [c, m, y].map(|light| under(light, k));
     }
 }
 
 fn ycck(rows: [&[u8]; 4], out: &mut [u8]) {
     let [y, cb, cr, k] = rows;
-    for ((((out, &y), &cb), &cr), &k) in out.as_chunks_mut::<3>().0.iter_mut().zip(y).zip(cb).zip(cr).zip(k) {
+    for ((((out, &y), &cb), &cr), &k) in out
+        .as_chunks_mut::<3>()
+        .0
+        .iter_mut()
+        .zip(y)
+        .zip(cb)
+        .zip(cr)
+        .zip(k)
+    {
         // libjpeg makes ink of the colours: what stands in the file as light is 255 less that.
         *out = rgb_of(y, cb, cr).map(|ink| under(255 - ink, k));
     }

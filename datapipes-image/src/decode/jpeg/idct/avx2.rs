@@ -7,7 +7,13 @@ use super::{BITS, PASS, factors::*, flat};
 
 /// Makes samples of the blocks of a row.
 #[target_feature(enable = "avx2")]
-pub(super) fn whole(blocks: &[Block], lasts: &[u8], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+pub(super) fn whole(
+    blocks: &[Block],
+    lasts: &[u8],
+    quant: &[u16; 64],
+    out: &mut [u8],
+    stride: usize,
+) {
     let quant = rows(quant.map(|factor| factor as i16)).map(|row| _mm256_broadcastsi128_si256(row));
     let mut waiting = None;
     for (n, (block, &last)) in blocks.iter().zip(lasts).enumerate() {
@@ -78,13 +84,16 @@ fn two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[__m128i; 2]; 4]
     let mut samples = [[_mm_setzero_si128(); 2]; 4];
     for n in 0..4 {
         let pair = _mm256_add_epi8(_mm256_packs_epi16(lines[2 * n], lines[2 * n + 1]), middle);
-        samples[n] = [_mm256_castsi256_si128(pair), _mm256_extracti128_si256::<1>(pair)];
+        samples[n] = [
+            _mm256_castsi256_si128(pair),
+            _mm256_extracti128_si256::<1>(pair),
+        ];
     }
     samples
 }
 
-/// Which halves are zero, if any is: a block without lines but the first is that line in all of them, which matters
-/// where numbers overflow.
+/// Which halves are zero, if any is: a block without lines but the first is that line in all of
+/// them, which matters where numbers overflow.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn without(rest: __m256i) -> Option<__m256i> {
@@ -180,7 +189,10 @@ fn half<const SHIFT: i32>(
     let even2 = _mm256_madd_epi16(even, factors(F_0_541, F_0_541 - F_1_847));
     let even3 = _mm256_madd_epi16(even, factors(F_0_541 + F_0_765, F_0_541));
     let round = _mm256_set1_epi32(1 << (SHIFT - 1));
-    let (sum, difference) = (_mm256_add_epi32(sum, round), _mm256_add_epi32(difference, round));
+    let (sum, difference) = (
+        _mm256_add_epi32(sum, round),
+        _mm256_add_epi32(difference, round),
+    );
     let evens = [
         _mm256_add_epi32(sum, even3),
         _mm256_add_epi32(difference, even2),
@@ -190,10 +202,22 @@ fn half<const SHIFT: i32>(
     let z3 = _mm256_madd_epi16(z, factors(F_1_175 - F_1_961, F_1_175));
     let z4 = _mm256_madd_epi16(z, factors(F_1_175, F_1_175 - F_0_390));
     let odds = [
-        _mm256_add_epi32(_mm256_madd_epi16(outer, factors(-F_0_899, F_1_501 - F_0_899)), z4),
-        _mm256_add_epi32(_mm256_madd_epi16(inner, factors(-F_2_562, F_3_072 - F_2_562)), z3),
-        _mm256_add_epi32(_mm256_madd_epi16(inner, factors(F_2_053 - F_2_562, -F_2_562)), z4),
-        _mm256_add_epi32(_mm256_madd_epi16(outer, factors(F_0_298 - F_0_899, -F_0_899)), z3),
+        _mm256_add_epi32(
+            _mm256_madd_epi16(outer, factors(-F_0_899, F_1_501 - F_0_899)),
+            z4,
+        ),
+        _mm256_add_epi32(
+            _mm256_madd_epi16(inner, factors(-F_2_562, F_3_072 - F_2_562)),
+            z3,
+        ),
+        _mm256_add_epi32(
+            _mm256_madd_epi16(inner, factors(F_2_053 - F_2_562, -F_2_562)),
+            z4,
+        ),
+        _mm256_add_epi32(
+            _mm256_madd_epi16(outer, factors(F_0_298 - F_0_899, -F_0_899)),
+            z3,
+        ),
     ];
     let mut out = [sum; 8];
     for n in 0..4 {
@@ -229,7 +253,9 @@ mod tests {
         }
         let mut state = 1u64;
         let mut next = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
         for round in 0..300 {

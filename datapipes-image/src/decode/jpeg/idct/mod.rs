@@ -1,7 +1,8 @@
 //! Blocks of coefficients become samples.
 //!
-//! The arithmetic is that of libjpeg-turbo's accurate integer transform (Loeffler, Ligtenberg and Moschytz,
-//! "Practical fast 1-D DCT algorithms with 11 multiplications", 1989), and of its transforms of reduced size, to the bit.
+//! The arithmetic is that of libjpeg-turbo's accurate integer transform (Loeffler, Ligtenberg and
+//! Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications", 1989), and of its
+//! transforms of reduced size, to the bit.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -10,7 +11,8 @@ mod reduced;
 
 use super::block::Block;
 
-/// Makes a function whose body is compiled twice, with and without AVX2, of which one runs that this machine can.
+/// Makes a function whose body is compiled twice, with and without AVX2, of which one runs that
+/// this machine can.
 macro_rules! with_avx2 {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
@@ -56,8 +58,8 @@ mod factors {
 }
 use factors::*;
 
-/// Makes samples of the blocks of a row: `size` by `size` of each, from left to right. `lasts` has the place of the
-/// last coefficient of each block that is not zero, in the file's order.
+/// Makes samples of the blocks of a row: `size` by `size` of each, from left to right. `lasts` has
+/// the place of the last coefficient of each block that is not zero, in the file's order.
 pub(super) fn row(
     size: usize,
     blocks: &[Block],
@@ -83,7 +85,13 @@ fn whole(blocks: &[Block], lasts: &[u8], quant: &[u16; 64], out: &mut [u8], stri
     whole_portable(blocks, lasts, quant, out, stride);
 }
 
-fn whole_portable(blocks: &[Block], lasts: &[u8], quant: &[u16; 64], out: &mut [u8], stride: usize) {
+fn whole_portable(
+    blocks: &[Block],
+    lasts: &[u8],
+    quant: &[u16; 64],
+    out: &mut [u8],
+    stride: usize,
+) {
     for (n, (block, &last)) in blocks.iter().zip(lasts).enumerate() {
         let square = &mut out[n * 8..];
         if last == 0 {
@@ -117,9 +125,13 @@ type Lines = [[i16; 8]; 8];
 #[inline(always)]
 fn transform(block: &[i16; 64], quant: &[u16; 64]) -> [[u8; 8]; 8] {
     let mut lines: Lines = [[0; 8]; 8];
-    for (line, (block, quant)) in
-        lines.iter_mut().zip(block.as_chunks::<8>().0.iter().zip(quant.as_chunks::<8>().0))
-    {
+    for (line, (block, quant)) in lines.iter_mut().zip(
+        block
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .zip(quant.as_chunks::<8>().0),
+    ) {
         for n in 0..8 {
             line[n] = block[n].wrapping_mul(quant[n] as i16);
         }
@@ -152,7 +164,10 @@ fn pass<const SHIFT: u32>(lines: &Lines) -> Lines {
         let wide = |value: i16| i32::from(value);
         let line = |row: usize| lines[row][n];
         let (a, b) = (wide(line(2)), wide(line(6)));
-        let (even2, even3) = (a * F_0_541 + b * (F_0_541 - F_1_847), a * (F_0_541 + F_0_765) + b * F_0_541);
+        let (even2, even3) = (
+            a * F_0_541 + b * (F_0_541 - F_1_847),
+            a * (F_0_541 + F_0_765) + b * F_0_541,
+        );
         let sum = wide(line(0).wrapping_add(line(4))) << BITS;
         let difference = wide(line(0).wrapping_sub(line(4))) << BITS;
         let even = [
@@ -161,8 +176,14 @@ fn pass<const SHIFT: u32>(lines: &Lines) -> Lines {
             difference.wrapping_sub(even2),
             sum.wrapping_sub(even3),
         ];
-        let (z3, z4) = (wide(line(7).wrapping_add(line(3))), wide(line(5).wrapping_add(line(1))));
-        let (z3, z4) = (z3 * (F_1_175 - F_1_961) + z4 * F_1_175, z3 * F_1_175 + z4 * (F_1_175 - F_0_390));
+        let (z3, z4) = (
+            wide(line(7).wrapping_add(line(3))),
+            wide(line(5).wrapping_add(line(1))),
+        );
+        let (z3, z4) = (
+            z3 * (F_1_175 - F_1_961) + z4 * F_1_175,
+            z3 * F_1_175 + z4 * (F_1_175 - F_0_390),
+        );
         let (t0, t1, t2, t3) = (wide(line(7)), wide(line(5)), wide(line(3)), wide(line(1)));
         let odd = [
             (t0 * -F_0_899 + t3 * (F_1_501 - F_0_899)).wrapping_add(z4),
@@ -171,7 +192,8 @@ fn pass<const SHIFT: u32>(lines: &Lines) -> Lines {
             (t0 * (F_0_298 - F_0_899) + t3 * -F_0_899).wrapping_add(z3),
         ];
         let narrow = |value: i32| {
-            (value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT).clamp(i16::MIN.into(), i16::MAX.into()) as i16
+            (value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT).clamp(i16::MIN.into(), i16::MAX.into())
+                as i16
         };
         for m in 0..4 {
             out[m][n] = narrow(even[m].wrapping_add(odd[m]));
@@ -194,12 +216,15 @@ fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
 fn quarter_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     for (n, block) in blocks.iter().enumerate() {
         let lines = quantised(&block.0, quant);
-        let flat = [1, 2, 3, 5, 6, 7].iter().all(|y| block.0[y * 8..][..8] == [0; 8]);
+        let flat = [1, 2, 3, 5, 6, 7]
+            .iter()
+            .all(|y| block.0[y * 8..][..8] == [0; 8]);
         let mut columns = [[0; 4]; 8];
         for (x, column) in columns.iter_mut().enumerate() {
             *column = match flat {
                 true => [i32::from((lines[0][x] as i16).wrapping_shl(PASS)); 4],
-                false => four::<{ BITS - PASS + 1 }>([0, 1, 2, 3, 5, 6, 7].map(|y| lines[y][x])).map(narrow),
+                false => four::<{ BITS - PASS + 1 }>([0, 1, 2, 3, 5, 6, 7].map(|y| lines[y][x]))
+                    .map(narrow),
             };
         }
         for y in 0..4 {
@@ -218,9 +243,13 @@ fn narrow(value: i32) -> i32 {
 #[inline(always)]
 fn quantised(block: &[i16; 64], quant: &[u16; 64]) -> [[i32; 8]; 8] {
     let mut lines = [[0; 8]; 8];
-    for (line, (block, quant)) in
-        lines.iter_mut().zip(block.as_chunks::<8>().0.iter().zip(quant.as_chunks::<8>().0))
-    {
+    for (line, (block, quant)) in lines.iter_mut().zip(
+        block
+            .as_chunks::<8>()
+            .0
+            .iter()
+            .zip(quant.as_chunks::<8>().0),
+    ) {
         for n in 0..8 {
             line[n] = i32::from(block[n].wrapping_mul(quant[n] as i16));
         }
@@ -232,15 +261,27 @@ fn quantised(block: &[i16; 64], quant: &[u16; 64]) -> [[i32; 8]; 8] {
 #[inline(always)]
 fn four<const SHIFT: u32>([z0, z1, z2, z3, z5, z6, z7]: [i32; 7]) -> [i32; 4] {
     let mean = z0.wrapping_shl(BITS + 1);
-    let even = z2.wrapping_mul(fix(1.847759065)).wrapping_sub(z6.wrapping_mul(fix(0.765366865)));
+    let even = z2
+        .wrapping_mul(fix(1.847759065))
+        .wrapping_sub(z6.wrapping_mul(fix(0.765366865)));
     let (sum, difference) = (mean.wrapping_add(even), mean.wrapping_sub(even));
     let product = |factors: [i32; 4]| {
         let [a, b, c, d] = factors;
         (z7.wrapping_mul(a).wrapping_add(z5.wrapping_mul(b)))
             .wrapping_add(z3.wrapping_mul(c).wrapping_add(z1.wrapping_mul(d)))
     };
-    let inner = product([-fix(0.211164243), fix(1.451774981), -fix(2.172734803), fix(1.061594337)]);
-    let outer = product([-fix(0.509795579), -fix(0.601344887), fix(0.899976223), fix(2.562915447)]);
+    let inner = product([
+        -fix(0.211164243),
+        fix(1.451774981),
+        -fix(2.172734803),
+        fix(1.061594337),
+    ]);
+    let outer = product([
+        -fix(0.509795579),
+        -fix(0.601344887),
+        fix(0.899976223),
+        fix(2.562915447),
+    ]);
     [
         sum.wrapping_add(outer),
         difference.wrapping_add(inner),
@@ -281,8 +322,13 @@ fn sixteenth_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], strid
 #[inline(always)]
 fn two<const SHIFT: u32>([z0, z1, z3, z5, z7]: [i32; 5]) -> [i32; 2] {
     let mean = z0.wrapping_shl(BITS + 2);
-    let odd = (z5.wrapping_mul(fix(0.850430095)).wrapping_sub(z7.wrapping_mul(fix(0.720959822))))
-        .wrapping_add(z1.wrapping_mul(fix(3.624509785)).wrapping_sub(z3.wrapping_mul(fix(1.272758580))));
+    let odd = (z5
+        .wrapping_mul(fix(0.850430095))
+        .wrapping_sub(z7.wrapping_mul(fix(0.720959822))))
+    .wrapping_add(
+        z1.wrapping_mul(fix(3.624509785))
+            .wrapping_sub(z3.wrapping_mul(fix(1.272758580))),
+    );
     [mean.wrapping_add(odd), mean.wrapping_sub(odd)]
         .map(|value| value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT)
 }

@@ -78,8 +78,14 @@ fn four_by_four(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [u8; 32]
         rows = rows.map(|row| _mm256_blendv_epi8(row, top, flat));
     }
     // Two columns of four to each half.
-    let (a, b) = (_mm256_unpacklo_epi16(rows[0], rows[1]), _mm256_unpacklo_epi16(rows[2], rows[3]));
-    let (c, d) = (_mm256_unpackhi_epi16(rows[0], rows[1]), _mm256_unpackhi_epi16(rows[2], rows[3]));
+    let (a, b) = (
+        _mm256_unpacklo_epi16(rows[0], rows[1]),
+        _mm256_unpacklo_epi16(rows[2], rows[3]),
+    );
+    let (c, d) = (
+        _mm256_unpackhi_epi16(rows[0], rows[1]),
+        _mm256_unpackhi_epi16(rows[2], rows[3]),
+    );
     let (c01, c23) = (_mm256_unpacklo_epi32(a, b), _mm256_unpackhi_epi32(a, b));
     let (c45, c67) = (_mm256_unpacklo_epi32(c, d), _mm256_unpackhi_epi32(c, d));
     let columns = four::<{ (BITS + PASS + 4) as i32 }>(
@@ -92,8 +98,9 @@ fn four_by_four(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [u8; 32]
         _mm256_packs_epi32(columns[0], columns[1]),
         _mm256_packs_epi32(columns[2], columns[3]),
     );
-    let turn =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    let turn = _mm256_broadcastsi128_si256(_mm_setr_epi8(
+        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
+    ));
     let samples = _mm256_add_epi8(_mm256_shuffle_epi8(narrow, turn), _mm256_set1_epi8(-128));
     // SAFETY: both are 32 bytes, and any bits are values of each.
     unsafe { std::mem::transmute(samples) }
@@ -131,14 +138,19 @@ fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 
     const LAST: i32 = (BITS + PASS + 5) as i32;
     let zero = _mm256_setzero_si256();
     let (l, _) = lines(first, second, quant);
-    let (f75, f31) =
-        (factors(-fix(0.720959822), fix(0.850430095)), factors(-fix(1.272758580), fix(3.624509785)));
+    let (f75, f31) = (
+        factors(-fix(0.720959822), fix(0.850430095)),
+        factors(-fix(1.272758580), fix(3.624509785)),
+    );
     let round = _mm256_set1_epi32(1 << (SHIFT - 1));
     let half = |z0: __m256i, z75: __m256i, z31: __m256i| {
         let mean = _mm256_add_epi32(_mm256_srai_epi32::<{ 14 - BITS as i32 }>(z0), round);
         let odd = _mm256_add_epi32(_mm256_madd_epi16(z75, f75), _mm256_madd_epi16(z31, f31));
         let (sum, difference) = (_mm256_add_epi32(mean, odd), _mm256_sub_epi32(mean, odd));
-        [_mm256_srai_epi32::<SHIFT>(sum), _mm256_srai_epi32::<SHIFT>(difference)]
+        [
+            _mm256_srai_epi32::<SHIFT>(sum),
+            _mm256_srai_epi32::<SHIFT>(difference),
+        ]
     };
     let low = half(
         _mm256_unpacklo_epi16(zero, l[0]),
@@ -150,7 +162,10 @@ fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 
         _mm256_unpackhi_epi16(l[7], l[5]),
         _mm256_unpackhi_epi16(l[3], l[1]),
     );
-    let (upper, lower) = (_mm256_packs_epi32(low[0], high[0]), _mm256_packs_epi32(low[1], high[1]));
+    let (upper, lower) = (
+        _mm256_packs_epi32(low[0], high[0]),
+        _mm256_packs_epi32(low[1], high[1]),
+    );
     // Within a row: the odd columns times their factors, all added.
     let odd = |a: f64| fix(a) as i16;
     let weights = _mm256_broadcastsi128_si256(_mm_setr_epi16(
@@ -163,7 +178,10 @@ fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 
         0,
         -odd(0.720959822),
     ));
-    let odds = _mm256_hadd_epi32(_mm256_madd_epi16(upper, weights), _mm256_madd_epi16(lower, weights));
+    let odds = _mm256_hadd_epi32(
+        _mm256_madd_epi16(upper, weights),
+        _mm256_madd_epi16(lower, weights),
+    );
     let odds = _mm256_hadd_epi32(odds, odds);
     let means = _mm256_slli_epi32::<{ BITS as i32 + 2 }>(_mm256_unpacklo_epi32(low[0], low[1]));
     let means = _mm256_add_epi32(means, _mm256_set1_epi32(1 << (LAST - 1)));
@@ -171,5 +189,9 @@ fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 
     let differences = _mm256_srai_epi32::<LAST>(_mm256_sub_epi32(means, odds));
     let narrow = _mm256_packs_epi32(_mm256_unpacklo_epi32(sums, differences), zero);
     let samples = _mm256_add_epi8(_mm256_packs_epi16(narrow, zero), _mm256_set1_epi8(-128));
-    [_mm256_extract_epi32::<0>(samples), _mm256_extract_epi32::<4>(samples)].map(i32::to_ne_bytes)
+    [
+        _mm256_extract_epi32::<0>(samples),
+        _mm256_extract_epi32::<4>(samples),
+    ]
+    .map(i32::to_ne_bytes)
 }

@@ -32,9 +32,13 @@ enum Behind {
 }
 
 fn cases() -> Vec<Case> {
-    let members: Vec<(String, Vec<u8>)> =
-        (0..3).map(|n| (format!("{n}.txt"), vec![n as u8 + 1; 700])).collect();
-    let members: Vec<(&str, &[u8])> = members.iter().map(|(name, data)| (&**name, &data[..])).collect();
+    let members: Vec<(String, Vec<u8>)> = (0..3)
+        .map(|n| (format!("{n}.txt"), vec![n as u8 + 1; 700]))
+        .collect();
+    let members: Vec<(&str, &[u8])> = members
+        .iter()
+        .map(|(name, data)| (&**name, &data[..]))
+        .collect();
     let of = |count: usize, zeros: usize| {
         let mut archive = tar_of(&members[..count]);
         archive.truncate(archive.len() - 1024);
@@ -68,7 +72,9 @@ fn expected(case: &Case, marked: bool, trailing: Trailing) -> (usize, Option<Err
     let end = |zeros| (marked && zeros < 1024).then_some(ErrorKind::Truncated);
     match (case.behind, trailing) {
         // A part of a block may be that of a header.
-        (Behind::Nothing, _) if (1..512).contains(&case.zeros) => (case.members, Some(ErrorKind::Truncated)),
+        (Behind::Nothing, _) if (1..512).contains(&case.zeros) => {
+            (case.members, Some(ErrorKind::Truncated))
+        }
         (Behind::Nothing, _) => (case.members, end(case.zeros)),
         (_, Trailing::Refuse) => (case.members, Some(ErrorKind::Corrupt)),
         // A lonely block is no marker.
@@ -83,8 +89,10 @@ fn expected(case: &Case, marked: bool, trailing: Trailing) -> (usize, Option<Err
 }
 
 fn counted(items: Vec<datapipes::Result<datapipes::Item<File>>>) -> (usize, Option<ErrorKind>) {
-    let errors: Vec<_> =
-        items.iter().filter_map(|item| item.as_ref().err().map(|error| error.kind())).collect();
+    let errors: Vec<_> = items
+        .iter()
+        .filter_map(|item| item.as_ref().err().map(|error| error.kind()))
+        .collect();
     assert!(errors.len() <= 1);
     (items.len() - errors.len(), errors.first().copied())
 }
@@ -92,14 +100,16 @@ fn counted(items: Vec<datapipes::Result<datapipes::Item<File>>>) -> (usize, Opti
 #[test]
 fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
     for (number, case) in cases().into_iter().enumerate() {
-        for (marked, trailing) in
-            [false, true].into_iter().flat_map(|marked| KINDS.map(|kind| (marked, kind)))
+        for (marked, trailing) in [false, true]
+            .into_iter()
+            .flat_map(|marked| KINDS.map(|kind| (marked, kind)))
         {
             let expected = expected(&case, marked, trailing);
             let what = format!("case {number}, {} zeros, {marked} {trailing:?}", case.zeros);
             let (mut tar, mut untar, mut stream) = (Tar::new(), Untar::new(), StreamUntar::new());
             if marked {
-                (tar, untar, stream) = (tar.require_end(), untar.require_end(), stream.require_end());
+                (tar, untar, stream) =
+                    (tar.require_end(), untar.require_end(), stream.require_end());
             }
             let tar = tar.trailing(trailing);
             let (untar, stream) = (untar.trailing(trailing), stream.trailing(trailing));
@@ -108,7 +118,11 @@ fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
             let whole = counted(apply(&untar, vec![File::new("x.tar", archive.clone())]));
             assert_eq!(whole, expected, "{what}");
             let packed = File::new("x.tar.gz", gzip(&archive));
-            assert_eq!(counted(apply(&untar, vec![packed])), expected, "packed, {what}");
+            assert_eq!(
+                counted(apply(&untar, vec![packed])),
+                expected,
+                "packed, {what}"
+            );
             for piece in [1, 100, 512, 5000] {
                 for len in [Some(archive.len() as u64), None] {
                     let store = super::stream::Arrives::new(archive.clone(), piece).announced(len);
@@ -122,8 +136,10 @@ fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
             }
 
             let store = Memory::from_iter([("x.tar", archive.clone())]);
-            let indices =
-                [TarIndex::of_with(&archive, &tar), block_on(TarIndex::scan_with(&store, "x.tar", &tar))];
+            let indices = [
+                TarIndex::of_with(&archive, &tar),
+                block_on(TarIndex::scan_with(&store, "x.tar", &tar)),
+            ];
             for index in indices {
                 match expected {
                     (_, Some(kind)) => assert_eq!(index.unwrap_err().kind(), kind, "{what}"),
@@ -133,8 +149,10 @@ fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
                         let archive = IndexedTar::new(store.clone(), "x.tar", index);
                         let files = Indexed::new(archive).fetch().collect().unwrap();
                         let read = apply(&untar, vec![File::new("x.tar", case.archive.clone())]);
-                        let read: Vec<File> =
-                            read.into_iter().map(|file| file.unwrap().into_inner()).collect();
+                        let read: Vec<File> = read
+                            .into_iter()
+                            .map(|file| file.unwrap().into_inner())
+                            .collect();
                         assert_eq!((files.len(), &files), (members, &read), "{what}");
                     }
                 }
@@ -146,14 +164,28 @@ fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
 /// What an archive sets for all of its members, it sets for none of the next one.
 #[test]
 fn global_headers_end_with_their_archive() {
-    let one = [super::member(b'g', "g", b"9 path=p\n"), tar_of(&[("a.txt", b"one")])].concat();
+    let one = [
+        super::member(b'g', "g", b"9 path=p\n"),
+        tar_of(&[("a.txt", b"one")]),
+    ]
+    .concat();
     let both = [one, tar_of(&[("b.txt", b"two")])].concat();
-    let items = apply(&Untar::new().trailing(Trailing::Read), vec![File::new("x.tar", both)]);
-    let names: Vec<_> = items.into_iter().map(|item| item.unwrap().into_inner().name).collect();
-    assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["p", "b.txt"]);
+    let items = apply(
+        &Untar::new().trailing(Trailing::Read),
+        vec![File::new("x.tar", both)],
+    );
+    let names: Vec<_> = items
+        .into_iter()
+        .map(|item| item.unwrap().into_inner().name)
+        .collect();
+    assert_eq!(
+        names.iter().map(|name| &**name).collect::<Vec<_>>(),
+        ["p", "b.txt"]
+    );
 }
 
-/// What is behind the part that is ignored is not given, but what is wrong with the stream that it is in, is.
+/// What is behind the part that is ignored is not given, but what is wrong with the stream that it
+/// is in, is.
 #[test]
 fn row_96_a_damaged_stream_is_an_error_behind_what_is_ignored() {
     let long = [tar_of(&[("a.txt", b"one")]), vec![b'r'; 3 << 20]].concat();

@@ -51,7 +51,10 @@ impl Store for Reads {
 }
 
 fn scan(archive: &[u8]) -> Result<TarIndex> {
-    block_on(TarIndex::scan(&Memory::from_iter([("x.tar", archive.to_vec())]), "x.tar"))
+    block_on(TarIndex::scan(
+        &Memory::from_iter([("x.tar", archive.to_vec())]),
+        "x.tar",
+    ))
 }
 
 fn all<M: MapPipe>(data: &M) -> Vec<Result<M::Out>> {
@@ -60,8 +63,10 @@ fn all<M: MapPipe>(data: &M) -> Vec<Result<M::Out>> {
 
 #[test]
 fn an_index_has_what_is_streamed() {
-    let mut archives: Vec<_> =
-        real().into_iter().filter(|(tool, _)| !tool.starts_with("tar-sparse")).collect();
+    let mut archives: Vec<_> = real()
+        .into_iter()
+        .filter(|(tool, _)| !tool.starts_with("tar-sparse"))
+        .collect();
     archives.push(("empty", vec![0; 1024]));
     for (tool, archive) in archives {
         let index = of(&archive).unwrap();
@@ -69,13 +74,23 @@ fn an_index_has_what_is_streamed() {
         let found: Vec<_> = index
             .iter()
             .map(|member| {
-                File::new(member.name, archive[member.data.start as usize..member.data.end as usize].to_vec())
+                File::new(
+                    member.name,
+                    archive[member.data.start as usize..member.data.end as usize].to_vec(),
+                )
             })
             .collect();
         assert_eq!(found, streamed, "{tool}");
         assert_eq!(scan(&archive).unwrap(), index, "{tool}");
-        assert_eq!(TarIndex::from_json(index.to_json()).unwrap(), index, "{tool}");
-        assert_eq!((index.len(), index.archive_size()), (streamed.len(), archive.len() as u64));
+        assert_eq!(
+            TarIndex::from_json(index.to_json()).unwrap(),
+            index,
+            "{tool}"
+        );
+        assert_eq!(
+            (index.len(), index.archive_size()),
+            (streamed.len(), archive.len() as u64)
+        );
 
         let members = IndexedTar::new(Memory::from_iter([("x.tar", archive)]), "x.tar", index);
         let read: Vec<_> = all(&members).into_iter().map(Result::unwrap).collect();
@@ -87,11 +102,20 @@ fn an_index_has_what_is_streamed() {
 fn a_scan_reads_headers_and_a_member_is_one_request() {
     let long = "n".repeat(200);
     let data = vec![7; 1_000_000];
-    let store = Reads::new(tar_of(&[("a", &data), ("b", b"1"), ("c", b"2"), (&long, &data), ("d", &data)]));
+    let store = Reads::new(tar_of(&[
+        ("a", &data),
+        ("b", b"1"),
+        ("c", b"2"),
+        (&long, &data),
+        ("d", &data),
+    ]));
     let members = block_on(IndexedTar::open(store.clone(), "x.tar")).unwrap();
     assert_eq!(members.len(), 5);
     let read = store.taken();
-    assert!(read.len() <= 5 && read.iter().sum::<u64>() <= 5 << 14, "{read:?}");
+    assert!(
+        read.len() <= 5 && read.iter().sum::<u64>() <= 5 << 14,
+        "{read:?}"
+    );
     for (index, bytes) in [(1, 513), (3, 1_001_536), (0, 1_000_512)] {
         let file = block_on(members.get(index)).unwrap();
         assert_eq!(
@@ -103,40 +127,82 @@ fn a_scan_reads_headers_and_a_member_is_one_request() {
 
 #[test]
 fn rows_90_to_93_and_105_what_cannot_be_streamed_has_no_index() {
-    let archive = tar_of(&[("a.txt", &[1; 600]), (&"n".repeat(150), b"two"), ("c.txt", b"")]);
+    let archive = tar_of(&[
+        ("a.txt", &[1; 600]),
+        (&"n".repeat(150), b"two"),
+        ("c.txt", b""),
+    ]);
     for cut in 0..archive.len() {
         let (cut, streamed) = (&archive[..cut], untar(archive[..cut].to_vec()));
         let error = streamed.iter().find_map(|item| item.as_ref().err());
         let error = error.map(|error| error.to_string().replace("in0: ", ""));
-        assert_eq!(of(cut).err().map(|error| error.to_string()), error, "cut at {}", cut.len());
-        let scanned = scan(cut).err().map(|error| error.to_string().replace("memory:///x.tar: ", ""));
+        assert_eq!(
+            of(cut).err().map(|error| error.to_string()),
+            error,
+            "cut at {}",
+            cut.len()
+        );
+        let scanned = scan(cut)
+            .err()
+            .map(|error| error.to_string().replace("memory:///x.tar: ", ""));
         assert_eq!(scanned, error, "cut at {}", cut.len());
     }
     for byte in 0..512 {
         let mut flipped = archive.clone();
         flipped[byte] ^= 4;
         let streamed = untar(flipped.clone());
-        assert_eq!(of(&flipped).is_ok(), streamed.iter().all(Result::is_ok), "byte {byte}");
+        assert_eq!(
+            of(&flipped).is_ok(),
+            streamed.iter().all(Result::is_ok),
+            "byte {byte}"
+        );
     }
-    let sparse = [member(b'x', "pax", b"22 GNU.sparse.major=1\n"), member(b'0', "t.bin", b"map")].concat();
+    let sparse = [
+        member(b'x', "pax", b"22 GNU.sparse.major=1\n"),
+        member(b'0', "t.bin", b"map"),
+    ]
+    .concat();
     let global = [member(b'g', "g", b"9 path=a\n"), member(b'0', "b", b"1")].concat();
     let cases: [(&[u8], ErrorKind, &str); 5] = [
         (b"", ErrorKind::Truncated, "an empty file"),
         (
-            &gzip(&tar_of(&[("a", &(0..9000u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>())])),
+            &gzip(&tar_of(&[(
+                "a",
+                &(0..9000u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>(),
+            )])),
             ErrorKind::Unsupported,
             "gzip",
         ),
-        (&sparse, ErrorKind::Unsupported, "member \"t.bin\": a sparse member"),
-        (&global, ErrorKind::Unsupported, "a global header gives \"a\""),
-        (&[archive.clone(), archive.clone()].concat(), ErrorKind::Corrupt, "data behind the end"),
+        (
+            &sparse,
+            ErrorKind::Unsupported,
+            "member \"t.bin\": a sparse member",
+        ),
+        (
+            &global,
+            ErrorKind::Unsupported,
+            "a global header gives \"a\"",
+        ),
+        (
+            &[archive.clone(), archive.clone()].concat(),
+            ErrorKind::Corrupt,
+            "data behind the end",
+        ),
     ];
     for (archive, kind, text) in cases {
         for error in [of(archive).unwrap_err(), scan(archive).unwrap_err()] {
-            assert!(error.kind() == kind && error.to_string().contains(text), "{error}");
+            assert!(
+                error.kind() == kind && error.to_string().contains(text),
+                "{error}"
+            );
         }
     }
-    assert_eq!(block_on(TarIndex::scan(&Memory::new(), "x")).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        block_on(TarIndex::scan(&Memory::new(), "x"))
+            .unwrap_err()
+            .kind(),
+        ErrorKind::NotFound
+    );
 }
 
 #[test]
@@ -157,9 +223,18 @@ fn an_archive_that_is_not_what_the_index_says_is_an_error() {
     };
     let shorter = read(tar_of(&[("a.txt", b"one"), ("b.txt", b"two")]));
     let error = "changed: memory:///x.tar: it has 3072 bytes, in its index 4096";
-    assert!(shorter.iter().all(|file| file.as_ref().is_err_and(|found| found == error)), "{shorter:?}");
+    assert!(
+        shorter
+            .iter()
+            .all(|file| file.as_ref().is_err_and(|found| found == error)),
+        "{shorter:?}"
+    );
     // As long, and other members.
-    let other = read(tar_of(&[("a.txt", b"one"), ("x.txt", b"two"), ("c.txt", b"four")]));
+    let other = read(tar_of(&[
+        ("a.txt", b"one"),
+        ("x.txt", b"two"),
+        ("c.txt", b"four"),
+    ]));
     let expected = [
         None,
         Some(
@@ -170,11 +245,17 @@ fn an_archive_that_is_not_what_the_index_says_is_an_error() {
         ),
     ];
     assert_eq!(
-        other.iter().map(|file| file.as_ref().err().map(|error| &**error)).collect::<Vec<_>>(),
+        other
+            .iter()
+            .map(|file| file.as_ref().err().map(|error| &**error))
+            .collect::<Vec<_>>(),
         expected
     );
     let zeros = read(vec![0; 4096]);
-    assert!(zeros.iter().all(|file| file.as_ref().is_err_and(|error| error.ends_with("there is no member"))));
+    assert!(zeros.iter().all(|file| {
+        file.as_ref()
+            .is_err_and(|error| error.ends_with("there is no member"))
+    }));
     // Every flipped bit of a header is seen, unless it changes nothing.
     let whole = read(archive.clone());
     for byte in 1024..1536 {
@@ -187,10 +268,14 @@ fn an_archive_that_is_not_what_the_index_says_is_an_error() {
 
 #[test]
 fn text_of_an_index_is_checked() {
-    let text = |members: &str| format!("{{\"tar_index\": 1, \"size\": 4096, \"members\": [{members}]}}");
-    for good in
-        ["", "[\"a\", 0, 512, 3]", "[\"a\", 0, 512, 3], [\"a\", 1024, 2560, 0]", "[\"a\\nb\", 0, 512, 3584]"]
-    {
+    let text =
+        |members: &str| format!("{{\"tar_index\": 1, \"size\": 4096, \"members\": [{members}]}}");
+    for good in [
+        "",
+        "[\"a\", 0, 512, 3]",
+        "[\"a\", 0, 512, 3], [\"a\", 1024, 2560, 0]",
+        "[\"a\\nb\", 0, 512, 3584]",
+    ] {
         let index = TarIndex::from_json(text(good)).unwrap();
         assert_eq!(TarIndex::from_json(index.to_json()).unwrap(), index);
     }
@@ -214,13 +299,28 @@ fn text_of_an_index_is_checked() {
         let error = TarIndex::from_json(text(bad)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{bad}: {error}");
     }
-    for bad in ["", "{", "[]", "v1.2 3\ncls 512 1 0", "{\"tar_index\": 1, \"size\": 1}", &"[".repeat(100_000)]
-    {
-        assert_eq!(TarIndex::from_json(bad).unwrap_err().kind(), ErrorKind::Corrupt, "{bad:.20}");
+    for bad in [
+        "",
+        "{",
+        "[]",
+        "v1.2 3\ncls 512 1 0",
+        "{\"tar_index\": 1, \"size\": 1}",
+        &"[".repeat(100_000),
+    ] {
+        assert_eq!(
+            TarIndex::from_json(bad).unwrap_err().kind(),
+            ErrorKind::Corrupt,
+            "{bad:.20}"
+        );
     }
     let later = text("").replace("\": 1,", "\": 2,");
-    assert_eq!(TarIndex::from_json(later).unwrap_err().kind(), ErrorKind::Unsupported);
-    let error = TarIndex::from_json(text("[\"a\", 0, 512, 3585]")).unwrap_err().to_string();
+    assert_eq!(
+        TarIndex::from_json(later).unwrap_err().kind(),
+        ErrorKind::Unsupported
+    );
+    let error = TarIndex::from_json(text("[\"a\", 0, 512, 3585]"))
+        .unwrap_err()
+        .to_string();
     assert_eq!(
         error,
         "corrupt: member 0 of an index, \"a\": 3585 bytes at 512, headers at 0, behind 0 of 4096"
@@ -236,46 +336,86 @@ fn an_index_beside_the_archive_is_used() {
     assert_eq!(scanned.len(), 2);
     let first = "{\"tar_index\": 1, \"size\": 3072, \"members\": [[\"b.txt\", 1024, 1536, 3]]}";
     store.put("x.tar.idx", first);
-    assert_eq!(block_on(open().unwrap().get(0)).unwrap(), File::new("b.txt", "two"));
+    assert_eq!(
+        block_on(open().unwrap().get(0)).unwrap(),
+        File::new("b.txt", "two")
+    );
     store.put("x.tar.idx", scanned.index().to_json());
     assert_eq!(open().unwrap().index(), scanned.index());
     store.put("x.tar.idx", "some other tool's");
     let error = open().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corrupt);
-    assert!(error.to_string().contains("memory:///x.tar.idx: no index of a tar archive"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("memory:///x.tar.idx: no index of a tar archive"),
+        "{error}"
+    );
 }
 
 #[test]
 fn members_and_samples_are_shuffled_as_a_whole() {
-    let names: Vec<_> = (0..50).flat_map(|n| [format!("{n:02}.jpg"), format!("{n:02}.cls")]).collect();
-    let shard: Vec<_> = names.iter().map(|name| (&**name, name.as_bytes())).collect();
+    let names: Vec<_> = (0..50)
+        .flat_map(|n| [format!("{n:02}.jpg"), format!("{n:02}.cls")])
+        .collect();
+    let shard: Vec<_> = names
+        .iter()
+        .map(|name| (&**name, name.as_bytes()))
+        .collect();
     let store = Memory::from_iter([("x.tar", tar_of(&shard))]);
     let members = block_on(IndexedTar::open(store, "x.tar")).unwrap();
     let samples = members.samples();
-    assert_eq!((samples.len(), samples.key(7), samples.key(50)), (50, Some("07"), None));
+    assert_eq!(
+        (samples.len(), samples.key(7), samples.key(50)),
+        (50, Some("07"), None)
+    );
     let read = |workers| {
         let graph = Indexed::new(samples.clone()).shuffle().fetch();
-        let loader = DataLoader::builder(graph).workers(workers).seed(3).build().unwrap();
-        let keys = loader.epoch(0).blocking().map(|sample| sample.unwrap().key().to_owned());
+        let loader = DataLoader::builder(graph)
+            .workers(workers)
+            .seed(3)
+            .build()
+            .unwrap();
+        let keys = loader
+            .epoch(0)
+            .blocking()
+            .map(|sample| sample.unwrap().key().to_owned());
         keys.collect::<Vec<_>>()
     };
     let (once, again) = (read(0), read(2));
     assert_eq!(once, again);
     let mut sorted = once.clone();
     sorted.sort();
-    assert!(sorted != once && sorted.iter().enumerate().all(|(n, key)| *key == format!("{n:02}")));
+    assert!(
+        sorted != once
+            && sorted
+                .iter()
+                .enumerate()
+                .all(|(n, key)| *key == format!("{n:02}"))
+    );
     assert_eq!(Indexed::new(members).fetch().collect().unwrap().len(), 100);
 }
 
 /// What the stream gives, and what the index gives, errors as their kinds.
 fn both(archive: &[u8], rules: &Samples) -> (Vec<Sample>, Vec<Result<Sample, ErrorKind>>) {
     let mut streamed = Vec::new();
-    let graph = Graph::from_vec(vec![File::new("x.tar", archive.to_vec())]).untar().pipe(rules.clone());
-    let loader = DataLoader::builder(graph).on_error(datapipes::OnError::skip(1000)).build().unwrap();
+    let graph = Graph::from_vec(vec![File::new("x.tar", archive.to_vec())])
+        .untar()
+        .pipe(rules.clone());
+    let loader = DataLoader::builder(graph)
+        .on_error(datapipes::OnError::skip(1000))
+        .build()
+        .unwrap();
     streamed.extend(loader.epoch(0).blocking().map(Result::unwrap));
     let store = Memory::from_iter([("x.tar", archive.to_vec())]);
     let samples = IndexedTar::new(store, "x.tar", of(archive).unwrap()).samples_by(rules);
-    (streamed, all(&samples).into_iter().map(|sample| sample.map_err(|error| error.kind())).collect())
+    (
+        streamed,
+        all(&samples)
+            .into_iter()
+            .map(|sample| sample.map_err(|error| error.kind()))
+            .collect(),
+    )
 }
 
 #[test]
@@ -300,30 +440,65 @@ fn row_95_samples_by_index_are_those_of_the_stream() {
     ];
     let members: Vec<_> = names.iter().map(|name| (*name, name.as_bytes())).collect();
     let archive = tar_of(&members);
-    for rules in [Samples::new(), Samples::new().keep_case(), Samples::new().only(["jpg", "cls"])] {
+    for rules in [
+        Samples::new(),
+        Samples::new().keep_case(),
+        Samples::new().only(["jpg", "cls"]),
+    ] {
         let (streamed, indexed) = both(&archive, &rules);
-        assert_eq!(indexed.into_iter().map(Result::unwrap).collect::<Vec<_>>(), streamed, "{rules:?}");
+        assert_eq!(
+            indexed.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
+            streamed,
+            "{rules:?}"
+        );
         assert_eq!(streamed.len(), 8);
     }
-    let bad =
-        tar_of(&[("a.jpg", b"1"), ("b.jpg", b"1"), ("b.__bad__", b"1"), ("a.jpg", b"2"), ("c.__bad__", b"")]);
+    let bad = tar_of(&[
+        ("a.jpg", b"1"),
+        ("b.jpg", b"1"),
+        ("b.__bad__", b"1"),
+        ("a.jpg", b"2"),
+        ("c.__bad__", b""),
+    ]);
     let (streamed, indexed) = both(&bad, &Samples::new());
-    assert_eq!(indexed.into_iter().map(Result::unwrap).collect::<Vec<_>>(), streamed);
-    assert_eq!(streamed.iter().map(Sample::key).collect::<Vec<_>>(), ["a", "a", "c"]);
+    assert_eq!(
+        indexed.into_iter().map(Result::unwrap).collect::<Vec<_>>(),
+        streamed
+    );
+    assert_eq!(
+        streamed.iter().map(Sample::key).collect::<Vec<_>>(),
+        ["a", "a", "c"]
+    );
 }
 
 #[test]
 fn row_95_a_duplicate_makes_the_sample_an_error() {
-    let archive = tar_of(&[("a.jpg", b"1"), ("a.JPG", b"2"), ("b.jpg", b"3"), ("c.__key__", b"4")]);
+    let archive = tar_of(&[
+        ("a.jpg", b"1"),
+        ("a.JPG", b"2"),
+        ("b.jpg", b"3"),
+        ("c.__key__", b"4"),
+    ]);
     let (streamed, indexed) = both(&archive, &Samples::new());
     assert_eq!(streamed.len(), 3);
-    assert_eq!(indexed, [Err(ErrorKind::Corrupt), Ok(streamed[1].clone()), Err(ErrorKind::Corrupt)]);
+    assert_eq!(
+        indexed,
+        [
+            Err(ErrorKind::Corrupt),
+            Ok(streamed[1].clone()),
+            Err(ErrorKind::Corrupt)
+        ]
+    );
 }
 
 #[test]
 fn a_sample_is_one_request_for_its_fields() {
-    let store =
-        Reads::new(tar_of(&[("a.jpg", &[1; 5000]), ("a.cls", b"1"), ("a.txt", &[2; 3000]), ("b.jpg", b"2")]));
+    let store = Reads::new(tar_of(&[
+        ("a.jpg", &[1; 5000]),
+        ("a.cls", b"1"),
+        ("a.txt", &[2; 3000]),
+        ("b.jpg", b"2"),
+    ]));
     let members = block_on(IndexedTar::open(store.clone(), "x.tar")).unwrap();
     store.taken();
     let sizes = |rules: &Samples| {

@@ -1,4 +1,5 @@
-//! Archives in pieces, by index, from stores and written; what is read of a whole one is in `tests/io/tar.rs`.
+//! Archives in pieces, by index, from stores and written; what is read of a whole one is in
+//! `tests/io/tar.rs`.
 
 #[cfg(test)]
 mod ends;
@@ -25,7 +26,9 @@ use crate::File;
 /// An archive of some members.
 fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = TarWriter::new(Vec::new());
-    members.iter().for_each(|(name, data)| archive.append(name, data).unwrap());
+    members
+        .iter()
+        .for_each(|(name, data)| archive.append(name, data).unwrap());
     archive.finish().unwrap()
 }
 
@@ -50,13 +53,17 @@ fn sign(block: &mut [u8]) {
 
 fn gzip(data: &[u8]) -> Vec<u8> {
     let mut packed = Vec::new();
-    flate2::read::GzEncoder::new(data, flate2::Compression::fast()).read_to_end(&mut packed).unwrap();
+    flate2::read::GzEncoder::new(data, flate2::Compression::fast())
+        .read_to_end(&mut packed)
+        .unwrap();
     packed
 }
 
 fn gunzip(data: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
-    flate2::read::MultiGzDecoder::new(data).read_to_end(&mut plain).unwrap();
+    flate2::read::MultiGzDecoder::new(data)
+        .read_to_end(&mut plain)
+        .unwrap();
     plain
 }
 
@@ -83,15 +90,25 @@ fn real() -> Vec<(&'static str, Vec<u8>)> {
         "tar-sparse-gnu",
         "tar-sparse-posix"
     ];
-    packed.into_iter().map(|(name, data)| (name, gunzip(data))).collect()
+    packed
+        .into_iter()
+        .map(|(name, data)| (name, gunzip(data)))
+        .collect()
 }
 
 /// What a pipe gives, inline. Items of the input are named `in0`, `in1`, …
 fn apply<In: Send + 'static, P: Pipe<In>>(pipe: &P, input: Vec<In>) -> Vec<Result<Item<P::Out>>> {
-    let named =
-        |(index, value)| Ok(Item::new(value, Origin::root(0, index as u64).named(format!("in{index}"))));
+    let named = |(index, value)| {
+        Ok(Item::new(
+            value,
+            Origin::root(0, index as u64).named(format!("in{index}")),
+        ))
+    };
     let input: Vec<_> = input.into_iter().enumerate().map(named).collect();
-    block_on(pipe.apply(Items::from_results(input), &Context::default()).collect())
+    block_on(
+        pipe.apply(Items::from_results(input), &Context::default())
+            .collect(),
+    )
 }
 
 fn untar(archive: impl Into<Bytes>) -> Vec<Result<Item<File>>> {
@@ -100,12 +117,23 @@ fn untar(archive: impl Into<Bytes>) -> Vec<Result<Item<File>>> {
 
 /// Items with their origins, and errors, in a form that can be compared.
 fn shown(items: &[Result<Item<File>>]) -> Vec<Result<(String, File), String>> {
-    let show = |item: &Item<File>| (format!("{} {}", item.origin(), item.origin().index()), (**item).clone());
-    items.iter().map(|item| item.as_ref().map(show).map_err(Error::to_string)).collect()
+    let show = |item: &Item<File>| {
+        (
+            format!("{} {}", item.origin(), item.origin().index()),
+            (**item).clone(),
+        )
+    };
+    items
+        .iter()
+        .map(|item| item.as_ref().map(show).map_err(Error::to_string))
+        .collect()
 }
 
 fn files(items: Vec<Result<Item<File>>>) -> Vec<File> {
-    items.into_iter().map(|item| item.unwrap().into_inner()).collect()
+    items
+        .into_iter()
+        .map(|item| item.unwrap().into_inner())
+        .collect()
 }
 
 /// An archive with all that readers know: extensions, other kinds, what is refused.
@@ -129,7 +157,12 @@ fn mixed() -> Vec<u8> {
         vec![0; 1024],
     ];
     let end = parts[1].len() - 1024;
-    parts.iter().enumerate().flat_map(|(n, part)| if n == 1 { &part[..end] } else { part }).copied().collect()
+    parts
+        .iter()
+        .enumerate()
+        .flat_map(|(n, part)| if n == 1 { &part[..end] } else { part })
+        .copied()
+        .collect()
 }
 
 #[test]
@@ -151,19 +184,33 @@ fn archives_of_other_tools_are_read() {
         let items = untar(archive);
         if tool.starts_with("tar-sparse") {
             let shown = shown(&items);
-            assert_eq!(shown[0], Err("in0/hole.bin: unsupported: a sparse member".to_owned()), "{tool}");
-            assert_eq!(shown[1].as_ref().unwrap().1, File::new("z.txt", "behind"), "{tool}");
+            assert_eq!(
+                shown[0],
+                Err("in0/hole.bin: unsupported: a sparse member".to_owned()),
+                "{tool}"
+            );
+            assert_eq!(
+                shown[1].as_ref().unwrap().1,
+                File::new("z.txt", "behind"),
+                "{tool}"
+            );
             assert_eq!(shown.len(), 2, "{tool}");
         } else if tool.starts_with("tar-") {
-            let mut expected =
-                vec![("d/a.txt", &b"one"[..]), ("d/b.bin", &bin), ("d/c.cls", b""), (&long, b"two")];
+            let mut expected = vec![
+                ("d/a.txt", &b"one"[..]),
+                ("d/b.bin", &bin),
+                ("d/c.cls", b""),
+                (&long, b"two"),
+            ];
             if tool.ends_with("v7") {
                 expected.pop();
             }
             expected.push(("d/ü-é.txt", b"three"));
             let files = files(items);
-            let found: Vec<_> =
-                files.iter().map(|file| (file.name.trim_start_matches("./"), &file.data[..])).collect();
+            let found: Vec<_> = files
+                .iter()
+                .map(|file| (file.name.trim_start_matches("./"), &file.data[..]))
+                .collect();
             assert_eq!(found, expected, "{tool}");
         }
     }

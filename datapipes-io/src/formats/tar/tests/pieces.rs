@@ -9,15 +9,23 @@ use crate::File;
 use crate::formats::Codec;
 
 /// What a walker gives of an archive in pieces of these sizes, which come again and again.
-fn walk(archive: &[u8], sizes: &[usize], len: Option<u64>) -> Vec<Result<(File, u64, u64), String>> {
+fn walk(
+    archive: &[u8],
+    sizes: &[usize],
+    len: Option<u64>,
+) -> Vec<Result<(File, u64, u64), String>> {
     let archive = Bytes::copy_from_slice(archive);
-    let (mut walker, mut rest, mut sizes) = (Walker::new(len), archive.clone(), sizes.iter().cycle());
+    let (mut walker, mut rest, mut sizes) =
+        (Walker::new(len), archive.clone(), sizes.iter().cycle());
     let mut found = Vec::new();
     loop {
         match walker.next() {
             Step::File(file, place) => {
                 assert_eq!(place.size, file.data.len() as u64);
-                assert_eq!(archive[place.offset as usize..][..file.data.len()], file.data);
+                assert_eq!(
+                    archive[place.offset as usize..][..file.data.len()],
+                    file.data
+                );
                 found.push(Ok((file, place.start, place.offset)));
             }
             Step::Refused(name, error) => found.push(Err(format!("{name}: {error}"))),
@@ -28,7 +36,9 @@ fn walk(archive: &[u8], sizes: &[usize], len: Option<u64>) -> Vec<Result<(File, 
             }
             Step::More if rest.is_empty() => walker.end(),
             Step::More => {
-                let size = sizes.next().map_or(rest.len(), |&size| size.min(rest.len()));
+                let size = sizes
+                    .next()
+                    .map_or(rest.len(), |&size| size.min(rest.len()));
                 walker.push(rest.split_to(size));
             }
             Step::End => return found,
@@ -56,7 +66,11 @@ fn whole(archive: &[u8]) -> Vec<Result<(File, u64, u64), String>> {
 
 #[test]
 fn pieces_of_every_size_give_what_the_whole_gives() {
-    let archives = real().into_iter().map(|(_, archive)| archive).chain([mixed(), vec![], vec![0; 3000]]);
+    let archives =
+        real()
+            .into_iter()
+            .map(|(_, archive)| archive)
+            .chain([mixed(), vec![], vec![0; 3000]]);
     for archive in archives {
         let whole = whole(&archive);
         for size in [1, 2, 7, 100, 511, 512, 513, 1000, 1024, 4096] {
@@ -71,14 +85,23 @@ fn pieces_of_every_size_give_what_the_whole_gives() {
 #[test]
 fn row_91_cut_at_every_byte_in_pieces() {
     let small = tar_of(&[("a.txt", &[1; 600]), (&"n".repeat(150), b"two")]);
-    let cuts =
-        |archive: &[u8], step| (0..archive.len()).step_by(step).map(|cut| archive[..cut].to_vec()).collect();
+    let cuts = |archive: &[u8], step| {
+        (0..archive.len())
+            .step_by(step)
+            .map(|cut| archive[..cut].to_vec())
+            .collect()
+    };
     let all: [Vec<Vec<u8>>; 2] = [cuts(&small, 1), cuts(&mixed(), 11)];
     for cut in all.iter().flatten() {
         let whole = whole(cut);
         let few = if cut.len() % 64 < 2 { 3 } else { 300 };
         for size in [1000, 512, few] {
-            assert_eq!(walk(cut, &[size], Some(cut.len() as u64)), whole, "cut at {}", cut.len());
+            assert_eq!(
+                walk(cut, &[size], Some(cut.len() as u64)),
+                whole,
+                "cut at {}",
+                cut.len()
+            );
         }
         assert_eq!(walk(cut, &[777], None), whole, "cut at {}", cut.len());
     }
@@ -103,7 +126,10 @@ fn row_96_what_is_wrong_behind_the_end_of_a_packed_archive_is_an_error() {
     let check = |data: Vec<u8>, what: &str| {
         let found = shown(&untar(data));
         let error = found.last().unwrap().as_ref().unwrap_err();
-        assert!(error.starts_with("in0: ") && error.contains("gzip"), "{what}: {error}");
+        assert!(
+            error.starts_with("in0: ") && error.contains("gzip"),
+            "{what}: {error}"
+        );
     };
     for byte in packed.len() - 8..packed.len() {
         let mut wrong = packed.clone();
@@ -130,17 +156,32 @@ fn row_96_to_98_packed_archives_of_several_pieces_are_read_to_their_ends() {
         packed.push(encoder.finish().unwrap());
     }
     assert_eq!(Codec::of_magic(&packed[0]), Some(Codec::Gzip));
-    for packed in packed.iter().filter(|packed| Codec::of_magic(packed).is_some()) {
+    for packed in packed
+        .iter()
+        .filter(|packed| Codec::of_magic(packed).is_some())
+    {
         let pipe = Untar::new().max_expansion(1 << 30, 1 << 20);
         let read = |packed: &[u8]| shown(&apply(&pipe, vec![File::new("x", packed.to_vec())]));
         let whole = read(packed);
         assert_eq!(whole, shown(&untar(archive.clone())));
         let mut cut = read(&packed[..packed.len() - 3]);
-        assert!(cut.pop().unwrap().unwrap_err().starts_with("in0: truncated: "));
+        assert!(
+            cut.pop()
+                .unwrap()
+                .unwrap_err()
+                .starts_with("in0: truncated: ")
+        );
         assert!(whole.starts_with(&cut));
         let limit = Untar::new().max_expansion(2 << 20, 1 << 20);
         let bomb = shown(&apply(&limit, vec![File::new("x", packed.clone())]));
-        assert!(bomb.last().unwrap().as_ref().unwrap_err().starts_with("in0: limit reached: "), "{bomb:?}");
+        assert!(
+            bomb.last()
+                .unwrap()
+                .as_ref()
+                .unwrap_err()
+                .starts_with("in0: limit reached: "),
+            "{bomb:?}"
+        );
     }
 }
 
@@ -154,7 +195,10 @@ fn row_106_a_first_name_that_looks_compressed_is_a_name() {
     let mut archive = tar_of(&[("12.txt", b"one")]);
     archive[..2].copy_from_slice(b"\x1f\x8b");
     super::sign(&mut archive[..512]);
-    assert_eq!(&*shown(&untar(archive))[0].as_ref().unwrap().1.name, "\x1f\\x8b.txt");
+    assert_eq!(
+        &*shown(&untar(archive))[0].as_ref().unwrap().1.name,
+        "\x1f\\x8b.txt"
+    );
 }
 
 #[test]
@@ -176,8 +220,15 @@ fn row_98_many_empty_members_and_lying_sizes_take_no_memory() {
 #[test]
 fn a_member_in_one_piece_is_a_slice_of_it_and_another_is_copied_once() {
     let archive = tar_of(&[("a", &[1; 100]), ("b", &[2; 100]), ("c", &[3; 100])]);
-    let pieces = [Bytes::copy_from_slice(&archive[..1600]), Bytes::copy_from_slice(&archive[1600..])];
-    let is_slice = |data: &Bytes| pieces.iter().any(|piece| piece.as_ptr_range().contains(&data.as_ptr()));
+    let pieces = [
+        Bytes::copy_from_slice(&archive[..1600]),
+        Bytes::copy_from_slice(&archive[1600..]),
+    ];
+    let is_slice = |data: &Bytes| {
+        pieces
+            .iter()
+            .any(|piece| piece.as_ptr_range().contains(&data.as_ptr()))
+    };
     let (mut walker, mut left, mut found) = (Walker::new(None), pieces.iter(), Vec::new());
     loop {
         match walker.next() {

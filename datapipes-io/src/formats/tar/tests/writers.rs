@@ -17,17 +17,34 @@ use crate::{File, FileGraph};
 
 /// Names that fit nowhere, just fit, or could be taken for something else.
 fn names() -> Vec<String> {
-    let mut names =
-        vec!["a".to_owned(), "/abs".into(), "../up".into(), "./here".into(), "a b\n\t\"c\\x41".into()];
+    let mut names = vec![
+        "a".to_owned(),
+        "/abs".into(),
+        "../up".into(),
+        "./here".into(),
+        "a b\n\t\"c\\x41".into(),
+    ];
     names.extend(
-        ["é/ü.txt", "日本語.jpg", "🦀", " ", "-", "9 path=a", "dir.with.dots/b.c.d"].map(String::from),
+        [
+            "é/ü.txt",
+            "日本語.jpg",
+            "🦀",
+            " ",
+            "-",
+            "9 path=a",
+            "dir.with.dots/b.c.d",
+        ]
+        .map(String::from),
     );
     names.extend([99, 100, 101, 155, 156, 255, 256, 257, 300].map(|len| "n".repeat(len)));
     names.extend(
         [1, 54, 55, 99, 100, 101, 154, 155, 156, 157]
             .map(|len| format!("{}/{}", "p".repeat(len), "n".repeat(100))),
     );
-    names.extend([format!("{}/{}", "p".repeat(155), "n".repeat(101)), format!("/{}", "n".repeat(100))]);
+    names.extend([
+        format!("{}/{}", "p".repeat(155), "n".repeat(101)),
+        format!("/{}", "n".repeat(100)),
+    ]);
     names.extend([
         format!("{}.txt", "ü".repeat(148)),
         format!("{}x", "/".repeat(120)),
@@ -43,7 +60,10 @@ fn archive() -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
         .enumerate()
         .map(|(n, name)| (name, vec![n as u8; sizes[n % sizes.len()]]))
         .collect();
-    let slices: Vec<_> = members.iter().map(|(name, data)| (&**name, &**data)).collect();
+    let slices: Vec<_> = members
+        .iter()
+        .map(|(name, data)| (&**name, &**data))
+        .collect();
     let archive = tar_of(&slices);
     (members, archive)
 }
@@ -53,16 +73,28 @@ fn by_crate(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut reader = tar::Archive::new(archive);
     let entries = reader.entries().unwrap().map(|entry| {
         let mut entry = entry.unwrap();
-        assert_eq!((entry.header().mtime().unwrap(), entry.header().mode().unwrap()), (0, 0o644));
+        assert_eq!(
+            (
+                entry.header().mtime().unwrap(),
+                entry.header().mode().unwrap()
+            ),
+            (0, 0o644)
+        );
         let mut data = Vec::new();
         entry.read_to_end(&mut data).unwrap();
-        (String::from_utf8(entry.path_bytes().into_owned()).unwrap(), data)
+        (
+            String::from_utf8(entry.path_bytes().into_owned()).unwrap(),
+            data,
+        )
     });
     entries.collect()
 }
 
 fn as_files(members: &[(String, Vec<u8>)]) -> Vec<File> {
-    members.iter().map(|(name, data)| File::new(&**name, data.clone())).collect()
+    members
+        .iter()
+        .map(|(name, data)| File::new(&**name, data.clone()))
+        .collect()
 }
 
 #[test]
@@ -75,10 +107,22 @@ fn archives_are_read_back_here_and_by_the_tar_crate() {
 
 /// Runs a command if there is such a one.
 fn run(command: &str, args: &[&str], folder: &Path) -> Option<Vec<u8>> {
-    let there = Command::new(command).arg("--version").output().is_ok_and(|out| out.status.success());
+    let there = Command::new(command)
+        .arg("--version")
+        .output()
+        .is_ok_and(|out| out.status.success());
     let mut command = there.then(|| Command::new(command))?;
-    let out = command.args(args).current_dir(folder).env("LC_ALL", "C.UTF-8").output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let out = command
+        .args(args)
+        .current_dir(folder)
+        .env("LC_ALL", "C.UTF-8")
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
     Some(out.stdout)
 }
 
@@ -89,13 +133,19 @@ fn archives_are_read_by_other_tools_that_are_here() {
     std::fs::write(folder.path().join("x.tar"), archive).unwrap();
     let all: Vec<u8> = members.iter().flat_map(|(_, data)| data.clone()).collect();
     for tool in ["tar", "bsdtar"] {
-        let Some(data) = run(tool, &["-xPOf", "x.tar"], folder.path()) else { continue };
+        let Some(data) = run(tool, &["-xPOf", "x.tar"], folder.path()) else {
+            continue;
+        };
         assert_eq!(data, all, "{tool}");
         let listed = run(tool, &["-tPf", "x.tar"], folder.path()).unwrap();
         let listed = String::from_utf8(listed).unwrap();
         let plain = |name: &&str| name.is_ascii() && !name.contains(['\n', '\t', '\\', '"']);
         let listed: Vec<_> = listed.lines().filter(plain).collect();
-        let expected: Vec<_> = members.iter().map(|(name, _)| &**name).filter(plain).collect();
+        let expected: Vec<_> = members
+            .iter()
+            .map(|(name, _)| &**name)
+            .filter(plain)
+            .collect();
         assert_eq!(listed.len(), expected.len(), "{tool}");
         for (listed, expected) in listed.iter().zip(expected) {
             assert_eq!(*listed, expected, "{tool}");
@@ -106,9 +156,15 @@ fn archives_are_read_by_other_tools_that_are_here() {
                   print(json.dumps([[m.name, t.extractfile(m).read().hex(), m.mtime, m.mode, m.uid] for m in t]))";
     if let Some(found) = run("python3", &["-c", script], folder.path()) {
         let found: Vec<(String, String, u64, u32, u32)> = serde_json::from_slice(&found).unwrap();
-        let hex = |data: &[u8]| data.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let expected: Vec<_> =
-            members.iter().map(|(name, data)| (name.clone(), hex(data), 0, 0o644, 0)).collect();
+        let hex = |data: &[u8]| {
+            data.iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        let expected: Vec<_> = members
+            .iter()
+            .map(|(name, data)| (name.clone(), hex(data), 0, 0o644, 0))
+            .collect();
         assert_eq!(found, expected);
     }
 }
@@ -120,7 +176,11 @@ fn the_same_members_are_the_same_bytes() {
     header.set_path("a.txt").unwrap();
     header.set_size(5);
     header.set_mode(0o644);
-    for set in [tar::Header::set_mtime, tar::Header::set_uid, tar::Header::set_gid] {
+    for set in [
+        tar::Header::set_mtime,
+        tar::Header::set_uid,
+        tar::Header::set_gid,
+    ] {
         set(&mut header, 0);
     }
     header.set_entry_type(tar::EntryType::Regular);
@@ -128,20 +188,40 @@ fn the_same_members_are_the_same_bytes() {
     header.set_device_minor(0).unwrap();
     header.set_cksum();
     let theirs = tar::Header::as_bytes(&header);
-    assert_eq!((&archive[..148], &archive[156..512]), (&theirs[..148], &theirs[156..]));
-    assert_eq!(tar::Header::from_byte_slice(&archive[..512]).cksum().unwrap(), header.cksum().unwrap());
-    assert_eq!((archive.len(), archive[1024..].iter().all(|byte| *byte == 0)), (2048, true));
+    assert_eq!(
+        (&archive[..148], &archive[156..512]),
+        (&theirs[..148], &theirs[156..])
+    );
+    assert_eq!(
+        tar::Header::from_byte_slice(&archive[..512])
+            .cksum()
+            .unwrap(),
+        header.cksum().unwrap()
+    );
+    assert_eq!(
+        (archive.len(), archive[1024..].iter().all(|byte| *byte == 0)),
+        (2048, true)
+    );
     assert_eq!(archive, tar_of(&[("a.txt", b"hello")]));
 }
 
 #[test]
 fn attributes_are_written_also_large_ones() {
-    let mut archive = TarWriter::new(Vec::new()).mode(0o755).owner(1000, 3_000_000_000).mtime(1_700_000_000);
+    let mut archive = TarWriter::new(Vec::new())
+        .mode(0o755)
+        .owner(1000, 3_000_000_000)
+        .mtime(1_700_000_000);
     archive.append("a", b"1").unwrap();
     let archive = archive.mtime(1 << 40).finish().unwrap();
     let header = tar::Header::from_byte_slice(&archive[..512]);
-    assert_eq!((header.mode().unwrap(), header.uid().unwrap()), (0o755, 1000));
-    assert_eq!((header.gid().unwrap(), header.mtime().unwrap()), (3_000_000_000, 1_700_000_000));
+    assert_eq!(
+        (header.mode().unwrap(), header.uid().unwrap()),
+        (0o755, 1000)
+    );
+    assert_eq!(
+        (header.gid().unwrap(), header.mtime().unwrap()),
+        (3_000_000_000, 1_700_000_000)
+    );
     assert_eq!(files(untar(archive)), [File::new("a", "1")]);
 }
 
@@ -158,7 +238,10 @@ fn sizes_from_8_gib_on_are_in_a_pax_header() {
         }
         assert_eq!(walker.jump(), len + size);
         let mut reader = tar::Archive::new(&header[..]);
-        assert_eq!(reader.entries().unwrap().next().unwrap().unwrap().size(), size);
+        assert_eq!(
+            reader.entries().unwrap().next().unwrap().unwrap().size(),
+            size
+        );
     }
 }
 
@@ -166,13 +249,26 @@ fn sizes_from_8_gib_on_are_in_a_pax_header() {
 fn names_that_would_not_be_read_as_they_are_are_refused_and_nothing_written() {
     let mut archive = TarWriter::new(Vec::new());
     for name in ["", "a\0b", "folder/", "/"] {
-        assert_eq!(archive.append(name, b"").unwrap_err().kind(), ErrorKind::Unsupported, "{name:?}");
+        assert_eq!(
+            archive.append(name, b"").unwrap_err().kind(),
+            ErrorKind::Unsupported,
+            "{name:?}"
+        );
     }
-    assert_eq!(archive.append(&"x".repeat(2 << 20), b"").unwrap_err().kind(), ErrorKind::Limit);
+    assert_eq!(
+        archive
+            .append(&"x".repeat(2 << 20), b"")
+            .unwrap_err()
+            .kind(),
+        ErrorKind::Limit
+    );
     assert!(archive.is_empty());
     let longest = "x".repeat((1 << 20) - 20);
     archive.append(&longest, b"1").unwrap();
-    assert_eq!(files(untar(archive.finish().unwrap())), [File::new(longest, "1")]);
+    assert_eq!(
+        files(untar(archive.finish().unwrap())),
+        [File::new(longest, "1")]
+    );
 }
 
 /// Takes so many bytes.
@@ -206,11 +302,19 @@ fn an_archive_that_was_not_written_is_not_finished() {
 }
 
 fn sample(key: &str, fields: &[(&str, &str)]) -> Sample {
-    fields.iter().fold(Sample::new(key), |sample, (field, data)| sample.with(*field, data.to_string()))
+    fields
+        .iter()
+        .fold(Sample::new(key), |sample, (field, data)| {
+            sample.with(*field, data.to_string())
+        })
 }
 
 fn samples_of(archive: Vec<u8>) -> Vec<Sample> {
-    Graph::from_vec(vec![File::new("x.tar", archive)]).untar().samples().collect().unwrap()
+    Graph::from_vec(vec![File::new("x.tar", archive)])
+        .untar()
+        .samples()
+        .collect()
+        .unwrap()
 }
 
 #[test]
@@ -226,17 +330,44 @@ fn row_95_samples_are_read_back_or_refused() {
     ];
     let bad = [
         (sample("x", &[]), "it has no fields"),
-        (sample("a.b", &[("jpg", "1")]), "\"a.b.jpg\" is read as field \"b.jpg\" of sample \"a\""),
+        (
+            sample("a.b", &[("jpg", "1")]),
+            "\"a.b.jpg\" is read as field \"b.jpg\" of sample \"a\"",
+        ),
         (sample("x", &[("", "1")]), "a field without a name"),
-        (sample("x", &[("a/b", "1")]), "\"x.a/b\" is left out by readers"),
-        (sample("x", &[("a/b.c", "1")]), "\"x.a/b.c\" is read as field \"c\" of sample \"x.a/b\""),
-        (sample("x", &[("JPG", "1")]), "\"x.JPG\" is read as field \"jpg\" of sample \"x\""),
-        (sample("", &[("jpg", "1")]), "\".jpg\" is left out by readers"),
-        (sample("__m__/x", &[("jpg", "1")]), "\"__m__/x.jpg\" is left out by readers"),
-        (sample("x", &[("__key__", "1")]), "a field named \"__key__\", which readers make"),
-        (sample("x", &[("jpg", "1"), ("__bad__", "1")]), "readers leave out what has a \"__bad__\""),
+        (
+            sample("x", &[("a/b", "1")]),
+            "\"x.a/b\" is left out by readers",
+        ),
+        (
+            sample("x", &[("a/b.c", "1")]),
+            "\"x.a/b.c\" is read as field \"c\" of sample \"x.a/b\"",
+        ),
+        (
+            sample("x", &[("JPG", "1")]),
+            "\"x.JPG\" is read as field \"jpg\" of sample \"x\"",
+        ),
+        (
+            sample("", &[("jpg", "1")]),
+            "\".jpg\" is left out by readers",
+        ),
+        (
+            sample("__m__/x", &[("jpg", "1")]),
+            "\"__m__/x.jpg\" is left out by readers",
+        ),
+        (
+            sample("x", &[("__key__", "1")]),
+            "a field named \"__key__\", which readers make",
+        ),
+        (
+            sample("x", &[("jpg", "1"), ("__bad__", "1")]),
+            "readers leave out what has a \"__bad__\"",
+        ),
         (sample("a", &[("txt", "1")]), "its key was there before"),
-        (sample("x", &[("jpg", "1"), ("a\0", "1")]), "a NUL ends a name"),
+        (
+            sample("x", &[("jpg", "1"), ("a\0", "1")]),
+            "a NUL ends a name",
+        ),
     ];
     let mut shard = SampleWriter::new(Vec::new());
     good.iter().for_each(|sample| shard.write(sample).unwrap());
@@ -251,22 +382,26 @@ fn row_95_samples_are_read_back_or_refused() {
 }
 
 fn listed(folder: &Path) -> Vec<String> {
-    let names =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mut names: Vec<_> = names.collect();
     names.sort();
     names
 }
 
 fn write_shards(mut shards: ShardWriter, samples: &[Sample]) -> Vec<super::super::Shard> {
-    samples.iter().for_each(|sample| shards.write(sample).unwrap());
+    samples
+        .iter()
+        .for_each(|sample| shards.write(sample).unwrap());
     shards.finish().unwrap()
 }
 
 #[test]
 fn shards_are_full_by_count_or_bytes_and_hold_all_samples_in_order() {
-    let samples: Vec<_> =
-        (0..25).map(|n| sample(&format!("{n:03}"), &[("txt", &"x".repeat(n * 100))])).collect();
+    let samples: Vec<_> = (0..25)
+        .map(|n| sample(&format!("{n:03}"), &[("txt", &"x".repeat(n * 100))]))
+        .collect();
     let folder = tempfile::tempdir().unwrap();
     let new = |name: &str| ShardWriter::new(folder.path().join(name)).unwrap();
     let cases = [
@@ -279,7 +414,10 @@ fn shards_are_full_by_count_or_bytes_and_hold_all_samples_in_order() {
     ];
     for (writer, counts) in cases {
         let shards = write_shards(writer, &samples);
-        assert_eq!(shards.iter().map(|shard| shard.samples).collect::<Vec<_>>(), counts);
+        assert_eq!(
+            shards.iter().map(|shard| shard.samples).collect::<Vec<_>>(),
+            counts
+        );
         let mut found = Vec::new();
         for shard in &shards {
             let data = std::fs::read(&shard.path).unwrap();
@@ -301,10 +439,21 @@ fn shards_are_full_by_count_or_bytes_and_hold_all_samples_in_order() {
     // By bytes: as many as go in, and one that is too large alone.
     for most in [2048, 5000, 8192, 20_000] {
         let shards = write_shards(new("g-%d.tar").max_bytes(most), &samples);
-        assert!(shards.iter().all(|shard| shard.bytes <= most || shard.samples == 1), "{shards:?}");
+        assert!(
+            shards
+                .iter()
+                .all(|shard| shard.bytes <= most || shard.samples == 1),
+            "{shards:?}"
+        );
         for pair in shards.windows(2) {
-            let next = samples_of(std::fs::read(&pair[1].path).unwrap())[0].get("txt").unwrap().len() as u64;
-            assert!(pair[0].bytes + 512 + next.next_multiple_of(512) > most, "{pair:?}");
+            let next = samples_of(std::fs::read(&pair[1].path).unwrap())[0]
+                .get("txt")
+                .unwrap()
+                .len() as u64;
+            assert!(
+                pair[0].bytes + 512 + next.next_multiple_of(512) > most,
+                "{pair:?}"
+            );
         }
     }
 }
@@ -312,36 +461,68 @@ fn shards_are_full_by_count_or_bytes_and_hold_all_samples_in_order() {
 #[test]
 fn a_writer_that_is_dropped_leaves_whole_shards_only() {
     let folder = tempfile::tempdir().unwrap();
-    let mut shards = ShardWriter::new(folder.path().join("%d.tar")).unwrap().max_count(2);
+    let mut shards = ShardWriter::new(folder.path().join("%d.tar"))
+        .unwrap()
+        .max_count(2);
     for n in 0..5 {
-        shards.write(&sample(&format!("{n}"), &[("txt", "1")])).unwrap();
+        shards
+            .write(&sample(&format!("{n}"), &[("txt", "1")]))
+            .unwrap();
         let names = listed(folder.path());
-        assert_eq!(names.iter().filter(|name| name.ends_with(".tmp")).count(), 1, "{names:?}");
+        assert_eq!(
+            names.iter().filter(|name| name.ends_with(".tmp")).count(),
+            1,
+            "{names:?}"
+        );
     }
     assert_eq!(shards.shards().len(), 2);
     drop(shards);
     assert_eq!(listed(folder.path()), ["0.tar", "1.tar"]);
     // Nothing in, nothing out; and over what is there.
-    assert_eq!(write_shards(ShardWriter::new(folder.path().join("none-%d.tar")).unwrap(), &[]), []);
+    assert_eq!(
+        write_shards(
+            ShardWriter::new(folder.path().join("none-%d.tar")).unwrap(),
+            &[]
+        ),
+        []
+    );
     let again = write_shards(
         ShardWriter::new(folder.path().join("%d.tar")).unwrap(),
         &[sample("x", &[("txt", "2")])],
     );
     assert_eq!((again[0].samples, listed(folder.path()).len()), (1, 2));
-    assert_eq!(samples_of(std::fs::read(&again[0].path).unwrap())[0].key(), "x");
+    assert_eq!(
+        samples_of(std::fs::read(&again[0].path).unwrap())[0].key(),
+        "x"
+    );
     // A sample that is refused opens no shard that would stay.
     let mut shards = ShardWriter::new(folder.path().join("no-%d.tar")).unwrap();
     assert!(shards.write(&sample("a.b", &[("txt", "1")])).is_err());
-    assert_eq!((shards.finish().unwrap().len(), listed(folder.path()).len()), (0, 2));
-    let gone =
-        ShardWriter::new(folder.path().join("none/%d.tar")).unwrap().write(&sample("a", &[("txt", "1")]));
+    assert_eq!(
+        (shards.finish().unwrap().len(), listed(folder.path()).len()),
+        (0, 2)
+    );
+    let gone = ShardWriter::new(folder.path().join("none/%d.tar"))
+        .unwrap()
+        .write(&sample("a", &[("txt", "1")]));
     let error = gone.unwrap_err();
-    assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("none/0.tar"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::NotFound && error.to_string().contains("none/0.tar"),
+        "{error}"
+    );
 }
 
 #[test]
 fn patterns_have_one_number() {
-    let good = ["%d.tar", "a/%06d.tar", "{}.tar", "x-{:4}.tar", "{:04}.tar.gz", "100%-{}.tar", "{a}-%d"];
+    let good = [
+        "%d.tar",
+        "a/%06d.tar",
+        "{}.tar",
+        "x-{:4}.tar",
+        "{:04}.tar.gz",
+        "100%-{}.tar",
+        "{a}-%d",
+    ];
     for pattern in good {
         assert!(ShardWriter::new(pattern).is_ok(), "{pattern}");
     }
@@ -358,7 +539,11 @@ fn patterns_have_one_number() {
         "",
     ];
     for pattern in bad {
-        assert_eq!(ShardWriter::new(pattern).unwrap_err().kind(), ErrorKind::Config, "{pattern}");
+        assert_eq!(
+            ShardWriter::new(pattern).unwrap_err().kind(),
+            ErrorKind::Config,
+            "{pattern}"
+        );
     }
 }
 

@@ -24,13 +24,26 @@ async fn error_of(reply: Reply, get: Get) -> Error {
 
 #[tokio::test]
 async fn row_51_who_does_not_answer_may_answer_later() {
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let store = alone(Cloud::s3("bucket")).endpoint(format!("http://{address}")).anonymous().build().unwrap();
+    let address = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let store = alone(Cloud::s3("bucket"))
+        .endpoint(format!("http://{address}"))
+        .anonymous()
+        .build()
+        .unwrap();
     let error = store.read("k").await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unavailable && error.is_transient(),
+        "{error}"
+    );
     assert!(error.to_string().contains("refused"), "{error}");
     let error = keys(&store, "").await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Unavailable && error.is_transient(),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -38,10 +51,15 @@ async fn row_51_a_certificate_that_nobody_signed_is_final() {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config =
-        rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-    let config =
-        Arc::new(config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
+    let config = Arc::new(
+        config
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap(),
+    );
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = std::thread::spawn(move || {
@@ -56,9 +74,20 @@ async fn row_51_a_certificate_that_nobody_signed_is_final() {
             }
         }
     });
-    let builder = alone(Cloud::s3("bucket")).endpoint(format!("https://localhost:{port}")).anonymous();
-    let error = builder.clone().build().unwrap().read("k").await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Unavailable && !error.is_passing(), "{error:#?}");
+    let builder = alone(Cloud::s3("bucket"))
+        .endpoint(format!("https://localhost:{port}"))
+        .anonymous();
+    let error = builder
+        .clone()
+        .build()
+        .unwrap()
+        .read("k")
+        .await
+        .unwrap_err();
+    assert!(
+        error.kind() == ErrorKind::Unavailable && !error.is_transient(),
+        "{error:#?}"
+    );
     assert!(error.to_string().contains("certificate"), "{error}");
     let trusting = builder.certificates(made.cert.pem()).build().unwrap();
     assert_eq!(trusting.read("k").await.unwrap(), "x");
@@ -67,13 +96,24 @@ async fn row_51_a_certificate_that_nobody_signed_is_final() {
 
 #[tokio::test]
 async fn row_52_53_55_services_that_ask_for_patience() {
-    for (status, code) in
-        [(500, "InternalError"), (502, ""), (503, "SlowDown"), (429, ""), (400, "RequestTimeout")]
-    {
+    for (status, code) in [
+        (500, "InternalError"),
+        (502, ""),
+        (503, "SlowDown"),
+        (429, ""),
+        (400, "RequestTimeout"),
+    ] {
         let body = format!("<Error><Code>{code}</Code></Error>");
-        let error = error_of(Reply::with(status, &[("Retry-After", "7")], body), Get::default()).await;
-        assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{error:#?}");
-        assert_eq!(error.pause(), Some(Duration::from_secs(7)));
+        let error = error_of(
+            Reply::with(status, &[("Retry-After", "7")], body),
+            Get::default(),
+        )
+        .await;
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.is_transient(),
+            "{error:#?}"
+        );
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
         assert!(
             error.to_string().contains(&status.to_string()) && error.to_string().contains(code),
             "{error}"
@@ -92,10 +132,12 @@ async fn row_54_answers_that_are_final() {
         (412, "", ErrorKind::Changed),
         (400, "AuthorizationHeaderMalformed", ErrorKind::Protocol),
     ] {
-        let error =
-            error_of(Reply::status(status, format!("<Error><Code>{code}</Code></Error>")), Get::default())
-                .await;
-        assert!(error.kind() == kind && !error.is_passing(), "{error:#?}");
+        let error = error_of(
+            Reply::status(status, format!("<Error><Code>{code}</Code></Error>")),
+            Get::default(),
+        )
+        .await;
+        assert!(error.kind() == kind && !error.is_transient(), "{error:#?}");
         assert!(error.to_string().contains(code), "{error}");
     }
 }
@@ -109,10 +151,15 @@ async fn row_55_an_error_under_a_status_of_success_is_no_empty_listing() {
         ("Whatever", ErrorKind::Protocol, false),
     ] {
         let service = Service::new(move |_| {
-            Reply::ok(format!("<?xml version='1.0'?>\n<Error><Code>{code}</Code></Error>"))
+            Reply::ok(format!(
+                "<?xml version='1.0'?>\n<Error><Code>{code}</Code></Error>"
+            ))
         });
         let error = keys(&s3(&service).build().unwrap(), "").await.unwrap_err();
-        assert!(error.kind() == kind && error.is_passing() == passing, "{error:#?}");
+        assert!(
+            error.kind() == kind && error.is_transient() == passing,
+            "{error:#?}"
+        );
         assert!(error.to_string().contains(code), "{error}");
     }
 }
@@ -132,7 +179,7 @@ async fn row_57_an_answer_cut_at_any_byte_is_never_a_whole_one() {
         match store.get("k", Get::default()).await {
             Err(error) => {
                 assert!(
-                    at <= head && error.kind() == ErrorKind::Unavailable && error.is_passing(),
+                    at <= head && error.kind() == ErrorKind::Unavailable && error.is_transient(),
                     "{at}: {error:#?}"
                 );
             }
@@ -140,12 +187,22 @@ async fn row_57_an_answer_cut_at_any_byte_is_never_a_whole_one() {
                 assert!(at >= head);
                 let pieces: Vec<Result<bytes::Bytes>> = object.body.collect().await;
                 let (last, before) = pieces.split_last().unwrap();
-                let before: Vec<u8> =
-                    before.iter().flat_map(|piece| piece.as_ref().unwrap().to_vec()).collect();
+                let before: Vec<u8> = before
+                    .iter()
+                    .flat_map(|piece| piece.as_ref().unwrap().to_vec())
+                    .collect();
                 assert_eq!(before, b"some bytes"[..at - head]);
                 let error = last.as_ref().unwrap_err();
-                assert!(error.kind() == ErrorKind::Truncated && error.is_passing(), "{error:#?}");
-                assert!(error.to_string().contains(&format!("{} of 10 bytes", at - head)), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Truncated && error.is_transient(),
+                    "{error:#?}"
+                );
+                assert!(
+                    error
+                        .to_string()
+                        .contains(&format!("{} of 10 bytes", at - head)),
+                    "{error}"
+                );
             }
         }
     }
@@ -158,7 +215,7 @@ async fn row_57_a_listing_cut_at_any_byte_is_never_a_whole_one() {
         let cut = reply.clone().cut(at, Then::Close);
         let service = Service::new(move |_| cut.clone());
         let error = keys(&s3(&service).build().unwrap(), "").await.unwrap_err();
-        assert!(error.is_passing(), "{at}: {error:#?}");
+        assert!(error.is_transient(), "{at}: {error:#?}");
     }
 }
 
@@ -171,9 +228,15 @@ async fn row_58_lengths_that_are_wrong_or_missing() {
         "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
         "Content-Length: x\r\n\r\nabc",
     ] {
-        let reply = Reply { bytes: format!("{head}{rest}").into(), then: Then::Close };
+        let reply = Reply {
+            bytes: format!("{head}{rest}").into(),
+            then: Then::Close,
+        };
         let error = error_of(reply, Get::default()).await;
-        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{rest:?}: {error:#?}");
+        assert!(
+            error.kind() == ErrorKind::Protocol && !error.is_transient(),
+            "{rest:?}: {error:#?}"
+        );
     }
 }
 
@@ -186,11 +249,22 @@ async fn row_58_a_length_together_with_chunks_is_refused() {
     let reply = |body: &str| {
         let len = body.len();
         let text = format!("HTTP/1.1 200 OK\r\n{date}{framing}\r\n{len:x}\r\n{body}\r\n0\r\n\r\n");
-        Reply { bytes: text.into(), then: Then::Keep }
+        Reply {
+            bytes: text.into(),
+            then: Then::Keep,
+        }
     };
     let error = error_of(reply("abc"), Get::default()).await;
-    assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error:#?}");
-    assert!(error.to_string().contains("Content-Length together with Transfer-Encoding"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Protocol && !error.is_transient(),
+        "{error:#?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("Content-Length together with Transfer-Encoding"),
+        "{error}"
+    );
     let page = reply(listing);
     let service = Service::new(move |_| page.clone());
     let error = keys(&s3(&service).build().unwrap(), "").await.unwrap_err();
@@ -202,8 +276,14 @@ async fn row_59_an_object_that_changed_is_not_mixed_with_what_it_was() {
     let service = Service::new(|request| request.object(b"new", "\"2\""));
     let store = s3(&service).build().unwrap();
     for get in [Get::default(), Get::range(1..2), Get::range(1..1)] {
-        let error = store.get("k", get.of_version("\"1\"".to_owned())).await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Changed && !error.is_passing(), "{error}");
+        let error = store
+            .get("k", get.of_version("\"1\"".to_owned()))
+            .await
+            .unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Changed && !error.is_transient(),
+            "{error}"
+        );
     }
     // Some services do not look at the condition.
     let careless = Service::new(|request| {
@@ -213,11 +293,17 @@ async fn row_59_an_object_that_changed_is_not_mixed_with_what_it_was() {
     });
     let store = s3(&careless).build().unwrap();
     for get in [Get::default(), Get::range(1..2)] {
-        let error = store.get("k", get.of_version("\"1\"".to_owned())).await.unwrap_err();
+        let error = store
+            .get("k", get.of_version("\"1\"".to_owned()))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Changed);
     }
     let weak = Service::new(|request| request.object(b"new", "W/\"2\""));
-    assert_eq!(s3(&weak).build().unwrap().head("k").await.unwrap().version, None);
+    assert_eq!(
+        s3(&weak).build().unwrap().head("k").await.unwrap().version,
+        None
+    );
 }
 
 #[tokio::test]
@@ -232,7 +318,10 @@ async fn row_60_another_range_than_was_asked_for_is_never_taken() {
         Reply::with(206, &[tag, date], "234"),
     ] {
         let error = error_of(reply, Get::range(2..5)).await;
-        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error:#?}");
+        assert!(
+            error.kind() == ErrorKind::Protocol && !error.is_transient(),
+            "{error:#?}"
+        );
     }
 }
 
@@ -247,7 +336,10 @@ async fn row_60_a_part_or_nothing_is_never_taken_for_the_whole() {
         Reply::with(203, &[tag, date], "012"),
     ] {
         let error = error_of(reply, Get::default()).await;
-        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error:#?}");
+        assert!(
+            error.kind() == ErrorKind::Protocol && !error.is_transient(),
+            "{error:#?}"
+        );
     }
 }
 
@@ -259,9 +351,15 @@ async fn row_62_what_stalls_is_given_up_and_may_be_tried_again() {
     for at in [0, 20, reply.bytes.len() - 4] {
         let cut = reply.clone().cut(at, Then::Hang);
         let service = Service::new(move |_| cut.clone());
-        let store = s3(&service).stall_timeout(Duration::from_millis(40)).build().unwrap();
+        let store = s3(&service)
+            .stall_timeout(Duration::from_millis(40))
+            .build()
+            .unwrap();
         let error = store.read("k").await.unwrap_err();
-        assert!(error.kind() == ErrorKind::Unavailable && error.is_passing(), "{at}: {error:#?}");
+        assert!(
+            error.kind() == ErrorKind::Unavailable && error.is_transient(),
+            "{at}: {error:#?}"
+        );
     }
 }
 
@@ -270,9 +368,15 @@ async fn row_64_redirects_are_not_followed_and_credentials_stay() {
     let other = Service::new(|_| panic!("asked"));
     for status in [301, 302, 307, 308] {
         let location = format!("{}/bucket/k", other.url().replace("127.0.0.1", "localhost"));
-        let headers = [("Location", location.as_str()), ("x-amz-bucket-region", "eu-west-3")];
+        let headers = [
+            ("Location", location.as_str()),
+            ("x-amz-bucket-region", "eu-west-3"),
+        ];
         let error = error_of(Reply::with(status, &headers, ""), Get::default()).await;
-        assert!(error.kind() == ErrorKind::Protocol && !error.is_passing(), "{error:#?}");
+        assert!(
+            error.kind() == ErrorKind::Protocol && !error.is_transient(),
+            "{error:#?}"
+        );
         assert!(error.to_string().contains("eu-west-3"), "{error}");
     }
     assert_eq!(other.connections(), 0);
@@ -296,7 +400,10 @@ async fn row_69_what_is_stored_compressed_is_read_as_it_is_stored() {
 
 #[tokio::test]
 async fn row_70_a_connection_that_was_closed_while_idle_costs_nothing() {
-    let service = Service::new(|request| Reply { then: Then::Close, ..request.object(b"x", "\"v\"") });
+    let service = Service::new(|request| Reply {
+        then: Then::Close,
+        ..request.object(b"x", "\"v\"")
+    });
     let store = s3(&service).build().unwrap();
     for _ in 0..20 {
         // Sometimes the end of the connection is seen only when it is used again.
@@ -309,7 +416,11 @@ async fn row_70_a_connection_that_was_closed_while_idle_costs_nothing() {
 async fn row_71_one_that_stalls_does_not_hold_up_the_others() {
     let service = Service::new(|request| {
         let reply = request.object(b"x", "\"v\"");
-        if request.target.ends_with("/7") { reply.cut(10, Then::Hang) } else { reply }
+        if request.target.ends_with("/7") {
+            reply.cut(10, Then::Hang)
+        } else {
+            reply
+        }
     });
     let store = s3(&service).build().unwrap();
     let reads = futures::stream::iter(0..64).map(|n| {
@@ -324,9 +435,18 @@ async fn row_71_one_that_stalls_does_not_hold_up_the_others() {
 async fn nobody_there_to_ask_for_credentials_says_so() {
     let tokens = Service::new(|_| Reply::status(404, "<Error><Code>NoRole</Code></Error>"));
     let service = Service::new(|_| panic!("asked"));
-    let builder =
-        alone(Cloud::s3("bucket")).endpoint(service.url()).option("metadata_endpoint", tokens.url());
+    let builder = alone(Cloud::s3("bucket"))
+        .endpoint(service.url())
+        .option("metadata_endpoint", tokens.url());
     let error = builder.build().unwrap().read("k").await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Denied && !error.is_passing(), "{error:#?}");
-    assert!(error.to_string().contains("s3://bucket/k: no credentials: 404"), "{error}");
+    assert!(
+        error.kind() == ErrorKind::Denied && !error.is_transient(),
+        "{error:#?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("s3://bucket/k: no credentials: 404"),
+        "{error}"
+    );
 }

@@ -67,7 +67,9 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
         format!("abfss://box:{MARKER}@account.dfs.core.windows.net/a"),
         format!("gs://[{MARKER}@/a"),
     ] {
-        let error = CloudBuilder::parse(&url).and_then(|builder| alone(builder).build()).unwrap_err();
+        let error = CloudBuilder::parse(&url)
+            .and_then(|builder| alone(builder).build())
+            .unwrap_err();
         writeln!(said, "{error} {error:#?}").unwrap();
     }
     // Settings that cannot be.
@@ -76,7 +78,10 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
     for builder in [
         azure.clone().keys("account", secret(" not base64 !")),
         azure.clone().account("a").option("sas_token", secret("")),
-        google.clone().option("service_account_key", format!("{{\"private_key\": \"{MARKER}\"}}")),
+        google.clone().option(
+            "service_account_key",
+            format!("{{\"private_key\": \"{MARKER}\"}}"),
+        ),
         google.clone().option("service_account_key", secret("")),
     ] {
         match builder.build() {
@@ -96,7 +101,10 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
         }),
         Box::new(|echo| Reply::status(403, format!("<Error><Code>{echo}</Code></Error>"))),
         Box::new(|echo| {
-            Reply::status(400, format!("<Error><Code>ExpiredToken</Code><Token>{echo}</Token></Error>"))
+            Reply::status(
+                400,
+                format!("<Error><Code>ExpiredToken</Code><Token>{echo}</Token></Error>"),
+            )
         }),
         Box::new(|echo| Reply::status(500, echo)),
         Box::new(|echo| Reply::status(404, echo)),
@@ -107,7 +115,10 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
         Box::new(|_| {
             Reply::with(
                 200,
-                &[("ETag", "\"v\""), ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")],
+                &[
+                    ("ETag", "\"v\""),
+                    ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT"),
+                ],
                 "12345",
             )
             .cut(120, Then::Close)
@@ -116,16 +127,28 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
     for reply in replies {
         let service = Service::new(move |request| reply(format!("{request:?}")));
         let stores = [
-            alone(Cloud::s3("bucket")).keys(secret("id"), secret("key")).token(secret("token")),
+            alone(Cloud::s3("bucket"))
+                .keys(secret("id"), secret("key"))
+                .token(secret("token")),
             alone(Cloud::gcs("bucket")).token(secret("bearer")),
-            alone(Cloud::azure("box")).account("a").option("sas_token", format!("sv=1&sig={MARKER}")),
-            alone(Cloud::azure("box")).account("a").token(secret("bearer")),
+            alone(Cloud::azure("box"))
+                .account("a")
+                .option("sas_token", format!("sv=1&sig={MARKER}")),
+            alone(Cloud::azure("box"))
+                .account("a")
+                .token(secret("bearer")),
         ];
         for builder in stores {
             let builder = builder.endpoint(service.url());
             writeln!(said, "{builder:?} {builder:#?}").unwrap();
             let store = builder.build().unwrap();
-            writeln!(said, "{store:?} {store:#?} {} {}", store.url(), store.url_of("k")).unwrap();
+            writeln!(
+                said,
+                "{store:?} {store:#?} {} {}",
+                store.url(),
+                store.url_of("k")
+            )
+            .unwrap();
             for get in [Get::default(), Get::range(1..3)] {
                 match store.get("k", get).await {
                     Err(error) => writeln!(said, "{error} {error:?} {error:#?}").unwrap(),
@@ -136,18 +159,41 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
                     }
                 }
             }
-            writeln!(said, "{:#?}", store.head("k").await.map_err(|error| error.kind() != ErrorKind::Panic))
-                .unwrap();
-            writeln!(said, "{:#?}", store.list("p").try_collect::<Vec<_>>().await.unwrap_err()).unwrap();
+            writeln!(
+                said,
+                "{:#?}",
+                store
+                    .head("k")
+                    .await
+                    .map_err(|error| error.kind() != ErrorKind::Panic)
+            )
+            .unwrap();
+            writeln!(
+                said,
+                "{:#?}",
+                store.list("p").try_collect::<Vec<_>>().await.unwrap_err()
+            )
+            .unwrap();
         }
         // They were sent, so that they could have been said.
-        assert!(service.requests().iter().any(|request| format!("{request:?}").contains(MARKER)));
+        assert!(
+            service
+                .requests()
+                .iter()
+                .any(|request| format!("{request:?}").contains(MARKER))
+        );
     }
     let logged = log.0.lock().unwrap().clone();
-    assert!(!logged.is_empty(), "nothing was logged, so nothing was tested");
+    assert!(
+        !logged.is_empty(),
+        "nothing was logged, so nothing was tested"
+    );
     for (name, text) in [("errors", &said), ("log", &logged)] {
         if let Some(at) = text.find(MARKER) {
-            panic!("{name}: {}", &text[at.saturating_sub(300)..text.len().min(at + 100)]);
+            panic!(
+                "{name}: {}",
+                &text[at.saturating_sub(300)..text.len().min(at + 100)]
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! A service on a port of its own: each connection has a thread, and each request is answered by a closure.
+//! A service on a port of its own: each connection has a thread, and each request is answered by a
+//! closure.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,7 +42,10 @@ impl Reply {
         for (name, value) in headers {
             head += &format!("{name}: {value}\r\n");
         }
-        Reply { bytes: [head.as_bytes(), b"\r\n", body].concat(), then: Then::Keep }
+        Reply {
+            bytes: [head.as_bytes(), b"\r\n", body].concat(),
+            then: Then::Keep,
+        }
     }
     /// Only the first bytes of it.
     pub fn cut(mut self, at: usize, then: Then) -> Self {
@@ -61,7 +65,9 @@ impl Request {
 
     pub fn query(&self) -> HashMap<String, String> {
         let query = self.target.split_once('?').map_or("", |(_, query)| query);
-        url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()
+        url::form_urlencoded::parse(query.as_bytes())
+            .into_owned()
+            .collect()
     }
 
     /// The answer of a service that has this object, whatever the key.
@@ -75,17 +81,26 @@ impl Request {
             reply.bytes.truncate(reply.bytes.len() - data.len());
             return reply;
         }
-        let Some(range) = self.header("range").and_then(|range| range.strip_prefix("bytes=")) else {
+        let Some(range) = self
+            .header("range")
+            .and_then(|range| range.strip_prefix("bytes="))
+        else {
             return Reply::with(200, &[("ETag", tag), date], data);
         };
         let (start, end) = range.split_once('-').unwrap();
         let start: usize = start.parse().unwrap();
-        let end = end.parse().map_or(data.len(), |end: usize| (end + 1).min(data.len()));
+        let end = end
+            .parse()
+            .map_or(data.len(), |end: usize| (end + 1).min(data.len()));
         if start >= data.len() {
             return Reply::status(416, "<Error><Code>InvalidRange</Code></Error>");
         }
         let range = format!("bytes {start}-{}/{}", end - 1, data.len());
-        Reply::with(206, &[("ETag", tag), date, ("Content-Range", &range)], &data[start..end])
+        Reply::with(
+            206,
+            &[("ETag", tag), date, ("Content-Range", &range)],
+            &data[start..end],
+        )
     }
 }
 
@@ -184,7 +199,14 @@ fn read(reader: &mut impl BufRead) -> Option<Request> {
         .filter_map(|line| line.split_once(": "))
         .map(|(k, v)| (k.to_lowercase(), v.to_owned()))
         .collect();
-    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let length = headers
+        .get("content-length")
+        .and_then(|length| length.parse().ok())
+        .unwrap_or(0);
     std::io::copy(&mut reader.take(length), &mut std::io::sink()).ok()?;
-    Some(Request { method, target, headers })
+    Some(Request {
+        method,
+        target,
+        headers,
+    })
 }

@@ -40,7 +40,8 @@ impl Elements {
         for &byte in data {
             let space = byte.is_ascii_whitespace();
             match self.state {
-                State::Before if space || (self.held.is_empty() && matches!(byte, 0xef | 0xbb | 0xbf)) => {}
+                State::Before
+                    if space || (self.held.is_empty() && matches!(byte, 0xef | 0xbb | 0xbf)) => {}
                 State::Before if byte == b'[' => self.state = State::First,
                 State::Before => return Err("not an array of JSON"),
                 State::First if byte == b']' => self.state = State::After,
@@ -73,7 +74,11 @@ impl Elements {
                 b'"' => self.in_text = true,
                 b'[' | b'{' => self.depth += 1,
                 b',' | b']' if self.depth == 0 => {
-                    self.state = if byte == b',' { State::Next } else { State::After };
+                    self.state = if byte == b',' {
+                        State::Next
+                    } else {
+                        State::After
+                    };
                     let element = std::mem::take(&mut self.held);
                     found(&element)?;
                     // The memory is kept.
@@ -81,7 +86,12 @@ impl Elements {
                     self.held.clear();
                     return Ok(());
                 }
-                b']' | b'}' => self.depth = self.depth.checked_sub(1).ok_or("brackets that do not match")?,
+                b']' | b'}' => {
+                    self.depth = self
+                        .depth
+                        .checked_sub(1)
+                        .ok_or("brackets that do not match")?
+                }
                 _ => {}
             }
         }
@@ -94,7 +104,11 @@ impl Elements {
 
     /// That the array has ended.
     pub fn end(&self) -> Result<(), &'static str> {
-        if self.state == State::After { Ok(()) } else { Err("an array without an end") }
+        if self.state == State::After {
+            Ok(())
+        } else {
+            Err("an array without an end")
+        }
     }
 }
 
@@ -141,16 +155,30 @@ mod tests {
         let text = br#" [ "a,]\"" , {"b": [1, "}"], "c\\": {}} ,3, [4,[5]] ] "#;
         for step in 1..text.len() {
             let found = elements(text, step).unwrap();
-            assert_eq!(found, [r#""a,]\"""#, r#"{"b": [1, "}"], "c\\": {}}"#, "3", "[4,[5]]"]);
+            assert_eq!(
+                found,
+                [
+                    r#""a,]\"""#,
+                    r#"{"b": [1, "}"], "c\\": {}}"#,
+                    "3",
+                    "[4,[5]]"
+                ]
+            );
         }
         assert!(elements(b"[]", 1).unwrap().is_empty());
     }
 
     #[test]
     fn what_is_no_array_is_said_to_be_none() {
-        let wrong: [&[u8]; 8] = [b"", b"{}", b"[1", b"[1,]", b"[,1]", b"[1]2", b"[\"a]", b"[1}]"];
+        let wrong: [&[u8]; 8] = [
+            b"", b"{}", b"[1", b"[1,]", b"[,1]", b"[1]2", b"[\"a]", b"[1}]",
+        ];
         for text in wrong {
-            assert!(elements(text, 2).is_err(), "{:?}", String::from_utf8_lossy(text));
+            assert!(
+                elements(text, 2).is_err(),
+                "{:?}",
+                String::from_utf8_lossy(text)
+            );
         }
         assert!(elements(&[b"[\"".to_vec(), vec![b'x'; ELEMENT]].concat(), 4096).is_err());
     }

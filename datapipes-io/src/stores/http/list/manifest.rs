@@ -14,10 +14,18 @@ use crate::stores::http::answer::is_strong;
 /// How long a line may be.
 const LINE: usize = 64 << 10;
 
-pub(super) async fn open(http: &Http, key: &str, prefix: String) -> Result<BoxStream<'static, Result<Meta>>> {
+pub(super) async fn open(
+    http: &Http,
+    key: &str,
+    prefix: String,
+) -> Result<BoxStream<'static, Result<Meta>>> {
     let text = ask(http, http.0.address.of(key)?, shown(http, key)).await?;
     let json = key.ends_with(".json") || text.kind == "application/json";
-    let form = if json { Form::Json(Elements::default()) } else { Form::Lines(Vec::new()) };
+    let form = if json {
+        Form::Json(Elements::default())
+    } else {
+        Form::Lines(Vec::new())
+    };
     Ok(read(text, form, prefix))
 }
 
@@ -32,32 +40,44 @@ fn read<S>(text: Text<S>, form: Form, prefix: String) -> BoxStream<'static, Resu
 where
     S: Stream<Item = Result<bytes::Bytes>> + Send + Unpin + 'static,
 {
-    let reader =
-        Reader { name: text.name.clone(), prefix, form, last: String::new(), ready: VecDeque::new() };
-    stream::unfold(Manifest { text, reader, ended: false }, |mut manifest| async move {
-        loop {
-            if let Some(found) = manifest.reader.ready.pop_front() {
-                return Some((found, manifest));
-            } else if manifest.ended {
-                return None;
-            }
-            let taken = match manifest.text.body.next().await {
-                Some(Ok(data)) => manifest.reader.feed(&data),
-                Some(Err(error)) => {
-                    manifest.ended = true;
-                    Err(error)
+    let reader = Reader {
+        name: text.name.clone(),
+        prefix,
+        form,
+        last: String::new(),
+        ready: VecDeque::new(),
+    };
+    stream::unfold(
+        Manifest {
+            text,
+            reader,
+            ended: false,
+        },
+        |mut manifest| async move {
+            loop {
+                if let Some(found) = manifest.reader.ready.pop_front() {
+                    return Some((found, manifest));
+                } else if manifest.ended {
+                    return None;
                 }
-                None => {
+                let taken = match manifest.text.body.next().await {
+                    Some(Ok(data)) => manifest.reader.feed(&data),
+                    Some(Err(error)) => {
+                        manifest.ended = true;
+                        Err(error)
+                    }
+                    None => {
+                        manifest.ended = true;
+                        manifest.reader.end()
+                    }
+                };
+                if let Err(error) = taken {
                     manifest.ended = true;
-                    manifest.reader.end()
+                    manifest.reader.ready.push_back(Err(error));
                 }
-            };
-            if let Err(error) = taken {
-                manifest.ended = true;
-                manifest.reader.ready.push_back(Err(error));
             }
-        }
-    })
+        },
+    )
     .boxed()
 }
 
@@ -78,8 +98,19 @@ struct Reader {
 
 impl Reader {
     fn feed(&mut self, data: &[u8]) -> Result<()> {
-        let Reader { name, prefix, form, last, ready } = self;
-        let mut sink = Sink { name, prefix, last, ready };
+        let Reader {
+            name,
+            prefix,
+            form,
+            last,
+            ready,
+        } = self;
+        let mut sink = Sink {
+            name,
+            prefix,
+            last,
+            ready,
+        };
         match form {
             Form::Json(elements) => elements.feed(data, &mut |element| sink.element(element)),
             Form::Lines(held) => lines(held, data, &mut sink),
@@ -88,8 +119,19 @@ impl Reader {
     }
 
     fn end(&mut self) -> Result<()> {
-        let Reader { name, prefix, form, last, ready } = self;
-        let mut sink = Sink { name, prefix, last, ready };
+        let Reader {
+            name,
+            prefix,
+            form,
+            last,
+            ready,
+        } = self;
+        let mut sink = Sink {
+            name,
+            prefix,
+            last,
+            ready,
+        };
         match form {
             Form::Json(elements) => elements.end().map_err(|why| corrupt(name, why)),
             Form::Lines(held) => {
@@ -114,7 +156,11 @@ fn lines(held: &mut Vec<u8>, data: &[u8], sink: &mut Sink<'_>) -> Result<(), &'s
         rest = next;
     }
     held.extend_from_slice(rest);
-    if held.len() > LINE { Err("a line of more than 64 KiB") } else { Ok(()) }
+    if held.len() > LINE {
+        Err("a line of more than 64 KiB")
+    } else {
+        Ok(())
+    }
 }
 
 struct Sink<'a> {
@@ -133,14 +179,18 @@ impl Sink<'_> {
         }
         let Ok(text) = std::str::from_utf8(line) else {
             let text = String::from_utf8_lossy(line);
-            return self.ready.push_back(Err(no_key(self.name, &text, "it is not UTF-8")));
+            return self
+                .ready
+                .push_back(Err(no_key(self.name, &text, "it is not UTF-8")));
         };
         let mut columns = text.split('\t');
         let key = columns.next().unwrap_or("");
         let size = columns.next().filter(|size| !size.is_empty());
         match size.map(str::parse).transpose() {
             Ok(size) => self.key(key, size, columns.next()),
-            Err(_) => self.ready.push_back(Err(no_key(self.name, text, "its size is no number"))),
+            Err(_) => self
+                .ready
+                .push_back(Err(no_key(self.name, text, "its size is no number"))),
         }
     }
 
@@ -164,7 +214,11 @@ impl Sink<'_> {
         } else if key.starts_with(self.prefix) && key != self.last {
             key.clone_into(self.last);
             let version = etag.filter(|etag| is_strong(etag)).map(str::to_owned);
-            self.ready.push_back(Ok::<_, Error>(Meta { key: key.to_owned(), size, version }));
+            self.ready.push_back(Ok::<_, Error>(Meta {
+                key: key.to_owned(),
+                size,
+                version,
+            }));
         }
     }
 }
@@ -175,7 +229,13 @@ mod tests {
 
     fn read(form: Form, prefix: &str, text: &[u8], step: usize) -> (Vec<Result<Meta>>, Result<()>) {
         let (name, prefix) = ("u".to_owned(), prefix.to_owned());
-        let mut reader = Reader { name, prefix, form, last: String::new(), ready: VecDeque::new() };
+        let mut reader = Reader {
+            name,
+            prefix,
+            form,
+            last: String::new(),
+            ready: VecDeque::new(),
+        };
         let fed = text.chunks(step).try_for_each(|piece| reader.feed(piece));
         let end = fed.and_then(|()| reader.end());
         (reader.ready.into(), end)
@@ -187,16 +247,26 @@ mod tests {
 
     #[test]
     fn lines_have_keys_sizes_and_etags() {
-        let text = "./a b\t7\t\"v1\"\r\n\na/ü%2F\t\t\"v2\"\na/ü%2F\nzz\t3\tW/\"weak\"\nend".as_bytes();
+        let text =
+            "./a b\t7\t\"v1\"\r\n\na/ü%2F\t\t\"v2\"\na/ü%2F\nzz\t3\tW/\"weak\"\nend".as_bytes();
         for step in 1..text.len() {
             let (found, end) = read(Form::Lines(Vec::new()), "", text, step);
             end.unwrap();
             assert_eq!(keys(&found), ["a b", "a/ü%2F", "zz", "end"]);
             let metas: Vec<_> = found.into_iter().map(|meta| meta.unwrap()).collect();
-            assert_eq!((metas[0].size, metas[0].version.as_deref()), (Some(7), Some("\"v1\"")));
-            assert_eq!((metas[2].size, metas[2].version.as_deref()), (Some(3), None));
+            assert_eq!(
+                (metas[0].size, metas[0].version.as_deref()),
+                (Some(7), Some("\"v1\""))
+            );
+            assert_eq!(
+                (metas[2].size, metas[2].version.as_deref()),
+                (Some(3), None)
+            );
         }
-        assert_eq!(keys(&read(Form::Lines(Vec::new()), "a/", text, 9).0), ["a/ü%2F"]);
+        assert_eq!(
+            keys(&read(Form::Lines(Vec::new()), "a/", text, 9).0),
+            ["a/ü%2F"]
+        );
     }
 
     #[test]
@@ -222,7 +292,11 @@ mod tests {
             assert_eq!(keys(&found), ["a\nü", "b", "c", "d"]);
         }
         for wrong in [&b"[1]"[..], b"[{}]", b"[[1]]", b"[\"a\", nope]", b"[\"a\""] {
-            assert!(read(Form::Json(Elements::default()), "", wrong, 100).1.is_err());
+            assert!(
+                read(Form::Json(Elements::default()), "", wrong, 100)
+                    .1
+                    .is_err()
+            );
         }
     }
 }

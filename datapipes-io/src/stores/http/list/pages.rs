@@ -40,8 +40,16 @@ pub(super) async fn open(http: &Http, prefix: String) -> Result<BoxStream<'stati
 }
 
 /// Goes through a folder and those in it.
-pub(super) fn walk(http: &Http, prefix: String, entries: Entries) -> BoxStream<'static, Result<Meta>> {
-    let walk = Walk { http: http.clone(), prefix, stack: vec![entries.into_iter()] };
+pub(super) fn walk(
+    http: &Http,
+    prefix: String,
+    entries: Entries,
+) -> BoxStream<'static, Result<Meta>> {
+    let walk = Walk {
+        http: http.clone(),
+        prefix,
+        stack: vec![entries.into_iter()],
+    };
     stream::unfold(walk, |mut walk| async move {
         let found = walk.next().await?;
         Some((found, walk))
@@ -87,11 +95,15 @@ impl Walk {
     }
 }
 
-/// What a folder holds, in order of the bytes of keys. `strict`: an error of kind `Corrupt` unless the page says that it
-/// lists a folder.
+/// What a folder holds, in order of the bytes of keys. `strict`: an error of kind `Corrupt` unless
+/// the page says that it lists a folder.
 pub(super) async fn entries(http: &Http, folder: &str, strict: bool) -> Result<Entries> {
     let mut text = ask(http, http.0.address.folder(folder)?, shown(http, folder)).await?;
-    let mut page = Page { folder, name: &text.name, found: Vec::new() };
+    let mut page = Page {
+        folder,
+        name: &text.name,
+        found: Vec::new(),
+    };
     if text.kind == "application/json" {
         let mut elements = Elements::default();
         while let Some(data) = text.body.next().await {
@@ -113,7 +125,10 @@ pub(super) async fn entries(http: &Http, folder: &str, strict: bool) -> Result<E
             return Err(corrupt(&text.name, "a page that is not of a folder"));
         }
     } else {
-        return Err(corrupt(&text.name, &format!("{:?} is not the listing of a folder", text.kind)));
+        return Err(corrupt(
+            &text.name,
+            &format!("{:?} is not the listing of a folder", text.kind),
+        ));
     }
     let mut found = page.found;
     // A folder ends in `/`, and so sorts as its keys do.
@@ -134,7 +149,10 @@ impl Page<'_> {
         if self.found.len() <= NAMES {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Limit, format!("{}: more than {NAMES} names in one folder", self.name)))
+        Err(Error::new(
+            ErrorKind::Limit,
+            format!("{}: more than {NAMES} names in one folder", self.name),
+        ))
     }
 
     fn add(&mut self, name: &str, size: Option<u64>) {
@@ -145,14 +163,24 @@ impl Page<'_> {
         } else if let Err(why) = check_key(key.strip_suffix('/').unwrap_or(&key)) {
             Err(no_key(self.name, name, why))
         } else {
-            Ok(Meta { key: key.clone(), size, version: None })
+            Ok(Meta {
+                key: key.clone(),
+                size,
+                version: None,
+            })
         };
         self.found.push((key, entry));
     }
 
     /// An element of nginx or Caddy.
     fn element(&mut self, element: &[u8]) -> Result<(), &'static str> {
-        let Ok(Element::Named(Named { name, size, kind, is_dir, .. })) = serde_json::from_slice(element)
+        let Ok(Element::Named(Named {
+            name,
+            size,
+            kind,
+            is_dir,
+            ..
+        })) = serde_json::from_slice(element)
         else {
             return Err("an array that does not list a folder");
         };
@@ -170,10 +198,16 @@ impl Page<'_> {
     /// A link, if it leads to something right below the page.
     fn link(&mut self, page: &Url, href: &str) {
         let Ok(to) = page.join(href) else { return };
-        let Some(inner) = to.path().strip_prefix(page.path()) else { return };
+        let Some(inner) = to.path().strip_prefix(page.path()) else {
+            return;
+        };
         let bare = inner.strip_suffix('/').unwrap_or(inner);
         // Other hosts, orders of sorting, the page itself, what is further below.
-        if !same_origin(&to, page) || href.starts_with(['?', '#']) || bare.is_empty() || bare.contains('/') {
+        if !same_origin(&to, page)
+            || href.starts_with(['?', '#'])
+            || bare.is_empty()
+            || bare.contains('/')
+        {
             return;
         }
         if to.query().is_some() || to.fragment().is_some() {
@@ -183,7 +217,8 @@ impl Page<'_> {
             Ok(name) => self.add(&name, None),
             Err(_) => {
                 let error = no_key(self.name, inner, "it is not UTF-8");
-                self.found.push((format!("{}{inner}", self.folder), Err(error)));
+                self.found
+                    .push((format!("{}{inner}", self.folder), Err(error)));
             }
         }
     }
@@ -201,7 +236,11 @@ struct Links {
 impl Links {
     fn feed(&mut self, data: &[u8], found: &mut impl FnMut(&str)) -> Result<(), &'static str> {
         let room = 2048 - self.head.len();
-        self.head.extend(data[..data.len().min(room)].iter().map(u8::to_ascii_lowercase));
+        self.head.extend(
+            data[..data.len().min(room)]
+                .iter()
+                .map(u8::to_ascii_lowercase),
+        );
         let mut rest = data;
         while !rest.is_empty() {
             let stop = if self.in_tag { b'>' } else { b'<' };
@@ -236,17 +275,23 @@ impl Links {
 /// Where a tag leads, if it is a link.
 fn href(tag: &[u8]) -> Option<String> {
     let tag = std::str::from_utf8(tag).ok()?;
-    let mut rest = tag.strip_prefix(['a', 'A'])?.strip_prefix(|c: char| c.is_ascii_whitespace())?;
+    let mut rest = tag
+        .strip_prefix(['a', 'A'])?
+        .strip_prefix(|c: char| c.is_ascii_whitespace())?;
     loop {
         rest = rest.trim_start();
         let end = rest.find(|c: char| c == '=' || c.is_ascii_whitespace())?;
         let name = &rest[..end];
         rest = rest[end..].trim_start();
-        let Some(value) = rest.strip_prefix('=') else { continue };
+        let Some(value) = rest.strip_prefix('=') else {
+            continue;
+        };
         let value = value.trim_start();
         let (value, next) = match value.chars().next()? {
             quote @ ('"' | '\'') => value[1..].split_once(quote)?,
-            _ => value.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((value, "")),
+            _ => value
+                .split_once(|c: char| c.is_ascii_whitespace())
+                .unwrap_or((value, "")),
         };
         if name.eq_ignore_ascii_case("href") {
             return Some(unescape(value));
@@ -262,8 +307,10 @@ fn unescape(text: &str) -> String {
     while let Some(at) = rest.find('&') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let known =
-            rest.find(';').filter(|end| *end < 12).and_then(|end| Some((reference(&rest[1..end])?, end)));
+        let known = rest
+            .find(';')
+            .filter(|end| *end < 12)
+            .and_then(|end| Some((reference(&rest[1..end])?, end)));
         match known {
             Some((c, end)) => {
                 out.push(c);
@@ -303,7 +350,9 @@ mod tests {
     fn links(html: &str, step: usize) -> Vec<String> {
         let (mut links, mut found) = (Links::default(), Vec::new());
         for piece in html.as_bytes().chunks(step) {
-            links.feed(piece, &mut |href| found.push(href.to_owned())).unwrap();
+            links
+                .feed(piece, &mut |href| found.push(href.to_owned()))
+                .unwrap();
         }
         found
     }
@@ -320,7 +369,11 @@ mod tests {
     #[test]
     fn row_66_of_links_only_those_right_below_the_page_are_names() {
         let url: Url = "http://h/d%20d/".parse().unwrap();
-        let mut page = Page { folder: "d d/", name: "u", found: Vec::new() };
+        let mut page = Page {
+            folder: "d d/",
+            name: "u",
+            found: Vec::new(),
+        };
         for href in [
             "../",
             "/",
@@ -346,7 +399,11 @@ mod tests {
         ] {
             page.link(&url, href);
         }
-        let found: Vec<_> = page.found.iter().map(|(key, entry)| (&**key, entry.is_ok())).collect();
+        let found: Vec<_> = page
+            .found
+            .iter()
+            .map(|(key, entry)| (&**key, entry.is_ok()))
+            .collect();
         let expected = [
             ("d d/b c", true),
             ("d d/e:f", true),

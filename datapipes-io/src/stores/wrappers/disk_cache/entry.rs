@@ -1,8 +1,8 @@
 //! An object as a file of the cache. Pure.
 //!
-//! `magic and version of the format, 8 bytes | BLAKE3 of all that follows, 32 | length of the key, 4 | key | 0, or 1 and the
-//! length of the version, 4, and the version | size of the whole object, 8 | where the range begins, 8 | content`, numbers
-//! with the lowest byte first.
+//! `magic and version of the format, 8 bytes | BLAKE3 of all that follows, 32 | length of the key,
+//! 4 | key | 0, or 1 and the length of the version, 4, and the version | size of the whole object,
+//! 8 | where the range begins, 8 | content`, numbers with the lowest byte first.
 
 use bytes::{Buf, Bytes};
 
@@ -38,7 +38,12 @@ impl Entry {
                 head.extend(version.as_bytes());
             }
         }
-        head.extend(self.meta.size.unwrap_or(self.data.len() as u64).to_le_bytes());
+        head.extend(
+            self.meta
+                .size
+                .unwrap_or(self.data.len() as u64)
+                .to_le_bytes(),
+        );
         head.extend(self.start.to_le_bytes());
         let mut hash = blake3::Hasher::new();
         hash.update(&head[SUM..]).update(&self.data);
@@ -68,7 +73,11 @@ impl Entry {
         };
         let size = Some(file.try_get_u64_le().ok()?);
         let start = file.try_get_u64_le().ok()?;
-        Some(Entry { meta: Meta { key, size, version }, start, data: file })
+        Some(Entry {
+            meta: Meta { key, size, version },
+            start,
+            data: file,
+        })
     }
 }
 
@@ -77,8 +86,16 @@ mod tests {
     use super::*;
 
     fn entry(version: Option<&str>) -> Entry {
-        let meta = Meta { key: "a/\u{e9}".into(), size: Some(100), version: version.map(str::to_owned) };
-        Entry { meta, start: 7, data: Bytes::from_static(b"content") }
+        let meta = Meta {
+            key: "a/\u{e9}".into(),
+            size: Some(100),
+            version: version.map(str::to_owned),
+        };
+        Entry {
+            meta,
+            start: 7,
+            data: Bytes::from_static(b"content"),
+        }
     }
 
     #[test]
@@ -93,14 +110,23 @@ mod tests {
                     wrong[at] ^= 1 << bit;
                     assert_eq!(Entry::parse(wrong.into()), None, "byte {at}");
                 }
-                assert_eq!(Entry::parse(Bytes::copy_from_slice(&file[..at])), None, "cut at {at}");
+                assert_eq!(
+                    Entry::parse(Bytes::copy_from_slice(&file[..at])),
+                    None,
+                    "cut at {at}"
+                );
             }
         }
     }
 
     #[test]
     fn lengths_that_lie_under_a_right_sum_are_an_end_and_no_panic() {
-        for rest in [&[255, 255, 255, 255][..], &[0, 0, 0, 0, 1, 9, 0, 0, 0], &[1, 0, 0, 0, 255, 0], &[]] {
+        for rest in [
+            &[255, 255, 255, 255][..],
+            &[0, 0, 0, 0, 1, 9, 0, 0, 0],
+            &[1, 0, 0, 0, 255, 0],
+            &[],
+        ] {
             let file = [MAGIC, &blake3::hash(rest).as_bytes()[..], rest].concat();
             assert_eq!(Entry::parse(file.into()), None);
         }

@@ -1,8 +1,10 @@
-//! The folder of the cache: who may use it, what is in it, how much, and how something comes in or goes out.
+//! The folder of the cache: who may use it, what is in it, how much, and how something comes in or
+//! goes out.
 //!
-//! Files: `e-HASH` are entries, `t-NUMBER` are being written by who holds a lock on them, `used` holds the number of bytes
-//! that entries take or are going to take and is locked while that changes, `open` is locked (shared) by all who use the
-//! folder. Locks are those of the operating system and end with their process.
+//! Files: `e-HASH` are entries, `t-NUMBER` are being written by who holds a lock on them, `used`
+//! holds the number of bytes that entries take or are going to take and is locked while that
+//! changes, `open` is locked (shared) by all who use the folder. Locks are those of the operating
+//! system and end with their process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -62,7 +64,14 @@ impl Index {
         self.remove(&id);
         self.clock += 1;
         self.order.insert(self.clock, id);
-        self.entries.insert(id, Known { used: self.clock, size, touched });
+        self.entries.insert(
+            id,
+            Known {
+                used: self.clock,
+                size,
+                touched,
+            },
+        );
     }
 
     fn remove(&mut self, id: &Id) -> Option<Known> {
@@ -131,8 +140,14 @@ impl Folder {
     /// Looks through the folder: takes stale files away, and learns what is in it.
     pub(super) fn open(path: &Path, limit: u64) -> io::Result<Folder> {
         private_folder(path)?;
-        let lock_file =
-            |name: &str| private().read(true).write(true).create(true).truncate(false).open(path.join(name));
+        let lock_file = |name: &str| {
+            private()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path.join(name))
+        };
         let mut folder = Folder {
             path: path.to_owned(),
             limit,
@@ -152,7 +167,10 @@ impl Folder {
         let begun = std::time::Instant::now();
         while !lock_at_once(&used)? {
             if begun.elapsed() > PATIENCE {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds its lock"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another process holds its lock",
+                ));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -168,8 +186,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Learns what is in the folder, oldest first, and how many bytes that and what is being written are. Takes away what
-    /// was being written by a process that has ended.
+    /// Learns what is in the folder, oldest first, and how many bytes that and what is being
+    /// written are. Takes away what was being written by a process that has ended.
     fn scan(&self) -> io::Result<u64> {
         let (mut found, mut writing) = (Vec::new(), 0);
         for file in fs::read_dir(&self.path)? {
@@ -179,7 +197,11 @@ impl Folder {
             if let Some(Ok(id)) = name.strip_prefix("e-").map(Id::from_hex) {
                 let Ok(meta) = file.metadata() else { continue };
                 if meta.is_file() {
-                    found.push((meta.modified().unwrap_or(SystemTime::UNIX_EPOCH), id, meta.len()));
+                    found.push((
+                        meta.modified().unwrap_or(SystemTime::UNIX_EPOCH),
+                        id,
+                        meta.len(),
+                    ));
                 }
             } else if name.starts_with("t-") {
                 let stale = private().write(true).open(file.path());
@@ -219,7 +241,9 @@ impl Folder {
     /// An entry that is whole and right. One that is not is taken away.
     pub(super) async fn load(&self, id: &Id) -> Option<Entry> {
         let path = self.file(id);
-        let file = tokio::fs::OpenOptions::from(private().read(true).clone()).open(&path).await;
+        let file = tokio::fs::OpenOptions::from(private().read(true).clone())
+            .open(&path)
+            .await;
         let mut file = match file {
             Ok(file) => file,
             Err(_) => {
@@ -229,12 +253,19 @@ impl Folder {
             }
         };
         let read = self.read(&mut file).await;
-        let Some((entry, size)) = read.ok().and_then(|(data, size)| Some((Entry::parse(data)?, size))) else {
+        let Some((entry, size)) = read
+            .ok()
+            .and_then(|(data, size)| Some((Entry::parse(data)?, size)))
+        else {
             self.remove(id);
             return None;
         };
         let now = SystemTime::now();
-        let touched = self.index().entries.get(id).map_or(SystemTime::UNIX_EPOCH, |known| known.touched);
+        let touched = self
+            .index()
+            .entries
+            .get(id)
+            .map_or(SystemTime::UNIX_EPOCH, |known| known.touched);
         let due = now.duration_since(touched).is_ok_and(|since| since > TOUCH);
         if due {
             // So that the next process knows, too.
@@ -261,7 +292,8 @@ impl Folder {
         let path = self.file(id);
         // What was counted, also if somebody cut the file since.
         let known = self.index().remove(id).map(|known| known.size);
-        let size = known.unwrap_or_else(|| fs::symlink_metadata(&path).map_or(0, |meta| meta.len()));
+        let size =
+            known.unwrap_or_else(|| fs::symlink_metadata(&path).map_or(0, |meta| meta.len()));
         if fs::remove_file(path).is_ok() {
             self.owed.fetch_add(size, Ordering::Relaxed);
         }
@@ -274,7 +306,10 @@ impl Folder {
         let begun = Instant::now();
         while !lock_at_once(&file)? {
             if begun.elapsed() > PATIENCE {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another process holds its lock"));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "another process holds its lock",
+                ));
             }
             sleep(Duration::from_millis(1)).await;
         }
@@ -285,12 +320,19 @@ impl Folder {
             Ok(()) => u64::from_le_bytes(number),
             Err(_) => self.scan()?,
         };
-        used.bytes = used.bytes.saturating_sub(self.owed.swap(0, Ordering::Relaxed));
+        used.bytes = used
+            .bytes
+            .saturating_sub(self.owed.swap(0, Ordering::Relaxed));
         Ok(used)
     }
 
-    /// Makes room for so many bytes, counts them, and makes a file for them; not if there is no room to be made.
-    async fn reserve(&self, size: u64, evict: Evict) -> io::Result<Option<(Reserved<'_>, Temp, File)>> {
+    /// Makes room for so many bytes, counts them, and makes a file for them; not if there is no
+    /// room to be made.
+    async fn reserve(
+        &self,
+        size: u64,
+        evict: Evict,
+    ) -> io::Result<Option<(Reserved<'_>, Temp, File)>> {
         let mut used = self.used().await?;
         let mut scanned = false;
         while evict == Evict::Oldest && used.bytes + size > self.limit {
@@ -300,7 +342,9 @@ impl Folder {
                     let known = self.index().remove(&id);
                     // Only what was there, and was taken away by us, makes room.
                     if fs::remove_file(self.file(&id)).is_ok() {
-                        used.bytes = used.bytes.saturating_sub(known.map_or(0, |known| known.size));
+                        used.bytes = used
+                            .bytes
+                            .saturating_sub(known.map_or(0, |known| known.size));
                     }
                 }
                 None if !scanned => {
@@ -311,7 +355,11 @@ impl Folder {
                 None => break,
             }
         }
-        if used.bytes.checked_add(size).is_none_or(|bytes| bytes > self.limit) {
+        if used
+            .bytes
+            .checked_add(size)
+            .is_none_or(|bytes| bytes > self.limit)
+        {
             used.write()?;
             return Ok(None);
         }
@@ -328,10 +376,18 @@ impl Folder {
     }
 
     /// Puts an entry in, in place of what was there. `false` if there is no room.
-    pub(super) async fn store(&self, id: &Id, entry: &Entry, evict: Evict, sync: bool) -> io::Result<bool> {
+    pub(super) async fn store(
+        &self,
+        id: &Id,
+        entry: &Entry,
+        evict: Evict,
+        sync: bool,
+    ) -> io::Result<bool> {
         let head = entry.head();
         let size = (head.len() + entry.data.len()) as u64;
-        let Some((reserved, temp, file)) = self.reserve(size, evict).await? else { return Ok(false) };
+        let Some((reserved, temp, file)) = self.reserve(size, evict).await? else {
+            return Ok(false);
+        };
         let mut file = tokio::fs::File::from_std(file);
         file.set_max_buf_size(8 << 20);
         self.step()?;
@@ -359,7 +415,8 @@ impl Folder {
     fn temp(&self) -> PathBuf {
         let number = self.temps.fetch_add(1, Ordering::Relaxed);
         let random = crate::backoff::random().to_bits();
-        self.path.join(format!("t-{}-{random:016x}-{number}", std::process::id()))
+        self.path
+            .join(format!("t-{}-{random:016x}-{number}", std::process::id()))
     }
 }
 

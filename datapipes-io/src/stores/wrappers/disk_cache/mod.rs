@@ -23,27 +23,33 @@ use super::Evict;
 use super::flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
 
-/// Objects, kept in a folder across runs; see [`StoreExt::cache_on_disk`](super::StoreExt::cache_on_disk).
+/// Objects, kept in a folder across runs; see
+/// [`StoreExt::cache_on_disk`](super::StoreExt::cache_on_disk).
 ///
-/// - **Bounded.** The files take at most `limit` bytes, those being written included; what was not used for the longest
-///   time makes room ([`evict`](DiskCache::evict)). An object larger than an eighth of the limit, or of unknown length, is
-///   passed by.
-/// - **Right or not there.** An entry is written under another name, brought to the disk and renamed, and holds key, version
-///   and a BLAKE3 sum of all of it. It is read whole and checked before its first byte is given out; one that is wrong in a
-///   bit, or cut, is taken away and the object requested anew. So neither a crash nor a power failure does harm.
-/// - **Versions.** What is kept is given out without asking whether the store has a newer version, unless a version is
-///   asked for ([`Get::version`]) and it is another, or [`check_versions`](DiskCache::check_versions) is set.
-/// - **Shared.** Any number of processes of one user on one machine may use a folder. An object may then be requested by
-///   each of them; within one it is requested once. A process that dies holds up nobody. (The locks are `flock`s: keep
-///   the folder on a local file system.)
-/// - **Private.** The folder is made for its user alone. One that others may write into, that belongs to another, or that is
-///   a link, is refused. Files are named by hashes of URL, key and range, and no link is followed.
-/// - **Never in the way.** A full or read-only disk costs one warning (`tracing`); objects are delivered, and after ten
-///   seconds without writing it is tried again.
-/// - A range is an entry of its own, so that records of a large file can be kept. `head` and listings are passed by.
+/// - **Bounded.** The files take at most `limit` bytes, those being written included; what was not
+///   used for the longest time makes room ([`evict`](DiskCache::evict)). An object larger than an
+///   eighth of the limit, or of unknown length, is passed by.
+/// - **Right or not there.** An entry is written under another name, brought to the disk and
+///   renamed, and holds key, version and a BLAKE3 sum of all of it. It is read whole and checked
+///   before its first byte is given out; one that is wrong in a bit, or cut, is taken away and the
+///   object requested anew. So neither a crash nor a power failure does harm.
+/// - **Versions.** What is kept is given out without asking whether the store has a newer version,
+///   unless a version is asked for ([`Get::version`]) and it is another, or
+///   [`check_versions`](DiskCache::check_versions) is set.
+/// - **Shared.** Any number of processes of one user on one machine may use a folder. An object may
+///   then be requested by each of them; within one it is requested once. A process that dies holds
+///   up nobody. (The locks are `flock`s: keep the folder on a local file system.)
+/// - **Private.** The folder is made for its user alone. One that others may write into, that
+///   belongs to another, or that is a link, is refused. Files are named by hashes of URL, key and
+///   range, and no link is followed.
+/// - **Never in the way.** A full or read-only disk costs one warning (`tracing`); objects are
+///   delivered, and after ten seconds without writing it is tried again.
+/// - A range is an entry of its own, so that records of a large file can be kept. `head` and
+///   listings are passed by.
 ///
-/// Files are read and written on the blocking threads of the tokio runtime, and hashed on the thread that polls. It holds
-/// the object that is read or written, and some 150 bytes for each entry; a miss waits until its entry is on the disk.
+/// Files are read and written on the blocking threads of the tokio runtime, and hashed on the
+/// thread that polls. It holds the object that is read or written, and some 150 bytes for each
+/// entry; a miss waits until its entry is on the disk.
 #[derive(Clone, Debug)]
 pub struct DiskCache<S> {
     inner: Arc<S>,
@@ -75,7 +81,8 @@ impl<S: Store> DiskCache<S> {
     /// Around a store. Looks through the folder, which blocks for a moment.
     ///
     /// # Errors
-    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made or read.
+    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made
+    /// or read.
     pub fn new(inner: S, folder: impl AsRef<Path>, limit: u64) -> Result<Self> {
         let path = folder.as_ref().to_owned();
         let folder = Folder::open(&path, limit).map_err(|error| {
@@ -101,28 +108,43 @@ impl<S: Store> DiskCache<S> {
         DiskCache { evict, ..self }
     }
 
-    /// Does not wait until an entry is on the disk. Faster where the disk is slow to say so; after a power failure
-    /// more entries may turn out to be damaged, and are then requested anew.
+    /// Does not wait until an entry is on the disk. Faster where the disk is slow to say so; after
+    /// a power failure more entries may turn out to be damaged, and are then requested anew.
     pub fn without_sync(self) -> Self {
-        DiskCache { sync: false, ..self }
+        DiskCache {
+            sync: false,
+            ..self
+        }
     }
 
-    /// Asks for the version of an object ([`Store::head`]) each time before what is kept is given out.
+    /// Asks for the version of an object ([`Store::head`]) each time before what is kept is given
+    /// out.
     pub fn check_versions(self) -> Self {
-        DiskCache { check: true, ..self }
+        DiskCache {
+            check: true,
+            ..self
+        }
     }
 
     /// Writing failed: says so once, and leaves it for a while.
     fn failed(&self, error: &std::io::Error) {
         let until = Instant::now() + REST;
-        *self.trouble.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        *self
+            .trouble
+            .until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(until);
         if !self.trouble.said.swap(true, Ordering::Relaxed) {
             warn!(folder = %self.path.display(), %error, "goes on without adding to the cache");
         }
     }
 
     fn rests(&self) -> bool {
-        let until = *self.trouble.until.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *self
+            .trouble
+            .until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() < until)
     }
 }
@@ -131,10 +153,12 @@ impl<S: Store> DiskCache<S> {
     fn id(&self, key: &str, get: &Get) -> Id {
         let mut hash = blake3::Hasher::new();
         for part in [&self.identity, key] {
-            hash.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
+            hash.update(&(part.len() as u64).to_le_bytes())
+                .update(part.as_bytes());
         }
         if let Some(range) = &get.range {
-            hash.update(&range.start.to_le_bytes()).update(&range.end.to_le_bytes());
+            hash.update(&range.start.to_le_bytes())
+                .update(&range.end.to_le_bytes());
         }
         hash.finalize()
     }
@@ -142,7 +166,8 @@ impl<S: Store> DiskCache<S> {
     /// What is kept, if it is the object and the version asked for.
     async fn here(&self, id: &Id, key: &str, version: &Option<String>) -> Option<Entry> {
         let entry = self.folder.load(id).await?;
-        (entry.meta.key == key && (version.is_none() || *version == entry.meta.version)).then_some(entry)
+        (entry.meta.key == key && (version.is_none() || *version == entry.meta.version))
+            .then_some(entry)
     }
 
     async fn fetch(
@@ -163,7 +188,11 @@ impl<S: Store> DiskCache<S> {
         let (mut meta, range) = (object.meta.clone(), object.range.clone());
         let data = object.bytes().await?;
         key.clone_into(&mut meta.key);
-        let entry = Entry { meta, start: range.start, data };
+        let entry = Entry {
+            meta,
+            start: range.start,
+            data,
+        };
         if !self.rests() {
             match self.folder.store(id, &entry, self.evict, self.sync).await {
                 Ok(true) => {}
@@ -201,12 +230,18 @@ impl<S: Store> Store for DiskCache<S> {
         let id = self.id(key, &get);
         let mut passed = None;
         let asked = (id, get.version.clone());
-        let entry = self.flights.join(&asked, self.fetch(&id, key, get.clone(), &mut passed)).await?;
+        let entry = self
+            .flights
+            .join(&asked, self.fetch(&id, key, get.clone(), &mut passed))
+            .await?;
         match (passed, entry) {
             (Some(object), _) => Ok(object),
             (None, Some(Entry { meta, start, data })) => {
                 let range = start..start + data.len() as u64;
-                Ok(Object { range, ..Object::whole(self.url_of(key), meta, data) })
+                Ok(Object {
+                    range,
+                    ..Object::whole(self.url_of(key), meta, data)
+                })
             }
             (None, None) => self.inner.get(key, get).await,
         }

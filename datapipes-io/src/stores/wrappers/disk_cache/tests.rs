@@ -1,4 +1,5 @@
-//! Faults of disks, crashes and other processes. Children are this test binary again, told what to do by variables.
+//! Faults of disks, crashes and other processes. Children are this test binary again, told what to
+//! do by variables.
 
 #![cfg(unix)]
 
@@ -24,7 +25,13 @@ fn content(key: &str) -> Vec<u8> {
 
 fn cache(dir: &TempDir) -> (Scripted, DiskCache<Scripted>) {
     let script = objects();
-    (script.clone(), script.cache_on_disk(dir.path().join("cache"), LIMIT).unwrap().without_sync())
+    (
+        script.clone(),
+        script
+            .cache_on_disk(dir.path().join("cache"), LIMIT)
+            .unwrap()
+            .without_sync(),
+    )
 }
 
 /// Reads it, and says whether the store was asked.
@@ -36,7 +43,9 @@ async fn read(script: &Scripted, cache: &impl Store, key: &str) -> bool {
 
 /// Names and sizes of the files that begin so.
 fn files(dir: &TempDir, begin: &str) -> Vec<(String, u64)> {
-    let all = fs::read_dir(dir.path().join("cache")).unwrap().map(|file| file.unwrap());
+    let all = fs::read_dir(dir.path().join("cache"))
+        .unwrap()
+        .map(|file| file.unwrap());
     // Another process may take one away meanwhile.
     let len = |file: &fs::DirEntry| file.metadata().map_or(0, |meta| meta.len());
     let named = all.map(|file| (file.file_name().into_string().unwrap(), len(&file)));
@@ -44,11 +53,20 @@ fn files(dir: &TempDir, begin: &str) -> Vec<(String, u64)> {
 }
 
 fn bytes(dir: &TempDir) -> u64 {
-    files(dir, "e-").iter().chain(&files(dir, "t-")).map(|(_, len)| len).sum()
+    files(dir, "e-")
+        .iter()
+        .chain(&files(dir, "t-"))
+        .map(|(_, len)| len)
+        .sum()
 }
 
 fn counted(dir: &TempDir) -> u64 {
-    u64::from_le_bytes(fs::read(dir.path().join("cache/used")).unwrap().try_into().unwrap())
+    u64::from_le_bytes(
+        fs::read(dir.path().join("cache/used"))
+            .unwrap()
+            .try_into()
+            .unwrap(),
+    )
 }
 
 #[tokio::test]
@@ -56,11 +74,15 @@ async fn keeps_the_contract_of_a_store() {
     let dir = tempfile::tempdir().unwrap();
     for limit in [4 << 20, 20_000, 0] {
         for _ in 0..2 {
-            let store = Memory::from_iter(fixtures()).cache_on_disk(dir.path().join("cache"), limit).unwrap();
+            let store = Memory::from_iter(fixtures())
+                .cache_on_disk(dir.path().join("cache"), limit)
+                .unwrap();
             check_store(&store).await;
         }
     }
-    let store = Memory::from_iter(fixtures()).cache_on_disk(dir.path().join("cache"), 4 << 20).unwrap();
+    let store = Memory::from_iter(fixtures())
+        .cache_on_disk(dir.path().join("cache"), 4 << 20)
+        .unwrap();
     check_store(&store.check_versions()).await;
 }
 
@@ -71,7 +93,10 @@ async fn the_next_run_finds_what_this_one_has_read() {
     assert!(read(&script, &first, "k1").await);
     assert!(!read(&script, &first, "k1").await);
     let part = first.get("k2", Get::range(10..20)).await.unwrap();
-    assert_eq!((part.range.clone(), part.bytes().await.unwrap().len()), (10..20, 10));
+    assert_eq!(
+        (part.range.clone(), part.bytes().await.unwrap().len()),
+        (10..20, 10)
+    );
     drop(first);
     let (script, second) = cache(&dir);
     assert!(!read(&script, &second, "k1").await);
@@ -88,7 +113,13 @@ async fn many_who_ask_at_once_are_one_request_and_an_error_is_not_kept() {
     let all = futures::future::join_all((0..20).map(|_| cache.read("k1"))).await;
     assert!(all.into_iter().all(|data| data.unwrap() == content("k1")));
     assert_eq!(script.requests().len(), 1);
-    script.script("k2", [Reaction::default().unavailable(), Reaction::default().short(5)]);
+    script.script(
+        "k2",
+        [
+            Reaction::default().unavailable(),
+            Reaction::default().short(5),
+        ],
+    );
     assert!(cache.read("k2").await.is_err());
     assert!(cache.read("k2").await.is_err());
     assert!(read(&script, &cache, "k2").await);
@@ -101,32 +132,56 @@ async fn row_85_a_flipped_byte_a_cut_and_another_version_are_requested_anew() {
     read(&script, &cache, "k1").await;
     let file = dir.path().join("cache").join(&files(&dir, "e-")[0].0);
     let right = fs::read(&file).unwrap();
-    for at in (0..60).chain((60..right.len()).step_by(97)).chain([right.len() - 1]) {
+    for at in (0..60)
+        .chain((60..right.len()).step_by(97))
+        .chain([right.len() - 1])
+    {
         let mut wrong = right.clone();
         wrong[at] ^= 0x10;
         fs::write(&file, wrong).unwrap();
         assert!(read(&script, &cache, "k1").await, "byte {at}");
         assert!(!read(&script, &cache, "k1").await);
     }
-    for wrong in [&right[..0], &right[..39], &right[..right.len() - 1], &[&right[..], b"x"].concat()] {
+    for wrong in [
+        &right[..0],
+        &right[..39],
+        &right[..right.len() - 1],
+        &[&right[..], b"x"].concat(),
+    ] {
         fs::write(&file, wrong).unwrap();
         assert!(read(&script, &cache, "k1").await, "{} bytes", wrong.len());
     }
     // An entry under the name of another.
     read(&script, &cache, "k2").await;
-    let other = files(&dir, "e-").into_iter().map(|(name, _)| dir.path().join("cache").join(name));
+    let other = files(&dir, "e-")
+        .into_iter()
+        .map(|(name, _)| dir.path().join("cache").join(name));
     fs::copy(other.into_iter().find(|path| *path != file).unwrap(), &file).unwrap();
     assert!(read(&script, &cache, "k1").await);
 
     script.put("k1", vec![1; 5000]);
     let new = script.head("k1").await.unwrap().version;
-    assert!(!read(&script, &cache, "k1").await, "without a version, what is kept");
-    let object = cache.get("k1", Get::default().of_version(new.clone())).await.unwrap();
+    assert!(
+        !read(&script, &cache, "k1").await,
+        "without a version, what is kept"
+    );
+    let object = cache
+        .get("k1", Get::default().of_version(new.clone()))
+        .await
+        .unwrap();
     assert_eq!(object.meta.version, new);
     assert_eq!(files(&dir, "e-").len(), 2, "in place of the old one");
     script.put("k1", vec![1; 5000]);
     let checked = cache.clone().check_versions();
-    assert_ne!(checked.get("k1", Get::default()).await.unwrap().meta.version, new);
+    assert_ne!(
+        checked
+            .get("k1", Get::default())
+            .await
+            .unwrap()
+            .meta
+            .version,
+        new
+    );
     assert_eq!(counted(&dir), bytes(&dir));
 }
 
@@ -163,14 +218,20 @@ async fn row_87_the_folder_stays_below_its_limit_and_the_oldest_goes() {
     for n in 0..50 {
         full.read(&format!("k{n}")).await.unwrap();
     }
-    assert!(!read(&script, &full, "k49").await, "a cache that evicts nothing keeps what it has");
+    assert!(
+        !read(&script, &full, "k49").await,
+        "a cache that evicts nothing keeps what it has"
+    );
 }
 
 #[tokio::test]
 async fn row_87_what_is_larger_than_the_cache_is_passed_by() {
     let dir = tempfile::tempdir().unwrap();
     let script = objects();
-    let cache = script.clone().cache_on_disk(dir.path().join("cache"), 30_000).unwrap();
+    let cache = script
+        .clone()
+        .cache_on_disk(dir.path().join("cache"), 30_000)
+        .unwrap();
     assert!(read(&script, &cache, "k1").await && read(&script, &cache, "k1").await);
     assert_eq!((bytes(&dir), script.requests().len()), (0, 2));
 }
@@ -183,7 +244,9 @@ async fn row_83_any_failing_write_costs_no_item_and_leaves_nothing() {
         let (script, cache) = cache(&dir);
         cache.folder.fail.store(n, Ordering::Relaxed);
         assert!(read(&script, &cache, "k1").await);
-        if cache.folder.fail.load(Ordering::Relaxed) > 0 && cache.folder.fail.load(Ordering::Relaxed) < 1000 {
+        if cache.folder.fail.load(Ordering::Relaxed) > 0
+            && cache.folder.fail.load(Ordering::Relaxed) < 1000
+        {
             break;
         }
         failures += 1;
@@ -224,7 +287,8 @@ async fn row_83_a_folder_that_cannot_be_written_to_is_read_nevertheless() {
     let (script, first) = cache(&dir);
     read(&script, &first, "k1").await;
     drop(first);
-    // Whoever runs the test may be root, whom no mode stops: a folder in the place of the file does.
+    // Whoever runs the test may be root, whom no mode stops: a folder in the place of the file
+    // does.
     fs::remove_file(dir.path().join("cache/used")).unwrap();
     fs::create_dir(dir.path().join("cache/used")).unwrap();
     let (script, second) = cache(&dir);
@@ -238,7 +302,10 @@ fn row_88_a_folder_that_is_not_for_us_alone_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let open = |name: &str| objects().cache_on_disk(dir.path().join(name), LIMIT);
     open("made").unwrap();
-    let mode = fs::metadata(dir.path().join("made")).unwrap().permissions().mode();
+    let mode = fs::metadata(dir.path().join("made"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o700);
 
     fs::create_dir(dir.path().join("shared")).unwrap();
@@ -246,7 +313,10 @@ fn row_88_a_folder_that_is_not_for_us_alone_is_refused() {
     fs::write(dir.path().join("file"), "").unwrap();
     for mode in [0o777, 0o1777, 0o770, 0o702] {
         fs::set_permissions(dir.path().join("shared"), fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(open("shared").unwrap_err().kind(), datapipes::ErrorKind::Denied);
+        assert_eq!(
+            open("shared").unwrap_err().kind(),
+            datapipes::ErrorKind::Denied
+        );
     }
     for name in ["link", "file"] {
         let error = open(name).unwrap_err();
@@ -266,7 +336,10 @@ async fn row_88_a_link_in_the_place_of_an_entry_is_not_followed() {
     let before = fs::read(&elsewhere).unwrap();
     symlink(&elsewhere, &entry).unwrap();
     assert!(read(&script, &cache, "k1").await);
-    assert!(fs::symlink_metadata(&entry).unwrap().is_file(), "an entry is in its place again");
+    assert!(
+        fs::symlink_metadata(&entry).unwrap().is_file(),
+        "an entry is in its place again"
+    );
     assert_eq!(fs::read(elsewhere).unwrap(), before);
 }
 
@@ -274,9 +347,21 @@ async fn row_88_a_link_in_the_place_of_an_entry_is_not_followed() {
 async fn row_89_no_key_becomes_a_path() {
     let dir = tempfile::tempdir().unwrap();
     let long = "x".repeat(300);
-    let keys = ["../../out", "/etc/passwd", "a/../../b", "nul\0", "new\nline", &long, ".", "used"];
+    let keys = [
+        "../../out",
+        "/etc/passwd",
+        "a/../../b",
+        "nul\0",
+        "new\nline",
+        &long,
+        ".",
+        "used",
+    ];
     let script = Scripted::from_iter(keys.map(|key| (key, key.to_owned())));
-    let cache = script.clone().cache_on_disk(dir.path().join("cache"), LIMIT).unwrap();
+    let cache = script
+        .clone()
+        .cache_on_disk(dir.path().join("cache"), LIMIT)
+        .unwrap();
     for _ in 0..2 {
         for key in keys {
             assert_eq!(cache.read(key).await.unwrap(), key);
@@ -294,19 +379,33 @@ const TASK: &str = "DATAPIPES_TEST_DISK_CACHE";
 fn child(dir: &TempDir, task: &str, wrapper: &str) -> Command {
     let mut command = Command::new("sh");
     let me = std::env::current_exe().unwrap();
-    command.args(["-c", &format!("{wrapper} exec \"$0\" \"$@\"")]).arg(me);
-    command.args(["--exact", "stores::wrappers::disk_cache::tests::child_process", "--nocapture"]);
-    command.env(TASK, format!("{task} {}", dir.path().display())).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .args(["-c", &format!("{wrapper} exec \"$0\" \"$@\"")])
+        .arg(me);
+    command.args([
+        "--exact",
+        "stores::wrappers::disk_cache::tests::child_process",
+        "--nocapture",
+    ]);
+    command
+        .env(TASK, format!("{task} {}", dir.path().display()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 
 /// No test by itself: what the children do.
 #[tokio::test]
 async fn child_process() {
-    let Ok(task) = std::env::var(TASK) else { return };
+    let Ok(task) = std::env::var(TASK) else {
+        return;
+    };
     let (task, folder) = task.split_once(' ').unwrap();
     let script = objects();
-    let cache = script.clone().cache_on_disk(Path::new(folder).join("cache"), LIMIT).unwrap();
+    let cache = script
+        .clone()
+        .cache_on_disk(Path::new(folder).join("cache"), LIMIT)
+        .unwrap();
     let rounds = match task {
         "forever" => usize::MAX,
         _ => 200,
@@ -315,17 +414,27 @@ async fn child_process() {
     for _ in 0..rounds {
         at = at.wrapping_mul(31).wrapping_add(7);
         let keys = [at % 50, (at / 50) % 50, (at / 2500) % 50].map(|n| format!("k{n}"));
-        for data in futures::future::join_all(keys.iter().map(|key| cache.read(key))).await.iter().zip(&keys)
+        for data in futures::future::join_all(keys.iter().map(|key| cache.read(key)))
+            .await
+            .iter()
+            .zip(&keys)
         {
             assert!(*data.0.as_ref().unwrap() == content(data.1));
         }
     }
     if task == "limited" {
         fs::write(Path::new(folder).join("limited"), "").unwrap();
-        assert!(cache.trouble.said.load(Ordering::Relaxed), "writing is limited");
+        assert!(
+            cache.trouble.said.load(Ordering::Relaxed),
+            "writing is limited"
+        );
     } else {
         // So that it is known that the task was understood and done.
-        fs::write(Path::new(folder).join(format!("done-{}", std::process::id())), "all of it").unwrap();
+        fs::write(
+            Path::new(folder).join(format!("done-{}", std::process::id())),
+            "all of it",
+        )
+        .unwrap();
     }
 }
 
@@ -345,7 +454,9 @@ async fn row_84_a_kill_at_any_moment_leaves_whole_entries_and_no_stale_files() {
         assert_eq!(counted(&dir), bytes(&dir));
         assert!(bytes(&dir) <= LIMIT);
         let before = files(&dir, "e-").len();
-        let all: Vec<_> = (0..50).map(|n| cache.id(&format!("k{n}"), &Get::default())).collect();
+        let all: Vec<_> = (0..50)
+            .map(|n| cache.id(&format!("k{n}"), &Get::default()))
+            .collect();
         for id in &all {
             if let Some(entry) = cache.folder.load(id).await {
                 assert_eq!(entry.data, content(&entry.meta.key));
@@ -364,7 +475,9 @@ async fn row_86_two_processes_use_one_folder_and_one_dies() {
     let dir = tempfile::tempdir().unwrap();
     let (script, mine) = cache(&dir);
     let mut dies = child(&dir, "forever", "").spawn().unwrap();
-    let mut others: Vec<_> = (0..2).map(|_| child(&dir, "rounds", "").spawn().unwrap()).collect();
+    let mut others: Vec<_> = (0..2)
+        .map(|_| child(&dir, "rounds", "").spawn().unwrap())
+        .collect();
     let mut most = 0;
     for round in 0..2 {
         for n in 0..150 {
@@ -390,7 +503,9 @@ async fn row_86_two_processes_use_one_folder_and_one_dies() {
 async fn row_83_a_limit_on_the_size_of_files_costs_no_item() {
     let dir = tempfile::tempdir().unwrap();
     // Four blocks of 512 bytes, and the signal ignored, so that writes fail half-way.
-    let status = child(&dir, "limited", "trap '' XFSZ; ulimit -f 4;").status().unwrap();
+    let status = child(&dir, "limited", "trap '' XFSZ; ulimit -f 4;")
+        .status()
+        .unwrap();
     assert!(status.success() && dir.path().join("limited").exists());
     assert_eq!(bytes(&dir), 0);
 }
@@ -419,7 +534,9 @@ async fn stores_of_one_url_that_are_two_places_share_nothing() {
         let store = At(Memory::from_iter([("k", place)]), place);
         // Through wrappers, too.
         let store = crate::stores::resilient(store).prefix("");
-        let cache = store.cache_on_disk(dir.path().join("cache"), LIMIT).unwrap();
+        let cache = store
+            .cache_on_disk(dir.path().join("cache"), LIMIT)
+            .unwrap();
         assert_eq!(cache.read("k").await.unwrap(), place);
     }
     assert_eq!(files(&dir, "e-").len(), 2);

@@ -20,11 +20,19 @@ impl Keys {
     pub fn read(connection: &Connection, query: &str) -> Result<Keys> {
         let mut integers = Vec::new();
         let mut others: Vec<Vec<Value>> = Vec::new();
-        let integer = |key: &[Value]| if let [Value::Integer(key)] = key { Some(*key) } else { None };
+        let integer = |key: &[Value]| {
+            if let [Value::Integer(key)] = key {
+                Some(*key)
+            } else {
+                None
+            }
+        };
         each(connection, query, [], |row| {
             let columns = row.as_ref().column_count();
-            let key: Vec<Value> =
-                (0..columns).map(|at| row.get(at)).collect::<Result<_, _>>().map_err(failed)?;
+            let key: Vec<Value> = (0..columns)
+                .map(|at| row.get(at))
+                .collect::<Result<_, _>>()
+                .map_err(failed)?;
             if key.contains(&Value::Null) {
                 let what = format!("the key of row {} is null", integers.len() + others.len());
                 return Err(Error::new(ErrorKind::Config, what));
@@ -43,9 +51,16 @@ impl Keys {
             false => first_twice(others.iter().map(|key| format!("{key:?}"))),
         };
         if let Some(key) = twice {
-            return Err(Error::new(ErrorKind::Config, format!("the key {key} comes twice")));
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("the key {key} comes twice"),
+            ));
         }
-        Ok(if others.is_empty() { Keys::Integers(integers) } else { Keys::Others(others) })
+        Ok(if others.is_empty() {
+            Keys::Integers(integers)
+        } else {
+            Keys::Others(others)
+        })
     }
 
     pub fn len(&self) -> usize {

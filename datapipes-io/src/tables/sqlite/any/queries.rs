@@ -24,7 +24,11 @@ pub(super) fn each(
 /// A query that SQLite does not take is the user's mistake.
 pub(super) fn wrong(error: rusqlite::Error) -> Error {
     let is_query = matches!(error, rusqlite::Error::SqlInputError { .. });
-    let kind = if is_query { ErrorKind::Config } else { return failed(error) };
+    let kind = if is_query {
+        ErrorKind::Config
+    } else {
+        return failed(error);
+    };
     Error::new(kind, "").with_source(error)
 }
 
@@ -34,7 +38,10 @@ pub(super) fn quoted(name: &str) -> String {
 }
 
 pub(super) fn shown(key: &[Value]) -> String {
-    key.iter().map(|value| format!("{value:?}")).collect::<Vec<_>>().join(", ")
+    key.iter()
+        .map(|value| format!("{value:?}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// What the integer that tells rows apart is called in a table; `None` if it has none. Blocks.
@@ -44,11 +51,16 @@ pub(super) fn row_id(
     columns: &[String],
 ) -> Result<Option<&'static str>> {
     let mut kind = None;
-    each(connection, "SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'", [table], |row| {
-        let found: (String, bool) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
-        kind = Some(found);
-        Ok(())
-    })?;
+    each(
+        connection,
+        "SELECT type, wr FROM pragma_table_list(?1) WHERE schema = 'main'",
+        [table],
+        |row| {
+            let found: (String, bool) = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+            kind = Some(found);
+            Ok(())
+        },
+    )?;
     match kind {
         Some((kind, _)) if kind == "view" => {
             let what = "a view has no key of its own; read it as a query";
@@ -56,24 +68,34 @@ pub(super) fn row_id(
         }
         Some((_, true)) => Ok(None),
         _ => {
-            let free = |name: &&str| !columns.iter().any(|column| column.eq_ignore_ascii_case(name));
+            let free = |name: &&str| {
+                !columns
+                    .iter()
+                    .any(|column| column.eq_ignore_ascii_case(name))
+            };
             let name = ["rowid", "_rowid_", "oid"].into_iter().find(free);
-            name.map(Some)
-                .ok_or_else(|| Error::new(ErrorKind::Unsupported, "all names of the rowid are columns"))
+            name.map(Some).ok_or_else(|| {
+                Error::new(ErrorKind::Unsupported, "all names of the rowid are columns")
+            })
         }
     }
 }
 
 pub(super) fn no_table(connection: &Connection, table: &str) -> Result<Error> {
     let mut there = Vec::new();
-    let query = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name LIMIT 32";
+    let query =
+        "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') ORDER BY name LIMIT 32";
     each(connection, query, [], |row| {
         there.push(format!("{:?}", row.get::<_, String>(0).map_err(failed)?));
         Ok(())
     })?;
     let what = format!(
         "no table {table:?}, but {}",
-        if there.is_empty() { "none".into() } else { there.join(", ") }
+        if there.is_empty() {
+            "none".into()
+        } else {
+            there.join(", ")
+        }
     );
     Ok(Error::new(ErrorKind::NotFound, what))
 }

@@ -28,7 +28,11 @@ wire_enum!(Cell { 0 Null, 1 Int(value), 2 Real(value), 3 Text(value), 4 Blob(val
 impl Cell {
     /// The integer, if it is one.
     pub fn as_i64(&self) -> Option<i64> {
-        if let Cell::Int(value) = self { Some(*value) } else { None }
+        if let Cell::Int(value) = self {
+            Some(*value)
+        } else {
+            None
+        }
     }
 
     /// The number, if it is one; an integer too.
@@ -42,12 +46,20 @@ impl Cell {
 
     /// The text, if it is text.
     pub fn as_str(&self) -> Option<&str> {
-        if let Cell::Text(value) = self { Some(value) } else { None }
+        if let Cell::Text(value) = self {
+            Some(value)
+        } else {
+            None
+        }
     }
 
     /// The bytes, if it is bytes.
     pub fn as_bytes(&self) -> Option<&Bytes> {
-        if let Cell::Blob(value) = self { Some(value) } else { None }
+        if let Cell::Blob(value) = self {
+            Some(value)
+        } else {
+            None
+        }
     }
 
     pub(super) fn of(value: ValueRef<'_>) -> Result<Cell> {
@@ -55,10 +67,15 @@ impl Cell {
             ValueRef::Null => Cell::Null,
             ValueRef::Integer(value) => Cell::Int(value),
             ValueRef::Real(value) => Cell::Real(value),
-            ValueRef::Text(text) => Cell::Text(String::from_utf8(text.to_vec()).map_err(|error| {
-                let at = error.utf8_error().valid_up_to();
-                Error::new(ErrorKind::Corrupt, format!("text that is not UTF-8 at byte {at}"))
-            })?),
+            ValueRef::Text(text) => {
+                Cell::Text(String::from_utf8(text.to_vec()).map_err(|error| {
+                    let at = error.utf8_error().valid_up_to();
+                    Error::new(
+                        ErrorKind::Corrupt,
+                        format!("text that is not UTF-8 at byte {at}"),
+                    )
+                })?)
+            }
             ValueRef::Blob(bytes) => Cell::Blob(Bytes::copy_from_slice(bytes)),
         })
     }
@@ -89,7 +106,11 @@ impl Wire for SqliteRow {
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         let (names, cells) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
         if names.len() != cells.len() {
-            return Err(Reader::damaged(format_args!("{} values of {} columns", cells.len(), names.len())));
+            return Err(Reader::damaged(format_args!(
+                "{} values of {} columns",
+                cells.len(),
+                names.len()
+            )));
         }
         Ok(SqliteRow { names, cells })
     }
@@ -102,7 +123,9 @@ impl SqliteRow {
     /// `NotFound` if there is no such column.
     pub fn get(&self, name: &str) -> Result<&Cell> {
         let place = self.names.iter().position(|known| known == name);
-        place.map(|place| &self.cells[place]).ok_or_else(|| no_column(name, &self.names))
+        place
+            .map(|place| &self.cells[place])
+            .ok_or_else(|| no_column(name, &self.names))
     }
 
     /// The value of a column, taken out; null is left in its place.
@@ -129,7 +152,9 @@ impl SqliteRow {
             Cell::Text(text) => text.as_str().into(),
             Cell::Blob(bytes) => format!("{bytes:x}").into(),
         };
-        self.iter().map(|(name, cell)| (name.to_owned(), value(cell))).collect()
+        self.iter()
+            .map(|(name, cell)| (name.to_owned(), value(cell)))
+            .collect()
     }
 
     pub(super) fn weight(&self) -> usize {
@@ -139,5 +164,8 @@ impl SqliteRow {
 
 pub(super) fn no_column(name: &str, there: &[String]) -> Error {
     let there: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
-    Error::new(ErrorKind::NotFound, format!("no column {name:?}, but {}", there.join(", ")))
+    Error::new(
+        ErrorKind::NotFound,
+        format!("no column {name:?}, but {}", there.join(", ")),
+    )
 }

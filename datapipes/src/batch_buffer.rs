@@ -1,0 +1,859 @@
+//! Rows of batches: memory that many workers fill at once, each its own row, and that is a batch as
+//! soon as they are done.
+//!
+//! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as [`Part`]s,
+//! to be filled on any thread. [`Collate`](crate::Collate) finds that the parts of a batch lie side
+//! by side in one slab and joins them, which copies nothing. Where they do not (the order is
+//! another), it copies them, as it would have without. So the guess at which row an item will be
+//! decides about speed alone: it is the number of items before it, less the rows that were given
+//! back because their items failed, less a shift. A batch that begins in the middle of a slab tells
+//! by how much the guess was off, and sets the shift right for the batches after those on their
+//! way.
+//!
+//! A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many as are in use at
+//! once. Who keeps a single row keeps all of its slab.
+
+use std::any::Any;
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use half::{bf16, f16};
+
+use crate::sync::lock;
+use crate::tensor::with_dtype;
+use crate::{DType, Element, TypedVec};
+
+/// Slabs that a pool keeps for later, at most.
+const KEPT: usize = 4;
+/// A slab is not larger than this: a batch of so many bytes is better copied together than laid out
+/// ahead.
+const MAX_SLAB: usize = 1 << 30;
+
+/// Memory that is no vector: rows of it are written by other processes.
+pub(crate) trait Memory: Send + Sync {
+    /// Where it begins; aligned for any element.
+    fn start(&self) -> NonNull<u8>;
+    /// Its bytes, all of which are initialised and stay there as long as it lives.
+    fn len(&self) -> usize;
+    /// For who knows what it is.
+    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// Makes memory of so many bytes or more.
+pub(crate) type Maker = Arc<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sync>;
+
+/// Memory of batches that are gone, for those to come.
+pub(crate) struct Pool {
+    kept: Mutex<Vec<TypedVec>>,
+    kept_memory: Mutex<Vec<Arc<dyn Memory>>>,
+    /// What a row has to be like, where a pipe in another process asked for one.
+    wanted: Mutex<Option<Wanted>>,
+    /// Bytes that may be kept.
+    bytes: usize,
+}
+
+impl Pool {
+    /// Keeps so many bytes, and no more than some batches.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Pool {
+            kept: Mutex::default(),
+            kept_memory: Mutex::default(),
+            wanted: Mutex::default(),
+            bytes,
+        }
+    }
+
+    /// So many numbers or more, of any value.
+    fn take<T: Element>(&self, len: usize) -> Vec<T> {
+        let mut kept = lock(&self.kept);
+        // What is much too large stays for a batch that needs it.
+        let fits = |values: &TypedVec| {
+            values.dtype() == T::DTYPE
+                && values.len() >= len
+                && values.len() / 2 <= len.max(1 << 12)
+        };
+        let found = kept
+            .iter()
+            .position(fits)
+            .map(|place| kept.swap_remove(place));
+        drop(kept);
+        found
+            .and_then(T::unwrap)
+            .unwrap_or_else(|| vec![T::default(); len])
+    }
+
+    /// So many bytes or more that other processes can write to.
+    fn take_memory(&self, len: usize, make: &Maker) -> Option<Arc<dyn Memory>> {
+        let mut kept = lock(&self.kept_memory);
+        let fits =
+            |memory: &Arc<dyn Memory>| memory.len() >= len && memory.len() / 2 <= len.max(1 << 16);
+        let found = kept
+            .iter()
+            .position(fits)
+            .map(|place| kept.swap_remove(place));
+        drop(kept);
+        found.or_else(|| make(len))
+    }
+
+    fn give_back_memory(&self, memory: Arc<dyn Memory>) {
+        let mut too_many = Vec::new();
+        let mut kept = lock(&self.kept_memory);
+        kept.push(memory);
+        while kept.len() > KEPT
+            || kept.iter().map(|memory| memory.len()).sum::<usize>() > self.bytes
+        {
+            too_many.push(kept.remove(0));
+        }
+        drop(kept);
+        drop(too_many);
+    }
+
+    fn give_back(&self, values: TypedVec) {
+        let size = |values: &TypedVec| values.as_bytes().len();
+        let mut too_many = Vec::new();
+        let mut kept = lock(&self.kept);
+        kept.push(values);
+        while kept.len() > KEPT || kept.iter().map(size).sum::<usize>() > self.bytes {
+            too_many.push(kept.remove(0));
+        }
+        drop(kept);
+        drop(too_many);
+    }
+}
+
+/// The rows of one stream of items, which end up in batches of equal size.
+pub(crate) struct Rows {
+    pool: Arc<Pool>,
+    batch: i64,
+    /// Slabs that have rows left, by their number. A slab lives by its parts.
+    open: Mutex<Vec<(i64, Weak<Slab>)>>,
+    off: Arc<Off>,
+    /// Where they are filled by other processes: what makes memory for that.
+    elsewhere: Option<Maker>,
+}
+
+/// What a pipe asks for: elements of this type, so many.
+pub(crate) type Wanted = (DType, usize);
+
+/// How far rows are from the number of their items.
+#[derive(Default)]
+struct Off {
+    /// Rows that were given back.
+    returned: AtomicI64,
+    /// What is off besides, as batches showed.
+    shift: AtomicI64,
+}
+
+impl Rows {
+    pub(crate) fn new(pool: Arc<Pool>, batch: usize) -> Self {
+        Rows {
+            pool,
+            batch: batch.max(1) as i64,
+            open: Mutex::default(),
+            off: Arc::default(),
+            elsewhere: None,
+        }
+    }
+
+    /// For rows that other processes fill.
+    pub(crate) fn filled_elsewhere(self, make: Maker) -> Self {
+        Rows {
+            elsewhere: Some(make),
+            ..self
+        }
+    }
+
+    /// A pipe in another process asked for such a row.
+    pub(crate) fn want(&self, wanted: Wanted) {
+        *lock(&self.pool.wanted) = Some(wanted);
+    }
+
+    /// What a row has to be like, once a pipe in another process has asked.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        *lock(&self.pool.wanted)
+    }
+
+    /// The row for the item that is number `number` of the stream, for another process to fill.
+    pub(crate) fn grant(&self, number: u64) -> Option<Part> {
+        // Not every byte is a `bool`, and there may be anything.
+        let (dtype, len) = self.wanted().filter(|(dtype, _)| *dtype != DType::Bool)?;
+        with_dtype!(dtype, T => self.take::<T>(number, len))
+    }
+
+    /// The row for the item that is number `number` of the stream, if it is free: each is handed
+    /// out once.
+    fn take<T: Element>(&self, number: u64, len: usize) -> Option<Part> {
+        let rows = self.batch as usize;
+        let all = len
+            .checked_mul(rows)
+            .filter(|&all| all > 0 && all <= MAX_SLAB / size_of::<T>())?;
+        let shift = self.off.shift.load(Ordering::Relaxed);
+        let place = number as i64 - self.off.returned.load(Ordering::Relaxed) - shift;
+        let (number, row) = (
+            place.div_euclid(self.batch),
+            place.rem_euclid(self.batch) as usize,
+        );
+        let slab = self.open(number, None).or_else(|| {
+            // Made outside of the lock; another worker may have been quicker.
+            let slab = match &self.elsewhere {
+                None => Slab::new(
+                    self.pool.take::<T>(all),
+                    all,
+                    rows,
+                    &self.pool,
+                    (&self.off, shift),
+                ),
+                Some(make) => {
+                    let memory = self.pool.take_memory(all * size_of::<T>(), make)?;
+                    Slab::of::<T>(
+                        memory,
+                        all,
+                        rows,
+                        Arc::downgrade(&self.pool),
+                        (self.off.clone(), shift),
+                    )
+                }
+            };
+            self.open(number, Some(Arc::new(slab)))
+        })?;
+        let fits = slab.dtype == T::DTYPE && slab.len == all;
+        if !fits || slab.taken[row].swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Part {
+            slab,
+            start: row * len,
+            len,
+            is_row: true,
+        })
+    }
+
+    /// The slab of this number, or the new one in its place.
+    fn open(&self, number: i64, new: Option<Arc<Slab>>) -> Option<Arc<Slab>> {
+        let mut open = lock(&self.open);
+        let found = open
+            .iter()
+            .find(|(n, _)| *n == number)
+            .and_then(|(_, slab)| slab.upgrade());
+        if let (None, Some(slab)) = (&found, &new) {
+            open.retain(|(n, slab)| *n != number && slab.strong_count() > 0);
+            open.push((number, Arc::downgrade(slab)));
+        }
+        found.or(new)
+    }
+}
+
+/// Where a pipe is in the stream whose rows it fills.
+pub(crate) struct RowCursor {
+    next: AtomicU64,
+    rows: RowsOf,
+}
+
+enum RowsOf {
+    /// By the number of the item.
+    Stream(Arc<Rows>),
+    /// Rows that are written to another process's memory, one for each item.
+    Granted(Arc<Granted>),
+}
+
+/// Memory of another process that rows are written to.
+pub(crate) trait Lender: Send + Sync {
+    /// Its bytes.
+    fn len(&self) -> usize;
+    /// Writes all of `bytes` from a place on that has room for them; `false` if that is not
+    /// possible, after some of it perhaps.
+    fn write(&self, at: usize, bytes: &[u8]) -> bool;
+}
+
+/// Rows in another process's memory, for a few items. They are filled in memory of this process and
+/// written there when they are sent: at no time is anything mapped that the other process may have
+/// given to somebody.
+#[derive(Default)]
+pub(crate) struct Granted {
+    rows: Vec<Option<Arc<Destination>>>,
+    /// What each of them is like.
+    like: Option<Wanted>,
+    /// The memory that they are filled in.
+    pool: Weak<Pool>,
+    /// The last that was asked for.
+    asked: Mutex<Option<Wanted>>,
+}
+
+/// A row in another process's memory.
+struct Destination {
+    memory: Arc<dyn Lender>,
+    /// In bytes.
+    start: usize,
+    /// Which of the rows that were granted, and for which job.
+    number: usize,
+    job: u64,
+    /// Whether it has its numbers.
+    is_filled: AtomicBool,
+}
+
+impl Granted {
+    /// Rows of so many elements, by the memory and the place in it, in bytes.
+    ///
+    /// `None` if one is not inside of its memory.
+    pub(crate) fn new(
+        rows: Vec<Option<(Arc<dyn Lender>, usize)>>,
+        like: Wanted,
+        job: u64,
+        pool: &Arc<Pool>,
+    ) -> Option<Granted> {
+        let len = like.1.checked_mul(like.0.size()).filter(|&len| len > 0)?;
+        let rows = rows.into_iter().enumerate().map(|(number, row)| {
+            let Some((memory, start)) = row else {
+                return Some(None);
+            };
+            let inside = start
+                .checked_add(len)
+                .is_some_and(|end| end <= memory.len());
+            let is_filled = AtomicBool::new(false);
+            inside.then(|| {
+                Some(Arc::new(Destination {
+                    memory,
+                    start,
+                    number,
+                    job,
+                    is_filled,
+                }))
+            })
+        });
+        let (rows, pool) = (rows.collect::<Option<_>>()?, Arc::downgrade(pool));
+        Some(Granted {
+            rows,
+            like: Some(like),
+            pool,
+            asked: Mutex::default(),
+        })
+    }
+
+    /// What the pipe asked for.
+    pub(crate) fn asked(&self) -> Option<Wanted> {
+        *lock(&self.asked)
+    }
+
+    fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
+        let wanted = Some((T::DTYPE, len));
+        *lock(&self.asked) = wanted;
+        let row = self
+            .rows
+            .get(number)?
+            .as_ref()
+            .filter(|_| self.like == wanted)?;
+        let pool = self.pool.upgrade()?;
+        let mut slab = Slab::new(pool.take::<T>(len), len, 0, &pool, (&Arc::default(), 0));
+        slab.destination = Some(row.clone());
+        Some(Part {
+            slab: Arc::new(slab),
+            start: 0,
+            len,
+            is_row: false,
+        })
+    }
+}
+
+impl RowCursor {
+    /// From the item that is number `first` of the stream.
+    pub(crate) fn new(rows: Arc<Rows>, first: u64) -> Self {
+        RowCursor {
+            rows: RowsOf::Stream(rows),
+            next: AtomicU64::new(first),
+        }
+    }
+
+    /// Over rows that another process grants.
+    pub(crate) fn granted(rows: Arc<Granted>) -> Self {
+        RowCursor {
+            rows: RowsOf::Granted(rows),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// The row for the next item.
+    pub(crate) fn next<T: Element>(&self, len: usize) -> Option<Part> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        match &self.rows {
+            RowsOf::Stream(rows) => rows.take::<T>(number, len),
+            RowsOf::Granted(rows) => rows.take::<T>(number as usize, len),
+        }
+    }
+}
+
+/// The memory of one batch, taken apart from its `Vec` so that its rows can be lent to several
+/// threads.
+struct Slab {
+    dtype: DType,
+    values: NonNull<u8>,
+    /// Elements that belong to the batch; the vector may have more.
+    len: usize,
+    vec_len: usize,
+    capacity: usize,
+    /// Which rows were handed out.
+    taken: Box<[AtomicBool]>,
+    pool: Weak<Pool>,
+    off: Arc<Off>,
+    /// The shift when it was made.
+    shift: i64,
+    /// Whether the vector was moved out, or there is none.
+    empty: bool,
+    /// The memory, where it is no vector.
+    memory: Option<Arc<dyn Memory>>,
+    /// Where another process wants to have the numbers.
+    destination: Option<Arc<Destination>>,
+}
+
+// SAFETY: it owns plain numbers. They are only reached through parts, of which no two overlap.
+unsafe impl Send for Slab {}
+// SAFETY: as above; what is shared is never written to, since writing takes a part by `&mut`.
+unsafe impl Sync for Slab {}
+
+impl Slab {
+    fn new<T: Element>(
+        values: Vec<T>,
+        len: usize,
+        rows: usize,
+        pool: &Arc<Pool>,
+        (off, shift): (&Arc<Off>, i64),
+    ) -> Slab {
+        debug_assert!(values.len() >= len);
+        let mut values = ManuallyDrop::new(values);
+        let (vec_len, capacity) = (values.len(), values.capacity());
+        let values = NonNull::new(values.as_mut_ptr())
+            .expect("a vector's pointer is not null")
+            .cast();
+        Slab {
+            dtype: T::DTYPE,
+            values,
+            len,
+            vec_len,
+            capacity,
+            taken: (0..rows).map(|_| AtomicBool::new(false)).collect(),
+            pool: Arc::downgrade(pool),
+            off: off.clone(),
+            shift,
+            empty: false,
+            memory: None,
+            destination: None,
+        }
+    }
+
+    /// In memory that is no vector, and has room for so many elements.
+    fn of<T: Element>(
+        memory: Arc<dyn Memory>,
+        len: usize,
+        rows: usize,
+        pool: Weak<Pool>,
+        (off, shift): (Arc<Off>, i64),
+    ) -> Slab {
+        assert!(
+            len * size_of::<T>() <= memory.len(),
+            "{len} elements in {} bytes",
+            memory.len()
+        );
+        Slab {
+            dtype: T::DTYPE,
+            values: memory.start(),
+            len,
+            vec_len: len,
+            capacity: 0,
+            taken: (0..rows).map(|_| AtomicBool::new(false)).collect(),
+            pool,
+            off,
+            shift,
+            empty: true,
+            memory: Some(memory),
+            destination: None,
+        }
+    }
+
+    /// The vector it was made of, once. There are no parts when the slab is borrowed mutably.
+    fn take_vec(&mut self) -> Option<TypedVec> {
+        if std::mem::replace(&mut self.empty, true) {
+            return None;
+        }
+        Some(with_dtype!(self.dtype, T => {
+            let first = self.values.cast::<T>().as_ptr();
+            // SAFETY: these are the parts of a `Vec<T>` of this type, whose elements stayed
+            // initialised. It is put together again once, since `empty` was false, and nobody else
+            // reaches the numbers, since parts keep the slab borrowed.
+            T::wrap(unsafe { Vec::from_raw_parts(first, self.vec_len, self.capacity) })
+        }))
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        let Some(pool) = self.pool.upgrade() else {
+            return drop(self.take_vec());
+        };
+        if let Some(memory) = self.memory.take() {
+            pool.give_back_memory(memory);
+        } else if let Some(values) = self.take_vec() {
+            pool.give_back(values);
+        }
+    }
+}
+
+/// Numbers in a slab that nobody else can reach.
+pub(crate) struct Part {
+    slab: Arc<Slab>,
+    /// In elements.
+    start: usize,
+    len: usize,
+    /// Whether it is a row that belongs to no batch yet.
+    is_row: bool,
+}
+
+impl Part {
+    /// All of a slab of its own, from the pool of another part.
+    pub(crate) fn sibling<T: Element>(&self, len: usize) -> Option<Part> {
+        let pool = self.slab.pool.upgrade().filter(|_| len > 0)?;
+        let slab = Arc::new(Slab::new(
+            pool.take::<T>(len),
+            len,
+            0,
+            &pool,
+            (&self.slab.off, 0),
+        ));
+        Some(Part {
+            slab,
+            start: 0,
+            len,
+            is_row: false,
+        })
+    }
+
+    /// The memory that it lies in, if that is no vector, and where, in bytes.
+    pub(crate) fn place(&self) -> Option<(Arc<dyn Memory>, usize)> {
+        Some((
+            self.slab.memory.clone()?,
+            self.start * self.slab.dtype.size(),
+        ))
+    }
+
+    /// Writes the numbers to the row that another process granted for this job, the first time that
+    /// it is asked: later the other process may have given it to somebody. Which of the rows it is.
+    pub(crate) fn write_to_grant(&self, job: u64) -> Option<usize> {
+        let row = self
+            .slab
+            .destination
+            .as_ref()
+            .filter(|row| row.job == job)?;
+        let is_filled = row.is_filled.swap(true, Ordering::Relaxed);
+        (!is_filled && row.memory.write(row.start, self.as_bytes())).then_some(row.number)
+    }
+
+    /// So many elements.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn dtype(&self) -> DType {
+        self.slab.dtype
+    }
+
+    fn first(&self) -> NonNull<u8> {
+        // SAFETY: a part lies inside of its slab, which is one allocation.
+        unsafe { self.slab.values.add(self.start * self.slab.dtype.size()) }
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: these bytes are initialised, inside of one allocation that the slab keeps alive,
+        // and only this part reaches them; it is borrowed as long as they are. Elements have no
+        // padding (`bytemuck::NoUninit`).
+        unsafe {
+            std::slice::from_raw_parts(self.first().as_ptr(), self.len * self.slab.dtype.size())
+        }
+    }
+
+    /// The numbers, if they are of this type.
+    pub(crate) fn slice<T: Element>(&self) -> Option<&[T]> {
+        // SAFETY: as above; the type is that of the vector that the slab was made of.
+        (self.slab.dtype == T::DTYPE).then(|| unsafe {
+            std::slice::from_raw_parts(self.first().cast::<T>().as_ptr(), self.len)
+        })
+    }
+
+    /// The numbers to write to, if they are of this type.
+    pub(crate) fn slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
+        // SAFETY: as above, and this part is borrowed mutably.
+        (self.slab.dtype == T::DTYPE).then(|| unsafe {
+            std::slice::from_raw_parts_mut(self.first().cast::<T>().as_ptr(), self.len)
+        })
+    }
+
+    /// Whether `next` begins where this one ends.
+    pub(crate) fn is_before(&self, next: &Part) -> bool {
+        Arc::ptr_eq(&self.slab, &next.slab) && self.start + self.len == next.start
+    }
+
+    /// The two as one, for a part that begins where this one ends.
+    pub(crate) fn join(&mut self, mut next: Part) {
+        assert!(self.is_before(&next), "parts are joined where they touch");
+        next.is_row = false;
+        self.len += next.len;
+    }
+
+    /// It is the first row of a batch. If it is not the first of its slab, later ones shall be.
+    pub(crate) fn is_first(&self) {
+        let (slab, row) = (&*self.slab, (self.start / self.len) as i64);
+        if self.is_row && row > 0 {
+            // Batches that were on their way say the same again; only the first counts.
+            let (was, is) = (slab.shift, slab.shift + row);
+            let _ = slab
+                .off
+                .shift
+                .compare_exchange(was, is, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// It has become part of a batch, be it by a copy.
+    pub(crate) fn is_batched(&mut self) {
+        self.is_row = false;
+    }
+
+    /// The numbers as a vector: moved out if this is all that is left of the slab, from its start
+    /// on, and no small part of it; else copied.
+    pub(crate) fn into_typed(mut self) -> TypedVec {
+        self.is_row = false;
+        let copies =
+            self.slab.memory.is_some() || self.start > 0 || self.len < self.slab.vec_len / 2;
+        if copies || Arc::strong_count(&self.slab) > 1 {
+            return self.copied();
+        }
+        let (slab, len) = (self.slab.clone(), self.len);
+        drop(self);
+        match Arc::try_unwrap(slab) {
+            Ok(mut slab) => {
+                let values = slab.take_vec().expect("only taken here and by drop");
+                with_dtype!(values.dtype(), T => {
+                    let mut values = T::unwrap(values).expect("the type is its own");
+                    values.truncate(len);
+                    T::wrap(values)
+                })
+            }
+            // Somebody is about to take a row behind these.
+            Err(slab) => Part {
+                slab,
+                start: 0,
+                len,
+                is_row: false,
+            }
+            .copied(),
+        }
+    }
+
+    /// A copy of the numbers.
+    pub(crate) fn copied(&self) -> TypedVec {
+        with_dtype!(self.dtype(), T => T::wrap(self.slice::<T>().expect("the type is its own").to_vec()))
+    }
+}
+
+/// A row that no batch took is there for the next item.
+impl Drop for Part {
+    fn drop(&mut self) {
+        if self.is_row {
+            self.slab.taken[self.start / self.len].store(false, Ordering::Release);
+            self.slab.off.returned.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Part({} {}..{})",
+            self.dtype(),
+            self.start,
+            self.start + self.len
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tensor;
+
+    fn rows(batch: usize) -> (Arc<Pool>, Arc<Rows>) {
+        let pool = Arc::new(Pool::new(1 << 20));
+        (pool.clone(), Arc::new(Rows::new(pool, batch)))
+    }
+
+    /// A row of one number twice.
+    fn row(rows: &Rows, place: u64) -> Tensor {
+        let mut part = rows.take::<f32>(place, 2).unwrap();
+        part.slice_mut::<f32>().unwrap().fill(place as f32);
+        Tensor::pooled(part, vec![2])
+    }
+
+    fn address(tensor: &Tensor) -> *const u8 {
+        tensor.as_bytes().as_ptr()
+    }
+
+    #[test]
+    fn rows_side_by_side_are_a_batch() {
+        let (_, rows) = rows(3);
+        // Filled in any order.
+        let mut filled = [2, 0, 1].map(|place| row(&rows, place));
+        filled.sort_by(|a, b| {
+            a.as_slice::<f32>().unwrap()[0].total_cmp(&b.as_slice::<f32>().unwrap()[0])
+        });
+        let first = address(&filled[0]);
+        let batch = Tensor::stack_rows(filled.into()).unwrap();
+        assert_eq!((batch.shape(), address(&batch)), (&[3, 2][..], first));
+        assert!(batch.is_pooled() && !batch.is_shared());
+        assert_eq!(
+            batch.as_slice::<f32>().unwrap(),
+            [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+        );
+        // Its vector moves out, and so do its bytes.
+        let vector = batch.into_vec::<f32>().unwrap();
+        assert_eq!((vector.as_ptr().cast(), vector.len()), (first, 6));
+    }
+
+    #[test]
+    fn a_batch_that_is_not_full_is_shorter() {
+        let (_, rows) = rows(4);
+        let batch = Tensor::stack_rows(vec![row(&rows, 4), row(&rows, 5)]).unwrap();
+        assert_eq!(batch.as_slice::<f32>().unwrap(), [4.0, 4.0, 5.0, 5.0]);
+        let first = address(&batch);
+        let vector = batch.reshape([4]).unwrap().into_vec::<f32>().unwrap();
+        assert_eq!((vector.as_ptr().cast(), vector.len()), (first, 4));
+    }
+
+    #[test]
+    fn memory_returns_and_is_used_again() {
+        let (pool, rows) = rows(2);
+        let batch = Tensor::stack_rows(vec![row(&rows, 0), row(&rows, 1)]).unwrap();
+        let first = address(&batch);
+        let shared = batch.into_shared();
+        assert_eq!(address(&shared), first);
+        let lent = shared.shared().unwrap().slice(8..);
+        drop(shared);
+        assert!(
+            pool.kept.lock().unwrap().is_empty(),
+            "somebody still has a part of it"
+        );
+        drop(lent);
+        assert_eq!(pool.kept.lock().unwrap().len(), 1);
+        let again = Tensor::stack_rows(vec![row(&rows, 6), row(&rows, 7)]).unwrap();
+        assert_eq!(address(&again), first);
+        drop(again);
+        // What moved out does not come back.
+        let batch = Tensor::stack_rows(vec![row(&rows, 8), row(&rows, 9)]).unwrap();
+        drop(batch.into_vec::<f32>().unwrap());
+        let kept = pool.kept.lock().unwrap().len();
+        // A pool that is gone takes nothing back.
+        let late = row(&rows, 10);
+        drop((pool, rows));
+        assert_eq!(
+            (kept, late.as_slice::<f32>().unwrap()),
+            (0, &[10.0, 10.0][..])
+        );
+    }
+
+    #[test]
+    fn what_is_not_side_by_side_is_copied_into_memory_of_the_pool() {
+        let (_, rows) = rows(3);
+        for places in [vec![1, 0, 2], vec![3, 5], vec![8, 9]] {
+            let parts: Vec<Tensor> = places.iter().map(|&place| row(&rows, place)).collect();
+            let addresses: Vec<_> = parts.iter().map(address).collect();
+            let batch = Tensor::stack_rows(parts).unwrap();
+            assert!(
+                !addresses.contains(&address(&batch)) && batch.is_pooled(),
+                "{places:?}"
+            );
+            let expected: Vec<f32> = places.iter().flat_map(|&place| [place as f32; 2]).collect();
+            assert_eq!(batch.as_slice::<f32>().unwrap(), expected);
+        }
+        let mixed = vec![
+            row(&rows, 12),
+            Tensor::from_vec(vec![7f32, 7.0], [2]).unwrap(),
+        ];
+        assert_eq!(
+            Tensor::stack_rows(mixed)
+                .unwrap()
+                .as_slice::<f32>()
+                .unwrap(),
+            [12.0, 12.0, 7.0, 7.0]
+        );
+        let ragged = vec![row(&rows, 15), row(&rows, 16).reshape([1, 2]).unwrap()];
+        assert!(Tensor::stack_rows(ragged).is_err());
+    }
+
+    #[test]
+    fn a_row_is_handed_out_once_and_only_if_it_fits() {
+        let (_, rows) = rows(3);
+        let held = row(&rows, 1);
+        assert!(rows.take::<f32>(1, 2).is_none());
+        assert!(rows.take::<f32>(2, 3).is_none(), "another length");
+        assert!(rows.take::<u8>(2, 2).is_none(), "another type");
+        assert!(rows.take::<u8>(3, usize::MAX).is_none(), "more than can be");
+        assert!(rows.take::<u8>(3, 0).is_none());
+        assert!(rows.take::<f32>(2, 2).is_some());
+        let copy = held.clone();
+        assert!(!copy.is_pooled() && copy == held);
+        drop(held);
+        // The slab died with its last row; there is a new one.
+        assert!(rows.take::<u8>(1, 5).is_some());
+    }
+
+    #[test]
+    fn a_batch_that_begins_off_a_slab_sets_the_next_ones_right() {
+        let (_, rows) = rows(3);
+        // Item 1 failed above, so that no row was asked for: all others are one too far.
+        let batch = |numbers: [u64; 3]| {
+            let parts: Vec<Tensor> = numbers.iter().map(|&number| row(&rows, number)).collect();
+            let first = address(&parts[0]);
+            address(&Tensor::stack_rows(parts).unwrap()) == first
+        };
+        assert!(!batch([0, 2, 3]), "with a gap");
+        assert!(
+            !batch([4, 5, 6]),
+            "over two slabs; tells that it is off by one"
+        );
+        // What was on its way when it did so.
+        assert!(batch([7, 8, 9]) && batch([10, 11, 12]));
+    }
+
+    #[test]
+    fn a_small_part_does_not_keep_the_memory_of_all() {
+        let (pool, rows) = rows(100);
+        let vector = row(&rows, 0).into_vec::<f32>().unwrap();
+        assert!(vector.capacity() < 10);
+        assert_eq!(pool.kept.lock().unwrap().len(), 1);
+        // No more is kept than was allowed.
+        let tiny = Arc::new(Pool::new(100));
+        let rows = Rows::new(tiny.clone(), 100);
+        drop(row(&rows, 0));
+        assert!(tiny.kept.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn writing_is_seen_by_nobody_else() {
+        let (_, rows) = rows(2);
+        let (mut a, b) = (row(&rows, 0), row(&rows, 1));
+        a.as_mut_slice::<f32>().unwrap()[1] = 9.0;
+        assert!(a.as_mut_slice::<u8>().is_err());
+        assert_eq!(
+            (a.as_slice::<f32>().unwrap(), b.as_slice::<f32>().unwrap()),
+            (&[0.0, 9.0][..], &[1.0, 1.0][..])
+        );
+        // A row that is not the first of its slab is copied out.
+        drop(a);
+        assert_eq!(b.into_vec::<f32>().unwrap(), [1.0, 1.0]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Items that a pipe took and holds: they come again where an epoch is resumed.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::snapshot::Places;
+use super::{Given, Unordered};
+use crate::sync::lock;
+use crate::{Context, Error, ErrorKind, Item, Items, Result};
+
+/// An item that a pipe took of its input and still holds, as one that groups, sorts or shuffles
+/// does: of [`Emitter::hold_from`](crate::Emitter::hold_from).
+///
+/// It holds its [`Place`], too. Taken apart they are [given](crate::Emitter::emit_of), or [left
+/// out](Context::leave_out).
+#[derive(Debug)]
+pub struct Held<T> {
+    item: Item<T>,
+    place: Place,
+}
+
+impl<T> Held<T> {
+    pub(crate) fn new(item: Item<T>, place: Place) -> Self {
+        Held { item, place }
+    }
+
+    /// The item and its place.
+    pub fn into_parts(self) -> (Item<T>, Place) {
+        (self.item, self.place)
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = Item<T>;
+
+    fn deref(&self) -> &Item<T> {
+        &self.item
+    }
+}
+
+/// The place of an item in the input that it was taken of.
+///
+/// While there is one, what a pipe [keeps](Context::snapshot) goes with it: where an epoch is
+/// resumed from there, the item comes again, before all that was not taken then, and in the
+/// sequence in which it came. So what is kept says nothing of it, and an error that came between
+/// two such items is not given again. To drop it is to hold the item no longer.
+pub struct Place(Option<(Taker, u64)>);
+
+/// Who knows what was taken of an input.
+enum Taker {
+    InOrder(Arc<Places>),
+    AnyOrder(Arc<Unordered>),
+}
+
+impl Place {
+    /// The place of what is taken next of an input; nothing where no states are made.
+    ///
+    /// # Errors
+    /// `Config` if the stream is no input of this node.
+    pub(crate) fn next<T: Send + 'static>(cx: &Context, input: &Items<T>) -> Result<Place> {
+        let place = if let Some(unordered) = cx.unordered() {
+            let taker = || (Taker::AnyOrder(unordered.clone()), unordered.next());
+            input.is_counted_by(unordered.counter()).then(taker)
+        } else if let Some(recorder) = cx.recorder() {
+            let place = recorder.input(|taken| input.is_counted_by(taken));
+            place.map(|(held, at)| (Taker::InOrder(held), at))
+        } else {
+            return Ok(Place(None));
+        };
+        let unknown = || {
+            let message = "takes items to hold from a stream that is not its input as it got it, so that nobody knows their \
+                           places; take them from the input itself";
+            Error::new(ErrorKind::Config, message).at(cx.node())
+        };
+        place.map(|place| Place(Some(place))).ok_or_else(unknown)
+    }
+
+    /// What was there is held from now on.
+    pub(crate) fn hold(&self) {
+        if let Some((Taker::InOrder(held), at)) = &self.0 {
+            lock(held).insert(*at);
+        }
+    }
+
+    /// What is at these places is in the next output.
+    pub(crate) fn give(places: impl IntoIterator<Item = Place>) {
+        if let Some((unordered, positions)) = Place::in_any_order(places) {
+            unordered.gave(Given::All(positions));
+        }
+    }
+
+    /// No output is made of what is at these places.
+    pub(super) fn leave_out(places: impl IntoIterator<Item = Place>) {
+        if let Some((unordered, positions)) = Place::in_any_order(places) {
+            unordered.left_out(positions);
+        }
+    }
+
+    fn in_any_order(places: impl IntoIterator<Item = Place>) -> Option<(Arc<Unordered>, Vec<u64>)> {
+        let mut all: Option<(Arc<Unordered>, Vec<u64>)> = None;
+        for place in places {
+            if let Some((Taker::AnyOrder(unordered), at)) = &place.0 {
+                all.get_or_insert_with(|| (unordered.clone(), Vec::new()))
+                    .1
+                    .push(*at);
+            }
+        }
+        all
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((Taker::InOrder(held), at)) = &self.0 {
+            lock(held).remove(at);
+        }
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Place")
+            .field(&self.0.as_ref().map(|(_, at)| at))
+            .finish()
+    }
+}

@@ -1,0 +1,391 @@
+//! What nodes keep that look at their inputs as a whole.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use super::pace::Pace;
+use super::snapshot::{Above, Feed, Feeds, HeldPositions, Places, Snapshot};
+use super::{Cursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Result};
+
+/// Writes down what a node keeps.
+pub(crate) struct Recorder {
+    node: Arc<str>,
+    /// The node's number, inputs before those who read them.
+    id: usize,
+    /// For each output, the position of what comes out next.
+    produced: Box<[Arc<AtomicU64>]>,
+    /// For each output, what is wanted of it, where an epoch is resumed and the node itself leaves
+    /// out the rest; and whether it has looked.
+    wanted: Mutex<(Vec<Option<Wanted>>, bool)>,
+    forgotten: Mutex<Vec<u64>>,
+    feeds: Mutex<Feeds>,
+    marks: Mutex<Log<Snapshot>>,
+    pace: Pace,
+    problem: Mutex<Option<Error>>,
+    /// Whether a state tells how much of what it gave may have been used below.
+    tells: AtomicBool,
+    /// Up to where it was told of before the stop: that may have been used, too.
+    told: u64,
+}
+
+impl Recorder {
+    /// For a node that begins, or that resumes from a cursor.
+    pub(crate) fn new(
+        node: Arc<str>,
+        id: usize,
+        outputs: usize,
+        trim: Trim,
+        inputs: Vec<(Wanted, Arc<dyn Trace>)>,
+        cursor: Option<&Cursor>,
+    ) -> Arc<Self> {
+        let starts = cursor.map_or(vec![0; outputs], |cursor| cursor.outputs.clone());
+        let produced =
+            (0..outputs).map(|at| Arc::new(AtomicU64::new(starts.get(at).copied().unwrap_or(0))));
+        let recorder = Recorder {
+            node,
+            id,
+            produced: produced.collect(),
+            wanted: Mutex::new((vec![None; outputs], false)),
+            forgotten: Mutex::new(vec![0; outputs]),
+            feeds: Mutex::new(Feeds {
+                feeds: Vec::new(),
+                round: cursor.map_or(0, |cursor| cursor.round),
+            }),
+            marks: Mutex::new(Log::new(trim)),
+            pace: Pace::new(),
+            problem: Mutex::new(None),
+            tells: AtomicBool::new(false),
+            told: cursor
+                .and_then(|cursor| Some(cursor.outputs.first()? + cursor.pieces.first()?.1))
+                .unwrap_or(0),
+        };
+        let traces: Vec<Arc<dyn Trace>> = inputs.iter().map(|(_, trace)| trace.clone()).collect();
+        for (wanted, trace) in inputs {
+            recorder.feed(wanted, trace);
+        }
+        let begun = traces.into_iter().enumerate().map(|(at, trace)| {
+            let input = cursor
+                .and_then(|cursor| cursor.inputs.get(at))
+                .cloned()
+                .unwrap_or_default();
+            Above {
+                taken: input.from,
+                input,
+                over: false,
+                trace,
+            }
+        });
+        let begun = Snapshot {
+            outputs: recorder.positions(),
+            inputs: begun.collect(),
+            kept: cursor.map(|cursor| cursor.kept.clone()).unwrap_or_default(),
+            round: cursor.map_or(0, |cursor| cursor.round),
+        };
+        lock(&recorder.marks).push(begun, |_, _| ());
+        Arc::new(recorder)
+    }
+
+    fn positions(&self) -> Vec<u64> {
+        self.produced
+            .iter()
+            .map(|at| at.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    /// One more input; its counter.
+    fn feed(&self, wanted: Wanted, trace: Arc<dyn Trace>) -> Arc<AtomicU64> {
+        let feed = Feed::new(wanted, trace);
+        let taken = feed.taken.clone();
+        lock(&self.feeds).feeds.push(feed);
+        taken
+    }
+
+    /// In which round a node that runs its input more than once resumes, and what is wanted of it.
+    pub(crate) fn resumed_round(&self) -> Option<(u64, Wanted)> {
+        let marks = lock(&self.marks);
+        let mark = marks.iter().next()?;
+        Some((mark.round, mark.inputs.first()?.input.wanted()))
+    }
+
+    /// The input of a round takes the place of the last round's. In the resumed round, what was
+    /// kept belongs to it.
+    pub(crate) fn begin_round(
+        &self,
+        round: u64,
+        resumed: Option<Wanted>,
+        trace: Arc<dyn Trace>,
+    ) -> Arc<AtomicU64> {
+        *lock(&self.feeds) = Feeds {
+            feeds: Vec::new(),
+            round,
+        };
+        if resumed.is_some()
+            && let Some(above) = lock(&self.marks)
+                .first_mut()
+                .and_then(|mark| mark.inputs.first_mut())
+        {
+            above.trace = trace.clone();
+        }
+        self.feed(resumed.unwrap_or_else(|| Wanted::since(0)), trace)
+    }
+
+    /// Keeps whenever it can be done, for tests.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn always(&self) {
+        self.pace.always();
+    }
+
+    /// The counter of an input.
+    pub(crate) fn taken(&self, input: usize) -> Arc<AtomicU64> {
+        lock(&self.feeds).feeds[input].taken.clone()
+    }
+
+    /// What is held of the input whose counter is the one that is looked for, and the position of
+    /// what is taken next of it.
+    pub(super) fn input(
+        &self,
+        is_counter: impl Fn(&Arc<AtomicU64>) -> bool,
+    ) -> Option<(Arc<Places>, u64)> {
+        let feeds = lock(&self.feeds);
+        let feed = feeds.feeds.iter().find(|feed| is_counter(&feed.taken))?;
+        Some((feed.held.clone(), feed.position()))
+    }
+
+    /// The position of what is taken next of an input.
+    pub(super) fn position(&self, input: usize) -> u64 {
+        lock(&self.feeds).feeds.get(input).map_or(0, Feed::position)
+    }
+
+    /// Says that a state is to tell how much of what it gave may have been used below.
+    pub(super) fn tell_used(&self) {
+        self.tells.store(true, Ordering::Relaxed);
+    }
+
+    /// The counter of an output.
+    pub(crate) fn produced(&self, output: usize) -> &Arc<AtomicU64> {
+        &self.produced[output]
+    }
+
+    /// No more than this is wanted of an output. Says whether the node will know before its first
+    /// item.
+    pub(crate) fn want(&self, output: usize, wanted: Wanted) -> bool {
+        let (all, begun) = &mut *lock(&self.wanted);
+        if !*begun {
+            all[output] = Some(wanted);
+        }
+        !*begun
+    }
+
+    /// For each output, the position of what comes out first, and what is wanted of it.
+    pub(crate) fn wanted(&self) -> Vec<(u64, Option<Wanted>)> {
+        let (all, begun) = &mut *lock(&self.wanted);
+        *begun = true;
+        self.positions()
+            .into_iter()
+            .zip(all.iter().cloned())
+            .collect()
+    }
+
+    /// Whether it is time to keep something; `pending` came out and was not counted yet.
+    #[inline]
+    pub(super) fn is_due(&self, pending: u64) -> bool {
+        let progress = match &*self.produced {
+            [one] => one.load(Ordering::Relaxed) + pending,
+            many => many.iter().map(|at| at.load(Ordering::Relaxed)).sum(),
+        };
+        self.pace.is_due(progress)
+    }
+
+    #[cold]
+    pub(super) fn keep(
+        &self,
+        pending: u64,
+        write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,
+    ) {
+        if lock(&self.feeds).feeds.iter().any(Feed::takes_again) {
+            // What was held is being taken again; the last mark still says what there is to be
+            // said.
+            return;
+        }
+        let begun = Instant::now();
+        let mut keep = HeldPositions::default();
+        let written = write(&mut keep);
+        let (inputs, round) = {
+            let Feeds { feeds, round } = &*lock(&self.feeds);
+            if let Some(place) = keep.not_taken(feeds) {
+                let message = format!(
+                    "says that it holds what is at place {place} of its input, and has not taken it"
+                );
+                let error = Error::new(ErrorKind::Config, message).at(&self.node);
+                lock(&self.problem).get_or_insert(error);
+                return;
+            }
+            let inputs = feeds
+                .iter()
+                .enumerate()
+                .map(|(at, feed)| keep.above(at, feed));
+            (inputs.collect(), *round)
+        };
+        let kept = match written {
+            Ok(kept) => kept,
+            Err(error) => {
+                lock(&self.problem).get_or_insert(error.at(&self.node));
+                return;
+            }
+        };
+        let mut outputs = self.positions();
+        outputs[0] += pending;
+        let progress: u64 = outputs.iter().sum();
+        let outputs = keep.outputs.unwrap_or(outputs);
+        // From a mark more can be reached than from the one behind it.
+        lock(&self.marks).push(
+            Snapshot {
+                outputs,
+                inputs,
+                kept,
+                round,
+            },
+            |_, _| (),
+        );
+        self.pace.kept(progress, begun);
+    }
+
+    /// The last mark from which all of these points can be reached.
+    pub(super) fn save_at(&self, points: &[Option<Point>], to: &mut Saving) {
+        if let Some(problem) = &*lock(&self.problem) {
+            to.problem
+                .get_or_insert_with(|| Error::new(problem.kind(), problem.to_string()));
+        }
+        let (round, taken) = {
+            let Feeds { feeds, round } = &*lock(&self.feeds);
+            (*round, feeds.iter().map(Feed::taken).collect::<Vec<_>>())
+        };
+        let marks = lock(&self.marks);
+        let before = |mark: &&Snapshot| mark.is(points, |at, point| at <= point.reach);
+        let Some(mark) = marks.iter().rev().find(before).or(marks.iter().next()) else {
+            return;
+        };
+        // Nothing of what came in behind the first mark that lies behind all that was delivered, or
+        // not at all yet, is in it.
+        let behind = |mark: &&Snapshot| mark.is(points, |at, point| at >= point.most);
+        let behind = marks.iter().find(behind);
+        let most = |input: usize| match behind {
+            Some(behind) if behind.round == mark.round => {
+                behind.inputs.get(input).map(|above| above.taken)
+            }
+            None if round == mark.round => taken.get(input).copied(),
+            _ => None,
+        };
+        let used = |point: &Point| {
+            let most = point.most.min(self.produced[0].load(Ordering::Relaxed));
+            most.max(self.told).saturating_sub(mark.outputs[0])
+        };
+        let pieces = match points {
+            [Some(point)] if self.tells.load(Ordering::Relaxed) => vec![(0, used(point))],
+            _ => Vec::new(),
+        };
+        let cursor = Cursor {
+            outputs: mark.outputs.clone(),
+            inputs: mark
+                .inputs
+                .iter()
+                .map(|above| above.input.clone())
+                .collect(),
+            kept: mark.kept.clone(),
+            pieces,
+            round: mark.round,
+            unordered: false,
+        };
+        let over = points
+            .iter()
+            .all(|point| point.is_some_and(|point| point.reach == OVER));
+        let above: Vec<_> = mark
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(at, above)| {
+                let point = above.point();
+                let most = most(at).unwrap_or(u64::MAX).max(point.from);
+                (
+                    Point {
+                        reach: if over { OVER } else { point.reach },
+                        most,
+                        ..point
+                    },
+                    above.trace.clone(),
+                )
+            })
+            .collect();
+        drop(marks);
+        to.cursor(&self.node, cursor);
+        for (point, trace) in above {
+            trace.save(point, to);
+        }
+    }
+
+    fn forget_at(&self, output: usize, before: u64) {
+        let reaches = {
+            let mut forgotten = lock(&self.forgotten);
+            forgotten[output] = forgotten[output].max(before);
+            forgotten.clone()
+        };
+        let over = reaches.iter().all(|&reach| reach == OVER);
+        let above: Vec<_> = {
+            let mut marks = lock(&self.marks);
+            marks.trim(|marks| {
+                marks.get(1).is_some_and(|next| {
+                    next.outputs
+                        .iter()
+                        .zip(&reaches)
+                        .all(|(out, reach)| out <= reach)
+                })
+            });
+            let first = marks.iter().next().expect("one mark is left");
+            // A later mark may reach back further.
+            let reach = |at: usize, above: &Above| {
+                let all = marks.iter().filter(|mark| mark.round == first.round);
+                let reaches = all.filter_map(|mark| Some(mark.inputs.get(at)?.point().reach));
+                if over {
+                    OVER
+                } else {
+                    reaches.fold(above.point().reach, u64::min)
+                }
+            };
+            let inputs = first.inputs.iter().enumerate();
+            inputs
+                .map(|(at, above)| (reach(at, above), above.trace.clone()))
+                .collect()
+        };
+        for (reach, trace) in above {
+            trace.forget(reach);
+        }
+    }
+}
+
+/// The trace of one output of a node that keeps something.
+pub(crate) struct SnapshotTrace(pub Arc<Recorder>, pub usize);
+
+impl Trace for SnapshotTrace {
+    fn save(&self, point: Point, to: &mut Saving) {
+        let SnapshotTrace(recorder, output) = self;
+        let outputs = recorder.produced.len();
+        if outputs == 1 {
+            return recorder.save_at(&[Some(point)], to);
+        }
+        let (first, points) = to
+            .splits
+            .entry(recorder.id)
+            .or_insert_with(|| (recorder.clone(), vec![None; outputs]));
+        points[*output] = Some(point);
+        if !Arc::ptr_eq(first, recorder) {
+            to.several(&recorder.node);
+        }
+    }
+
+    fn forget(&self, before: u64) {
+        self.0.forget_at(self.1, before);
+    }
+}

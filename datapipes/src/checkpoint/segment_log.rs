@@ -1,0 +1,206 @@
+//! The log of what distributes over concatenation.
+
+use std::sync::{Arc, Mutex};
+
+use super::{Cursor, Input, Log, OVER, Point, Saving, Trace, Trim, Wanted};
+use crate::sync::lock;
+
+/// The log of what distributes over concatenation.
+pub(crate) struct SegmentLog {
+    node: Arc<str>,
+    /// How many nodes they go through that are not one in one out.
+    through: u64,
+    log: Mutex<Entries>,
+    above: Arc<dyn Trace>,
+}
+
+struct Entries {
+    /// Where the first piece begins.
+    input: u64,
+    output: u64,
+    pieces: Log<(u64, u64)>,
+    known: Known,
+}
+
+/// How much is left of the input that belongs to pieces which are in the log already, since they
+/// were so before the stop.
+#[derive(Default)]
+struct Known {
+    /// To be taken.
+    untaken: u64,
+    /// To be through.
+    unfinished: u64,
+}
+
+impl Entries {
+    /// What is before this position of the output was made of nothing from here on; `u64::MAX`
+    /// where the log does not say.
+    fn most(&self, output: u64) -> u64 {
+        let (mut end_in, mut end_out) = (self.input, self.output);
+        for &(inside, outside) in self.pieces.iter() {
+            if end_out >= output {
+                break;
+            }
+            (end_in, end_out) = (end_in + inside, end_out + outside);
+        }
+        if end_out >= output { end_in } else { u64::MAX }
+    }
+}
+
+/// Most pieces of a segment in a state; neighbours are joined.
+const MOST_PIECES: usize = 256;
+
+impl SegmentLog {
+    pub(crate) fn new(
+        node: Arc<str>,
+        through: u64,
+        trim: Trim,
+        above: Arc<dyn Trace>,
+    ) -> Arc<Self> {
+        let log = Entries {
+            input: 0,
+            output: 0,
+            pieces: Log::new(trim),
+            known: Known::default(),
+        };
+        Arc::new(SegmentLog {
+            node,
+            through,
+            log: Mutex::new(log),
+            above,
+        })
+    }
+
+    /// What is wanted of the input, and the positions of what comes out then, one range after the
+    /// other, where this much of the output is wanted.
+    pub(crate) fn to_repeat(cursor: &Cursor, wanted: &Wanted) -> (Wanted, Vec<(u64, u64)>) {
+        let (mut input, mut output) = (
+            cursor.inputs.first().map_or(0, |input| input.from),
+            cursor.outputs[0],
+        );
+        let (mut holes, mut runs) = (Vec::new(), Vec::new());
+        for &(inside, outside) in &cursor.pieces {
+            if wanted.next(output) < output + outside {
+                holes.extend(input..input + inside);
+                runs.push((output, output + outside));
+            }
+            (input, output) = (input + inside, output + outside);
+        }
+        runs.push((output, u64::MAX));
+        (Wanted::new(holes, input), runs)
+    }
+
+    /// Resumes from a cursor: so many of the input are of pieces that it knows.
+    pub(crate) fn resume(&self, cursor: &Cursor, known: u64) {
+        let mut log = lock(&self.log);
+        (log.input, log.output) = (
+            cursor.inputs.first().map_or(0, |input| input.from),
+            cursor.outputs[0],
+        );
+        cursor
+            .pieces
+            .iter()
+            .for_each(|&piece| log.pieces.push(piece, join));
+        log.known = Known {
+            untaken: known,
+            unfinished: known,
+        };
+    }
+
+    /// A piece that begins now may take so many.
+    pub(crate) fn limit(&self) -> usize {
+        match lock(&self.log).known.untaken {
+            0 => usize::MAX,
+            known => usize::try_from(known).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// So many were taken of the input.
+    pub(crate) fn took(&self, items: usize) {
+        let left = &mut lock(&self.log).known.untaken;
+        *left = left.saturating_sub(items as u64);
+    }
+
+    /// A piece is through: so many in, so many out.
+    pub(crate) fn push(&self, inside: u64, outside: u64) {
+        let mut log = lock(&self.log);
+        match &mut log.known.unfinished {
+            0 => log.pieces.push((inside, outside), join),
+            left => *left = left.saturating_sub(inside),
+        }
+    }
+}
+
+/// Two pieces are one.
+fn join(piece: &mut (u64, u64), next: (u64, u64)) {
+    *piece = (piece.0 + next.0, piece.1 + next.1);
+}
+
+impl Trace for SegmentLog {
+    fn save(&self, point: Point, to: &mut Saving) {
+        let (cursor, above) = {
+            let log = lock(&self.log);
+            let (mut input, mut output) = (log.input, log.output);
+            let mut pieces = Vec::new();
+            let (mut end_in, mut end_out) = (input, output);
+            for &(inside, outside) in log.pieces.iter() {
+                if pieces.is_empty() && end_out + outside <= point.reach {
+                    (input, output) = (end_in + inside, end_out + outside);
+                } else if end_out < point.from {
+                    pieces.push((inside, outside));
+                } else {
+                    break;
+                }
+                (end_in, end_out) = (end_in + inside, end_out + outside);
+            }
+            while pieces.len() > MOST_PIECES {
+                let joined = |pair: &[(u64, u64)]| {
+                    pair.iter()
+                        .fold((0, 0), |sum, piece| (sum.0 + piece.0, sum.1 + piece.1))
+                };
+                pieces = pieces.chunks(2).map(joined).collect();
+            }
+            // What begins behind what is wanted is the business of the epoch that resumes.
+            let inputs = vec![Input {
+                from: input,
+                reach: input,
+                held: Vec::new(),
+            }];
+            let cursor = Cursor {
+                outputs: vec![output],
+                inputs,
+                pieces,
+                round: self.through,
+                ..Cursor::default()
+            };
+            let most = log.most(point.most).max(end_in);
+            (
+                cursor,
+                Point {
+                    from: end_in,
+                    reach: if point.reach == OVER { OVER } else { input },
+                    most,
+                },
+            )
+        };
+        to.cursor(&self.node, cursor);
+        self.above.save(above, to);
+    }
+
+    fn forget(&self, before: u64) {
+        let above = {
+            let mut guard = lock(&self.log);
+            let log = &mut *guard;
+            let (input, output) = (&mut log.input, &mut log.output);
+            log.pieces.trim(|pieces| match pieces.front() {
+                Some(&(inside, outside)) if *output + outside <= before => {
+                    (*input, *output) = (*input + inside, *output + outside);
+                    true
+                }
+                _ => false,
+            });
+            if before == OVER { OVER } else { *input }
+        };
+        self.above.forget(above);
+    }
+}

@@ -1,0 +1,467 @@
+//! Positions where items do not come in order: which of what went in has come out, and was
+//! delivered.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use super::{Cursor, Input, LONG, Point, Saving, Trace, Trim, Wanted};
+use crate::sync::lock;
+use crate::{Error, ErrorKind};
+
+/// What came out of a node, in the order in which it did: of which input, by position.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// So many, each of one of consecutive inputs.
+    Run(u64, u64),
+    /// Several, each of one input.
+    Each(Vec<u64>),
+    /// One, of several inputs.
+    All(Vec<u64>),
+}
+
+impl Given {
+    fn outputs(&self) -> u64 {
+        match self {
+            Given::Run(_, len) => *len,
+            Given::Each(inputs) => inputs.len() as u64,
+            Given::All(_) => 1,
+        }
+    }
+
+    /// The inputs of one of its outputs.
+    fn inputs(&self, output: u64) -> impl Iterator<Item = u64> {
+        let (one, many): (_, &[u64]) = match self {
+            Given::Run(first, _) => (Some(first + output), &[]),
+            Given::Each(inputs) => (Some(inputs[output as usize]), &[]),
+            Given::All(inputs) => (None, inputs),
+        };
+        one.into_iter().chain(many.iter().copied())
+    }
+}
+
+/// Takes down which inputs the outputs of a pipe are made of, where items come in any order: for a
+/// pipe that [says that it tells](crate::Facts::with_lineage), by
+/// [`Context::lineage`](crate::Context::lineage).
+///
+/// In such an order nothing can be made again as it was, since it would come in yet another order.
+/// So a resumed epoch takes again what was not delivered, and nothing else: a pipe begins anew,
+/// with all inputs of which no output was delivered. What it [kept](crate::Context::snapshot) is
+/// what it kept last, though not all that it gave by then may have been delivered, and so must not
+/// decide what becomes of an item: the number of a batch will do, a set of all that was seen will
+/// not.
+///
+/// Each input is in one output at most, and each output is told of in the poll that gives it, in
+/// their order: else the epoch ends in an error. What is emitted by
+/// [`Emitter::emit_of`](crate::Emitter::emit_of) is told of by that. Positions are those of
+/// [`Context::position`](crate::Context::position).
+#[derive(Clone)]
+pub struct Lineage(Arc<Unordered>);
+
+impl Lineage {
+    pub(crate) fn new(unordered: Arc<Unordered>) -> Self {
+        Lineage(unordered)
+    }
+
+    /// Tells that the next output is made of the inputs at these positions.
+    pub fn gave(&self, inputs: Vec<u64>) {
+        self.0.gave(Given::All(inputs));
+    }
+
+    /// Tells that the next outputs are made of one input each, which are at these positions. An
+    /// error that is passed on is one.
+    pub fn gave_each(&self, inputs: Vec<u64>) {
+        if !inputs.is_empty() {
+            self.0.gave(Given::Each(inputs));
+        }
+    }
+
+    /// The positions of the last `len` items and errors that were taken of the input.
+    pub fn taken(&self, len: usize) -> Vec<u64> {
+        self.0.last(len)
+    }
+
+    /// Tells that no output is made of the inputs at these positions.
+    pub fn left_out(&self, inputs: Vec<u64>) {
+        self.0.left_out(inputs);
+    }
+
+    pub(crate) fn unordered(&self) -> &Arc<Unordered> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Lineage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lineage")
+            .field("outputs", &self.0.log().told)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The trace of a node that gives what it got in another order: a segment in bounded or arrival
+/// order, and what is below one. What is done again would come in yet another order, so nothing is:
+/// what was not delivered goes through once more, and nothing else.
+pub(crate) struct Unordered {
+    node: Arc<str>,
+    above: Arc<dyn Trace>,
+    /// Whether its input comes in any order, too.
+    unordered_input: bool,
+    /// Whether each output is of the next input.
+    identity: bool,
+    taken: Arc<AtomicU64>,
+    /// What came out, errors too.
+    produced: Arc<AtomicU64>,
+    begun: Wanted,
+    /// The position of its first output.
+    start: u64,
+    trim: Trim,
+    log: Mutex<Log>,
+}
+
+struct Log {
+    /// The position of the first output that is in the list.
+    first: u64,
+    given: VecDeque<Given>,
+    /// Outputs told of in all.
+    told: u64,
+    /// All inputs from the beginning on and before this one were delivered, but for what the epoch
+    /// went on with.
+    low: u64,
+    /// Of those behind it and of what the epoch went on with: what was delivered.
+    delivered: BTreeSet<u64>,
+    most: usize,
+    kept: Vec<u8>,
+    /// Whether something was told of since it was kept.
+    is_old: bool,
+    /// What a state cannot be made for.
+    problem: Option<String>,
+}
+
+/// Outputs in one entry, about: what is forgotten is whole entries.
+const LONGEST: u64 = 1024;
+
+impl Log {
+    /// Nothing will be made of this input any more. `begun` is what was wanted at the beginning.
+    fn deliver(&mut self, input: u64, begun: &Wanted) {
+        let is_new = begun.next(input) == input && (input >= self.low || input < begun.from());
+        if !is_new || !self.delivered.insert(input) {
+            self.problem.get_or_insert_with(|| told_wrongly(input));
+        }
+    }
+
+    /// All from `low` on that has no gap is not kept one by one.
+    fn settle(&mut self) {
+        while self.delivered.remove(&self.low) {
+            self.low += 1;
+        }
+    }
+}
+
+fn told_wrongly(input: u64) -> String {
+    format!(
+        "says which inputs its outputs are made of (`Facts::with_lineage`), and that two are made of the one at place \
+         {input}, or one before that was taken"
+    )
+}
+
+impl Unordered {
+    /// `begun` is what is wanted of the input.
+    pub(crate) fn new(
+        node: Arc<str>,
+        above: Arc<dyn Trace>,
+        (unordered_input, identity): (bool, bool),
+        trim: Trim,
+        begun: Wanted,
+        cursor: Option<&Cursor>,
+    ) -> Arc<Self> {
+        let log = Log {
+            first: cursor.map_or(0, |cursor| cursor.outputs[0]),
+            given: VecDeque::new(),
+            told: 0,
+            low: begun.from(),
+            delivered: BTreeSet::new(),
+            most: LONG,
+            kept: cursor.map(|cursor| cursor.kept.clone()).unwrap_or_default(),
+            is_old: true,
+            problem: None,
+        };
+        let taken = Arc::new(AtomicU64::new(begun.from() - begun.holes().len() as u64));
+        let start = log.first;
+        Arc::new(Unordered {
+            node,
+            above,
+            unordered_input,
+            identity,
+            taken,
+            produced: Arc::default(),
+            begun,
+            start,
+            trim,
+            log: Mutex::new(log),
+        })
+    }
+
+    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+        lock(&self.log)
+    }
+
+    /// Counts what is taken of the input.
+    pub(crate) fn counter(&self) -> &Arc<AtomicU64> {
+        &self.taken
+    }
+
+    /// So many were taken of the input; which number the first of them has.
+    pub(crate) fn took(&self, items: usize) -> u64 {
+        self.taken.fetch_add(items as u64, Ordering::Relaxed)
+    }
+
+    /// The position of input number `index`, counted as the counter does.
+    pub(crate) fn position(&self, index: u64) -> u64 {
+        let holes = self.begun.holes();
+        match (self.begun.from() - index.min(self.begun.from())) as usize {
+            0 => index,
+            left => holes[holes.len() - left],
+        }
+    }
+
+    /// The position of what is taken next.
+    pub(super) fn next(&self) -> u64 {
+        self.position(self.taken.load(Ordering::Relaxed))
+    }
+
+    /// The positions of the last `len` that were taken.
+    fn last(&self, len: usize) -> Vec<u64> {
+        let end = self.taken.load(Ordering::Relaxed);
+        (end - len as u64..end)
+            .map(|index| self.position(index))
+            .collect()
+    }
+
+    /// Something came out, as the last so far.
+    pub(crate) fn gave(&self, given: Given) {
+        let mut log = self.log();
+        log.told += given.outputs();
+        log.is_old = true;
+        match (log.given.back_mut(), &given) {
+            (Some(Given::Run(first, len)), Given::Run(next, more))
+                if *first + *len == *next && *len < LONGEST =>
+            {
+                *len += more;
+            }
+            _ => log.given.push_back(given),
+        }
+        if log.given.len() > log.most {
+            log.most = 2 * log.given.len();
+            self.trim.ask();
+        }
+    }
+
+    /// Nothing will come out of these inputs.
+    pub(super) fn left_out(&self, inputs: Vec<u64>) {
+        let mut log = self.log();
+        inputs
+            .into_iter()
+            .for_each(|input| log.deliver(input, &self.begun));
+        log.settle();
+    }
+
+    /// What the pipe keeps with all that came out so far.
+    pub(super) fn keep(&self, write: impl FnOnce() -> crate::Result<Vec<u8>>) {
+        if !self.log().is_old {
+            return;
+        }
+        let written = write();
+        let mut log = self.log();
+        match written {
+            Ok(kept) => (log.kept, log.is_old) = (kept, false),
+            Err(error) => log.problem = Some(error.to_string()),
+        }
+    }
+
+    /// The inputs of each output that was told of, for the kit that compares them with origins.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn told(&self) -> Vec<Vec<u64>> {
+        let log = self.log();
+        let outputs = |given: &Given| -> Vec<Vec<u64>> {
+            (0..given.outputs())
+                .map(|at| given.inputs(at).collect())
+                .collect()
+        };
+        log.given.iter().flat_map(outputs).collect()
+    }
+
+    /// Counts what comes out.
+    pub(crate) fn produced(&self) -> &Arc<AtomicU64> {
+        &self.produced
+    }
+
+    /// What is wrong if other outputs were told of than came out.
+    pub(crate) fn untold(&self) -> Option<Error> {
+        let (told, given) = (self.log().told, self.produced.load(Ordering::Relaxed));
+        (told != given).then(|| {
+            let message = format!(
+                "says which inputs its outputs are made of (`Facts::with_lineage`), and said so of {told} by now, while it \
+                 gave {given} items and errors; see `Emitter::emit_of` and `Context::lineage`"
+            );
+            Error::new(ErrorKind::Config, message)
+        })
+    }
+
+    /// What came out is of consecutive inputs, by number as the counter counts.
+    pub(crate) fn gave_run(&self, mut index: u64, len: usize) {
+        let end = index + len as u64;
+        while index < end {
+            let first = self.position(index);
+            let mut run = 1;
+            while index + run < end && self.position(index + run) == first + run {
+                run += 1;
+            }
+            self.gave(Given::Run(first, run));
+            index += run;
+        }
+    }
+
+    /// What was taken of the input and has not been delivered, ascending, and the position behind
+    /// all of it.
+    ///
+    /// # Errors
+    /// What is wrong with what it was told.
+    fn pending(&self, from: u64, holes: &[u64]) -> Result<(Vec<u64>, u64), String> {
+        let log = self.log();
+        let counted = self.taken.load(Ordering::Relaxed);
+        let end = counted.max(self.begun.from());
+        let is_delivered = |output: u64| output < from && holes.binary_search(&output).is_err();
+        let mut output = log.first;
+        if self.identity {
+            let begin = self.begun.from() - self.begun.holes().len() as u64;
+            let indices = begin + (log.first - self.start)..end;
+            let pending = indices.filter(|index| !is_delivered(self.start + (index - begin)));
+            return Ok((pending.map(|index| self.position(index)).collect(), end));
+        }
+        let mut given: Vec<(u64, bool)> = Vec::new();
+        for some in &log.given {
+            for at in 0..some.outputs() {
+                let is_delivered = is_delivered(output + at);
+                given.extend(some.inputs(at).map(|input| (input, is_delivered)));
+            }
+            output += some.outputs();
+        }
+        given.sort_unstable();
+        let twice = given
+            .windows(2)
+            .find(|pair| pair[0].0 == pair[1].0)
+            .map(|pair| pair[0].0);
+        let untaken = given
+            .last()
+            .map(|&(input, _)| input)
+            .filter(|&input| input >= end);
+        let is_old = |input: &u64| {
+            (self.begun.from()..log.low).contains(input) || log.delivered.contains(input)
+        };
+        let again = || given.iter().map(|(input, _)| *input).find(is_old);
+        if let Some(problem) = &log.problem {
+            return Err(problem.clone());
+        } else if let Some(input) = twice.or(untaken).or_else(again) {
+            return Err(told_wrongly(input));
+        }
+        let delivered: Vec<u64> = given
+            .into_iter()
+            .filter(|(_, is_delivered)| *is_delivered)
+            .map(|(input, _)| input)
+            .collect();
+        let candidates = self.begun.holes().iter().copied().chain(log.low..end);
+        let pending = candidates
+            .filter(|position| {
+                !log.delivered.contains(position) && delivered.binary_search(position).is_err()
+            })
+            .collect();
+        Ok((pending, end))
+    }
+}
+
+impl Trace for Unordered {
+    fn save(&self, point: Point, to: &mut Saving) {
+        let holes = to.pending.take().unwrap_or_default();
+        let (pending, end) = match self.pending(point.from, &holes) {
+            Ok(pending) => pending,
+            Err(problem) => {
+                to.problem
+                    .get_or_insert_with(|| Error::new(ErrorKind::Config, problem).at(&self.node));
+                return;
+            }
+        };
+        let reach = pending.first().copied().unwrap_or(end);
+        let input = match self.unordered_input {
+            // What is above gives no position twice the same item; it counts anew.
+            true => Input {
+                from: end - pending.len() as u64,
+                reach: end - pending.len() as u64,
+                held: Vec::new(),
+            },
+            false => Input {
+                from: end,
+                reach,
+                held: pending.clone(),
+            },
+        };
+        let kept = self.log().kept.clone();
+        let outputs = vec![point.from - holes.len() as u64];
+        to.cursor(
+            &self.node,
+            Cursor {
+                outputs,
+                inputs: vec![input],
+                kept,
+                unordered: true,
+                ..Cursor::default()
+            },
+        );
+        if self.unordered_input {
+            to.pending = Some(pending);
+        }
+        self.above.save(
+            Point {
+                from: end,
+                reach,
+                most: u64::MAX,
+            },
+            to,
+        );
+    }
+
+    fn forget(&self, before: u64) {
+        let first = {
+            let mut guard = self.log();
+            let log = &mut *guard;
+            if self.identity {
+                log.first = log.first.max(before);
+                let begin = self.begun.from() - self.begun.holes().len() as u64;
+                let index = begin + (log.first - self.start);
+                drop(guard);
+                return self.above.forget(self.position(index));
+            }
+            while let Some(given) = log.given.front()
+                && log.first + given.outputs() <= before
+            {
+                let given = log.given.pop_front().expect("it was there");
+                log.first += given.outputs();
+                for at in 0..given.outputs() {
+                    given
+                        .inputs(at)
+                        .for_each(|input| log.deliver(input, &self.begun));
+                }
+            }
+            log.settle();
+            log.most = (2 * log.given.len()).max(LONG);
+            let hole = self
+                .begun
+                .holes()
+                .iter()
+                .find(|hole| !log.delivered.contains(hole));
+            hole.copied().unwrap_or(log.low)
+        };
+        self.above.forget(first);
+    }
+}

@@ -1,0 +1,625 @@
+//! Chunks, origins and errors on their way to another process and back.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Reader, Wire, Writer, damaged};
+use crate::item::Link;
+use crate::{Chunk, Error, ErrorKind, Item, Origin, Result};
+
+/// Origins of origins of origins: no honest graph comes near.
+const DEEPEST: usize = 200;
+/// Nor has an honest error so many causes, of which the others are left out.
+const MOST_CAUSES: usize = 64;
+/// Items in one origin, each with what stands above it. Since siblings share that, few bytes could
+/// say more of them than anybody could ever look at.
+const HEAVIEST: usize = 1 << 24;
+
+/// How the items of an edge travel, for who does not know their type.
+pub(crate) trait ChunkWire: Send + Sync {
+    /// Writes some of the items and errors of a `Chunk<T>`, by their places. A value that cannot be
+    /// written becomes an error.
+    fn encode<'a>(&self, chunk: &'a (dyn Any + Send), places: Range<usize>, to: &mut Writer<'a>);
+    /// Reads a `Chunk<T>`.
+    fn decode(&self, from: &mut Reader<'_>) -> Result<Box<dyn Any + Send>>;
+    /// Which item is, or failed, at a place of a `Chunk<T>`.
+    fn origin(&self, chunk: &(dyn Any + Send), place: usize) -> Option<Origin>;
+    /// What they are, for a comparison of graphs.
+    fn type_name(&self) -> &'static str;
+}
+
+pub(crate) struct WireOf<T>(PhantomData<fn() -> T>);
+
+impl<T: Wire> WireOf<T> {
+    #[expect(clippy::new_ret_no_self, reason = "it is known by what it does only")]
+    pub(crate) fn new() -> Arc<dyn ChunkWire> {
+        Arc::new(WireOf::<T>(PhantomData))
+    }
+}
+
+impl<T: Wire> ChunkWire for WireOf<T> {
+    fn encode<'a>(&self, chunk: &'a (dyn Any + Send), places: Range<usize>, to: &mut Writer<'a>) {
+        let chunk = chunk
+            .downcast_ref::<Chunk<T>>()
+            .expect("edges are wired by type");
+        let begun = to.mark();
+        if encode(chunk, places.clone(), to).is_err() {
+            to.back_to(begun);
+            encode_each(chunk, places, to);
+        }
+    }
+
+    fn decode(&self, from: &mut Reader<'_>) -> Result<Box<dyn Any + Send>> {
+        Ok(Box::new(decode::<T>(from)?))
+    }
+
+    fn origin(&self, chunk: &(dyn Any + Send), place: usize) -> Option<Origin> {
+        let chunk = chunk
+            .downcast_ref::<Chunk<T>>()
+            .expect("edges are wired by type");
+        let (values, errors) = chunk.columns(place..place + 1);
+        let origin = chunk
+            .origins(values)
+            .next()
+            .map(|origin| Origin::from_parts(origin.link.cloned(), origin.index));
+        origin.or_else(|| errors.first().and_then(|(_, error)| error.item().cloned()))
+    }
+
+    fn type_name(&self) -> &'static str {
+        std::any::type_name::<T>()
+    }
+}
+
+/// Items that follow each other, then each error with the number of values before it.
+fn encode<'a, T: Wire>(
+    chunk: &'a Chunk<T>,
+    places: Range<usize>,
+    to: &mut Writer<'a>,
+) -> Result<()> {
+    let (values, errors) = chunk.columns(places);
+    to.number(values.len() as u64);
+    to.number(errors.len() as u64);
+    for (place, error) in errors {
+        to.number((place - values.start) as u64);
+        encode_error(error, to);
+    }
+    match chunk.run_from(values.start) {
+        Some(raw) => {
+            to.raw(&[1]);
+            to.number(raw);
+        }
+        None => {
+            to.raw(&[0]);
+            let mut origins = OriginWriter::default();
+            chunk
+                .origins(values.clone())
+                .for_each(|origin| origins.write(origin, to));
+        }
+    }
+    T::encode_all(&chunk.values()[values], to)
+}
+
+/// As above, one by one: what cannot be written is an error in its place.
+fn encode_each<'a, T: Wire>(chunk: &'a Chunk<T>, places: Range<usize>, to: &mut Writer<'a>) {
+    // Written as pieces, so that a value which fails half-way leaves nothing behind.
+    to.number(u64::MAX);
+    to.number(places.len() as u64);
+    for place in places {
+        let begun = to.mark();
+        if let Err(error) = encode(chunk, place..place + 1, to) {
+            to.back_to(begun);
+            let (values, _) = chunk.columns(place..place + 1);
+            let origin = chunk.origins(values).next();
+            to.number(0);
+            to.number(1);
+            to.number(0);
+            encode_error(
+                &match origin {
+                    Some(origin) => {
+                        error.of(&Origin::from_parts(origin.link.cloned(), origin.index))
+                    }
+                    None => error,
+                },
+                to,
+            );
+            to.raw(&[0]);
+        }
+    }
+}
+
+fn decode<T: Wire>(from: &mut Reader<'_>) -> Result<Chunk<T>> {
+    if from.peek_number()? == u64::MAX {
+        from.number()?;
+        let pieces = from.count()?;
+        let mut all = Chunk::with_capacity(pieces);
+        for _ in 0..pieces {
+            if from.peek_number()? == u64::MAX {
+                return Err(damaged("pieces of pieces"));
+            }
+            all.extend(decode::<T>(from)?);
+        }
+        return Ok(all);
+    }
+    let values = from.many()?;
+    let count = from.count()?;
+    let mut errors = Vec::new();
+    let mut last = 0;
+    for _ in 0..count {
+        let place = from.number()? as usize;
+        if place < last || place > values {
+            return Err(damaged(format_args!(
+                "an error behind {place} of {values} values"
+            )));
+        }
+        last = place;
+        errors.push((place, decode_error(from)?));
+    }
+    let run = match u8::decode(from)? {
+        0 => None,
+        1 => Some(from.number()?),
+        other => return Err(damaged(format_args!("{other} is no kind of origins"))),
+    };
+    if run.is_some_and(|first| first.checked_add(values as u64).is_none()) {
+        return Err(damaged("a run of origins that does not end"));
+    }
+    let origins = match run {
+        Some(_) => Vec::new(),
+        None => {
+            let mut reader = OriginReader::default();
+            (0..values)
+                .map(|_| reader.read(from))
+                .collect::<Result<Vec<_>>>()?
+        }
+    };
+    let column = T::decode_all(values, from)?;
+    let mut chunk = match run {
+        Some(first) => Chunk::run(column, Origin::from_raw(first)),
+        None => Chunk::from_columns(column, origins),
+    };
+    chunk.set_errors(errors);
+    Ok(chunk)
+}
+
+const ROOT: u8 = 0;
+/// A child of the same parent as the last child.
+const SIBLING: u8 = 1;
+const CHILD: u8 = 2;
+const JOINED: u8 = 3;
+const NAMED: u8 = 4;
+
+/// Writes origins, a parent once for all of its children in a row.
+#[derive(Default)]
+struct OriginWriter<'a> {
+    parent: Option<&'a Arc<Link>>,
+}
+
+impl<'a> OriginWriter<'a> {
+    fn write(&mut self, origin: OriginRef<'a>, to: &mut Writer<'_>) {
+        let OriginRef { link, index } = origin;
+        match link.map(|link| (link, &**link)) {
+            None => to.raw(&[ROOT]),
+            Some((link, Link::Child(_)))
+                if self.parent.is_some_and(|last| Arc::ptr_eq(last, link)) =>
+            {
+                to.raw(&[SIBLING]);
+            }
+            Some((link, Link::Child(parent))) => {
+                to.raw(&[CHILD]);
+                self.write(parent.by_ref(), to);
+                self.parent = Some(link);
+            }
+            Some((_, Link::Joined(parts))) => {
+                to.raw(&[JOINED]);
+                to.number(parts.len() as u64);
+                parts.iter().for_each(|part| self.write(part.by_ref(), to));
+            }
+            Some((_, Link::Named(above, name))) => {
+                to.raw(&[NAMED]);
+                to.number(name.len() as u64);
+                to.raw(name.as_bytes());
+                return self.write(
+                    OriginRef {
+                        link: above.as_ref(),
+                        index,
+                    },
+                    to,
+                );
+            }
+        }
+        to.number(index);
+    }
+}
+
+/// An origin, taken apart.
+#[derive(Clone, Copy)]
+pub(crate) struct OriginRef<'a> {
+    pub link: Option<&'a Arc<Link>>,
+    pub index: u64,
+}
+
+#[derive(Default)]
+struct OriginReader {
+    /// That of the last child, its weight, and how many stand above it.
+    parent: Option<(Arc<Link>, usize, usize)>,
+    depth: usize,
+    /// The weight of all so far.
+    sum: usize,
+}
+
+impl OriginReader {
+    fn read(&mut self, from: &mut Reader<'_>) -> Result<Origin> {
+        let (origin, weight, _) = self.read_weighed(from)?;
+        self.sum = self.sum.saturating_add(weight);
+        if self.sum > HEAVIEST {
+            return Err(damaged(format_args!(
+                "origins of more than {HEAVIEST} items"
+            )));
+        }
+        Ok(origin)
+    }
+
+    /// With the number of items in it, and how deep they stand.
+    fn read_weighed(&mut self, from: &mut Reader<'_>) -> Result<(Origin, usize, usize)> {
+        if self.depth >= DEEPEST {
+            return Err(damaged("an origin without end"));
+        }
+        self.depth += 1;
+        let (link, above, height) = match u8::decode(from)? {
+            ROOT => (None, 0, 0),
+            SIBLING => {
+                let parent = self
+                    .parent
+                    .as_ref()
+                    .ok_or_else(|| damaged("a sibling of nobody"))?;
+                (Some(parent.0.clone()), parent.1, parent.2)
+            }
+            CHILD => {
+                let (parent, weight, height) = self.read_weighed(from)?;
+                let link = Arc::new(Link::Child(parent));
+                self.parent = Some((link.clone(), weight, height + 1));
+                (Some(link), weight, height + 1)
+            }
+            JOINED => {
+                let (mut parts, mut sum, mut highest) = (Vec::new(), 0, 0);
+                for _ in 0..from.count()? {
+                    let (part, weight, height) = self.read_weighed(from)?;
+                    parts.push(part);
+                    highest = highest.max(height);
+                    sum += weight;
+                    if sum > HEAVIEST {
+                        return Err(damaged(format_args!(
+                            "an origin of more than {HEAVIEST} items"
+                        )));
+                    }
+                }
+                (Some(Arc::new(Link::Joined(parts.into()))), sum, highest + 1)
+            }
+            NAMED => {
+                let name = text(from)?;
+                let (origin, weight, height) = self.read_weighed(from)?;
+                self.depth -= 1;
+                return Ok((origin.named(name), weight, height + 1));
+            }
+            other => return Err(damaged(format_args!("{other} is no kind of origin"))),
+        };
+        self.depth -= 1;
+        // Siblings may stand on each other without a step into each other here.
+        if height > DEEPEST {
+            return Err(damaged("an origin without end"));
+        }
+        Ok((Origin::from_parts(link, from.number()?), above + 1, height))
+    }
+}
+
+/// Text as it was, for names and messages.
+fn text<'a>(from: &mut Reader<'a>) -> Result<&'a str> {
+    let len = from.count()?;
+    std::str::from_utf8(from.raw(len)?).map_err(|_| damaged("text that is not UTF-8"))
+}
+
+fn put_text(text: &str, to: &mut Writer<'_>) {
+    to.number(text.len() as u64);
+    to.raw(text.as_bytes());
+}
+
+/// An error: what it says, and of its causes what they say.
+fn encode_error(error: &Error, to: &mut Writer<'_>) {
+    to.raw(&[error.kind().number()]);
+    to.raw(&[u8::from(error.is_transient())]);
+    match error.node() {
+        None => to.raw(&[0]),
+        Some(node) => {
+            to.raw(&[1]);
+            put_text(node, to);
+        }
+    }
+    match error.item() {
+        None => to.raw(&[0]),
+        Some(item) => {
+            to.raw(&[1]);
+            OriginWriter::default().write(item.by_ref(), to);
+        }
+    }
+    put_text(error.message(), to);
+    let causes = error.causes();
+    let causes = &causes[..causes.len().min(MOST_CAUSES)];
+    to.number(causes.len() as u64);
+    causes.iter().for_each(|cause| put_text(cause, to));
+    let micros = |pause: Duration| {
+        u64::try_from(pause.as_micros())
+            .unwrap_or(u64::MAX)
+            .saturating_add(1)
+    };
+    to.number(error.retry_after().map_or(0, micros));
+}
+
+fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
+    let kind = u8::decode(from)?;
+    let kind = ErrorKind::from_number(kind)
+        .ok_or_else(|| damaged(format_args!("{kind} is no kind of error")))?;
+    let passing = bool::decode(from)?;
+    let node: Option<Arc<str>> = bool::decode(from)?
+        .then(|| text(from))
+        .transpose()?
+        .map(Into::into);
+    let item = bool::decode(from)?
+        .then(|| OriginReader::default().read(from))
+        .transpose()?;
+    let mut error = Error::new(kind, text(from)?);
+    let causes = from.count()?;
+    // They are dropped one within the other.
+    if causes > MOST_CAUSES {
+        return Err(damaged(format_args!("an error of {causes} causes")));
+    }
+    let causes = (0..causes)
+        .map(|_| text(from))
+        .collect::<Result<Vec<_>>>()?;
+    if let Some(cause) = causes.into_iter().rev().fold(None, |source, text| {
+        Some(Box::new(Cause {
+            text: text.to_owned(),
+            source,
+        }))
+    }) {
+        error = error.with_source(cause);
+    }
+    match from.number()? {
+        0 if passing => error = error.transient(),
+        0 => {}
+        micros => error = error.with_retry_after(Duration::from_micros(micros - 1)),
+    }
+    if let Some(node) = node {
+        error = error.at(&node);
+    }
+    Ok(match item {
+        Some(item) => error.of(&item),
+        None => error,
+    })
+}
+
+/// Node and item, kind, message and causes; a cause is what it said, and can no longer be downcast.
+impl Wire for Error {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        encode_error(self, to);
+        Ok(())
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        decode_error(from)
+    }
+}
+
+/// Coordinates and names.
+impl Wire for Origin {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        OriginWriter::default().write(self.by_ref(), to);
+        Ok(())
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        OriginReader::default().read(from)
+    }
+}
+
+impl<T: Wire> Wire for Item<T> {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.origin().encode(to)?;
+        (**self).encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let origin = Origin::decode(from)?;
+        Ok(Item::new(T::decode(from)?, origin))
+    }
+}
+
+/// A cause of an error of another process: what it said.
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    source: Option<Box<Cause>>,
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Parcel;
+    use super::*;
+
+    fn sent<T: Wire>(chunk: Chunk<T>, places: Range<usize>) -> Vec<Result<Item<T>>> {
+        let any: Box<dyn Any + Send> = Box::new(chunk);
+        let mut writer = Writer::new();
+        let wire = WireOf::<T>::new();
+        wire.encode(&*any, places, &mut writer);
+        let parcel = Parcel::of(writer);
+        let mut reader = parcel.reader();
+        let back = wire.decode(&mut reader).unwrap();
+        reader.end().unwrap();
+        back.downcast::<Chunk<T>>().unwrap().into_iter().collect()
+    }
+
+    fn sample() -> Chunk<u64> {
+        let archive = Origin::root(0, 3).named("a.tar");
+        let mut chunk = Chunk::with_capacity(4);
+        let cause = std::io::Error::other("disk on fire");
+        chunk.push(Err(Error::new(ErrorKind::Corrupt, "bad")
+            .at(&"untar".into())
+            .of(&archive)));
+        chunk.push(Ok(Item::new(1, archive.child(0).named("x.jpg"))));
+        chunk.push(Ok(Item::new(2, archive.child(1))));
+        chunk.push(Err(Error::io(cause).transient()));
+        chunk.push(Ok(Item::new(
+            3,
+            Origin::joined(vec![Origin::root(1, 2), archive.child(9)], 4),
+        )));
+        chunk
+    }
+
+    fn shown(items: Vec<Result<Item<u64>>>) -> Vec<String> {
+        items
+            .into_iter()
+            .map(|item| match item {
+                Ok(item) => format!("{} {} {:#x}", *item, item.origin(), item.origin().key()),
+                Err(error) => format!("{error} {:?} {}", error.kind(), error.is_transient()),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn items_and_errors_arrive_in_their_places() {
+        let all = shown(sample().into_iter().collect());
+        assert_eq!(shown(sent(sample(), 0..5)), all);
+        for from in 0..5 {
+            for to in from..=5 {
+                assert_eq!(
+                    shown(sent(sample(), from..to)),
+                    all[from..to],
+                    "{from}..{to}"
+                );
+            }
+        }
+        let run = Chunk::run(vec![7u64, 8, 9], Origin::root(2, 70));
+        assert_eq!(
+            shown(sent(run, 1..3))[0],
+            shown(vec![Ok(Item::new(8, Origin::root(2, 71)))])[0]
+        );
+    }
+
+    #[test]
+    fn siblings_share_their_parent() {
+        let children = Origin::root(0, 1).children();
+        let chunk = Chunk::from_columns(vec![0u64, 1], vec![children.at(0), children.at(1)]);
+        let back = sent(chunk, 0..2);
+        let [a, b] = [0, 1].map(|i| back[i].as_ref().unwrap().origin().by_ref().link.unwrap());
+        assert!(Arc::ptr_eq(a, b));
+    }
+
+    #[derive(Debug, PartialEq)]
+    struct Shy(u8);
+
+    impl Wire for Shy {
+        fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+            to.raw(&[self.0]);
+            if self.0 == 2 {
+                Err(Error::user("will not go"))
+            } else {
+                Ok(())
+            }
+        }
+        fn decode(from: &mut Reader<'_>) -> Result<Self> {
+            u8::decode(from).map(Shy)
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_written_costs_itself() {
+        let back = sent(
+            Chunk::run(vec![Shy(1), Shy(2), Shy(3)], Origin::root(0, 5)),
+            0..3,
+        );
+        assert_eq!(
+            back[1].as_ref().unwrap_err().to_string(),
+            "0:6: will not go"
+        );
+        assert_eq!(
+            (&**back[0].as_ref().unwrap(), &**back[2].as_ref().unwrap()),
+            (&Shy(1), &Shy(3))
+        );
+    }
+
+    /// An error is dropped cause by cause, and an origin is looked at item by item.
+    #[test]
+    fn row_10_causes_and_shared_parents_are_bounded() {
+        let mut writer = Writer::new();
+        writer.raw(&[0, 0, 0, 0, 0]);
+        writer.number(1 << 20);
+        let message = [writer.into_parts().0, vec![0; (1 << 20) + 1]].concat();
+        let error = Error::decode(&mut Reader::new(&message, &[])).unwrap_err();
+        assert!(error.to_string().contains("1048576 causes"), "{error}");
+        let chain = (0..100).fold(None, |source, n| {
+            Some(Box::new(Cause {
+                text: format!("{n}"),
+                source,
+            }))
+        });
+        let deep = Error::new(ErrorKind::User, "deep").with_source(chain.expect("there are some"));
+        let mut writer = Writer::new();
+        deep.encode(&mut writer).unwrap();
+        assert!(Error::decode(&mut Parcel::of(writer).reader()).is_ok());
+
+        // Each is a child of two siblings of the one below: in a few bytes, twice as many.
+        let doubled = |levels: usize| {
+            (1..levels).fold(vec![CHILD, ROOT, 0, 0], |below, _| {
+                [&[CHILD, JOINED, 2], &below[..], &[SIBLING, 0, 0, 0]].concat()
+            })
+        };
+        assert!(Origin::decode(&mut Reader::new(&doubled(10), &[])).is_ok());
+        let error = Origin::decode(&mut Reader::new(&doubled(60), &[])).unwrap_err();
+        assert!(
+            error.to_string().contains("more than 16777216 items"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let any: Box<dyn Any + Send> = Box::new(sample());
+        let wire = WireOf::<u64>::new();
+        let mut writer = Writer::new();
+        wire.encode(&*any, 0..5, &mut writer);
+        let whole = Parcel::of(writer).head;
+        for len in 0..whole.len() {
+            assert!(
+                wire.decode(&mut Reader::new(&whole[..len], &[])).is_err(),
+                "{len}"
+            );
+        }
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut bytes = whole.clone();
+                bytes[at] ^= 1 << bit;
+                let _ = wire.decode(&mut Reader::new(&bytes, &[]));
+            }
+        }
+        let endless = [NAMED, 0].repeat(5000);
+        assert!(Origin::decode(&mut Reader::new(&endless, &[])).is_err());
+        let endless = [CHILD].repeat(5000);
+        assert!(Origin::decode(&mut Reader::new(&endless, &[])).is_err());
+        // Each a child of the one before, written as its sibling.
+        let mut chain = vec![CHILD, ROOT, 0, 0];
+        chain.extend([CHILD, SIBLING, 0, 0].repeat(100_000));
+        let (mut reader, mut from) = (OriginReader::default(), Reader::new(&chain, &[]));
+        let read = (0..=100_000).try_for_each(|_| reader.read(&mut from).map(drop));
+        assert!(read.unwrap_err().to_string().contains("without end"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Streams that are cut off after some items, and put one behind the other; typed, since they stand
+//! between cheap steps.
+
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll, ready};
+
+use super::erased::AnyItems;
+use super::erased::typed;
+use crate::checkpoint::SegmentLog;
+use crate::items::{Chunks, Demand};
+use crate::sync::lock;
+use crate::{Chunk, Items};
+
+/// How much of a stream may still be taken, and what was.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    pub left: usize,
+    pub taken: u64,
+    pub ended: bool,
+}
+
+/// A stream of which one piece after the other is taken.
+pub(crate) trait Taps: Send {
+    /// The next piece.
+    fn open(&self) -> AnyItems;
+}
+
+pub(crate) type SharedGate = Arc<Mutex<Gate>>;
+
+pub(super) struct TapsOf<T> {
+    items: Arc<Mutex<Items<T>>>,
+    gate: SharedGate,
+    pieces: Arc<SegmentLog>,
+}
+
+impl<T: Send + 'static> TapsOf<T> {
+    pub(super) fn new(items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Self {
+        TapsOf {
+            items: Arc::new(Mutex::new(typed::<T>(items))),
+            gate,
+            pieces,
+        }
+    }
+}
+
+impl<T: Send + 'static> Taps for TapsOf<T> {
+    fn open(&self) -> AnyItems {
+        let (items, gate, pieces) = (self.items.clone(), self.gate.clone(), self.pieces.clone());
+        Box::new(Items::from_chunks(Tap {
+            items,
+            gate,
+            pieces,
+        }))
+    }
+}
+
+struct Tap<T> {
+    items: Arc<Mutex<Items<T>>>,
+    gate: SharedGate,
+    pieces: Arc<SegmentLog>,
+}
+
+impl<T: Send + 'static> Chunks<T> for Tap<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        let mut gate = lock(&self.gate);
+        if gate.left == 0 || gate.ended {
+            return Poll::Ready(None);
+        }
+        match ready!(lock(&self.items).poll_chunk(cx, demand.at_most(gate.left))) {
+            Some(chunk) => {
+                gate.left -= chunk.len().min(gate.left);
+                gate.taken += chunk.len() as u64;
+                self.pieces.took(chunk.len());
+                Poll::Ready(Some(chunk))
+            }
+            None => {
+                gate.ended = true;
+                Poll::Ready(None)
+            }
+        }
+    }
+}
+
+/// Makes the next stream, if there is one; is told how many came of the one before.
+pub(crate) type Next = Box<dyn FnMut(u64) -> Option<AnyItems> + Send>;
+
+/// One stream after the other.
+pub(super) struct OneByOne<T> {
+    next: Next,
+    current: Option<Items<T>>,
+    given: u64,
+    ended: bool,
+}
+
+impl<T: Send + 'static> OneByOne<T> {
+    pub(super) fn new(next: Next) -> Self {
+        OneByOne {
+            next,
+            current: None,
+            given: 0,
+            ended: false,
+        }
+    }
+}
+
+impl<T: Send + 'static> Chunks<T> for OneByOne<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        loop {
+            if let Some(current) = &mut self.current {
+                if let Some(chunk) = ready!(current.poll_chunk(cx, demand)) {
+                    self.given += chunk.len() as u64;
+                    return Poll::Ready(Some(chunk));
+                }
+                self.current = None;
+            }
+            if self.ended {
+                return Poll::Ready(None);
+            }
+            match (self.next)(std::mem::take(&mut self.given)) {
+                Some(items) => self.current = Some(typed::<T>(items)),
+                None => self.ended = true,
+            }
+        }
+    }
+}

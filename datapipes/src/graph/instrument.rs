@@ -1,0 +1,133 @@
+//! What stands behind every node: counts what passes, names errors, catches panics, ends a
+//! cancelled epoch.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use crate::budget;
+use crate::items::{Chunks, Demand};
+use crate::weigh::Weigher;
+use crate::{Chunk, Context, Error, Items};
+
+/// One poll in so many is timed where polls are quick; the time is scaled up.
+const SAMPLE: u64 = 16;
+/// Polls slower than this are all timed.
+const SLOW_NS: u64 = 5_000;
+/// Most items asked for at once, so that a dropped epoch ends soon.
+const MAX_CHUNK: usize = 1024;
+
+pub(crate) struct Instrumented<T> {
+    input: Items<T>,
+    context: Context,
+    polls: u64,
+    last_ns: u64,
+    dead: bool,
+    weigh: Weigher<T>,
+    /// Items that are made together, at most, where all weigh the same.
+    most: Option<usize>,
+}
+
+impl<T> Instrumented<T> {
+    pub(crate) fn new(
+        input: Items<T>,
+        context: Context,
+        weigh: Weigher<T>,
+        exact: Option<usize>,
+    ) -> Self {
+        let most = match (context.stake(), exact) {
+            (Some(stake), Some(exact)) => Some((stake / exact.max(1)).max(1)),
+            (Some(_), None) => None,
+            (None, _) => Some(MAX_CHUNK),
+        };
+        Instrumented {
+            input,
+            context,
+            polls: 0,
+            last_ns: 0,
+            dead: false,
+            weigh,
+            most,
+        }
+    }
+
+    /// How many items may be made at once, so that those that turn out much larger are bounded.
+    fn most(&self) -> usize {
+        let weight = &self.context.counters().weight;
+        self.most
+            .unwrap_or_else(|| budget::at_once(self.context.stake().unwrap_or(usize::MAX), weight))
+    }
+}
+
+/// What is wrong if a pipe that has to say which inputs its outputs are made of did not say so of
+/// these.
+fn untold<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
+    let error = context.lineage()?.unordered().untold()?;
+    // What no policy skips ends the epoch, and is made of no input.
+    let ends = chunk
+        .iter()
+        .filter_map(Result::err)
+        .any(|error| !error.kind().is_about_an_item());
+    (!ends).then(|| error.at(context.node()))
+}
+
+impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        if self.dead || self.context.is_cancelled() {
+            return Poll::Ready(None);
+        }
+        let weight = match self.polls {
+            _ if self.last_ns >= SLOW_NS => 1,
+            polls if polls % SAMPLE == 0 => SAMPLE.min(polls.max(1)),
+            _ => 0,
+        };
+        self.polls += 1;
+        let begun = (weight > 0).then(Instant::now);
+        let demand = demand.at_most(MAX_CHUNK.min(self.most()));
+        let polled = catch_unwind(AssertUnwindSafe(|| self.input.poll_chunk(cx, demand)));
+        let counters = self.context.counters();
+        if let Some(begun) = begun {
+            self.last_ns = begun.elapsed().as_nanos() as u64;
+            counters
+                .busy_ns
+                .fetch_add(self.last_ns * weight, Ordering::Relaxed);
+        }
+        match polled {
+            Ok(Poll::Ready(Some(mut chunk))) => {
+                if let Some(error) = untold(&self.context, &chunk) {
+                    self.dead = true;
+                    chunk = Chunk::fail(error);
+                }
+                let errors = chunk.errors();
+                for error in chunk.errors_mut() {
+                    error.name(self.context.node());
+                }
+                counters
+                    .items
+                    .fetch_add((chunk.len() - errors) as u64, Ordering::Relaxed);
+                counters.chunks.fetch_add(1, Ordering::Relaxed);
+                if self.most.is_none() {
+                    budget::learn(
+                        &counters.weight,
+                        chunk.len() - errors,
+                        (self.weigh)(chunk.values()),
+                    );
+                }
+                if errors > 0 {
+                    counters.errors.fetch_add(errors as u64, Ordering::Relaxed);
+                }
+                Poll::Ready(Some(chunk))
+            }
+            Ok(other) => other,
+            Err(payload) => {
+                // Nothing can be said of the stream's state any more: it ends here.
+                self.dead = true;
+                counters.errors.fetch_add(1, Ordering::Relaxed);
+                Poll::Ready(Some(Chunk::fail(
+                    Error::panic(payload).at(self.context.node()),
+                )))
+            }
+        }
+    }
+}

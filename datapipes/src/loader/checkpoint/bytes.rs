@@ -1,0 +1,293 @@
+//! A state as bytes.
+
+use super::{Checkpoint, Saved, SavedNode};
+use crate::checkpoint::{Cursor, Input};
+use crate::rng::hash_bytes;
+use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
+
+/// What the bytes of a state begin with.
+const MAGIC: &[u8; 4] = b"DPst";
+/// The version of the format. Whoever raises it keeps a state of the version before in
+/// `tests/golden/states/`.
+pub(super) const VERSION: u64 = 1;
+
+impl Checkpoint {
+    /// The state as bytes: a version, what it holds, a checksum.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.raw(MAGIC);
+        writer.number(VERSION);
+        writer.number(self.0.len() as u64);
+        self.0.iter().for_each(|saved| write(saved, &mut writer));
+        let (mut bytes, _) = writer.into_parts();
+        let sum = hash_bytes(&bytes);
+        bytes.extend(sum.to_le_bytes());
+        bytes
+    }
+
+    /// The state that was written as these bytes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`] if they are no state, or cut, or damaged; [`ErrorKind::Unsupported`]
+    /// if a later version of the library wrote them.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Checkpoint> {
+        if !bytes.starts_with(MAGIC) {
+            return Err(damaged("it does not begin as one"));
+        }
+        let version = Reader::new(&bytes[MAGIC.len()..], &[])
+            .number()
+            .map_err(|_| damaged("it is cut"))?;
+        if version > VERSION || version == 0 {
+            return Err(later(version));
+        }
+        let Some((head, sum)) = bytes.split_last_chunk::<8>() else {
+            return Err(damaged("it is cut"));
+        };
+        if hash_bytes(head) != u64::from_le_bytes(*sum) {
+            return Err(damaged("its checksum is another"));
+        }
+        let mut reader = Reader::new(&head[MAGIC.len()..], &[]);
+        let mut all = || {
+            reader.number()?;
+            let ranks = (0..reader.count()?)
+                .map(|_| read(&mut reader))
+                .collect::<Result<Vec<_>>>()?;
+            reader.end().map(|()| ranks)
+        };
+        Checkpoint::checked(all().map_err(damaged)?)
+    }
+
+    /// A state that was read, if it can be one.
+    pub(super) fn checked(ranks: Vec<Saved>) -> Result<Checkpoint> {
+        let run = |saved: &Saved| (saved.seed, saved.epoch, saved.world, saved.uneven);
+        let one = ranks
+            .first()
+            .is_some_and(|first| ranks.iter().all(|saved| run(saved) == run(first)));
+        let near = |all: u64, saved: &Saved| {
+            all.checked_add(saved.delivered)?
+                .checked_add(saved.skipped)
+                .filter(|&all| all < FAR)
+        };
+        let counted = ranks.iter().try_fold(0, near).is_some();
+        let ascend = ranks.is_sorted_by(|a, b| a.rank < b.rank);
+        match one && counted && ascend && ranks.iter().all(is_one) {
+            true => Ok(Checkpoint::of(ranks)),
+            false => Err(damaged("its numbers contradict each other")),
+        }
+    }
+}
+
+fn is_one(saved: &Saved) -> bool {
+    let known = |(at, node): (usize, &SavedNode)| {
+        node.inputs.iter().all(|&input| input < at as u64)
+            && node.cursor.as_ref().is_none_or(is_sane)
+    };
+    saved.rank < saved.world && saved.world < FAR && saved.nodes.iter().enumerate().all(known)
+}
+
+/// No epoch comes so far.
+const FAR: u64 = 1 << 62;
+/// Nothing holds so many pieces and items at once.
+const MANY: u64 = 1 << 24;
+
+fn is_sane(cursor: &Cursor) -> bool {
+    let near = |number: &u64| *number < FAR;
+    let sum = |sum: u64, some: u64| sum.checked_add(some).filter(near);
+    let inside = cursor
+        .pieces
+        .iter()
+        .try_fold(0, |all, piece| sum(all, piece.0));
+    let outside = cursor
+        .pieces
+        .iter()
+        .try_fold(0, |all, piece| sum(all, piece.1));
+    inside.is_some_and(|inside| inside < MANY)
+        && outside.is_some()
+        && !cursor.outputs.is_empty()
+        && cursor.outputs.iter().all(near)
+        && cursor.inputs.iter().all(|input| {
+            near(&input.from)
+                && input.reach <= input.from
+                && input.held.is_sorted_by(|a, b| a < b)
+                && input.held.last().is_none_or(|&last| last < input.from)
+        })
+}
+
+pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!("this is no state of an epoch: {what}"),
+    )
+}
+
+pub(super) fn later(version: u64) -> Error {
+    let message =
+        format!("a state of version {version}; this library reads versions 1 to {VERSION}");
+    Error::new(ErrorKind::Unsupported, message)
+}
+
+fn write(saved: &Saved, to: &mut Writer<'_>) {
+    let Saved {
+        seed,
+        epoch,
+        finished,
+        delivered,
+        skipped,
+        world,
+        rank,
+        uneven,
+        nodes,
+    } = saved;
+    let (finished, uneven) = (u64::from(*finished), Uneven::number(*uneven));
+    for number in [
+        *seed,
+        *epoch,
+        finished,
+        *delivered,
+        *skipped,
+        *world,
+        *rank,
+        uneven,
+        nodes.len() as u64,
+    ] {
+        to.number(number);
+    }
+    for SavedNode {
+        name,
+        kind,
+        settings,
+        inputs,
+        cursor,
+    } in nodes
+    {
+        for text in [name, kind, settings] {
+            some(text.as_bytes(), to);
+        }
+        ascending(inputs, to);
+        to.number(u64::from(cursor.is_some()));
+        let Some(Cursor {
+            outputs,
+            inputs,
+            kept,
+            pieces,
+            round,
+            unordered,
+        }) = cursor
+        else {
+            continue;
+        };
+        ascending(outputs, to);
+        to.number(inputs.len() as u64);
+        for Input { from, reach, held } in inputs {
+            to.number(*from);
+            to.number(from - reach);
+            ascending(held, to);
+        }
+        some(kept, to);
+        to.number(pieces.len() as u64);
+        for (inside, outside) in pieces {
+            to.number(*inside);
+            to.number(*outside);
+        }
+        to.number(*round);
+        to.number(u64::from(*unordered));
+    }
+}
+
+fn some(bytes: &[u8], to: &mut Writer<'_>) {
+    to.number(bytes.len() as u64);
+    to.raw(bytes);
+}
+
+/// Numbers by their distances, which are small where they ascend.
+fn ascending(numbers: &[u64], to: &mut Writer<'_>) {
+    to.number(numbers.len() as u64);
+    let mut last = 0u64;
+    for &number in numbers {
+        to.number(number.wrapping_sub(last));
+        last = number;
+    }
+}
+
+fn read(from: &mut Reader<'_>) -> Result<Saved> {
+    let mut saved = Saved {
+        seed: from.number()?,
+        epoch: from.number()?,
+        finished: bool_from(from)?,
+        delivered: from.number()?,
+        skipped: from.number()?,
+        world: from.number()?,
+        rank: from.number()?,
+        uneven: Uneven::from_number(from.number()?)
+            .ok_or_else(|| Reader::damaged("no rule for uneven ranks"))?,
+        nodes: Vec::new(),
+    };
+    for _ in 0..from.count()? {
+        let [name, kind, settings] = [text(from)?, text(from)?, text(from)?];
+        let inputs = distances(from)?;
+        let cursor = match bool_from(from)? {
+            false => None,
+            true => Some(cursor(from)?),
+        };
+        saved.nodes.push(SavedNode {
+            name,
+            kind,
+            settings,
+            inputs,
+            cursor,
+        });
+    }
+    Ok(saved)
+}
+
+fn cursor(from: &mut Reader<'_>) -> Result<Cursor> {
+    let mut cursor = Cursor {
+        outputs: distances(from)?,
+        ..Cursor::default()
+    };
+    for _ in 0..from.count()? {
+        let at = from.number()?;
+        let reach = at
+            .checked_sub(from.number()?)
+            .ok_or_else(|| Reader::damaged("a reach below zero"))?;
+        cursor.inputs.push(Input {
+            from: at,
+            reach,
+            held: distances(from)?,
+        });
+    }
+    let len = from.count()?;
+    cursor.kept = from.raw(len)?.to_vec();
+    for _ in 0..from.count()? {
+        cursor.pieces.push((from.number()?, from.number()?));
+    }
+    cursor.round = from.number()?;
+    cursor.unordered = bool_from(from)?;
+    Ok(cursor)
+}
+
+fn bool_from(from: &mut Reader<'_>) -> Result<bool> {
+    match from.number()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        number => Err(Reader::damaged(format_args!(
+            "{number} is not true or false"
+        ))),
+    }
+}
+
+fn text(from: &mut Reader<'_>) -> Result<String> {
+    let len = from.count()?;
+    String::from_utf8(from.raw(len)?.to_vec())
+        .map_err(|_| Reader::damaged("a name that is no text"))
+}
+
+fn distances(from: &mut Reader<'_>) -> Result<Vec<u64>> {
+    let mut last = 0u64;
+    let mut numbers = Vec::new();
+    for _ in 0..from.count()? {
+        last = last.wrapping_add(from.number()?);
+        numbers.push(last);
+    }
+    Ok(numbers)
+}

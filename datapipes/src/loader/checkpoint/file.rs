@@ -1,0 +1,79 @@
+//! A state in a file.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::Checkpoint;
+use crate::{Error, ErrorKind, Result};
+
+impl Checkpoint {
+    /// Writes the state to a file, whole or not at all: to another file beside it, which takes its
+    /// place once everything is on the disk. So a process that ends at any moment leaves the state
+    /// from before, or this one. One process at a time may write to a path.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Io`], with the path ([`ErrorKind::NotFound`] if its folder is not there). What
+    /// was there before is still there then; only if the folder cannot be synced it may be the new
+    /// state already.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let beside = beside(path);
+        let written = write(&beside, &self.to_bytes()).and_then(|()| fs::rename(&beside, path));
+        written
+            .and_then(|()| sync_folder(path))
+            .map_err(|error| failed("written", path, error))
+    }
+
+    /// The state that was [saved](Checkpoint::save) to a file.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Io`] if it cannot be read, and as
+    /// [`from_bytes`](Checkpoint::from_bytes); with the path.
+    pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|error| failed("read", path, error))?;
+        Checkpoint::from_bytes(&bytes).map_err(|error| {
+            Error::new(error.kind(), format!("{}", path.display())).with_source(error)
+        })
+    }
+}
+
+/// `folder/.name.new`.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".new");
+    path.with_file_name(name)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// The new name is on the disk, too, where folders can be opened.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    match cfg!(unix) {
+        true => File::open(folder)?.sync_all(),
+        false => Ok(()),
+    }
+}
+
+fn failed(what: &str, path: &Path, error: io::Error) -> Error {
+    let kind = match error.kind() {
+        io::ErrorKind::NotFound => ErrorKind::NotFound,
+        _ => ErrorKind::Io,
+    };
+    Error::new(
+        kind,
+        format!("{}: the state cannot be {what}", path.display()),
+    )
+    .with_source(error)
+}

@@ -1,0 +1,125 @@
+//! The states of all ranks as one.
+
+use super::compare::compare;
+use super::{Checkpoint, Saved};
+use crate::{Error, ErrorKind, Result};
+
+impl Checkpoint {
+    /// The states of all ranks of a job as one, with which each rank
+    /// [resumes](crate::DataLoader::resume): of as many ranks as there were, or of another number.
+    ///
+    /// - **As many**: each finds its own.
+    /// - **Fewer, of which the old number is a multiple**: any graph. New rank `j` of `m` reads the
+    ///   epochs of the old ranks `j`, `j + m`, ... to their ends, a batch of each in turn: the
+    ///   batches that would have come, none twice, none left out. With 2 ranks for 8, four of its
+    ///   steps are one of the old ones. Each of them has its buffers, and reads for itself what is
+    ///   above the [`sharding_filter`](crate::Graph::sharding_filter). The next epoch is dealt to
+    ///   the new ranks.
+    /// - **Any number**, where the global batches do not depend on the number of ranks: between
+    ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer stand
+    ///   only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items
+    ///   for some `G`. Then step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the
+    ///   stream above the filter, and so it goes on. For such a graph the state of one rank alone
+    ///   does as well, if no rank skipped an item.
+    ///
+    /// If the graph and the numbers are others, `resume` says so. The order of the states does not
+    /// matter. Items are not compared, nor could they be.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`], with both values, if they are not those of all ranks, each once, of
+    /// one run at one step; a rank that has nothing left may have had fewer.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Indexed, Checkpoint, Uneven};
+    /// let loader = |rank, world, batch| {
+    ///     let graph = Indexed::range(100).shuffle().shard().fetch().batch(batch);
+    ///     let loader = DataLoader::builder(graph).seed(7).workers(0).resumable();
+    ///     loader.rank(rank, world).uneven(Uneven::Drop).build().unwrap()
+    /// };
+    /// let mut states = Vec::new();
+    /// for rank in 0..4 {
+    ///     let mut epoch = loader(rank, 4, 2).epoch(0).blocking();
+    ///     epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
+    ///     states.push(epoch.checkpoint()?);
+    /// }
+    /// let state = Checkpoint::merge(&states)?;
+    /// // Of 100 samples 40 were seen; two ranks share the others.
+    /// let rest = loader(1, 2, 4).resume(&state)?.blocking();
+    /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?.concat().len(), 30);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn merge(states: &[Checkpoint]) -> Result<Checkpoint> {
+        let Some(first) = states.first() else {
+            return Err(refused("there are none".to_owned()));
+        };
+        let mut ranks: Vec<Saved> = states
+            .iter()
+            .flat_map(|state| state.0.iter().cloned())
+            .collect();
+        ranks.sort_by_key(|saved| saved.rank);
+        let world = ranks[0].world;
+        if let Some(two) = ranks.windows(2).find(|two| two[0].rank == two[1].rank) {
+            return Err(refused(format!("two are of rank {}", two[0].rank)));
+        }
+        for saved in &ranks {
+            saved.same_run(&first.0[0])?;
+        }
+        if ranks.len() as u64 != world {
+            return Err(refused(format!(
+                "there are {}, of a job of {world} ranks",
+                ranks.len()
+            )));
+        }
+        // Those that have nothing left may have had less than others.
+        let mut going = states.iter().filter(|state| !state.is_finished());
+        if let Some(one) = going.next()
+            && let Some(other) = going.find(|other| other.delivered() != one.delivered())
+        {
+            let [a, b] = [one, other].map(|state| (state.0[0].rank, state.delivered()));
+            let message = format!(
+                "rank {} has {} steps delivered, and rank {} has {}",
+                b.0, b.1, a.0, a.1
+            );
+            return Err(refused(message));
+        }
+        Ok(Checkpoint::of(ranks))
+    }
+}
+
+impl Saved {
+    fn same_run(&self, other: &Saved) -> Result<()> {
+        let (mine, others) = (self.rank, other.rank);
+        let pairs = [
+            ("ranks", self.world, other.world),
+            ("as seed", self.seed, other.seed),
+            ("as epoch", self.epoch, other.epoch),
+        ];
+        if let Some((what, is, was)) = pairs.into_iter().find(|(_, is, was)| is != was) {
+            return Err(refused(format!(
+                "rank {mine} has {is} {what}, and rank {others} has {was}"
+            )));
+        }
+        let mut differences = compare(&other.nodes, &self.nodes, false);
+        if self.uneven != other.uneven {
+            differences.push(format!(
+                "uneven was {:?}, and is {:?}",
+                other.uneven, self.uneven
+            ));
+        }
+        match differences.is_empty() {
+            true => Ok(()),
+            false => Err(refused(format!(
+                "ranks {others} and {mine} have different graphs: {}",
+                differences.join("; ")
+            ))),
+        }
+    }
+}
+
+fn refused(why: String) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!("the states cannot be merged: {why}"),
+    )
+}

@@ -1,0 +1,251 @@
+//! Uploads what a stream gives, on a thread that stays the same, ahead of the consumer.
+
+use std::future::poll_fn;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use futures::channel::oneshot;
+use futures::future::{AbortHandle, Abortable};
+use futures::task::AtomicWaker;
+use futures::{Stream, StreamExt};
+
+use super::scope::{Scope, Scoped};
+use super::{PATIENCE, PinnedThread};
+use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::sync::lock;
+use crate::{Error, ErrorKind, Item, Result};
+
+/// What puts a batch on a device. Only the stage's thread ever locks it.
+pub(crate) type Upload<T, U> = Arc<Mutex<dyn FnMut(T) -> Result<U> + Send>>;
+
+/// What is measured at the device stage.
+#[derive(Debug, Default)]
+pub(crate) struct DevicePrefetchGauge {
+    /// The consumer waited for a batch.
+    pub waited_ns: AtomicU64,
+    /// Time spent in uploads.
+    pub busy_ns: AtomicU64,
+    pub uploaded: AtomicU64,
+    pub depth: AtomicU64,
+    uploading: AtomicBool,
+}
+
+impl DevicePrefetchGauge {
+    /// Whether no upload is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        !self.uploading.load(Ordering::Relaxed)
+    }
+}
+
+/// What was uploaded or went wrong, and, unless the stage itself failed, how far its stream had
+/// come with it.
+pub(crate) type Uploaded<U, P> = (Result<Item<U>>, Option<P>);
+
+/// The end of the queue that the consumer takes from.
+type Receiving<U, P> = Box<dyn Take<Uploaded<U, P>>>;
+
+/// The consumer's end of a stream that is uploaded ahead. Dropped, it ends the stream.
+pub(crate) struct DevicePrefetch<U, P> {
+    take: Option<Receiving<U, P>>,
+    gauge: Arc<DevicePrefetchGauge>,
+    waiting_since: Option<Instant>,
+    /// Wakes the stage for each batch that is taken: a queue alone would wait until half of it is
+    /// free.
+    room: Arc<AtomicWaker>,
+    abort: AbortHandle,
+    /// Whether the stream came to its end, so that no more batches are missed.
+    whole: Arc<AtomicBool>,
+    ended: mpsc::Receiver<()>,
+    /// To the stage's thread, for what was ready, where the consumer's is not to drop it.
+    leave: Option<oneshot::Sender<Receiving<U, P>>>,
+}
+
+impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
+    /// Begins to upload, on this thread, keeping up to `depth` batches ready. Where it is `polled`
+    /// as a stream, dropping it waits for nothing, and what was ready is dropped on the stage's
+    /// thread.
+    pub(crate) fn start<T: Send + 'static>(
+        on: &PinnedThread,
+        source: impl Stream<Item = (Result<Item<T>>, P)> + Send + Unpin + 'static,
+        upload: Upload<T, U>,
+        depth: usize,
+        gauge: Arc<DevicePrefetchGauge>,
+        polled: bool,
+    ) -> io::Result<Self> {
+        let depth = depth.max(1);
+        gauge.depth.store(depth as u64, Ordering::Relaxed);
+        let (put, take) = thread(Limits {
+            items: depth,
+            bytes: usize::MAX,
+        });
+        let (abort, registration) = AbortHandle::new_pair();
+        let (send_ended, ended) = mpsc::channel();
+        let whole = Arc::new(AtomicBool::new(false));
+        let room = Arc::new(AtomicWaker::new());
+        let work = drive(
+            source,
+            upload,
+            put,
+            room.clone(),
+            gauge.clone(),
+            whole.clone(),
+        );
+        let (leave, left) = oneshot::channel();
+        let job = async move {
+            // Aborted or not, the stream is dropped here, on the stage's thread.
+            let _ = Abortable::new(work, registration).await;
+            drop::<mpsc::Sender<()>>(send_ended);
+            drop(left.await);
+        };
+        match Scope::current() {
+            Some(scope) => on.run(Scoped::new(&scope, job))?,
+            None => on.run(job)?,
+        }
+        let leave = polled.then_some(leave);
+        let take: Receiving<U, P> = Box::new(take);
+        Ok(DevicePrefetch {
+            take: Some(take),
+            gauge,
+            waiting_since: None,
+            room,
+            abort,
+            whole,
+            ended,
+            leave,
+        })
+    }
+
+    pub(crate) fn poll_next(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Uploaded<U, P>>> {
+        let Some(take) = &mut self.take else {
+            return Poll::Ready(None);
+        };
+        match take.poll_take(cx) {
+            Poll::Pending => {
+                self.waiting_since.get_or_insert_with(Instant::now);
+                Poll::Pending
+            }
+            Poll::Ready(next) => {
+                if let Some(since) = self.waiting_since.take() {
+                    let waited = since.elapsed().as_nanos() as u64;
+                    self.gauge.waited_ns.fetch_add(waited, Ordering::Relaxed);
+                }
+                if next.is_some() {
+                    self.room.wake();
+                    return Poll::Ready(next);
+                }
+                self.take = None;
+                if self.whole.load(Ordering::Acquire) {
+                    return Poll::Ready(None);
+                }
+                // Batches may be missing: that is no quiet end.
+                let error = Error::new(ErrorKind::Panic, "the device stage broke off");
+                Poll::Ready(Some((Err(error), None)))
+            }
+        }
+    }
+}
+
+impl<U, P> Drop for DevicePrefetch<U, P> {
+    fn drop(&mut self) {
+        self.abort.abort();
+        let take = self.take.take();
+        if let Some(leave) = self.leave.take() {
+            let _ = take.map(|take| leave.send(take));
+            return;
+        }
+        drop(take);
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}
+
+/// Uploads one batch after the other, as soon as there is room for it.
+async fn drive<T, U, P>(
+    mut source: impl Stream<Item = (Result<Item<T>>, P)> + Unpin,
+    upload: Upload<T, U>,
+    mut put: impl Put<Uploaded<U, P>>,
+    room: Arc<AtomicWaker>,
+    gauge: Arc<DevicePrefetchGauge>,
+    whole: Arc<AtomicBool>,
+) {
+    let node: Arc<str> = NODE.into();
+    loop {
+        let has_room = poll_fn(|cx| {
+            room.register(cx.waker());
+            put.poll_ready(cx)
+        });
+        if has_room.await.is_none() {
+            break;
+        }
+        let next = match source.next().await {
+            None => break,
+            Some((Err(error), progress)) => (Err(error), Some(progress)),
+            Some((Ok(item), progress)) => {
+                let (value, origin) = item.into_parts();
+                let begun = Instant::now();
+                gauge.uploading.store(true, Ordering::Relaxed);
+                let uploaded = catch_unwind(AssertUnwindSafe(|| {
+                    let mut upload = lock(&upload);
+                    upload(value)
+                }));
+                gauge.uploading.store(false, Ordering::Relaxed);
+                gauge
+                    .busy_ns
+                    .fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                match uploaded.unwrap_or_else(|payload| Err(Error::panic(payload))) {
+                    Ok(value) => {
+                        gauge.uploaded.fetch_add(1, Ordering::Relaxed);
+                        (Ok(Item::new(value, origin)), Some(progress))
+                    }
+                    Err(error) => {
+                        whole.store(true, Ordering::Release);
+                        let error = error.at(&node).of(&origin);
+                        put.put((Err(error), None), Weight { items: 1, bytes: 0 });
+                        return;
+                    }
+                }
+            }
+        };
+        put.put(next, Weight { items: 1, bytes: 0 });
+    }
+    whole.store(true, Ordering::Release);
+}
+
+/// What errors of an upload call their place.
+const NODE: &str = "prefetch_to_device";
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+
+    use super::*;
+    use crate::Origin;
+
+    #[test]
+    fn a_stream_that_breaks_off_is_no_quiet_end() {
+        let thread = PinnedThread::new("test");
+        let mut left = 2;
+        let source = stream::poll_fn(move |_| {
+            assert!(left > 0, "broken");
+            left -= 1;
+            Poll::Ready(Some((Ok(Item::new(left, Origin::root(0, 0))), left)))
+        });
+        let upload: Upload<i32, i32> = Arc::new(Mutex::new(Ok));
+        let mut ahead =
+            DevicePrefetch::start(&thread, source, upload, 1, Arc::default(), false).unwrap();
+        let mut next = || super::super::block_on(poll_fn(|cx| ahead.poll_next(cx)));
+        for left in [1, 0] {
+            let (item, progress) = next().unwrap();
+            assert_eq!((item.unwrap().into_inner(), progress), (left, Some(left)));
+        }
+        let (broken, progress) = next().unwrap();
+        assert_eq!(
+            (broken.unwrap_err().kind(), progress),
+            (ErrorKind::Panic, None)
+        );
+        assert!(next().is_none());
+    }
+}

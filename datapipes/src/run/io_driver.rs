@@ -1,0 +1,126 @@
+//! I/O on the thread of its consumer, which goes on while the consumer does something else.
+//!
+//! A request that nobody polls may hold what others wait for: a permit, a lock, an object that is
+//! fetched once for all who want it. If those others are what the consumer turns to next, as with
+//! two epochs read in turn by one thread, both would wait for ever. So what does not end in the
+//! poll it began in is driven to its next chunk by the async runtime: it and all that stands above
+//! it, as blocking work. Dropped, it ends a moment later, on the runtime.
+
+use std::future::{Future, poll_fn};
+use std::sync::Arc;
+use std::task::{self, Poll, ready};
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::prefetch::Need;
+use super::scope::{Scope, Scoped};
+use crate::graph::{AnyChunk, Edge, ErasedChunks};
+use crate::items::Demand;
+use crate::{Error, ErrorKind};
+
+/// A stream with I/O in it, polled where it is read; its next chunk comes in also if it is not
+/// polled again.
+pub(super) struct IoDriver {
+    state: State,
+    scope: Scope,
+    edge: Arc<dyn Edge>,
+    node: Arc<str>,
+}
+
+enum State {
+    Here(Box<dyn ErasedChunks>),
+    Away(Away),
+    /// The runtime was shut down while it was away. That is no end: each poll says so.
+    Lost,
+}
+
+type Returned = (Box<dyn ErasedChunks>, Option<AnyChunk>);
+
+struct Away {
+    task: JoinHandle<()>,
+    back: oneshot::Receiver<Returned>,
+    need: Arc<Need>,
+}
+
+impl IoDriver {
+    pub(super) fn new(
+        chunks: Box<dyn ErasedChunks>,
+        scope: Scope,
+        edge: Arc<dyn Edge>,
+        node: Arc<str>,
+    ) -> Self {
+        IoDriver {
+            state: State::Here(chunks),
+            scope,
+            edge,
+            node,
+        }
+    }
+}
+
+impl IoDriver {
+    fn lost(&self) -> AnyChunk {
+        let what = "the async runtime was shut down with a request in work";
+        self.edge
+            .fail_chunk(Error::new(ErrorKind::Config, what).at(&self.node))
+    }
+}
+
+impl ErasedChunks for IoDriver {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
+        // With one item wanted, no second request is begun before the first is handed on.
+        let demand = demand.at_most(1);
+        if let State::Here(chunks) = &mut self.state {
+            if let Poll::Ready(chunk) = chunks.poll_chunk(cx, demand) {
+                return Poll::Ready(chunk);
+            }
+            let State::Here(mut chunks) = std::mem::replace(&mut self.state, State::Lost) else {
+                unreachable!("matched above")
+            };
+            let need = Arc::new(Need::default());
+            let (told, (send, back)) = (need.clone(), oneshot::channel());
+            let task = async move {
+                let next = poll_fn(|cx| {
+                    told.register(cx);
+                    // What stands above is polled with it, and may block.
+                    let demand = Demand {
+                        ahead: !told.waits(),
+                        ..demand
+                    };
+                    tokio::task::block_in_place(|| chunks.poll_chunk(cx, demand))
+                });
+                let chunk = next.await;
+                // Nobody to send it to: dropped.
+                let _ = send.send((chunks, chunk));
+            };
+            let task = super::spawn_task(self.scope.io(), Scoped::new(&self.scope, task));
+            self.state = State::Away(Away { task, back, need });
+        }
+        let State::Away(away) = &mut self.state else {
+            return Poll::Ready(Some(self.lost()));
+        };
+        if demand.ahead {
+            away.need.clear();
+        } else {
+            away.need.tell();
+        }
+        let returned = ready!(std::pin::Pin::new(&mut away.back).poll(cx));
+        Poll::Ready(match returned {
+            Ok((chunks, chunk)) => {
+                self.state = State::Here(chunks);
+                chunk
+            }
+            Err(_) => {
+                self.state = State::Lost;
+                Some(self.lost())
+            }
+        })
+    }
+}
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

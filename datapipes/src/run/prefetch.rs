@@ -1,0 +1,323 @@
+//! Runs what is above it on a thread of its own, ahead of its consumer.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use futures::future::{AbortHandle, Abortable};
+use futures::task::AtomicWaker;
+
+use crate::budget::Account;
+use crate::graph::{AnyChunk, Edge, ErasedChunks};
+use crate::items::{self, Demand};
+use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::run::PATIENCE;
+use crate::run::scope::Scope;
+use crate::{Error, ErrorKind};
+
+pub(crate) struct PrefetchSettings {
+    pub name: String,
+    /// Items kept ready, at most. With 0 nothing is made before somebody waits for it.
+    pub depth: usize,
+    /// Whether more than `depth` may be kept ready where items are quick to make.
+    pub adaptive: bool,
+    pub account: Account,
+    pub scope: Scope,
+    pub edge: Arc<dyn Edge>,
+}
+
+/// What is measured at a queue in front of a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct QueueGauge {
+    /// The producer waited for room.
+    pub full_ns: AtomicU64,
+    /// The consumer waited for an item.
+    pub empty_ns: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub taken: AtomicU64,
+    pub occupancy_sum: AtomicU64,
+    pub occupancy_polls: AtomicU64,
+    pub depth: AtomicU64,
+}
+
+/// A queue, with a thread behind it that fills it. Nothing starts before the first poll.
+pub(crate) struct PrefetchThread {
+    state: State,
+    gauge: Arc<QueueGauge>,
+    waiting_since: Option<Instant>,
+}
+
+enum State {
+    Fresh(Box<dyn ErasedChunks>, PrefetchSettings),
+    Running(Driver),
+    Failed(Option<AnyChunk>),
+}
+
+struct Driver {
+    take: Option<Box<dyn Take<AnyChunk>>>,
+    consumed: Arc<AtomicUsize>,
+    need: Arc<Need>,
+    abort: AbortHandle,
+    ended: mpsc::Receiver<()>,
+}
+
+/// Whether somebody waits at the empty queue. What is above may refuse to run ahead, and is asked
+/// again then.
+#[derive(Default)]
+pub(super) struct Need {
+    waits: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Need {
+    /// Somebody waits.
+    pub(super) fn tell(&self) {
+        self.waits.store(true, Ordering::SeqCst);
+        self.waker.wake();
+    }
+
+    pub(super) fn clear(&self) {
+        self.waits.store(false, Ordering::SeqCst);
+    }
+
+    /// Wakes when somebody comes to wait.
+    pub(super) fn register(&self, cx: &task::Context<'_>) {
+        self.waker.register(cx.waker());
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        self.waits.load(Ordering::SeqCst)
+    }
+}
+
+impl PrefetchThread {
+    pub(crate) fn new(
+        above: Box<dyn ErasedChunks>,
+        settings: PrefetchSettings,
+        gauge: Arc<QueueGauge>,
+    ) -> Self {
+        PrefetchThread {
+            state: State::Fresh(above, settings),
+            gauge,
+            waiting_since: None,
+        }
+    }
+
+    /// Starts to work ahead; done by the first poll otherwise.
+    pub(crate) fn start(&mut self) {
+        if let State::Fresh(..) = self.state {
+            let State::Fresh(above, settings) =
+                std::mem::replace(&mut self.state, State::Failed(None))
+            else {
+                unreachable!("matched in the line above")
+            };
+            self.state = Self::launch(above, settings, self.gauge.clone());
+        }
+    }
+
+    fn launch(
+        above: Box<dyn ErasedChunks>,
+        settings: PrefetchSettings,
+        gauge: Arc<QueueGauge>,
+    ) -> State {
+        let limits = Limits {
+            items: 1,
+            bytes: usize::MAX,
+        };
+        let (put, take) = thread::<AnyChunk>(limits);
+        let consumed = Arc::new(AtomicUsize::new(0));
+        let need = Arc::new(Need::default());
+        let (abort, registration) = AbortHandle::new_pair();
+        let (send_ended, ended) = mpsc::channel();
+        let (name, scope, edge) = (
+            settings.name.clone(),
+            settings.scope.clone(),
+            settings.edge.clone(),
+        );
+        let loop_ = drive(
+            above,
+            Box::new(put),
+            consumed.clone(),
+            need.clone(),
+            settings,
+            gauge,
+        );
+        let body = move || {
+            let _entered = scope.enter();
+            // Aborted or not, what is above is dropped here, on its own thread.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                super::block_on(Abortable::new(loop_, registration)).is_ok()
+            }));
+            drop(send_ended);
+        };
+        match super::spawn_thread_within(
+            &tracing::Span::current(),
+            format!("datapipes-{name}"),
+            body,
+        ) {
+            Ok(_) => State::Running(Driver {
+                take: Some(Box::new(take)),
+                consumed,
+                need,
+                abort,
+                ended,
+            }),
+            Err(error) => {
+                let error =
+                    Error::new(ErrorKind::Worker, "cannot start a thread").with_source(error);
+                State::Failed(Some(edge.fail_chunk(error)))
+            }
+        }
+    }
+}
+
+/// How much work an adaptive queue keeps ready, so that two threads need not wake each other for
+/// each small item.
+const READY_NS: f64 = 4e6;
+/// Items that an adaptive queue keeps ready, at most.
+const MAX_READY: usize = 1024;
+
+/// Keeps the queue filled. It fills up gradually: of every four items taken, one makes the queue
+/// longer, until it has its full length, so that the start of an epoch asks for no more than 1.25
+/// times the steady rate.
+async fn drive(
+    mut above: Box<dyn ErasedChunks>,
+    mut put: Box<dyn Put<AnyChunk>>,
+    consumed: Arc<AtomicUsize>,
+    need: Arc<Need>,
+    settings: PrefetchSettings,
+    gauge: Arc<QueueGauge>,
+) {
+    let scope = settings.scope.clone();
+    let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
+    let mut credit = settings.account.credit();
+    loop {
+        let mut depth = settings.depth;
+        let cost = (started.elapsed().as_nanos() as f64 - full_ns as f64) / made.max(1) as f64;
+        if settings.adaptive && made > 0 {
+            depth = ((READY_NS / cost) as usize).clamp(depth, MAX_READY);
+        }
+        let window = (1 + consumed.load(Ordering::Relaxed) / 4).min(depth).max(1);
+        put.set_limits(Limits {
+            items: window,
+            bytes: usize::MAX,
+        });
+        gauge.depth.store(window as u64, Ordering::Relaxed);
+        let begun = Instant::now();
+        let room = poll_fn(|cx| {
+            if settings.depth == 0 {
+                need.register(cx);
+                if !need.waits() {
+                    return Poll::Pending;
+                }
+            }
+            put.poll_ready(cx)
+        });
+        let Some(room) = room.await else { return };
+        let waited = begun.elapsed().as_nanos() as u64;
+        full_ns += waited;
+        gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
+        let max = room.min(items::at_once(cost, made));
+        let mut refused = None;
+        let next = poll_fn(|cx| {
+            need.register(cx);
+            // In this order: who has just taken what was there does not wait.
+            let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
+            let waits = empty && need.waits();
+            let Poll::Ready(max) = credit.poll_begin(cx, max, true, || waits) else {
+                refused.get_or_insert_with(Instant::now);
+                return Poll::Pending;
+            };
+            let demand = Demand {
+                ahead: !waits,
+                ..Demand::up_to(max)
+            };
+            let begun = Instant::now();
+            let _busy = scope.busy();
+            if let Some(since) = refused.take() {
+                let waited = (begun - since).as_nanos() as u64;
+                full_ns += waited;
+                gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
+            }
+            let polled = catch_unwind(AssertUnwindSafe(|| above.poll_chunk(cx, demand)));
+            gauge
+                .busy_ns
+                .fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            match polled {
+                Ok(Poll::Pending) => {
+                    credit.poll_pending(max);
+                    Poll::Pending
+                }
+                Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
+                Err(payload) => Poll::Ready(Err(payload)),
+            }
+        });
+        let (mut chunk, last) = match next.await {
+            Ok(Some(chunk)) => (chunk, false),
+            Ok(None) => return,
+            Err(payload) => (settings.edge.fail_chunk(Error::panic(payload)), true),
+        };
+        let weight = Weight {
+            items: chunk.len,
+            bytes: chunk.bytes,
+        };
+        made += chunk.len;
+        chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, 0));
+        put.put(chunk, weight);
+        if last {
+            return;
+        }
+    }
+}
+
+impl ErasedChunks for PrefetchThread {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
+        self.start();
+        match &mut self.state {
+            State::Fresh(..) => unreachable!("started above"),
+            State::Failed(error) => Poll::Ready(error.take()),
+            State::Running(driver) => {
+                let take = driver.take.as_mut().expect("there until dropped");
+                self.gauge
+                    .occupancy_sum
+                    .fetch_add(take.held().items as u64, Ordering::Relaxed);
+                self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
+                driver.need.clear();
+                let polled = take.poll_take(cx);
+                match &polled {
+                    Poll::Pending => {
+                        self.waiting_since.get_or_insert_with(Instant::now);
+                        if !demand.ahead {
+                            driver.need.tell();
+                        }
+                    }
+                    Poll::Ready(chunk) => {
+                        if let Some(since) = self.waiting_since.take() {
+                            self.gauge
+                                .empty_ns
+                                .fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                        }
+                        if let Some(chunk) = chunk {
+                            driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);
+                            self.gauge
+                                .taken
+                                .fetch_add(chunk.len as u64, Ordering::Relaxed);
+                        }
+                    }
+                }
+                polled
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.abort.abort();
+        drop(self.take.take());
+        let _ = self.ended.recv_timeout(PATIENCE);
+    }
+}

@@ -1,0 +1,99 @@
+//! Whether an epoch can be resumed with this plan.
+
+use std::collections::HashMap;
+
+use crate::checkpoint::Cursor;
+use crate::graph::{FlowNode, Op};
+use crate::run::engine::{Cursors, Engine};
+use crate::{Arity, Error, ErrorKind, Result};
+
+impl Engine {
+    /// Whether nodes can be put where these say.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] if neighbours were worked on together that are not now, or the other
+    /// way round; [`ErrorKind::Corrupt`] if it is not of this graph.
+    pub(crate) fn fits(&self, cursors: &Cursors) -> Result<()> {
+        let cuts = Cuts::of(self);
+        for (id, node) in self.flow.nodes.iter().enumerate() {
+            let Some(cursor) = cursors.get(&node.name) else {
+                continue;
+            };
+            if !can_have(node, cursor) {
+                return Err(
+                    Error::new(ErrorKind::Corrupt, "a state that no such node can have")
+                        .at(&node.name),
+                );
+            }
+            if !cuts.are(id, node, cursor) {
+                let message = "it was worked on in pieces together with its neighbours that is worked on alone now, or the \
+                               other way round: concurrency or processes of one of them are others";
+                return Err(Error::new(ErrorKind::Config, message).at(&node.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a node like this can ever stand there.
+fn can_have(node: &FlowNode, cursor: &Cursor) -> bool {
+    let hints = node.hints();
+    let passes = hints.arity == Arity::One || hints.facts.lineage;
+    cursor.outputs.len() == node.node.outputs()
+        && cursor.inputs.len() <= node.inputs.len()
+        && (!cursor.unordered || (is_pipe(node) && passes))
+}
+
+/// Which neighbours the plan works on together.
+struct Cuts {
+    /// How many nodes pieces go through that are not one in one out, by the one they are called
+    /// after.
+    pieces: HashMap<usize, u64>,
+    /// The last nodes.
+    lasts: Vec<usize>,
+    workers: usize,
+}
+
+impl Cuts {
+    fn of(engine: &Engine) -> Self {
+        let Engine {
+            flow,
+            plan,
+            settings,
+            ..
+        } = engine;
+        let segments = plan
+            .segments
+            .iter()
+            .map(|segment| &segment.nodes)
+            .chain(&plan.groups);
+        Cuts {
+            pieces: segments
+                .clone()
+                .filter_map(|nodes| flow.piece(nodes))
+                .collect(),
+            lasts: segments.filter_map(|nodes| nodes.last().copied()).collect(),
+            workers: settings.workers,
+        }
+    }
+
+    /// Whether a node is cut as it was.
+    fn are(&self, id: usize, node: &FlowNode, cursor: &Cursor) -> bool {
+        let hints = node.hints();
+        if !is_pipe(node)
+            || hints.facts.by_position
+            || !(hints.shardable || self.pieces.contains_key(&id))
+        {
+            return true;
+        }
+        match cursor.unordered {
+            true => !hints.shardable || self.workers == 0 || self.lasts.contains(&id),
+            // Of a node that was not there before it is 0.
+            false => cursor.round == 0 || self.pieces.get(&id) == Some(&cursor.round),
+        }
+    }
+}
+
+fn is_pipe(node: &FlowNode) -> bool {
+    matches!(node.node.op, Op::Pipe(_))
+}

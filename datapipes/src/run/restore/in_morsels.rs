@@ -1,0 +1,48 @@
+//! Runs a chain inline in pieces, so that it is known which output belongs to which input.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::checkpoint::SegmentLog;
+use crate::graph::{AnyItems, Edge, Gate, SharedGate};
+use crate::sync::lock;
+
+/// A piece should be worth what it takes to begin one.
+const PIECE_NS: u128 = 200_000;
+/// Most items in a piece.
+const MOST: usize = 1 << 14;
+
+/// Applies what distributes over concatenation to one piece of its input after the other. `apply`
+/// makes a stream of one, whose first item has a number.
+pub(in crate::run) fn in_morsels(
+    above: AnyItems,
+    input: &Arc<dyn Edge>,
+    output: &Arc<dyn Edge>,
+    pieces: Arc<SegmentLog>,
+    mut apply: impl FnMut(AnyItems, u64) -> AnyItems + Send + 'static,
+) -> AnyItems {
+    let gate = SharedGate::default();
+    let taps = input.taps(above, gate.clone(), pieces.clone());
+    let (mut size, mut first, mut begun) = (1, 0, None::<Instant>);
+    let next = move |given: u64| {
+        if let Some(begun) = begun {
+            let Gate { left, taken, ended } = std::mem::take(&mut *lock(&gate));
+            pieces.push(taken, given);
+            first += taken;
+            if ended || left > 0 {
+                // The input has ended, or the chain did by itself.
+                return None;
+            }
+            let quick = begun.elapsed().as_nanos() < PIECE_NS;
+            size = if quick {
+                (size * 2).min(MOST)
+            } else {
+                (size / 2).max(1)
+            };
+        }
+        begun = Some(Instant::now());
+        lock(&gate).left = size.min(pieces.limit());
+        Some(apply(taps.open(), first))
+    };
+    output.one_by_one(Box::new(next))
+}

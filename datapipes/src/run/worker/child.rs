@@ -1,0 +1,223 @@
+//! A child, as its parent has it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, waitid};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::entry;
+use super::log::tell_printed;
+use super::protocol::Order;
+use super::supervisor::Plan;
+use super::vitals::{LastLines, Vitals};
+use crate::codec::Parcel;
+use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
+use crate::{Error, Result, Wire, Writer};
+
+/// SegmentLog of what it prints that are read before others get their turn.
+const AT_ONCE: usize = 16;
+/// SegmentLog that can be in a pipe when a child has ended; more comes of others who hold it.
+const LAST: usize = 256;
+
+/// What may wait to be taken by a child. How many jobs it gets is the supervisor's business.
+const LIMITS: Limits = Limits {
+    items: 1 << 20,
+    bytes: 256 << 20,
+};
+
+/// A child process, with its queues. Dropped, it is killed with all that it started, and waited
+/// for.
+pub(super) struct Child {
+    process: std::process::Child,
+    pid: Pid,
+    /// Readable once it has ended.
+    exit: AsyncFd<OwnedFd>,
+    pub orders: ProcessPut,
+    pub reports: ProcessTake,
+    /// What it prints.
+    printed: Option<AsyncFd<OwnedFd>>,
+    lines: LastLines,
+    /// The part that it works on, and its place, for the log.
+    node: Arc<str>,
+    place: usize,
+    status: Option<ExitStatus>,
+}
+
+impl Child {
+    /// Starts a child and greets it. It has to be called inside of a tokio runtime, by a thread
+    /// that lives as long as the child.
+    pub(super) fn start(plan: &Plan, place: usize) -> Result<Child> {
+        let start = || -> io::Result<Child> {
+            let (orders, their_orders) = sockets()?;
+            let (reports, their_reports) = sockets()?;
+            let (printed, their_errors) =
+                rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+            rustix::io::ioctl_fionbio(&printed, true)?;
+            let mut command = entry::command(&plan.processes)
+                .ok_or_else(|| io::Error::other("`datapipes::worker::init()` was not called"))?;
+            let process = command
+                .arg0(format!("{}/{place}", plan.node))
+                .stdin(Stdio::from(their_orders))
+                .stdout(Stdio::from(their_reports))
+                .stderr(Stdio::from(their_errors))
+                .process_group(0)
+                .spawn()?;
+            let pid =
+                Pid::from_raw(process.id() as i32).expect("a process has a number above zero");
+            // From here on a failure must not leave it behind.
+            let mut process = Unless(Some(process));
+            let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
+            Ok(Child {
+                pid,
+                exit: readable(exit)?,
+                orders: ProcessPut::new(orders, LIMITS)?,
+                reports: ProcessTake::new(reports)?,
+                printed: Some(readable(printed)?),
+                lines: LastLines::default(),
+                node: plan.node.clone(),
+                place,
+                process: process.0.take().expect("only taken here"),
+                status: None,
+            })
+        };
+        let mut child = start().map_err(Error::io)?;
+        let mut writer = Writer::new();
+        Order::Hello.write(&mut writer);
+        plan.hello.encode(&mut writer)?;
+        child.orders.send(writer, Weight { items: 1, bytes: 0 })?;
+        Ok(child)
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Its private memory now, in bytes.
+    pub(super) fn vitals(&self) -> Option<Vitals> {
+        Vitals::of(self.pid).ok()
+    }
+
+    pub(super) fn poll_report(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
+        self.reports.poll_parcel(cx)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<ExitStatus> {
+        if let Some(status) = self.status {
+            return Poll::Ready(status);
+        }
+        match self.exit.poll_read_ready(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(_) => Poll::Ready(self.wait()),
+        }
+    }
+
+    /// Hands on what it printed.
+    pub(super) fn poll_lines(&mut self, cx: &mut Context<'_>) {
+        let Some(printed) = &self.printed else { return };
+        let mut bytes = [0; 4096];
+        for _ in 0..AT_ONCE {
+            let Poll::Ready(Ok(mut guard)) = printed.poll_read_ready(cx) else {
+                return;
+            };
+            match guard.try_io(|fd| rustix::io::read(fd, &mut bytes).map_err(io::Error::from)) {
+                Err(_would_block) => {}
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Ok(0) | Err(_)) => return self.printed = None,
+                Ok(Ok(len)) => {
+                    let mut tell = |line: &str| tell_printed(&self.node, self.place, line);
+                    self.lines.push(&bytes[..len], &mut tell);
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    /// Ends it at once, with all that it started.
+    pub(super) fn kill(&self) {
+        // Its group has its number, which is not given to another as long as it is not waited for.
+        // A program that ignores the ends of its children has them waited for at once.
+        let asked = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if self.status.is_none()
+            && !matches!(waitid(WaitId::Pid(self.pid), asked), Err(Errno::CHILD))
+        {
+            let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
+        }
+        let _ = rustix::process::pidfd_send_signal(self.exit.get_ref(), Signal::KILL);
+    }
+
+    /// Waits for a process that has ended, or was killed, and ends what it started.
+    fn wait(&mut self) -> ExitStatus {
+        if let Some(status) = self.status {
+            return status;
+        }
+        // What it started is of its group.
+        self.kill();
+        let status = self
+            .process
+            .wait()
+            .unwrap_or_else(|_| ExitStatus::from_raw(0));
+        *self.status.insert(status)
+    }
+
+    /// What became of it, by `how` where that is known, and what it printed last.
+    pub(super) fn obituary(&mut self, how: impl FnOnce(ExitStatus) -> String) -> String {
+        let how = how(self.end());
+        match self.lines.last() {
+            Some(lines) => format!("{how}; it printed: {lines}"),
+            None => how,
+        }
+    }
+}
+
+impl Child {
+    /// Ends it, and hands on what it printed last.
+    fn end(&mut self) -> ExitStatus {
+        self.kill();
+        let status = self.wait();
+        // What it printed is in the pipe, all of it: it has ended, and so has what it started.
+        let mut tell = |line: &str| tell_printed(&self.node, self.place, line);
+        if let Some(printed) = self.printed.take() {
+            let mut bytes = [0; 4096];
+            for _ in 0..LAST {
+                let Ok(len @ 1..) = rustix::io::read(printed.get_ref(), &mut bytes) else {
+                    break;
+                };
+                self.lines.push(&bytes[..len], &mut tell);
+            }
+            self.lines.finish(&mut tell);
+        }
+        status
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A descriptor of which it is to be known when there is something to read.
+fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+}
+
+/// Kills a process unless it is taken out.
+struct Unless(Option<std::process::Child>);
+
+impl Drop for Unless {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! What a child does: makes its part of the graph, and works on what it is given.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use tokio::runtime::Handle;
+
+use super::isolate;
+use super::log::Lines;
+use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
+use crate::batch_buffer::{Granted, Lender, Pool, RowCursor};
+use crate::codec::{ChunkWire, Parcel, damaged};
+use crate::context::{Counters, RunInfo, Shared};
+use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
+use crate::items::Demand;
+use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
+use crate::run::morsel::{Chain, Link};
+use crate::run::scope::Scope;
+use crate::sync::lock;
+use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
+
+/// What may wait to be taken by the parent.
+const LIMITS: Limits = Limits {
+    items: 4096,
+    bytes: 16 << 20,
+};
+/// About how many bytes go into one message, where items are small.
+const MESSAGE: usize = 256 << 10;
+/// Items in a message, at most.
+const ITEMS: usize = 1024;
+/// Lines for the log that are sent before the work gets its turn.
+const LOGS: usize = 64;
+
+/// Works until the parent closes the queue. `orders` is the take end of one queue, `reports` the
+/// put end of the other.
+pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_name("datapipes-blocking")
+        .build()
+        .map_err(Error::io)?;
+    let outcome = runtime.block_on(async {
+        let lifeline = orders.try_clone().map_err(Error::io)?;
+        let mut orders = ProcessTake::new(orders).map_err(Error::io)?.borrowing();
+        let mut reports = ProcessPut::new(reports, LIMITS).map_err(Error::io)?;
+        let Some(hello) = poll_fn(|cx| orders.poll_parcel(cx)).await else {
+            return Ok(());
+        };
+        let part = catch_unwind(AssertUnwindSafe(|| Part::make(&hello, lifeline)));
+        let part = part.unwrap_or_else(|payload| Err(Error::panic(payload)));
+        let (answer, part) = match part {
+            Ok(part) => (Report::Ready, Some(part)),
+            Err(error) => (Report::Refused(error), None),
+        };
+        let mut writer = Writer::new();
+        answer.write(&mut writer)?;
+        poll_fn(|cx| reports.poll_ready(cx)).await;
+        reports.send(writer, Weight { items: 1, bytes: 0 })?;
+        poll_fn(|cx| reports.poll_flush(cx)).await?;
+        let Some(part) = part else { return Ok(()) };
+        let pool = Arc::new(Pool::new(LIMITS.bytes));
+        let mut server = Server {
+            part,
+            orders,
+            reports,
+            pool,
+            jobs: VecDeque::new(),
+        };
+        poll_fn(|cx| server.poll(cx)).await?;
+        poll_fn(|cx| server.reports.poll_flush(cx)).await
+    });
+    // A user's thread may still be at work; nobody waits for it.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// The part of the graph that runs here.
+struct Part {
+    flow: Flow,
+    input: Arc<dyn ChunkWire>,
+    output: Arc<dyn ChunkWire>,
+    overlap: usize,
+    /// Which of the nodes fills rows of batches.
+    fills: Option<usize>,
+    lines: Arc<Lines>,
+    /// What its nodes share, of the epoch that had a piece last.
+    shared: Mutex<(u64, Arc<Shared>)>,
+}
+
+impl Part {
+    fn make(hello: &Parcel, lifeline: OwnedFd) -> Result<Part> {
+        let hello = whole(hello, |from| match Order::read(from)? {
+            Order::Hello => Hello::decode(from),
+            other => Err(Error::new(
+                ErrorKind::Protocol,
+                format!("{other:?} before anything else"),
+            )),
+        })?;
+        // In this order, and before anything of the user runs.
+        isolate::apply(&hello.processes)?;
+        isolate::watch(lifeline).map_err(|error| {
+            Error::new(
+                ErrorKind::Worker,
+                "cannot start the thread that watches its parent",
+            )
+            .with_source(error)
+        })?;
+        let lines = Lines::collect(hello.level);
+        let mut ends = None;
+        let mut above = None;
+        for recipe in &hello.recipes {
+            let made = recipe.make(above)?;
+            let first = ends.take().map_or(made.input, |(first, _)| first);
+            ends = Some((first, made.output));
+            above = Some(made.root);
+        }
+        let (Some(root), Some((input, output))) = (above, ends) else {
+            return Err(Error::new(ErrorKind::Protocol, "a part without steps"));
+        };
+        let mut flow = Flow::new(&root);
+        let is = likeness(
+            flow.nodes[1..].iter().map(|node| &*node.node),
+            &*input,
+            &*output,
+        );
+        if is != hello.likeness {
+            let differ = hello
+                .likeness
+                .lines()
+                .zip(is.lines())
+                .find(|(parent, child)| parent != child);
+            let (parent, child) = differ.unwrap_or((&hello.likeness, &is));
+            let message = format!(
+                "the function of its part makes another part in a child than in the parent (it may depend on nothing but its \
+                 settings): `{child}` instead of `{parent}`"
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        for (node, (name, source)) in flow.nodes[1..]
+            .iter_mut()
+            .zip(hello.names.iter().zip(hello.sources))
+        {
+            (node.name, node.source) = (name.as_str().into(), source);
+        }
+        Ok(Part {
+            flow,
+            input,
+            output,
+            overlap: hello.overlap.max(1),
+            fills: hello.fills,
+            lines,
+            shared: Mutex::default(),
+        })
+    }
+
+    fn shared(&self, epoch: u64) -> Arc<Shared> {
+        let mut shared = lock(&self.shared);
+        if shared.0 != epoch {
+            *shared = (epoch, Arc::default());
+        }
+        shared.1.clone()
+    }
+
+    /// Starts a piece of work.
+    fn begin(
+        &self,
+        facts: JobFacts,
+        granted: Arc<Granted>,
+        chunk: Box<dyn std::any::Any + Send>,
+    ) -> Job {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let run = RunInfo {
+            seed: facts.run.seed,
+            epoch: facts.run.epoch,
+            rank: facts.run.rank,
+            uneven: facts.run.uneven,
+            max_inflated: facts.run.max_inflated,
+            cancelled: cancelled.clone(),
+            offload: Some(Arc::new(Scope::new(Handle::current(), None))),
+            shared: self.shared(facts.run.epoch),
+            stake: None,
+        };
+        let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
+            .iter()
+            .map(|_| Arc::default())
+            .collect();
+        let links = self.flow.nodes[1..].iter().zip(&counters).enumerate().map(
+            |(place, (node, counters))| {
+                let Op::Pipe(pipe) = &node.node.op else {
+                    unreachable!("a part is made of pipes, as the parent checked")
+                };
+                let context = Context::new(
+                    node.name.clone(),
+                    node.source,
+                    run.clone(),
+                    facts.run.round,
+                    counters.clone(),
+                );
+                let context = match self.fills == Some(place) {
+                    true => context.with_rows(RowCursor::granted(granted.clone())),
+                    false => context,
+                };
+                Link {
+                    pipe: pipe.clone(),
+                    context,
+                    edge: node.node.edge.clone(),
+                    rows: None,
+                }
+            },
+        );
+        let input = self.flow.nodes[0].node.edge.clone();
+        let chain = Chain {
+            links: links.collect(),
+            input,
+        };
+        let applied = catch_unwind(AssertUnwindSafe(|| {
+            let chunk = chain.input.weigh(chunk);
+            chain.output().erase(chain.apply(chain.input.one(chunk), 0))
+        }));
+        let edge = chain.output().clone();
+        let (stream, ready) = match applied {
+            Ok(stream) => (Some(stream), None),
+            // Guards catch what pipes do while they run; this is a pipe that panics when applied.
+            Err(payload) => (
+                None,
+                Some(edge.fail_chunk(chain.name(Error::panic(payload)))),
+            ),
+        };
+        Job {
+            number: facts.number,
+            granted,
+            alone: facts.alone,
+            stream,
+            ready,
+            edge,
+            counters,
+            cancelled,
+            begun: Instant::now(),
+            busy: 0,
+            each: 0,
+        }
+    }
+}
+
+/// A piece of work.
+struct Job {
+    number: u64,
+    /// What comes out of it is sent one by one.
+    alone: bool,
+    /// `None` at its end.
+    stream: Option<Box<dyn ErasedChunks>>,
+    /// What came out while it was not its turn.
+    ready: Option<AnyChunk>,
+    edge: Arc<dyn Edge>,
+    counters: Vec<Arc<Counters>>,
+    granted: Arc<Granted>,
+    cancelled: Arc<AtomicBool>,
+    begun: Instant,
+    /// Nanoseconds of work.
+    busy: u64,
+    /// Bytes of an item that came out; 0 before the first.
+    each: usize,
+}
+
+impl Job {
+    /// What was counted since this was asked last.
+    fn counted(&self) -> Counted {
+        self.counters
+            .iter()
+            .map(|counters| counted(counters))
+            .collect()
+    }
+
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<AnyChunk>> {
+        if let Some(chunk) = self.ready.take() {
+            return Poll::Ready(Some(chunk));
+        }
+        let Some(stream) = self
+            .stream
+            .as_mut()
+            .filter(|_| !self.cancelled.load(Ordering::Relaxed))
+        else {
+            return Poll::Ready(None);
+        };
+        let max = if self.each == 0 || self.alone {
+            1
+        } else {
+            (MESSAGE / self.each).clamp(1, ITEMS)
+        };
+        let (begun, demand) = (
+            Instant::now(),
+            Demand {
+                ahead: true,
+                ..Demand::up_to(max)
+            },
+        );
+        let polled = catch_unwind(AssertUnwindSafe(|| stream.poll_chunk(cx, demand)));
+        self.busy += begun.elapsed().as_nanos() as u64;
+        match polled {
+            Ok(Poll::Ready(None)) => {
+                self.stream = None;
+                Poll::Ready(None)
+            }
+            Ok(polled) => polled,
+            Err(payload) => {
+                self.stream = None;
+                Poll::Ready(Some(self.edge.fail_chunk(Error::panic(payload))))
+            }
+        }
+    }
+}
+
+struct Server {
+    part: Part,
+    orders: ProcessTake,
+    reports: ProcessPut,
+    /// Memory of rows, until they are written to where they were granted.
+    pool: Arc<Pool>,
+    /// In the order in which they came, which is the one in which their outputs leave.
+    jobs: VecDeque<Job>,
+}
+
+impl Server {
+    /// Goes on with everything; ready when the parent has closed the queue.
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<()>> {
+        let mut logs = 0;
+        loop {
+            loop {
+                match self.orders.poll_parcel(cx) {
+                    Poll::Ready(Some(parcel)) => self.order(&parcel)?,
+                    // Nobody is there to take what is left.
+                    Poll::Ready(None) => return Poll::Ready(Ok(())),
+                    Poll::Pending => break,
+                }
+            }
+            self.part.lines.waker.register(cx.waker());
+            match self.reports.poll_ready(cx) {
+                Poll::Ready(Some(_)) => {}
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => return Poll::Pending,
+            }
+            if logs < LOGS
+                && let Some(log) = self.part.lines.next()
+            {
+                self.report(&Report::Log(log))?;
+                logs += 1;
+                continue;
+            }
+            let more = std::mem::take(&mut logs) == LOGS;
+            match self.jobs.front_mut().map(|job| job.poll(cx)) {
+                Some(Poll::Ready(Some(chunk))) => self.output(chunk)?,
+                Some(Poll::Ready(None)) => self.done()?,
+                None | Some(Poll::Pending) => {
+                    // Those behind it wait for something, too: let them begin.
+                    for job in self.jobs.iter_mut().take(self.part.overlap).skip(1) {
+                        if job.ready.is_none()
+                            && job.stream.is_some()
+                            && let Poll::Ready(ready) = job.poll(cx)
+                        {
+                            job.ready = ready;
+                        }
+                    }
+                    if let Poll::Ready(Err(error)) = self.reports.poll_flush(cx) {
+                        return Poll::Ready(Err(error));
+                    }
+                    if more {
+                        cx.waker().wake_by_ref();
+                    }
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    fn order(&mut self, parcel: &Parcel) -> Result<()> {
+        let mut from = parcel.reader();
+        match Order::read(&mut from)? {
+            Order::Job(facts, grants) => {
+                let chunk = self.part.input.decode(&mut from)?;
+                from.end()?;
+                let granted = Arc::new(self.granted(grants, facts.number)?);
+                self.jobs.push_back(self.part.begin(facts, granted, chunk));
+            }
+            Order::Cancel(number) => {
+                let cancelled = self.jobs.iter_mut().filter(|job| job.number <= number);
+                cancelled.for_each(|job| job.cancelled.store(true, Ordering::Relaxed));
+            }
+            Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),
+        }
+        Ok(())
+    }
+
+    /// The rows that came with a job.
+    fn granted(&self, grants: Option<Grants>, job: u64) -> Result<Granted> {
+        let Some(Grants { wanted, rows }) = grants else {
+            return Ok(Granted::default());
+        };
+        let missing = || damaged("a row of memory that was not lent");
+        let rows = rows.into_iter().map(|row| {
+            let Some((memory, place)) = row else {
+                return Ok(None);
+            };
+            let memory: Arc<dyn Lender> = self.orders.lent(memory).ok_or_else(missing)?.clone();
+            Ok(Some((memory, place)))
+        });
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        Granted::new(rows, wanted, job, &self.pool).ok_or_else(missing)
+    }
+
+    fn output(&mut self, chunk: AnyChunk) -> Result<()> {
+        match self.send(&chunk, 0..chunk.len) {
+            Err(error) if error.kind() == ErrorKind::Limit => {}
+            sent => return sent,
+        }
+        // There is not so much shared memory, or no descriptor. That is the error of the items for
+        // which it is so.
+        for place in 0..chunk.len {
+            match self.send(&chunk, place..place + 1) {
+                Err(error) if error.kind() == ErrorKind::Limit => {
+                    let error = match self.part.output.origin(&*chunk.chunk, place) {
+                        Some(origin) => error.of(&origin),
+                        None => error,
+                    };
+                    let name = &self.part.flow.nodes.last().expect("a part has nodes").name;
+                    let edge = &self.jobs.front().expect("it gave the chunk").edge;
+                    self.send(&edge.fail_chunk(error.at(name)), 0..1)?;
+                }
+                sent => sent?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends a part of what came out of the first job.
+    fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
+        let number = self.jobs.front().expect("it gave the chunk").number;
+        let counted = self.jobs.front().expect("as above").counted();
+        let report = Report::Output(number, counted);
+        let mut writer = Writer::of_job(number);
+        report.write(&mut writer)?;
+        let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
+        self.part.output.encode(&*chunk.chunk, places, &mut writer);
+        // What a step of the user's gives may not say what it weighs; here it is seen.
+        let bytes = known.max(writer.len());
+        self.jobs.front_mut().expect("as above").each = (bytes / items.max(1)).max(1);
+        self.reports.send(writer, Weight { items, bytes })
+    }
+
+    fn done(&mut self) -> Result<()> {
+        let mut job = self.jobs.pop_front().expect("it has ended");
+        // What its pipes hold of it goes first.
+        job.stream = None;
+        let spent = if self.part.overlap > 1 {
+            job.begun.elapsed().as_nanos() as u64
+        } else {
+            job.busy
+        };
+        let counted = job.counted();
+        let wanted = job.granted.asked();
+        self.report(&Report::Done(Done {
+            number: job.number,
+            spent,
+            counted,
+            wanted,
+        }))
+    }
+
+    fn report(&mut self, report: &Report) -> Result<()> {
+        let mut writer = Writer::new();
+        report.write(&mut writer)?;
+        self.reports.send(writer, Weight { items: 1, bytes: 0 })
+    }
+}

@@ -1,0 +1,111 @@
+//! Where a program turns into a child: the first line of `main`.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
+
+use super::{child_main, isolate};
+use crate::Processes;
+
+/// Set for a child, to the number of its parent.
+const VARIABLE: &str = "DATAPIPES_WORKER";
+
+/// How long a child whose parent wants nothing more waits for being ended.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// This executable, held open since the start: the file of its name may become another.
+static EXECUTABLE: OnceLock<OwnedFd> = OnceLock::new();
+
+/// This process is a child, whose part cannot have children of its own.
+static CHILD: AtomicBool = AtomicBool::new(false);
+
+/// See `datapipes::worker::init`.
+pub(crate) fn init() {
+    match std::env::var(VARIABLE) {
+        Err(_) => {
+            let open = rustix::fs::open(
+                "/proc/self/exe",
+                OFlags::RDONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            );
+            // Without /proc nothing can be started, and the loader says so.
+            if let Ok(executable) = open {
+                let _ = EXECUTABLE.set(executable);
+            }
+        }
+        Ok(parent) => {
+            let code = match be_a_child(&parent) {
+                Ok(()) => {
+                    // The parent has let go. If it is gone nobody but the lifeline's thread ends
+                    // what this process has started; that ends this one, too.
+                    std::thread::sleep(ENDING);
+                    0
+                }
+                Err(error) => {
+                    eprintln!("datapipes: a worker process cannot go on: {error}");
+                    1
+                }
+            };
+            std::process::exit(code)
+        }
+    }
+}
+
+/// Whether children can be started.
+pub(crate) fn is_ready() -> bool {
+    EXECUTABLE.get().is_some()
+}
+
+/// Whether this process is a child itself.
+pub(crate) fn is_child() -> bool {
+    CHILD.load(Ordering::Relaxed)
+}
+
+/// What starts this executable as a child.
+pub(super) fn command(processes: &Processes) -> Option<Command> {
+    let executable = EXECUTABLE.get()?;
+    // Looked up by the new process, which has the descriptor until it executes the file.
+    let mut command = Command::new(format!("/proc/self/fd/{}", executable.as_raw_fd()));
+    isolate::environment(processes, &mut command);
+    command.env(VARIABLE, std::process::id().to_string());
+    Some(command)
+}
+
+fn be_a_child(parent: &str) -> crate::Result<()> {
+    let wrong = || {
+        io::Error::other(format!(
+            "{VARIABLE} is set to `{parent}`, but no loader started this process"
+        ))
+    };
+    let parent = parent
+        .parse()
+        .ok()
+        .and_then(Pid::from_raw)
+        .ok_or_else(wrong)?;
+    isolate::die_with(parent)?;
+    CHILD.store(true, Ordering::Relaxed);
+    let (orders, reports) = take_queues()?;
+    // SAFETY: this is the first line of `main`, and nothing has started a thread.
+    unsafe { std::env::remove_var(VARIABLE) };
+    child_main::serve(orders, reports)
+}
+
+/// The two queues, which came as standard input and output, and something harmless in their places:
+/// what a part prints goes where its errors go.
+fn take_queues() -> io::Result<(OwnedFd, OwnedFd)> {
+    let take = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 3);
+    let queues = (
+        take(rustix::stdio::stdin())?,
+        take(rustix::stdio::stdout())?,
+    );
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(rustix::stdio::stderr())?;
+    Ok(queues)
+}

@@ -1,0 +1,55 @@
+//! What the children of a segment are told, by the flow and its plan.
+
+use std::sync::Arc;
+
+use super::log;
+use super::protocol::Hello;
+use super::supervisor::{Figures, Plan, Supervisors};
+use super::worker_slot::overlap_of;
+use crate::graph::{Flow, FlowNode, Part, likeness};
+use crate::plan::SegmentPlan;
+
+/// The supervisors of a segment, if it runs in processes of its own. `rows` are those of the plan.
+pub(crate) fn supervisors(
+    flow: &Flow,
+    segment: &SegmentPlan,
+    rows: &[Option<usize>],
+) -> Option<Arc<Supervisors>> {
+    let processes = segment.processes.clone()?;
+    let nodes: Vec<&FlowNode> = segment.nodes.iter().map(|&id| &flow.nodes[id]).collect();
+    let mut parts: Vec<&Arc<Part>> = nodes
+        .iter()
+        .filter_map(|node| node.node.part.as_ref())
+        .collect();
+    parts.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    let (input, output) = (parts.first()?.input.clone(), parts.last()?.output.clone());
+    let names: Vec<String> = nodes.iter().map(|node| node.name.to_string()).collect();
+    let level = tracing::level_filters::LevelFilter::current()
+        .into_level()
+        .map_or(0, log::number);
+    let fills = segment.nodes.iter().position(|&id| rows[id].is_some());
+    let hello = Hello {
+        recipes: parts.iter().map(|part| part.recipe.clone()).collect(),
+        likeness: likeness(nodes.iter().map(|node| &*node.node), &*input, &*output),
+        sources: nodes.iter().map(|node| node.source).collect(),
+        processes: processes.clone(),
+        level,
+        overlap: overlap_of(
+            nodes.iter().map(|node| node.hints().work),
+            segment.concurrency / segment.workers.max(1),
+        ),
+        names: names.clone(),
+        fills,
+    };
+    let edge = nodes.last()?.node.edge.clone();
+    Some(Supervisors::new(Plan {
+        processes,
+        hello,
+        node: names.join(" → ").into(),
+        input,
+        output,
+        edge,
+        arity: segment.arity,
+        figures: Figures::default(),
+    }))
+}

@@ -1,0 +1,423 @@
+//! What parent and child say to each other.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::batch_buffer::Wanted;
+use crate::codec::{Parcel, damaged};
+use crate::context::Counters;
+use crate::graph::Recipe;
+use crate::{DType, Error, Processes, Rank, Reader, Result, Uneven, Wire, Writer};
+
+/// The first that a child hears.
+pub(crate) struct Hello {
+    pub recipes: Vec<Recipe>,
+    /// For each node of the part: its name in the whole graph.
+    pub names: Vec<String>,
+    /// For each node: its number for origins.
+    pub sources: Vec<u16>,
+    /// What the part is like in the parent; the child has to come to the same.
+    pub likeness: String,
+    pub processes: Processes,
+    /// The most detailed level that the parent's log wants, from 0 (nothing) to 5.
+    pub level: u8,
+    /// SegmentLog of work that the child may have open at once.
+    pub overlap: usize,
+    /// Which of the nodes fills rows of batches.
+    pub fills: Option<usize>,
+}
+
+impl Wire for Hello {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.recipes.encode(to)?;
+        self.names.encode(to)?;
+        self.sources.encode(to)?;
+        self.likeness.encode(to)?;
+        self.processes.encode(to)?;
+        self.level.encode(to)?;
+        self.overlap.encode(to)?;
+        self.fills.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Hello {
+            recipes: Wire::decode(from)?,
+            names: Wire::decode(from)?,
+            sources: Wire::decode(from)?,
+            likeness: Wire::decode(from)?,
+            processes: Wire::decode(from)?,
+            level: Wire::decode(from)?,
+            overlap: Wire::decode(from)?,
+            fills: Wire::decode(from)?,
+        })
+    }
+}
+
+/// What a child has to know of the run that a piece of work belongs to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RunFacts {
+    pub seed: u64,
+    pub epoch: u64,
+    pub rank: Rank,
+    pub uneven: Option<Uneven>,
+    pub max_inflated: Option<u64>,
+    pub round: u64,
+}
+
+/// What a parent asks for. Behind a job stands its chunk.
+#[derive(Debug, PartialEq)]
+pub(super) enum Order {
+    Hello,
+    Job(JobFacts, Option<Grants>),
+    /// Nobody wants what jobs up to this number give.
+    Cancel(u64),
+}
+
+/// Rows of batches that a child may fill, for each item that it gets; not for all of them, where
+/// one is taken already.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Grants {
+    pub wanted: Wanted,
+    /// The number of lent memory, and the place in it, in bytes.
+    pub rows: Vec<Option<(u64, usize)>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct JobFacts {
+    pub number: u64,
+    pub run: RunFacts,
+    /// It is one item that may end the process: what comes out is to be told at once, so that it is
+    /// known how far it got.
+    pub alone: bool,
+}
+
+impl Order {
+    pub(super) fn write(&self, to: &mut Writer<'_>) {
+        match self {
+            Order::Hello => to.raw(&[0]),
+            Order::Job(JobFacts { number, run, alone }, grants) => {
+                to.raw(&[1]);
+                let uneven = Uneven::number(run.uneven);
+                let Rank { index, world } = run.rank;
+                let (index, world) = (index as u64, world as u64);
+                let (inflated, alone) = (run.max_inflated.unwrap_or(u64::MAX), u64::from(*alone));
+                for n in [
+                    *number, run.seed, run.epoch, index, world, uneven, inflated, run.round, alone,
+                ] {
+                    to.number(n);
+                }
+                match grants {
+                    None => to.raw(&[0]),
+                    Some(Grants {
+                        wanted: (dtype, len),
+                        rows,
+                    }) => {
+                        to.raw(&[1, *dtype as u8]);
+                        to.number(*len as u64);
+                        to.number(rows.len() as u64);
+                        for row in rows {
+                            to.raw(&[u8::from(row.is_some())]);
+                            if let Some((memory, place)) = row {
+                                to.number(*memory);
+                                to.number(*place as u64);
+                            }
+                        }
+                    }
+                }
+            }
+            Order::Cancel(number) => {
+                to.raw(&[2]);
+                to.number(*number);
+            }
+        }
+    }
+
+    pub(super) fn read(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(match u8::decode(from)? {
+            0 => Order::Hello,
+            1 => {
+                let mut n = [0; 9];
+                for n in &mut n {
+                    *n = from.number()?;
+                }
+                let [
+                    number,
+                    seed,
+                    epoch,
+                    index,
+                    world,
+                    uneven,
+                    inflated,
+                    round,
+                    alone,
+                ] = n;
+                let uneven = Uneven::from_number(uneven)
+                    .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
+                let rank = Rank {
+                    index: index as usize,
+                    world: world as usize,
+                };
+                let max_inflated = Some(inflated).filter(|&bytes| bytes < u64::MAX);
+                let run = RunFacts {
+                    seed,
+                    epoch,
+                    rank,
+                    uneven,
+                    max_inflated,
+                    round,
+                };
+                let facts = JobFacts {
+                    number,
+                    run,
+                    alone: alone != 0,
+                };
+                let grants = bool::decode(from)?.then(|| -> Result<Grants> {
+                    let wanted = (DType::decode(from)?, usize::decode(from)?);
+                    let rows = (0..from.count()?).map(|_| {
+                        Ok(if bool::decode(from)? {
+                            Some((from.number()?, usize::decode(from)?))
+                        } else {
+                            None
+                        })
+                    });
+                    Ok(Grants {
+                        wanted,
+                        rows: rows.collect::<Result<_>>()?,
+                    })
+                });
+                Order::Job(facts, grants.transpose()?)
+            }
+            2 => Order::Cancel(from.number()?),
+            other => return Err(damaged(format_args!("{other} is no order"))),
+        })
+    }
+}
+
+/// What a child answers. Behind an output stands its chunk.
+#[derive(Debug)]
+pub(super) enum Report {
+    Ready,
+    /// It cannot do the work at all.
+    Refused(Error),
+    /// Something came out of a job; what was counted since the last.
+    Output(u64, Counted),
+    Done(Done),
+    Log(Log),
+}
+
+/// A job is done.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Done {
+    pub number: u64,
+    /// Nanoseconds that it took.
+    pub spent: u64,
+    /// What was counted since the last output.
+    pub counted: Counted,
+    /// The row that its part asked for last.
+    pub wanted: Option<Wanted>,
+}
+
+/// Something for the log.
+#[derive(Debug, PartialEq)]
+pub(super) struct Log {
+    /// From 1 (error) to 5 (trace).
+    pub level: u8,
+    pub target: String,
+    pub text: String,
+}
+
+impl Report {
+    pub(super) fn write<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        match self {
+            Report::Ready => to.raw(&[0]),
+            Report::Refused(error) => {
+                to.raw(&[1]);
+                error.encode(to)?;
+            }
+            Report::Output(number, counted) => {
+                to.raw(&[2]);
+                to.number(*number);
+                counted.encode(to)?;
+            }
+            Report::Done(Done {
+                number,
+                spent,
+                counted,
+                wanted,
+            }) => {
+                to.raw(&[3]);
+                to.number(*number);
+                to.number(*spent);
+                counted.encode(to)?;
+                to.raw(&[u8::from(wanted.is_some())]);
+                if let Some((dtype, len)) = wanted {
+                    to.raw(&[*dtype as u8]);
+                    to.number(*len as u64);
+                }
+            }
+            Report::Log(Log {
+                level,
+                target,
+                text,
+            }) => {
+                to.raw(&[4, *level]);
+                target.encode(to)?;
+                text.encode(to)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(match u8::decode(from)? {
+            0 => Report::Ready,
+            1 => Report::Refused(Error::decode(from)?),
+            2 => Report::Output(from.number()?, Wire::decode(from)?),
+            3 => {
+                let (number, spent, counted) =
+                    (from.number()?, from.number()?, Wire::decode(from)?);
+                let wanted = if bool::decode(from)? {
+                    Some((DType::decode(from)?, usize::decode(from)?))
+                } else {
+                    None
+                };
+                Report::Done(Done {
+                    number,
+                    spent,
+                    counted,
+                    wanted,
+                })
+            }
+            4 => Report::Log(Log {
+                level: Wire::decode(from)?,
+                target: Wire::decode(from)?,
+                text: Wire::decode(from)?,
+            }),
+            other => return Err(damaged(format_args!("{other} is no report"))),
+        })
+    }
+}
+
+/// For each node, what its counters counted.
+pub(super) type Counted = Vec<Vec<u64>>;
+
+/// Counters as numbers, from zero again.
+pub(super) fn counted(counters: &Counters) -> Vec<u64> {
+    each(counters)
+        .map(|counter| counter.swap(0, Ordering::Relaxed))
+        .to_vec()
+}
+
+/// Adds numbers to counters.
+pub(super) fn count(counters: &Counters, counted: &[u64]) {
+    for (counter, more) in each(counters).into_iter().zip(counted) {
+        counter.fetch_add(*more, Ordering::Relaxed);
+    }
+}
+
+/// Takes numbers from counters that were added before.
+pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
+    for (counter, less) in each(counters).into_iter().zip(counted) {
+        counter.fetch_sub(*less, Ordering::Relaxed);
+    }
+}
+
+fn each(counters: &Counters) -> [&AtomicU64; 6] {
+    let Counters {
+        items,
+        chunks,
+        errors,
+        dropped,
+        retried,
+        busy_ns,
+        weight: _,
+    } = counters;
+    [items, chunks, errors, dropped, retried, busy_ns]
+}
+
+/// Reads the whole of a parcel.
+pub(super) fn whole<T>(
+    parcel: &Parcel,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T>,
+) -> Result<T> {
+    let mut reader = parcel.reader();
+    let value = read(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_arrive() {
+        let run = RunFacts {
+            seed: u64::MAX,
+            epoch: 3,
+            rank: Rank { index: 1, world: 4 },
+            uneven: Some(Uneven::Pad),
+            max_inflated: Some(1 << 30),
+            round: 9,
+        };
+        let facts = JobFacts {
+            number: 7,
+            run,
+            alone: true,
+        };
+        let grants = Grants {
+            wanted: (DType::F32, 300),
+            rows: vec![Some((1, 0)), None, Some((2, 1200))],
+        };
+        for order in [
+            Order::Hello,
+            Order::Cancel(1 << 40),
+            Order::Job(facts, None),
+            Order::Job(facts, Some(grants)),
+        ] {
+            let mut writer = Writer::new();
+            order.write(&mut writer);
+            assert_eq!(whole(&Parcel::of(writer), Order::read).unwrap(), order);
+        }
+    }
+
+    #[test]
+    fn reports_arrive() {
+        let reports = [
+            Report::Ready,
+            Report::Refused(Error::user("no")),
+            Report::Output(5, vec![vec![7; 5]; 2]),
+            Report::Done(Done {
+                number: 5,
+                spent: 1000,
+                counted: vec![vec![1, 2, 3, 4, 5]],
+                wanted: Some((DType::U8, 7)),
+            }),
+            Report::Log(Log {
+                level: 2,
+                target: "a::b".into(),
+                text: "hm".into(),
+            }),
+        ];
+        for report in reports {
+            let mut writer = Writer::new();
+            report.write(&mut writer).unwrap();
+            let parcel = Parcel::of(writer);
+            assert_eq!(
+                format!("{:?}", whole(&parcel, Report::read).unwrap()),
+                format!("{report:?}")
+            );
+        }
+    }
+
+    #[test]
+    fn counters_add_up() {
+        let (here, there) = (Counters::default(), Counters::default());
+        there.items.store(3, Ordering::Relaxed);
+        there.busy_ns.store(70, Ordering::Relaxed);
+        let more = counted(&there);
+        count(&here, &more);
+        count(&here, &more);
+        assert_eq!(counted(&there), [0; 6]);
+        uncount(&here, &[1, 0, 0, 0, 0, 20]);
+        assert_eq!(counted(&here), [5, 0, 0, 0, 0, 120]);
+    }
+}

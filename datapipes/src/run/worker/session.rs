@@ -1,0 +1,583 @@
+//! The life of one child: what it is given, what it answers, and how it comes to its end.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::Future;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use tokio::time::Sleep;
+
+use super::child::Child;
+use super::log::tell;
+use super::protocol::{Done, Grants, JobFacts, Order, Report};
+use super::supervisor::{Alive, Job};
+use super::worker_slot::{Task, WorkerSlot, overlap, poll_room};
+use crate::batch_buffer::Part;
+use crate::codec::{Parcel, damaged};
+use crate::graph::AnyChunk;
+use crate::queue::{Put, Shared as SharedMemory, Weight};
+use crate::{Error, ErrorKind, Result, Writer};
+
+/// Jobs that a child has at once: one that it works on, and the next.
+const AT_ONCE: usize = 2;
+/// How long a child may take to make its part of the graph.
+const START: Duration = Duration::from_secs(60);
+/// How long a child may go on with what nobody wants any more.
+const GRACE: Duration = Duration::from_secs(1);
+/// After so long without an answer the log says so, where there is no time limit.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Bytes of a row from which on a child fills it where it is read.
+const WORTH_A_GRANT: usize = 16 << 10;
+/// SegmentLog of memory that a child has to write to before those of which it is granted nothing
+/// are taken back at once.
+const LENT: usize = 16;
+/// How long a child that has closed its queue may take to end by itself.
+const CLOSING: Duration = Duration::from_millis(100);
+/// How often the memory of a child is looked at, and how often where it has a limit.
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_CLOSELY: Duration = Duration::from_millis(10);
+
+/// Why a child is there no more.
+pub(super) enum End {
+    /// It ended by itself, or was killed by somebody.
+    Died,
+    /// It did not answer in time, and was killed.
+    Silent(Duration),
+    /// It sent what it cannot have meant, and was killed.
+    Garbage(Error),
+    /// It closed its queue, but did not end, and was killed.
+    Closed,
+    /// There was no memory to send it something by.
+    Unsent(Error),
+    /// It cannot do the work.
+    Refused(Error),
+    /// It was ended on purpose.
+    Dismissed,
+}
+
+/// The life of one child.
+pub(super) struct Session<'a> {
+    station: &'a mut WorkerSlot,
+    pub child: Child,
+    /// It has made its part of the graph.
+    pub ready: bool,
+    /// What it has to do, in the order in which it does it.
+    pub tasks: VecDeque<Task>,
+    /// What came out of the first task, and waits for room.
+    held: Option<AnyChunk>,
+    exited: bool,
+    /// It gets nothing more to do, and is ended once it has nothing.
+    leaving: bool,
+    /// When it last gave an answer, or got something to do.
+    heard: Instant,
+    /// When it closed its queue, upon which it should end.
+    closed: Option<Instant>,
+    looked: Instant,
+    /// The number up to which it was told that nothing is wanted.
+    cancelled: u64,
+    items: u64,
+    /// The memory that was lent to it, by number. Each costs it a descriptor, and stays there
+    /// though it is gone here.
+    lent: HashSet<u64>,
+    timer: Pin<Box<Sleep>>,
+    warned: bool,
+}
+
+impl<'a> Session<'a> {
+    /// Of a child that has just been started.
+    pub(super) fn new(station: &'a mut WorkerSlot, child: Child) -> Self {
+        let mut session = Session {
+            station,
+            child,
+            ready: false,
+            tasks: VecDeque::new(),
+            held: None,
+            exited: false,
+            leaving: false,
+            heard: Instant::now(),
+            closed: None,
+            looked: Instant::now(),
+            cancelled: 0,
+            items: 0,
+            lent: HashSet::new(),
+            timer: Box::pin(tokio::time::sleep(START)),
+            warned: false,
+        };
+        session.look();
+        session
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let place = self.station.place;
+        self.station.shared.register(place, cx.waker());
+        self.child.poll_lines(cx);
+        loop {
+            match self.poll_reports(cx) {
+                Ok(Poll::Pending) => {}
+                Ok(Poll::Ready(end)) => return Poll::Ready(end),
+                Err(error) => return self.garbage(error),
+            }
+            if !self.exited && self.child.poll_exit(cx).is_ready() {
+                // What it sent before is there, and is read.
+                self.exited = true;
+                continue;
+            }
+            if self.exited {
+                // What is held waits for room; the rest was read.
+                return if self.held.is_some() {
+                    Poll::Pending
+                } else {
+                    Poll::Ready(End::Died)
+                };
+            }
+            if self.leaving && self.tasks.is_empty() {
+                return Poll::Ready(End::Dismissed);
+            }
+            let gave = self.give_work(cx);
+            let idle =
+                self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
+            self.station.shared.set_idle(place, idle);
+            match gave {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => {
+                    self.child.kill();
+                    return Poll::Ready(End::Unsent(error));
+                }
+            }
+            if let Some(end) = self.poll_timer(cx) {
+                return Poll::Ready(end);
+            }
+            return Poll::Pending;
+        }
+    }
+
+    fn garbage(&mut self, error: Error) -> Poll<End> {
+        self.child.kill();
+        Poll::Ready(End::Garbage(error))
+    }
+
+    /// Takes what the child says, as long as it can be handed on.
+    fn poll_reports(&mut self, cx: &mut Context<'_>) -> Result<Poll<End>> {
+        loop {
+            if let Some(chunk) = self.held.take() {
+                let task = self
+                    .tasks
+                    .front_mut()
+                    .ok_or_else(|| damaged("an output of nothing"))?;
+                match poll_room(&mut task.job, chunk.bytes, cx) {
+                    Poll::Pending => {
+                        self.held = Some(chunk);
+                        // It is not its fault.
+                        self.heard = Instant::now();
+                        return Ok(Poll::Pending);
+                    }
+                    Poll::Ready(false) => {}
+                    Poll::Ready(true) => {
+                        task.delivered += chunk.len;
+                        self.items += chunk.len as u64;
+                        self.station.shared.progress();
+                        task.job.hand_on(chunk);
+                    }
+                }
+            }
+            match self.child.poll_report(cx) {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(None) => {
+                    let meant = |error: &&Error| {
+                        matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Limit)
+                    };
+                    if let Some(error) = self.child.reports.fault().filter(meant) {
+                        return Err(Error::new(error.kind(), error.message()));
+                    }
+                    if self.exited {
+                        return Ok(Poll::Ready(End::Died));
+                    }
+                    // It has closed the queue, so it is about to end: or is made to.
+                    self.closed.get_or_insert_with(Instant::now);
+                    return Ok(Poll::Pending);
+                }
+                Poll::Ready(Some(parcel)) => {
+                    if let Some(end) = self.report(&parcel)? {
+                        return Ok(Poll::Ready(end));
+                    }
+                    if self.looked.elapsed() > self.look_every() {
+                        self.look();
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, parcel: &Parcel) -> Result<Option<End>> {
+        let mut from = parcel.reader();
+        let report = Report::read(&mut from)?;
+        if !matches!(report, Report::Output(..)) {
+            from.end()?;
+        }
+        if !matches!(report, Report::Log(_)) {
+            self.heard = Instant::now();
+            self.warned = false;
+        }
+        match report {
+            Report::Ready if !self.ready => self.ready = true,
+            Report::Ready => return Err(damaged("ready twice")),
+            Report::Refused(_) if self.ready => return Err(damaged("refused once it was ready")),
+            Report::Refused(error) => {
+                self.child.kill();
+                return Ok(Some(End::Refused(error)));
+            }
+            Report::Log(log) => tell(&self.station.plan().node, self.station.place, &log),
+            Report::Output(number, counted) => {
+                let task = self.tasks.front_mut().filter(|task| task.number == number);
+                let task = task.ok_or_else(|| {
+                    damaged(format_args!(
+                        "an output of job {number}, which it does not have"
+                    ))
+                })?;
+                let granted = match task.alone {
+                    None => &mut task.job.granted[..],
+                    Some(item) => task.job.granted.get_mut(item..item + 1).unwrap_or_default(),
+                };
+                let plan = &self.station.shared.plan;
+                let mut from = from.with_grants(granted);
+                let decoded = catch_unwind(AssertUnwindSafe(|| {
+                    plan.output
+                        .decode(&mut from)
+                        .map(|chunk| plan.edge.weigh(chunk))
+                }));
+                let mut chunk =
+                    decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
+                from.end()?;
+                task.count(counted);
+                if task.alone.is_some() {
+                    let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
+                    task.seen += chunk.len;
+                    if known > 0 {
+                        chunk = plan.edge.behind(chunk, known);
+                    }
+                }
+                // What came is there, whatever the steps say that it weighs.
+                chunk.bytes = chunk.bytes.max(parcel.len());
+                if chunk.len > 0 {
+                    self.held = Some(chunk);
+                }
+            }
+            Report::Done(done) => self.done(done)?,
+        }
+        Ok(None)
+    }
+
+    fn done(&mut self, done: Done) -> Result<()> {
+        let task = self
+            .tasks
+            .pop_front()
+            .filter(|task| task.number == done.number);
+        let mut task = task.ok_or_else(|| {
+            damaged(format_args!(
+                "the end of job {}, which it does not have",
+                done.number
+            ))
+        })?;
+        self.station.shared.progress();
+        self.station
+            .plan()
+            .figures
+            .count(self.child.id(), self.items);
+        task.count(done.counted);
+        if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
+            && len.checked_mul(dtype.size()).is_some()
+        {
+            rows.want((dtype, len));
+        }
+        task.job.fate.spend(done.spent);
+        task.job
+            .gauge
+            .busy_ns
+            .fetch_add(done.spent, Ordering::Relaxed);
+        match task.alone {
+            None => task.job.finish(),
+            Some(item) => {
+                task.turn_to(item + 1, task.seen);
+                if item + 1 >= task.job.chunk.len {
+                    task.job.finish();
+                } else {
+                    self.station.redo.push_front(task);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn look_every(&self) -> Duration {
+        if self.station.plan().processes.memory.is_some() {
+            LOOK_CLOSELY
+        } else {
+            LOOK
+        }
+    }
+
+    /// Looks at the child's memory, and dismisses it before it has none left.
+    fn look(&mut self) {
+        self.looked = Instant::now();
+        let Some(vitals) = self.child.vitals() else {
+            return;
+        };
+        let alive = Alive {
+            place: self.station.place,
+            resident: vitals.resident,
+            items: self.items,
+        };
+        self.unlend();
+        let plan = self.station.plan();
+        plan.figures.set(self.child.id(), alive);
+        if plan
+            .processes
+            .memory
+            .is_some_and(|memory| vitals.near(memory))
+            && !self.leaving
+        {
+            plan.figures.replaced.fetch_add(1, Ordering::Relaxed);
+            let (node, child, bytes) = (&*plan.node, self.station.place, vitals.resident);
+            crate::error::quietly(|| {
+                tracing::warn!(
+                    node,
+                    child,
+                    bytes,
+                    "a process comes near its limit of memory, and is replaced"
+                );
+            });
+            self.leaving = true;
+        }
+    }
+
+    /// Gives the child work, as much as it may have at once. Says whether something was done.
+    fn give_work(&mut self, cx: &mut Context<'_>) -> Result<bool> {
+        if self.closed.is_some() {
+            return Ok(false);
+        }
+        if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
+            return self.unreachable(error);
+        }
+        let released = self.station.shared.released();
+        if self.cancelled < released {
+            self.cancelled = released;
+            self.station.redo.retain(|task| task.number >= released);
+            if self
+                .tasks
+                .front()
+                .is_some_and(|task| task.number < released)
+            {
+                self.heard = Instant::now();
+                return self.send(cx, &Order::Cancel(released - 1), None);
+            }
+        }
+        let most = overlap(self.station.plan()) - 1 + AT_ONCE;
+        // Whoever is at something that nobody wants may be at it for long.
+        let alone = self.tasks.front().is_some_and(|task| {
+            task.alone.is_some() || !self.station.shared.is_wanted(task.number)
+        });
+        if !self.ready || self.leaving || alone || self.tasks.len() >= most {
+            return Ok(false);
+        }
+        let task = match self.station.redo.front() {
+            Some(_) if !self.tasks.is_empty() => return Ok(false),
+            Some(_) => self.station.redo.pop_front(),
+            // The next one is better with a child that has nothing to do.
+            None if !self.tasks.is_empty() && self.station.shared.has_idle() => None,
+            None => self
+                .station
+                .shared
+                .take(self.tasks.back().map(|task| task.number))
+                .map(|(number, job)| Task::new(number, job)),
+        };
+        let Some(mut task) = task else {
+            return Ok(false);
+        };
+        // What nobody wants any more is not begun.
+        if let Poll::Ready(None) = task
+            .job
+            .put
+            .poll_ready(&mut Context::from_waker(std::task::Waker::noop()))
+        {
+            return Ok(true);
+        }
+        if self.tasks.is_empty() {
+            self.heard = Instant::now();
+        }
+        let places = task
+            .alone
+            .map_or(0..task.job.chunk.len, |item| item..item + 1);
+        if self.lent.len() >= LENT {
+            self.unlend();
+        }
+        let grants = self.grants(&mut task.job, places.clone());
+        let facts = JobFacts {
+            number: task.number,
+            run: task.job.run,
+            alone: task.alone.is_some(),
+        };
+        self.tasks.push_back(task);
+        self.send(cx, &Order::Job(facts, grants), Some(places))
+    }
+
+    /// Takes memory back of which no row is granted. An error has closed the queue, which is seen
+    /// by whoever sends next.
+    fn unlend(&mut self) {
+        let parts = self
+            .tasks
+            .iter()
+            .flat_map(|task| task.job.granted.iter().flatten());
+        let granted: HashSet<u64> = parts.filter_map(|part| Some(shared(part)?.0.id)).collect();
+        let orders = &mut self.child.orders;
+        self.lent
+            .retain(|id| granted.contains(id) || orders.unlend(*id).is_err());
+    }
+
+    /// The rows that a job's items will be, for the child to fill.
+    fn grants(&mut self, job: &mut Job, places: Range<usize>) -> Option<Grants> {
+        let rows = job.rows.as_ref()?;
+        let wanted = rows
+            .wanted()
+            .filter(|(dtype, len)| dtype.size() * len >= WORTH_A_GRANT)?;
+        if job.granted.is_empty() && job.chunk.errors == 0 {
+            let numbers = job.first..job.first + job.chunk.len as u64;
+            job.granted = numbers.map(|number| rows.grant(number)).collect();
+        }
+        let mut granted = Vec::new();
+        for part in job.granted.get(places)? {
+            // What the rows are like may have changed since they were granted.
+            let fits = |part: &&Part| (part.dtype(), part.len()) == wanted;
+            let Some((memory, place)) = part.as_ref().filter(fits).and_then(shared) else {
+                granted.push(None);
+                continue;
+            };
+            if !self.lent.contains(&memory.id) {
+                self.child.orders.lend(&memory).ok()?;
+                self.lent.insert(memory.id);
+            }
+            granted.push(Some((memory.id, place)));
+        }
+        Some(Grants {
+            wanted,
+            rows: granted,
+        })
+    }
+
+    /// Sends an order, with these places of the chunk of the last task.
+    fn send(
+        &mut self,
+        cx: &mut Context<'_>,
+        order: &Order,
+        places: Option<Range<usize>>,
+    ) -> Result<bool> {
+        let mut writer = Writer::new();
+        order.write(&mut writer);
+        if let Some(places) = places {
+            let task = self.tasks.back().expect("the order is about it");
+            let input = &self.station.shared.plan.input;
+            let encode = || input.encode(&*task.job.chunk.chunk, places, &mut writer);
+            catch_unwind(AssertUnwindSafe(encode)).map_err(Error::panic)?;
+        }
+        let sent = self
+            .child
+            .orders
+            .send(writer, Weight { items: 1, bytes: 0 });
+        let flushed = sent.map(|()| self.child.orders.poll_flush(cx));
+        match flushed {
+            Ok(Poll::Ready(Err(error))) | Err(error) => self.unreachable(error),
+            Ok(_) => Ok(true),
+        }
+    }
+
+    /// The child cannot be told anything. If it has ended that is no fault of its own words.
+    fn unreachable(&mut self, error: Error) -> Result<bool> {
+        if error.kind() == ErrorKind::Limit {
+            // No memory to send it by: that is ours.
+            return Err(error);
+        }
+        self.closed.get_or_insert_with(Instant::now);
+        Ok(false)
+    }
+
+    /// Ends a child that takes too long.
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Option<End> {
+        loop {
+            let (limit, since) = match self.closed {
+                Some(closed) => (Some(CLOSING), closed),
+                None => (self.limit(), self.heard),
+            };
+            // A limit without end is none.
+            let deadline = since
+                .checked_add(limit.unwrap_or(SILENCE))
+                .unwrap_or(since + SILENCE);
+            let limit = limit.filter(|limit| since.checked_add(*limit).is_some());
+            if self.timer.deadline() != deadline.into() {
+                self.timer.as_mut().reset(deadline.into());
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return None;
+            }
+            match limit {
+                Some(limit) => {
+                    self.child.kill();
+                    if self.closed.is_some() {
+                        return Some(End::Closed);
+                    }
+                    let unwanted = self
+                        .tasks
+                        .front()
+                        .is_some_and(|task| !self.station.shared.is_wanted(task.number));
+                    if self.ready && unwanted {
+                        return Some(End::Dismissed);
+                    }
+                    return Some(End::Silent(limit));
+                }
+                None => {
+                    if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
+                        let (node, child) = (&*self.station.plan().node, self.station.place);
+                        let first = self.tasks.front().and_then(|task| {
+                            self.station
+                                .plan()
+                                .input
+                                .origin(&*task.job.chunk.chunk, task.alone.unwrap_or(0))
+                        });
+                        let item = first.map(|origin| origin.to_string()).unwrap_or_default();
+                        crate::error::quietly(|| {
+                            tracing::warn!(
+                                node,
+                                child,
+                                item,
+                                "no answer for {SILENCE:?}, and no time limit"
+                            );
+                        });
+                    }
+                    self.heard = Instant::now();
+                }
+            }
+        }
+    }
+
+    /// How long the child may be silent now.
+    fn limit(&self) -> Option<Duration> {
+        if !self.ready {
+            return Some(START);
+        }
+        let front = self.tasks.front()?;
+        if !self.station.shared.is_wanted(front.number) {
+            return Some(GRACE);
+        }
+        self.station.plan().processes.time_limit
+    }
+}
+
+/// The memory that a row lies in, if it is shared with other processes, and where, in bytes.
+fn shared(part: &Part) -> Option<(Arc<SharedMemory>, usize)> {
+    let (memory, place) = part.place()?;
+    Some((memory.as_any().downcast().ok()?, place))
+}

@@ -1,0 +1,511 @@
+//! The children of a segment, and the work that waits for them.
+//!
+//! All children of a supervisor are looked after by one thread, which starts them (they end with
+//! it, however it ends), gives them work, takes what they made and hands it on to the segment. A
+//! supervisor works for one segment of one epoch at a time; in between its children wait for the
+//! next.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc as std_mpsc};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use super::protocol::{Hello, RunFacts};
+use super::worker_slot::station;
+use crate::batch_buffer::{Maker, Memory, Part, Rows};
+use crate::budget::{Awaited, Credit};
+use crate::codec::ChunkWire;
+use crate::context::Counters;
+use crate::graph::{AnyChunk, Edge};
+use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
+use crate::run::morsel::{Fate, Ringer};
+use crate::run::segment::SegmentGauge;
+use crate::sync::lock;
+use crate::{Arity, Error, ErrorKind, Processes};
+
+/// How long a drop waits for the thread of a supervisor, which has to kill its children.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the children of a segment have in common, epoch after epoch.
+pub(crate) struct Plan {
+    pub processes: Processes,
+    pub hello: Hello,
+    /// The part's nodes in words, for messages and errors.
+    pub node: Arc<str>,
+    pub input: Arc<dyn ChunkWire>,
+    pub output: Arc<dyn ChunkWire>,
+    /// The edge below the part.
+    pub edge: Arc<dyn Edge>,
+    /// How many come out for one that goes in.
+    pub arity: Arity,
+    pub figures: Figures,
+}
+
+/// What is seen of children, over all epochs of a loader.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    /// How many were started.
+    pub started: AtomicU64,
+    /// How many ended without being asked to.
+    pub died: AtomicU64,
+    /// How many were replaced because of their memory.
+    pub replaced: AtomicU64,
+    /// Items that were given up.
+    pub crashed: AtomicU64,
+    alive: Mutex<BTreeMap<u32, Alive>>,
+}
+
+/// A child that runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Alive {
+    /// Its place among the children of its part.
+    pub place: usize,
+    /// Its private memory, in bytes, as it was last looked at.
+    pub resident: u64,
+    /// Items that came out of it.
+    pub items: u64,
+}
+
+impl Figures {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Alive>> {
+        lock(&self.alive)
+    }
+
+    /// The children that run, by their process numbers.
+    pub(crate) fn alive(&self) -> BTreeMap<u32, Alive> {
+        self.lock().clone()
+    }
+
+    pub(super) fn set(&self, pid: u32, alive: Alive) {
+        self.lock().insert(pid, alive);
+    }
+
+    /// So many items came out of a child by now.
+    pub(super) fn count(&self, pid: u32, items: u64) {
+        if let Some(alive) = self.lock().get_mut(&pid) {
+            alive.items = items;
+        }
+    }
+
+    pub(super) fn gone(&self, pid: u32) {
+        self.lock().remove(&pid);
+    }
+}
+
+/// A piece of work on its way. Dropped before it is finished, it is lost, and the segment sees
+/// that.
+pub(crate) struct Job {
+    pub run: RunFacts,
+    /// The number of its first item in the segment's input.
+    pub first: u64,
+    /// The rows that its part fills.
+    pub rows: Option<Arc<Rows>>,
+    /// Those of them that were granted to a child, by the places of the items; `None` once
+    /// something has come in them.
+    pub granted: Vec<Option<Part>>,
+    /// What goes in, kept until all that comes of it has come.
+    pub chunk: AnyChunk,
+    pub counters: Vec<Arc<Counters>>,
+    pub gauge: Arc<SegmentGauge>,
+    pub fate: Arc<Fate>,
+    /// The bytes of what goes in and of what comes out.
+    pub credit: Credit,
+    pub awaited: Arc<Awaited>,
+    // The queue must end before the bell rings, so it is dropped first.
+    pub put: ThreadPut<AnyChunk>,
+    pub ringer: Ringer,
+}
+
+impl Job {
+    /// Hands on what came out. It has to have room.
+    pub(super) fn hand_on(&mut self, mut chunk: AnyChunk) {
+        chunk.hold = Some(self.credit.give(
+            chunk.len - chunk.errors,
+            chunk.bytes,
+            self.chunk.bytes,
+        ));
+        self.awaited.made(self.credit.id());
+        let weight = Weight {
+            items: chunk.len,
+            bytes: chunk.bytes,
+        };
+        self.put.put(chunk, weight);
+    }
+
+    pub(super) fn finish(self) {
+        self.fate.complete();
+    }
+
+    /// Fails as a whole.
+    fn fail(mut self, error: Error, edge: &Arc<dyn Edge>) {
+        self.put
+            .put(edge.fail_chunk(error), Weight { items: 1, bytes: 0 });
+        self.finish();
+    }
+}
+
+/// Makes memory for rows that children fill.
+pub(crate) fn shared_memory() -> Maker {
+    Arc::new(|len| {
+        let memory: Arc<dyn Memory> = SharedMemory::new(len).ok()?;
+        Some(memory)
+    })
+}
+
+enum Command {
+    Job(Box<Job>),
+    /// Nobody wants what was asked for so far.
+    Release,
+}
+
+/// The supervisors of a segment: those that wait for work. They end with the loader.
+pub(crate) struct Supervisors {
+    pub plan: Arc<Plan>,
+    idle: Mutex<Vec<Supervisor>>,
+}
+
+impl Supervisors {
+    pub(crate) fn new(plan: Plan) -> Arc<Self> {
+        Arc::new(Supervisors {
+            plan: Arc::new(plan),
+            idle: Mutex::default(),
+        })
+    }
+
+    /// A supervisor for one segment of one epoch; it starts with the first job.
+    pub(crate) fn lend(self: &Arc<Self>) -> Arc<Lease> {
+        Arc::new(Lease {
+            supervisors: self.clone(),
+            supervisor: Mutex::new(None),
+        })
+    }
+}
+
+/// A supervisor that works for one segment. Dropped, it gives the supervisor back, without what was
+/// asked for.
+pub(crate) struct Lease {
+    supervisors: Arc<Supervisors>,
+    supervisor: Mutex<Option<Supervisor>>,
+}
+
+impl Lease {
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.supervisors.plan
+    }
+
+    pub(crate) fn send(&self, job: Job) {
+        let mut supervisor = lock(&self.supervisor);
+        if supervisor.is_none() {
+            let idle = lock(&self.supervisors.idle).pop();
+            *supervisor =
+                match idle.map_or_else(|| Supervisor::start(self.supervisors.plan.clone()), Ok) {
+                    Ok(supervisor) => Some(supervisor),
+                    Err(error) => {
+                        let message = format!(
+                            "{}: cannot start the thread that looks after its processes",
+                            self.plan().node
+                        );
+                        let error = Error::new(ErrorKind::Worker, message).with_source(error);
+                        return job.fail(error.at(&self.plan().node), &self.plan().edge);
+                    }
+                };
+        }
+        let supervisor = supervisor.as_ref().expect("started above");
+        // A supervisor that is gone drops the job, which the segment sees.
+        let _ = supervisor.commands.send(Command::Job(Box::new(job)));
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let supervisor = self
+            .supervisor
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(supervisor) =
+            supervisor.filter(|supervisor| supervisor.commands.send(Command::Release).is_ok())
+        else {
+            return;
+        };
+        let mut idle = lock(&self.supervisors.idle);
+        // One is kept; a second is there where two epochs ran at once.
+        let surplus = if idle.is_empty() {
+            idle.push(supervisor);
+            None
+        } else {
+            Some(supervisor)
+        };
+        drop(idle);
+        drop(surplus);
+    }
+}
+
+/// The thread that looks after some children. Dropped, it ends them and waits for that.
+struct Supervisor {
+    commands: mpsc::UnboundedSender<Command>,
+    ended: Option<std_mpsc::Receiver<()>>,
+}
+
+impl Supervisor {
+    fn start(plan: Arc<Plan>) -> std::io::Result<Supervisor> {
+        let (commands, receive) = mpsc::unbounded_channel();
+        let (send_ended, ended) = std_mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        crate::run::spawn_thread(format!("datapipes-{}", plan.node), move || {
+            let _told_at_the_end = send_ended;
+            let body = AssertUnwindSafe(|| runtime.block_on(look_after(plan, receive)));
+            if let Err(payload) = catch_unwind(body) {
+                // A value's `drop`, for instance. What was in work is lost, and the segment sees
+                // that.
+                let error = Error::panic(payload);
+                crate::error::quietly(
+                    || tracing::error!(%error, "the thread that looks after processes ended"),
+                );
+            }
+        })?;
+        Ok(Supervisor {
+            commands,
+            ended: Some(ended),
+        })
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // Closing the channel ends the thread.
+        drop(std::mem::replace(
+            &mut self.commands,
+            mpsc::unbounded_channel().0,
+        ));
+        if let Some(ended) = self.ended.take()
+            && ended.recv_timeout(PATIENCE) == Err(std_mpsc::RecvTimeoutError::Timeout)
+        {
+            crate::error::quietly(|| tracing::warn!("a process does not end; left behind"));
+        }
+    }
+}
+
+/// Runs the stations until nobody can ask for anything any more.
+async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let shared = Rc::new(Shared::new(plan));
+    let mut stations: FuturesUnordered<_> = (0..shared.plan.processes.count)
+        .map(|place| station(shared.clone(), place))
+        .collect();
+    let mut work = pin!(poll_fn(|cx| {
+        loop {
+            // WorkerSlots never end; they are polled when something happens to one of them.
+            let _ = stations.poll_next_unpin(cx);
+            match commands.poll_recv(cx) {
+                Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
+                Poll::Ready(Some(Command::Release)) => shared.release(),
+                Poll::Ready(None) => return Poll::Ready(()),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }));
+    work.as_mut().await;
+}
+
+/// What the stations of a supervisor share, all on one thread.
+pub(super) struct Shared {
+    pub plan: Arc<Plan>,
+    /// Jobs that no child has, by their numbers.
+    pending: RefCell<BTreeMap<u64, Job>>,
+    next: Cell<u64>,
+    /// Nobody wants jobs below this number.
+    released: Cell<u64>,
+    /// Children that ended one after the other, without an item getting through.
+    deaths: Cell<usize>,
+    /// Why there is no going on, until the next epoch.
+    broken: RefCell<Option<(ErrorKind, String)>>,
+    wakers: RefCell<Vec<Option<Waker>>>,
+    /// Whether the child at each place is ready, and has nothing to do.
+    idle: RefCell<Vec<bool>>,
+}
+
+impl Shared {
+    fn new(plan: Arc<Plan>) -> Self {
+        let wakers = RefCell::new(vec![None; plan.processes.count]);
+        let idle = RefCell::new(vec![false; plan.processes.count]);
+        Shared {
+            plan,
+            pending: RefCell::default(),
+            next: Cell::new(0),
+            released: Cell::new(0),
+            deaths: Cell::new(0),
+            broken: RefCell::default(),
+            wakers,
+            idle,
+        }
+    }
+
+    fn add(&self, job: Job) {
+        if let Some(error) = self.why_broken() {
+            return job.fail(error, &self.plan.edge);
+        }
+        let number = self.next.replace(self.next.get() + 1);
+        self.pending.borrow_mut().insert(number, job);
+        self.wake();
+    }
+
+    fn release(&self) {
+        self.released.set(self.next.get());
+        self.pending.borrow_mut().clear();
+        self.deaths.set(0);
+        self.broken.replace(None);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let wakers: Vec<Waker> = self
+            .wakers
+            .borrow_mut()
+            .iter_mut()
+            .filter_map(Option::take)
+            .collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes a station when there is work, or when what there was is not wanted any more.
+    pub(super) fn register(&self, place: usize, waker: &Waker) {
+        match &mut self.wakers.borrow_mut()[place] {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    /// Whether the child at a place has nothing to do. When it gets something, those who left that
+    /// to it look again.
+    pub(super) fn set_idle(&self, place: usize, idle: bool) {
+        let was = std::mem::replace(&mut self.idle.borrow_mut()[place], idle);
+        if was && !idle && self.has_pending() {
+            self.wake();
+        }
+    }
+
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle.borrow().contains(&true)
+    }
+
+    /// How many children ended one after the other, without an item getting through.
+    pub(super) fn deaths(&self) -> usize {
+        self.deaths.get()
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
+    /// The next job, if it is later than one that the child has: it works and answers in order, so
+    /// an earlier one behind a later one could wait for ever, for a consumer that waits for it.
+    pub(super) fn take(&self, behind: Option<u64>) -> Option<(u64, Job)> {
+        let mut pending = self.pending.borrow_mut();
+        let entry = pending
+            .first_entry()
+            .filter(|first| behind.is_none_or(|behind| behind < *first.key()))?;
+        Some(entry.remove_entry())
+    }
+
+    /// Gives back a job that a child had not begun.
+    pub(super) fn give_back(&self, number: u64, job: Job) {
+        if self.why_broken().is_some() {
+            self.fail(job);
+        } else if self.is_wanted(number) {
+            self.pending.borrow_mut().insert(number, job);
+            self.wake();
+        }
+    }
+
+    pub(super) fn is_wanted(&self, number: u64) -> bool {
+        number >= self.released.get()
+    }
+
+    /// The number below which nothing is wanted.
+    pub(super) fn released(&self) -> u64 {
+        self.released.get()
+    }
+
+    /// An item got through, or it is known that it cannot.
+    pub(super) fn progress(&self) {
+        self.deaths.set(0);
+    }
+
+    /// A child ended. Says whether there is to be another. One that was idle is not counted against
+    /// that.
+    pub(super) fn death(&self, place: usize, how: &str, idle: bool) -> bool {
+        let deaths = self.deaths.get() + usize::from(!idle);
+        self.deaths.set(deaths);
+        self.plan.figures.died.fetch_add(1, Ordering::Relaxed);
+        let Plan {
+            node, processes, ..
+        } = &*self.plan;
+        crate::error::quietly(|| {
+            tracing::warn!(node = &**node, child = place, "a process ended: {how}")
+        });
+        // Each child may end once before it is known which item was guilty, all of them at the same
+        // time.
+        let others = if processes.restarts > 0 {
+            processes.count - 1
+        } else {
+            0
+        };
+        if deaths <= processes.restarts.saturating_add(others) {
+            return true;
+        }
+        let message = match deaths {
+            1 => format!("1 process ended, where none may; it {how}"),
+            _ => format!(
+                "{deaths} processes ended one after the other, and no item got through; the last {how}"
+            ),
+        };
+        self.break_off(Error::new(ErrorKind::Worker, message).at(node));
+        false
+    }
+
+    /// There is no going on: all that is asked for fails.
+    pub(super) fn break_off(&self, error: Error) {
+        // It is about none of the items, whatever its kind: no policy may skip it.
+        let kind = if error.kind().is_about_an_item() {
+            ErrorKind::Worker
+        } else {
+            error.kind()
+        };
+        let said = error.cause();
+        let said = said
+            .strip_prefix(&format!("{kind}: "))
+            .map(str::to_owned)
+            .unwrap_or(said);
+        self.broken.borrow_mut().get_or_insert((kind, said));
+        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        for job in pending.into_values() {
+            self.fail(job);
+        }
+        self.wake();
+    }
+
+    /// Fails a job for the reason for which there is no going on.
+    pub(super) fn fail(&self, job: Job) {
+        if let Some(error) = self.why_broken() {
+            job.fail(error, &self.plan.edge);
+        }
+    }
+
+    fn why_broken(&self) -> Option<Error> {
+        let broken = self.broken.borrow();
+        let (kind, said) = broken.as_ref()?;
+        Some(Error::new(*kind, said).at(&self.plan.node))
+    }
+}
