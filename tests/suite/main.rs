@@ -9,6 +9,7 @@ mod compiling;
 ))]
 mod far;
 mod faults;
+mod faults_table;
 mod figures;
 mod golden;
 mod graphs;

@@ -2,7 +2,8 @@
 //!
 //! The rules are the tables below; what they mean is in `ARCHITECTURE.md`. A file that breaks one
 //! is named with its line and the rule. Test code (`#[cfg(test)]`, and files that only such a line
-//! includes) is free to use anything.
+//! includes) is free to use anything, but has its place: `mod tests`, inline while it is short,
+//! else `tests.rs` or `tests/mod.rs` in the module's folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -106,6 +107,18 @@ const STARTS_WORK: &[&str] = &[
     "Runtime::new",
 ];
 
+/// The lines that an inline `mod tests` may have.
+const INLINE_TESTS: usize = 150;
+
+/// Modules for tests that are not called `tests`: what tests of several modules share.
+const SHARED_BY_TESTS: &[&str] = &[
+    "datapipes/src/queue/conformance.rs",
+    "datapipes/src/queue/process/typed.rs",
+    // These two are tests, and belong into `loader/tests/`.
+    "datapipes/src/loader/memory_tests.rs",
+    "datapipes/src/loader/ready_tests.rs",
+];
+
 #[test]
 fn the_library_keeps_its_structure() {
     let broken = check(&workspace());
@@ -126,6 +139,43 @@ fn every_unsafe_says_why_it_is_sound() {
         broken.len(),
         broken.join("\n")
     );
+}
+
+#[test]
+fn unit_tests_stand_where_one_looks_for_them() {
+    let files = workspace();
+    let broken = check_tests(&files);
+    assert!(
+        broken.is_empty(),
+        "{} broken rules:\n{}",
+        broken.len(),
+        broken.join("\n")
+    );
+    for shared in SHARED_BY_TESTS {
+        assert!(
+            files.iter().any(|file| file.path == *shared),
+            "{shared} is no longer needed in the list"
+        );
+    }
+}
+
+/// Doc tests are compiled as one program, elsewhere; one that does not compile there has each
+/// compiled by itself, which takes minutes.
+#[test]
+fn doc_tests_include_files_by_whole_paths() {
+    let relative = |line: &&str| {
+        let line = line.trim_start();
+        line.starts_with("//")
+            && (line.contains("include_bytes!(\"") || line.contains("include_str!(\""))
+    };
+    for file in workspace() {
+        let found = file.text.lines().find(relative);
+        assert_eq!(
+            found, None,
+            "{}: begin with `concat!(env!(\"CARGO_MANIFEST_DIR\"), …`",
+            file.path
+        );
+    }
 }
 
 #[test]
@@ -194,6 +244,38 @@ fn a_broken_rule_is_named_with_file_and_line() {
             .all(|line| line.contains("no longer needed"))
     );
 
+    let long = format!(
+        "//! L.\n#[cfg(test)]\nmod tests {{\n{}}}\n",
+        "// No test.\n".repeat(INLINE_TESTS)
+    );
+    let planted = [
+        ("x/src/long.rs", &*long),
+        (
+            "x/src/odd.rs",
+            "//! O.\n#[cfg(test)]\nmod odd_tests;\n#[cfg(test)]\nmod checks {\n}\n",
+        ),
+        ("x/src/good.rs", "//! G.\n#[cfg(test)]\nmod tests;\n"),
+        ("x/src/good/tests.rs", "mod more;\n"),
+        (
+            "x/src/good/tests/more.rs",
+            "fn f() { std::thread::spawn(|| ()); }\n",
+        ),
+    ];
+    let files: Vec<Source> = planted
+        .iter()
+        .map(|(path, text)| Source::new(path, text))
+        .collect();
+    assert_eq!(
+        check_tests(&files),
+        [
+            "x/src/long.rs:2: tests of more than 150 lines stand in a file, `tests.rs` in the module's folder",
+            "x/src/odd.rs:2: a module for tests is called `tests`, not `odd_tests`",
+            "x/src/odd.rs:4: a module for tests is called `tests`, not `checks`",
+            "x/src/good/tests.rs:1: where there is a folder `tests/`, this file is its `mod.rs`",
+        ]
+    );
+    assert!(product(&files).all(|file| !file.path.contains("/tests")));
+
     let careless = "//! X.\nfn f() {\n    unsafe { g() }\n}\n\n\n\n\n\n\n// SAFETY: ours alone.\nunsafe impl Send for X {}\n";
     let broken = check_unsafe(&Source::new("x.rs", careless));
     assert_eq!(
@@ -204,6 +286,20 @@ fn a_broken_rule_is_named_with_file_and_line() {
 
 /// All sources of the library's crates.
 pub fn workspace() -> Vec<Source> {
+    let files = sources(&["src"]);
+    assert!(files.len() > 30, "only {} sources found", files.len());
+    files
+}
+
+/// All sources that have tests: the library's, and those that are nothing else.
+pub fn tests_of_the_workspace() -> Vec<Source> {
+    let mut files = sources(&["src", "tests"]);
+    read(Path::new(env!("CARGO_MANIFEST_DIR")), "tests", &mut files);
+    files
+}
+
+/// The sources in these folders of the library's crates.
+fn sources(folders: &[&str]) -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
     for entry in fs::read_dir(root)
@@ -212,10 +308,11 @@ pub fn workspace() -> Vec<Source> {
     {
         let name = entry.file_name().to_string_lossy().into_owned();
         if name == "datapipes" || name.starts_with("datapipes-") {
-            read(root, &format!("{name}/src"), &mut files);
+            folders
+                .iter()
+                .for_each(|folder| read(root, &format!("{name}/{folder}"), &mut files));
         }
     }
-    assert!(files.len() > 30, "only {} sources found", files.len());
     files.sort_by(|a, b| a.path.cmp(&b.path));
     files
 }
@@ -244,28 +341,39 @@ pub struct Source {
     pub text: String,
     /// The text with comments, literals and test code blanked out, so that places stay the same.
     pub code: String,
-    /// The files that only tests see: `#[cfg(test)] mod name;`.
-    pub for_tests: Vec<String>,
+    tests: Vec<TestModule>,
+}
+
+/// A module behind `#[cfg(test)]`.
+struct TestModule {
+    line: usize,
+    name: String,
+    /// How many lines it has, if it is no file of its own.
+    inline: Option<usize>,
 }
 
 impl Source {
-    fn new(path: &str, text: &str) -> Source {
+    pub fn new(path: &str, text: &str) -> Source {
         let mut code = blank_comments_and_literals(text);
-        let for_tests = blank_tests(&mut code);
-        let folder = path
-            .strip_suffix("/mod.rs")
-            .or(path.strip_suffix("/lib.rs"));
-        let folder = folder.unwrap_or(path.trim_end_matches(".rs"));
-        let for_tests = for_tests
-            .into_iter()
-            .map(|name| format!("{folder}/{name}.rs"))
-            .collect();
+        let tests = blank_tests(&mut code);
         Source {
             path: path.to_owned(),
             text: text.to_owned(),
             code,
-            for_tests,
+            tests,
         }
+    }
+
+    /// The file of a module that this one declares.
+    fn beside(&self, module: &str) -> String {
+        let folder = self
+            .path
+            .strip_suffix("/mod.rs")
+            .or(self.path.strip_suffix("/lib.rs"));
+        format!(
+            "{}/{module}.rs",
+            folder.unwrap_or(self.path.trim_end_matches(".rs"))
+        )
     }
 
     fn line(&self, at: usize) -> usize {
@@ -338,10 +446,9 @@ fn check(files: &[Source]) -> Vec<String> {
             .iter()
             .find(|file| file.path == "datapipes/src/lib.rs"),
     );
-    let for_tests: BTreeSet<&String> = files.iter().flat_map(|file| &file.for_tests).collect();
     let mut used = BTreeSet::new();
     let mut broken = Vec::new();
-    for file in files.iter().filter(|file| !for_tests.contains(&file.path)) {
+    for file in product(files) {
         if !file.text.starts_with("//!") {
             broken.push(file.broken(0, "a file begins with a line of documentation (`//! …`)"));
         }
@@ -369,6 +476,55 @@ fn check(files: &[Source]) -> Vec<String> {
         broken.push(format!(
             "tests/suite/structure.rs: the exception of {file} for `{path}` is no longer needed"
         ));
+    }
+    broken
+}
+
+/// The sources that are not for tests only.
+pub fn product(files: &[Source]) -> impl Iterator<Item = &Source> {
+    let modules = files
+        .iter()
+        .flat_map(|file| file.tests.iter().map(|module| file.beside(&module.name)));
+    let for_tests: BTreeSet<String> = modules.collect();
+    files.iter().filter(move |file| {
+        let tests = file.path.contains("/tests/") || file.path.ends_with("/tests.rs");
+        !tests && !for_tests.contains(&file.path)
+    })
+}
+
+fn check_tests(files: &[Source]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for file in files {
+        for module in &file.tests {
+            let place = format!("{}:{}", file.path, module.line);
+            let shared =
+                module.inline.is_none() && SHARED_BY_TESTS.contains(&&*file.beside(&module.name));
+            if module.name != "tests" && !shared {
+                broken.push(format!(
+                    "{place}: a module for tests is called `tests`, not `{}`",
+                    module.name
+                ));
+            } else if module.inline.is_some_and(|lines| lines > INLINE_TESTS) {
+                let rule = "stand in a file, `tests.rs` in the module's folder";
+                broken.push(format!(
+                    "{place}: tests of more than {INLINE_TESTS} lines {rule}"
+                ));
+            }
+        }
+        let folder = file
+            .path
+            .strip_suffix("tests.rs")
+            .filter(|folder| folder.ends_with('/'));
+        if let Some(folder) = folder
+            && files
+                .iter()
+                .any(|other| other.path.starts_with(&format!("{folder}tests/")))
+        {
+            broken.push(file.broken(
+                0,
+                "where there is a folder `tests/`, this file is its `mod.rs`",
+            ));
+        }
     }
     broken
 }
@@ -637,10 +793,10 @@ pub fn closing(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Puts spaces where an item is for tests only, and returns the names of modules that are files.
-fn blank_tests(code: &mut String) -> Vec<String> {
+/// Puts spaces where an item is for tests only, and returns those that are modules.
+fn blank_tests(code: &mut String) -> Vec<TestModule> {
     const MARK: &str = "#[cfg(test)]";
-    let mut files = Vec::new();
+    let mut modules = Vec::new();
     while let Some(begin) = code.find(MARK) {
         let item = &code[begin + MARK.len()..];
         let mut depth = 0;
@@ -653,10 +809,15 @@ fn blank_tests(code: &mut String) -> Vec<String> {
             (depth == 0 && matches!(c, ';' | '}')).then_some(at + 1)
         });
         let end = end.unwrap_or(item.len());
-        if let Some(at) = words(&item[..end], "mod").next()
-            && item[..end].ends_with(';')
-        {
-            files.push(ident(item[at + 3..].trim_start()).to_owned());
+        let head = item[..end].split(['{', ';']).next().unwrap_or_default();
+        if let Some(at) = words(head, "mod").next() {
+            modules.push(TestModule {
+                line: 1 + code[..begin].matches('\n').count(),
+                name: ident(head[at + 3..].trim_start()).to_owned(),
+                inline: item[..end]
+                    .ends_with('}')
+                    .then(|| item[..end].matches('\n').count()),
+            });
         }
         let end = begin + MARK.len() + end;
         let blank: String = code[begin..end]
@@ -665,5 +826,5 @@ fn blank_tests(code: &mut String) -> Vec<String> {
             .collect();
         code.replace_range(begin..end, &blank);
     }
-    files
+    modules
 }

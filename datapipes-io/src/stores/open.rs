@@ -1,9 +1,10 @@
 //! Opens a store by its URL.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind, Result};
-use url::Url;
+use percent_encoding::percent_decode_str;
 
 use super::local::Local;
 use super::{Store, redacted, resilient};
@@ -96,18 +97,29 @@ const SCHEMES: &[&str] = &[
     "file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss",
 ];
 
-/// The folder that a `file://` URL names.
-fn file(url: &str) -> Result<std::path::PathBuf> {
-    let path = Url::parse(url)
-        .ok()
-        .filter(|url| url.query().is_none() && url.fragment().is_none());
-    let path = path.and_then(|url| url.to_file_path().ok());
-    path.ok_or_else(|| {
-        wrong(
-            url,
-            "write file:///folder, with an absolute path, and ?, # and % percent-encoded",
-        )
-    })
+/// The folder that a `file://` URL names: an absolute path of this machine, and nothing else.
+fn file(url: &str) -> Result<PathBuf> {
+    let path = url.split_once("://").map_or("", |(_, path)| path);
+    let path = path.strip_prefix("localhost").unwrap_or(path);
+    // `/C:/folder`
+    let path = path
+        .strip_prefix(if cfg!(windows) { "/" } else { "" })
+        .unwrap_or(path);
+    let bytes: Vec<u8> = percent_decode_str(path).collect();
+    #[cfg(unix)]
+    let decoded = Some(PathBuf::from(
+        <std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes),
+    ));
+    #[cfg(not(unix))]
+    let decoded = String::from_utf8(bytes).ok().map(PathBuf::from);
+    decoded
+        .filter(|decoded| decoded.is_absolute() && !path.contains(['?', '#']))
+        .ok_or_else(|| {
+            wrong(
+                url,
+                "write file:///folder, with an absolute path, and ?, # and % percent-encoded",
+            )
+        })
 }
 
 /// A store beyond this machine.

@@ -111,11 +111,23 @@ fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Resul
     }))
 }
 
-/// Checks that a format survives what may be in a file that looks like `seed`: cut at every byte,
-/// every byte turned to others, pieces taken out, repeated and put elsewhere, by a generator that
-/// always does the same. A format that can be [cut](Format::splitter) is given files also as they
-/// arrive, in pieces, and has to read the same: all those of a seed of less than 128 bytes, else
-/// some.
+/// Places in a file of this length at which a test damages it: all of a short file, else both ends
+/// and some hundreds between, unless `DATAPIPES_LONG_TESTS` is set.
+pub(crate) fn places(len: usize) -> impl Iterator<Item = usize> {
+    let step = if long() { 1 } else { len / 512 + 1 };
+    (0..len).filter(move |at| at % step == 0 || *at < 64 || at + 64 >= len)
+}
+
+fn long() -> bool {
+    std::env::var_os("DATAPIPES_LONG_TESTS").is_some()
+}
+
+/// Checks that a format survives what may be in a file that looks like `seed`: cut at every byte
+/// (of a seed of more than 512 bytes, at some hundreds of them, unless the variable
+/// `DATAPIPES_LONG_TESTS` is set), bytes turned to others, pieces taken out, repeated and put
+/// elsewhere, by a generator that always does the same. A format that can be
+/// [cut](Format::splitter) is given files also as they arrive, in pieces, and has to read the same:
+/// all those of a seed of less than 128 bytes, else some.
 ///
 /// The seed itself must be read without an error; how many items it gives is returned.
 ///
@@ -173,8 +185,7 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
         "the seed: {:?}",
         whole.iter().find(|item| item.is_err())
     );
-    let step = seed.len() / 2048 + 1;
-    for cut in (0..seed.len()).step_by(step) {
+    for cut in places(seed.len()) {
         sane(seed[..cut].to_vec(), &format!("cut at {cut}"));
     }
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -184,8 +195,16 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
             .wrapping_add(0x1405_7b7e_f767_814f);
         ((state >> 33) as usize) % below.max(1)
     };
-    for at in (0..seed.len()).step_by(step) {
-        for value in [0, 0xff, 0x7f, seed[at] ^ 1, seed[at] ^ 0x80] {
+    for (turn, at) in places(seed.len()).enumerate() {
+        let mut values = [0, 0xff, 0x7f, seed[at] ^ 1, seed[at] ^ 0x80];
+        values.rotate_left(turn % 5);
+        // Each place has some of them, which ones goes round.
+        let values = if long() || seed.len() < 128 {
+            &values[..]
+        } else {
+            &values[..2]
+        };
+        for &value in values {
             let mut data = seed.to_vec();
             data[at] = value;
             sane(data, &format!("byte {at} turned to {value}"));

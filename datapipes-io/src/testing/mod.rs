@@ -10,7 +10,7 @@ mod formats;
 mod scripted;
 
 pub use conformance::{check_reads, check_store, fixtures};
-#[cfg(test)]
-pub(crate) use formats::unnamed;
 pub use formats::{check_format, read_all, read_arriving};
+#[cfg(test)]
+pub(crate) use formats::{places, unnamed};
 pub use scripted::{Reaction, Request, Scripted};

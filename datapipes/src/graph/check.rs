@@ -315,3 +315,6 @@ impl Way {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,8 +8,6 @@ mod lengths;
 mod part;
 
 pub mod check;
-#[cfg(test)]
-mod check_tests;
 
 use std::fmt;
 use std::marker::PhantomData;

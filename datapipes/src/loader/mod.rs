@@ -4,8 +4,6 @@ mod agreed;
 mod autosave;
 mod builder;
 mod checkpoint;
-#[cfg(test)]
-mod elastic_tests;
 mod epoch;
 mod left;
 #[cfg(test)]
@@ -14,13 +12,11 @@ mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
 #[cfg(test)]
-mod ranks_tests;
-#[cfg(test)]
 mod ready_tests;
 mod replay;
 mod stats;
 #[cfg(test)]
-mod steps_tests;
+mod tests;
 
 use std::fmt;
 use std::marker::PhantomData;

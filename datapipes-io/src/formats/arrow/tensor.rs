@@ -27,7 +27,7 @@ use super::no_column;
 /// use datapipes_io::formats::{ArrowIpc, arrow::column_tensor};
 /// use datapipes_io::{File, prelude::*};
 ///
-/// # let data = include_bytes!("../../../tests/data/table.arrow");
+/// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.arrow"));
 /// let file = File::new("table.arrow", data.to_vec());
 /// let batches = datapipes::Graph::from_vec(vec![file]).read_as(ArrowIpc::new()).collect()?;
 /// let points = column_tensor(&batches[0], "point")?;

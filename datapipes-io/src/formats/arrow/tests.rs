@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::formats::Row;
-use crate::testing::{check_format, read_all};
+use crate::testing::{check_format, places, read_all};
 
 const FILE: &[u8] = include_bytes!("../../../tests/data/table.arrow");
 const STREAM: &[u8] = include_bytes!("../../../tests/data/table.arrows");
@@ -231,7 +231,7 @@ fn lists_in_lists_of_fixed_sizes_are_tensors_of_more_axes() {
 #[test]
 fn row_104_cut_files_are_errors() {
     for data in [FILE, ZSTD] {
-        for cut in 0..data.len() {
+        for cut in places(data.len()) {
             let read = read_all(ArrowIpc::new(), data[..cut].to_vec());
             assert!(read.iter().any(Result::is_err), "cut at {cut}");
         }
@@ -242,7 +242,9 @@ fn row_104_cut_files_are_errors() {
 fn row_104_cut_streams_are_errors_unless_cut_between_batches() {
     let whole = batches(STREAM);
     let mut quiet = 0;
-    for cut in 0..STREAM.len() {
+    let mut tried = 0;
+    for cut in places(STREAM.len()) {
+        tried += 1;
         let read = read_all(ArrowIpc::new(), STREAM[..cut].to_vec());
         let good = read.iter().take_while(|batch| batch.is_ok()).count();
         assert!(
@@ -261,7 +263,14 @@ fn row_104_cut_streams_are_errors_unless_cut_between_batches() {
         }
     }
     // Behind the schema, the dictionary and each of the three batches.
-    assert_eq!(quiet, 5);
+    assert!(
+        if tried == STREAM.len() {
+            quiet == 5
+        } else {
+            (1..=5).contains(&quiet)
+        },
+        "{quiet}"
+    );
 }
 
 #[test]

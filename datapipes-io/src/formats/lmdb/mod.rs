@@ -43,7 +43,7 @@ use crate::file::readable;
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.mdb");
-/// # std::fs::write(&path, include_bytes!("../../../tests/data/plain.mdb"))?;
+/// # std::fs::write(&path, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/plain.mdb")))?;
 /// let database = Lmdb::open(&path)?;
 /// let keys = Graph::from_vec(vec!["image-0002".to_owned(), "image-0001".to_owned()]);
 /// let sizes = keys.fetch(database).map(|value| value.len());
@@ -202,7 +202,7 @@ impl fmt::Debug for Lmdb {
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("train.mdb");
-/// # std::fs::write(&path, include_bytes!("../../../tests/data/plain.mdb"))?;
+/// # std::fs::write(&path, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/plain.mdb")))?;
 /// let samples = Indexed::new(Lmdb::open(&path)?.items()?).shuffle().fetch();
 /// assert_eq!(samples.collect()?.len(), 13);
 /// # datapipes::Ok(())

@@ -18,7 +18,7 @@ use super::table::Table;
 ///
 /// ```
 /// use datapipes_io::formats::MdsIndex;
-/// let index = MdsIndex::parse(include_bytes!("../../../tests/data/mds-zstd/index.json"))?;
+/// let index = MdsIndex::parse(include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mds-zstd/index.json")))?;
 /// assert_eq!((index.len(), index.files().next()), (40, Some("shard.00000.mds.zstd")));
 /// # Ok::<(), datapipes::Error>(())
 /// ```

@@ -34,7 +34,7 @@ use crate::formats::{Entries, Entry, Format};
 /// use datapipes::Graph;
 /// use datapipes_io::{File, formats::MdsShards, prelude::*};
 ///
-/// let shard = include_bytes!("../../../tests/data/mds-raw/shard.00000.mds");
+/// let shard = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mds-raw/shard.00000.mds"));
 /// let shards = Graph::from_vec(vec![File::new("shard.00000.mds", &shard[..])]);
 /// let texts = shards.read_as(MdsShards::new()).try_map(|sample| sample.text("text").map(str::to_owned));
 /// assert_eq!(texts.collect()?[1], "sample 1 ab");

@@ -44,7 +44,7 @@ const NEAR: u64 = 256 << 10;
 /// use datapipes_io::stores::Memory;
 ///
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// # let data = include_bytes!("../../../tests/data/table.parquet");
+/// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
 /// let store = Arc::new(Memory::new());
 /// store.put("table.parquet", &data[..]);
 /// let file = ParquetFile::open(store, "table.parquet").await?.columns(["index"])?;

@@ -44,7 +44,7 @@ use crate::File;
 /// use datapipes_io::formats::Parquet;
 /// use datapipes_io::{File, prelude::*};
 ///
-/// # let data = include_bytes!("../../../tests/data/table.parquet");
+/// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
 /// let file = File::new("table.parquet", data.to_vec());
 /// let batches = datapipes::Graph::from_vec(vec![file]).read_as(Parquet::new().columns(["index", "text"]));
 /// let rows: Vec<usize> = batches.map(|batch| batch.num_rows()).collect()?;
@@ -173,7 +173,7 @@ impl Format for Parquet {
 /// use datapipes_io::formats::{Parquet, ParquetRows};
 /// use datapipes_io::{File, prelude::*};
 ///
-/// # let data = include_bytes!("../../../tests/data/table.parquet");
+/// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/table.parquet"));
 /// let file = File::new("table.parquet", data.to_vec());
 /// let rows = datapipes::Graph::from_vec(vec![file]).read_as(ParquetRows::new(Parquet::new())).collect()?;
 /// assert_eq!(rows[9]["index"], 9);

@@ -15,7 +15,7 @@ use super::pages::Pages;
 use super::*;
 use crate::formats::arrow::column_tensor;
 use crate::stores::{Get, Memory, Meta, Object, Store};
-use crate::testing::{check_format, read_all};
+use crate::testing::{check_format, places, read_all};
 
 macro_rules! data {
     ($name:literal) => {
@@ -163,7 +163,7 @@ fn batches_have_as_many_rows_as_asked_for_and_span_no_row_groups() {
 
 #[test]
 fn row_104_cut_files_are_errors() {
-    for cut in 0..NONE.len() {
+    for cut in places(NONE.len()) {
         let read = read_all(Parquet::new(), NONE[..cut].to_vec());
         assert!(read.len() == 1 && read[0].is_err(), "cut at {cut}");
     }

@@ -10,16 +10,6 @@ mod merge;
 mod serial;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_bytes;
-#[cfg(test)]
-mod tests_edited;
-#[cfg(test)]
-mod tests_file;
-#[cfg(test)]
-mod tests_in_flight;
-#[cfg(test)]
-mod tests_order;
 
 pub use edited::Edited;
 

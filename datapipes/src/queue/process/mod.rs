@@ -28,11 +28,7 @@ mod take;
 mod typed;
 
 #[cfg(test)]
-mod mean;
-#[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod two;
 
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;

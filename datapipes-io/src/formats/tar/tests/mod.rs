@@ -1,15 +1,10 @@
 //! Archives in pieces, by index, from stores and written; what is read of a whole one is in
 //! `tests/io/tar.rs`.
 
-#[cfg(test)]
 mod ends;
-#[cfg(test)]
 mod index;
-#[cfg(test)]
 mod pieces;
-#[cfg(test)]
 mod stream;
-#[cfg(test)]
 mod writers;
 
 use std::io::Read;

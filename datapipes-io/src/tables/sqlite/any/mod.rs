@@ -48,7 +48,7 @@ use super::{again, connect, sql};
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("things.db");
-/// # std::fs::write(&path, include_bytes!("../../../../tests/data/things.db"))?;
+/// # std::fs::write(&path, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/things.db")))?;
 /// let things = SqliteRows::table(&path, "things", &["name", "score"], "score > 0.5")?;
 /// let rows = Indexed::new(things).shuffle().fetch();
 /// let names = rows.try_map(|row| Ok::<_, datapipes::Error>(row.get("name")?.as_str().map(str::to_owned)));

@@ -1,5 +1,8 @@
 //! Both ends in one process.
 
+mod mean;
+mod two;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +12,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::memory::SLOTS;
 use super::packet::INLINE;
-use super::two::{alone, is_alone};
 use super::{ProcessPut, ProcessTake, TypedPut, TypedTake, sockets};
 use crate::codec::{PAYLOAD, Parcel, damaged};
 use crate::queue::{Limits, Put, Take, Weight, conformance};
 use crate::run::block_on;
 use crate::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use two::{alone, is_alone};
 
 pub(super) const WIDE: Limits = Limits {
     items: usize::MAX,
@@ -367,7 +370,7 @@ fn writable() -> Vec<(usize, usize)> {
 
 #[test]
 fn what_was_put_can_be_written_to_by_nobody() {
-    alone("tests::what_was_put_is_read_only");
+    alone("what_was_put_is_read_only");
 }
 
 #[test]

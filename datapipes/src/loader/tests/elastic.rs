@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::ranks_tests::{Deal, POLICIES, all, dealt, loader, range};
+use super::ranks::{Deal, POLICIES, all, dealt, loader, range};
 use super::*;
 use crate::pipes::Batch;
 use crate::{Indexed, Uneven};

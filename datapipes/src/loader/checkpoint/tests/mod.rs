@@ -1,3 +1,11 @@
+//! What a state is, and what goes on from it.
+
+mod bytes;
+mod edited;
+mod file;
+mod in_flight;
+mod order;
+
 use super::*;
 use crate::{DataLoader, Graph, OnError};
 

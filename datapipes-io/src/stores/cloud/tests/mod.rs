@@ -1,10 +1,7 @@
 //! Tests against a service of our own, which answers whatever a test wants.
 
-#[cfg(test)]
 mod faults;
-#[cfg(test)]
 mod secrets;
-#[cfg(test)]
 mod service;
 
 use std::sync::Arc;

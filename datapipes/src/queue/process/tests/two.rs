@@ -6,11 +6,11 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, Signal, kill_process, setrlimit};
 
-use super::tests::{WIDE, ends, mapped, next, noop, runtime, send};
-use super::{ProcessPut, ProcessTake, sockets};
+use super::{WIDE, ends, mapped, next, noop, runtime, send};
 use crate::ErrorKind;
 use crate::codec::PAYLOAD;
 use crate::queue::Limits;
+use crate::queue::process::{ProcessPut, ProcessTake, sockets};
 use crate::run::block_on;
 
 /// Set where such a test is meant to run: a process of its own.

@@ -11,14 +11,14 @@ use proptest::test_runner::{Config, TestRunner};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use super::memfd::Memfd;
-use super::memory::PAGE;
-use super::packet::{FDS, LONGEST, ONCE, Packet, Part};
-use super::tests::{WIDE, ends, mapped, next, noop, runtime, send as send_message};
 use super::two::{alone, descriptors, is_alone};
-use super::{ProcessPut, ProcessTake, greeted, socket, sockets};
+use super::{WIDE, ends, mapped, next, noop, runtime, send as send_message};
 use crate::ErrorKind;
 use crate::codec::PAYLOAD;
+use crate::queue::process::memfd::Memfd;
+use crate::queue::process::memory::PAGE;
+use crate::queue::process::packet::{FDS, LONGEST, ONCE, Packet, Part};
+use crate::queue::process::{ProcessPut, ProcessTake, greeted, socket, sockets};
 use crate::queue::{Limits, Weight};
 
 /// Sends whatever it is told to; the socket's buffer may be full.

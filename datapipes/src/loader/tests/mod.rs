@@ -1,0 +1,7 @@
+//! Tests of the loader as a whole, one file a promise.
+
+mod elastic;
+mod ranks;
+mod steps;
+
+use super::*;

@@ -1,0 +1,189 @@
+use std::collections::BinaryHeap;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// A link: a round trip, and a bottleneck that serves one piece after another.
+struct Link {
+    rtt: u64,
+    /// Nanoseconds that the bottleneck needs for a piece.
+    each: u64,
+    free: u64,
+}
+
+impl Link {
+    fn ask(&mut self, now: u64) -> u64 {
+        let begin = self.free.max(now + self.rtt / 2);
+        self.free = begin + self.each;
+        self.free + self.rtt / 2
+    }
+}
+
+/// Runs until `end`; the rate of the last quarter, in pieces a second, and the most that were in
+/// flight.
+fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, usize) {
+    let mut flying = BinaryHeap::new();
+    let (mut now, mut late, mut most) = (from, 0, 0);
+    while now < end {
+        while flying.len() < window.size() {
+            flying.push(std::cmp::Reverse((link.ask(now), now)));
+        }
+        most = most.max(flying.len());
+        let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
+        now = done;
+        window.through((done - asked) as f64, now, true);
+        late += u64::from(now >= end - (end - from) / 4);
+    }
+    (late as f64 / ((end - from) as f64 / 4e9), most)
+}
+
+#[test]
+fn a_capped_link_is_filled_and_not_flooded() {
+    for rtt in [0, 20, 150] {
+        // 100 MB/s in pieces of 115 kB: 870 pieces/s.
+        let mut link = Link {
+            rtt: rtt * MS,
+            each: 1_150_000,
+            free: 0,
+        };
+        let mut window = Concurrency::following(64, 2048, None);
+        let (rate, most) = run(&mut window, &mut link, 0, 60_000 * MS);
+        assert!(rate > 0.97 * 869.5, "{rtt} ms: {rate}");
+        let fills = (rtt as f64 / 1.15).max(32.0);
+        assert!(
+            (most as f64) < 3.5 * fills.max(64.0),
+            "{rtt} ms: {most} in flight"
+        );
+    }
+}
+
+#[test]
+fn epoch_after_epoch_the_link_is_not_flooded() {
+    let mut link = Link {
+        rtt: 150 * MS,
+        each: 1_150_000,
+        free: 0,
+    };
+    let (mut learned, mut best) = (64, None);
+    let mut sizes = Vec::new();
+    for epoch in 0..8 {
+        let mut window = Concurrency::following(learned, 2048, best);
+        run(
+            &mut window,
+            &mut link,
+            epoch * 20_000 * MS,
+            (epoch + 1) * 20_000 * MS,
+        );
+        // All that is in flight arrives before the next epoch.
+        link.free = 0;
+        (learned, best) = (window.proven(), window.best());
+        sizes.push(learned);
+    }
+    assert!(learned < 460, "{sizes:?}");
+}
+
+#[test]
+fn a_trial_ends_at_the_most_that_is_allowed() {
+    // Crowded from the start, by what is known: only trials make it larger.
+    let mut window = Concurrency::following(64, 70, Some(1.0));
+    let mut judged = false;
+    for n in 0..64 * 40 {
+        window.through(1e6, n * MS, true);
+        judged |= matches!(
+            window.rule.as_ref().expect("it follows").phase,
+            Phase::Judging { .. }
+        );
+    }
+    assert!(judged && window.proven() == 64, "{window:?}");
+}
+
+#[test]
+fn an_uncapped_link_gets_all_there_is() {
+    let mut link = Link {
+        rtt: 150 * MS,
+        each: 1_000,
+        free: 0,
+    };
+    let mut window = Concurrency::following(64, 2048, None);
+    let (rate, most) = run(&mut window, &mut link, 0, 20_000 * MS);
+    assert_eq!(most, 2048);
+    assert!(rate > 0.95 * 2048.0 / 0.15, "{rate}");
+}
+
+#[test]
+fn a_link_that_gets_longer_or_shorter_is_followed() {
+    let mut link = Link {
+        rtt: 20 * MS,
+        each: 1_150_000,
+        free: 0,
+    };
+    let mut window = Concurrency::following(64, 2048, None);
+    run(&mut window, &mut link, 0, 20_000 * MS);
+    let before = window.size();
+    link.rtt = 150 * MS;
+    let (rate, most) = run(&mut window, &mut link, 20_000 * MS, 140_000 * MS);
+    assert!(rate > 0.9 * 869.5, "{before} at first, then {most}: {rate}");
+    assert!(most < 800, "{most}");
+}
+
+#[test]
+fn five_are_asked_for_where_four_came_through() {
+    let sizes: Vec<usize> = (1..8)
+        .map(|trips| {
+            let mut link = Link {
+                rtt: 100 * MS,
+                each: 1_000,
+                free: 0,
+            };
+            let mut window = Concurrency::following(64, 2048, None);
+            run(&mut window, &mut link, 0, trips * 100 * MS);
+            window.size()
+        })
+        .collect();
+    assert!(
+        sizes.windows(2).all(|pair| pair[1] <= pair[0] * 5 / 4 + 1),
+        "{sizes:?}"
+    );
+    assert!(sizes[6] > 3 * 64, "{sizes:?}");
+}
+
+#[test]
+fn nothing_grows_for_a_consumer_that_does_not_wait() {
+    let mut window = Concurrency::following(8, 2048, None);
+    (0..10_000).for_each(|n| window.through(1e6, n * MS, false));
+    assert_eq!(window.size(), 8);
+}
+
+#[test]
+fn slow_connections_are_no_crowd() {
+    // Each fourth is ten times slower, and each tenth had to connect first.
+    let mut window = Concurrency::following(32, 1024, None);
+    let mut flying = BinaryHeap::new();
+    let (mut seed, mut now) = (1u64, 0);
+    for _ in 0..20_000 {
+        while flying.len() < window.size() {
+            seed = crate::rng::mix(seed);
+            let times = if seed % 4 == 0 { 10 } else { 1 } + u64::from(seed % 10 == 1);
+            flying.push(std::cmp::Reverse((now + times * 150 * MS, now)));
+        }
+        let std::cmp::Reverse((done, asked)) = flying.pop().expect("something is in flight");
+        now = done;
+        window.through((done - asked) as f64, now, true);
+    }
+    assert!(window.size() > 900, "{}", window.size());
+}
+
+#[test]
+fn unequal_sizes_are_no_crowd() {
+    // A connection carries 1 MB/s, so that time follows size; there is no bottleneck.
+    let mut window = Concurrency::following(8, 512, None);
+    let (mut seed, mut now) = (1u64, 0);
+    for _ in 0..20_000 {
+        seed = crate::rng::mix(seed);
+        let took = 10 + seed % 1000;
+        now += took * MS / window.size() as u64;
+        window.through((took * MS) as f64, now, true);
+    }
+    assert!(window.size() > 400, "{}", window.size());
+}
