@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapipes::{DataLoader, Graph, Order};
-use datapipes_io::tables::cassandra::{Cassandra, CassandraOptions, Replication};
-use datapipes_io::tables::{Label, NewRow, Row, Schema, Table};
+use datapipes_tables::cassandra::{Cassandra, CassandraOptions, Replication};
+use datapipes_tables::{Label, NewRow, Row, Schema, Table};
 use futures::StreamExt;
 use scylla::client::PoolSize;
 use scylla::client::session::Session;

@@ -20,9 +20,9 @@ use std::time::Instant;
 use datapipes::index::Indexed;
 use datapipes::index::split::Splitter;
 use datapipes::{BoxError, DataLoader, Graph};
-use datapipes_io::prelude::*;
-use datapipes_io::tables::{
-    self, ColumnType, Filter, Ingest, Label, NewRow, Row, RowsByIndex, Schema, Table, Written, key,
+use datapipes_tables::prelude::*;
+use datapipes_tables::{
+    ColumnType, Filter, Ingest, Label, NewRow, Row, RowsByIndex, Schema, Table, Written, key,
 };
 use indicatif::ProgressBar;
 use support::args::Args;
@@ -65,7 +65,7 @@ fn run() -> Result<(), BoxError> {
     // A driver lives on the runtime in which it was made; the loader uses it, too.
     let runtime = tokio::runtime::Runtime::new()?;
     let _entered = runtime.enter();
-    let table = runtime.block_on(tables::create(&url, &schema))?;
+    let table = runtime.block_on(datapipes_tables::create(&url, &schema))?;
     println!("table {}", table.url());
 
     // Write: what is there already is not even read.
@@ -228,5 +228,5 @@ fn sqlite_url(folder: Option<&str>) -> Result<String, BoxError> {
         .and_then(|folder| Path::new(folder).file_name())
         .map(|name| name.to_string_lossy());
     let file = cache.join(format!("{}.db", name.as_deref().unwrap_or("patients")));
-    Ok(tables::sqlite_url(file, "images")?)
+    Ok(datapipes_tables::sqlite_url(file, "images")?)
 }

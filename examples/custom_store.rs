@@ -4,9 +4,9 @@
 //! `cargo run --example custom_store`
 
 use bytes::Bytes;
-use datapipes::{BoxError, DataLoader, Error, ErrorKind, Result, async_trait};
+use datapipes::{Backoff, BoxError, DataLoader, Error, ErrorKind, Result, async_trait};
 use datapipes_io::prelude::*;
-use datapipes_io::stores::wrappers::{Backoff, Evict};
+use datapipes_io::stores::wrappers::Evict;
 use datapipes_io::stores::{Get, Meta, Object, Store, StoreExt};
 use futures::StreamExt;
 use futures::stream::BoxStream;

@@ -16,15 +16,13 @@
 //! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
 //!   and [`Format`], the door for one of your own.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, as their files lie in a folder.
-//! - [`tables`]: data sets in a database, a row a sample: SQLite, and Cassandra and ScyllaDB, by
-//!   features.
 //! - [`SplitsFile`]: splits of a data set in a file.
 //!
 //! What graphs carry is [`Wire`](datapipes::Wire), so that it can go to other processes: files,
-//! samples, arrays, records, rows of [`tables`]. Three are not. A [`FileRef`] into a store says so
-//! when it is sent: load the file before. JSON, and rows of CSV and the like ([`formats::Row`]),
-//! are `serde_json`'s: put them into `datapipes::Serde`. Record batches are Arrow's, and an
-//! `NpzMember` is a place in an archive: take from them what you need before they are sent.
+//! samples, arrays, records. Three are not. A [`FileRef`] into a store says so when it is sent:
+//! load the file before. JSON, and rows of CSV and the like ([`formats::Row`]), are `serde_json`'s:
+//! put them into `datapipes::Serde`. Record batches are Arrow's, and an `NpzMember` is a place in
+//! an archive: take from them what you need before they are sent.
 //!
 //! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the
 //! fields of a sample, are slices of the archive's buffer. A small slice therefore keeps its whole
@@ -34,17 +32,14 @@
 pub mod datasets;
 pub mod formats;
 pub mod stores;
-pub mod tables;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-mod backoff;
 mod file;
 mod graph;
 mod splits;
 mod wire;
 
-pub use backoff::Backoff;
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{CanMap, FileGraph, FileRefGraph, GraphOf, Readable, SampleGraph, StoreGraph};
@@ -53,9 +48,8 @@ pub use splits::SplitsFile;
 pub use stores::local::MapFiles;
 pub use stores::local::{ListFiles, LoadFiles, list_files};
 
-/// The methods that this crate adds to a [`Graph`](datapipes::Graph), to tables, and to
+/// The methods that this crate adds to a [`Graph`](datapipes::Graph) and to
 /// [`Splits`](datapipes::index::split::Splits).
 pub mod prelude {
-    pub use crate::tables::TableExt;
     pub use crate::{FileGraph, FileRefGraph, SampleGraph, SplitsFile, StoreGraph};
 }

@@ -36,9 +36,9 @@
 //!   function from stream to stream, [`Pipe`] where the executor should spread it over workers;
 //!   [`Source`] for data from elsewhere.
 //! - Data that is read by index or key, with an order decided before anything is read: [`index`].
-//! - Files, stores (HTTP, S3, …), tables, archives and WebDataset samples are in the crate
-//!   `datapipes-io`, pictures in `datapipes-image`; `datapipes-burn` and `datapipes-candle` give
-//!   batches to those frameworks.
+//! - Files, stores (HTTP, S3, …), archives and WebDataset samples are in the crate `datapipes-io`,
+//!   data sets in databases in `datapipes-tables`, pictures in `datapipes-image`; `datapipes-burn`
+//!   and `datapipes-candle` give batches to those frameworks.
 //!
 //! # When it does not compile
 //! The usual messages, and what cures them:
@@ -90,6 +90,7 @@
     )
 )]
 
+mod backoff;
 mod batch_buffer;
 mod budget;
 mod caught;
@@ -125,6 +126,7 @@ mod run;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
+pub use backoff::{Backoff, Pauses};
 pub use caught::catch_panic;
 pub use checkpoint::{Held, HeldPositions, Lineage, Place, Wanted};
 pub use chunk::Chunk;

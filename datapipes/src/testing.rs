@@ -625,6 +625,37 @@ pub fn sent<T: Wire>(value: &T) -> Result<T> {
     Ok(value)
 }
 
+/// Checks that a value makes the round trip to another process and back, and that damage is found:
+/// each cut of its bytes is an error of [`ErrorKind::Protocol`], and each bit that is turned over
+/// gives such an error or another value. Of a long value the first 1000 bytes are cut and turned
+/// over.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn check_wire<T: Wire + Debug>(value: &T) {
+    let back = sent(value).expect("it can travel");
+    assert_eq!(format!("{back:?}"), format!("{value:?}"));
+    let whole = wire_bytes(value).expect("it can travel");
+    assert_eq!(wire_bytes(&back).expect("it can travel again"), whole);
+    let damaged = |bytes: &[u8]| wire_from::<T>(bytes, &[]).err().map(|error| error.kind());
+    for at in 0..whole.len().min(1000) {
+        assert_eq!(
+            damaged(&whole[..at]),
+            Some(ErrorKind::Protocol),
+            "{value:?}: cut at {at}"
+        );
+        for bit in 0..8 {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 1 << bit;
+            let kind = damaged(&bytes);
+            assert!(
+                kind.is_none_or(|kind| kind == ErrorKind::Protocol),
+                "{value:?}: {kind:?} at {at}"
+            );
+        }
+    }
+}
+
 /// How a value travels: its bytes, large slices last. For tests that damage them.
 ///
 /// # Errors

@@ -11,8 +11,9 @@ use std::path::Path;
 
 /// The files that are the contract: they know only each other.
 const CONTRACT: &[&str] = &[
-    "budget", "weigh", "pipe", "item", "items", "keep", "caught", "chunk", "crossing", "error",
-    "context", "quota", "rank", "rng", "rows", "sync", "tensor", "ndarray", "collate", "wire",
+    "backoff", "budget", "weigh", "pipe", "item", "items", "keep", "caught", "chunk", "crossing",
+    "error", "context", "quota", "rank", "rng", "rows", "sync", "tensor", "ndarray", "collate",
+    "wire",
 ];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
@@ -86,6 +87,7 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.
     ("datapipes-io/", "run::blocking"),
+    ("datapipes-tables/", "run::blocking"),
     // A framework's loader is one of ours, and its data sets may block.
     ("datapipes-burn/", "loader"),
     ("datapipes-burn/", "run::blocking"),

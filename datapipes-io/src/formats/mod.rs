@@ -31,7 +31,7 @@
 //! | Beton (FFCV) | out of scope | | | | | |
 //!
 //! Data sets that are folders of known files (MNIST, CIFAR, COCO, a folder of images) are in
-//! [`datasets`](crate::datasets); tables of databases in [`tables`](crate::tables).
+//! [`datasets`](crate::datasets); tables of databases in the crate `datapipes-tables`.
 
 mod aligned;
 mod arriving;

@@ -135,9 +135,10 @@ fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
         }
         #[cfg(not(feature = "cloud"))]
         "s3" | "s3a" | "gs" | "gcs" | "az" | "azure" | "abfs" | "abfss" => missing(url, "cloud"),
-        "cassandra" | "scylla" | "sqlite" => {
-            Err(wrong(url, "this is a table, not a store; see `tables`"))
-        }
+        "cassandra" | "scylla" | "sqlite" => Err(wrong(
+            url,
+            "this is a table, not a store; `datapipes_tables::open` opens it",
+        )),
         _ => Err(wrong(url, "there is no store for this kind of URL")),
     }
 }

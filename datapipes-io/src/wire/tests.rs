@@ -4,38 +4,15 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::testing::{sent, wire_bytes, wire_from};
+use datapipes::testing::{check_wire, sent, wire_bytes, wire_from};
 use datapipes::{ErrorKind, Tensor, Wire};
-use uuid::Uuid;
 
 use crate::datasets::coco;
 use crate::formats::{Array, FieldDecoder, ImageRecord, Value};
-use crate::tables::{self, Label, Metadata, NewRow, Row};
 use crate::{File, FileRef, Sample};
 
-/// It makes the round trip; each cut of it is an error, and each bit that is turned over gives a
-/// value or an error.
 fn check<T: Wire + Debug>(value: T) {
-    let back = sent(&value).unwrap();
-    assert_eq!(format!("{back:?}"), format!("{value:?}"));
-    let whole = wire_bytes(&value).unwrap();
-    assert_eq!(wire_bytes(&back).unwrap(), whole);
-    for len in 0..whole.len().min(1000) {
-        assert_eq!(
-            wire_from::<T>(&whole[..len], &[]).unwrap_err().kind(),
-            ErrorKind::Protocol,
-            "{value:?}"
-        );
-    }
-    for at in 0..whole.len().min(1000) {
-        for bit in 0..8 {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 1 << bit;
-            if let Err(error) = wire_from::<T>(&bytes, &[]) {
-                assert_eq!(error.kind(), ErrorKind::Protocol, "{error}");
-            }
-        }
-    }
+    check_wire(&value);
 }
 
 #[test]
@@ -147,52 +124,6 @@ fn examples() {
         .with("image", "jpeg bytes");
     check(example.clone());
     check(SequenceExample::new(example).with("times", vec![0.5.into(), 1.5.into()]));
-}
-
-#[test]
-fn rows_of_tables() {
-    let row = Row {
-        key: Uuid::from_u128(7),
-        label: Label::Class(-1),
-        data: "jpeg".into(),
-    };
-    check(row.clone());
-    check(Row {
-        label: Label::Blob("mask".into()),
-        ..row.clone()
-    });
-    let values = vec![
-        tables::Value::Null,
-        tables::Value::Int(1),
-        tables::Value::Float(0.5),
-        tables::Value::Text("t".into()),
-        tables::Value::Bool(true),
-    ];
-    check(Metadata {
-        key: Uuid::nil(),
-        class: Some(3),
-        values: values.clone(),
-    });
-    check(NewRow {
-        row: Row {
-            label: Label::None,
-            ..row
-        },
-        values,
-    });
-}
-
-#[cfg(feature = "sqlite")]
-#[test]
-fn cells_of_sqlite() {
-    use crate::tables::Cell;
-    check(vec![
-        Cell::Null,
-        Cell::Int(1),
-        Cell::Real(0.5),
-        Cell::Text("t".into()),
-        Cell::Blob("b".into()),
-    ]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Makes the tables beside it, by pyarrow 26.0.1, lmdb 3.0.0 and Python's sqlite3.
+"""Makes the tables beside it, by pyarrow 26.0.1 and lmdb 3.0.0.
 
     pip install pyarrow==26.0.1 lmdb==3.0.0 && python make_rows.py
 
@@ -11,7 +11,6 @@ import decimal
 import json
 import math
 import shutil
-import sqlite3
 import tempfile
 from pathlib import Path
 
@@ -177,23 +176,6 @@ def mdb():
         shutil.copy(named, HERE / "named.mdb")
 
 
-def database():
-    path = HERE / "things.db"
-    path.unlink(missing_ok=True)
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA page_size = 1024")
-        db.execute("CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT, score REAL, data BLOB, any)")
-        things = [
-            (i * 10, f"thing {i}", i / 4, bytes([i, 255]), [None, i, "x", 0.5, b"\x00"][i % 5]) for i in range(7)
-        ]
-        db.executemany("INSERT INTO things VALUES (?, ?, ?, ?, ?)", things)
-        db.execute('CREATE TABLE "odd ""name" ("a b" TEXT, k TEXT, n INTEGER, PRIMARY KEY (k, n)) WITHOUT ROWID')
-        db.executemany('INSERT INTO "odd ""name" VALUES (?, ?, ?)', [("v1", "b", 1), ("v2", "a", 2), ("v3", "a", 1)])
-        db.execute("CREATE VIEW big AS SELECT id, name FROM things WHERE id >= 40")
-        db.execute("PRAGMA user_version = 1")
-    db.close()
-
-
 def main():
     everything = table()
     (HERE / "table.json").write_text(json.dumps(rows(everything), ensure_ascii=False, indent=None) + "\n")
@@ -225,7 +207,6 @@ def main():
     arrow("lz4.arrows", everything.select(["index", "text", "f64", "dictionary"]), stream=True, compression="lz4")
     deltas()
     mdb()
-    database()
 
 
 main()

@@ -41,9 +41,9 @@ const DEEPEST: usize = 128;
 /// | numbers (with `f16` and `bf16`), `bool`, `char`, `()`, [`Duration`](std::time::Duration), [`DType`](crate::DType) | a few bytes |
 /// | [`Item`](crate::Item), [`Origin`](crate::Origin), [`Error`](crate::Error), [`ErrorKind`](crate::ErrorKind) | all but a parent's name that the last item had, too |
 ///
-/// What `datapipes-io` reads from files and tables and the pictures of `datapipes-image`, with all
-/// that belongs to them, are [`Wire`] as well. A `&'static str` is not, since nobody could own what
-/// is read: send a `String` or an `Arc<str>`.
+/// What `datapipes-io` reads from files and `datapipes-tables` from databases, and the pictures of
+/// `datapipes-image`, with all that belongs to them, are [`Wire`] as well. A `&'static str` is not,
+/// since nobody could own what is read: send a `String` or an `Arc<str>`.
 ///
 /// The encoding is for two processes that run the same executable on the same machine, at the same
 /// time. It is not a format for files, and may change with any version.

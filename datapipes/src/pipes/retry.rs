@@ -5,37 +5,36 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::{is_heard, quietly};
-use crate::{Arity, Context, Error, Facts, Graph, Items, Pipe, Work};
+use crate::{Arity, Backoff, Context, Error, Facts, Graph, Items, Pipe, Work};
 
 /// Runs another pipe, and tries an item again where it fails; see [`Graph::retry`].
 pub struct Retry<P> {
     pipe: Arc<P>,
     again: u32,
-    pause: Duration,
+    pauses: Backoff,
     worth: Arc<dyn Fn(&Error) -> bool + Send + Sync>,
 }
-
-/// A pause is never longer than this.
-const MOST: Duration = Duration::from_secs(15);
 
 impl<P> Retry<P> {
     /// Tries each item up to `again` times more, at once, whatever the error.
     pub fn new(pipe: P, again: u32) -> Self {
+        let pauses = Backoff {
+            first: Duration::ZERO,
+            ..Backoff::default()
+        };
         Retry {
             pipe: Arc::new(pipe),
             again,
-            pause: Duration::ZERO,
+            pauses,
             worth: Arc::new(|_| true),
         }
     }
 
-    /// Waits before each further try: `first`, then twice as long each time, at most 15 seconds.
-    /// The item waits; others go on beside it.
-    pub fn pause(self, first: Duration) -> Self {
-        Retry {
-            pause: first,
-            ..self
-        }
+    /// Waits before each further try: `first`, then between that and three times as long as before
+    /// ([`Backoff`]), at most 15 seconds. The item waits; others go on beside it.
+    pub fn pause(mut self, first: Duration) -> Self {
+        self.pauses.first = first;
+        self
     }
 
     /// Tries again only after errors that `worth` accepts.
@@ -51,7 +50,7 @@ impl<P> std::fmt::Debug for Retry<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Retry")
             .field("again", &self.again)
-            .field("pause", &self.pause)
+            .field("pause", &self.pauses.first)
             .finish_non_exhaustive()
     }
 }
@@ -60,10 +59,10 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
     type Out = P::Out;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<P::Out> {
-        let (pipe, again, pause, worth) = (
+        let (pipe, again, pauses, worth) = (
             self.pipe.clone(),
             self.again,
-            self.pause,
+            self.pauses.clone(),
             self.worth.clone(),
         );
         let cx = cx.clone();
@@ -71,7 +70,7 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
             while let Some(item) = out.next_from(&mut input).await {
                 // What came out before the error is not given a second time: a pipe repeats itself
                 // exactly.
-                let (mut given, mut left, mut wait) = (0, again, pause);
+                let (mut given, mut left, mut pause) = (0, again, Duration::ZERO);
                 'tries: loop {
                     let mut output = pipe.apply(Items::from_results([Ok(item.clone())]), &cx);
                     let mut place = 0;
@@ -92,10 +91,9 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                                         || tracing::warn!(node, retried, left, %error, "trying an item again"),
                                     );
                                 }
-                                if !wait.is_zero() {
-                                    let now = wait.min(MOST);
-                                    let _ = cx.blocking(move || std::thread::sleep(now)).await;
-                                    wait *= 2;
+                                pause = pauses.next_pause(pause);
+                                if !pause.is_zero() {
+                                    let _ = cx.blocking(move || std::thread::sleep(pause)).await;
                                 }
                                 continue 'tries;
                             }

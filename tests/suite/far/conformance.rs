@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use datapipes::Backoff;
 use datapipes_io::stores::local::Local;
-use datapipes_io::stores::wrappers::{Backoff, Evict, InFlight, Patience, PerSecond, Tail};
+use datapipes_io::stores::wrappers::{Evict, InFlight, Patience, PerSecond, Tail};
 use datapipes_io::stores::{Store, StoreExt, resilient};
 use datapipes_io::testing::{check_store, fixtures};
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapipes::{DataLoader, ErrorKind, Graph, OnError, Order};
+use datapipes::{Backoff, DataLoader, ErrorKind, Graph, OnError, Order};
 use datapipes_image::prelude::*;
 use datapipes_io::File;
 use datapipes_io::prelude::*;
-use datapipes_io::stores::wrappers::{Backoff, InFlight};
+use datapipes_io::stores::wrappers::InFlight;
 use datapipes_io::stores::{self, Http, Store, StoreExt};
 
 use super::bad_http::*;

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use datapipes::{DataLoader, Graph, OnError};
+use datapipes::{Backoff, DataLoader, Graph, OnError};
 use datapipes_io::FileRef;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::cloud::Cloud;
-use datapipes_io::stores::wrappers::{Backoff, Evict, InFlight, Patience, PerSecond, Tail};
+use datapipes_io::stores::wrappers::{Evict, InFlight, Patience, PerSecond, Tail};
 use datapipes_io::stores::{self, Http, ListStore, OpenOptions, Store, StoreExt, resilient};
 use tracing::field::{Field, Visit};
 use tracing::span;

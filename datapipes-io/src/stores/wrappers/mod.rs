@@ -33,7 +33,6 @@ mod retry;
 mod timeout;
 mod verify;
 
-pub use crate::Backoff;
 pub use disk_cache::DiskCache;
 pub use hedge::{Hedge, Tail};
 pub use limit::{InFlight, Limit};
@@ -47,7 +46,7 @@ pub use verify::{Expected, Verify};
 use std::collections::HashMap;
 use std::path::Path;
 
-use datapipes::Result;
+use datapipes::{Backoff, Result};
 
 use super::Store;
 
@@ -62,7 +61,8 @@ pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
 ///
 /// # Examples
 /// ```
-/// use datapipes_io::stores::wrappers::{Backoff, InFlight};
+/// use datapipes::Backoff;
+/// use datapipes_io::stores::wrappers::InFlight;
 /// use datapipes_io::stores::{Memory, Store, StoreExt};
 /// # futures::executor::block_on(async {
 /// let far = Memory::from_iter([("train/1.txt", "one"), ("test/1.txt", "two")]);
@@ -76,7 +76,8 @@ pub trait StoreExt: Store + Sized {
     ///
     /// # Examples
     /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Backoff};
+    /// # use datapipes::Backoff;
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
     /// # futures::executor::block_on(async {
     /// let store = Memory::from_iter([("k", "v")]).retry(Backoff { tries: 3, ..Backoff::default() });
     /// assert_eq!(store.read("k").await?, "v");

@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{Error, ErrorKind, Result};
+use datapipes::{Backoff, Error, ErrorKind, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::bucket::Bucket;
-use crate::backoff::{Backoff, random};
 use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
@@ -36,9 +35,10 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 ///   have the same order each time; where it has not, it is `Changed`.
 /// - For one request, tries are counted over its whole body; a mebibyte that arrives pays for what
 ///   was before.
-/// - All requests of the store share a *budget* of tries beyond the first ([`Backoff::burst`],
-///   [`Backoff::per_second`]; each success gives one back). Where it is used up they queue, so that
-///   a service that is down is asked some times a second and not by each request by itself.
+/// - All requests of the store share a *budget* of tries beyond the first: 500 at once, then 10 a
+///   second, if not [set](Retry::with_budget) otherwise; each success gives one back. Where it is
+///   used up they queue, so that a service that is down is asked some times a second and not by each
+///   request by itself.
 /// - The last error says how many tries there were, how long they took, and what the first one was.
 ///   Each pause is an event of `tracing`: the first five of a store, and those at which their
 ///   number has doubled, are warnings, the others are at level debug.
@@ -65,9 +65,15 @@ struct Shared<S> {
 }
 
 impl<S> Retry<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, backoff: Backoff) -> Self {
-        let budget = Mutex::new(Bucket::new(backoff.per_second, f64::from(backoff.burst)));
+        Retry::with_budget(inner, backoff, 500, 10.0)
+    }
+
+    /// Wraps a store whose requests may together make `burst` tries beyond the first at once, and
+    /// `per_second` in each second after that.
+    pub fn with_budget(inner: S, backoff: Backoff, burst: u32, per_second: f64) -> Self {
+        let budget = Mutex::new(Bucket::new(per_second, f64::from(burst)));
         Retry(Arc::new(Shared {
             inner,
             backoff,
@@ -131,7 +137,7 @@ impl Tries {
         if self.failed + 1 >= backoff.tries || left.is_zero() {
             return Err(self.over(error, ""));
         }
-        self.pause = backoff.pause(self.pause, random());
+        self.pause = backoff.next_pause(self.pause);
         let mut pause = self
             .pause
             .max(error.retry_after().unwrap_or_default())

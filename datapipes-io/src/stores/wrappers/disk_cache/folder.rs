@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -414,7 +415,7 @@ impl Folder {
 
     fn temp(&self) -> PathBuf {
         let number = self.temps.fetch_add(1, Ordering::Relaxed);
-        let random = crate::backoff::random().to_bits();
+        let random = RandomState::new().build_hasher().finish();
         self.path
             .join(format!("t-{}-{random:016x}-{number}", std::process::id()))
     }

@@ -316,11 +316,7 @@ async fn row_59_two_versions_are_never_mixed() {
 async fn a_service_that_is_down_is_not_hammered() {
     let script = Scripted::new();
     script.usual(ok().unavailable());
-    let retry = script.clone().retry(Backoff {
-        burst: 20,
-        per_second: 2.0,
-        ..Backoff::default()
-    });
+    let retry = Retry::with_budget(script.clone(), Backoff::default(), 20, 2.0);
     let reads = (0..200).map(async |n: u32| retry.read(&n.to_string()).await.is_err());
     let failed = futures::future::join_all(reads).await;
     assert!(failed.into_iter().all(|failed| failed));

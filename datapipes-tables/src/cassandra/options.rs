@@ -1,0 +1,493 @@
+//! What a connection to a cluster can be told: by its URL, or by methods.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use datapipes::{Error, ErrorKind, Result};
+use percent_encoding::percent_decode_str;
+
+use super::Cassandra;
+use crate::{Schema, is_name};
+
+/// How many replicas must answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// One.
+    One,
+    /// One of the data centre that is asked.
+    LocalOne,
+    /// More than half.
+    Quorum,
+    /// More than half of the data centre that is asked.
+    LocalQuorum,
+    /// All.
+    All,
+}
+
+/// How answers and requests are packed on the wire. Pictures are packed already; masks and tensors
+/// may gain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// LZ4: fast.
+    Lz4,
+    /// Snappy.
+    Snappy,
+}
+
+/// Where the copies of a new keyspace lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replication {
+    /// So many copies, on any nodes.
+    Copies(u32),
+    /// So many copies in each data centre, by name.
+    ByDatacenter(Vec<(String, u32)>),
+}
+
+/// What a connection to a cluster can be told; see [`Cassandra::connect`] for the URL.
+///
+/// `Debug` shows neither user nor password.
+///
+/// # Examples
+/// ```no_run
+/// use datapipes_tables::cassandra::CassandraOptions;
+///
+/// # async fn example() -> datapipes::Result<()> {
+/// let table = CassandraOptions::from_url("cassandra://node1,node2/images.train?tls=true")?
+///     .credentials("reader", std::env::var("CASSANDRA_PASSWORD").unwrap_or_default())
+///     .connections(16)
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct CassandraOptions {
+    pub(super) nodes: Vec<String>,
+    pub(super) keyspace: String,
+    pub(super) table: String,
+    pub(super) url: String,
+    pub(super) credentials: Option<(String, String)>,
+    pub(super) tls: bool,
+    pub(super) ca: Option<PathBuf>,
+    pub(super) datacenter: Option<String>,
+    pub(super) connections: usize,
+    pub(super) requests: usize,
+    pub(super) timeout: Duration,
+    pub(super) connect_timeout: Duration,
+    pub(super) consistency: Consistency,
+    pub(super) write_consistency: Consistency,
+    pub(super) compression: Option<Compression>,
+    pub(super) speculate: Option<Duration>,
+    pub(super) page: usize,
+}
+
+/// Requests that one connection may have under way. The driver gives a connection up when more than
+/// 1024 answers that nobody waits for any more (an epoch was dropped) are missing for a second;
+/// fewer can never be too many.
+const REQUESTS_A_CONNECTION: usize = 1024;
+
+impl CassandraOptions {
+    /// Reads a URL; see [`Cassandra::connect`].
+    ///
+    /// # Errors
+    /// `Config` if it is not one of these, or has an option that does not exist. The words hold no
+    /// user and no password.
+    pub fn from_url(url: &str) -> Result<Self> {
+        let wrong =
+            |what: &str| Error::new(ErrorKind::Config, format!("a cassandra:// URL: {what}"));
+        let rest = url
+            .strip_prefix("cassandra://")
+            .ok_or_else(|| wrong("does not begin so"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest
+            .split_once('/')
+            .ok_or_else(|| wrong("has no /keyspace.table"))?;
+        let (user, hosts) = match authority.rsplit_once('@') {
+            Some((user, hosts)) => (Some(user), hosts),
+            None => (None, authority),
+        };
+        let decode = |text: &str| {
+            let decoded = percent_decode_str(text).decode_utf8();
+            decoded
+                .map(|text| text.into_owned())
+                .map_err(|_| wrong("user and password must be UTF-8"))
+        };
+        let credentials = match user.map(|user| user.split_once(':').unwrap_or((user, ""))) {
+            Some((user, password)) => Some((decode(user)?, decode(password)?)),
+            None => None,
+        };
+        let nodes = nodes(hosts).ok_or_else(|| wrong("host1,host2:port expected"))?;
+        let (keyspace, table) = path
+            .split_once('.')
+            .ok_or_else(|| wrong("keyspace.table expected"))?;
+        if !is_name(keyspace) || !is_name(table) {
+            return Err(wrong(
+                "the names of keyspace and table are a letter, then letters, digits and _",
+            ));
+        }
+        let mut options = CassandraOptions {
+            url: format!("cassandra://{hosts}/{keyspace}.{table}"),
+            nodes,
+            keyspace: keyspace.to_owned(),
+            table: table.to_owned(),
+            credentials,
+            tls: false,
+            ca: None,
+            datacenter: None,
+            connections: 8,
+            requests: 1024,
+            timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+            consistency: Consistency::LocalOne,
+            write_consistency: Consistency::LocalQuorum,
+            compression: None,
+            speculate: None,
+            page: 5000,
+        };
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            options = options.told(&name, &value)?;
+        }
+        Ok(options)
+    }
+
+    /// By the name and value of an option of the URL.
+    fn told(self, name: &str, value: &str) -> Result<Self> {
+        // No value in the words: somebody may have put a password there.
+        let wrong = |expected: &str| {
+            Error::new(
+                ErrorKind::Config,
+                format!("{}: option {name}: {expected} expected", self.url),
+            )
+        };
+        let number = || {
+            value
+                .parse::<usize>()
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| wrong("a number above 0"))
+        };
+        let seconds = || {
+            let seconds = value
+                .parse()
+                .ok()
+                .and_then(|s| Duration::try_from_secs_f64(s).ok());
+            seconds
+                .filter(|time| !time.is_zero())
+                .ok_or_else(|| wrong("seconds"))
+        };
+        let consistency = || {
+            Ok(match value {
+                "one" => Consistency::One,
+                "local_one" => Consistency::LocalOne,
+                "quorum" => Consistency::Quorum,
+                "local_quorum" => Consistency::LocalQuorum,
+                "all" => Consistency::All,
+                _ => return Err(wrong("one, local_one, quorum, local_quorum or all")),
+            })
+        };
+        Ok(match name {
+            "tls" => match value {
+                "true" => CassandraOptions { tls: true, ..self },
+                "false" => CassandraOptions { tls: false, ..self },
+                _ => return Err(wrong("true or false")),
+            },
+            "ca" => CassandraOptions {
+                ca: Some(value.into()),
+                tls: true,
+                ..self
+            },
+            "dc" => self.datacenter(value),
+            "connections" => CassandraOptions {
+                connections: number()?,
+                ..self
+            },
+            "requests" => CassandraOptions {
+                requests: number()?,
+                ..self
+            },
+            "timeout" => CassandraOptions {
+                timeout: seconds()?,
+                ..self
+            },
+            "connect_timeout" => CassandraOptions {
+                connect_timeout: seconds()?,
+                ..self
+            },
+            "consistency" => CassandraOptions {
+                consistency: consistency()?,
+                ..self
+            },
+            "write_consistency" => CassandraOptions {
+                write_consistency: consistency()?,
+                ..self
+            },
+            "compression" => match value {
+                "lz4" => self.compression(Compression::Lz4),
+                "snappy" => self.compression(Compression::Snappy),
+                _ => return Err(wrong("lz4 or snappy")),
+            },
+            "speculate" => CassandraOptions {
+                speculate: Some(seconds()?),
+                ..self
+            },
+            "page" => CassandraOptions {
+                page: number()?,
+                ..self
+            },
+            _ => {
+                return Err(Error::new(
+                    ErrorKind::Config,
+                    format!("{}: there is no option {name}", self.url),
+                ));
+            }
+        })
+    }
+
+    /// User and password, for a cluster that asks for them.
+    pub fn credentials(self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        CassandraOptions {
+            credentials: Some((user.into(), password.into())),
+            ..self
+        }
+    }
+
+    /// TLS, with the authorities of this PEM file, or those of the system. The certificate of a
+    /// node must name the IP address it is reached at.
+    pub fn tls(self, authorities: Option<PathBuf>) -> Self {
+        CassandraOptions {
+            tls: true,
+            ca: authorities,
+            ..self
+        }
+    }
+
+    /// Which data centre is near; any if not said. The others are asked where it has no answer.
+    pub fn datacenter(self, name: impl Into<String>) -> Self {
+        CassandraOptions {
+            datacenter: Some(name.into()),
+            ..self
+        }
+    }
+
+    /// How many connections to each node; 8 if not said.
+    ///
+    /// # Panics
+    /// Panics at 0.
+    pub fn connections(self, connections: usize) -> Self {
+        assert!(connections > 0, "at least one connection");
+        CassandraOptions {
+            connections,
+            ..self
+        }
+    }
+
+    /// How many requests may be under way at once, over all connections; others wait. 1024 if not
+    /// said, and never more than 1024 a connection.
+    ///
+    /// # Panics
+    /// Panics at 0.
+    pub fn requests(self, requests: usize) -> Self {
+        assert!(requests > 0, "at least one request");
+        CassandraOptions { requests, ..self }
+    }
+
+    pub(super) fn concurrency(&self) -> usize {
+        self.requests
+            .min(self.connections.saturating_mul(REQUESTS_A_CONNECTION))
+    }
+
+    /// How long a request may take, with all its attempts on other nodes; 10 s if not said.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        CassandraOptions { timeout, ..self }
+    }
+
+    /// How long the making of a connection may take; 5 s if not said. Connecting to a cluster is
+    /// given up after this and one [`timeout`](CassandraOptions::timeout).
+    pub fn connect_timeout(self, timeout: Duration) -> Self {
+        CassandraOptions {
+            connect_timeout: timeout,
+            ..self
+        }
+    }
+
+    /// How many replicas a read waits for; [`LocalOne`](Consistency::LocalOne) if not said, since a
+    /// data set does not change once it is written.
+    pub fn consistency(self, consistency: Consistency) -> Self {
+        CassandraOptions {
+            consistency,
+            ..self
+        }
+    }
+
+    /// How many replicas a write waits for; [`LocalQuorum`](Consistency::LocalQuorum) if not said.
+    pub fn write_consistency(self, consistency: Consistency) -> Self {
+        CassandraOptions {
+            write_consistency: consistency,
+            ..self
+        }
+    }
+
+    /// Packs what goes over the wire; not if not said.
+    pub fn compression(self, compression: Compression) -> Self {
+        CassandraOptions {
+            compression: Some(compression),
+            ..self
+        }
+    }
+
+    /// Asks another node too where the first has not answered for so long, up to two; not if not
+    /// said.
+    pub fn speculate(self, after: Duration) -> Self {
+        CassandraOptions {
+            speculate: Some(after),
+            ..self
+        }
+    }
+
+    /// How many rows of metadata a page has; 5000 if not said.
+    ///
+    /// # Panics
+    /// Panics at 0.
+    pub fn page(self, rows: usize) -> Self {
+        assert!(rows > 0, "at least one row");
+        CassandraOptions { page: rows, ..self }
+    }
+
+    /// Connects; as [`Cassandra::connect`].
+    ///
+    /// # Errors
+    /// As [`Cassandra::connect`].
+    pub async fn connect(self) -> Result<Cassandra> {
+        Cassandra::open(self).await
+    }
+
+    /// Makes keyspace and table where they are missing, and connects; as [`Cassandra::create`].
+    ///
+    /// # Errors
+    /// As [`Cassandra::create`].
+    pub async fn create(self, schema: &Schema, replication: &Replication) -> Result<Cassandra> {
+        Cassandra::make(self, schema, replication).await
+    }
+}
+
+/// `host1,host2:port`, each with the port that stands behind it or behind a later one.
+fn nodes(hosts: &str) -> Option<Vec<String>> {
+    let mut port = "9042";
+    let mut nodes = Vec::new();
+    for host in hosts.rsplit(',') {
+        // An IPv6 address stands in brackets.
+        let bare = match host.rsplit_once(':') {
+            Some((bare, own)) if !own.ends_with(']') => {
+                own.parse::<u16>().ok()?;
+                port = own;
+                bare
+            }
+            _ => host,
+        };
+        if bare.is_empty() || bare.contains(char::is_whitespace) {
+            return None;
+        }
+        nodes.push(format!("{bare}:{port}"));
+    }
+    nodes.reverse();
+    Some(nodes)
+}
+
+impl fmt::Debug for CassandraOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CassandraOptions")
+            .field("url", &self.url)
+            .field("tls", &self.tls)
+            .field("connections", &self.connections)
+            .field("requests", &self.requests)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(url: &str) -> CassandraOptions {
+        CassandraOptions::from_url(url).unwrap()
+    }
+
+    #[test]
+    fn a_url_says_all_of_it() {
+        let options = parsed(
+            "cassandra://me:p%40ss%3A@a,[::1]:9043/ks.t?tls=true&ca=/etc/ca.pem&dc=near&connections=3&requests=9\
+             &timeout=2.5&connect_timeout=1&consistency=quorum&write_consistency=all&compression=lz4&speculate=0.2&page=7",
+        );
+        assert_eq!(options.nodes, ["a:9043", "[::1]:9043"]);
+        assert_eq!(options.credentials, Some(("me".into(), "p@ss:".into())));
+        assert_eq!((&*options.keyspace, &*options.table), ("ks", "t"));
+        assert_eq!(options.url, "cassandra://a,[::1]:9043/ks.t");
+        assert!(options.tls && options.ca == Some("/etc/ca.pem".into()));
+        assert_eq!(options.datacenter.as_deref(), Some("near"));
+        assert_eq!(
+            (options.connections, options.requests, options.page),
+            (3, 9, 7)
+        );
+        assert_eq!(options.timeout, Duration::from_millis(2500));
+        assert_eq!(options.connect_timeout, Duration::from_secs(1));
+        assert_eq!(options.consistency, Consistency::Quorum);
+        assert_eq!(options.write_consistency, Consistency::All);
+        assert_eq!(options.compression, Some(Compression::Lz4));
+        assert_eq!(options.speculate, Some(Duration::from_millis(200)));
+    }
+
+    #[test]
+    fn what_is_not_said_has_a_default() {
+        let options = parsed("cassandra://a/ks.t");
+        assert_eq!(options.nodes, ["a:9042"]);
+        assert!(options.credentials.is_none() && !options.tls);
+        assert_eq!(
+            parsed("cassandra://a:1,b:2,c/ks.t").nodes,
+            ["a:1", "b:2", "c:9042"]
+        );
+    }
+
+    #[test]
+    fn requests_stay_below_what_the_driver_forgives() {
+        assert_eq!(
+            parsed("cassandra://a/k.t?connections=2&requests=10000").concurrency(),
+            2048
+        );
+        assert_eq!(
+            parsed("cassandra://a/k.t?connections=2&requests=10").concurrency(),
+            10
+        );
+    }
+
+    #[test]
+    fn row_73_a_wrong_url_is_refused_without_its_secrets() {
+        for wrong in [
+            "http://me:SECRET@a/k.t",
+            "cassandra://me:SECRET@a",
+            "cassandra://me:SECRET@a/",
+            "cassandra://me:SECRET@a/k",
+            "cassandra://me:SECRET@a/k.t.x",
+            "cassandra://me:SECRET@a/k.t\"; DROP",
+            "cassandra://me:SECRET@/k.t",
+            "cassandra://me:SECRET@a:x/k.t",
+            "cassandra://me:SECRET@a,,b/k.t",
+            "cassandra://me:SECRET%ff@a/k.t",
+            "cassandra://me:SECRET@a/k.t?password=SECRET",
+            "cassandra://me:SECRET@a/k.t?connections=0",
+            "cassandra://me:SECRET@a/k.t?timeout=-1",
+            "cassandra://me:SECRET@a/k.t?timeout=NaN",
+            "cassandra://me:SECRET@a/k.t?tls=SECRET",
+            "cassandra://me:SECRET@a/k.t?consistency=any",
+        ] {
+            let error = CassandraOptions::from_url(wrong).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config, "{wrong}");
+            assert!(!format!("{error} {error:#?}").contains("SECRET"), "{error}");
+        }
+        let options = parsed("cassandra://somebody:SECRET@a/k.t");
+        let shown = format!("{options:?} {options:#?}");
+        assert!(
+            !shown.contains("SECRET") && !shown.contains("somebody"),
+            "{shown}"
+        );
+    }
+}

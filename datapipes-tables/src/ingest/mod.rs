@@ -1,0 +1,303 @@
+//! Writes samples into a table: many at once, again and again until all are there.
+
+#[cfg(feature = "files")]
+mod sources;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use datapipes::{
+    Arity, Context, Error, Facts, Graph, Item, Items, Origin, Pipe, Result, Wire, Work,
+};
+use uuid::Uuid;
+
+use super::{NewRow, Table};
+
+/// Writes samples into a table, from any graph.
+///
+/// - It is a description like every graph: a `DataLoader` runs it, reads and writes with many in
+///   flight, and its `OnError` says whether a sample that cannot be read or written ends it, or is
+///   skipped, counted and listed.
+/// - What comes out is how far it got, batch by batch: for a progress bar.
+///   [`report`](Ingest::report) has the sums.
+/// - Rows whose keys are there already are not written again, unless
+///   [`overwrite`](Ingest::overwrite) says so. With keys made of names ([`key`](super::key)) it may
+///   therefore be stopped, or crash, and be run again; no row is ever half there.
+/// - A batch that cannot be written is tried row by row, so that an error is about one sample.
+///   Where the table says that it may work later, the batch is one error; `graph.retry(3, ingest)`
+///   in place of `graph.pipe(ingest)` tries again.
+///
+/// Clones share the report.
+///
+/// # Examples
+/// ```
+/// # #[cfg(feature = "sqlite")] {
+/// use datapipes::{DataLoader, Graph};
+/// use datapipes_tables::{Ingest, Label, NewRow, Row, Schema, Sqlite, key};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("numbers.db");
+/// let ingest = Ingest::new(Sqlite::create(&path, "numbers", &Schema::default())?);
+/// let rows = Graph::range(0..1000).map(|n| {
+///     let row = Row { key: key("numbers", n.to_string()), label: Label::Class(n as i64 % 2), data: vec![n as u8].into() };
+///     NewRow { row, values: vec![] }
+/// });
+/// for written in DataLoader::builder(ingest.rows(rows.clone())).build()?.epoch(0).blocking() {
+///     println!("{} rows more", written?.written);
+/// }
+/// assert_eq!(ingest.report().written, 1000);
+///
+/// ingest.rows(rows).collect()?; // again, here on this thread
+/// assert_eq!((ingest.report().written, ingest.report().known), (1000, 1000));
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Ingest {
+    table: Arc<dyn Table>,
+    overwrite: bool,
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    written: AtomicU64,
+    known: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What was done: by a batch, or in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
+pub struct Written {
+    /// Rows that were written.
+    pub written: u64,
+    /// Rows that were there already and were let be.
+    pub known: u64,
+    /// Bytes of data that were written.
+    pub bytes: u64,
+}
+
+/// Rows written together, unless a graph of batches says otherwise.
+const TOGETHER: usize = 64;
+/// Keys asked for together.
+const KEYS: usize = 512;
+
+impl Ingest {
+    /// Writes into this table.
+    pub fn new(table: impl Table) -> Self {
+        Ingest {
+            table: Arc::new(table),
+            overwrite: false,
+            counts: Arc::default(),
+        }
+    }
+
+    /// Writes rows in place of those that are there already.
+    pub fn overwrite(self) -> Self {
+        Ingest {
+            overwrite: true,
+            ..self
+        }
+    }
+
+    /// What was done so far, by all graphs of this and its clones.
+    pub fn report(&self) -> Written {
+        let Counts {
+            written,
+            known,
+            bytes,
+        } = &*self.counts;
+        let [written, known, bytes] =
+            [written, known, bytes].map(|count| count.load(Ordering::Relaxed));
+        Written {
+            written,
+            known,
+            bytes,
+        }
+    }
+
+    /// Writes the rows of a graph, 64 together. For another number use
+    /// `rows.batch(n).pipe(ingest)`.
+    ///
+    /// # Errors
+    /// `Shape` for a row that does not fit the schema, in its place; those of the table.
+    pub fn rows(&self, rows: Graph<NewRow>) -> Graph<Written> {
+        rows.batch(TOGETHER).named("batch rows").pipe(self.clone())
+    }
+
+    /// Leaves out what is in the table already, before it is read or made: `key` says which row an
+    /// item will be. What is left out is counted as known; nothing is left out if rows are
+    /// [overwritten](Ingest::overwrite).
+    ///
+    /// Keys are asked for 512 together, and so many items wait for it. Order is kept.
+    pub fn unknown<T, F>(&self, items: Graph<T>, key: F) -> Graph<T>
+    where
+        T: Send + 'static,
+        F: Fn(&T) -> Uuid + Send + Sync + 'static,
+    {
+        if self.overwrite {
+            return items;
+        }
+        items.batch(KEYS).named("batch keys").pipe(Unknown {
+            ingest: self.clone(),
+            key: Arc::new(key),
+        })
+    }
+
+    /// Writes rows; what happened, and the rows that failed, by their place.
+    async fn write(&self, rows: Vec<NewRow>) -> Result<(Written, Vec<(usize, Error)>)> {
+        let keys: Vec<Uuid> = rows.iter().map(|new| new.row.key).collect();
+        let known = match self.overwrite {
+            true => vec![false; rows.len()],
+            false => self.table.contains(&keys).await?,
+        };
+        let mut failed = Vec::new();
+        let mut fresh: Vec<(usize, NewRow)> = Vec::new();
+        for (place, (new, known)) in rows.into_iter().zip(&known).enumerate() {
+            match self.table.schema().accept(&new.values) {
+                _ if *known => {}
+                Ok(()) => fresh.push((place, new)),
+                Err(error) => {
+                    let what = format!("{}: {}", self.table.url(), new.row.key);
+                    failed.push((place, error.within(what)));
+                }
+            }
+        }
+        let mut done = Written {
+            known: known.iter().filter(|known| **known).count() as u64,
+            ..Written::default()
+        };
+        let mut count = |new: &NewRow| {
+            done.written += 1;
+            done.bytes += new.row.data.len() as u64;
+        };
+        match self
+            .table
+            .put(fresh.iter().map(|(_, new)| new.clone()).collect())
+            .await
+        {
+            Ok(()) => fresh.iter().for_each(|(_, new)| count(new)),
+            Err(error) if error.is_transient() => return Err(error),
+            Err(error) if fresh.len() == 1 => failed.push((fresh[0].0, error)),
+            Err(_) => {
+                for (place, new) in fresh {
+                    match self.table.put(vec![new.clone()]).await {
+                        Ok(()) => count(&new),
+                        Err(error) => failed.push((place, error)),
+                    }
+                }
+            }
+        }
+        self.count(done);
+        Ok((done, failed))
+    }
+
+    fn count(&self, done: Written) {
+        self.counts
+            .written
+            .fetch_add(done.written, Ordering::Relaxed);
+        self.counts.known.fetch_add(done.known, Ordering::Relaxed);
+        self.counts.bytes.fetch_add(done.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Pipe<Vec<NewRow>> for Ingest {
+    type Out = Written;
+
+    fn apply(&self, mut input: Items<Vec<NewRow>>, cx: &Context) -> Items<Written> {
+        let (this, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(batch) = out.next_from(&mut input).await {
+                if cx.is_cancelled() {
+                    return;
+                }
+                let (rows, origin) = batch.into_parts();
+                match this.write(rows).await {
+                    Err(error) => out.emit(Err(error.of(&origin))).await,
+                    Ok((done, failed)) => {
+                        out.emit(Ok(Item::new(done, origin.clone()))).await;
+                        for (place, error) in failed {
+                            out.emit(Err(error.of(part(&origin, place)))).await;
+                        }
+                    }
+                }
+            }
+        })
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn facts(&self) -> Facts {
+        let again = if self.overwrite { ", overwrite" } else { "" };
+        Facts::any_order().with_settings(format!("{}{again}", self.table.url()))
+    }
+}
+
+/// The origin of a row in a batch.
+fn part(batch: &Origin, place: usize) -> &Origin {
+    batch.parts().get(place).unwrap_or(batch)
+}
+
+/// Leaves out what a table has already; see [`Ingest::unknown`].
+struct Unknown<F> {
+    ingest: Ingest,
+    key: Arc<F>,
+}
+
+impl<T, F> Pipe<Vec<T>> for Unknown<F>
+where
+    T: Send + 'static,
+    F: Fn(&T) -> Uuid + Send + Sync + 'static,
+{
+    type Out = T;
+
+    fn apply(&self, mut input: Items<Vec<T>>, cx: &Context) -> Items<T> {
+        let (ingest, key, cx) = (self.ingest.clone(), self.key.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(batch) = out.next_from(&mut input).await {
+                let (items, origin) = batch.into_parts();
+                let keys: Vec<Uuid> = items.iter().map(|item| key(item)).collect();
+                let known = match ingest.table.contains(&keys).await {
+                    Ok(known) => known,
+                    Err(error) => {
+                        out.emit(Err(error.of(&origin))).await;
+                        continue;
+                    }
+                };
+                let count = known.iter().filter(|known| **known).count() as u64;
+                ingest.count(Written {
+                    known: count,
+                    ..Written::default()
+                });
+                cx.count_dropped(count);
+                for (place, item) in items.into_iter().enumerate() {
+                    if !known[place] {
+                        out.emit(Ok(Item::new(item, part(&origin, place).clone())))
+                            .await;
+                    }
+                }
+            }
+        })
+    }
+    fn name(&self) -> String {
+        "unknown".to_owned()
+    }
+    fn is_shardable(&self) -> bool {
+        true
+    }
+    fn work(&self) -> Work {
+        Work::Io
+    }
+    fn arity(&self) -> Arity {
+        Arity::Any
+    }
+    fn facts(&self) -> Facts {
+        Facts::any_order().with_settings(self.ingest.table.url())
+    }
+}

@@ -1,0 +1,606 @@
+//! Data sets in a database for [`datapipes`]: a row a sample, found by its UUID, with metadata to
+//! choose by.
+//!
+//! ```
+//! # #[cfg(feature = "sqlite")] {
+//! use datapipes::Indexed;
+//! use datapipes::index::split::Splitter;
+//! use datapipes_tables::prelude::*;
+//! use datapipes_tables::{ColumnType, Label, NewRow, Row, RowsByIndex, Schema, key};
+//!
+//! # futures::executor::block_on(async {
+//! # let dir = tempfile::tempdir()?;
+//! # let url = datapipes_tables::sqlite_url(dir.path().join("scans.db"), "scans")?;
+//! let schema = Schema::new([("patient", ColumnType::Text)]);
+//! let table = datapipes_tables::create(&url, &schema).await?;  // sqlite:///data/scans.db?table=scans
+//! let scan = |n: i64| NewRow {
+//!     row: Row { key: key("scans", n.to_string()), label: Label::Class(n % 2), data: "pixels".into() },
+//!     values: vec![format!("patient {}", n / 4).into()],
+//! };
+//! table.put((0..100).map(scan).collect()).await?;
+//!
+//! let splitter = Splitter::fractions([("train", 0.8), ("test", 0.2)]).group_by("patient");
+//! let splits = table.select(&[]).split(&splitter).await?;
+//! let train = Indexed::new(RowsByIndex::new(table, splits.keys("train")?)).shuffle().fetch().batch(16);
+//! assert_eq!(train.collect()?.len(), 5);
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! # }
+//! ```
+//!
+//! - [`Table`] is what a database has to do; [`open`] and [`create`] take a URL: SQLite (feature
+//!   `sqlite`), Cassandra and ScyllaDB (feature `cassandra`). [`RetryTable`] around any table tries
+//!   again what may work later.
+//! - [`Ingest`] writes samples into a table, from any graph, and from folders and archives (feature
+//!   `files`).
+//! - [`TableExt::select`] finds samples by their metadata, and splits them.
+//! - [`rows()`] and [`RowsByIndex`] read the samples in a graph, a request each.
+//! - `SqliteRows` (feature `sqlite`) reads any table of an SQLite file by index.
+//! - `testing` (feature `testing`) checks a table of your own.
+//!
+//! The layout is that of Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for
+//! Deep Learning* (2024): data and metadata in two tables, written together; label and data in one
+//! query.
+
+#[cfg(feature = "cassandra")]
+pub mod cassandra;
+mod filter;
+mod ingest;
+mod parse;
+mod retry;
+mod rows;
+mod select;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use filter::{Column, Compare, Filter, col};
+pub use ingest::{Ingest, Written};
+pub use retry::RetryTable;
+pub use rows::{Rows, RowsByIndex, rows};
+pub use select::{Select, TableExt};
+#[cfg(feature = "sqlite")]
+pub use sqlite::{Cell, Sqlite, SqliteRow, SqliteRows, sqlite_url};
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use uuid::Uuid;
+
+/// The methods that this crate adds to tables.
+pub mod prelude {
+    pub use crate::TableExt;
+}
+
+/// What a sample is trained towards.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Wire)]
+pub enum Label {
+    /// There is none.
+    #[default]
+    None,
+    /// A class.
+    Class(i64),
+    /// Anything else: a mask as PNG, a tensor as NPY.
+    Blob(Bytes),
+}
+
+/// A sample as it is read in training: label and data together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// Its key.
+    pub key: Uuid,
+    /// Its label.
+    pub label: Label,
+    /// Its content, as the file had it.
+    pub data: Bytes,
+}
+
+impl Wire for Row {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(self.key.as_bytes());
+        self.label.encode(to)?;
+        self.data.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Row {
+            key: decode_key(from)?,
+            label: Wire::decode(from)?,
+            data: Wire::decode(from)?,
+        })
+    }
+}
+
+fn decode_key(from: &mut Reader<'_>) -> Result<Uuid> {
+    Ok(Uuid::from_bytes(Wire::decode(from)?))
+}
+
+/// A value of a metadata column.
+#[derive(Clone, Debug, PartialEq, Wire)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// A number, not NaN: databases differ in what that is.
+    Float(f64),
+    /// Words.
+    Text(String),
+    /// Yes or no.
+    Bool(bool),
+}
+
+/// The type of a metadata column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ColumnType {
+    /// [`Value::Int`].
+    Int,
+    /// [`Value::Float`].
+    Float,
+    /// [`Value::Text`].
+    Text,
+    /// [`Value::Bool`].
+    Bool,
+}
+
+/// What the metadata of a sample is: names and types of columns, in order. `key` and `label` are
+/// there besides.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    /// Name and type of each column. A name is a letter followed by letters, digits and `_`.
+    pub columns: Vec<(String, ColumnType)>,
+}
+
+impl Schema {
+    /// With these columns.
+    pub fn new<N: Into<String>>(columns: impl IntoIterator<Item = (N, ColumnType)>) -> Self {
+        Schema {
+            columns: columns
+                .into_iter()
+                .map(|(name, kind)| (name.into(), kind))
+                .collect(),
+        }
+    }
+
+    /// Whether every name may stand in a database.
+    ///
+    /// # Errors
+    /// `Config` for a name that is no letter followed by letters, digits and `_`; that is `key`,
+    /// `label` or `data`; that is there twice. Large and small letters are the same here, as they
+    /// are in databases.
+    pub fn check(&self) -> Result<()> {
+        let mut seen = std::collections::BTreeSet::new();
+        for (name, _) in &self.columns {
+            let small = name.to_ascii_lowercase();
+            let wrong = if !is_name(name) {
+                "is no letter followed by letters, digits and _"
+            } else if matches!(&*small, "key" | "label" | "data") {
+                "is there besides"
+            } else if !seen.insert(small) {
+                "is there twice"
+            } else {
+                continue;
+            };
+            return Err(Error::new(
+                ErrorKind::Config,
+                format!("the column {name:?} {wrong}"),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether values are of these columns, in order.
+    ///
+    /// # Errors
+    /// `Shape` where they are not as many, of another type, or not a number.
+    pub fn accept(&self, values: &[Value]) -> Result<()> {
+        let shape = |what| Err(Error::new(ErrorKind::Shape, what));
+        if values.len() != self.columns.len() {
+            return shape(format!(
+                "{} values for {} columns",
+                values.len(),
+                self.columns.len()
+            ));
+        }
+        for ((name, kind), value) in self.columns.iter().zip(values) {
+            match (value, kind) {
+                (Value::Float(number), _) if number.is_nan() => {
+                    return shape(format!("column {name:?}: NaN is no value of a column"));
+                }
+                (Value::Null, _)
+                | (Value::Int(_), ColumnType::Int)
+                | (Value::Float(_), ColumnType::Float)
+                | (Value::Text(_), ColumnType::Text)
+                | (Value::Bool(_), ColumnType::Bool) => {}
+                _ => return shape(format!("column {name:?} is of {kind}, and {value} is not")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of some columns, by name.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that is not there, with those that are.
+    pub fn places(&self, columns: &[&str]) -> Result<Vec<usize>> {
+        let place = |wanted: &str| {
+            self.columns
+                .iter()
+                .position(|(name, _)| name == wanted)
+                .ok_or_else(|| {
+                    let names: Vec<_> = self
+                        .columns
+                        .iter()
+                        .map(|(name, _)| format!("{name:?}"))
+                        .collect();
+                    let there = if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    };
+                    Error::new(
+                        ErrorKind::NotFound,
+                        format!("no column {wanted:?}; there are: {there}"),
+                    )
+                })
+        };
+        columns.iter().map(|wanted| place(wanted)).collect()
+    }
+}
+
+/// Whether something may be the name of a table or column: a letter followed by letters, digits and
+/// `_`, of ASCII.
+pub(crate) fn is_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && name.len() <= 48
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ColumnType::Int => "whole numbers",
+            ColumnType::Float => "numbers",
+            ColumnType::Text => "text",
+            ColumnType::Bool => "true and false",
+        })
+    }
+}
+
+/// As it stands in a filter: text in quotes, and a number of floating point is told from a whole
+/// one.
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Null => f.write_str("null"),
+            Value::Int(value) => write!(f, "{value}"),
+            Value::Float(value) => write!(f, "{value:?}"),
+            Value::Text(value) => write!(f, "\"{}\"", value.replace('"', "\"\"")),
+            Value::Bool(value) => write!(f, "{value}"),
+        }
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Value::Int(value)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Value::Int(value.into())
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Value::Float(value)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Value::Bool(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Value::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Value::Text(value)
+    }
+}
+
+impl<V: Into<Value>> From<Option<V>> for Value {
+    fn from(value: Option<V>) -> Self {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// The metadata of a sample: its values are in the order of the columns asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metadata {
+    /// The key of the sample.
+    pub key: Uuid,
+    /// Its class, if its label is one.
+    pub class: Option<i64>,
+    /// The values.
+    pub values: Vec<Value>,
+}
+
+impl Wire for Metadata {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        to.raw(self.key.as_bytes());
+        self.class.encode(to)?;
+        self.values.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        Ok(Metadata {
+            key: decode_key(from)?,
+            class: Wire::decode(from)?,
+            values: Wire::decode(from)?,
+        })
+    }
+}
+
+/// A sample to be written.
+#[derive(Clone, Debug, PartialEq, Wire)]
+pub struct NewRow {
+    /// The sample.
+    pub row: Row,
+    /// Its metadata, a value for each column of the schema.
+    pub values: Vec<Value>,
+}
+
+/// A data set in a database.
+///
+/// # Errors
+/// Every error names the table ([`Table::url`]) and the key, and never a secret. `NotFound` is a
+/// missing row or table; `Denied` a wrong user or password; `Shape` a column of another type;
+/// [passing](datapipes::Error::transient) what may work later.
+#[async_trait]
+pub trait Table: fmt::Debug + Send + Sync + 'static {
+    /// Where it is, without anything secret: `cassandra://host/keyspace.table`.
+    fn url(&self) -> &str;
+
+    /// What the metadata is.
+    fn schema(&self) -> &Schema;
+
+    /// One sample, in one query.
+    ///
+    /// # Errors
+    /// `NotFound` where there is no such row.
+    async fn get(&self, key: Uuid) -> Result<Row>;
+
+    /// Some samples, in the order of their keys, each with its own outcome.
+    async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>>;
+
+    /// The metadata of all samples, page by page, in an order that is the same while nothing is
+    /// written. `columns` says which values, by name.
+    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
+
+    /// Writes samples, data and metadata together or not at all each. Writing a sample again puts
+    /// it in place of itself.
+    ///
+    /// # Errors
+    /// `Shape` where values do not fit the schema ([`Schema::accept`]); then nothing is written.
+    async fn put(&self, rows: Vec<NewRow>) -> Result<()>;
+
+    /// Whether there is a row of each of some keys, in their order. By default the rows are read
+    /// for it; worth its own code everywhere.
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        let known = |row: Result<Row>| match row {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        };
+        self.get_many(keys).await.into_iter().map(known).collect()
+    }
+
+    /// As [`scan`](Table::scan), of the rows that a filter lets through. By default all are scanned
+    /// and filtered here; worth its own code where the database can filter.
+    fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
+        filter::scan_and_filter(self, columns, filter)
+    }
+}
+
+/// What is shared is a table too.
+#[async_trait]
+impl<T: Table + ?Sized> Table for Arc<T> {
+    fn url(&self) -> &str {
+        (**self).url()
+    }
+    fn schema(&self) -> &Schema {
+        (**self).schema()
+    }
+    async fn get(&self, key: Uuid) -> Result<Row> {
+        (**self).get(key).await
+    }
+    async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>> {
+        (**self).get_many(keys).await
+    }
+    fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
+        (**self).scan(columns)
+    }
+    async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
+        (**self).put(rows).await
+    }
+    async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
+        (**self).contains(keys).await
+    }
+    fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
+        (**self).find(columns, filter)
+    }
+}
+
+/// The key of a sample by its name: the same name gives the same key, so that writing a data set
+/// again writes the same rows. The `namespace` keeps apart what has the same names in different
+/// data sets.
+///
+/// It is a UUID of version 8: the first 128 bits (less version and variant) of BLAKE3 over the
+/// length of the namespace, 8 bytes little-endian, the namespace, and the name. This never changes.
+pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
+    let mut hash = blake3::Hasher::new();
+    hash.update(&(namespace.len() as u64).to_le_bytes())
+        .update(namespace.as_bytes())
+        .update(name.as_ref());
+    let mut bytes = [0; 16];
+    hash.finalize_xof().fill(&mut bytes);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// Opens the data set that a URL names: `sqlite:///folder/file.db?table=NAME`,
+/// `cassandra://host/keyspace.table`.
+///
+/// # Errors
+/// `Config` for a URL that is none of these, or needs a feature of this crate that is off; those of
+/// opening it.
+pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let url = url.to_owned();
+            Ok(Arc::new(
+                datapipes::blocking(move || Sqlite::open_url(&url)).await??,
+            ))
+        }
+        #[cfg(feature = "cassandra")]
+        "cassandra" | "scylla" => Ok(Arc::new(RetryTable::new(
+            cassandra::Cassandra::connect(url).await?,
+            datapipes::Backoff::default(),
+        ))),
+        _ => Err(cannot(url)),
+    }
+}
+
+/// Makes the data set that a URL names, with this schema, or opens it if it is there with the same.
+///
+/// # Errors
+/// As [`open`]; `Shape` if it is there with another schema; those of making it.
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "cassandra")),
+    expect(unused_variables, reason = "no table can be made")
+)]
+pub async fn create(url: &str, schema: &Schema) -> Result<Arc<dyn Table>> {
+    match scheme(url) {
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let (url, schema) = (url.to_owned(), schema.clone());
+            Ok(Arc::new(
+                datapipes::blocking(move || Sqlite::create_url(&url, &schema)).await??,
+            ))
+        }
+        #[cfg(feature = "cassandra")]
+        "cassandra" | "scylla" => Ok(Arc::new(RetryTable::new(
+            cassandra::Cassandra::create(url, schema, &cassandra::Replication::Copies(1)).await?,
+            datapipes::Backoff::default(),
+        ))),
+        _ => Err(cannot(url)),
+    }
+}
+
+fn scheme(url: &str) -> &str {
+    url.split_once("://").map_or("", |(scheme, _)| scheme)
+}
+
+/// What is wrong with a URL that no table answers to.
+fn cannot(url: &str) -> Error {
+    let needs = |feature| {
+        format!("this needs the feature `{feature}` of datapipes-tables, which is not built in")
+    };
+    let what = match scheme(url) {
+        "sqlite" => needs("sqlite"),
+        "cassandra" | "scylla" => needs("cassandra"),
+        _ => {
+            let stores = "stores are opened by `datapipes_io::stores::open`";
+            format!("a table's URL begins with sqlite:// or cassandra://; {stores}")
+        }
+    };
+    // The rest may hold a password, and so may what has no scheme.
+    let shown = if url.contains("://") {
+        format!("{}://…: ", scheme(url))
+    } else {
+        String::new()
+    };
+    Error::new(ErrorKind::Config, shown + &what)
+}
+
+/// A stream of one error.
+pub(crate) fn failing(error: Error) -> BoxStream<'static, Result<Metadata>> {
+    futures::stream::iter([Err(error)]).boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use datapipes::testing::check_wire;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_table_is_said_with_its_scheme_and_without_secrets() {
+        let said = |url| {
+            futures::executor::block_on(open(url))
+                .unwrap_err()
+                .to_string()
+        };
+        let what = "a table's URL begins with sqlite:// or cassandra://; \
+                    stores are opened by `datapipes_io::stores::open`";
+        assert_eq!(
+            said("https://me:secret@host/x?sig=secret"),
+            format!("wrong configuration: https://…: {what}")
+        );
+        assert_eq!(
+            said("me:secret@host/x"),
+            format!("wrong configuration: {what}")
+        );
+    }
+
+    #[test]
+    fn rows_travel_to_other_processes() {
+        let row = Row {
+            key: Uuid::from_u128(7),
+            label: Label::Class(-1),
+            data: "jpeg".into(),
+        };
+        check_wire(&row);
+        check_wire(&Row {
+            label: Label::Blob("mask".into()),
+            ..row.clone()
+        });
+        let values = [
+            Value::Null,
+            1i64.into(),
+            0.5.into(),
+            "t".into(),
+            true.into(),
+        ]
+        .to_vec();
+        check_wire(&Metadata {
+            key: Uuid::nil(),
+            class: Some(3),
+            values: values.clone(),
+        });
+        check_wire(&NewRow {
+            row: Row {
+                label: Label::None,
+                ..row
+            },
+            values,
+        });
+        check_wire(&Written {
+            written: 1,
+            known: 2,
+            bytes: 3,
+        });
+    }
+}

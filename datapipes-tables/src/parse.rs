@@ -1,0 +1,360 @@
+//! Filters from text: `age > 30 and (sex = "f" or site in ("a", "b")) and not weight is null`.
+
+use std::str::FromStr;
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::filter::{Compare, DEEPEST, Filter};
+use super::{Value, is_name};
+
+/// `or` binds loosest, then `and`, then `not`. Compared are a column and a value, by `=` (or `==`),
+/// `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`, `is [not] null`. Text stands in quotes of
+/// either kind, and a quote in it twice. Words may be large or small. `true` and `false` alone are
+/// filters, too.
+///
+/// # Errors
+/// `Config`, with the place.
+impl FromStr for Filter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Filter> {
+        let mut parser = Parser {
+            tokens: tokens(text)?,
+            at: 0,
+            end: text.len(),
+            depth: 0,
+        };
+        let filter = parser.or()?;
+        match parser.tokens.get(parser.at) {
+            None => Ok(filter),
+            Some(_) => Err(parser.expected("and, or, or the end")),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Word(String),
+    Text(String),
+    Number(Value),
+    Sign(&'static str),
+}
+
+/// Longer signs stand before those that they begin with.
+const SIGNS: [&str; 11] = ["==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","];
+
+fn wrong(at: usize, what: &str) -> Error {
+    Error::new(
+        ErrorKind::Config,
+        format!("the filter at character {}: {what}", at + 1),
+    )
+}
+
+/// The tokens with their places.
+fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let (token, len) = if c.is_whitespace() {
+            at += c.len_utf8();
+            continue;
+        } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+            (Token::Sign(sign), sign.len())
+        } else if c == '"' || c == '\'' {
+            quoted(rest, c).ok_or_else(|| wrong(at, "the text has no end"))?
+        } else if c.is_ascii_digit() || matches!(c, '-' | '+' | '.') {
+            // A sign of its own stands in front, or in the exponent.
+            let mut last = ' ';
+            let part_of = |c: char| {
+                let part = c.is_ascii_alphanumeric()
+                    || c == '.'
+                    || (matches!(c, '-' | '+') && matches!(last, ' ' | 'e' | 'E'));
+                last = c;
+                part
+            };
+            let number = rest
+                .split_once(not(part_of))
+                .map_or(rest, |(number, _)| number);
+            let value = match (number.parse(), number.parse()) {
+                (Ok(int), _) => Value::Int(int),
+                (_, Ok(float)) => Value::Float(float),
+                _ => return Err(wrong(at, &format!("{number} is no number"))),
+            };
+            (Token::Number(value), number.len())
+        } else {
+            let word = rest
+                .split_once(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .map_or(rest, |(word, _)| word);
+            if !is_name(word) {
+                return Err(wrong(
+                    at,
+                    &format!(
+                        "{:?} is not expected",
+                        if word.is_empty() {
+                            &rest[..c.len_utf8()]
+                        } else {
+                            word
+                        }
+                    ),
+                ));
+            }
+            (Token::Word(word.to_owned()), word.len())
+        };
+        tokens.push((token, at));
+        at += len;
+    }
+    Ok(tokens)
+}
+
+fn not(mut f: impl FnMut(char) -> bool) -> impl FnMut(char) -> bool {
+    move |c| !f(c)
+}
+
+/// Text in quotes, and how long it is with them.
+fn quoted(rest: &str, quote: char) -> Option<(Token, usize)> {
+    let mut text = String::new();
+    let mut at = 1;
+    loop {
+        let end = at + rest[at..].find(quote)?;
+        text += &rest[at..end];
+        at = end + 1;
+        if !rest[at..].starts_with(quote) {
+            return Some((Token::Text(text), at));
+        }
+        text.push(quote);
+        at += 1;
+    }
+}
+
+struct Parser {
+    tokens: Vec<(Token, usize)>,
+    at: usize,
+    end: usize,
+    depth: usize,
+}
+
+impl Parser {
+    fn expected(&self, what: &str) -> Error {
+        let at = self.tokens.get(self.at).map_or(self.end, |(_, at)| *at);
+        wrong(at, &format!("expected {what}"))
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at).map(|(token, _)| token)
+    }
+
+    fn word(&mut self, wanted: &str) -> bool {
+        let found =
+            matches!(self.peek(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(wanted));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn sign(&mut self, wanted: &str) -> bool {
+        let found = matches!(self.peek(), Some(Token::Sign(sign)) if *sign == wanted);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn or(&mut self) -> Result<Filter> {
+        let first = self.and()?;
+        if !self.word("or") {
+            return Ok(first);
+        }
+        let mut terms = vec![first, self.and()?];
+        while self.word("or") {
+            terms.push(self.and()?);
+        }
+        Ok(Filter::Or(terms))
+    }
+
+    fn and(&mut self) -> Result<Filter> {
+        let first = self.term()?;
+        if !self.word("and") {
+            return Ok(first);
+        }
+        let mut terms = vec![first, self.term()?];
+        while self.word("and") {
+            terms.push(self.term()?);
+        }
+        Ok(Filter::And(terms))
+    }
+
+    fn term(&mut self) -> Result<Filter> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(self.expected(&format!("no more than {DEEPEST} levels")));
+        }
+        let term = if self.word("not") {
+            self.term()?.not()
+        } else if self.sign("(") {
+            let inner = self.or()?;
+            self.close()?;
+            inner
+        } else {
+            self.comparison()?
+        };
+        self.depth -= 1;
+        Ok(term)
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if self.sign(")") {
+            Ok(())
+        } else {
+            Err(self.expected(")"))
+        }
+    }
+
+    fn comparison(&mut self) -> Result<Filter> {
+        let Some(Token::Word(column)) = self.peek().cloned() else {
+            return Err(self.expected("a column"));
+        };
+        self.at += 1;
+        let negated = self.word("not");
+        if self.word("in") {
+            let within = Filter::In(column, self.values()?);
+            return Ok(if negated { within.not() } else { within });
+        }
+        if negated {
+            return Err(self.expected("in"));
+        }
+        if self.word("is") {
+            let negated = self.word("not");
+            if !self.word("null") {
+                return Err(self.expected("null"));
+            }
+            let null = Filter::IsNull(column);
+            return Ok(if negated { null.not() } else { null });
+        }
+        let how = match self.peek() {
+            Some(Token::Sign("=" | "==")) => Compare::Eq,
+            Some(Token::Sign("!=" | "<>")) => Compare::Ne,
+            Some(Token::Sign("<")) => Compare::Lt,
+            Some(Token::Sign("<=")) => Compare::Le,
+            Some(Token::Sign(">")) => Compare::Gt,
+            Some(Token::Sign(">=")) => Compare::Ge,
+            _ if column.eq_ignore_ascii_case("true") => return Ok(Filter::And(Vec::new())),
+            _ if column.eq_ignore_ascii_case("false") => return Ok(Filter::Or(Vec::new())),
+            _ => return Err(self.expected("=, !=, <, <=, >, >=, in or is")),
+        };
+        self.at += 1;
+        Ok(Filter::Compare(column, how, self.value()?))
+    }
+
+    fn values(&mut self) -> Result<Vec<Value>> {
+        if !self.sign("(") {
+            return Err(self.expected("("));
+        }
+        let mut values = Vec::new();
+        if self.sign(")") {
+            return Ok(values);
+        }
+        values.push(self.value()?);
+        while self.sign(",") {
+            values.push(self.value()?);
+        }
+        self.close()?;
+        Ok(values)
+    }
+
+    fn value(&mut self) -> Result<Value> {
+        let value = match self.peek() {
+            Some(Token::Text(text)) => Value::Text(text.clone()),
+            Some(Token::Number(number)) => number.clone(),
+            Some(Token::Word(word)) => match &*word.to_ascii_lowercase() {
+                "true" => Value::Bool(true),
+                "false" => Value::Bool(false),
+                "null" => Value::Null,
+                "inf" => Value::Float(f64::INFINITY),
+                _ => {
+                    return Err(self.expected(&format!(
+                        "a value ({word:?} is a column, or text without quotes)"
+                    )));
+                }
+            },
+            _ => return Err(self.expected("a value")),
+        };
+        self.at += 1;
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::col;
+
+    fn parse(text: &str) -> Result<Filter> {
+        text.parse()
+    }
+
+    #[test]
+    fn and_binds_closer_than_or_and_not_closest() {
+        let (a, b, c) = (col("a").eq(1), col("b").lt(-2.5), col("c").eq("x"));
+        assert_eq!(
+            parse("a = 1 or b < -2.5 and c == 'x'").unwrap(),
+            a.clone().or(b.clone().and(c.clone()))
+        );
+        assert_eq!(
+            parse("(a=1 OR b<-2.5)and c=\"x\"").unwrap(),
+            a.clone().or(b.clone()).and(c)
+        );
+        assert_eq!(parse("not a = 1 and b < -2.5").unwrap(), a.not().and(b));
+    }
+
+    #[test]
+    fn every_comparison_and_value() {
+        let all = [
+            ("a <> 1e3", col("a").ne(1000.0)),
+            ("a != 'it''s \"so\"'", col("a").ne("it's \"so\"")),
+            ("a <= -9223372036854775808", col("a").le(i64::MIN)),
+            ("a >= +7", col("a").ge(7)),
+            ("a > true", col("a").gt(true)),
+            (
+                "a in (1, 2.5, null)",
+                Filter::In("a".into(), vec![1.into(), 2.5.into(), Value::Null]),
+            ),
+            ("a not in ()", col("a").is_in([0i64; 0]).not()),
+            ("a is null", col("a").is_null()),
+            ("a Is Not Null", col("a").is_null().not()),
+            ("a < -inf", col("a").lt(f64::NEG_INFINITY)),
+            ("a = 'ü\n'", col("a").eq("ü\n")),
+            ("true", Filter::all()),
+        ];
+        for (text, filter) in all {
+            assert_eq!(parse(text).unwrap(), filter, "{text}");
+            assert_eq!(parse(&filter.to_string()).unwrap(), filter, "{filter}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_place() {
+        for (text, says) in [
+            ("", "at character 1: expected a column"),
+            ("age >", "at character 6: expected a value"),
+            (
+                "age > thirty",
+                "at character 7: expected a value (\"thirty\" is a column, or text without quotes)",
+            ),
+            ("age 30", "at character 5: expected =, !="),
+            ("age > 3x", "at character 7: 3x is no number"),
+            ("a = 'x", "at character 5: the text has no end"),
+            ("a = 1 b = 2", "at character 7: expected and, or"),
+            ("(a = 1", "at character 7: expected )"),
+            ("a not 1", "at character 7: expected in"),
+            ("a is 1", "at character 6: expected null"),
+            ("a in 1", "at character 6: expected ("),
+            ("a; drop table x", "at character 2: \";\" is not expected"),
+            ("ü = 1", "at character 1: \"ü\" is not expected"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(says), "{text:?}: {error}");
+        }
+        let deep = format!("{}a = 1{}", "(".repeat(100_000), ")".repeat(100_000));
+        assert!(parse(&deep).unwrap_err().to_string().contains("levels"));
+        assert!(parse(&format!("{}a = 1", "not ".repeat(100_000))).is_err());
+    }
+}

@@ -1,0 +1,167 @@
+//! A row of whatever table.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
+use rusqlite::types::ValueRef;
+
+/// A value as SQLite has it: each for itself, whatever the type of its column.
+#[derive(Clone, Debug, PartialEq, Wire)]
+pub enum Cell {
+    /// Nothing.
+    Null,
+    /// An integer.
+    Int(i64),
+    /// A number with a fraction.
+    Real(f64),
+    /// Text.
+    Text(String),
+    /// Bytes.
+    Blob(Bytes),
+}
+
+impl Cell {
+    /// The integer, if it is one.
+    pub fn as_i64(&self) -> Option<i64> {
+        if let Cell::Int(value) = self {
+            Some(*value)
+        } else {
+            None
+        }
+    }
+
+    /// The number, if it is one; an integer too.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Cell::Int(value) => Some(*value as f64),
+            Cell::Real(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The text, if it is text.
+    pub fn as_str(&self) -> Option<&str> {
+        if let Cell::Text(value) = self {
+            Some(value)
+        } else {
+            None
+        }
+    }
+
+    /// The bytes, if it is bytes.
+    pub fn as_bytes(&self) -> Option<&Bytes> {
+        if let Cell::Blob(value) = self {
+            Some(value)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn of(value: ValueRef<'_>) -> Result<Cell> {
+        Ok(match value {
+            ValueRef::Null => Cell::Null,
+            ValueRef::Integer(value) => Cell::Int(value),
+            ValueRef::Real(value) => Cell::Real(value),
+            ValueRef::Text(text) => {
+                Cell::Text(String::from_utf8(text.to_vec()).map_err(|error| {
+                    let at = error.utf8_error().valid_up_to();
+                    Error::new(
+                        ErrorKind::Corrupt,
+                        format!("text that is not UTF-8 at byte {at}"),
+                    )
+                })?)
+            }
+            ValueRef::Blob(bytes) => Cell::Blob(Bytes::copy_from_slice(bytes)),
+        })
+    }
+
+    fn weight(&self) -> usize {
+        size_of::<Cell>()
+            + match self {
+                Cell::Text(text) => text.len(),
+                Cell::Blob(bytes) => bytes.len(),
+                _ => 0,
+            }
+    }
+}
+
+/// A row: values by the names of their columns, in the order of these.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SqliteRow {
+    pub(super) names: Arc<[String]>,
+    pub(super) cells: Vec<Cell>,
+}
+
+/// Names and values: the names of the columns with each row.
+impl Wire for SqliteRow {
+    fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
+        self.names.encode(to)?;
+        self.cells.encode(to)
+    }
+    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+        let (names, cells) = (Arc::<[String]>::decode(from)?, Vec::decode(from)?);
+        if names.len() != cells.len() {
+            return Err(Reader::damaged(format_args!(
+                "{} values of {} columns",
+                cells.len(),
+                names.len()
+            )));
+        }
+        Ok(SqliteRow { names, cells })
+    }
+}
+
+impl SqliteRow {
+    /// The value of a column.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such column.
+    pub fn get(&self, name: &str) -> Result<&Cell> {
+        let place = self.names.iter().position(|known| known == name);
+        place
+            .map(|place| &self.cells[place])
+            .ok_or_else(|| no_column(name, &self.names))
+    }
+
+    /// The value of a column, taken out; null is left in its place.
+    ///
+    /// # Errors
+    /// As [`get`](SqliteRow::get).
+    pub fn take(&mut self, name: &str) -> Result<Cell> {
+        let place = self.names.iter().position(|known| known == name);
+        let place = place.ok_or_else(|| no_column(name, &self.names))?;
+        Ok(std::mem::replace(&mut self.cells[place], Cell::Null))
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Cell)> {
+        self.names.iter().map(String::as_str).zip(&self.cells)
+    }
+
+    /// The row as JSON has it: bytes as hexadecimal digits in lower case, infinities as null.
+    pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
+        let value = |cell: &Cell| match cell {
+            Cell::Null => serde_json::Value::Null,
+            Cell::Int(value) => (*value).into(),
+            Cell::Real(value) => (*value).into(),
+            Cell::Text(text) => text.as_str().into(),
+            Cell::Blob(bytes) => format!("{bytes:x}").into(),
+        };
+        self.iter()
+            .map(|(name, cell)| (name.to_owned(), value(cell)))
+            .collect()
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        size_of::<SqliteRow>() + self.cells.iter().map(Cell::weight).sum::<usize>()
+    }
+}
+
+pub(super) fn no_column(name: &str, there: &[String]) -> Error {
+    let there: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
+    Error::new(
+        ErrorKind::NotFound,
+        format!("no column {name:?}, but {}", there.join(", ")),
+    )
+}

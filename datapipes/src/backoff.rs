@@ -1,0 +1,199 @@
+//! How often something is tried, and how long is waited between.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{Error, Result};
+
+/// The number of attempts at one thing, and the pauses between them.
+///
+/// The pauses are exponential with *decorrelated jitter*: each is drawn evenly between
+/// [`first`](Backoff::first) and three times the pause before, and is never above
+/// [`most`](Backoff::most). (Marc Brooker, *Exponential Backoff and Jitter*, AWS Architecture Blog,
+/// 2015.) Clients that failed together so do not come back together.
+///
+/// # Examples
+/// ```
+/// use datapipes::{Backoff, Error, ErrorKind};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+/// let mut asked = 0;
+/// let answer = Backoff { tries: 3, ..Backoff::default() }.run(|| {
+///     asked += 1;
+///     let answer = if asked < 3 { Err(Error::new(ErrorKind::Unavailable, "busy").transient()) } else { Ok(asked) };
+///     async { answer }
+/// });
+/// assert_eq!(answer.await.unwrap(), 3);
+/// # });
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Backoff {
+    /// The most tries of one request, the first included. 0 counts as 1.
+    pub tries: u32,
+    /// The shortest pause.
+    pub first: Duration,
+    /// The longest pause, unless the service asks for a longer one ([`Error::with_retry_after`]).
+    pub most: Duration,
+    /// The time from the first try within which another one may begin. It breaks off no try that
+    /// runs.
+    pub deadline: Duration,
+}
+
+impl Default for Backoff {
+    /// 10 tries, pauses of 100 ms to 15 s, 3 minutes.
+    fn default() -> Self {
+        Backoff {
+            tries: 10,
+            first: Duration::from_millis(100),
+            most: Duration::from_secs(15),
+            deadline: Duration::from_secs(180),
+        }
+    }
+}
+
+impl Backoff {
+    /// Returns the pause that follows one of `last` (zero at first).
+    pub fn next_pause(&self, last: Duration) -> Duration {
+        // Each `RandomState` has keys of its own. Nothing that is read depends on it, only when.
+        let bits = RandomState::new().build_hasher().finish();
+        self.drawn(last, (bits >> 11) as f64 / (1u64 << 53) as f64)
+    }
+
+    /// `random` is even in `0..1`.
+    fn drawn(&self, last: Duration, random: f64) -> Duration {
+        let first = self.first.as_secs_f64();
+        let highest = (last.as_secs_f64() * 3.0).max(first);
+        let drawn = Duration::try_from_secs_f64(first + (highest - first) * random);
+        drawn.unwrap_or(Duration::MAX).min(self.most)
+    }
+
+    /// Runs something until it works, fails for good ([`Error::is_transient`]), or was tried often
+    /// enough.
+    ///
+    /// # Errors
+    /// The last one.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with a timer, where it has to wait.
+    pub async fn run<T, F: Future<Output = Result<T>>>(
+        &self,
+        mut attempt: impl FnMut() -> F,
+    ) -> Result<T> {
+        let mut pauses = self.begin();
+        loop {
+            match attempt().await {
+                Err(error) => match pauses.next(&error) {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(error),
+                },
+                done => return done,
+            }
+        }
+    }
+
+    /// Begins a task: its deadline counts from now on.
+    pub fn begin(&self) -> Pauses {
+        Pauses {
+            policy: self.clone(),
+            begun: Instant::now(),
+            tried: 0,
+            last: Duration::ZERO,
+        }
+    }
+}
+
+/// The tries of one task; see [`Backoff::begin`].
+#[derive(Debug)]
+pub struct Pauses {
+    policy: Backoff,
+    begun: Instant,
+    tried: u32,
+    last: Duration,
+}
+
+impl Pauses {
+    /// Counts a try that failed, and returns how long to wait before the next one; none if that was
+    /// the last.
+    pub fn next(&mut self, error: &Error) -> Option<Duration> {
+        self.tried += 1;
+        if !error.is_transient() || self.tried >= self.policy.tries {
+            return None;
+        }
+        self.last = self.policy.next_pause(self.last);
+        let pause = self.last.max(error.retry_after().unwrap_or_default());
+        (self.begun.elapsed().saturating_add(pause) <= self.policy.deadline).then_some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn pauses_grow_up_to_three_times_and_stay_within_bounds() {
+        let backoff = Backoff::default();
+        let mut pause = Duration::ZERO;
+        let mut highest = Vec::new();
+        for _ in 0..7 {
+            pause = backoff.drawn(pause, 1.0);
+            highest.push(pause.as_millis());
+        }
+        assert_eq!(highest, [100, 300, 900, 2700, 8100, 15_000, 15_000]);
+        assert_eq!(backoff.drawn(Duration::from_secs(15), 0.0), backoff.first);
+        assert_eq!(
+            backoff.drawn(Duration::from_millis(500), 0.5).as_millis(),
+            800
+        );
+        let endless = Backoff {
+            first: Duration::MAX,
+            ..backoff
+        };
+        assert_eq!(endless.drawn(Duration::ZERO, 0.5), endless.most);
+    }
+
+    #[test]
+    fn pauses_are_drawn_evenly() {
+        let backoff = Backoff {
+            most: Duration::MAX,
+            ..Backoff::default()
+        };
+        let last = Duration::from_secs(1);
+        let drawn: Vec<f64> = (0..10_000)
+            .map(|_| backoff.next_pause(last).as_secs_f64())
+            .collect();
+        let mean = drawn.iter().sum::<f64>() / 10_000.0;
+        assert!((mean - 1.55).abs() < 0.1, "{mean}");
+        assert!(drawn.iter().all(|pause| (0.1..3.0).contains(pause)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_are_bounded_and_obey() {
+        let policy = Backoff {
+            tries: 1000,
+            ..Backoff::default()
+        };
+        let mut pauses = policy.begin();
+        let mut last = policy.first;
+        let passing = || Error::new(ErrorKind::Unavailable, "shaky").transient();
+        for _ in 0..100 {
+            let pause = pauses.next(&passing()).unwrap();
+            assert!(
+                pause >= policy.first && pause <= policy.most && pause <= last * 3,
+                "{pause:?} after {last:?}"
+            );
+            last = pause;
+        }
+        let asked =
+            Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::from_secs(60));
+        assert_eq!(pauses.next(&asked), Some(Duration::from_secs(60)));
+        let too_long =
+            Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::from_secs(181));
+        assert_eq!(pauses.next(&too_long), None);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        let forever = Error::new(ErrorKind::Unavailable, "").with_retry_after(Duration::MAX);
+        assert_eq!(pauses.next(&forever), None);
+    }
+}
