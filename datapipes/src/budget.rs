@@ -421,6 +421,15 @@ impl Credit {
         self.set(held);
     }
 
+    /// There is more of its input, so many bytes in all, before it has begun: reserves what an item
+    /// is taken to weigh again, if there is room. If not it has nothing but its input, and waits
+    /// for more when it is polled.
+    pub(crate) fn add_input(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
+        self.input = bytes;
+        self.set(self.held.max(bytes));
+        self.reserve(cx)
+    }
+
     /// Before a poll that may make up to `max` items: how many it may make, as soon as there are
     /// bytes for one at least. `all` says whether it may use all of its edge's share; `awaited`,
     /// whether somebody waits for just this.

@@ -114,7 +114,7 @@ pub struct Items<T> {
 /// Most items taken ahead of need.
 const MAX_AHEAD: usize = 1024;
 /// Time spent ahead of need, at most.
-const AHEAD_NS: f64 = 20_000.0;
+pub(crate) const AHEAD_NS: f64 = 20_000.0;
 /// For so many items that came, one more may be made at once with others.
 const TRUST: usize = 64;
 

@@ -292,3 +292,39 @@ fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
         }
     }
 }
+
+#[test]
+fn large_items_that_cost_little_share_a_hop() {
+    // What is made in one poll is bounded by its bytes, so these come one by one from above.
+    let large = bytes::Bytes::from_static(&[7; 64 << 10]);
+    let graph = Graph::from_vec(vec![large; 3000]).weighed(|bytes| bytes.len());
+    let graph = graph.map(|bytes| {
+        bytes
+            .iter()
+            .take(1000)
+            .map(|&byte| u64::from(byte))
+            .sum::<u64>()
+    });
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .memory(4 << 20)
+        .build()
+        .unwrap();
+    let started = std::time::Instant::now();
+    for epoch in 0.. {
+        let sums: Vec<u64> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
+        assert_eq!(sums, [7000; 3000]);
+        let stats = loader.stats().unwrap();
+        let segment = &stats.segments[0];
+        let (items, pieces) = (segment.items, segment.morsels);
+        // How many come within some microseconds, and whether a hop pays at all, is the machine's
+        // business.
+        if pieces > 0 && 2 * pieces < items {
+            return;
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{items} items in {pieces} pieces"
+        );
+    }
+}

@@ -49,6 +49,8 @@ pub(crate) trait Edge: Send + Sync {
     fn one(&self, chunk: AnyChunk) -> AnyItems;
     /// A chunk without its first items and errors.
     fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
+    /// Adds the items and errors of the next chunk to one.
+    fn append(&self, chunk: &mut AnyChunk, next: AnyChunk);
     /// A `Chunk<T>`, weighed.
     fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk;
     /// What is at these places of a chunk, ascending, weighed; and errors that say that nothing
@@ -171,6 +173,19 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         let mut chunk = unwrap::<T>(chunk);
         drop(chunk.split_to(first));
         self.wrap(chunk)
+    }
+
+    fn append(&self, chunk: &mut AnyChunk, next: AnyChunk) {
+        (chunk.len, chunk.errors, chunk.bytes) = (
+            chunk.len + next.len,
+            chunk.errors + next.errors,
+            chunk.bytes + next.bytes,
+        );
+        let all = chunk
+            .chunk
+            .downcast_mut::<Chunk<T>>()
+            .expect("edges are wired by type");
+        all.extend(unwrap::<T>(next));
     }
 
     fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk {

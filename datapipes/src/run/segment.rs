@@ -366,51 +366,94 @@ impl Segment {
             .push_back(Morsel::start(chunk, first, &self.line, credit));
     }
 
+    /// Takes a chunk of the input: which number its first item has, and which place where that has
+    /// to be known.
+    fn take_in(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Option<(AnyChunk, u64, u64)> {
+        let most = self
+            .pieces
+            .as_ref()
+            .map_or(usize::MAX, |pieces| pieces.limit());
+        let mut input = self.input();
+        if input.ended {
+            return None;
+        }
+        let first = input.taken;
+        let polled = input.chunks.poll_chunk(cx, demand.at_most(most));
+        input.ended = matches!(polled, Poll::Ready(None));
+        let Poll::Ready(Some(chunk)) = polled else {
+            return None;
+        };
+        input.taken += (chunk.len - chunk.errors) as u64;
+        drop(input);
+        if let Some(pieces) = &self.pieces {
+            pieces.took(chunk.len);
+        }
+        self.taken += chunk.len;
+        let begin = self
+            .unordered
+            .as_ref()
+            .map_or(0, |unordered| unordered.took(chunk.len));
+        Some((chunk, first, begin))
+    }
+
+    /// Adds more of the input to a chunk that is to be a morsel: large items come one by one from
+    /// above, so that their bytes can be counted, and each by itself would not be worth its hop. It
+    /// takes no longer than what is made together, and ends where there is no more at once.
+    fn gather(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        chunk: &mut AnyChunk,
+        most: usize,
+        begun: Instant,
+    ) {
+        while chunk.len < most && chunk.errors == 0 {
+            let spent = begun.elapsed().as_nanos() as f64;
+            let credit = self.credit.as_mut().expect("bytes were reserved before");
+            if spent + spent / chunk.len as f64 > items::AHEAD_NS
+                || !credit.add_input(cx, chunk.bytes)
+            {
+                return;
+            }
+            let demand = Demand {
+                ahead: true,
+                ..Demand::up_to(most - chunk.len)
+            };
+            let Some((next, ..)) = self.take_in(cx, demand) else {
+                return;
+            };
+            self.line.chain.input.append(chunk, next);
+        }
+    }
+
     /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first
     /// either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         while self.has_room() && self.has_bytes(cx, ahead) {
-            let most = self
-                .pieces
-                .as_ref()
-                .map_or(usize::MAX, |pieces| pieces.limit());
             let ahead = ahead || !self.flight.is_empty();
             let demand = Demand {
                 ahead,
-                ..Demand::up_to(self.morsel().min(most))
+                ..Demand::up_to(self.morsel())
             };
-            let (polled, first) = {
-                let mut input = self.input();
-                if input.ended {
-                    return Idle::Starved;
-                }
-                let (polled, first) = (input.chunks.poll_chunk(cx, demand), input.taken);
-                match &polled {
-                    Poll::Ready(Some(chunk)) => input.taken += (chunk.len - chunk.errors) as u64,
-                    Poll::Ready(None) => input.ended = true,
-                    Poll::Pending => {}
-                }
-                (polled, first)
+            let begun = Instant::now();
+            let Some((mut chunk, first, begin)) = self.take_in(cx, demand) else {
+                // Others may have them meanwhile.
+                self.credit = None;
+                return Idle::Starved;
             };
-            match polled {
-                Poll::Ready(Some(chunk)) => {
-                    if let Some(pieces) = &self.pieces {
-                        pieces.took(chunk.len);
-                    }
-                    self.taken += chunk.len;
-                    let begin = self
-                        .unordered
-                        .as_ref()
-                        .map_or(0, |unordered| unordered.took(chunk.len));
-                    self.spawn(chunk, first);
-                    self.flight.back_mut().expect("put there just now").begin = begin;
-                }
-                Poll::Ready(None) | Poll::Pending => {
-                    // Others may have them meanwhile.
-                    self.credit = None;
-                    return Idle::Starved;
-                }
+            if self.settings.work == Work::Cpu && self.pieces.is_none() {
+                self.gather(
+                    cx,
+                    &mut chunk,
+                    demand.max.min(items::at_once(0.0, self.taken)),
+                    begun,
+                );
             }
+            self.spawn(chunk, first);
+            self.flight.back_mut().expect("put there just now").begin = begin;
         }
         Idle::Full
     }

@@ -49,8 +49,9 @@ impl Mapping {
     /// The first bytes; all, if there are not so many.
     pub(super) fn first(&self, len: usize) -> &[u8] {
         // SAFETY: mapped for as long as `self` lives, and zero or written. The process that sent it
-        // can write to it only while it fills the slot (`Fillable`), which it does while the slot
-        // is free: before it says that there is a payload, and after that was dropped here.
+        // writes to it only to fill the slot (`Fillable`), which it does while the slot is free:
+        // before it says that there is a payload, and after that was dropped here. What writes by
+        // mistake can write there at that time, too, or in a process that is trusted.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
     }
 
@@ -69,20 +70,27 @@ impl Drop for Mapping {
     }
 }
 
-/// A slot as its put end has it. It can be written to while it is filled, and at no other time: who
-/// writes by mistake to what was handed over gets a signal, and whoever reads it sees nothing of
-/// that.
+/// A slot as its put end has it. Unless it stays open, it can be written to while it is filled, and
+/// at no other time: who writes by mistake to what was handed over gets a signal, and whoever reads
+/// it sees nothing of that.
 #[derive(Debug)]
-pub(super) struct Fillable(Mapping);
+pub(super) struct Fillable {
+    mapping: Mapping,
+    stays_open: bool,
+}
 
 impl Fillable {
     /// To be [filled](Fillable::fill) before it is shared.
-    pub(super) fn new(memory: &Memfd) -> io::Result<Fillable> {
-        Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE).map(Fillable)
+    pub(super) fn new(memory: &Memfd, stays_open: bool) -> io::Result<Fillable> {
+        let mapping = Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE)?;
+        Ok(Fillable {
+            mapping,
+            stays_open,
+        })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len
+        self.mapping.len
     }
 
     /// Writes from the start.
@@ -94,18 +102,25 @@ impl Fillable {
     /// # Panics
     /// If that is too long.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Mapping { start, len } = self.0;
+        let Mapping { start, len } = self.mapping;
         assert!(
             bytes.len() <= len,
             "{} bytes into a slot of {len}",
             bytes.len()
         );
-        self.0.protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        if !self.stays_open {
+            self.mapping
+                .protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
+        }
         // SAFETY: within the mapping and writable, by the lines above. Nothing in safe code points
         // to this mapping, as nobody else has it (`&mut self`) and no slice of it is ever given
         // out; so `bytes` lies elsewhere.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) }
-        self.0.protect(MprotectFlags::READ)
+        if self.stays_open {
+            Ok(())
+        } else {
+            self.mapping.protect(MprotectFlags::READ)
+        }
     }
 }
 

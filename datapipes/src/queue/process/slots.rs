@@ -16,6 +16,8 @@ const WIDEST: usize = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
+    /// Whether slots can be written to after they were filled.
+    pub stay_open: bool,
     /// By number.
     all: Vec<Option<Fillable>>,
     /// How many payloads were put into each.
@@ -70,7 +72,7 @@ impl Slots {
         let memory = Memfd::new(class(bytes.len().max(PAYLOAD)))?;
         let size = memory.len();
         let refused = |error| no_memory(size, error);
-        let mut mapping = Fillable::new(&memory).map_err(refused)?;
+        let mut mapping = Fillable::new(&memory, self.stay_open).map_err(refused)?;
         mapping.fill(bytes).map_err(refused)?;
         let slot = self.number(retired);
         if slot != ONCE {

@@ -77,7 +77,7 @@ impl Child {
             Ok(Child {
                 pid,
                 exit: readable(exit)?,
-                orders: ProcessPut::new(orders, LIMITS)?,
+                orders: ProcessPut::new(orders, LIMITS)?.trusted(),
                 reports: ProcessTake::new(reports)?,
                 printed: Some(readable(printed)?),
                 lines: LastLines::default(),
