@@ -315,6 +315,8 @@ impl<T: Send + 'static> Chunks<T> for Restored<T> {
 
 pub(crate) trait AnySource: Send + Sync {
     fn open(&self, cx: &Context) -> AnyItems;
+    /// Whether it is one of this crate.
+    fn is_built_in(&self) -> bool;
 }
 
 pub(super) struct SourceOp<S>(pub(super) Arc<S>);
@@ -322,6 +324,10 @@ pub(super) struct SourceOp<S>(pub(super) Arc<S>);
 impl<S: Source> AnySource for SourceOp<S> {
     fn open(&self, cx: &Context) -> AnyItems {
         Box::new(self.0.open(cx))
+    }
+
+    fn is_built_in(&self) -> bool {
+        is_built_in::<S>()
     }
 }
 

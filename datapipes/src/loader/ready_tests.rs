@@ -3,6 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use futures::StreamExt;
 use tokio::sync::watch;
 
 use crate::{DataLoader, Error, Graph, Order};
@@ -41,25 +42,40 @@ const ORDERS: [Order; 3] = [Order::Strict, Order::Bounded(8), Order::Arrival];
 const ITEMS: u64 = 200;
 /// Which item stands still.
 const STUCK: [u64; 4] = [0, 1, 50, 63];
+/// What the loader keeps ready, and whether it is polled as a stream.
+const READERS: [(Option<usize>, bool); 4] = [
+    (None, false),
+    (None, true),
+    (Some(0), false),
+    (Some(8), true),
+];
 
 /// Takes the items before number `stuck`, which stands still; opens the door; and takes the rest.
+/// Then the same of full batches after a queue.
 fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
-    takes_numbers_before(what, graph, |n| n);
+    takes_groups_before(what, 1, &graph, |n| vec![n]);
+    takes_groups_before(
+        &format!("{what}, batch"),
+        5,
+        |stuck, door| graph(stuck, door).prefetch(2).batch(5),
+        |batch| batch,
+    );
 }
 
-/// The same, of items that have numbers.
-fn takes_numbers_before<T: Send + 'static>(
+/// The same, of outputs that are made of `size` numbers each.
+fn takes_groups_before<T: Send + 'static>(
     what: &str,
+    size: u64,
     graph: impl Fn(u64, Door) -> Graph<T>,
-    number: impl Fn(T) -> u64 + Copy + Send + 'static,
+    numbers: fn(T) -> Vec<u64>,
 ) {
-    let settings = [1, 2]
+    let settings = [0, 1, 2]
         .into_iter()
         .flat_map(|workers| ORDERS.map(|order| (workers, order)));
     for ((workers, order), stuck) in
         settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck)))
     {
-        for prefetch in [None, Some(0), Some(8)] {
+        for (prefetch, polled) in READERS {
             let door = Door::default();
             let mut builder = DataLoader::builder(graph(stuck, door.clone()))
                 .workers(workers)
@@ -71,32 +87,124 @@ fn takes_numbers_before<T: Send + 'static>(
             let (send, receive) = std::sync::mpsc::channel();
             let opens = door.clone();
             std::thread::spawn(move || {
-                let mut epoch = loader.epoch(0).blocking();
+                let mut epoch = loader.epoch(0);
+                let mut epoch: Box<dyn Iterator<Item = crate::Result<T>>> = match polled {
+                    true => Box::new(std::iter::from_fn(move || {
+                        crate::run::block_on(epoch.next())
+                    })),
+                    false => Box::new(epoch.blocking()),
+                };
                 let first: Vec<u64> = epoch
                     .by_ref()
-                    .take(stuck as usize)
-                    .map(|item| number(item.unwrap()))
+                    .take((stuck / size) as usize)
+                    .flat_map(|item| numbers(item.unwrap()))
                     .collect();
                 send.send(first).unwrap();
                 opens.open();
-                send.send(epoch.map(|item| number(item.unwrap())).collect())
+                send.send(epoch.flat_map(|item| numbers(item.unwrap())).collect())
                     .unwrap();
             });
             let next = || {
                 receive.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| {
                     door.open();
-                    panic!("{what}: item {stuck} withholds others: {workers} workers, {order}, {prefetch:?}")
+                    panic!(
+                        "{what}: item {stuck} withholds others: {workers} workers, {order}, {prefetch:?}, polled: {polled}"
+                    )
                 })
             };
             let (mut first, rest): (Vec<u64>, Vec<u64>) = (next(), next());
             if order == Order::Strict {
-                assert_eq!(first, Vec::from_iter(0..stuck), "{what}");
+                assert_eq!(first, Vec::from_iter(0..stuck / size * size), "{what}");
             }
             first.extend(rest);
             first.sort_unstable();
             assert_eq!(first, Vec::from_iter(0..ITEMS), "{what}");
         }
     }
+}
+
+/// A source that stands still at one of its items, and blocks the thread that reads it.
+fn source(stuck: u64, door: Door) -> Graph<u64> {
+    Graph::from_iter_with(move || {
+        let door = door.clone();
+        (0..ITEMS).inspect(move |n| pass_at(stuck, *n, &door))
+    })
+}
+
+fn pass_at(stuck: u64, n: u64, door: &Door) {
+    if n == stuck {
+        door.pass();
+    }
+}
+
+/// A request that is answered at once.
+async fn request(n: u64) -> crate::Result<u64> {
+    Ok(n)
+}
+
+#[test]
+fn ready_items_are_delivered_before_a_source_that_blocks() {
+    takes_what_is_before("source, map", |stuck, door| source(stuck, door).map(|n| n));
+    takes_what_is_before("source, map, concurrency", |stuck, door| {
+        source(stuck, door).map(|n| n).concurrency(4)
+    });
+    takes_what_is_before("source, request", |stuck, door| {
+        source(stuck, door).map_async(request)
+    });
+    takes_what_is_before("source, batch, map", |stuck, door| {
+        source(stuck, door)
+            .batch(1)
+            .map(|batch| batch[0])
+            .concurrency(2)
+    });
+}
+
+#[test]
+fn ready_items_are_delivered_before_a_cheap_step_above_requests_that_blocks() {
+    takes_what_is_before("map, request", |stuck, door| {
+        Graph::range(0..ITEMS)
+            .inspect(move |n| pass_at(stuck, *n, &door))
+            .map_async(request)
+    });
+    takes_what_is_before("filter, request", |stuck, door| {
+        let kept = Graph::range(0..ITEMS).filter(move |n| {
+            pass_at(stuck, *n, &door);
+            true
+        });
+        kept.map_async(request)
+    });
+}
+
+/// A step that looks at its input as a whole, and stands still at one item.
+fn scanned(above: Graph<u64>, stuck: u64, door: Door) -> Graph<u64> {
+    above.scan((), move |(), n| {
+        pass_at(stuck, n, &door);
+        Some(n)
+    })
+}
+
+#[test]
+fn ready_items_are_delivered_before_a_step_in_one_place_that_blocks() {
+    let dear = || Graph::range(0..ITEMS).map(|n| n).concurrency(4);
+    takes_what_is_before("map, scan", |stuck, door| scanned(dear(), stuck, door));
+    takes_what_is_before("map, scan, map", |stuck, door| {
+        scanned(dear(), stuck, door).map(|n| n).concurrency(2)
+    });
+    takes_what_is_before("request, scan, map", |stuck, door| {
+        scanned(Graph::range(0..ITEMS).map_async(request), stuck, door).map(|n| n)
+    });
+    takes_what_is_before("map, through, request", |stuck, door| {
+        let passed = dear().scan((), |(), n| Some(n)).through(move |input| {
+            let door = door.clone();
+            input.map(move |item| {
+                if let Ok(item) = &item {
+                    pass_at(stuck, **item, &door);
+                }
+                item
+            })
+        });
+        passed.map_async(request)
+    });
 }
 
 #[test]
@@ -160,20 +268,4 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
             }
         })
     });
-}
-
-/// Batches that are full are delivered, too: those who wake their consumer for many items do so for
-/// no more than it needs.
-#[test]
-fn full_batches_are_delivered_before_an_item_that_blocks() {
-    let batches = |stuck, door: Door| {
-        let numbers = Graph::range(0..ITEMS).map(move |n| {
-            if n == stuck {
-                door.pass();
-            }
-            n
-        });
-        numbers.concurrency(4).batch(1)
-    };
-    takes_numbers_before("batch", batches, |batch| batch[0]);
 }

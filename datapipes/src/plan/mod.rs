@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::{Order, Settings};
-use crate::{Arity, Processes, Role, Work};
+use crate::{Arity, Facts, Processes, Role, Work};
 
 /// Where each node of a flow runs. Made without running anything, so it can be printed and tested.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +67,16 @@ pub(crate) struct SegmentPlan {
     pub depth: usize,
     /// The processes that it runs in, if not on threads.
     pub processes: Option<Processes>,
+    /// Whether its input is read on a thread of its own, since reading it may block: what is ready
+    /// is handed on meanwhile.
+    pub fed: bool,
+}
+
+impl SegmentPlan {
+    /// Whether it runs where it is read as long as its items are cheap.
+    pub(crate) fn may_be_inline(&self) -> bool {
+        self.work == Work::Cpu && !self.fixed && self.processes.is_none()
+    }
 }
 
 /// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that
@@ -240,7 +250,37 @@ impl Plan {
             children: hints.facts.children,
             depth,
             processes,
+            fed: self.may_block(flow, above.0),
         });
+    }
+
+    /// Whether reading a node's output may run functions of users on the thread that reads.
+    fn may_block(&self, flow: &Flow, id: usize) -> bool {
+        let node = &flow.nodes[id];
+        let Facts {
+            by_position,
+            many_readers,
+            role,
+            ..
+        } = node.hints().facts;
+        let groups = matches!(
+            role,
+            Role::Batch(_) | Role::Shuffle | Role::ShuffleWithinRank | Role::Shard { .. }
+        );
+        let is_built_in = match (self.places[id], &node.node.op) {
+            (Place::Queue(_), _) => return false,
+            // What is cheap runs where it is read; what a segment reads is its own business.
+            (Place::Segment(number), _) => return self.segments[number].may_be_inline(),
+            (_, Op::Source(source)) => source.is_built_in(),
+            (_, Op::Pipe(pipe)) => pipe.is_built_in(),
+            _ => false,
+        };
+        let runs_none = is_built_in && (by_position || many_readers || groups);
+        !runs_none
+            || node
+                .inputs
+                .iter()
+                .any(|&(above, _)| self.may_block(flow, above))
     }
 
     /// Works out how many items the first output of the graph needs of each I/O segment: those are

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Poll};
 use std::time::Instant;
 
@@ -16,6 +16,7 @@ use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::run::PATIENCE;
 use crate::run::scope::Scope;
+use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
@@ -27,6 +28,8 @@ pub(crate) struct PrefetchSettings {
     pub account: Account,
     pub scope: Scope,
     pub edge: Arc<dyn Edge>,
+    /// As long as this is set, what is above is polled by who reads it, after what is ready.
+    pub here: Arc<AtomicBool>,
 }
 
 /// What is measured at a queue in front of a consumer.
@@ -47,6 +50,7 @@ pub(crate) struct QueueGauge {
 pub(crate) struct PrefetchThread {
     state: State,
     gauge: Arc<QueueGauge>,
+    here: Arc<AtomicBool>,
     waiting_since: Option<Instant>,
 }
 
@@ -62,7 +66,11 @@ struct Driver {
     need: Arc<Need>,
     abort: AbortHandle,
     ended: mpsc::Receiver<()>,
+    /// What was above, once the thread has given it back.
+    back: Arc<Mutex<Option<Above>>>,
 }
+
+type Above = (Box<dyn ErasedChunks>, PrefetchSettings);
 
 /// Whether somebody waits at the empty queue. What is above may refuse to run ahead, and is asked
 /// again then.
@@ -99,9 +107,11 @@ impl PrefetchThread {
         settings: PrefetchSettings,
         gauge: Arc<QueueGauge>,
     ) -> Self {
+        let here = settings.here.clone();
         PrefetchThread {
             state: State::Fresh(above, settings),
             gauge,
+            here,
             waiting_since: None,
         }
     }
@@ -127,7 +137,8 @@ impl PrefetchThread {
             items: 1,
             bytes: usize::MAX,
         };
-        let (put, take) = thread::<AnyChunk>(limits);
+        let (mut put, take) = thread::<AnyChunk>(limits);
+        let back = Arc::default();
         let consumed = Arc::new(AtomicUsize::new(0));
         let need = Arc::new(Need::default());
         let (abort, registration) = AbortHandle::new_pair();
@@ -137,14 +148,12 @@ impl PrefetchThread {
             settings.scope.clone(),
             settings.edge.clone(),
         );
-        let loop_ = drive(
-            above,
-            Box::new(put),
-            consumed.clone(),
-            need.clone(),
-            settings,
-            gauge,
-        );
+        let (count, told, left) = (consumed.clone(), need.clone(), Arc::clone(&back));
+        let loop_ = async move {
+            // The queue must end after that.
+            let given = drive(above, &mut put, count, told, settings, gauge).await;
+            *lock(&left) = given;
+        };
         let body = move || {
             let _entered = scope.enter();
             // Aborted or not, what is above is dropped here, on its own thread.
@@ -164,6 +173,7 @@ impl PrefetchThread {
                 need,
                 abort,
                 ended,
+                back,
             }),
             Err(error) => {
                 let error =
@@ -182,15 +192,15 @@ const MAX_READY: usize = 1024;
 
 /// Keeps the queue filled. It fills up gradually: of every four items taken, one makes the queue
 /// longer, until it has its full length, so that the start of an epoch asks for no more than 1.25
-/// times the steady rate.
+/// times the steady rate. Gives back what is above where that is to be polled elsewhere.
 async fn drive(
     mut above: Box<dyn ErasedChunks>,
-    mut put: Box<dyn Put<AnyChunk>>,
+    put: &mut impl Put<AnyChunk>,
     consumed: Arc<AtomicUsize>,
     need: Arc<Need>,
     settings: PrefetchSettings,
     gauge: Arc<QueueGauge>,
-) {
+) -> Option<Above> {
     let scope = settings.scope.clone();
     let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
     let mut credit = settings.account.credit();
@@ -208,15 +218,20 @@ async fn drive(
         gauge.depth.store(window as u64, Ordering::Relaxed);
         let begun = Instant::now();
         let room = poll_fn(|cx| {
-            if settings.depth == 0 {
-                need.register(cx);
-                if !need.waits() {
-                    return Poll::Pending;
-                }
+            need.register(cx);
+            if settings.here.load(Ordering::SeqCst) {
+                return Poll::Ready(Some(0));
+            }
+            if settings.depth == 0 && !need.waits() {
+                return Poll::Pending;
             }
             put.poll_ready(cx)
         });
-        let Some(room) = room.await else { return };
+        let room = match room.await {
+            None => return None,
+            Some(0) => break,
+            Some(room) => room,
+        };
         let waited = begun.elapsed().as_nanos() as u64;
         full_ns += waited;
         gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
@@ -224,6 +239,9 @@ async fn drive(
         let mut refused = None;
         let next = poll_fn(|cx| {
             need.register(cx);
+            if settings.here.load(Ordering::SeqCst) {
+                return Poll::Ready(None);
+            }
             // In this order: who has just taken what was there does not wait.
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
             let waits = empty && need.waits();
@@ -251,14 +269,15 @@ async fn drive(
                     credit.poll_pending(max);
                     Poll::Pending
                 }
-                Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
-                Err(payload) => Poll::Ready(Err(payload)),
+                Ok(Poll::Ready(chunk)) => Poll::Ready(Some(Ok(chunk))),
+                Err(payload) => Poll::Ready(Some(Err(payload))),
             }
         });
         let (mut chunk, last) = match next.await {
-            Ok(Some(chunk)) => (chunk, false),
-            Ok(None) => return,
-            Err(payload) => (settings.edge.fail_chunk(Error::panic(payload)), true),
+            None => break,
+            Some(Ok(Some(chunk))) => (chunk, false),
+            Some(Ok(None)) => return None,
+            Some(Err(payload)) => (settings.edge.fail_chunk(Error::panic(payload)), true),
         };
         let weight = Weight {
             items: chunk.len,
@@ -268,16 +287,20 @@ async fn drive(
         chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, 0));
         put.put(chunk, weight);
         if last {
-            return;
+            return None;
         }
     }
+    Some((above, settings))
 }
 
 impl ErasedChunks for PrefetchThread {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
-        self.start();
+        let here = self.here.load(Ordering::SeqCst);
+        if !here {
+            self.start();
+        }
         match &mut self.state {
-            State::Fresh(..) => unreachable!("started above"),
+            State::Fresh(above, _) => above.poll_chunk(cx, demand),
             State::Failed(error) => Poll::Ready(error.take()),
             State::Running(driver) => {
                 let take = driver.take.as_mut().expect("there until dropped");
@@ -285,8 +308,18 @@ impl ErasedChunks for PrefetchThread {
                     .occupancy_sum
                     .fetch_add(take.held().items as u64, Ordering::Relaxed);
                 self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
-                driver.need.clear();
+                match here {
+                    true => driver.need.tell(),
+                    false => driver.need.clear(),
+                }
                 let polled = take.poll_take(cx);
+                if let Poll::Ready(None) = polled {
+                    let back = lock(&driver.back).take();
+                    if let Some((above, settings)) = back {
+                        self.state = State::Fresh(above, settings);
+                        return self.poll_chunk(cx, demand);
+                    }
+                }
                 match &polled {
                     Poll::Pending => {
                         self.waiting_since.get_or_insert_with(Instant::now);

@@ -67,6 +67,9 @@ pub(crate) struct SegmentSettings {
     pub fixed: bool,
     /// Whether it runs in processes of its own, so that nothing is run inline either.
     pub processes: bool,
+    /// Where reading the input may block: says whether it is read on this thread, as by an inline
+    /// chain, or on one of its own.
+    pub here: Option<Arc<AtomicBool>>,
 }
 
 /// What a segment leaves to the next epoch.
@@ -256,11 +259,18 @@ impl Segment {
         segment
     }
 
+    fn read_here(&self, is_here: bool) {
+        if let Some(here) = &self.settings.here {
+            here.store(is_here, Ordering::SeqCst);
+        }
+    }
+
     fn input(&self) -> std::sync::MutexGuard<'_, Input> {
         lock(&self.input)
     }
 
     fn inline_chain(&mut self) -> Box<dyn ErasedChunks> {
+        self.read_here(true);
         self.inline_at = self
             .unordered
             .as_ref()
@@ -432,6 +442,7 @@ impl Segment {
     /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first
     /// either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
+        self.read_here(false);
         while self.has_room() && self.has_bytes(cx, ahead) {
             let ahead = ahead || !self.flight.is_empty();
             let demand = Demand {

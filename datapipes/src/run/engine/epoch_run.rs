@@ -56,7 +56,8 @@ pub(crate) struct EpochRun {
     pub(super) other_ranks: bool,
     /// Whether a log has become long.
     pub trim: Trim,
-    /// The bytes that edges share: first segments, then queues, that in front of the consumer last.
+    /// The bytes that edges share: first segments, then queues, that in front of the consumer, and
+    /// what is read ahead for segments.
     budget: Arc<Budget>,
 }
 /// Where each node stands, by name.
@@ -94,7 +95,11 @@ impl EpochRun {
         let queues = queues.filter(|(_, place)| matches!(place, Place::Queue(_)));
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
         let plan = &engine.plan;
-        let budget = Budget::new(plan.bytes(), plan.segments.len() + queues.len() + 1, watch);
+        let budget = Budget::new(
+            plan.bytes(),
+            2 * plan.segments.len() + queues.len() + 1,
+            watch,
+        );
         let pollers = engine
             .settings
             .workers
@@ -228,7 +233,23 @@ impl EpochRun {
             .iter()
             .map(|&id| self.counters[id].clone())
             .collect();
-        Account::new(&self.budget, number, plan.bytes, pollers, seen, inside)
+        let share = if plan.fed { plan.bytes / 2 } else { plan.bytes };
+        Account::new(&self.budget, number, share, pollers, seen, inside)
+    }
+
+    /// What has been read ahead for a segment has of its bytes.
+    pub(super) fn feed_account(&self, number: usize, edge: &Arc<dyn Edge>) -> Account {
+        let plan = &self.engine.plan;
+        let at = plan.segments.len() + self.queues.len() + 1 + number;
+        let seen = Arc::new(AtomicUsize::new(edge.exact().unwrap_or(0)));
+        Account::new(
+            &self.budget,
+            at,
+            plan.segments[number].bytes / 2,
+            1,
+            seen,
+            Vec::new(),
+        )
     }
 
     /// What the queue of a node has of the bytes, or that in front of the consumer.

@@ -148,7 +148,14 @@ impl EpochRun {
     fn ahead<T: Send + 'static>(&self, above: Box<dyn ErasedChunks>) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
         let queue = (self.engine.plan.prefetch, self.account(None, edge));
-        let mut background = self.background("loader".to_owned(), above, queue, edge, gauge);
+        let mut background = self.background(
+            "loader".to_owned(),
+            above,
+            queue,
+            edge,
+            gauge,
+            Arc::default(),
+        );
         self.log.within(|| background.start());
         typed(edge.restore(Box::new(background)))
     }

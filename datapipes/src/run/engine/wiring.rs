@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
 use super::inputs::{InlineTrace, NodeInputs, Runs};
@@ -25,6 +25,14 @@ use crate::{Arity, Context, Error, ErrorKind, Order, Wanted, Work};
 
 /// Outputs of splits, by node and round.
 pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Option<Arc<Recorder>>)>;
+
+/// What is kept ready for a segment whose input is read on a thread of its own; more where it is
+/// quick.
+const FEED: Prefetch = Prefetch {
+    items: 4,
+    bytes: 0,
+    adaptive: true,
+};
 
 /// A stream, and how it is saved where it stands.
 pub(super) struct Wired {
@@ -48,7 +56,6 @@ impl EpochRun {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
                 // The queue stands behind the pipe, which may do something besides.
                 let above = self.inline(id, port, round, wanted);
-                let name = self.engine.flow.nodes[id].name.to_string();
                 let queue = (
                     Prefetch {
                         items: queue.items.max(1),
@@ -56,16 +63,38 @@ impl EpochRun {
                     },
                     self.account(Some(id), &edge),
                 );
-                let chunks = edge.erase(above.items);
-                let background =
-                    self.background(name, chunks, queue, &edge, self.queues[&id].clone());
-                Wired {
-                    items: edge.restore(Box::new(background)),
-                    trace: above.trace,
-                }
+                let items = self.queue(
+                    id,
+                    above.items,
+                    queue,
+                    self.queues[&id].clone(),
+                    Arc::default(),
+                );
+                Wired { items, ..above }
             }
             Place::Segment(number) => self.segment(number, round, wanted),
         }
+    }
+
+    /// The output of a node, read ahead by a thread of its own.
+    fn queue(
+        &self,
+        id: usize,
+        items: AnyItems,
+        queue: (Prefetch, Account),
+        gauge: Arc<QueueGauge>,
+        here: Arc<AtomicBool>,
+    ) -> AnyItems {
+        let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
+        let above = node.edge.erase(items);
+        node.edge.restore(Box::new(self.background(
+            name.to_string(),
+            above,
+            queue,
+            &node.edge,
+            gauge,
+            here,
+        )))
     }
 
     fn sifted(
@@ -97,6 +126,7 @@ impl EpochRun {
         (queue, account): (Prefetch, Account),
         edge: &Arc<dyn Edge>,
         gauge: Arc<QueueGauge>,
+        here: Arc<AtomicBool>,
     ) -> PrefetchThread {
         let Prefetch {
             items: depth,
@@ -113,6 +143,7 @@ impl EpochRun {
                 account,
                 scope,
                 edge,
+                here,
             },
             gauge,
         )
@@ -140,7 +171,19 @@ impl EpochRun {
                 runs,
             )
         };
+        let here = plan.fed.then(Arc::<AtomicBool>::default);
+        let input = match &here {
+            None => input,
+            Some(here) => {
+                let queue = (
+                    FEED,
+                    self.feed_account(number, &flow.nodes[above.0].node.edge),
+                );
+                self.queue(above.0, input, queue, Arc::default(), here.clone())
+            }
+        };
         let settings = SegmentSettings {
+            here,
             work: plan.work,
             // What was stopped in order goes on in order, to its end.
             order: if self.cursors.is_some() && unordered.is_none() {
