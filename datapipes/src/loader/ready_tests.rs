@@ -67,28 +67,12 @@ fn takes_numbers_before<T: Send + 'static>(
             if let Some(prefetch) = prefetch {
                 builder = builder.prefetch(prefetch);
             }
-            let loader = builder.build().unwrap();
-            let (send, receive) = std::sync::mpsc::channel();
-            let opens = door.clone();
-            std::thread::spawn(move || {
-                let mut epoch = loader.epoch(0).blocking();
-                let first: Vec<u64> = epoch
-                    .by_ref()
-                    .take(stuck as usize)
-                    .map(|item| number(item.unwrap()))
-                    .collect();
-                send.send(first).unwrap();
-                opens.open();
-                send.send(epoch.map(|item| number(item.unwrap())).collect())
-                    .unwrap();
-            });
-            let next = || {
-                receive.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| {
-                    door.open();
-                    panic!("{what}: item {stuck} withholds others: {workers} workers, {order}, {prefetch:?}")
-                })
-            };
-            let (mut first, rest): (Vec<u64>, Vec<u64>) = (next(), next());
+            let what = format!("{what}: {workers} workers, {order}, {prefetch:?}");
+            let (first, rest) = takes_first(&what, builder.build().unwrap(), door, stuck);
+            let (mut first, rest): (Vec<u64>, Vec<u64>) = (
+                first.into_iter().map(number).collect(),
+                rest.into_iter().map(number).collect(),
+            );
             if order == Order::Strict {
                 assert_eq!(first, Vec::from_iter(0..stuck), "{what}");
             }
@@ -97,6 +81,33 @@ fn takes_numbers_before<T: Send + 'static>(
             assert_eq!(first, Vec::from_iter(0..ITEMS), "{what}");
         }
     }
+}
+
+/// Takes so many items while the door is shut, and those that come when it is open.
+fn takes_first<T: Send + 'static>(
+    what: &str,
+    loader: DataLoader<T>,
+    door: Door,
+    count: u64,
+) -> (Vec<T>, Vec<T>) {
+    let (send, receive) = std::sync::mpsc::channel();
+    let opens = door.clone();
+    std::thread::spawn(move || {
+        let mut epoch = loader.epoch(0).blocking().map(|item| item.unwrap());
+        send.send(epoch.by_ref().take(count as usize).collect())
+            .unwrap();
+        opens.open();
+        send.send(epoch.collect()).unwrap();
+    });
+    let next = || {
+        receive
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|_| {
+                door.open();
+                panic!("{what}: fewer than {count} come before what blocks")
+            })
+    };
+    (next(), next())
 }
 
 #[test]
@@ -176,4 +187,38 @@ fn full_batches_are_delivered_before_an_item_that_blocks() {
         numbers.concurrency(4).batch(1)
     };
     takes_numbers_before("batch", batches, |batch| batch[0]);
+}
+
+/// Where many come of one piece, the consumer of a batch is not woken for each of them, but for
+/// those that make it full.
+#[test]
+fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
+    const FAN: u64 = 100;
+    for (order, stuck) in ORDERS
+        .into_iter()
+        .flat_map(|order| [10, 55, 450].map(|stuck| (order, stuck)))
+    {
+        let door = Door::default();
+        let passes = door.clone();
+        let numbers = Graph::range(0..10).flat_map(move |n| {
+            let passes = passes.clone();
+            (FAN * n..FAN * (n + 1)).inspect(move |n| {
+                if *n == stuck {
+                    passes.pass();
+                }
+            })
+        });
+        // One worker, so that no later items are made meanwhile: at item n at most n/64 wait for
+        // it.
+        let loader = DataLoader::builder(numbers.batch(10))
+            .workers(1)
+            .order(order)
+            .build()
+            .unwrap();
+        let what = format!("item {stuck}, {order}");
+        let (first, rest) = takes_first(&what, loader, door, (stuck - stuck / 64) / 10);
+        let mut all: Vec<u64> = first.into_iter().chain(rest).flatten().collect();
+        all.sort_unstable();
+        assert_eq!(all, Vec::from_iter(0..10 * FAN), "{what}");
+    }
 }
