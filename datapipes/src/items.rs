@@ -101,6 +101,8 @@ pub struct Items<T> {
     ready: chunk::IntoIter<T>,
     /// Nanoseconds an item of late; infinite before the first.
     cost_ns: f64,
+    /// Whether anybody asks for that: to read a clock costs more than many an item.
+    is_timed: Cell<bool>,
     polls: u32,
     /// Items that came so far.
     seen: usize,
@@ -124,6 +126,16 @@ pub(crate) fn at_once(cost_ns: f64, seen: usize) -> usize {
     ((AHEAD_NS / cost_ns) as usize).clamp(1, 1 + seen / TRUST)
 }
 
+/// The same for a thread that wakes another for them: as many as are worth `hop_ns`, unless a
+/// single one takes long.
+pub(crate) fn at_once_across(hop_ns: f64, cost_ns: f64, seen: usize) -> usize {
+    if cost_ns > AHEAD_NS {
+        1
+    } else {
+        at_once(cost_ns * AHEAD_NS / hop_ns, seen)
+    }
+}
+
 /// One poll in so many is timed, where items are cheap.
 const SAMPLE: u32 = 8;
 
@@ -134,6 +146,7 @@ impl<T: Send + 'static> Items<T> {
             chunks: Box::new(chunks),
             ready: Chunk::default().into_iter(),
             cost_ns: f64::INFINITY,
+            is_timed: Cell::new(false),
             polls: 0,
             seen: 0,
             done: false,
@@ -279,7 +292,8 @@ impl<T: Send + 'static> Items<T> {
         if self.done {
             return Poll::Ready(None);
         }
-        let timed = self.cost_ns > AHEAD_NS || self.polls.is_multiple_of(SAMPLE);
+        let timed =
+            self.is_timed.get() && (self.cost_ns > AHEAD_NS || self.polls.is_multiple_of(SAMPLE));
         self.polls = self.polls.wrapping_add(1);
         let begun = timed.then(Instant::now);
         let chunk = ready!(self.chunks.poll_chunk(cx, demand));
@@ -310,6 +324,7 @@ impl<T: Send + 'static> Items<T> {
     /// only some for every 64 that came before: if one of those takes for ever, the others made
     /// with it are not delivered.
     pub fn ahead(&self) -> usize {
+        self.is_timed.set(true);
         at_once(self.cost_ns, self.seen).min(MAX_AHEAD)
     }
 
@@ -473,7 +488,8 @@ impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Fill<T> for FromIter<I> {
     }
 }
 
-/// Applies `f` to every chunk; empty results are passed over. For pipes over columns.
+/// Applies `f` to every chunk; empty results are passed over. For pipes over columns. Where `f`
+/// leaves items out, more are taken for those that are asked for ahead of need.
 pub(crate) fn by_chunk<T, U, F>(input: Items<T>, cx: &Context, f: F) -> Items<U>
 where
     T: Send + 'static,
@@ -484,6 +500,7 @@ where
         input,
         f,
         cx: cx.clone(),
+        given: 0,
     })
 }
 
@@ -491,6 +508,25 @@ struct ByChunk<T, F> {
     input: Items<T>,
     f: F,
     cx: Context,
+    /// Items that came out so far.
+    given: usize,
+}
+
+impl<T, F> ByChunk<T, F> {
+    /// The demand on the input: larger by the share that was left out so far, and by no more than
+    /// [`at_once`] trusts. Who asks for no more than is needed gets that: only what is asked for
+    /// ahead of need was bounded by what items cost.
+    fn wanted(&self, demand: Demand) -> Demand {
+        if demand.max <= demand.needed || self.input.seen <= self.given {
+            return demand;
+        }
+        let as_before =
+            (demand.max as f64 * self.input.seen as f64 / self.given.max(1) as f64) as usize;
+        Demand {
+            max: demand.max.max(as_before.min(at_once(0.0, self.input.seen))),
+            ..demand
+        }
+    }
 }
 
 impl<T, U, F> Chunks<U> for ByChunk<T, F>
@@ -500,11 +536,13 @@ where
 {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<U>>> {
         for _ in 0..PATIENCE {
-            let Some(chunk) = ready!(self.input.poll_chunk(cx, demand)) else {
+            let wanted = self.wanted(demand);
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 return Poll::Ready(None);
             };
             let out = (self.f)(chunk);
             if !out.is_empty() {
+                self.given = self.given.saturating_add(out.len());
                 return Poll::Ready(Some(out));
             }
             if self.cx.is_cancelled() {

@@ -269,3 +269,64 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
         })
     });
 }
+
+/// Where many come of one piece, the consumer of a batch is not woken for each of them, but for
+/// those that make it full.
+#[test]
+fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
+    const FAN: u64 = 100;
+    for (order, stuck) in ORDERS
+        .into_iter()
+        .flat_map(|order| [10, 55, 450].map(|stuck| (order, stuck)))
+    {
+        let door = Door::default();
+        let passes = door.clone();
+        let numbers = Graph::range(0..10).flat_map(move |n| {
+            let passes = passes.clone();
+            (FAN * n..FAN * (n + 1)).inspect(move |n| {
+                if *n == stuck {
+                    passes.pass();
+                }
+            })
+        });
+        // One worker, so that no later items are made meanwhile: at item n at most n/64 wait for
+        // it.
+        let loader = DataLoader::builder(numbers.batch(10))
+            .workers(1)
+            .order(order)
+            .build()
+            .unwrap();
+        let what = format!("item {stuck}, {order}");
+        let (first, rest) = takes_first(&what, loader, door, (stuck - stuck / 64) / 10);
+        let mut all: Vec<u64> = first.into_iter().chain(rest).flatten().collect();
+        all.sort_unstable();
+        assert_eq!(all, Vec::from_iter(0..10 * FAN), "{what}");
+    }
+}
+
+/// Takes so many items while the door is shut, and those that come when it is open.
+fn takes_first<T: Send + 'static>(
+    what: &str,
+    loader: DataLoader<T>,
+    door: Door,
+    count: u64,
+) -> (Vec<T>, Vec<T>) {
+    let (send, receive) = std::sync::mpsc::channel();
+    let opens = door.clone();
+    std::thread::spawn(move || {
+        let mut epoch = loader.epoch(0).blocking().map(|item| item.unwrap());
+        send.send(epoch.by_ref().take(count as usize).collect())
+            .unwrap();
+        opens.open();
+        send.send(epoch.collect()).unwrap();
+    });
+    let next = || {
+        receive
+            .recv_timeout(Duration::from_secs(20))
+            .unwrap_or_else(|_| {
+                door.open();
+                panic!("{what}: fewer than {count} come before what blocks")
+            })
+    };
+    (next(), next())
+}

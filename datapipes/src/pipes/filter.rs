@@ -58,8 +58,11 @@ impl<T: Send + 'static> Graph<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{self, Poll};
+
     use super::*;
-    use crate::testing;
+    use crate::items::{Chunks, Demand};
+    use crate::{Chunk, Origin, testing};
 
     #[test]
     fn keeps_the_contract() {
@@ -67,6 +70,48 @@ mod tests {
             &Filter::new(|n: &u64| n.is_multiple_of(3)),
             (0..20).collect(),
         );
+    }
+
+    /// Gives numbers, and notes how many were asked for.
+    struct Asked(std::sync::mpsc::Sender<usize>, u64);
+
+    impl Chunks<u64> for Asked {
+        fn poll_chunk(
+            &mut self,
+            _: &mut task::Context<'_>,
+            demand: Demand,
+        ) -> Poll<Option<Chunk<u64>>> {
+            self.0.send(demand.max).unwrap();
+            let first = self.1;
+            self.1 += demand.max as u64;
+            Poll::Ready(Some(Chunk::run(
+                (first..self.1).collect(),
+                Origin::root(0, first),
+            )))
+        }
+    }
+
+    #[test]
+    fn what_was_left_out_is_made_up_for_ahead_of_need_within_a_64th_of_what_came() {
+        let (send, asked) = std::sync::mpsc::channel();
+        let even = Filter::new(|n: &u64| n.is_multiple_of(2));
+        let mut items = even.apply(Items::from_chunks(Asked(send, 0)), &Context::default());
+        let mut poll = |demand| {
+            let polled =
+                items.poll_chunk(&mut task::Context::from_waker(task::Waker::noop()), demand);
+            assert!(matches!(polled, Poll::Ready(Some(_))));
+            asked.recv().unwrap()
+        };
+        let mut seen = 0;
+        for _ in 0..200 {
+            let is = poll(Demand::up_to(100));
+            assert_eq!(is, 200.min(1 + seen / 64).max(100), "after {seen}");
+            seen += is;
+        }
+        assert!(seen / 64 > 200);
+        // One item is one item, and a batch is made of those that are there.
+        assert_eq!(poll(Demand::up_to(1)), 1);
+        assert_eq!(poll(Demand::up_to(100).needing(100)), 100);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) fn run(make: impl Fn(Limits) -> Ends) {
 }
 
 #[derive(Default)]
-struct Count(AtomicUsize);
+pub(super) struct Count(pub(super) AtomicUsize);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 
 #[cfg(target_os = "linux")]
 pub(crate) use process::{ProcessPut, ProcessTake, Shared, sockets};
-pub(crate) use thread::{ThreadPut, thread};
+pub(crate) use thread::{ThreadPut, ThreadTake, thread};
 
 /// How much a queue may hold. At least one message always fits, however large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

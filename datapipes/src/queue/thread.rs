@@ -18,6 +18,7 @@ pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
         take_gone: false,
         put_waits: None,
         take_waits: None,
+        wanted: 1,
     };
     let shared = Arc::new(Mutex::new(state));
     (ThreadPut(shared.clone()), ThreadTake(shared))
@@ -32,6 +33,8 @@ struct State<M> {
     take_gone: bool,
     put_waits: Option<Waker>,
     take_waits: Option<Waker>,
+    /// The other end need not be woken for fewer items than these.
+    wanted: usize,
 }
 
 impl<M> State<M> {
@@ -86,13 +89,26 @@ impl<M: Send> Put<M> for ThreadPut<M> {
             state.held.items += weight.items;
             state.held.bytes += weight.bytes;
             state.messages.push_back((message, weight));
-            state.take_waits.take()
+            if state.held.items >= state.wanted {
+                state.take_waits.take()
+            } else {
+                None
+            }
         };
         wake(waker);
     }
 
     fn set_limits(&mut self, limits: Limits) {
         lock(&self.0).limits = limits;
+    }
+}
+
+impl<M> ThreadPut<M> {
+    /// Wakes who waits at the other end, though there may be fewer items than it wants: no more
+    /// come for now.
+    pub(crate) fn flush(&mut self) {
+        let waker = lock(&self.0).take_waits.take();
+        wake(waker);
     }
 }
 
@@ -110,8 +126,10 @@ impl<M> Drop for ThreadPut<M> {
 #[derive(Debug)]
 pub(crate) struct ThreadTake<M>(Arc<Mutex<State<M>>>);
 
-impl<M: Send> Take<M> for ThreadTake<M> {
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<M>> {
+impl<M> ThreadTake<M> {
+    /// The next message. Who has to wait is woken for so many items, at the end, or when the other
+    /// end says so.
+    pub(crate) fn poll_take_of(&mut self, cx: &Context<'_>, wanted: usize) -> Poll<Option<M>> {
         let (message, waker) = {
             let mut state = lock(&self.0);
             match state.messages.pop_front() {
@@ -129,12 +147,19 @@ impl<M: Send> Take<M> for ThreadTake<M> {
                 None if state.put_gone => return Poll::Ready(None),
                 None => {
                     wait(&mut state.take_waits, cx);
+                    state.wanted = wanted;
                     return Poll::Pending;
                 }
             }
         };
         wake(waker);
         Poll::Ready(Some(message))
+    }
+}
+
+impl<M: Send> Take<M> for ThreadTake<M> {
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<M>> {
+        self.poll_take_of(cx, 1)
     }
 
     fn held(&self) -> Weight {
@@ -156,6 +181,9 @@ impl<M> Drop for ThreadTake<M> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::super::conformance::Count;
     use super::*;
 
     #[test]
@@ -164,5 +192,42 @@ mod tests {
             let (put, take) = thread(limits);
             (Box::new(put), Box::new(take))
         });
+    }
+
+    #[test]
+    fn who_wants_many_is_woken_for_those_or_when_no_more_come() {
+        let count = Arc::<Count>::default();
+        let (waker, woken) = (Waker::from(count.clone()), || {
+            count.0.load(Ordering::SeqCst)
+        });
+        let cx = Context::from_waker(&waker);
+        let one = Weight { items: 1, bytes: 0 };
+        let (mut put, mut take) = thread(Limits {
+            items: 10,
+            bytes: usize::MAX,
+        });
+        assert!(take.poll_take_of(&cx, 3).is_pending());
+        put.put(0, one);
+        put.put(1, one);
+        assert_eq!(woken(), 0);
+        put.put(2, one);
+        assert_eq!(woken(), 1);
+        for n in 0..3 {
+            assert_eq!(take.poll_take_of(&cx, 3), Poll::Ready(Some(n)));
+        }
+        assert!(take.poll_take_of(&cx, 3).is_pending());
+        put.put(3, one);
+        put.flush();
+        assert_eq!(
+            (woken(), take.poll_take_of(&cx, 3)),
+            (2, Poll::Ready(Some(3)))
+        );
+        assert!(take.poll_take_of(&cx, 3).is_pending());
+        put.put(4, one);
+        drop(put);
+        assert_eq!(
+            (woken(), take.poll_take_of(&cx, 3)),
+            (3, Poll::Ready(Some(4)))
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::batch_buffer::{RowCursor, Rows};
 use crate::budget::{Account, Awaited, Credit};
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
 use crate::items::{self, Demand};
-use crate::queue::{Limits, Put, Take, Weight, thread};
+use crate::queue::{Limits, Put, ThreadTake, Weight, thread};
 use crate::run::pool::Pool;
 use crate::run::scope::{Scope, Scoped};
 use crate::run::segment::SegmentGauge;
@@ -184,7 +184,7 @@ impl Fate {
 
 /// A piece of the input on its way.
 pub(super) struct Morsel {
-    pub slot: Box<dyn Take<AnyChunk>>,
+    pub slot: ThreadTake<AnyChunk>,
     _running: Running,
     fate: Arc<Fate>,
     pub items: usize,
@@ -200,14 +200,14 @@ pub(super) struct Morsel {
 
 impl Morsel {
     fn new(
-        slot: impl Take<AnyChunk> + 'static,
+        slot: ThreadTake<AnyChunk>,
         running: Running,
         fate: Arc<Fate>,
         items: usize,
         id: u64,
     ) -> Self {
         Morsel {
-            slot: Box::new(slot),
+            slot,
             _running: running,
             fate,
             items,
@@ -287,16 +287,18 @@ impl Morsel {
             let mut started = None;
             let (mut waited, mut given) = (Duration::ZERO, 0);
             loop {
-                let begun = Instant::now();
+                let mut full = None;
                 let room = poll_fn(|cx| {
                     let room = put.poll_ready(cx);
                     if room.is_pending() {
+                        full.get_or_insert_with(Instant::now);
+                        put.flush();
                         ringer.ring();
                     }
                     room
                 });
                 let Some(room) = room.await else { return };
-                waited += begun.elapsed();
+                waited += full.map_or(Duration::ZERO, |since| since.elapsed());
                 // Nothing comes any more but the end, which weighs nothing.
                 let is_over = arity == Arity::One && given >= items;
                 let (mut spent, mut refused) = (0, None);
@@ -310,6 +312,7 @@ impl Morsel {
                             Poll::Ready(max) => max,
                             Poll::Pending => {
                                 refused.get_or_insert_with(Instant::now);
+                                put.flush();
                                 ringer.ring();
                                 return Poll::Pending;
                             }
@@ -342,6 +345,7 @@ impl Morsel {
                     match polled {
                         Ok(Poll::Pending) => {
                             credit.poll_pending(max);
+                            put.flush();
                             Poll::Pending
                         }
                         Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
@@ -368,7 +372,12 @@ impl Morsel {
                             items: chunk.len,
                             bytes: chunk.bytes,
                         };
+                        let failed = chunk.errors > 0;
                         put.put(chunk, weight);
+                        if failed {
+                            // Nobody needs others to go with an error.
+                            put.flush();
+                        }
                     }
                     None => {
                         if let (Work::Io, Some(started)) = (work, started) {

@@ -187,6 +187,8 @@ impl PrefetchThread {
 /// How much work an adaptive queue keeps ready, so that two threads need not wake each other for
 /// each small item.
 const READY_NS: f64 = 4e6;
+/// How much work is worth waking the consumer for.
+const HOP_NS: f64 = 200_000.0;
 /// Items that an adaptive queue keeps ready, at most.
 const MAX_READY: usize = 1024;
 
@@ -235,7 +237,7 @@ async fn drive(
         let waited = begun.elapsed().as_nanos() as u64;
         full_ns += waited;
         gauge.full_ns.fetch_add(waited, Ordering::Relaxed);
-        let max = room.min(items::at_once(cost, made));
+        let max = room.min(items::at_once_across(HOP_NS, cost, made));
         let mut refused = None;
         let next = poll_fn(|cx| {
             need.register(cx);

@@ -47,6 +47,9 @@ const MAX_MORSEL: usize = 1024;
 const INLINE_NS: u64 = 150;
 /// Chunks looked at before a decision.
 const PROBES: u32 = 4;
+/// For so long after pieces were begun it is not looked for more to begin, while there is something
+/// to be taken.
+const ROUND: Duration = Duration::from_micros(50);
 /// So many windows of pieces may be held while they wait for an earlier one that is slow.
 const REORDER: usize = 4;
 
@@ -118,6 +121,8 @@ pub(crate) struct Segment {
     /// Inline, one comes out for one that goes in: which of the input is next.
     inline_at: u64,
     delivered: usize,
+    /// When it was last looked for pieces to begin, after something was taken.
+    filled: Option<Instant>,
     /// There were no bytes for another piece; asked again in the next poll.
     refused: bool,
     /// The bytes of a piece that is about to begin, and those who wait for them.
@@ -241,6 +246,7 @@ impl Segment {
             wanted: true,
             wanted_at: 0,
             delivered: 0,
+            filled: None,
             refused: false,
             credit: None,
             taken: 0,
@@ -523,8 +529,9 @@ impl Segment {
         self.probes = self.probes.saturating_add(1);
     }
 
-    /// The next chunk of the morsels in flight, in the order asked for.
-    fn take(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<AnyChunk>> {
+    /// The next chunk of the morsels in flight, in the order asked for. Who has to wait is woken
+    /// for as many items as are `needed`, or if no more come for now.
+    fn take(&mut self, cx: &task::Context<'_>, needed: usize) -> Poll<Option<AnyChunk>> {
         'again: loop {
             if self.flight.is_empty() {
                 return Poll::Ready(None);
@@ -534,7 +541,7 @@ impl Segment {
                 if place > 0 && !self.may_overtake(place, earlier) {
                     break;
                 }
-                match self.flight[place].slot.poll_take(cx) {
+                match self.flight[place].slot.poll_take_of(cx, needed) {
                     Poll::Ready(Some(chunk)) => {
                         for morsel in self.flight.iter_mut().take(place) {
                             morsel.overtaken += chunk.len;
@@ -587,11 +594,39 @@ impl Segment {
         idle == Idle::Full && !self.input().ended
     }
 
+    /// The next chunk if it is ready, and it was looked for pieces to begin a moment ago: that
+    /// costs more than many an item.
+    fn take_soon(&mut self) -> Option<AnyChunk> {
+        if self.filled?.elapsed() > ROUND {
+            return None;
+        }
+        match self.take(&task::Context::from_waker(Waker::noop()), 1) {
+            Poll::Ready(chunk) => chunk,
+            Poll::Pending => None,
+        }
+    }
+
+    /// Items of one piece that are worth waking the consumer for. Any is where a piece holds up
+    /// others until it is taken, as requests do, and what waits for room in its process. Where
+    /// pieces overtake each other, they have together what is needed only if one of them has its
+    /// part of that.
+    fn needed(&self, demand: Demand) -> usize {
+        match (self.settings.work, self.settings.order) {
+            _ if self.settings.processes => 1,
+            (Work::Io, _) => 1,
+            (Work::Cpu, Order::Strict) => demand.needed,
+            (Work::Cpu, _) => demand.needed.div_ceil(self.flight.len().max(1)),
+        }
+    }
+
     fn poll_spawning(
         &mut self,
         cx: &mut task::Context<'_>,
         demand: Demand,
     ) -> Poll<Option<AnyChunk>> {
+        if let Some(chunk) = self.take_soon() {
+            return Poll::Ready(Some(chunk));
+        }
         self.account_idle();
         self.refused = false;
         self.line.awaited.clear();
@@ -604,7 +639,7 @@ impl Segment {
                 self.fill(cx, demand.ahead)
             };
             let asked_ahead = !cheap && !self.flight.is_empty();
-            let taken = self.take(&mut task::Context::from_waker(Waker::noop()));
+            let taken = self.take(&task::Context::from_waker(Waker::noop()), 1);
             if taken.is_pending() && !cheap {
                 self.wanted_at = self.delivered;
                 if !std::mem::replace(&mut self.wanted, true) {
@@ -629,7 +664,7 @@ impl Segment {
                         }
                     };
                     if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
-                        self.take(cx)
+                        self.take(cx, self.needed(demand))
                     } else {
                         Poll::Pending
                     }
@@ -656,6 +691,7 @@ impl Segment {
                     self.line.awaited.clear();
                     if !cheap {
                         self.fill(cx, true);
+                        self.filled = Some(Instant::now());
                     }
                     break Poll::Ready(Some(chunk));
                 }
