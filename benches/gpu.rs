@@ -114,10 +114,7 @@ fn steps_up_to(cores: usize) -> impl Iterator<Item = usize> {
 }
 
 /// Images a second of a second epoch, and the share of its time in which the consumer waited.
-fn run(
-    loader: &CandleLoader<(datapipes::Tensor, datapipes::Tensor), Batch>,
-    step: impl Fn(&Batch) -> Result<()>,
-) -> Result<(f64, f64)> {
+fn run(loader: &CandleLoader<Batch>, step: impl Fn(&Batch) -> Result<()>) -> Result<(f64, f64)> {
     for batch in loader.epoch(0).blocking().take(4) {
         step(&batch?)?;
     }
@@ -143,10 +140,7 @@ fn feed(
     batch: usize,
     workers: usize,
     device: &Device,
-) -> std::result::Result<
-    CandleLoader<(datapipes::Tensor, datapipes::Tensor), Batch>,
-    Box<dyn std::error::Error>,
-> {
+) -> std::result::Result<CandleLoader<Batch>, Box<dyn std::error::Error>> {
     let rows = ImageRows::random_resized_crop(SIZE as u32).random_hflip(0.5);
     let graph = list_files(shards, "*.tar")
         .shuffle(1000)

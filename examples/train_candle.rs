@@ -125,10 +125,7 @@ fn run() -> Result<(), BoxError> {
 }
 
 /// The part of the pictures for which the net says the right class.
-fn accuracy(
-    net: &Net,
-    test: &CandleLoader<(datapipes::Tensor, datapipes::Tensor), (Tensor, Tensor)>,
-) -> Result<f64, BoxError> {
+fn accuracy(net: &Net, test: &CandleLoader<(Tensor, Tensor)>) -> Result<f64, BoxError> {
     let (mut right, mut all) = (0.0, 0);
     for batch in test.epoch(0).blocking() {
         let (images, labels) = batch?;

@@ -51,5 +51,5 @@ mod loader;
 mod tensor;
 
 pub use batch::IntoCandle;
-pub use loader::{CandleAgreed, CandleBlocking, CandleEpoch, CandleLoader};
+pub use loader::{CandleEpoch, CandleLoader};
 pub use tensor::{to_candle, to_candle_widened};

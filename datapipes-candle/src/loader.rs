@@ -1,21 +1,10 @@
 //! A loader that gives candle's tensors and candle's errors.
 
-mod agreed;
-
 use std::fmt;
 use std::path::Path;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{self, Poll, ready};
 
-pub use agreed::CandleAgreed;
 use candle_core::{Device, Error, Result};
-use datapipes::{
-    Blocking, Checkpoint, DataLoader, DeviceBlocking, DeviceEpoch, DeviceLoader, Edited, Epoch,
-    Item,
-};
-use futures::stream::BoxStream;
-use futures::{Stream, StreamExt};
+use datapipes::{Checkpoint, DataLoader, Edited, Epoch};
 
 use crate::IntoCandle;
 use crate::tensor::wrapped;
@@ -27,7 +16,7 @@ use crate::tensor::wrapped;
 /// - On any other device a batch is uploaded by a thread of the loader's own, one ahead of the
 ///   consumer; see [`DataLoader::prefetch_to_device`]. There the upload is waited for
 ///   ([`Device::synchronize`]), so that what the consumer gets is ready whichever stream it uses.
-/// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends behind
+/// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends after
 ///   one.
 ///
 /// Figures, the plan and the number of batches are those of the loader it was made of,
@@ -49,27 +38,61 @@ use crate::tensor::wrapped;
 /// assert_eq!(sums.iter().sum::<f32>(), 4950.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct CandleLoader<T, U> {
-    loader: DataLoader<T>,
+pub struct CandleLoader<U> {
+    loader: DataLoader<U>,
     device: Device,
-    convert: Convert<T, U>,
-    ahead: Option<DeviceLoader<T, U>>,
 }
 
-type Convert<T, U> = Arc<dyn Fn(T, &Device) -> Result<U> + Send + Sync>;
+/// An epoch of candle's tensors: a `Stream` of candle's results, or an iterator by
+/// [`blocking`](Epoch::blocking) or in a `for` loop; see [`CandleLoader`].
+///
+/// # Examples
+/// As a stream:
+/// ```
+/// use candle_core::Device;
+/// use datapipes::{DataLoader, Graph};
+/// use datapipes_candle::CandleLoader;
+/// use futures::StreamExt;
+///
+/// # futures::executor::block_on(async {
+/// let loader = DataLoader::builder(Graph::range(0..10).map(|n| n as i64).batch(4).collate()).build()?;
+/// let mut batches = CandleLoader::new(&loader, &Device::Cpu).epoch(0);
+/// let mut count = 0;
+/// while let Some(batch) = batches.next().await {
+///     count += batch?.elem_count();
+/// }
+/// assert_eq!(count, 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+/// As an iterator that ends on all ranks at once:
+/// ```
+/// use candle_core::Device;
+/// use datapipes::{DataLoader, Graph};
+/// use datapipes_candle::CandleLoader;
+///
+/// let graph = Graph::range(0..10).map(|n| n as f32).batch(2).collate();
+/// let loader = CandleLoader::new(&DataLoader::builder(graph).resumable().build()?, &Device::Cpu);
+/// // The others have three.
+/// let mut left = 3;
+/// let mut epoch = loader.epoch(0).blocking().agreed(|mine| {
+///     left -= 1;
+///     Ok(mine && left >= 0)
+/// });
+/// assert_eq!(epoch.by_ref().collect::<candle_core::Result<Vec<_>>>()?.len(), 3);
+/// assert!(epoch.checkpoint()?.is_finished());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub type CandleEpoch<U> = Epoch<U, Error>;
 
-impl<T> CandleLoader<T, T::Batch>
-where
-    T: IntoCandle + Send + 'static,
-    T::Batch: Send + 'static,
-{
+impl<U: Send + 'static> CandleLoader<U> {
     /// The batches of a loader, on a device.
-    pub fn new(loader: &DataLoader<T>, device: &Device) -> Self {
+    pub fn new<T>(loader: &DataLoader<T>, device: &Device) -> Self
+    where
+        T: IntoCandle<Batch = U> + Send + 'static,
+    {
         CandleLoader::with(loader, device, T::into_candle)
     }
-}
 
-impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// The batches of a loader, made into what a function makes of them: for types of other crates,
     /// or to cast, pad or normalise on the device. The function runs where batches are moved; see
     /// [`CandleLoader`].
@@ -91,18 +114,38 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn with(
+    pub fn with<T: Send + 'static>(
         loader: &DataLoader<T>,
         device: &Device,
         convert: impl Fn(T, &Device) -> Result<U> + Send + Sync + 'static,
     ) -> Self {
-        let convert: Convert<T, U> = Arc::new(convert);
-        let ahead = (!device.is_cpu()).then(|| uploaded(loader, device, convert.clone()));
+        if !device.is_cpu() {
+            return CandleLoader::ahead(loader, device, convert);
+        }
+        let on = device.clone();
+        let loader = loader.convert("to_candle", move |batch| convert(batch, &on));
         CandleLoader {
-            loader: loader.clone(),
+            loader,
             device: device.clone(),
-            convert,
-            ahead,
+        }
+    }
+
+    /// Uploads on a thread that stays, ahead of the consumer.
+    fn ahead<T: Send + 'static>(
+        loader: &DataLoader<T>,
+        device: &Device,
+        convert: impl Fn(T, &Device) -> Result<U> + Send + 'static,
+    ) -> Self {
+        let on = device.clone();
+        let loader = loader.prefetch_to_device(move |batch| {
+            let batch = convert(batch, &on)?;
+            // What is handed over is complete, whichever stream the consumer uses.
+            on.synchronize()?;
+            Ok::<_, Error>(batch)
+        });
+        CandleLoader {
+            loader,
+            device: device.clone(),
         }
     }
 
@@ -110,18 +153,15 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// consumer holds: 1 by default and at least.
     pub fn depth(self, batches: usize) -> Self {
         CandleLoader {
-            ahead: self.ahead.map(|ahead| ahead.depth(batches)),
+            loader: self.loader.device_depth(batches),
             ..self
         }
     }
 
-    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](CandleEpoch::blocking) an iterator.
-    /// Inert until polled.
-    pub fn epoch(&self, epoch: u64) -> CandleEpoch<T, U> {
-        match &self.ahead {
-            Some(ahead) => CandleEpoch(Way::Ahead(ahead.epoch(epoch))),
-            None => self.here(self.loader.epoch(epoch)),
-        }
+    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](Epoch::blocking) an iterator. Inert
+    /// until polled.
+    pub fn epoch(&self, epoch: u64) -> CandleEpoch<U> {
+        self.loader.epoch(epoch).with_errors(wrapped)
     }
 
     /// The epoch of a state, behind the batches that had been taken then; see
@@ -146,13 +186,13 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// assert_eq!(first.len() + rest.len(), 13);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume(&self, state: &Checkpoint) -> Result<CandleEpoch<T, U>> {
-        self.begun(|loader| loader.resume(state), |ahead| ahead.resume(state))
+    pub fn resume(&self, state: &Checkpoint) -> Result<CandleEpoch<U>> {
+        begun(self.loader.resume(state))
     }
 
     /// The epoch that training goes on with, by the state in a file: the epoch of the state, the
-    /// one after it, or epoch 0; see [`DataLoader::resume_or_start`]. Its
-    /// [number](CandleEpoch::number) says which it is.
+    /// one after it, or epoch 0; see [`DataLoader::resume_or_start`]. Its [number](Epoch::number)
+    /// says which it is.
     ///
     /// # Errors
     /// As [`DataLoader::resume_or_start`], in candle's form.
@@ -217,39 +257,16 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<CandleEpoch<T, U>> {
-        let path = path.as_ref();
-        self.begun(
-            |loader| loader.resume_or_start(path),
-            |ahead| ahead.resume_or_start(path),
-        )
+    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<CandleEpoch<U>> {
+        begun(self.loader.resume_or_start(path))
     }
 
     /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`], in candle's form.
-    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<CandleEpoch<T, U>> {
-        self.begun(
-            |loader| loader.resume_edited(state, edited),
-            |ahead| ahead.resume_edited(state, edited),
-        )
-    }
-
-    fn begun(
-        &self,
-        here: impl FnOnce(&DataLoader<T>) -> datapipes::Result<Epoch<T>>,
-        ahead: impl FnOnce(&DeviceLoader<T, U>) -> datapipes::Result<DeviceEpoch<T, U>>,
-    ) -> Result<CandleEpoch<T, U>> {
-        match &self.ahead {
-            Some(loader) => ahead(loader).map(|epoch| CandleEpoch(Way::Ahead(epoch))),
-            None => here(&self.loader).map(|epoch| self.here(epoch)),
-        }
-        .map_err(wrapped)
-    }
-
-    fn here(&self, epoch: Epoch<T>) -> CandleEpoch<T, U> {
-        CandleEpoch(Way::Here(epoch, self.convert.clone(), self.device.clone()))
+    pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<CandleEpoch<U>> {
+        begun(self.loader.resume_edited(state, edited))
     }
 
     /// How many batches an epoch has, if that is known without reading.
@@ -257,8 +274,8 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
         self.loader.len_hint()
     }
 
-    /// The loader whose batches these are, with its plan and its figures.
-    pub fn loader(&self) -> &DataLoader<T> {
+    /// The loader of these batches, with our errors; with its plan and its figures.
+    pub fn loader(&self) -> &DataLoader<U> {
         &self.loader
     }
 
@@ -268,272 +285,26 @@ impl<T: Send + 'static, U: Send + 'static> CandleLoader<T, U> {
     }
 }
 
-/// Uploads on a thread that stays, ahead of the consumer.
-fn uploaded<T: Send + 'static, U: Send + 'static>(
-    loader: &DataLoader<T>,
-    device: &Device,
-    convert: Convert<T, U>,
-) -> DeviceLoader<T, U> {
-    let device = device.clone();
-    loader.prefetch_to_device(move |batch| {
-        let batch = convert(batch, &device)?;
-        // What is handed over is complete, whichever stream the consumer uses.
-        device.synchronize()?;
-        Ok::<_, Error>(batch)
-    })
+fn begun<U: Send + 'static>(epoch: datapipes::Result<Epoch<U>>) -> Result<CandleEpoch<U>> {
+    epoch
+        .map(|epoch| epoch.with_errors(wrapped))
+        .map_err(wrapped)
 }
 
-impl<T, U> Clone for CandleLoader<T, U> {
+impl<U> Clone for CandleLoader<U> {
     fn clone(&self) -> Self {
-        let CandleLoader {
-            loader,
-            device,
-            convert,
-            ahead,
-        } = self;
-        let (loader, device) = (loader.clone(), device.clone());
         CandleLoader {
-            loader,
-            device,
-            convert: convert.clone(),
-            ahead: ahead.clone(),
+            loader: self.loader.clone(),
+            device: self.device.clone(),
         }
     }
 }
 
-impl<T, U> fmt::Debug for CandleLoader<T, U> {
+impl<U> fmt::Debug for CandleLoader<U> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CandleLoader")
             .field("device", &self.device)
             .finish_non_exhaustive()
-    }
-}
-
-/// An epoch of candle's tensors: a `Stream` of candle's results, or an iterator by
-/// [`blocking`](CandleEpoch::blocking) or in a `for` loop; see [`CandleLoader`].
-#[must_use = "an epoch does nothing until it is iterated"]
-pub struct CandleEpoch<T, U>(Way<T, U>);
-
-enum Way<T, U> {
-    Here(Epoch<T>, Convert<T, U>, Device),
-    Ahead(DeviceEpoch<T, U>),
-}
-
-impl<T: Send + 'static, U: Send + 'static> CandleEpoch<T, U> {
-    /// The epoch as a plain iterator, for training loops without async. Works on any thread.
-    pub fn blocking(self) -> CandleBlocking<U> {
-        CandleBlocking(match self.0 {
-            Way::Ahead(epoch) => Box::new(epoch.blocking()),
-            Way::Here(epoch, convert, device) => Box::new(Here(epoch.blocking(), convert, device)),
-        })
-    }
-
-    /// Its number.
-    pub fn number(&self) -> u64 {
-        match &self.0 {
-            Way::Here(epoch, ..) => epoch.number(),
-            Way::Ahead(epoch) => epoch.number(),
-        }
-    }
-
-    /// The epoch as a `Stream` in a box.
-    ///
-    /// # Examples
-    /// ```
-    /// use candle_core::{Device, Tensor};
-    /// use datapipes::{DataLoader, Graph};
-    /// use datapipes_candle::CandleLoader;
-    /// use futures::StreamExt;
-    ///
-    /// # futures::executor::block_on(async {
-    /// let loader = DataLoader::builder(Graph::range(0..10).map(|n| n as i64).batch(4).collate()).build()?;
-    /// let mut batches = CandleLoader::new(&loader, &Device::Cpu).epoch(0).stream();
-    /// let mut count = 0;
-    /// while let Some(batch) = batches.next().await {
-    ///     count += batch?.elem_count();
-    /// }
-    /// assert_eq!(count, 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
-    /// ```
-    pub fn stream(self) -> BoxStream<'static, Result<U>> {
-        self.boxed()
-    }
-
-    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
-    pub fn steps_left(&self) -> Option<u64> {
-        match &self.0 {
-            Way::Here(epoch, ..) => epoch.steps_left(),
-            Way::Ahead(epoch) => epoch.steps_left(),
-        }
-    }
-
-    /// Where the epoch stands: behind the last batch that was taken from it, whatever is on the
-    /// device already. A batch that could not be made into candle's comes again. See
-    /// [`Epoch::checkpoint`].
-    ///
-    /// # Errors
-    /// As [`Epoch::checkpoint`], in candle's form.
-    pub fn checkpoint(&self) -> Result<Checkpoint> {
-        match &self.0 {
-            Way::Here(epoch, ..) => epoch.checkpoint(),
-            Way::Ahead(epoch) => epoch.checkpoint(),
-        }
-        .map_err(wrapped)
-    }
-}
-
-impl<T: Send + 'static, U: Send + 'static> Stream for CandleEpoch<T, U> {
-    type Item = Result<U>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
-        match &mut self.0 {
-            Way::Ahead(epoch) => Pin::new(epoch).poll_next(cx).map_err(wrapped),
-            Way::Here(epoch, convert, device) => {
-                let Some(item) = ready!(epoch.poll_next_item(cx)) else {
-                    return Poll::Ready(None);
-                };
-                let batch = moved(item, &**convert, device);
-                if batch.is_err() {
-                    epoch.fail_last();
-                }
-                Poll::Ready(Some(batch))
-            }
-        }
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        match &self.0 {
-            Way::Ahead(epoch) => epoch.size_hint(),
-            Way::Here(epoch, ..) => epoch.size_hint(),
-        }
-    }
-}
-
-/// As by [`blocking`](CandleEpoch::blocking): a `for` loop over it blocks its thread.
-impl<T: Send + 'static, U: Send + 'static> IntoIterator for CandleEpoch<T, U> {
-    type Item = Result<U>;
-    type IntoIter = CandleBlocking<U>;
-
-    fn into_iter(self) -> CandleBlocking<U> {
-        self.blocking()
-    }
-}
-
-/// A batch as candle's; an error with the whole text of ours.
-fn moved<T, U>(
-    item: datapipes::Result<Item<T>>,
-    convert: &dyn Fn(T, &Device) -> Result<U>,
-    device: &Device,
-) -> Result<U> {
-    let item = item.map_err(wrapped)?;
-    let (batch, origin) = item.into_parts();
-    convert(batch, device).map_err(|error| {
-        wrapped(
-            datapipes::Error::user(error)
-                .at(&"to_candle".into())
-                .of(&origin),
-        )
-    })
-}
-
-impl<T, U> fmt::Debug for CandleEpoch<T, U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CandleEpoch").finish()
-    }
-}
-
-/// An epoch as an iterator; see [`CandleEpoch::blocking`].
-#[must_use = "an epoch does nothing until it is iterated"]
-pub struct CandleBlocking<U>(Box<dyn Batches<U> + Send>);
-
-/// What gives batches and says where it stands.
-trait Batches<U> {
-    fn next(&mut self) -> Option<Result<U>>;
-    fn checkpoint(&self) -> datapipes::Result<Checkpoint>;
-    fn steps_left(&self) -> Option<u64>;
-    fn size_hint(&self) -> (usize, Option<usize>);
-    fn fail_last(&mut self);
-    fn end_without_last(&mut self);
-}
-
-/// Batches that are made candle's where they are taken.
-struct Here<T, U>(Blocking<T>, Convert<T, U>, Device);
-
-impl<T: Send + 'static, U> Batches<U> for Here<T, U> {
-    fn next(&mut self) -> Option<Result<U>> {
-        let Here(epoch, convert, device) = self;
-        let batch = moved(epoch.next_item()?, &**convert, device);
-        if batch.is_err() {
-            epoch.fail_last();
-        }
-        Some(batch)
-    }
-    fn checkpoint(&self) -> datapipes::Result<Checkpoint> {
-        self.0.checkpoint()
-    }
-    fn steps_left(&self) -> Option<u64> {
-        self.0.steps_left()
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-    fn fail_last(&mut self) {
-        self.0.fail_last();
-    }
-    fn end_without_last(&mut self) {
-        self.0.end_without_last();
-    }
-}
-
-impl<T: Send + 'static, U: Send + 'static> Batches<U> for DeviceBlocking<T, U> {
-    fn next(&mut self) -> Option<Result<U>> {
-        Iterator::next(self).map(|batch| batch.map_err(wrapped))
-    }
-    fn checkpoint(&self) -> datapipes::Result<Checkpoint> {
-        DeviceBlocking::state(self)
-    }
-    fn steps_left(&self) -> Option<u64> {
-        DeviceBlocking::steps_left(self)
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        Iterator::size_hint(self)
-    }
-    fn fail_last(&mut self) {
-        DeviceBlocking::fail_last(self);
-    }
-    fn end_without_last(&mut self) {
-        DeviceBlocking::end_without_last(self);
-    }
-}
-
-impl<U> CandleBlocking<U> {
-    /// Where the epoch stands; see [`CandleEpoch::checkpoint`].
-    ///
-    /// # Errors
-    /// As [`CandleEpoch::checkpoint`].
-    pub fn checkpoint(&self) -> Result<Checkpoint> {
-        self.0.checkpoint().map_err(wrapped)
-    }
-
-    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
-    pub fn steps_left(&self) -> Option<u64> {
-        self.0.steps_left()
-    }
-}
-
-impl<U> Iterator for CandleBlocking<U> {
-    type Item = Result<U>;
-
-    fn next(&mut self) -> Option<Result<U>> {
-        self.0.next()
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.size_hint()
-    }
-}
-
-impl<U> fmt::Debug for CandleBlocking<U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("CandleBlocking").finish()
     }
 }
 

@@ -147,10 +147,7 @@ pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::{Children, Item, Origin};
 pub use items::{Chunks, Demand, Emitter, Items};
-pub use loader::{
-    Agreed, AgreedStream, Blocking, Checkpoint, DataLoader, DeviceBlocking, DeviceEpoch,
-    DeviceLoader, Edited, Epoch, OnError, Replay,
-};
+pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
 pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
 pub use processes::Processes;
 pub use rank::{Rank, Uneven};

@@ -889,7 +889,7 @@ fn a_device_stage_inside_its_own_upload_is_an_error_and_no_deadlock() {
                 .workers(1)
                 .build()
                 .unwrap();
-            let late = Arc::<OnceLock<datapipes::DeviceLoader<u64, u64>>>::default();
+            let late = Arc::<OnceLock<datapipes::DataLoader<u64>>>::default();
             let (own, (send, said)) = (late.clone(), mpsc::channel());
             let on_device = loader.prefetch_to_device(move |n| {
                 let own = own.get().unwrap();

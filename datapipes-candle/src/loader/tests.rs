@@ -7,6 +7,7 @@ use std::thread;
 use candle_core::{DType, Storage, Tensor};
 use datapipes::{Graph, OnError};
 use futures::executor::block_on;
+use futures::{Stream, StreamExt};
 
 use super::*;
 
@@ -24,10 +25,11 @@ fn loader() -> DataLoader<Pair> {
 }
 
 /// A loader that uploads by the stage's thread whatever the device is.
-fn staged(loader: &DataLoader<Pair>, device: &Device) -> CandleLoader<Pair, (Tensor, Tensor)> {
-    let direct = CandleLoader::new(loader, device);
-    let ahead = Some(uploaded(loader, device, direct.convert.clone()));
-    CandleLoader { ahead, ..direct }
+fn staged<T>(loader: &DataLoader<T>, device: &Device) -> CandleLoader<T::Batch>
+where
+    T: IntoCandle<Batch: Send + 'static> + Send + 'static,
+{
+    CandleLoader::ahead(loader, device, T::into_candle)
 }
 
 fn values((x, y): &(Tensor, Tensor)) -> (Vec<Vec<f32>>, Vec<i64>) {
@@ -48,7 +50,7 @@ fn batches_are_the_loaders_by_every_way() {
             assert_eq!(candle.len_hint(), Some(7));
             for epoch in 0..2 {
                 let mut wanted = loader.epoch(epoch).blocking();
-                let streamed: Vec<_> = block_on(candle.epoch(epoch).stream().collect());
+                let streamed: Vec<_> = block_on(candle.epoch(epoch).collect());
                 for (batch, streamed) in candle.epoch(epoch).blocking().zip(streamed) {
                     let (x, y) = wanted.next().unwrap().unwrap();
                     let batch = batch.unwrap();
@@ -145,18 +147,16 @@ fn errors_keep_node_item_and_cause_and_end_the_epoch() {
     let loader = DataLoader::builder(Graph::range(0..6).batch(2).collate());
     let loader = loader.on_error(OnError::skip(9)).build().unwrap();
     let said = "[0:0, 0:1]: candle has no tensors of u64; ";
-    let here = CandleLoader::new(&loader, &Device::Cpu);
-    let ahead = Some(uploaded(&loader, &Device::Cpu, here.convert.clone()));
-    let ahead = CandleLoader {
-        ahead,
-        ..here.clone()
-    };
+    let (here, ahead) = (
+        CandleLoader::new(&loader, &Device::Cpu),
+        staged(&loader, &Device::Cpu),
+    );
     for (candle, node) in [(here, "to_candle"), (ahead, "prefetch_to_device")] {
         let mut epoch = candle.epoch(0).blocking();
         let error = epoch.next().unwrap().unwrap_err().to_string();
         assert!(error.starts_with(&format!("{node}: {said}")), "{error}");
         assert!(epoch.next().is_none());
-        let streamed: Vec<_> = block_on(candle.epoch(0).stream().collect());
+        let streamed: Vec<_> = block_on(candle.epoch(0).collect());
         assert_eq!(streamed.len(), 1);
         assert_eq!(streamed[0].as_ref().unwrap_err().to_string(), error);
     }
@@ -170,19 +170,12 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
         println!("no GPU: the stage runs on the CPU");
     }
     let (send, uploads) = channel();
-    let convert: Convert<Pair, (Tensor, Tensor)> = Arc::new(move |batch: Pair, device: &Device| {
+    let candle = CandleLoader::ahead(&loader, &device, move |batch: Pair, device| {
         let moved = batch.into_candle(device)?;
         // The receiver may be gone before the last one.
         let _ = send.send(thread::current().id());
         Ok(moved)
     });
-    let ahead = Some(uploaded(&loader, &device, convert.clone()));
-    let candle = CandleLoader {
-        loader,
-        device,
-        convert,
-        ahead,
-    };
     let mut threads = Vec::new();
     for epoch in 0..2 {
         let mut batches = candle.epoch(epoch).blocking();
@@ -274,15 +267,8 @@ fn a_batch_that_could_not_be_moved_comes_again() {
         4 => Err(Error::Msg("four".to_owned())),
         n => Ok(n),
     };
-    let here = CandleLoader::with(&loader, &Device::Cpu, convert);
-    let ahead = Some(uploaded(&loader, &Device::Cpu, here.convert.clone()));
-    for candle in [
-        CandleLoader {
-            ahead,
-            ..here.clone()
-        },
-        here,
-    ] {
+    let ahead = CandleLoader::ahead(&loader, &Device::Cpu, convert);
+    for candle in [ahead, CandleLoader::with(&loader, &Device::Cpu, convert)] {
         let mut epoch = candle.epoch(0).blocking();
         assert_eq!(epoch.by_ref().map_while(Result::ok).count(), 4);
         assert!(epoch.next().is_none());
@@ -381,7 +367,7 @@ fn ranks_that_agree_end_together() {
     }
 }
 
-fn loader_values(loader: &CandleLoader<Pair, (Tensor, Tensor)>) -> Vec<(Vec<Vec<f32>>, Vec<i64>)> {
+fn loader_values(loader: &CandleLoader<(Tensor, Tensor)>) -> Vec<(Vec<Vec<f32>>, Vec<i64>)> {
     loader
         .epoch(0)
         .blocking()

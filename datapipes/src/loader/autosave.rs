@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
 use super::Checkpoint;
@@ -182,57 +181,32 @@ impl Autosave {
         (self.items, self.at) = (0, Instant::now());
         state.map(|state| self.saver.save(state)).err()
     }
-}
 
-/// An epoch whose state is saved as it goes.
-pub(super) trait Autosaved<I> {
-    fn autosave(&mut self) -> Option<&mut Autosave>;
-    /// After the last item that was taken.
-    fn stands(&self) -> Result<Checkpoint>;
-    /// Sees to it that the last item is not given back any more.
-    fn keep_last(&mut self);
-    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<I>>>;
-
-    /// The next item. Before it comes, the state is saved if that is due; at the end it always is.
-    fn poll_saved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<I>>> {
-        if let Some(problem) = self.before_next() {
-            self.keep_last();
-            return Poll::Ready(Some(Err(problem)));
-        }
-        let polled = ready!(self.poll_unsaved(cx));
-        Poll::Ready(match polled {
-            Some(Ok(item)) => {
-                if let Some(autosave) = self.autosave() {
-                    (autosave.items, autosave.is_asked) = (autosave.items + 1, false);
-                }
-                Some(Ok(item))
-            }
-            Some(Err(error)) => {
-                self.save_end();
-                Some(Err(error))
-            }
-            None => self.save_end().map(Err),
-        })
-    }
-
-    fn before_next(&mut self) -> Option<Error> {
-        let autosave = self.autosave()?;
-        if std::mem::replace(&mut autosave.is_asked, true) {
+    /// Before the next item comes: saves where the epoch `stands` if that is due.
+    pub(super) fn before_next(
+        &mut self,
+        stands: impl FnOnce() -> Result<Checkpoint>,
+    ) -> Option<Error> {
+        if std::mem::replace(&mut self.is_asked, true) {
             return None;
         }
-        if let Some(problem) = autosave.saver.problem() {
+        if let Some(problem) = self.saver.problem() {
             return Some(problem);
         }
-        let state = autosave.is_due().then(|| self.stands())?;
-        self.autosave()?.save(state)
+        self.is_due()
+            .then(stands)
+            .and_then(|state| self.save(state))
     }
 
-    /// Saves where it ended, once.
-    fn save_end(&mut self) -> Option<Error> {
-        let autosave = self.autosave().filter(|autosave| !autosave.has_ended)?;
-        autosave.has_ended = true;
-        let state = self.stands();
-        self.autosave()?.save(state)
+    /// An item has come.
+    pub(super) fn count(&mut self) {
+        (self.items, self.is_asked) = (self.items + 1, false);
+    }
+
+    /// Saves where the epoch ended, once.
+    pub(super) fn at_end(&mut self, stands: impl FnOnce() -> Result<Checkpoint>) -> Option<Error> {
+        let has_ended = std::mem::replace(&mut self.has_ended, true);
+        (!has_ended).then(stands).and_then(|state| self.save(state))
     }
 }
 

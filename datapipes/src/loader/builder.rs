@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::autosave::Saver;
+use super::ranks::Ranks;
 use super::{DataLoader, Every, OnError};
 use crate::graph::{BuildError, ENDLESS, Flow, check, lengths_of_some};
 use crate::plan::Plan;
@@ -364,7 +365,8 @@ impl<T: Send + 'static> Builder<T> {
             saver: self
                 .autosave
                 .map(|(path, every)| Arc::new(Saver::new(path, every))),
-            out: PhantomData,
+            open: Arc::new(Ranks::open),
+            device_depth: 1,
         })
     }
 }

@@ -1,21 +1,18 @@
 //! One pass over the data: a stream, or an iterator.
 
 use std::fmt;
-use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
 use futures::Stream;
 
-use super::autosave::{Autosave, Autosaved};
-use super::checkpoint::Progress;
+use super::autosave::Autosave;
+use super::batches::{Runs, Source};
 use super::left::Left;
-use super::rank_epoch::{RankEpoch, Stand};
 use super::{Checkpoint, Stats};
-use crate::run::{DeadlockCheck, DevicePrefetchGauge, EpochRun, QUIET, block_on_unless};
+use crate::run::{DeadlockCheck, QUIET, block_on_unless};
 use crate::sync::lock;
-use crate::{Item, Result};
+use crate::{Error, Item, Result};
 
 /// One pass over the data: a `Stream` of results, or an iterator by [`blocking`](Epoch::blocking)
 /// or in a `for` loop.
@@ -35,6 +32,10 @@ use crate::{Item, Result};
 /// loader whose epoch such a function reads: it would wait for itself, and is an error of kind
 /// [`Config`](crate::ErrorKind::Config). An epoch of another loader can. A thread that such a
 /// function starts by itself, and waits for, is not recognised.
+///
+/// With batches that are [converted](crate::DataLoader::convert) or put on a
+/// [device](crate::DataLoader::prefetch_to_device) it is the same type. Errors are ours, or what
+/// [`with_errors`](Epoch::with_errors) makes of them.
 ///
 /// As an iterator and as a stream it says how many items may come at most, `size_hint`; a progress
 /// bar ends at [`steps_left`](Epoch::steps_left).
@@ -69,47 +70,74 @@ use crate::{Item, Result};
 /// # }
 /// ```
 #[must_use = "an epoch does nothing until it is polled"]
-pub struct Epoch<T> {
-    /// The rank of which the last item was, or the next one is.
-    at: RankEpoch<T>,
-    /// The other ranks that it reads in turn, where it goes on with what more ranks had begun.
-    others: Vec<RankEpoch<T>>,
-    /// Of which rank the last item was.
-    last: usize,
+pub struct Epoch<T, E = Error> {
+    source: Source<T>,
+    number: u64,
     runs: Runs,
-    /// Those of the loader's latest epoch, until this one has begun.
-    latest: Option<Latest>,
     autosave: Option<Autosave>,
-    /// It is of one rank, has begun, and saves nothing.
-    is_plain: bool,
+    /// What becomes of errors.
+    wrap: fn(Error) -> E,
 }
 
-/// For figures: what is there of each rank that an epoch reads, once that has begun.
-pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
-pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
-
 impl<T: Send + 'static> Epoch<T> {
-    /// Of one rank, or of several that are read in turn.
     pub(super) fn new(
-        mut ranks: Vec<RankEpoch<T>>,
-        latest: Latest,
+        source: Source<T>,
+        number: u64,
+        runs: Runs,
         autosave: Option<Autosave>,
     ) -> Self {
-        let runs = Runs::default();
-        ranks.iter_mut().for_each(|rank| rank.runs = runs.clone());
-        let at = ranks.remove(0);
-        let last = at.share.rank.index;
+        let source = if autosave.is_some() {
+            source.watched()
+        } else {
+            source
+        };
         Epoch {
-            at,
-            others: ranks,
-            last,
+            source,
+            number,
             runs,
-            latest: Some(latest),
             autosave,
-            is_plain: false,
+            wrap: |error| error,
         }
     }
 
+    /// The epoch with errors of another type: of the framework whose functions the loop stands in,
+    /// so that `?` works there.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::io;
+    /// use datapipes::{DataLoader, Graph};
+    ///
+    /// fn train() -> io::Result<u64> {
+    ///     let loader = DataLoader::builder(Graph::range(0..10)).build().map_err(io::Error::other)?;
+    ///     let mut sum = 0;
+    ///     for n in loader.epoch(0).with_errors(io::Error::other) {
+    ///         sum += n?;
+    ///     }
+    ///     Ok(sum)
+    /// }
+    /// assert_eq!(train()?, 45);
+    /// # Ok::<(), io::Error>(())
+    /// ```
+    pub fn with_errors<E>(self, wrap: fn(Error) -> E) -> Epoch<T, E> {
+        let Epoch {
+            source,
+            number,
+            runs,
+            autosave,
+            ..
+        } = self;
+        Epoch {
+            source,
+            number,
+            runs,
+            autosave,
+            wrap,
+        }
+    }
+}
+
+impl<T: Send + 'static, E> Epoch<T, E> {
     /// The epoch as a plain iterator, for training loops without async. Works on any thread, with
     /// or without an async runtime; inside one it blocks the thread it is called on. Where items
     /// cost microseconds, functions of the graph run on that thread, too.
@@ -119,14 +147,14 @@ impl<T: Send + 'static> Epoch<T> {
     /// epoch under way, and no item for 10 seconds), it is an error of kind
     /// [`Config`](crate::ErrorKind::Config), behind which the epoch goes on; where it is no more
     /// than likely, a warning by `tracing`.
-    pub fn blocking(mut self) -> Blocking<T> {
-        self.ranks_mut().for_each(|epoch| epoch.blocking = true);
+    pub fn blocking(mut self) -> Blocking<T, E> {
+        self.source.get_mut().will_block();
         Blocking(self)
     }
 
     /// Says that ranks agree before each step.
     pub(super) fn will_agree(&mut self) {
-        self.ranks_mut().for_each(|epoch| epoch.agreed = true);
+        self.source.get_mut().will_agree();
     }
 
     /// How many items (usually batches) it still gives, if that is known without reading: what
@@ -151,75 +179,43 @@ impl<T: Send + 'static> Epoch<T> {
     }
 
     fn left(&self) -> Left {
-        let left = self
-            .others
-            .iter()
-            .fold(self.at.left(), |left, rank| left.and(rank.left()));
-        left.with_errors_between(self.autosave.is_some())
-    }
-
-    /// An epoch that goes on with a graph that is another by now.
-    pub(super) fn edited(mut self) -> Self {
-        self.ranks_mut().for_each(|rank| rank.edited = true);
-        self
-    }
-
-    fn ranks_mut(&mut self) -> impl Iterator<Item = &mut RankEpoch<T>> {
-        std::iter::once(&mut self.at).chain(&mut self.others)
-    }
-
-    /// The epoch, to be read by a device stage, where each of its ranks stands then, and when to
-    /// save that.
-    pub(super) fn on_device(
-        mut self,
-        gauge: &Arc<DevicePrefetchGauge>,
-    ) -> (Self, Runs, Vec<Stand>, Option<Autosave>) {
-        // The thread of the stage is none of an async runtime.
-        self.ranks_mut().for_each(|epoch| epoch.blocking = true);
-        let stands = self
-            .ranks_mut()
-            .map(|epoch| epoch.on_device(gauge))
-            .collect();
-        let (runs, autosave) = (self.runs.clone(), self.autosave.take());
-        (self, runs, stands, autosave)
-    }
-
-    /// Each item, and how far the epoch has come with it.
-    pub(super) fn tracked(self) -> impl Stream<Item = (Result<Item<T>>, Progress)> + Send + Unpin {
-        let mut this = self;
-        futures::stream::poll_fn(move |cx| {
-            let item = ready!(this.poll_next_item(cx));
-            Poll::Ready(item.map(|item| (item, this.at.progress())))
-        })
+        self.source
+            .get()
+            .left()
+            .with_errors_between(self.autosave.is_some())
     }
 
     /// The next item, with its origin; `None` at the end.
-    pub async fn next_item(&mut self) -> Option<Result<Item<T>>> {
-        std::future::poll_fn(|cx| self.poll_item(cx)).await
+    pub async fn next_item(&mut self) -> Option<Result<Item<T>, E>> {
+        std::future::poll_fn(|cx| self.poll_next_item(cx)).await
     }
 
     /// The epoch with the origin of each item.
-    pub fn items(self) -> impl Stream<Item = Result<Item<T>>> + Send + Unpin {
+    pub fn items(self) -> impl Stream<Item = Result<Item<T>, E>> + Send + Unpin {
         let mut this = self;
         futures::stream::poll_fn(move |cx| this.poll_next_item(cx))
     }
 
     /// The next item with its origin, for who asks for [`state`](Epoch::checkpoint) between two of
     /// them.
-    pub fn poll_next_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
-        self.poll_item(cx)
+    #[inline]
+    pub fn poll_next_item(
+        &mut self,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<Item<T>, E>>> {
+        let polled = match self.pop_ready() {
+            None => ready!(self.poll_more(cx)),
+            ready => ready,
+        };
+        Poll::Ready(polled.map(|item| item.map_err(self.wrap)))
     }
 
     /// Says that the last item was of no use to who took it: as if it had failed in the graph, the
     /// epoch ends, and its state is the place before that item, which comes again. Does nothing
     /// where no item was taken.
     pub fn fail_last(&mut self) {
-        let last = self.last;
-        if self
-            .ranks_mut()
-            .any(|epoch| epoch.share.rank.index == last && epoch.taken)
-        {
-            self.end_at(true, false);
+        if self.source.get().has_last() {
+            self.end_at(false);
         }
     }
 
@@ -227,25 +223,19 @@ impl<T: Send + 'static> Epoch<T> {
     /// epoch ends, the item does not count, and nothing comes behind: its state is finished. For
     /// who wraps an epoch, such as an adapter to a framework.
     pub fn end_without_last(&mut self) {
-        let last = self.last;
-        let taken = self
-            .ranks_mut()
-            .any(|epoch| epoch.share.rank.index == last && epoch.taken);
-        self.end_at(taken, true);
+        self.end_at(true);
     }
 
-    /// Ends it, without the last item if that goes back, and with nothing behind it if it is
-    /// `drained`.
-    fn end_at(&mut self, back: bool, drained: bool) {
-        let last = self.last;
-        self.ranks_mut()
-            .for_each(|epoch| epoch.end_at(back && epoch.share.rank.index == last, drained));
-        self.save_end();
+    fn end_at(&mut self, drained: bool) {
+        self.source.get_mut().end_without_last(drained);
+        if let Some(autosave) = &mut self.autosave {
+            autosave.at_end(|| self.source.get().state(false));
+        }
     }
 
     /// Its number.
     pub fn number(&self) -> u64 {
-        self.at.number
+        self.number
     }
 
     /// Figures of this epoch so far, also after its end; `None` before the first poll.
@@ -263,87 +253,86 @@ impl<T: Send + 'static> Epoch<T> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was not told that it will be
     /// [resumed](crate::loader::Builder::resumable); what a pipe of yours fails with when it keeps
     /// its state.
-    pub fn checkpoint(&self) -> Result<Checkpoint> {
+    pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.state_before(false)
     }
 
     /// The same, but before the last item if that goes `back`.
-    pub(super) fn state_before(&self, back: bool) -> Result<Checkpoint> {
-        let ranks = std::iter::once(&self.at).chain(&self.others);
-        let saved = ranks.map(|epoch| epoch.saved(back && epoch.share.rank.index == self.last));
-        Ok(Checkpoint::of(saved.collect::<Result<_>>()?))
+    pub(super) fn state_before(&self, back: bool) -> Result<Checkpoint, E> {
+        self.source.get().state(back).map_err(self.wrap)
     }
 
-    /// What is there already, for who has no waker at hand.
+    /// An error of who wraps it, as its own are.
+    pub(super) fn wrapped(&self, error: Error) -> E {
+        (self.wrap)(error)
+    }
+
+    /// What is there already, for who has no waker at hand: the shortest way of an item.
     #[inline]
     fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
-        match self.is_plain {
-            true => self.at.pop_ready(),
-            false => None,
+        match &mut self.source {
+            Source::Plain(ranks) => ranks.pop_ready(),
+            Source::Other(_) => None,
         }
     }
 
-    #[inline]
-    fn poll_item(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
-        match self.is_plain {
-            true => self.at.poll_item(cx),
-            false => self.poll_saved(cx),
+    /// Where nothing is ready. Before the next item comes, the state is saved if that is due; at
+    /// the end it always is.
+    fn poll_more(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
+        let source = self.source.get_mut();
+        let Some(autosave) = &mut self.autosave else {
+            return source.poll(cx);
+        };
+        if let Some(problem) = autosave.before_next(|| source.state(false)) {
+            source.keep_last();
+            return Poll::Ready(Some(Err(problem)));
         }
-    }
-
-    fn poll_in_turn(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
-        if let Some(latest) = self.latest.take() {
-            *lock(&latest) = Some(self.runs.clone());
-            self.is_plain = self.others.is_empty() && self.autosave.is_none();
-        }
-        loop {
-            self.turn();
-            let polled = ready!(self.at.poll_item(cx));
-            match &polled {
-                Some(Ok(_)) => self.last = self.at.share.rank.index,
-                Some(Err(_)) => self.others.iter_mut().for_each(RankEpoch::end),
-                None if self.others.iter().all(RankEpoch::is_done) => {}
-                // The others go on.
-                None => continue,
+        let polled = ready!(source.poll(cx));
+        Poll::Ready(match polled {
+            Some(Ok(item)) => {
+                autosave.count();
+                Some(Ok(item))
             }
-            return Poll::Ready(polled);
+            Some(Err(error)) => {
+                autosave.at_end(|| source.state(false));
+                Some(Err(error))
+            }
+            None => autosave.at_end(|| source.state(false)).map(Err),
+        })
+    }
+
+    /// Waits on this thread for what comes next, but not for ever where it is the thread's fault
+    /// that nothing comes.
+    #[inline]
+    pub(super) fn wait_next(&mut self) -> Option<Result<Item<T>, E>> {
+        match self.pop_ready() {
+            None => self.wait(),
+            Some(ready) => Some(ready.map_err(self.wrap)),
         }
     }
 
-    /// Lets the rank be the next that has given least, the first of those; one that has nothing
-    /// more comes last. So all give equally many, one after the other, wherever they stood.
-    fn turn(&mut self) {
-        let key = |epoch: &RankEpoch<T>| (epoch.is_done(), epoch.delivered, epoch.share.rank.index);
-        if let Some(least) = self.others.iter_mut().min_by_key(|other| key(other))
-            && key(least) < key(&self.at)
-        {
-            std::mem::swap(least, &mut self.at);
-        }
+    /// Apart from the way of what is ready, which is some instructions long.
+    #[inline(never)]
+    fn wait(&mut self) -> Option<Result<Item<T>, E>> {
+        let (mut deadlock, runs, wrap) = (DeadlockCheck::default(), self.runs.clone(), self.wrap);
+        let is_idle = || lock(&runs).iter().all(|run| run.is_idle());
+        let next = self.next_item();
+        block_on_unless(next, QUIET, || {
+            deadlock.look(is_idle).map(|error| Some(Err(wrap(error))))
+        })
     }
 }
 
-impl<T: Send + 'static> Autosaved<Item<T>> for Epoch<T> {
-    fn autosave(&mut self) -> Option<&mut Autosave> {
-        self.autosave.as_mut()
-    }
-    fn stands(&self) -> Result<Checkpoint> {
-        self.checkpoint()
-    }
-    fn keep_last(&mut self) {
-        self.ranks_mut().for_each(|epoch| epoch.taken = false);
-    }
-    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
-        self.poll_in_turn(cx)
-    }
-}
+impl<T, E> Unpin for Epoch<T, E> {}
 
-impl<T> Unpin for Epoch<T> {}
+impl<T: Send + 'static, E> Stream for Epoch<T, E> {
+    type Item = Result<T, E>;
 
-impl<T: Send + 'static> Stream for Epoch<T> {
-    type Item = Result<T>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<T>>> {
-        Poll::Ready(ready!(self.poll_item(cx)).map(|item| item.map(Item::into_inner)))
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut task::Context<'_>,
+    ) -> Poll<Option<Result<T, E>>> {
+        Poll::Ready(ready!(self.poll_next_item(cx)).map(|item| item.map(Item::into_inner)))
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.left().size_hint()
@@ -352,24 +341,20 @@ impl<T: Send + 'static> Stream for Epoch<T> {
 
 /// As by [`blocking`](Epoch::blocking): a `for` loop over it blocks its thread. In async code poll
 /// it as a stream.
-impl<T: Send + 'static> IntoIterator for Epoch<T> {
-    type Item = Result<T>;
-    type IntoIter = Blocking<T>;
+impl<T: Send + 'static, E> IntoIterator for Epoch<T, E> {
+    type Item = Result<T, E>;
+    type IntoIter = Blocking<T, E>;
 
-    fn into_iter(self) -> Blocking<T> {
+    fn into_iter(self) -> Blocking<T, E> {
         self.blocking()
     }
 }
 
-impl<T> fmt::Debug for Epoch<T> {
+impl<T, E> fmt::Debug for Epoch<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Epoch { at, others, .. } = self;
-        let delivered: u64 = std::iter::once(at)
-            .chain(others)
-            .map(|epoch| epoch.delivered)
-            .sum();
+        let delivered: u64 = lock(&self.runs).iter().map(|run| run.counts().0).sum();
         f.debug_struct("Epoch")
-            .field("number", &at.number)
+            .field("number", &self.number)
             .field("delivered", &delivered)
             .finish()
     }
@@ -378,45 +363,17 @@ impl<T> fmt::Debug for Epoch<T> {
 /// An epoch as an iterator; see [`Epoch::blocking`].
 #[must_use = "an epoch does nothing until it is iterated"]
 #[derive(Debug)]
-pub struct Blocking<T>(pub(super) Epoch<T>);
+pub struct Blocking<T, E = Error>(pub(super) Epoch<T, E>);
 
-/// Waits on this thread for what comes next, but not for ever where it is the thread's fault that
-/// nothing comes. `is_idle` says whether nothing else is under way.
-pub(super) fn wait_for<T>(
-    runs: &Runs,
-    is_idle: impl Fn() -> bool,
-    next: impl Future<Output = Option<Result<T>>>,
-) -> Option<Result<T>> {
-    let mut deadlock = DeadlockCheck::default();
-    let is_idle = || is_idle() && lock(runs).iter().all(|run| run.is_idle());
-    block_on_unless(next, QUIET, || {
-        deadlock.look(is_idle).map(|error| Some(Err(error)))
-    })
-}
-
-impl<T: Send + 'static> Blocking<T> {
+impl<T: Send + 'static, E> Blocking<T, E> {
     /// The next item, with its origin; `None` at the end.
     #[inline]
-    pub fn next_item(&mut self) -> Option<Result<Item<T>>> {
-        match self.0.pop_ready() {
-            None => self.wait(),
-            ready => ready,
-        }
-    }
-
-    /// Apart from the way of what is ready, which is some instructions long.
-    #[inline(never)]
-    fn wait(&mut self) -> Option<Result<Item<T>>> {
-        wait_for(&self.0.runs.clone(), || true, self.0.next_item())
-    }
-
-    /// Says that the last item was of no use; see [`Epoch::fail_last`].
-    pub fn fail_last(&mut self) {
-        self.0.fail_last();
+    pub fn next_item(&mut self) -> Option<Result<Item<T>, E>> {
+        self.0.wait_next()
     }
 
     /// The iterator with the origin of each item.
-    pub fn items(mut self) -> impl Iterator<Item = Result<Item<T>>> {
+    pub fn items(mut self) -> impl Iterator<Item = Result<Item<T>, E>> {
         std::iter::from_fn(move || self.next_item())
     }
 
@@ -424,13 +381,23 @@ impl<T: Send + 'static> Blocking<T> {
     ///
     /// # Errors
     /// As [`Epoch::checkpoint`].
-    pub fn checkpoint(&self) -> Result<Checkpoint> {
+    pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.0.checkpoint()
+    }
+
+    /// Says that the last item was of no use; see [`Epoch::fail_last`].
+    pub fn fail_last(&mut self) {
+        self.0.fail_last();
     }
 
     /// Says that there is no step for the last item; see [`Epoch::end_without_last`].
     pub fn end_without_last(&mut self) {
         self.0.end_without_last();
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.0.number()
     }
 
     /// Figures so far; see [`Epoch::stats`].
@@ -444,17 +411,17 @@ impl<T: Send + 'static> Blocking<T> {
     }
 }
 
-impl<T: Send + 'static> Iterator for Blocking<T> {
-    type Item = Result<T>;
+impl<T: Send + 'static, E> Iterator for Blocking<T, E> {
+    type Item = Result<T, E>;
 
     #[inline]
-    fn next(&mut self) -> Option<Result<T>> {
-        match self.0.pop_ready() {
-            Some(ready) => Some(ready.map(Item::into_inner)),
-            None => self.wait().map(|item| item.map(Item::into_inner)),
+    fn next(&mut self) -> Option<Result<T, E>> {
+        match self.0.wait_next()? {
+            Ok(item) => Some(Ok(item.into_inner())),
+            Err(error) => Some(Err(error)),
         }
     }
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.left().size_hint()
+        Stream::size_hint(&self.0)
     }
 }

@@ -2,6 +2,7 @@
 
 mod agreed;
 mod autosave;
+mod batches;
 mod builder;
 mod checkpoint;
 mod epoch;
@@ -11,6 +12,7 @@ mod memory_tests;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
+mod ranks;
 #[cfg(test)]
 mod ready_tests;
 mod replay;
@@ -19,26 +21,23 @@ mod stats;
 mod tests;
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::run::SkipStats;
 pub use crate::settings::Order;
-pub use agreed::{Agreed, AgreedStream};
+pub use agreed::Agreed;
 pub use autosave::Every;
 pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
-pub use prefetch_to_device::{DeviceBlocking, DeviceEpoch, DeviceLoader};
 pub use replay::{Replay, Seen, Step};
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
 use autosave::{Autosave, Saver};
+use batches::{Latest, Open, Runs, Start};
 use checkpoint::Saved;
-use epoch::Latest;
-use rank_epoch::RankEpoch;
 
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};
@@ -72,17 +71,27 @@ pub struct DataLoader<T> {
     on_error: OnError,
     /// What saves the states of its epochs.
     saver: Option<Arc<Saver>>,
-    out: PhantomData<fn() -> T>,
+    /// Makes what an epoch reads: ranks, and what converts their batches.
+    open: Open<T>,
+    device_depth: usize,
 }
 
 impl<T> Clone for DataLoader<T> {
     fn clone(&self) -> Self {
+        self.opened(self.open.clone())
+    }
+}
+
+impl<T> DataLoader<T> {
+    /// The same loader, whose epochs are opened in another way.
+    fn opened<U>(&self, open: Open<U>) -> DataLoader<U> {
         DataLoader {
             engine: self.engine.clone(),
             latest: self.latest.clone(),
             on_error: self.on_error.clone(),
             saver: self.saver.clone(),
-            out: PhantomData,
+            open,
+            device_depth: self.device_depth,
         }
     }
 }
@@ -101,26 +110,28 @@ impl<T: Send + 'static> DataLoader<T> {
     /// be alive at once; each is complete by itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
         let Settings { rank, uneven, .. } = self.engine.settings;
-        self.begin(epoch, vec![(Share { rank, uneven }, None)])
+        self.begin(epoch, vec![(Share { rank, uneven }, None)], false)
     }
 
-    /// An epoch of some ranks, and where each goes on.
-    fn begin(&self, epoch: u64, ranks: Vec<(Share, Option<(Saved, Resume)>)>) -> Epoch<T> {
-        let of = |(share, resume)| {
-            RankEpoch::new(
-                self.engine.clone(),
-                epoch,
-                share,
-                self.on_error.clone(),
-                resume,
-            )
-        };
-        let autosave = self.saver.as_ref().map(Autosave::new);
-        Epoch::new(
-            ranks.into_iter().map(of).collect(),
-            self.latest.clone(),
-            autosave,
-        )
+    /// An epoch of some ranks, and where each goes on, maybe with a graph that was `edited` since.
+    fn begin(
+        &self,
+        number: u64,
+        ranks: Vec<(Share, Option<(Saved, Resume)>)>,
+        edited: bool,
+    ) -> Epoch<T> {
+        let runs = Runs::default();
+        let source = (self.open)(Start {
+            engine: self.engine.clone(),
+            number,
+            on_error: self.on_error.clone(),
+            edited,
+            ranks,
+            runs: runs.clone(),
+            latest: self.latest.clone(),
+            device_depth: self.device_depth,
+        });
+        Epoch::new(source, number, runs, self.saver.as_ref().map(Autosave::new))
     }
 
     /// The epoch of a state, behind what had been delivered then: it gives what would have come
@@ -249,12 +260,7 @@ impl<T: Send + 'static> DataLoader<T> {
         let ranks = ranks
             .into_iter()
             .map(|(share, saved, resume)| (share, Some((saved, resume))));
-        let epoch = self.begin(state.epoch(), ranks.collect());
-        Ok(if edited.is_some() {
-            epoch.edited()
-        } else {
-            epoch
-        })
+        Ok(self.begin(state.epoch(), ranks.collect(), edited.is_some()))
     }
 
     /// How many items (usually batches) an epoch of this rank has, if that is known without

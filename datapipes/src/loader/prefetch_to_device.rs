@@ -1,55 +1,54 @@
-//! Batches that are on the device when the consumer asks for them.
+//! Batches that are made into something else: ahead of the consumer, as on a device, or on its own
+//! thread.
 
-use std::fmt;
-use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
-use futures::{Stream, StreamExt};
-
-use super::autosave::{Autosave, Autosaved};
+use super::batches::{Batches, Source};
 use super::checkpoint::Progress;
-use super::epoch::{Runs, wait_for};
 use super::left::Left;
 use super::rank_epoch::Stand;
-use super::{DataLoader, Edited, Epoch, Stats};
+use super::{Checkpoint, DataLoader};
 use crate::run::{DevicePrefetch, DevicePrefetchGauge, PinnedThread, Upload, inside_itself};
+use crate::sync::lock;
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
-/// A loader whose batches are uploaded to a device ahead of the consumer; see
-/// [`DataLoader::prefetch_to_device`].
-pub struct DeviceLoader<T, U> {
-    loader: DataLoader<T>,
-    uploader: Arc<Uploader<T, U>>,
-    depth: usize,
+/// What all epochs of a loader share that makes something else of its batches.
+struct Conversion<T, U> {
+    place: Place,
+    convert: Upload<T, U>,
 }
 
-/// What all epochs of a device loader share.
-struct Uploader<T, U> {
-    thread: PinnedThread,
-    upload: Upload<T, U>,
+enum Place {
+    /// The consumer's thread; what errors call the node.
+    Here(Arc<str>),
+    DevicePrefetch(PinnedThread),
 }
 
 impl<T: Send + 'static> DataLoader<T> {
     /// Uploads each batch to a device while the consumer works on the one before (double
     /// buffering): what tf.data and flax call `prefetch_to_device`.
     ///
-    /// - `upload` runs on one thread, the same for all epochs of the [`DeviceLoader`] and its
-    ///   clones, one batch at a time. GPU frameworks keep a stream and a memory pool for each
+    /// - `upload` runs on one thread, the same for all epochs of the loader that is returned and of
+    ///   its clones, one batch at a time. GPU frameworks keep a stream and a memory pool for each
     ///   thread of the system: this makes them one more of each, whatever the number of epochs. The
     ///   thread starts when the first epoch is first polled, and ends with the last handle.
     /// - One batch is ready beside the one that the consumer holds; see
-    ///   [`depth`](DeviceLoader::depth). The next upload begins when a ready one is taken. Order is
-    ///   kept.
+    ///   [`device_depth`](DataLoader::device_depth). The next upload begins when a ready one is
+    ///   taken. Order is kept.
     /// - The thread is the consumer of the loader, so that with 0 workers everything runs on it.
     ///   I/O uses the loader's own runtime.
-    /// - [`Stats::waited`] then says how long the consumer waited for a batch on the device, and
-    ///   [`Stats::device`] how long the uploads took.
+    /// - [`Stats::waited`](super::Stats::waited) then says how long the consumer waited for a batch
+    ///   on the device, and [`Stats::device`](super::Stats::device) how long the uploads took.
+    ///
+    /// The loader that is returned is one of batches on the device, with the epochs, the plan and
+    /// the figures of this one. A state of either can be resumed by both; batches that are on the
+    /// device already do not count in it, and come again. Epochs that are alive at once take turns
+    /// on the thread.
     ///
     /// # Errors
-    /// An error of `upload` reaches the consumer behind the batches before, with the batch's
-    /// origin, and ends the epoch, whatever the policy: the batch is gone. So does a panic, as
+    /// An error of `upload` reaches the consumer after the batches before, with the batch's origin,
+    /// and ends the epoch, whatever the policy: the batch is gone. So does a panic, as
     /// [`ErrorKind::Panic`]. The next epoch begins anew.
     ///
     /// # Cancellation
@@ -76,376 +75,259 @@ impl<T: Send + 'static> DataLoader<T> {
     /// Some(3));
     /// # Ok::<(), BoxError>(())
     /// ```
-    pub fn prefetch_to_device<U, E, F>(&self, mut upload: F) -> DeviceLoader<T, U>
+    pub fn prefetch_to_device<U, E, F>(&self, upload: F) -> DataLoader<U>
     where
         U: Send + 'static,
         E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: FnMut(T) -> Result<U, E> + Send + 'static,
     {
-        let upload = move |batch| upload(batch).map_err(Error::user);
-        let uploader = Uploader {
-            thread: PinnedThread::new("device"),
-            upload: Arc::new(Mutex::new(upload)),
-        };
-        DeviceLoader {
-            loader: self.clone(),
-            uploader: Arc::new(uploader),
-            depth: 1,
-        }
-    }
-}
-
-impl<T: Send + 'static, U: Send + 'static> DeviceLoader<T, U> {
-    /// How many batches are kept ready on the device, besides the one that the consumer holds: 1 by
-    /// default and at least. More helps where uploads take unequally long, and each costs its
-    /// memory on the device.
-    pub fn depth(self, batches: usize) -> Self {
-        DeviceLoader {
-            depth: batches.max(1),
-            ..self
-        }
+        // Only the thread ever locks it.
+        let upload = Mutex::new(upload);
+        self.converted(Conversion {
+            place: Place::DevicePrefetch(PinnedThread::new("device")),
+            convert: Arc::new(move |batch| lock(&upload)(batch).map_err(Error::user)),
+        })
     }
 
-    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](DeviceEpoch::blocking) an iterator.
-    /// Inert until polled.
-    ///
-    /// Epochs that are alive at once take turns on the thread.
-    pub fn epoch(&self, epoch: u64) -> DeviceEpoch<T, U> {
-        self.uploaded(self.loader.epoch(epoch))
+    /// How many batches [`prefetch_to_device`](DataLoader::prefetch_to_device) keeps ready on the
+    /// device, besides the one that the consumer holds: 1 by default and at least. More helps where
+    /// uploads take unequally long, and each costs its memory on the device.
+    pub fn device_depth(mut self, batches: usize) -> Self {
+        self.device_depth = batches.max(1);
+        self
     }
 
-    /// The epoch of a state, behind what had been delivered then; see [`DataLoader::resume`]. The
-    /// state may be one of the loader without a device, or with another.
+    /// Makes something else of each batch on the thread that takes it, when it is taken: for what
+    /// belongs to that thread, such as a framework's tensors. What can run anywhere is better a
+    /// [`map`](crate::Graph::map) of the graph. Nothing is buffered, and order is kept. Errors call
+    /// the step by its `name`.
     ///
     /// # Errors
-    /// As [`DataLoader::resume`].
+    /// An error of `convert` reaches the consumer with the batch's origin, and ends the epoch,
+    /// whatever the policy. A state is one from before that batch then, which comes again.
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{BoxError, DataLoader, Graph};
+    /// use datapipes::{DataLoader, Graph};
     ///
-    /// let loader = DataLoader::builder(Graph::range(0..100).shuffle(20).batch(8)).resumable().build()?;
-    /// let on_device = loader.prefetch_to_device(Ok::<_, BoxError>);
-    /// let whole: Vec<_> = on_device.epoch(0).blocking().collect::<datapipes::Result<_>>()?;
-    ///
-    /// let mut epoch = on_device.epoch(0).blocking();
-    /// let mut seen: Vec<_> = epoch.by_ref().take(5).collect::<datapipes::Result<_>>()?;
-    /// let state = epoch.checkpoint()?; // behind the fifth batch; the sixth is on the device already, and comes again
-    /// drop(epoch);
-    /// seen.extend(on_device.resume(&state)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
-    /// assert_eq!(seen, whole);
-    /// # Ok::<(), BoxError>(())
+    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).resumable().build()?;
+    /// let sums = loader.convert("sum", |batch: Vec<u64>| match batch.iter().sum() {
+    ///     17 => Err("an odd sum"),
+    ///     sum => Ok(sum),
+    /// });
+    /// let mut epoch = sums.epoch(0).blocking();
+    /// assert_eq!(epoch.next().unwrap()?, 6);
+    /// assert_eq!(epoch.next().unwrap()?, 22);
+    /// assert_eq!(epoch.next().unwrap().unwrap_err().to_string(), "sum: [0:8, 0:9]: an odd sum");
+    /// assert_eq!(epoch.checkpoint()?.delivered(), 2);
+    /// # Ok::<(), datapipes::BoxError>(())
     /// ```
-    pub fn resume(&self, state: &super::Checkpoint) -> Result<DeviceEpoch<T, U>> {
-        Ok(self.uploaded(self.loader.resume(state)?))
+    pub fn convert<U, E, F>(&self, name: &str, convert: F) -> DataLoader<U>
+    where
+        U: Send + 'static,
+        E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
+        F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
+    {
+        self.converted(Conversion {
+            place: Place::Here(name.into()),
+            convert: Arc::new(move |batch| convert(batch).map_err(Error::user)),
+        })
     }
 
-    /// The epoch of the state in a file, or the first; see [`DataLoader::resume_or_start`].
-    ///
-    /// # Errors
-    /// As [`DataLoader::resume_or_start`].
-    pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<DeviceEpoch<T, U>> {
-        Ok(self.uploaded(self.loader.resume_or_start(path)?))
-    }
-
-    /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
-    ///
-    /// # Errors
-    /// As [`DataLoader::resume_edited`].
-    pub fn resume_edited(
-        &self,
-        state: &super::Checkpoint,
-        edited: Edited,
-    ) -> Result<DeviceEpoch<T, U>> {
-        Ok(self.uploaded(self.loader.resume_edited(state, edited)?))
-    }
-
-    fn uploaded(&self, epoch: Epoch<T>) -> DeviceEpoch<T, U> {
-        let (number, gauge) = (epoch.number(), Arc::default());
-        let (epoch, runs, stands, autosave) = epoch.on_device(&gauge);
-        let (depth, uploader) = (self.depth, self.uploader.clone());
-        let stage = Stage::Fresh(Box::new(epoch));
-        let (last, blocking) = (None, false);
-        DeviceEpoch {
-            stage,
-            number,
-            stands,
-            last,
-            runs,
-            gauge,
-            depth,
-            blocking,
-            autosave,
-            uploader,
-        }
-    }
-
-    /// The loader whose batches these are, with their number, its plan and its figures.
-    pub fn loader(&self) -> &DataLoader<T> {
-        &self.loader
+    fn converted<U: Send + 'static>(&self, conversion: Conversion<T, U>) -> DataLoader<U> {
+        let (open, conversion) = (self.open.clone(), Arc::new(conversion));
+        self.opened(Arc::new(move |start| {
+            let depth = start.device_depth;
+            Source::Other(Box::new(Converted::new(
+                open(start),
+                depth,
+                conversion.clone(),
+            )))
+        }))
     }
 }
 
-impl<T, U> Clone for DeviceLoader<T, U> {
-    fn clone(&self) -> Self {
-        DeviceLoader {
-            loader: self.loader.clone(),
-            uploader: self.uploader.clone(),
-            depth: self.depth,
-        }
-    }
-}
-
-impl<T, U> fmt::Debug for DeviceLoader<T, U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceLoader")
-            .field("depth", &self.depth)
-            .finish_non_exhaustive()
-    }
-}
-
-/// An epoch whose batches are uploaded ahead: a `Stream` of results, or by
-/// [`blocking`](DeviceEpoch::blocking) an iterator; see [`DataLoader::prefetch_to_device`].
-#[must_use = "an epoch does nothing until it is polled"]
-pub struct DeviceEpoch<T, U> {
+/// What another source gives, made into something else.
+struct Converted<T, U> {
     stage: Stage<T, U>,
-    number: u64,
     /// Where each rank stands that it reads.
     stands: Vec<Stand>,
     /// Of which of them the last thing was that came, if that was a batch.
     last: Option<usize>,
-    runs: Runs,
+    progress: Option<Progress>,
     gauge: Arc<DevicePrefetchGauge>,
     depth: usize,
     blocking: bool,
-    autosave: Option<Autosave>,
-    /// Behind the stage, which is at work on it.
-    uploader: Arc<Uploader<T, U>>,
+    /// After the stage, which is at work on it.
+    conversion: Arc<Conversion<T, U>>,
 }
 
 enum Stage<T, U> {
-    Fresh(Box<Epoch<T>>),
-    Running(DevicePrefetch<U, Progress>),
+    /// Not begun, or read on the consumer's thread.
+    Here(Box<Source<T>>),
+    DevicePrefetch(DevicePrefetch<U, Progress>),
     Done,
 }
 
-impl<T: Send + 'static, U: Send + 'static> DeviceEpoch<T, U> {
-    /// The epoch as a plain iterator, for training loops without async.
-    pub fn blocking(mut self) -> DeviceBlocking<T, U> {
-        self.blocking = true;
-        DeviceBlocking(self)
-    }
-
-    /// Says that ranks agree before each step, if nothing came yet.
-    pub(super) fn will_agree(&mut self) {
-        if let Stage::Fresh(epoch) = &mut self.stage {
-            epoch.will_agree();
+impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
+    fn new(mut source: Source<T>, depth: usize, conversion: Arc<Conversion<T, U>>) -> Self {
+        let gauge = Arc::default();
+        let is_ahead = matches!(conversion.place, Place::DevicePrefetch(_));
+        let stands = source.get_mut().hand_over(is_ahead.then_some(&gauge));
+        if is_ahead {
+            // The thread of the stage is none of an async runtime.
+            source.get_mut().will_block();
+        }
+        let (stage, last, progress, blocking) = (Stage::Here(Box::new(source)), None, None, false);
+        Converted {
+            stage,
+            stands,
+            last,
+            progress,
+            gauge,
+            depth,
+            blocking,
+            conversion,
         }
     }
 
-    /// Its number.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Where the epoch stands: behind the last batch that was taken from it. Those that are on the
-    /// device already do not count, and come again. See [`Epoch::checkpoint`]; what an upload
-    /// failed for comes again as well.
-    ///
-    /// # Errors
-    /// As [`Epoch::checkpoint`].
-    pub fn checkpoint(&self) -> Result<super::Checkpoint> {
-        self.state_before(false)
-    }
-
-    /// The same, but before the last batch if that goes `back`.
-    pub(super) fn state_before(&self, back: bool) -> Result<super::Checkpoint> {
-        let stands = (0..).zip(&self.stands);
-        let saved = stands.map(|(at, stand)| stand.saved(back && self.last == Some(at)));
-        Ok(super::Checkpoint::of(saved.collect::<Result<_>>()?))
-    }
-
-    /// Says that the last batch was of no use; see [`Epoch::fail_last`].
-    pub fn fail_last(&mut self) {
-        if self.last.is_some() {
-            self.end_at(false);
-        }
-    }
-
-    /// Says that there is no step for the last batch; see [`Epoch::end_without_last`]. What is on
-    /// the device already is dropped.
-    pub fn end_without_last(&mut self) {
-        self.end_at(true);
-    }
-
-    /// Ends it without the last batch, if that is what came last, and with nothing behind it if it
-    /// is `drained`.
-    fn end_at(&mut self, drained: bool) {
-        let last = self.last.take();
-        // With it goes what is ready.
-        self.stage = Stage::Done;
-        let stands = (0..).zip(&mut self.stands);
-        stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));
-        self.save_end();
-    }
-
-    /// Figures of this epoch so far, also after its end; `None` before it has begun.
-    pub fn stats(&self) -> Option<Stats> {
-        Stats::of_all(&self.runs)
-    }
-
-    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
-    pub fn steps_left(&self) -> Option<u64> {
-        self.left().steps
-    }
-
-    fn left(&self) -> Left {
-        match self.stage {
-            Stage::Done => Left::NOTHING,
-            _ => {
-                let left = self
-                    .stands
-                    .iter()
-                    .map(Stand::left)
-                    .reduce(Left::and)
-                    .unwrap_or_default();
-                left.with_errors_between(self.autosave.is_some())
-            }
-        }
-    }
-
-    fn poll_uploaded(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
-        if self.uploader.thread.is_here() {
-            let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
-            return Poll::Ready((!ended).then(|| Err(inside_itself())));
-        }
-        if let Stage::Fresh(_) = self.stage
-            && let Stage::Fresh(epoch) = std::mem::replace(&mut self.stage, Stage::Done)
-        {
-            let Uploader { thread, upload } = &*self.uploader;
-            let (upload, gauge, polled) = (upload.clone(), self.gauge.clone(), !self.blocking);
-            match DevicePrefetch::start(thread, epoch.tracked(), upload, self.depth, gauge, polled)
-            {
-                Ok(running) => self.stage = Stage::Running(running),
-                Err(error) => {
-                    let error =
-                        Error::new(ErrorKind::Io, "cannot start a thread").with_source(error);
-                    return Poll::Ready(Some(Err(error)));
-                }
-            }
-        }
-        let Stage::Running(running) = &mut self.stage else {
-            return Poll::Ready(None);
+    /// Begins to convert ahead, if that is the place and it has not begun.
+    fn begin(&mut self) -> Result<()> {
+        let Place::DevicePrefetch(thread) = &self.conversion.place else {
+            return Ok(());
         };
-        let polled = ready!(running.poll_next(cx));
+        if thread.is_here() {
+            let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
+            return if ended { Ok(()) } else { Err(inside_itself()) };
+        }
+        if let Stage::Here(_) = self.stage
+            && let Stage::Here(mut source) = std::mem::replace(&mut self.stage, Stage::Done)
+        {
+            let tracked = futures::stream::poll_fn(move |cx| {
+                let item = ready!(source.get_mut().poll(cx));
+                Poll::Ready(item.map(|item| (item, source.get().progress())))
+            });
+            let (upload, gauge) = (self.conversion.convert.clone(), self.gauge.clone());
+            let ahead =
+                DevicePrefetch::start(thread, tracked, upload, self.depth, gauge, !self.blocking);
+            self.stage = Stage::DevicePrefetch(ahead.map_err(|error| {
+                Error::new(ErrorKind::Io, "cannot start a thread").with_source(error)
+            })?);
+        }
+        Ok(())
+    }
+}
+
+impl<T, U> Conversion<T, U> {
+    /// Converts an item on this thread, and says how far the epoch has come if that went well.
+    fn here(
+        &self,
+        name: &Arc<str>,
+        item: Result<Item<T>>,
+        progress: Option<Progress>,
+    ) -> (Result<Item<U>>, Option<Progress>) {
+        let (batch, origin) = match item {
+            Ok(item) => item.into_parts(),
+            Err(error) => return (Err(error), progress),
+        };
+        match (self.convert)(batch) {
+            Ok(batch) => (Ok(Item::new(batch, origin)), progress),
+            Err(error) => (Err(error.at(name).of(&origin)), None),
+        }
+    }
+}
+
+impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
+        if let Err(error) = self.begin() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let polled = match (&mut self.stage, &self.conversion.place) {
+            (Stage::Here(source), Place::Here(name)) => {
+                let item = ready!(source.get_mut().poll(cx));
+                item.map(|item| self.conversion.here(name, item, source.get().progress()))
+            }
+            (Stage::DevicePrefetch(ahead), _) => ready!(ahead.poll_next(cx)),
+            _ => return Poll::Ready(None),
+        };
         self.last = None;
         let Some((item, progress)) = polled else {
             self.stage = Stage::Done;
             self.stands.iter_mut().for_each(Stand::end);
             return Poll::Ready(None);
         };
-        if let Some(progress) = progress {
-            for (at, stand) in (0..).zip(&mut self.stands) {
-                if stand.take(progress, item.is_ok()) && item.is_ok() {
-                    self.last = Some(at);
+        self.progress = progress;
+        match progress {
+            Some(progress) => {
+                for (at, stand) in (0..).zip(&mut self.stands) {
+                    if stand.take(progress, item.is_ok()) && item.is_ok() {
+                        self.last = Some(at);
+                    }
                 }
             }
+            // The batch is gone.
+            None => self.stage = Stage::Done,
         }
         Poll::Ready(Some(item))
     }
-}
 
-impl<T: Send + 'static, U: Send + 'static> Autosaved<Item<U>> for DeviceEpoch<T, U> {
-    fn autosave(&mut self) -> Option<&mut Autosave> {
-        self.autosave.as_mut()
+    fn state(&self, back: bool) -> Result<Checkpoint> {
+        let stands = (0..).zip(&self.stands);
+        let saved = stands.map(|(at, stand)| stand.saved(back && self.last == Some(at)));
+        Ok(Checkpoint::of(saved.collect::<Result<_>>()?))
     }
-    fn stands(&self) -> Result<super::Checkpoint> {
-        self.checkpoint()
+
+    fn left(&self) -> Left {
+        match self.stage {
+            Stage::Done => Left::NOTHING,
+            _ => self
+                .stands
+                .iter()
+                .map(Stand::left)
+                .reduce(Left::and)
+                .unwrap_or_default(),
+        }
     }
+
+    fn has_last(&self) -> bool {
+        self.last.is_some()
+    }
+
     fn keep_last(&mut self) {
         self.last = None;
     }
-    fn poll_unsaved(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<U>>>> {
-        self.poll_uploaded(cx)
-    }
-}
 
-impl<T, U> Unpin for DeviceEpoch<T, U> {}
-
-impl<T: Send + 'static, U: Send + 'static> Stream for DeviceEpoch<T, U> {
-    type Item = Result<U>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Option<Result<U>>> {
-        Poll::Ready(ready!(self.poll_saved(cx)).map(|item| item.map(Item::into_inner)))
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.left().size_hint()
-    }
-}
-
-/// As by [`blocking`](DeviceEpoch::blocking): a `for` loop over it blocks its thread. In async code
-/// poll it as a stream.
-impl<T: Send + 'static, U: Send + 'static> IntoIterator for DeviceEpoch<T, U> {
-    type Item = Result<U>;
-    type IntoIter = DeviceBlocking<T, U>;
-
-    fn into_iter(self) -> DeviceBlocking<T, U> {
-        self.blocking()
-    }
-}
-
-impl<T, U> fmt::Debug for DeviceEpoch<T, U> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceEpoch")
-            .field("depth", &self.depth)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A [`DeviceEpoch`] as an iterator; see [`DeviceEpoch::blocking`].
-#[must_use = "an epoch does nothing until it is iterated"]
-#[derive(Debug)]
-pub struct DeviceBlocking<T, U>(pub(super) DeviceEpoch<T, U>);
-
-impl<T: Send + 'static, U: Send + 'static> DeviceBlocking<T, U> {
-    /// Where the epoch stands; see [`DeviceEpoch::checkpoint`].
-    ///
-    /// # Errors
-    /// As [`DeviceEpoch::checkpoint`].
-    pub fn checkpoint(&self) -> Result<super::Checkpoint> {
-        self.0.checkpoint()
+    fn end_without_last(&mut self, drained: bool) {
+        let last = self.last.take();
+        // With it goes what is ready.
+        self.stage = Stage::Done;
+        let stands = (0..).zip(&mut self.stands);
+        stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));
     }
 
-    /// Says that the last batch was of no use; see [`Epoch::fail_last`].
-    pub fn fail_last(&mut self) {
-        self.0.fail_last();
+    fn will_block(&mut self) {
+        self.blocking = true;
+        if let Stage::Here(source) = &mut self.stage {
+            source.get_mut().will_block();
+        }
     }
 
-    /// Says that there is no step for the last batch; see [`DeviceEpoch::end_without_last`].
-    pub fn end_without_last(&mut self) {
-        self.0.end_without_last();
+    fn will_agree(&mut self) {
+        if let Stage::Here(source) = &mut self.stage {
+            source.get_mut().will_agree();
+        }
     }
 
-    /// Figures so far; see [`DeviceEpoch::stats`].
-    pub fn stats(&self) -> Option<Stats> {
-        self.0.stats()
+    fn hand_over(&mut self, gauge: Option<&Arc<DevicePrefetchGauge>>) -> Vec<Stand> {
+        self.stands.clear();
+        match &mut self.stage {
+            Stage::Here(source) => source.get_mut().hand_over(gauge),
+            _ => Vec::new(),
+        }
     }
 
-    /// How many batches it still gives, if that is known; see [`Epoch::steps_left`].
-    pub fn steps_left(&self) -> Option<u64> {
-        self.0.steps_left()
-    }
-}
-
-impl<T: Send + 'static, U: Send + 'static> Iterator for DeviceBlocking<T, U> {
-    type Item = Result<U>;
-
-    fn next(&mut self) -> Option<Result<U>> {
-        let (runs, gauge) = (self.0.runs.clone(), self.0.gauge.clone());
-        wait_for(&runs, || gauge.is_idle(), self.0.next())
-    }
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.0.left().size_hint()
+    fn progress(&self) -> Option<Progress> {
+        self.progress
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use futures::Stream;
 
 use super::OnError;
+use super::batches::{Runs, Start};
 use super::checkpoint::{Progress, Saved, saved};
-use super::epoch::Runs;
 use super::left::Left;
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
@@ -26,13 +26,13 @@ const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 /// One pass of one rank over its part of the data.
 pub(super) struct RankEpoch<T> {
     engine: Arc<Engine>,
-    pub number: u64,
+    number: u64,
     pub share: Share,
     on_error: OnError,
     /// Where it is resumed.
     resume: Option<Resume>,
     /// Whether it goes on with a graph that is another by now.
-    pub edited: bool,
+    edited: bool,
     /// Whether nothing is left, whatever the budget of steps.
     drained: bool,
     /// Where its nodes stood when it ended.
@@ -40,7 +40,7 @@ pub(super) struct RankEpoch<T> {
     pub blocking: bool,
     stage: Stage<T>,
     /// Where its figures are found once it has begun.
-    pub runs: Runs,
+    runs: Runs,
     failed: u64,
     produce_ns: f64,
     pub delivered: u64,
@@ -50,8 +50,8 @@ pub(super) struct RankEpoch<T> {
     pub agreed: bool,
     /// Whether the last thing that came was an item, which the consumer has.
     pub taken: bool,
-    /// Where it is read by a device stage.
-    device: Option<Figures>,
+    /// Where a conversion reads it.
+    handed_over: Option<Figures>,
 }
 
 enum Stage<T> {
@@ -61,49 +61,52 @@ enum Stage<T> {
 }
 
 impl<T: Send + 'static> RankEpoch<T> {
-    pub fn new(
-        engine: Arc<Engine>,
-        number: u64,
-        share: Share,
-        on_error: OnError,
-        resume: Option<(Saved, Resume)>,
-    ) -> Self {
+    pub fn new(start: &Start, share: Share, resume: Option<(Saved, Resume)>) -> Self {
+        let Start {
+            engine,
+            number,
+            on_error,
+            edited,
+            runs,
+            ..
+        } = start;
         let (saved, resume) = resume.unzip();
         let drained = saved.as_ref().is_some_and(Saved::is_at_end);
         let stage = if drained { Stage::Done } else { Stage::Fresh };
         let (delivered, failed) = saved.map_or((0, 0), |saved| (saved.delivered, saved.skipped));
         RankEpoch {
             budget: engine.settings.max_steps.unwrap_or(u64::MAX),
-            engine,
-            number,
+            engine: engine.clone(),
+            number: *number,
             share,
-            on_error,
-            edited: false,
+            on_error: on_error.clone(),
+            edited: *edited,
             drained,
             resume,
             ended: None,
             blocking: false,
             stage,
-            runs: Runs::default(),
+            runs: runs.clone(),
             failed,
             produce_ns: 0.0,
             delivered,
             agreed: false,
             taken: false,
-            device: None,
+            handed_over: None,
         }
     }
 
-    /// Says that it is read by a device stage; where its figures will be.
-    pub fn on_device(&mut self, gauge: &Arc<DevicePrefetchGauge>) -> Stand {
+    /// Says that a conversion reads it, which may be a device stage; where its figures will be.
+    pub fn hand_over(&mut self, gauge: Option<&Arc<DevicePrefetchGauge>>) -> Stand {
+        let gauge = gauge.cloned().or_else(|| self.handed_over.take()?.gauge);
         let figures = Figures {
-            gauge: gauge.clone(),
+            gauge,
             ..Figures::default()
         };
         figures
             .taken
             .store(self.delivered + self.failed, Ordering::Relaxed);
-        self.device = Some(figures.clone());
+        self.handed_over = Some(figures.clone());
         let cursors = self
             .resume
             .as_ref()
@@ -195,9 +198,9 @@ impl<T: Send + 'static> RankEpoch<T> {
         self.stage = Stage::Done;
     }
 
-    /// Tells a device stage that nothing more comes.
+    /// Tells a conversion that nothing more comes.
     fn tell_end(&self) {
-        if let Some(figures) = &self.device {
+        if let Some(figures) = &self.handed_over {
             let _ = figures.ended.set(self.progress());
         }
     }
@@ -255,9 +258,9 @@ impl<T: Send + 'static> RankEpoch<T> {
                 },
             };
             if running.is_long() {
-                // What the consumer has, which may be behind what a device stage has read. The last
-                // item it may still give back.
-                let position = match &self.device {
+                // What the consumer has, which may be less than what a device stage has read. The
+                // last item it may still give back.
+                let position = match &self.handed_over {
                     Some(figures) => figures.taken.load(Ordering::Relaxed),
                     None => self.delivered + self.failed - u64::from(self.taken),
                 };
@@ -327,8 +330,10 @@ impl<T: Send + 'static> RankEpoch<T> {
             !self.blocking,
             resume,
         )?;
-        if let Some(Figures { gauge, trace, .. }) = &self.device {
-            let _ = running.run.device.set(gauge.clone());
+        if let Some(Figures { gauge, trace, .. }) = &self.handed_over {
+            if let Some(gauge) = gauge {
+                let _ = running.run.device.set(gauge.clone());
+            }
             if let Some(of) = running.trace() {
                 let _ = trace.set(of);
             }
@@ -368,10 +373,10 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 }
 
-/// What is known of an epoch that a device stage reads.
+/// What is known of an epoch that a conversion reads.
 #[derive(Clone, Default)]
 struct Figures {
-    gauge: Arc<DevicePrefetchGauge>,
+    gauge: Option<Arc<DevicePrefetchGauge>>,
     /// The trace of what comes out, where states can be asked for.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
     /// The position that the consumer may still go back to, which is behind what the stage has
@@ -381,7 +386,7 @@ struct Figures {
     ended: Arc<OnceLock<Progress>>,
 }
 
-/// What it takes to say where an epoch stands that a device stage reads.
+/// What it takes to say where an epoch stands that a conversion reads, maybe ahead of the consumer.
 pub(super) struct Stand {
     engine: Arc<Engine>,
     edited: bool,

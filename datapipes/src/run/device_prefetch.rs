@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::task::{self, Poll};
 use std::time::Instant;
 
@@ -16,11 +16,10 @@ use futures::{Stream, StreamExt};
 use super::scope::{Scope, Scoped};
 use super::{PATIENCE, PinnedThread};
 use crate::queue::{Limits, Put, Take, Weight, thread};
-use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
-/// What puts a batch on a device. Only the stage's thread ever locks it.
-pub(crate) type Upload<T, U> = Arc<Mutex<dyn FnMut(T) -> Result<U> + Send>>;
+/// What puts a batch on a device.
+pub(crate) type Upload<T, U> = Arc<dyn Fn(T) -> Result<U> + Send + Sync>;
 
 /// What is measured at the device stage.
 #[derive(Debug, Default)]
@@ -70,7 +69,7 @@ impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
     /// thread.
     pub(crate) fn start<T: Send + 'static>(
         on: &PinnedThread,
-        source: impl Stream<Item = (Result<Item<T>>, P)> + Send + Unpin + 'static,
+        source: impl Stream<Item = Uploaded<T, P>> + Send + Unpin + 'static,
         upload: Upload<T, U>,
         depth: usize,
         gauge: Arc<DevicePrefetchGauge>,
@@ -164,7 +163,7 @@ impl<U, P> Drop for DevicePrefetch<U, P> {
 
 /// Uploads one batch after the other, as soon as there is room for it.
 async fn drive<T, U, P>(
-    mut source: impl Stream<Item = (Result<Item<T>>, P)> + Unpin,
+    mut source: impl Stream<Item = Uploaded<T, P>> + Unpin,
     upload: Upload<T, U>,
     mut put: impl Put<Uploaded<U, P>>,
     room: Arc<AtomicWaker>,
@@ -182,15 +181,12 @@ async fn drive<T, U, P>(
         }
         let next = match source.next().await {
             None => break,
-            Some((Err(error), progress)) => (Err(error), Some(progress)),
+            Some((Err(error), progress)) => (Err(error), progress),
             Some((Ok(item), progress)) => {
                 let (value, origin) = item.into_parts();
                 let begun = Instant::now();
                 gauge.uploading.store(true, Ordering::Relaxed);
-                let uploaded = catch_unwind(AssertUnwindSafe(|| {
-                    let mut upload = lock(&upload);
-                    upload(value)
-                }));
+                let uploaded = catch_unwind(AssertUnwindSafe(|| upload(value)));
                 gauge.uploading.store(false, Ordering::Relaxed);
                 gauge
                     .busy_ns
@@ -198,7 +194,7 @@ async fn drive<T, U, P>(
                 match uploaded.unwrap_or_else(|payload| Err(Error::panic(payload))) {
                     Ok(value) => {
                         gauge.uploaded.fetch_add(1, Ordering::Relaxed);
-                        (Ok(Item::new(value, origin)), Some(progress))
+                        (Ok(Item::new(value, origin)), progress)
                     }
                     Err(error) => {
                         whole.store(true, Ordering::Release);
@@ -231,9 +227,9 @@ mod tests {
         let source = stream::poll_fn(move |_| {
             assert!(left > 0, "broken");
             left -= 1;
-            Poll::Ready(Some((Ok(Item::new(left, Origin::root(0, 0))), left)))
+            Poll::Ready(Some((Ok(Item::new(left, Origin::root(0, 0))), Some(left))))
         });
-        let upload: Upload<i32, i32> = Arc::new(Mutex::new(Ok));
+        let upload: Upload<i32, i32> = Arc::new(Ok);
         let mut ahead =
             DevicePrefetch::start(&thread, source, upload, 1, Arc::default(), false).unwrap();
         let mut next = || super::super::block_on(poll_fn(|cx| ahead.poll_next(cx)));

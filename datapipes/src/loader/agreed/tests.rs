@@ -29,22 +29,20 @@ fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> Data
 }
 
 /// All that an agreed epoch gives, and where it stands then.
-fn blocking<T, E>(
-    mut epoch: Agreed<E, impl FnMut(bool) -> Result<bool>>,
-) -> (Vec<Result<T>>, Checkpoint)
+fn blocking<T, F>(mut epoch: Agreed<T, Error, F>) -> (Vec<Result<T>>, Checkpoint)
 where
-    E: Iterator<Item = Result<T>> + Ends,
+    T: Send + 'static,
+    F: FnMut(bool) -> Result<bool>,
 {
     let seen = epoch.by_ref().collect();
     assert!(epoch.next().is_none());
     (seen, epoch.checkpoint().unwrap())
 }
 
-fn streamed<T, E, A>(
-    mut epoch: AgreedStream<E, impl FnMut(bool) -> A, A>,
-) -> (Vec<Result<T>>, Checkpoint)
+fn streamed<T, F, A>(mut epoch: Agreed<T, Error, F, A>) -> (Vec<Result<T>>, Checkpoint)
 where
-    E: Stream<Item = Result<T>> + Ends + Unpin,
+    T: Send + 'static,
+    F: FnMut(bool) -> A,
     A: Future<Output = Result<bool>>,
 {
     let seen = block_on(epoch.by_ref().collect());
@@ -59,7 +57,7 @@ fn read(
     from: Option<&Checkpoint>,
     mut agree: impl FnMut(bool) -> Result<bool>,
 ) -> (Vec<Result<Vec<u64>>>, Checkpoint) {
-    let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(3);
+    let device = loader.prefetch_to_device(Ok::<_, BoxError>).device_depth(3);
     let here = || from.map_or_else(|| loader.epoch(1), |state| loader.resume(state).unwrap());
     let there = || from.map_or_else(|| device.epoch(1), |state| device.resume(state).unwrap());
     match way {
@@ -211,12 +209,9 @@ fn while_ranks_agree_the_item_does_not_count() {
             None => Poll::Pending,
         })
     };
-    fn check<E, F, A>(
-        mut epoch: AgreedStream<E, F, A>,
-        answers: &Mutex<VecDeque<bool>>,
-        whole: &[Vec<u64>],
-    ) where
-        E: Stream<Item = Result<Vec<u64>>> + Ends + Unpin,
+    type Answers = Mutex<VecDeque<bool>>;
+    fn check<F, A>(mut epoch: Agreed<Vec<u64>, Error, F, A>, answers: &Answers, whole: &[Vec<u64>])
+    where
         F: FnMut(bool) -> A,
         A: Future<Output = Result<bool>>,
     {

@@ -40,7 +40,9 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 fn uploads_are_the_loaders_batches_in_order() {
     for (workers, depth) in [(0, 1), (0, 3), (2, 1), (2, 3)] {
         let loader = loader(workers);
-        let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(depth);
+        let device = loader
+            .prefetch_to_device(Ok::<_, BoxError>)
+            .device_depth(depth);
         for epoch in 0..3 {
             let wanted: Vec<Vec<u64>> = loader
                 .epoch(epoch)
@@ -90,7 +92,9 @@ fn the_next_upload_is_done_while_a_batch_is_held() {
             let _ = send.send(n);
             Ok(n)
         };
-        let device = numbers(50).prefetch_to_device(upload).depth(depth as usize);
+        let device = numbers(50)
+            .prefetch_to_device(upload)
+            .device_depth(depth as usize);
         let mut epoch = device.epoch(0).blocking();
         for n in 0..50 {
             asked.store(n + 1, SeqCst);
@@ -230,7 +234,7 @@ fn a_drop_cancels_the_uploads_and_frees_what_is_ready() {
     let given = held.clone();
     let device = numbers(u64::MAX >> 20)
         .prefetch_to_device(move |_| Ok::<_, BoxError>(given.clone()))
-        .depth(3);
+        .device_depth(3);
     for epoch in 0..3 {
         let mut epoch = device.epoch(epoch).blocking();
         assert!(epoch.next().is_some());
@@ -330,7 +334,9 @@ fn row_121_what_is_on_the_device_already_comes_again() {
     assert!(whole.len() > 8);
     for (workers, depth) in [(0, 1), (2, 3)] {
         let (loader, again) = (loader(workers), loader(2 - workers));
-        let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(depth);
+        let device = loader
+            .prefetch_to_device(Ok::<_, BoxError>)
+            .device_depth(depth);
         for stop in 0..=whole.len() + 1 {
             let mut epoch = device.epoch(1).blocking();
             let mut seen: Vec<_> = epoch.by_ref().take(stop).map(Result::unwrap).collect();
@@ -436,7 +442,9 @@ fn long_epochs_are_saved_where_the_consumer_is() {
         .resumable()
         .build()
         .unwrap();
-    let device = loader.prefetch_to_device(Ok::<_, BoxError>).depth(400);
+    let device = loader
+        .prefetch_to_device(Ok::<_, BoxError>)
+        .device_depth(400);
     let whole: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
     let mut epoch = device.epoch(0).blocking();
     for stop in [300, 2_000, 9_999, 20_000] {
@@ -538,4 +546,113 @@ fn a_budget_of_steps_ends_a_device_epoch() {
         .unwrap()
         .blocking();
     assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[14..15]);
+}
+
+/// Conversions in a row, here and ahead, count what the consumer has, and no more.
+#[test]
+fn conversions_after_one_another_go_on_where_the_consumer_was() {
+    let builder = DataLoader::builder(Graph::range(0..40).shuffle(7)).workers(2);
+    let loader = builder
+        .on_error(OnError::skip(9))
+        .resumable()
+        .build()
+        .unwrap();
+    let double = |n: u64| if n == 13 { Err("thirteen") } else { Ok(2 * n) };
+    let text = |n: u64| Ok::<_, BoxError>(n.to_string());
+    let ways = [
+        loader.convert("double", double).prefetch_to_device(text),
+        loader.prefetch_to_device(double).convert("text", text),
+        loader
+            .prefetch_to_device(double)
+            .device_depth(2)
+            .prefetch_to_device(text),
+        loader.convert("double", double).convert("text", text),
+    ];
+    let numbers: Vec<u64> = loader.epoch(1).blocking().map(Result::unwrap).collect();
+    let place = numbers.iter().position(|&n| n == 13).unwrap();
+    let whole: Vec<_> = numbers[..place]
+        .iter()
+        .map(|n| (2 * n).to_string())
+        .collect();
+    for (way, converted) in ways.iter().enumerate() {
+        for stop in [0, place / 2, place] {
+            let mut epoch = converted.epoch(1).blocking();
+            let mut seen: Vec<_> = epoch.by_ref().take(stop).map(Result::unwrap).collect();
+            assert_eq!(
+                epoch.checkpoint().unwrap().delivered(),
+                stop as u64,
+                "way {way}"
+            );
+            // Given back, the last one comes again by another way.
+            epoch.fail_last();
+            seen.truncate(stop.saturating_sub(1));
+            let state = epoch.checkpoint().unwrap();
+            assert_eq!(state.delivered(), seen.len() as u64, "way {way}");
+            let mut rest = ways[3 - way].resume(&state).unwrap().blocking();
+            let error = rest
+                .by_ref()
+                .find_map(|text| text.map(|text| seen.push(text)).err())
+                .unwrap();
+            assert!(error.to_string().ends_with(": 0:13: thirteen"), "{error}");
+            assert_eq!(seen, whole, "way {way}");
+            assert!(rest.next().is_none());
+            assert_eq!(
+                rest.checkpoint().unwrap().delivered(),
+                place as u64,
+                "way {way}"
+            );
+        }
+        let mut streamed = converted.epoch(1);
+        let seen: Vec<_> = block_on(
+            streamed
+                .by_ref()
+                .filter_map(|text| async { text.ok() })
+                .collect(),
+        );
+        assert_eq!(
+            (seen, streamed.checkpoint().unwrap().delivered()),
+            (whole.clone(), place as u64),
+            "way {way}"
+        );
+        let others = (place / 2) as u64;
+        let mut step = 0;
+        let mut agreed = converted.epoch(1).blocking().agreed(|mine| {
+            step += 1;
+            Ok(mine && step <= others)
+        });
+        assert_eq!(agreed.by_ref().map(Result::unwrap).count() as u64, others);
+        let state = agreed.checkpoint().unwrap();
+        assert_eq!(
+            (state.delivered(), state.is_finished()),
+            (others, true),
+            "way {way}"
+        );
+    }
+}
+
+/// What belongs to the consumer's thread is made there, one batch at a time, and is no device
+/// stage.
+#[test]
+fn what_is_converted_is_made_on_the_thread_that_takes_it() {
+    let loader = numbers(9);
+    let made = Arc::new(AtomicU64::new(0));
+    let count = made.clone();
+    let here = loader.convert("id", move |n| {
+        count.fetch_add(1, SeqCst);
+        Ok::<_, BoxError>((n, thread::current().id()))
+    });
+    let mut epoch = here
+        .epoch(0)
+        .with_errors(|error| error.to_string())
+        .into_iter();
+    assert_eq!(
+        (epoch.steps_left(), epoch.size_hint()),
+        (Some(9), (0, Some(10)))
+    );
+    for n in 0..9 {
+        assert_eq!(epoch.next().unwrap().unwrap(), (n, thread::current().id()));
+        assert_eq!(made.load(SeqCst), n + 1);
+    }
+    assert!(epoch.next().is_none() && epoch.stats().unwrap().device.is_none());
+    assert!(epoch.checkpoint().unwrap_err().contains("call `resumable`"));
 }

@@ -167,7 +167,7 @@ impl EpochRun {
         if self.engine.supervisors.iter().any(Option::is_some) {
             return false;
         }
-        self.scope.is_idle()
+        self.scope.is_idle() && self.device.get().is_none_or(|gauge| gauge.is_idle())
     }
 
     pub(crate) fn count_delivered(&self) {

@@ -50,7 +50,7 @@ fn come_again_once(order: Order, on_device: bool) {
         let run = |state: Option<&Checkpoint>, most: usize| {
             let (loader, ledger) = counted(order);
             let (items, state) = if on_device {
-                let loader = loader.prefetch_to_device(Ok::<_, BoxError>).depth(2);
+                let loader = loader.prefetch_to_device(Ok::<_, BoxError>).device_depth(2);
                 let epoch =
                     state.map_or_else(|| loader.epoch(0), |state| loader.resume(state).unwrap());
                 let mut epoch = epoch.blocking();
