@@ -20,6 +20,7 @@ use std::time::Instant;
 use datapipes::index::Indexed;
 use datapipes::index::split::Splitter;
 use datapipes::{BoxError, DataLoader, Graph};
+use datapipes_io::prelude::*;
 use datapipes_tables::prelude::*;
 use datapipes_tables::{
     ColumnType, Filter, Ingest, Label, NewRow, Row, RowsByIndex, Schema, Table, Written, key,
