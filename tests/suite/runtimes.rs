@@ -891,17 +891,11 @@ fn a_device_stage_inside_its_own_upload_is_an_error_and_no_deadlock() {
                 .unwrap();
             let late = Arc::<OnceLock<datapipes::DataLoader<u64>>>::default();
             let (own, (send, said)) = (late.clone(), mpsc::channel());
+            let plain = loader.clone();
             let on_device = loader.prefetch_to_device(move |n| {
                 let own = own.get().unwrap();
                 let _ = send.send(own.epoch(1).blocking().next().unwrap());
-                Ok::<_, BoxError>(
-                    n + own
-                        .loader()
-                        .epoch(1)
-                        .blocking()
-                        .map(Result::unwrap)
-                        .sum::<u64>(),
-                )
+                Ok::<_, BoxError>(n + plain.epoch(1).blocking().map(Result::unwrap).sum::<u64>())
             });
             assert!(late.set(on_device.clone()).is_ok());
             let all: Vec<_> = match streamed {
