@@ -44,8 +44,8 @@
 //! ```
 //!
 //! # Backends
-//! This crate names none: it uses the `Device` that it is given. Enable yours on burn, in your own `Cargo.toml`, which
-//! then holds for the whole program:
+//! This crate names none: it uses the `Device` that it is given. Enable yours on burn, in your own
+//! `Cargo.toml`, which then holds for the whole program:
 //!
 //! ```toml
 //! burn = { version = "0.22", features = ["cuda", "train", "tui"] }

@@ -22,10 +22,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`CandleLoader`] runs a [`DataLoader`](datapipes::DataLoader) and gives candle's tensors and candle's errors: an
-//!   iterator, or a `Stream`.
-//! - [`IntoCandle`] says what becomes of a batch: tensors, tuples, arrays, `Vec`s, `Option`s and maps of them. Implement
-//!   it for a struct of your own, or give [`CandleLoader::with`] a function.
+//! - [`CandleLoader`] runs a [`DataLoader`](datapipes::DataLoader) and gives candle's tensors and
+//!   candle's errors: an iterator, or a `Stream`.
+//! - [`IntoCandle`] says what becomes of a batch: tensors, tuples, arrays, `Vec`s, `Option`s and
+//!   maps of them. Implement it for a struct of your own, or give [`CandleLoader::with`] a
+//!   function.
 //! - [`to_candle`] moves one tensor, and says what is copied.
 //!
 //! # Types of elements
@@ -38,13 +39,14 @@
 //!
 //! # On a GPU
 //!
-//! This crate has no features. Switch on candle's own in your `Cargo.toml`, which holds for all that use it:
-//! `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then each batch is uploaded by a thread of its
-//! own while the step before is computed; see
+//! This crate has no features. Switch on candle's own in your `Cargo.toml`, which holds for all
+//! that use it: `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then each
+//! batch is uploaded by a thread of its own while the step before is computed; see
 //! [`DataLoader::prefetch_to_device`](datapipes::DataLoader::prefetch_to_device).
 //!
-//! A CUDA device of candle has one stream, which all threads share: an upload is queued after the kernels of the step, and the next
-//! kernels wait for it. With bytes instead of floats that costs some per cent of a fast step; see `BENCHMARKS.md`.
+//! A CUDA device of candle has one stream, which all threads share: an upload is queued after the
+//! kernels of the step, and the next kernels wait for it. With bytes instead of floats that costs
+//! some per cent of a fast step; see `BENCHMARKS.md`.
 
 mod batch;
 mod loader;

@@ -635,9 +635,9 @@ impl<T: Send + 'static> Emitter<T> {
     ///                 if let Some(first) = run.first()
     ///                     && next.as_ref().is_none_or(|next| ***next != ***first)
     ///                 {
-    ///                     let len = run.len(); let (mut items, places): (Vec<_>, Vec<_>) =
-    ///                     run.drain(..).map(Held::into_parts).unzip(); out.emit_of(places,
-    ///                     Ok(items.swap_remove(0).map(|value| (value, len)))).await;
+    ///                     let len = run.len();
+    ///                     let (mut items, places): (Vec<_>, Vec<_>) = run.drain(..).map(Held::into_parts).unzip();
+    ///                     out.emit_of(places, Ok(items.swap_remove(0).map(|value| (value, len)))).await;
     ///                 }
     ///                 let Some(next) = next else { return };
     ///                 run.push(next);

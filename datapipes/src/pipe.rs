@@ -62,7 +62,8 @@ use crate::{Context, Crossing, Item, Items, Result};
 /// # #[cfg(feature = "testing")]
 /// datapipes::testing::check_pipe(&Scale(2.0), (0..12).map(|n| n as f32).collect());
 /// ```
-/// In a test, `datapipes::testing::check_pipe` checks that it keeps the contract (feature `testing`).
+/// In a test, `datapipes::testing::check_pipe` checks that it keeps the contract (feature
+/// `testing`).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a pipe over `{In}`",
     note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
@@ -260,6 +261,10 @@ pub struct Facts {
     pub needs_order: bool,
     /// How many items it may hold back: the size of a shuffle buffer or of a batch.
     pub buffered: usize,
+    /// About how many bytes it holds besides items, of which the loader's
+    /// [promise](crate::loader::Builder::memory) knows nothing: pieces of a file that it cuts, for
+    /// instance. The printed plan says it. 0 unless said otherwise.
+    pub buffered_bytes: usize,
     /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what
     /// groups siblings may stand in one segment with it. False unless said otherwise.
     pub children: bool,
@@ -309,6 +314,7 @@ impl Default for Facts {
         Facts {
             needs_order: true,
             buffered: 0,
+            buffered_bytes: 0,
             children: false,
             many_readers: false,
             rows: false,
@@ -370,6 +376,15 @@ impl Facts {
     /// With a number of items held back.
     pub fn with_buffered(self, buffered: usize) -> Self {
         Facts { buffered, ..self }
+    }
+
+    /// With [`buffered_bytes`](Facts::buffered_bytes).
+    #[must_use]
+    pub fn with_buffered_bytes(self, buffered_bytes: usize) -> Self {
+        Facts {
+            buffered_bytes,
+            ..self
+        }
     }
 
     /// For a pipe that makes children of what goes in, and nothing else.
@@ -454,9 +469,9 @@ impl Facts {
     ///                 let ended = next.is_none();
     ///                 batch.extend(next);
     ///                 if batch.len() == size || (ended && !batch.is_empty()) {
-    ///                     let (items, places): (Vec<_>, Vec<_>) =
-    ///                     batch.drain(..).map(Held::into_parts).unzip(); out.emit_of(places,
-    ///                     Ok(Item::gather(items, batches))).await; batches += 1;
+    ///                     let (items, places): (Vec<_>, Vec<_>) = batch.drain(..).map(Held::into_parts).unzip();
+    ///                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
+    ///                     batches += 1;
     ///                 }
     ///                 if ended {
     ///                     return;
@@ -472,12 +487,14 @@ impl Facts {
     ///     }
     /// }
     ///
-    /// let graph = Graph::range(0..100).map(|n| n).pipe(Groups(8)); let loader =
-    /// DataLoader::builder(graph).order(Order::Arrival).resumable().build()?; let mut epoch =
-    /// loader.epoch(0).blocking(); let mut all =
-    /// epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
+    /// let graph = Graph::range(0..100).map(|n| n).pipe(Groups(8));
+    /// let loader = DataLoader::builder(graph).order(Order::Arrival).resumable().build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// let mut all = epoch.by_ref().take(5).collect::<datapipes::Result<Vec<_>>>()?;
     /// all.extend(loader.resume(&epoch.checkpoint()?)?.blocking().collect::<datapipes::Result<Vec<_>>>()?);
-    /// let mut all = all.concat(); all.sort(); assert_eq!(all, Vec::from_iter(0..100));
+    /// let mut all = all.concat();
+    /// all.sort();
+    /// assert_eq!(all, Vec::from_iter(0..100));
     /// # #[cfg(feature = "testing")]
     /// datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -85,9 +85,9 @@ impl<T: Send + 'static> Blocking<T> {
     ///     Ok(all)
     /// };
     /// let steps = |rank| {
-    ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5. let
-    ///     graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]); let
-    ///     builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
+    ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5.
+    ///     let graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]);
+    ///     let builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
     ///     let loader = builder.workers(0).build().unwrap();
     ///     loader.epoch(0).blocking().agreed(all_have).map(Result::unwrap).count()
     /// };
@@ -99,8 +99,9 @@ impl<T: Send + 'static> Blocking<T> {
     /// ```
     ///
     /// # Errors
-    /// What `agree` fails with, as the last item: the step was not taken, and the item that was ready for it comes again. Of
-    /// [`Config`](crate::ErrorKind::Config), if `agree` says that all ranks have an item where this one was said to have none.
+    /// What `agree` fails with, as the last item: the step was not taken, and the item that was
+    /// ready for it comes again. Of [`Config`](crate::ErrorKind::Config), if `agree` says that all
+    /// ranks have an item where this one was said to have none.
     pub fn agreed<F>(self, agree: F) -> Agreed<Self, F>
     where
         F: FnMut(bool) -> Result<bool>,

@@ -8,8 +8,6 @@ mod checkpoint;
 mod elastic_tests;
 mod epoch;
 mod left;
-#[cfg(test)]
-mod memory_tests;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;

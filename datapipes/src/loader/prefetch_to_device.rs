@@ -64,16 +64,16 @@ impl<T: Send + 'static> DataLoader<T> {
     /// /// Memory of a device.
     /// struct OnDevice(Vec<u64>);
     ///
-    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?; let on_device =
-    /// loader.prefetch_to_device(|batch: Vec<u64>| Ok::<_, BoxError>(OnDevice(batch))); for epoch
-    /// in 0..2 {
+    /// let loader = DataLoader::builder(Graph::range(0..10).batch(4)).build()?;
+    /// let on_device = loader.prefetch_to_device(|batch: Vec<u64>| Ok::<_, BoxError>(OnDevice(batch)));
+    /// for epoch in 0..2 {
     ///     let mut sum = 0;
     ///     for batch in on_device.epoch(epoch).blocking() {
     ///         sum += batch?.0.iter().sum::<u64>(); // meanwhile the next one is uploaded
     ///     }
     ///     assert_eq!(sum, 45);
-    /// } assert_eq!(loader.stats().and_then(|stats| stats.device).map(|device| device.uploaded),
-    /// Some(3));
+    /// }
+    /// assert_eq!(loader.stats().and_then(|stats| stats.device).map(|device| device.uploaded), Some(3));
     /// # Ok::<(), BoxError>(())
     /// ```
     pub fn prefetch_to_device<U, E, F>(&self, mut upload: F) -> DeviceLoader<T, U>

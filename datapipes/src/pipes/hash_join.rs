@@ -406,9 +406,9 @@ impl<A: Send + 'static> Graph<A> {
     /// use datapipes::Graph;
     ///
     /// // Pictures as a store lists them, and a CSV file of labels in an order of its own.
-    /// let images = Graph::from_vec(vec![("cat/1.jpg", [1u8; 4]), ("new.jpg", [2; 4]),
-    /// ("dog/7.jpg", [3; 4])]); let csv = "dog/7.jpg,1\ncat/1.jpg,0\ncat/2.jpg,0"; let labels =
-    /// Graph::from_iter_with(move || csv.lines()).try_map(|line| {
+    /// let images = Graph::from_vec(vec![("cat/1.jpg", [1u8; 4]), ("new.jpg", [2; 4]), ("dog/7.jpg", [3; 4])]);
+    /// let csv = "dog/7.jpg,1\ncat/1.jpg,0\ncat/2.jpg,0";
+    /// let labels = Graph::from_iter_with(move || csv.lines()).try_map(|line| {
     ///     let (name, label) = line.split_once(',').ok_or("a line without a comma")?;
     ///     Ok::<_, datapipes::BoxError>((name.to_owned(), label.parse::<u32>()?))
     /// });

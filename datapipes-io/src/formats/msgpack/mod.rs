@@ -39,8 +39,8 @@ use crate::File;
 /// use datapipes_io::{File, prelude::*};
 ///
 /// // A map, and a list.
-/// let files = vec![File::new("a.msgpack", &b"\x81\xa1x\x07\x92\x01\xa2ab"[..])]; let values =
-/// Graph::from_vec(files.clone()).read_as(MsgPack::<serde_json::Value>::new()).collect()?;
+/// let files = vec![File::new("a.msgpack", &b"\x81\xa1x\x07\x92\x01\xa2ab"[..])];
+/// let values = Graph::from_vec(files.clone()).read_as(MsgPack::<serde_json::Value>::new()).collect()?;
 /// assert_eq!(values, [serde_json::json!({"x": 7}), serde_json::json!([1, "ab"])]);
 ///
 /// let values = Graph::from_vec(files).read_as(MsgPack::values()).collect()?;

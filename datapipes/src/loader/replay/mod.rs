@@ -95,11 +95,13 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let place = batch.iter().position(|x| x.is_nan()).unwrap();
     /// let sample = &batch.origin().parts()[place];
     ///
-    /// let replay = loader.replay(3, sample)?; println!("{replay}"); let steps: Vec<_> =
-    /// replay.steps().iter().map(|step| (step.node(), step.is_run())).collect(); assert_eq!(steps,
-    /// [("range", true), ("augment", true), ("root", true), ("shuffle", false), ("batch", false)]);
+    /// let replay = loader.replay(3, sample)?;
+    /// println!("{replay}");
+    /// let steps: Vec<_> = replay.steps().iter().map(|step| (step.node(), step.is_run())).collect();
+    /// assert_eq!(steps, [("range", true), ("augment", true), ("root", true), ("shuffle", false), ("batch", false)]);
     /// assert!(replay.steps()[1].shown()[0].starts_with('-'));
-    /// assert_eq!(replay.steps()[2].shown(), ["NaN"]); assert!(replay.items::<f32>()[0].is_nan());
+    /// assert_eq!(replay.steps()[2].shown(), ["NaN"]);
+    /// assert!(replay.items::<f32>()[0].is_nan());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn replay(&self, epoch: u64, origin: &Origin) -> Result<Replay> {

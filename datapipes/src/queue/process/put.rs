@@ -102,7 +102,6 @@ impl ProcessPut {
         })
     }
 
-    #[cfg(test)]
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }
