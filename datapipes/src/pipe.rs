@@ -261,6 +261,10 @@ pub struct Facts {
     pub needs_order: bool,
     /// How many items it may hold back: the size of a shuffle buffer or of a batch.
     pub buffered: usize,
+    /// About how many bytes it holds besides items, of which the loader's
+    /// [promise](crate::loader::Builder::memory) knows nothing: pieces of a file that it cuts, for
+    /// instance. The printed plan says it. 0 unless said otherwise.
+    pub buffered_bytes: usize,
     /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what
     /// groups siblings may stand in one segment with it. False unless said otherwise.
     pub children: bool,
@@ -310,6 +314,7 @@ impl Default for Facts {
         Facts {
             needs_order: true,
             buffered: 0,
+            buffered_bytes: 0,
             children: false,
             many_readers: false,
             rows: false,
@@ -371,6 +376,15 @@ impl Facts {
     /// With a number of items held back.
     pub fn with_buffered(self, buffered: usize) -> Self {
         Facts { buffered, ..self }
+    }
+
+    /// With [`buffered_bytes`](Facts::buffered_bytes).
+    #[must_use]
+    pub fn with_buffered_bytes(self, buffered_bytes: usize) -> Self {
+        Facts {
+            buffered_bytes,
+            ..self
+        }
     }
 
     /// For a pipe that makes children of what goes in, and nothing else.

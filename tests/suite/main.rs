@@ -20,6 +20,8 @@ mod inspect;
 mod iterating;
 mod kit;
 mod laws;
+#[cfg(target_os = "linux")]
+mod memory;
 mod messages;
 mod own_pipes;
 #[cfg(target_os = "linux")]

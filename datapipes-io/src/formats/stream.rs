@@ -17,6 +17,11 @@ use crate::stores::Get;
 use crate::stores::local::Loaded;
 use crate::{File, FileRef};
 
+/// About what it holds of a file besides blocks: the piece that is being cut, and the one before,
+/// of which blocks are slices that keep all of it. They are of 4 MiB on this machine, mostly of 1
+/// MiB from elsewhere.
+const HELD: usize = 8 << 20;
+
 /// Cuts files into blocks of whole records: small ones, which are there already, are one block.
 ///
 /// It reads one file after the other. Blocks of a file have the origin of the file.
@@ -98,7 +103,7 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
         true
     }
     fn facts(&self) -> Facts {
-        Facts::any_order()
+        Facts::any_order().with_buffered_bytes(HELD)
     }
     fn weigh(&self, block: &Block<F::Item>) -> Option<usize> {
         Some(block.weight)

@@ -107,9 +107,12 @@ impl<T: Send + 'static> Builder<T> {
     /// Not covered are: items that several threads make at the same moment, more than a thousand
     /// times as large as all before, or larger each than an edge's share divided by twice the
     /// number of threads; what a step has in work besides its items; items whose weight is
-    /// [unknown](crate::Weigh), which `explain` names; and messages on their way between processes,
-    /// 16 MiB for each. What pipes hold themselves (a shuffle buffer) comes on top, counted in
-    /// items; [`DataLoader::explain`] prints both. Without workers nothing waits anywhere.
+    /// [unknown](crate::Weigh), which `explain` names; and of each process of a
+    /// [part](Graph::in_processes) up to four items, where those are larger than a fifth of what is
+    /// kept for it (an edge's share, divided by the number of processes), and up to 32 MiB of
+    /// shared memory that it uses again. What pipes hold themselves (a shuffle buffer, what is cut
+    /// of a file as it arrives) comes on top, counted in items or bytes; [`DataLoader::explain`]
+    /// prints both. Without workers nothing waits anywhere.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.settings.memory = Some(bytes);
         self

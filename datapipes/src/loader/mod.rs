@@ -7,8 +7,6 @@ mod builder;
 mod checkpoint;
 mod epoch;
 mod left;
-#[cfg(test)]
-mod memory_tests;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;

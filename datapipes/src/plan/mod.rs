@@ -412,7 +412,7 @@ impl Plan {
             .iter()
             .filter(|p| matches!(p, Place::Queue(_)))
             .count();
-        let edges = self.segments.len() + queues + 1 + self.pools();
+        let edges = self.segments.len() + queues + 1 + self.kept();
         let share = settings.memory.unwrap_or(DEFAULT_BYTES) / edges;
         self.prefetch.bytes = share;
         let relaxed = self
@@ -434,9 +434,14 @@ impl Plan {
         }
     }
 
-    /// How many pipes keep memory of batches for those to come, up to an edge's share each.
-    fn pools(&self) -> usize {
-        self.rows.iter().flatten().count()
+    /// How many shares of the bytes no edge has: pipes keep memory of batches for those to come,
+    /// and the processes of a segment what the parent has not taken over yet.
+    fn kept(&self) -> usize {
+        let apart = self
+            .segments
+            .iter()
+            .filter(|segment| segment.processes.is_some());
+        self.rows.iter().flatten().count() + apart.count()
     }
 
     /// The bytes that all edges share.
@@ -493,14 +498,24 @@ impl fmt::Display for Explain<'_> {
             )?;
         } else {
             let prefetch = &self.plan.prefetch;
-            let bytes = self.plan.bytes() + self.plan.pools() * prefetch.bytes;
+            let bytes = self.plan.bytes() + self.plan.kept() * prefetch.bytes;
             let most = match bytes >> 20 {
                 0 => format!("{bytes} bytes"),
                 mib => format!("{mib} MiB"),
             };
+            let bytes: usize = self
+                .flow
+                .nodes
+                .iter()
+                .map(|n| n.hints().facts.buffered_bytes)
+                .sum();
+            let pieces = match bytes.div_ceil(1 << 20) {
+                0 => String::new(),
+                mib => format!(" and about {mib} MiB"),
+            };
             writeln!(
                 f,
-                "at most {most} and one item wait on edges or are in work; pipes hold at most {held} items besides"
+                "at most {most} and one item wait on edges or are in work; pipes hold at most {held} items{pieces} besides"
             )?;
             writeln!(
                 f,

@@ -128,6 +128,17 @@ pub(super) struct Line {
     pub busy: Arc<SegmentGauge>,
 }
 
+impl Line {
+    /// How many there are of what goes in: the parent of processes keeps one, to send it again.
+    pub(super) fn copies(&self) -> usize {
+        match &self.spawner {
+            #[cfg(target_os = "linux")]
+            Spawner::Supervisor(..) => 2,
+            _ => 1,
+        }
+    }
+}
+
 /// How many items may be made in one poll: what is made together comes out together, so that one
 /// that takes for ever holds up the others. They are few where items are dear, and as long as
 /// little is known.

@@ -374,7 +374,7 @@ impl Segment {
         self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
         self.flight_items += chunk.len;
         let mut credit = self.credit.take().expect("bytes were reserved before");
-        credit.set_input(chunk.bytes);
+        credit.set_input(chunk.bytes * self.line.copies());
         if self.flight.is_empty() {
             self.line.awaited.lead(credit.id());
         }

@@ -487,6 +487,22 @@ fn a_record_above_the_bound_is_not_kept_and_others_follow() {
 }
 
 #[test]
+fn what_is_held_of_a_file_that_is_cut_is_in_the_plan() {
+    let graph = Scripted::from_iter([("a", jsonl(5))])
+        .files(["a"])
+        .stream_as(Lines::new(), 0);
+    let plan = DataLoader::builder(graph)
+        .workers(1)
+        .build()
+        .unwrap()
+        .explain();
+    assert!(
+        plan.contains("pipes hold at most 0 items and about 8 MiB besides"),
+        "{plan}"
+    );
+}
+
+#[test]
 fn a_body_that_is_cut_gives_the_records_before_and_its_error() {
     let data = jsonl(20_000);
     for reaction in [

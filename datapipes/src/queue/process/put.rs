@@ -109,7 +109,6 @@ impl ProcessPut {
         self
     }
 
-    #[cfg(test)]
     pub(crate) fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
     }

@@ -5,12 +5,14 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
+use tokio::time::{Sleep, sleep};
 
 use super::isolate;
 use super::log::Lines;
@@ -26,13 +28,20 @@ use crate::run::scope::Scope;
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
 
-/// What may wait to be taken by the parent.
+/// What may wait to be taken by the parent, at most.
 const LIMITS: Limits = Limits {
     items: 4096,
     bytes: 16 << 20,
 };
-/// About how many bytes go into one message, where items are small.
+/// About how many bytes go into one message at most, where items are small.
 const MESSAGE: usize = 256 << 10;
+/// The child's room is for so many: what waits in the queue, the message after which that is full,
+/// one that the parent has taken and has no room for, what has come of later jobs before its turn,
+/// and what is made meanwhile.
+const PARTS_OF_ROOM: usize = 5;
+/// Where that is full of what has come before its turn, and the job whose turn it is gives nothing
+/// for so long, the next one goes on: it may hold what that waits for.
+const STANDSTILL: Duration = Duration::from_secs(1);
 /// Items in a message, at most.
 const ITEMS: usize = 1024;
 /// Lines for the log that are sent before the work gets its turn.
@@ -65,13 +74,19 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
         reports.send(writer, Weight { items: 1, bytes: 0 })?;
         poll_fn(|cx| reports.poll_flush(cx)).await?;
         let Some(part) = part else { return Ok(()) };
-        let pool = Arc::new(Pool::new(LIMITS.bytes));
+        reports.set_limits(Limits {
+            bytes: LIMITS.bytes.min(part.room),
+            ..LIMITS
+        });
+        let pool = Arc::new(Pool::new(LIMITS.bytes.min(part.room)));
         let mut server = Server {
             part,
             orders,
             reports,
             pool,
             jobs: VecDeque::new(),
+            still: None,
+            freed: 0,
         };
         poll_fn(|cx| server.poll(cx)).await?;
         poll_fn(|cx| server.reports.poll_flush(cx)).await
@@ -89,6 +104,9 @@ struct Part {
     overlap: usize,
     /// Which of the nodes fills rows of batches.
     fills: Option<usize>,
+    /// The most bytes that may wait in the queue, or be made in one poll where items turn out much
+    /// larger than those before.
+    room: usize,
     lines: Arc<Lines>,
     /// What its nodes share, of the epoch that had a piece last.
     shared: Mutex<(u64, Arc<Shared>)>,
@@ -155,6 +173,7 @@ impl Part {
             output,
             overlap: hello.overlap.max(1),
             fills: hello.fills,
+            room: hello.room / PARTS_OF_ROOM,
             lines,
             shared: Mutex::default(),
         })
@@ -185,7 +204,7 @@ impl Part {
             cancelled: cancelled.clone(),
             offload: Some(Arc::new(Scope::new(Handle::current(), None))),
             shared: self.shared(facts.run.epoch),
-            stake: None,
+            stake: Some(self.room),
         };
         let counters: Vec<Arc<Counters>> = self.flow.nodes[1..]
             .iter()
@@ -270,6 +289,20 @@ struct Job {
 }
 
 impl Job {
+    /// Bytes of what it has made: what waits for its turn, or is between its steps.
+    fn held(&self) -> usize {
+        match (&self.ready, &self.stream) {
+            (Some(chunk), _) => chunk.bytes,
+            (None, None) => 0,
+            (None, Some(_)) => self
+                .counters
+                .iter()
+                .map(|counters| counters.weight.load(Ordering::Relaxed))
+                .max()
+                .unwrap_or(0),
+        }
+    }
+
     /// What was counted since this was asked last.
     fn counted(&self) -> Counted {
         self.counters
@@ -278,7 +311,8 @@ impl Job {
             .collect()
     }
 
-    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<AnyChunk>> {
+    /// Goes on, with a message of so many bytes where items are small.
+    fn poll(&mut self, cx: &mut task::Context<'_>, message: usize) -> Poll<Option<AnyChunk>> {
         if let Some(chunk) = self.ready.take() {
             return Poll::Ready(Some(chunk));
         }
@@ -292,7 +326,7 @@ impl Job {
         let max = if self.each == 0 || self.alone {
             1
         } else {
-            (MESSAGE / self.each).clamp(1, ITEMS)
+            (message / self.each).clamp(1, ITEMS)
         };
         let (begun, demand) = (
             Instant::now(),
@@ -325,6 +359,10 @@ struct Server {
     pool: Arc<Pool>,
     /// In the order in which they came, which is the one in which their outputs leave.
     jobs: VecDeque<Job>,
+    /// Since there is no room for what comes before its turn.
+    still: Option<Pin<Box<Sleep>>>,
+    /// How many jobs may go on nevertheless.
+    freed: usize,
 }
 
 impl Server {
@@ -354,19 +392,12 @@ impl Server {
                 continue;
             }
             let more = std::mem::take(&mut logs) == LOGS;
-            match self.jobs.front_mut().map(|job| job.poll(cx)) {
+            let message = MESSAGE.min(self.part.room);
+            match self.jobs.front_mut().map(|job| job.poll(cx, message)) {
                 Some(Poll::Ready(Some(chunk))) => self.output(chunk)?,
                 Some(Poll::Ready(None)) => self.done()?,
                 None | Some(Poll::Pending) => {
-                    // Those behind it wait for something, too: let them begin.
-                    for job in self.jobs.iter_mut().take(self.part.overlap).skip(1) {
-                        if job.ready.is_none()
-                            && job.stream.is_some()
-                            && let Poll::Ready(ready) = job.poll(cx)
-                        {
-                            job.ready = ready;
-                        }
-                    }
+                    self.poll_later(cx);
                     if let Poll::Ready(Err(error)) = self.reports.poll_flush(cx) {
                         return Poll::Ready(Err(error));
                     }
@@ -376,6 +407,40 @@ impl Server {
                     return Poll::Pending;
                 }
             }
+        }
+    }
+
+    /// Lets the jobs after the first begin, which wait for something, too: one item of each, while
+    /// there is room for what they made.
+    fn poll_later(&mut self, cx: &mut task::Context<'_>) {
+        if let Some(still) = &mut self.still
+            && still.as_mut().poll(cx).is_ready()
+        {
+            (self.still, self.freed) = (None, self.freed + 1);
+        }
+        let mut bytes: usize = self.jobs.iter().skip(1).map(Job::held).sum();
+        let mut freed = self.freed;
+        for job in self.jobs.iter_mut().take(self.part.overlap).skip(1) {
+            if job.ready.is_some() || job.stream.is_none() {
+                continue;
+            }
+            if bytes >= self.part.room {
+                if freed == 0 {
+                    let still = self
+                        .still
+                        .get_or_insert_with(|| Box::pin(sleep(STANDSTILL)));
+                    if still.as_mut().poll(cx).is_ready() {
+                        cx.waker().wake_by_ref();
+                    }
+                    return;
+                }
+                freed -= 1;
+            }
+            bytes -= job.held();
+            if let Poll::Ready(ready) = job.poll(cx, 0) {
+                job.ready = ready;
+            }
+            bytes += job.held();
         }
     }
 
@@ -415,6 +480,7 @@ impl Server {
     }
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
+        (self.still, self.freed) = (None, 0);
         match self.send(&chunk, 0..chunk.len) {
             Err(error) if error.kind() == ErrorKind::Limit => {}
             sent => return sent,

@@ -40,6 +40,7 @@ pub(crate) fn supervisors(
         ),
         names: names.clone(),
         fills,
+        room: segment.bytes / processes.count.max(1),
     };
     let edge = nodes.last()?.node.edge.clone();
     Some(Supervisors::new(Plan {

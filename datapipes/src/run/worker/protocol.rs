@@ -24,6 +24,8 @@ pub(crate) struct Hello {
     pub overlap: usize,
     /// Which of the nodes fills rows of batches.
     pub fills: Option<usize>,
+    /// Bytes that are kept for what it has made and nobody has taken over.
+    pub room: usize,
 }
 
 impl Wire for Hello {
@@ -35,7 +37,8 @@ impl Wire for Hello {
         self.processes.encode(to)?;
         self.level.encode(to)?;
         self.overlap.encode(to)?;
-        self.fills.encode(to)
+        self.fills.encode(to)?;
+        self.room.encode(to)
     }
     fn decode(from: &mut Reader<'_>) -> Result<Self> {
         Ok(Hello {
@@ -47,6 +50,7 @@ impl Wire for Hello {
             level: Wire::decode(from)?,
             overlap: Wire::decode(from)?,
             fills: Wire::decode(from)?,
+            room: Wire::decode(from)?,
         })
     }
 }

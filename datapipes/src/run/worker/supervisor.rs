@@ -127,12 +127,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Hands on what came out. It has to have room.
+    /// Hands on what came out. It has to have room. What went in stays, here and in the child.
     pub(super) fn hand_on(&mut self, mut chunk: AnyChunk) {
         chunk.hold = Some(self.credit.give(
             chunk.len - chunk.errors,
             chunk.bytes,
-            self.chunk.bytes,
+            2 * self.chunk.bytes,
         ));
         self.awaited.made(self.credit.id());
         let weight = Weight {
