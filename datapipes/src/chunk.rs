@@ -3,7 +3,7 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use crate::codec::OriginRef;
+use crate::origin::OriginRef;
 use crate::{Error, Item, Origin, Result};
 
 /// Items that travel together: a column of values and one of origins, and errors in their places.

@@ -1,6 +1,8 @@
 //! What a pipe may know while it runs: its name, its randomness, its rank; nothing of threads or
 //! queues.
 
+mod snapshots;
+
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;

@@ -1,5 +1,7 @@
 //! The stream that joins two nodes: items, moved in chunks.
 
+mod held;
+
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -12,7 +14,8 @@ use std::time::Instant;
 
 use futures::Stream;
 
-use crate::checkpoint::{Held, HeldPositions, Place};
+pub use self::held::{Held, Place};
+use crate::checkpoint::HeldPositions;
 use crate::chunk::{self, Chunk, Payload};
 use crate::sync::lock;
 use crate::{Context, Error, Item, Origin, Result};

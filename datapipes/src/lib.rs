@@ -99,13 +99,14 @@ mod chunk;
 mod codec;
 mod collate;
 mod context;
-mod crossing;
+mod dtype;
 mod error;
 mod fair_share;
 mod item;
 mod items;
 #[cfg(feature = "ndarray")]
 mod ndarray;
+mod origin;
 mod pipe;
 mod processes;
 mod rank;
@@ -128,33 +129,36 @@ pub mod testing;
 
 pub use backoff::{Backoff, Pauses};
 pub use caught::catch_panic;
-pub use checkpoint::{Held, HeldPositions, Lineage, Place, Wanted};
+pub use checkpoint::{HeldPositions, Lineage, Wanted};
 pub use chunk::Chunk;
 #[cfg(feature = "serde")]
 pub use codec::Serde;
 pub use codec::{Reader, Wire, Writer};
 pub use collate::{Collate, Padded, Padding, Ragged, Sequence};
 pub use context::Context;
-pub use crossing::Crossing;
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
 /// Makes a struct or an enum one that can travel to other processes; see the trait [`Wire`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Wire;
+pub use dtype::{DType, Element, TypedVec};
 pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Graph};
 pub use index::{Indexed, Lookup, MapPipe};
-pub use item::{Children, Item, Origin};
-pub use items::{Chunks, Demand, Emitter, Items};
+pub use item::Item;
+pub use items::{Chunks, Demand, Emitter, Held, Items, Place};
 pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
-pub use pipe::{Arity, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work};
+pub use origin::{Children, Origin};
+pub use pipe::{
+    Arity, Crossing, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
+};
 pub use processes::Processes;
 pub use rank::{Rank, Uneven};
 pub use rng::Rng;
 pub use run::blocking;
 pub use settings::Order;
-pub use tensor::{DType, Element, Mismatch, Tensor, TypedVec};
+pub use tensor::{Mismatch, Tensor};
 pub use weigh::Weigh;
 
 /// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.

@@ -1,11 +1,14 @@
 //! The contract: what a node of the graph is.
 
+pub(crate) mod crossing;
+
 use std::fmt;
 use std::sync::Arc;
 
 use futures::Stream;
 
-use crate::{Context, Crossing, Item, Items, Result};
+pub use self::crossing::Crossing;
+use crate::{Context, Item, Items, Result};
 
 /// Turns one stream of items into another.
 ///

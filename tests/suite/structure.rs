@@ -9,11 +9,30 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The files that are the contract: they know only each other.
+/// The rooms of the contract, in order: each may know those before it, so that there is no circle.
 const CONTRACT: &[&str] = &[
-    "backoff", "budget", "weigh", "pipe", "item", "items", "keep", "caught", "chunk", "crossing",
-    "error", "context", "quota", "rank", "rng", "rows", "sync", "tensor", "ndarray", "collate",
-    "wire",
+    "sync",
+    "rng",
+    "origin",
+    "error",
+    "caught",
+    "backoff",
+    "rank",
+    "fair_share",
+    "dtype",
+    "batch_buffer",
+    "tensor",
+    "ndarray",
+    "weigh",
+    "collate",
+    "item",
+    "chunk",
+    "codec",
+    "checkpoint",
+    "context",
+    "budget",
+    "items",
+    "pipe",
 ];
 
 /// Which parts of `datapipes/src` a part may know besides itself.
@@ -72,10 +91,6 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What may be known against the table: by files whose path begins so, which name, and why. One
-/// that no file needs any more is an error, too.
-const EXCEPTIONS: &[(&str, &str, &str)] = &[];
-
 /// What the other crates may name of `datapipes`, besides what its root exports from the contract,
 /// `graph`, `pipes` and `index`: modules, or single names, by the beginning of the path of who
 /// names them.
@@ -116,9 +131,6 @@ const INLINE_TESTS: usize = 150;
 const SHARED_BY_TESTS: &[&str] = &[
     "datapipes/src/queue/conformance.rs",
     "datapipes/src/queue/process/typed.rs",
-    // These two are tests, and belong into `loader/tests/`.
-    "datapipes/src/loader/memory_tests.rs",
-    "datapipes/src/loader/ready_tests.rs",
 ];
 
 #[test]
@@ -188,7 +200,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
         ("datapipes/src/lib.rs", lib),
         (
             "datapipes/src/item.rs",
-            "//! Items.\n\n// use crate::run;\nuse crate::pipes::Map; // \"\n",
+            "//! Items.\n\n// use crate::run;\nuse crate::pipes::Map; // \"\nuse crate::context::Context;\nuse crate::rng::Rng;\n",
         ),
         (
             "datapipes/src/pipes/map.rs",
@@ -227,6 +239,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
     let broken = check(&files);
     let expected = [
         "datapipes/src/item.rs:4: the contract does not know pipes (`pipes::Map`)",
+        "datapipes/src/item.rs:5: item comes before context (`context::Context`)",
         "datapipes/src/pipes/map.rs:5: pipes does not know loader (`loader::DataLoader`)",
         "datapipes/src/pipes/bare.rs:1: a file begins with a line of documentation (`//! …`)",
         "datapipes/src/pipes/up.rs:2: pipes does not know run (`run`)",
@@ -238,13 +251,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
         "datapipes-io/src/lib.rs:3: other crates know the contract, graph, pipes and index only (`loader::Epoch`)",
         "datapipes-io/src/lib.rs:3: other crates know the contract, graph, pipes and index only (`derived::f`)",
     ];
-    let stale = EXCEPTIONS.len();
-    assert_eq!(broken[..broken.len() - stale], expected);
-    assert!(
-        broken[expected.len()..]
-            .iter()
-            .all(|line| line.contains("no longer needed"))
-    );
+    assert_eq!(broken, expected);
 
     let long = format!(
         "//! L.\n#[cfg(test)]\nmod tests {{\n{}}}\n",
@@ -448,7 +455,6 @@ fn check(files: &[Source]) -> Vec<String> {
             .iter()
             .find(|file| file.path == "datapipes/src/lib.rs"),
     );
-    let mut used = BTreeSet::new();
     let mut broken = Vec::new();
     for file in product(files) {
         if !file.text.starts_with("//!") {
@@ -457,7 +463,7 @@ fn check(files: &[Source]) -> Vec<String> {
         let module = file.module();
         if file.path.starts_with("datapipes/") {
             if let Some(first) = module.first() {
-                check_core(file, part_of(first), &exports, &mut used, &mut broken);
+                check_core(file, part_of(first), &exports, &mut broken);
             }
         } else {
             check_crate(file, &exports, &mut broken);
@@ -470,14 +476,6 @@ fn check(files: &[Source]) -> Vec<String> {
                     .push(file.broken(at, &format!("work is started in run/ only (`{pattern}`)")));
             }
         }
-    }
-    for (file, path, _) in EXCEPTIONS
-        .iter()
-        .filter(|(file, path, _)| !used.contains(&(*file, *path)))
-    {
-        broken.push(format!(
-            "tests/suite/structure.rs: the exception of {file} for `{path}` is no longer needed"
-        ));
     }
     broken
 }
@@ -531,13 +529,7 @@ fn check_tests(files: &[Source]) -> Vec<String> {
     broken
 }
 
-fn check_core<'a>(
-    file: &Source,
-    part: &str,
-    exports: &Exports,
-    used: &mut BTreeSet<(&'a str, &'a str)>,
-    broken: &mut Vec<String>,
-) {
+fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<String>) {
     let Some((_, may_know)) = MAY_KNOW.iter().find(|(name, _)| *name == part) else {
         let say =
             "is no part that the rules know; say in tests/suite/structure.rs what it may know";
@@ -548,27 +540,23 @@ fn check_core<'a>(
         let path = exports.resolve(&path);
         let module = path.split("::").next().unwrap_or_default();
         let to = part_of(module);
-        if module.is_empty() || to == part || may_know.contains(&to) {
+        if module.is_empty() {
             continue;
         }
-        let exception = EXCEPTIONS.iter().find(|(who, what, _)| {
-            file.path
-                .strip_prefix("datapipes/src/")
-                .is_some_and(|inner| inner.starts_with(who))
-                && path
-                    .strip_prefix(what)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-        });
-        match exception {
-            Some((who, what, _)) => drop(used.insert((who, what))),
-            None => {
-                let part = if part == "contract" {
-                    "the contract"
-                } else {
-                    part
-                };
-                broken.push(file.broken(at, &format!("{part} does not know {to} (`{path}`)")));
+        if to == "contract" && part == "contract" {
+            let room = file.module()[0];
+            let place = |name| CONTRACT.iter().position(|other| *other == name);
+            if place(module) > place(room) {
+                let rule = format!("{room} comes before {module} (`{path}`)");
+                broken.push(file.broken(at, &rule));
             }
+        } else if to != part && !may_know.contains(&to) {
+            let part = if part == "contract" {
+                "the contract"
+            } else {
+                part
+            };
+            broken.push(file.broken(at, &format!("{part} does not know {to} (`{path}`)")));
         }
     }
     // Between processes there are the system and a runtime to wait with.

@@ -8,10 +8,9 @@
 //! then restored to the last such value before the position that is wanted, and what it gives again
 //! is left out. So a state holds numbers, and is made when it is asked for.
 
-mod context;
 mod cursor;
-mod held;
 mod log;
+mod node_state;
 mod pace;
 mod recorder;
 mod segment_log;
@@ -22,14 +21,14 @@ mod wanted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use self::context::NodeState;
 pub(crate) use self::cursor::{Cursor, Input};
-pub use self::held::{Held, Place};
 pub(crate) use self::log::Trim;
 use self::log::{LONG, Log};
+pub(crate) use self::node_state::NodeState;
 pub(crate) use self::recorder::{Recorder, SnapshotTrace};
 pub(crate) use self::segment_log::SegmentLog;
 pub use self::snapshot::HeldPositions;
+pub(crate) use self::snapshot::Places;
 pub use self::unordered::Lineage;
 pub(crate) use self::unordered::{Given, Unordered};
 pub(crate) use self::wanted::Positions;

@@ -145,7 +145,7 @@ impl Recorder {
 
     /// What is held of the input whose counter is the one that is looked for, and the position of
     /// what is taken next of it.
-    pub(super) fn input(
+    pub(crate) fn input(
         &self,
         is_counter: impl Fn(&Arc<AtomicU64>) -> bool,
     ) -> Option<(Arc<Places>, u64)> {
@@ -155,12 +155,12 @@ impl Recorder {
     }
 
     /// The position of what is taken next of an input.
-    pub(super) fn position(&self, input: usize) -> u64 {
+    pub(crate) fn position(&self, input: usize) -> u64 {
         lock(&self.feeds).feeds.get(input).map_or(0, Feed::position)
     }
 
     /// Says that a state is to tell how much of what it gave may have been used below.
-    pub(super) fn tell_used(&self) {
+    pub(crate) fn tell_used(&self) {
         self.tells.store(true, Ordering::Relaxed);
     }
 
@@ -191,7 +191,7 @@ impl Recorder {
 
     /// Whether it is time to keep something; `pending` came out and was not counted yet.
     #[inline]
-    pub(super) fn is_due(&self, pending: u64) -> bool {
+    pub(crate) fn is_due(&self, pending: u64) -> bool {
         let progress = match &*self.produced {
             [one] => one.load(Ordering::Relaxed) + pending,
             many => many.iter().map(|at| at.load(Ordering::Relaxed)).sum(),
@@ -200,7 +200,7 @@ impl Recorder {
     }
 
     #[cold]
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &self,
         pending: u64,
         write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,
@@ -254,7 +254,7 @@ impl Recorder {
     }
 
     /// The last mark from which all of these points can be reached.
-    pub(super) fn save_at(&self, points: &[Option<Point>], to: &mut Saving) {
+    pub(crate) fn save_at(&self, points: &[Option<Point>], to: &mut Saving) {
         if let Some(problem) = &*lock(&self.problem) {
             to.problem
                 .get_or_insert_with(|| Error::new(problem.kind(), problem.to_string()));

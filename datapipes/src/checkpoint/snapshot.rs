@@ -46,7 +46,7 @@ impl Above {
 }
 
 /// Positions, which whoever holds an item knows, too.
-pub(super) type Places = Mutex<BTreeSet<u64>>;
+pub(crate) type Places = Mutex<BTreeSet<u64>>;
 
 /// Where a node reads.
 pub(super) struct Feed {

@@ -227,7 +227,7 @@ impl Unordered {
     }
 
     /// The position of what is taken next.
-    pub(super) fn next(&self) -> u64 {
+    pub(crate) fn next(&self) -> u64 {
         self.position(self.taken.load(Ordering::Relaxed))
     }
 
@@ -259,7 +259,7 @@ impl Unordered {
     }
 
     /// Nothing will come out of these inputs.
-    pub(super) fn left_out(&self, inputs: Vec<u64>) {
+    pub(crate) fn left_out(&self, inputs: Vec<u64>) {
         let mut log = self.log();
         inputs
             .into_iter()
@@ -268,7 +268,7 @@ impl Unordered {
     }
 
     /// What the pipe keeps with all that came out so far.
-    pub(super) fn keep(&self, write: impl FnOnce() -> crate::Result<Vec<u8>>) {
+    pub(crate) fn keep(&self, write: impl FnOnce() -> crate::Result<Vec<u8>>) {
         if !self.log().is_old {
             return;
         }

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::Context;
-
 /// Which items of a stream are wanted by a resumed epoch: those from some position on, and before
 /// them those that had been taken and not been used, such as what was in a shuffle buffer.
 /// Positions count items and errors.
@@ -86,9 +84,9 @@ pub(crate) struct Positions {
 
 impl Positions {
     /// Of what a node gives; in an epoch that begins, all.
-    pub(crate) fn of(cx: &Context) -> Self {
+    pub(crate) fn of(wanted: Option<&Wanted>) -> Self {
         Positions {
-            wanted: cx.wanted().cloned(),
+            wanted: wanted.cloned(),
             at: 0,
         }
     }

@@ -12,7 +12,7 @@ mod values;
 
 use bytes::Bytes;
 
-pub(crate) use self::chunk::{ChunkWire, OriginRef, WireOf};
+pub(crate) use self::chunk::{ChunkWire, WireOf};
 #[cfg(feature = "serde")]
 pub use self::serde::{Serde, Serial, decode as decode_serde, encode as encode_serde};
 use crate::batch_buffer::Part;

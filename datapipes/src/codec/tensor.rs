@@ -4,7 +4,8 @@ use half::{bf16, f16};
 
 use super::plain::copied;
 use super::{PAYLOAD, Reader, Wire, Writer, damaged};
-use crate::tensor::{checked_len, with_dtype};
+use crate::dtype::with_dtype;
+use crate::tensor::checked_len;
 use crate::{DType, Element, Result, Tensor, TypedVec};
 
 impl Wire for DType {

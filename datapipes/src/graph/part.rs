@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::{Graph, Hints, Input, Node, Op};
 use crate::codec::{ChunkWire, Parcel, WireOf, damaged};
-use crate::crossing::{Crossing, Make};
+use crate::pipe::crossing::{Crossing, Make};
 use crate::{Context, Error, ErrorKind, Items, Processes, Reader, Result, Source, Wire, Writer};
 
 /// A part of a graph that runs in processes of its own.

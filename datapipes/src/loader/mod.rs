@@ -11,8 +11,6 @@ mod policy;
 mod prefetch_to_device;
 mod rank_epoch;
 mod ranks;
-#[cfg(test)]
-mod ready_tests;
 mod replay;
 mod stats;
 #[cfg(test)]

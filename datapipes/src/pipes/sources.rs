@@ -168,7 +168,7 @@ impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
     fn open(&self, cx: &Context) -> Items<T> {
         Items::from_chunks(ElementsOpen {
             values: self.0.clone(),
-            positions: Positions::of(cx),
+            positions: Positions::of(cx.wanted()),
             panicked: None,
             cx: cx.clone(),
         })
@@ -228,7 +228,7 @@ impl Source for Integers {
     fn open(&self, cx: &Context) -> Items<u64> {
         Items::from_chunks(IntegersOpen {
             range: self.0.clone(),
-            positions: Positions::of(cx),
+            positions: Positions::of(cx.wanted()),
             cx: cx.clone(),
         })
     }

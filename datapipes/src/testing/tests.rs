@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::checkpoint::{Held, Place};
+use crate::items::{Held, Place};
 use crate::pipe::Split;
 use crate::pipes::*;
 use crate::{Join, Source};

@@ -28,7 +28,7 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
             input,
             order: None,
             before: 0,
-            positions: Positions::of(cx),
+            positions: Positions::of(cx.wanted()),
             key: self.0,
             panicked: None,
         })

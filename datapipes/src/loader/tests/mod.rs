@@ -2,6 +2,7 @@
 
 mod elastic;
 mod ranks;
+mod ready;
 mod steps;
 
 use super::*;

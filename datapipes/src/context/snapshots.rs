@@ -2,22 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Held, HeldPositions, Lineage, Place, Recorder, Unordered, Wanted};
+use crate::checkpoint::{HeldPositions, Lineage, NodeState, Recorder, Unordered, Wanted};
 use crate::codec::{pack, unpack};
 use crate::{Context, Error, Result, Wire};
-
-/// What a node of a resumable loader is given.
-#[derive(Clone, Default)]
-pub(crate) struct NodeState {
-    pub recorder: Option<Arc<Recorder>>,
-    pub kept: Option<Arc<[u8]>>,
-    pub wanted: Option<Wanted>,
-    /// For a node to which items come in any order, and that says which of them its outputs are
-    /// made of.
-    pub lineage: Option<Lineage>,
-    /// So many items are given again that may have been used below before the stop.
-    pub used: u64,
-}
 
 impl Context {
     /// Whether states of this epoch can be asked for, so that pipes have to keep what it takes.
@@ -141,14 +128,7 @@ impl Context {
         self.node_state()?.lineage.as_ref()
     }
 
-    /// Drops items that were held, and counts them as dropped.
-    pub fn leave_out<T>(&self, held: impl IntoIterator<Item = Held<T>>) {
-        let places: Vec<Place> = held.into_iter().map(|held| held.into_parts().1).collect();
-        self.count_dropped(places.len() as u64);
-        Place::leave_out(places);
-    }
-
-    pub(super) fn unordered(&self) -> Option<&Arc<Unordered>> {
+    pub(crate) fn unordered(&self) -> Option<&Arc<Unordered>> {
         self.lineage().map(Lineage::unordered)
     }
 

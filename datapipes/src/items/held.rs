@@ -4,8 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use super::snapshot::Places;
-use super::{Given, Unordered};
+use crate::checkpoint::{Given, Places, Unordered};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Item, Items, Result};
 
@@ -36,6 +35,15 @@ impl<T> Deref for Held<T> {
 
     fn deref(&self) -> &Item<T> {
         &self.item
+    }
+}
+
+impl Context {
+    /// Drops items that were held, and counts them as dropped.
+    pub fn leave_out<T>(&self, held: impl IntoIterator<Item = Held<T>>) {
+        let places: Vec<Place> = held.into_iter().map(|held| held.into_parts().1).collect();
+        self.count_dropped(places.len() as u64);
+        Place::leave_out(places);
     }
 }
 
@@ -91,7 +99,7 @@ impl Place {
     }
 
     /// No output is made of what is at these places.
-    pub(super) fn leave_out(places: impl IntoIterator<Item = Place>) {
+    fn leave_out(places: impl IntoIterator<Item = Place>) {
         if let Some((unordered, positions)) = Place::in_any_order(places) {
             unordered.left_out(positions);
         }

@@ -1,0 +1,392 @@
+//! Coordinates of items: where each came from.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::rng::mix;
+
+/// The coordinates of an item: which item of which source, and which child of it at each fan-out.
+///
+/// Archive 17 of the first source, member 203, is `0:17/203`. Coordinates do not depend on workers,
+/// ranks, queues or order; random numbers ([`Context::rng`](crate::Context::rng)), error reports
+/// and saved state are made of them. Two items of one epoch have the same origin only if a pipe
+/// clones items.
+///
+/// An origin may also carry a name (a path, a member, a key), which is shown instead of the number.
+/// Names do not take part in comparison.
+#[derive(Clone)]
+pub struct Origin {
+    /// What stands above the index; nothing for an item of a source without a name, which is the
+    /// cheap case.
+    link: Option<Arc<Link>>,
+    /// The place among its siblings. At the root the upper 16 bits are the source's number.
+    index: u64,
+}
+
+pub(crate) enum Link {
+    /// The item is a child of this one.
+    Child(Origin),
+    /// The item has a name; what stands above it is behind it.
+    Named(Option<Arc<Link>>, Arc<str>),
+    /// The item was made of these.
+    Joined(Box<[Origin]>),
+}
+
+const SOURCE_SHIFT: u32 = 48;
+
+impl Origin {
+    /// Item `index` of source number `source`.
+    ///
+    /// # Panics
+    /// If `index` needs more than 48 bits.
+    #[inline]
+    pub fn root(source: u16, index: u64) -> Self {
+        assert!(
+            index >> SOURCE_SHIFT == 0,
+            "a source may have at most 2^48 items"
+        );
+        Origin {
+            link: None,
+            index: (u64::from(source) << SOURCE_SHIFT) | index,
+        }
+    }
+
+    /// Child `index` of this item.
+    pub fn child(&self, index: u64) -> Self {
+        Origin {
+            link: Some(Arc::new(Link::Child(self.clone()))),
+            index,
+        }
+    }
+
+    /// Makes the children of one item cheaply: they share what stands above them.
+    pub fn children(&self) -> Children {
+        Children(Arc::new(Link::Child(self.clone())))
+    }
+
+    /// The same coordinates with a name that a person knows the item by.
+    pub fn named(self, name: impl Into<Arc<str>>) -> Self {
+        Origin {
+            link: Some(Arc::new(Link::Named(self.link, name.into()))),
+            index: self.index,
+        }
+    }
+
+    /// The origin of an item made of several; `index` counts such items.
+    pub fn joined(parts: Vec<Origin>, index: u64) -> Self {
+        Origin {
+            link: Some(Arc::new(Link::Joined(parts.into()))),
+            index,
+        }
+    }
+
+    /// The coordinates of the item of a source that it goes back to, unless it was made of several.
+    pub(crate) fn top(&self) -> &Origin {
+        let mut top = self;
+        while let Some(parent) = top.parent() {
+            top = parent;
+        }
+        top
+    }
+
+    /// Whether one of them is, or goes back to, the other or an item that the other was made of.
+    pub(crate) fn is_related(&self, other: &Origin) -> bool {
+        self.comes_from(other) || other.comes_from(self)
+    }
+
+    /// Whether it is this item, or goes back to it.
+    pub(crate) fn comes_from(&self, item: &Origin) -> bool {
+        self == item
+            || self.parts().iter().any(|part| part.comes_from(item))
+            || self.parent().is_some_and(|parent| parent.comes_from(item))
+    }
+
+    /// The origin that it would have in the first round of a repeat, if it is of this one.
+    pub(crate) fn without_round(&self, round: u64) -> Origin {
+        match self.link.as_deref() {
+            None => self.clone(),
+            Some(Link::Named(above, name)) => {
+                let unnamed = Origin {
+                    link: above.clone(),
+                    index: self.index,
+                };
+                unnamed.without_round(round).named(name.clone())
+            }
+            Some(Link::Child(root)) if self.index == round && root.structure().is_none() => {
+                root.clone()
+            }
+            Some(Link::Child(parent)) => parent.without_round(round).child(self.index),
+            Some(Link::Joined(parts)) => Origin::joined(
+                parts.iter().map(|part| part.without_round(round)).collect(),
+                self.index,
+            ),
+        }
+    }
+
+    /// Whether it is an item of a source, without name or parent.
+    pub(crate) fn is_plain_root(&self) -> bool {
+        self.link.is_none()
+    }
+
+    /// Source and index of a plain root in one number; the next item of the source is the next
+    /// number.
+    pub(crate) fn to_raw(&self) -> u64 {
+        self.index
+    }
+
+    #[inline]
+    pub(crate) fn from_raw(raw: u64) -> Origin {
+        Origin {
+            link: None,
+            index: raw,
+        }
+    }
+
+    /// The origin, taken apart.
+    pub(crate) fn by_ref(&self) -> OriginRef<'_> {
+        OriginRef {
+            link: self.link.as_ref(),
+            index: self.index,
+        }
+    }
+
+    pub(crate) fn from_parts(link: Option<Arc<Link>>, index: u64) -> Origin {
+        Origin { link, index }
+    }
+
+    /// The place among its siblings: in the source, the parent or the stream of groups.
+    pub fn index(&self) -> u64 {
+        match self.structure() {
+            None => self.index & ((1 << SOURCE_SHIFT) - 1),
+            Some(_) => self.index,
+        }
+    }
+
+    /// The number of the source it comes from; `None` for an item made of several.
+    pub fn source(&self) -> Option<u16> {
+        match self.structure() {
+            None => Some((self.index >> SOURCE_SHIFT) as u16),
+            Some(Link::Child(parent)) => parent.source(),
+            _ => None,
+        }
+    }
+
+    /// The item that it is a child of.
+    pub fn parent(&self) -> Option<&Origin> {
+        match self.structure() {
+            Some(Link::Child(parent)) => Some(parent),
+            _ => None,
+        }
+    }
+
+    /// The items that it was made of; empty unless it was joined.
+    pub fn parts(&self) -> &[Origin] {
+        match self.structure() {
+            Some(Link::Joined(parts)) => parts,
+            _ => &[],
+        }
+    }
+
+    /// Its own name, without its parents'.
+    pub fn name(&self) -> Option<&str> {
+        match self.link.as_deref() {
+            Some(Link::Named(_, name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// 64 bits that depend on the coordinates alone, for keyed randomness.
+    ///
+    /// The root's bits are its source and index; each step down mixes in the child's index
+    /// (splitmix64's finaliser). This function never changes: a change would be a change of every
+    /// random order.
+    pub fn key(&self) -> u64 {
+        match self.structure() {
+            None => self.index,
+            Some(Link::Child(parent)) => mix(mix(parent.key()) ^ self.index),
+            Some(Link::Joined(parts)) => parts.iter().fold(mix(!self.index), |key, part| {
+                mix(key ^ part.key()).wrapping_add(1)
+            }),
+            Some(Link::Named(..)) => unreachable!("structure() looks behind names"),
+        }
+    }
+
+    /// The link with names looked through.
+    #[inline]
+    fn structure(&self) -> Option<&Link> {
+        let mut link = self.link.as_deref();
+        while let Some(Link::Named(above, _)) = link {
+            link = above.as_deref();
+        }
+        link
+    }
+}
+
+/// An origin, taken apart.
+#[derive(Clone, Copy)]
+pub(crate) struct OriginRef<'a> {
+    pub link: Option<&'a Arc<Link>>,
+    pub index: u64,
+}
+
+/// Makes the origins of one item's children; see [`Origin::children`].
+#[derive(Clone)]
+pub struct Children(Arc<Link>);
+
+impl Children {
+    /// The origin of child `index`.
+    #[inline]
+    pub fn at(&self, index: u64) -> Origin {
+        Origin {
+            link: Some(self.0.clone()),
+            index,
+        }
+    }
+}
+
+impl fmt::Debug for Children {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Children").finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Self) -> bool {
+        self.index == other.index
+            && match (self.structure(), other.structure()) {
+                (None, None) => true,
+                (Some(Link::Child(a)), Some(Link::Child(b))) => a == b,
+                (Some(Link::Joined(a)), Some(Link::Joined(b))) => a == b,
+                _ => false,
+            }
+    }
+}
+
+impl Eq for Origin {}
+
+impl Hash for Origin {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}
+
+impl PartialOrd for Origin {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Sequential order: by source, then index, then child index at each depth.
+impl Ord for Origin {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        fn path(origin: &Origin, out: &mut Vec<u64>) {
+            match origin.structure() {
+                Some(Link::Child(parent)) => path(parent, out),
+                Some(Link::Joined(parts)) => parts.iter().for_each(|part| path(part, out)),
+                _ => {}
+            }
+            out.push(origin.index);
+        }
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        path(self, &mut a);
+        path(other, &mut b);
+        a.cmp(&b)
+    }
+}
+
+/// Names where there are names, else coordinates: `train-000.tar/000017.jpg`, `0:17/203`, `[0:1,
+/// 0:2, … 254 more]`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 4;
+        if let Some(Link::Child(parent)) = self.structure() {
+            write!(f, "{parent}/")?;
+        }
+        match (self.name(), self.structure()) {
+            (Some(name), _) => f.write_str(name),
+            (None, None) => write!(f, "{}:{}", self.index >> SOURCE_SHIFT, self.index()),
+            (None, Some(Link::Joined(parts))) => {
+                f.write_str("[")?;
+                for (i, part) in parts.iter().take(SHOWN).enumerate() {
+                    write!(f, "{}{part}", if i == 0 { "" } else { ", " })?;
+                }
+                match parts.len().checked_sub(SHOWN) {
+                    Some(more) if more > 0 => write!(f, ", … {more} more]"),
+                    _ => f.write_str("]"),
+                }
+            }
+            (None, _) => write!(f, "{}", self.index),
+        }
+    }
+}
+
+impl fmt::Debug for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Origin({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_names_and_coordinates() {
+        let archive = Origin::root(0, 17);
+        assert_eq!(archive.child(203).to_string(), "0:17/203");
+        let named = archive.clone().named("a.tar").child(3).named("x.jpg");
+        assert_eq!(named.to_string(), "a.tar/x.jpg");
+        assert_eq!(named, archive.child(3));
+        assert_eq!(
+            Origin::joined(vec![Origin::root(1, 2); 6], 0).to_string(),
+            "[1:2, 1:2, 1:2, 1:2, … 2 more]"
+        );
+    }
+
+    #[test]
+    fn keys_are_pinned() {
+        let archive = Origin::root(0, 17);
+        assert_eq!(archive.key(), 17);
+        assert_eq!(archive.child(203).key(), archive.children().at(203).key());
+        assert_eq!(
+            archive.child(203).key(),
+            0x0c4f_d51a_ff2e_e360,
+            "{:#x}",
+            archive.child(203).key()
+        );
+        assert_ne!(archive.child(203).key(), archive.child(204).key());
+        assert_ne!(Origin::root(1, 17).key(), archive.key());
+    }
+
+    #[test]
+    fn orders_as_the_sequence_does() {
+        let (a, b) = (Origin::root(0, 1), Origin::root(0, 2));
+        let mut all = vec![
+            b.child(0),
+            a.child(7),
+            Origin::root(1, 0),
+            b.clone(),
+            a.child(2),
+            a.clone(),
+        ];
+        all.sort();
+        assert_eq!(
+            all,
+            [
+                a.clone(),
+                a.child(2),
+                a.child(7),
+                b.clone(),
+                b.child(0),
+                Origin::root(1, 0)
+            ]
+        );
+    }
+
+    #[test]
+    fn items_are_small() {
+        assert_eq!(size_of::<crate::Item<u64>>(), 24);
+        assert!(size_of::<crate::Result<crate::Item<u64>>>() <= 32);
+    }
+}
