@@ -460,7 +460,12 @@ impl Tree {
             let depth = indent.chars().count() / 3;
             let name = rest.split(['(', ' ']).next().unwrap().to_owned();
             let ends_early = match kind(&name) {
-                "take" | "scan" | "zip" | "pair" | "merge_join_by_key" => true,
+                "take"
+                | "scan"
+                | "zip"
+                | "pair"
+                | "merge_join_by_key"
+                | "left_merge_join_by_key" => true,
                 "mux" => rest.contains("stop at first"),
                 "mix" => !rest.contains("AllExhausted"),
                 _ => false,
