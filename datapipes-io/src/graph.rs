@@ -8,7 +8,8 @@ use datapipes::index::{Indexed, MapPipe};
 use datapipes::{Context, Facts, Graph, Item, Items, Result, Source};
 
 use crate::formats::{Decoded, FieldDecoder, SplitRecords, StreamUntar, Value};
-use crate::stores::local::{OpenFiles, is_inside};
+use crate::stores::load::OpenFiles;
+use crate::stores::local::is_inside;
 use crate::stores::names::Names;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};

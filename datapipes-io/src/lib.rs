@@ -44,9 +44,10 @@ pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
 pub use graph::{CanMap, FileGraph, FileRefGraph, GraphOf, Readable, SampleGraph, StoreGraph};
 pub use splits::SplitsFile;
+pub use stores::LoadFiles;
 #[cfg(feature = "mmap")]
 pub use stores::local::MapFiles;
-pub use stores::local::{ListFiles, LoadFiles, list_files};
+pub use stores::local::{ListFiles, list_files};
 
 /// The methods that this crate adds to a [`Graph`](datapipes::Graph) and to
 /// [`Splits`](datapipes::index::split::Splits).

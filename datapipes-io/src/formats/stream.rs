@@ -14,7 +14,7 @@ use super::arriving::Arriving;
 use super::compression::Inflating;
 use super::framing::{Block, Place, Splitter, Step};
 use crate::stores::Get;
-use crate::stores::local::Loaded;
+use crate::stores::load::Loaded;
 use crate::{File, FileRef};
 
 /// About what it holds of a file besides blocks: the piece that is being cut, and the one before,

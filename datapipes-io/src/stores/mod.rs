@@ -11,6 +11,7 @@ pub mod cloud;
 #[cfg(feature = "http")]
 pub mod http;
 mod list;
+pub(crate) mod load;
 pub mod local;
 mod memory;
 pub(crate) mod names;
@@ -25,6 +26,7 @@ pub use braces::{expand_braces, expand_braces_to, shards};
 #[cfg(feature = "http")]
 pub use http::Http;
 pub use list::ListStore;
+pub use load::LoadFiles;
 pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
 pub use open::{OpenOptions, open};

@@ -656,7 +656,7 @@ fn records_are_slices_of_what_arrives() {
 
 #[test]
 fn split_records_keeps_the_contract_of_pipes() {
-    use crate::stores::local::{Loaded, OpenFiles};
+    use crate::stores::load::{Loaded, OpenFiles};
     use datapipes::Pipe;
     let store: Arc<dyn crate::stores::Store> =
         Arc::new(Memory::from_iter([("a", jsonl(3000)), ("b", jsonl(3))]));

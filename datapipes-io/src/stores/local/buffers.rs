@@ -14,7 +14,7 @@ const MAX_IDLE: usize = 64;
 
 /// Idle buffers, at most so many bytes of them.
 #[derive(Debug)]
-pub(super) struct Buffers {
+pub(in crate::stores) struct Buffers {
     max_bytes: usize,
     idle: Mutex<Idle>,
 }
@@ -27,7 +27,7 @@ struct Idle {
 }
 
 impl Buffers {
-    pub(super) fn new(max_bytes: usize) -> Arc<Self> {
+    pub(in crate::stores) fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Buffers {
             max_bytes,
             idle: Mutex::default(),
@@ -35,7 +35,7 @@ impl Buffers {
     }
 
     /// A buffer of at least `len` bytes and not much more; `None` if there is no memory for it.
-    pub(super) fn get(self: &Arc<Self>, len: usize) -> Option<Buffer> {
+    pub(in crate::stores) fn get(self: &Arc<Self>, len: usize) -> Option<Buffer> {
         let data = match self.reuse(len) {
             Some(data) => data,
             None => {
@@ -94,7 +94,7 @@ fn rounded(len: usize) -> usize {
 
 /// A buffer that goes back to where it came from when dropped.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(in crate::stores) struct Buffer {
     data: Box<[u8]>,
     len: usize,
     home: Arc<Buffers>,
@@ -102,12 +102,12 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// All of it, initialised with old content.
-    pub(super) fn space(&mut self) -> &mut [u8] {
+    pub(in crate::stores) fn space(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
     }
 
     /// The first `len` bytes.
-    pub(super) fn into_bytes(mut self, len: usize) -> Bytes {
+    pub(in crate::stores) fn into_bytes(mut self, len: usize) -> Bytes {
         self.len = len;
         Bytes::from_owner(self)
     }

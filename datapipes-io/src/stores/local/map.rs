@@ -6,9 +6,9 @@ use bytes::Bytes;
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result, Work};
 use memmap2::MmapOptions;
 
-use super::load::{TOGETHER, named, open, read_small};
 use super::{failed, retried};
 use crate::file::readable;
+use crate::stores::load::{TOGETHER, named, open, read_small};
 use crate::{File, FileRef};
 
 /// Maps files of this machine into memory; see

@@ -1,15 +1,12 @@
 //! The local file system: lists files, reads them, and is a store.
 
-mod buffers;
+pub(super) mod buffers;
 mod list;
-mod load;
 #[cfg(feature = "mmap")]
 mod map;
 mod store;
 
 pub use list::{ListFiles, list_files};
-pub use load::LoadFiles;
-pub(crate) use load::{Loaded, OpenFiles};
 #[cfg(feature = "mmap")]
 pub use map::MapFiles;
 pub use store::Local;
@@ -22,7 +19,7 @@ use std::time::{Duration, Instant};
 use datapipes::{Context, Error};
 
 /// An error of the operating system that names the path.
-fn failed(path: &Path, error: io::Error) -> Error {
+pub(super) fn failed(path: &Path, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotADirectory => datapipes::ErrorKind::NotFound,
         kind => Error::io(kind.into()).kind(),
@@ -39,7 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Tries again what may work the second time: at once and one time where the device or a network
 /// file system failed, and for some seconds while there are too many open files.
-fn retried<T>(cx: &Context, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn retried<T>(
+    cx: &Context,
+    mut attempt: impl FnMut() -> io::Result<T>,
+) -> io::Result<T> {
     let begun = Instant::now();
     let (mut again, mut pause) = (true, Duration::from_millis(1));
     loop {
@@ -57,7 +57,7 @@ fn retried<T>(cx: &Context, mut attempt: impl FnMut() -> io::Result<T>) -> io::R
     }
 }
 
-fn is_interrupted(error: &io::Error) -> bool {
+pub(super) fn is_interrupted(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
 }
 

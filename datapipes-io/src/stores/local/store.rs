@@ -15,9 +15,9 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::buffers::Buffers;
 use super::list::Walk;
-use super::load;
 use super::retried;
 use crate::FileRef;
+use crate::stores::load;
 use crate::stores::pattern::Pattern;
 use crate::stores::{Body, Get, Meta, Object, Store};
 

@@ -9,8 +9,8 @@ use datapipes::{Arity, Context, Error, ErrorKind, Facts, Item, Items, Pipe, Resu
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 
-use super::buffers::Buffers;
-use super::{failed, is_interrupted, retried};
+use super::local::buffers::Buffers;
+use super::local::{failed, is_interrupted, retried};
 use crate::file::readable;
 use crate::stores::{Get, Store};
 use crate::{File, FileRef};
