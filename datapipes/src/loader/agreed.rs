@@ -1,4 +1,4 @@
-//! Ranks that agree before each step whether there is another.
+//! Epochs whose ranks agree before each step whether there is another.
 
 use std::fmt;
 use std::future::Future;
@@ -16,29 +16,30 @@ use crate::{Error, Item, Result};
 pub struct Agreed<T, E, F, A = ()> {
     epoch: Epoch<T, E>,
     agree: F,
-    /// A step of a stream that the ranks are asked for.
+    /// Step of a stream about which the ranks are being asked.
     asked: Option<Asked<T, E, A>>,
     ended: bool,
 }
 
-/// What came, if anything did, and what the ranks say to it.
+/// The item for a step, if there is one, and the answer of the ranks.
 struct Asked<T, E, A> {
     next: Option<Result<T, E>>,
     agree: Pin<Box<A>>,
 }
 
 impl<T: Send + 'static, E> Blocking<T, E> {
-    /// The epoch, which ends on all ranks at once: for data of which nobody knows beforehand how
-    /// many steps it makes, such as the samples of a rank's archives. Before each step, `agree` is
-    /// told whether this rank has an item for it, and says whether all ranks have: a collective of
-    /// the training framework, such as an all-reduce of the minimum. If one has none, the epoch
-    /// ends on all of them, and what the others had ready is dropped. So no rank waits in a
-    /// collective step for one that has ended.
+    /// Returns the epoch as an iterator that ends on all ranks at once: for data whose number of
+    /// steps is not known beforehand, such as the samples of a rank's archives. Before each step,
+    /// `agree` is told whether this rank has an item for it, and returns whether all ranks have
+    /// one: a collective of the training framework, such as an all-reduce of the minimum. If one
+    /// rank has none, the epoch ends on all of them, and the items that the others had ready are
+    /// dropped. No rank therefore waits in a collective step for a rank that has ended.
     ///
     /// Every rank calls `agree` equally often, once for each step and once at the end, as long as
-    /// every rank takes items until the end. A rank whose item failed says that it has none, and
-    /// gives the error; a rank for which `agree` fails gives its error. Costs one exchange a step.
-    /// If all steps are [known](crate::DataLoader::steps), take the fewest instead.
+    /// every rank takes items until the end. A rank whose item failed answers that it has none, and
+    /// returns the error; a rank for which `agree` fails returns that error. Costs one exchange for
+    /// each step. If all steps are [known](crate::DataLoader::steps), take the smallest number
+    /// instead.
     ///
     /// # Examples
     /// ```
@@ -72,8 +73,9 @@ impl<T: Send + 'static, E> Blocking<T, E> {
     /// ```
     ///
     /// # Errors
-    /// What `agree` fails with, as the last item: the step was not taken, and the item that was ready for it comes again. Of
-    /// [`Config`](crate::ErrorKind::Config), if `agree` says that all ranks have an item where this one was said to have none.
+    /// An error of `agree`, as the last item: the step was not taken, and the item that was ready
+    /// for it comes again. An error of kind [`Config`](crate::ErrorKind::Config), if `agree`
+    /// answers that all ranks have an item although this rank reported none.
     pub fn agreed<F>(self, agree: F) -> Agreed<T, E, F>
     where
         F: FnMut(bool) -> Result<bool, E>,
@@ -83,11 +85,11 @@ impl<T: Send + 'static, E> Blocking<T, E> {
 }
 
 impl<T: Send + 'static, E> Epoch<T, E> {
-    /// The epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with an
-    /// `agree` that is awaited. A box is allocated for each step.
+    /// Returns the epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with
+    /// an `agree` that is awaited. A box is allocated for each step.
     ///
     /// # Errors
-    /// As [`Blocking::agreed`].
+    /// Fails as [`Blocking::agreed`] does.
     ///
     /// # Examples
     /// ```
@@ -128,11 +130,11 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
         }
     }
 
-    /// Where the epoch stands, after the last item given, also while ranks agree on the next; at
-    /// the end that all agreed on, it is finished. See [`Epoch::checkpoint`].
+    /// Returns a checkpoint of the epoch after the last item given, also while ranks agree on the
+    /// next; at the end that all agreed on, it is finished. See [`Epoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`Epoch::checkpoint`].
+    /// Fails as [`Epoch::checkpoint`] does.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.epoch.state_before(matches!(
             &self.asked,
@@ -143,8 +145,8 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
         ))
     }
 
-    /// What comes of an item, or of its absence, and of what the ranks say to it; the epoch has
-    /// ended unless it is an item.
+    /// Returns the result of a step from the item, or its absence, and the answer of the ranks; the
+    /// epoch has ended unless the result is an item.
     fn settled(
         &mut self,
         next: Option<Result<T, E>>,
@@ -157,21 +159,21 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
                 None
             }
             (Some(Ok(_)), Err(error)) => {
-                // The step was not taken; a state is one from before it.
+                // The step was not taken; a checkpoint is from before the item.
                 self.epoch.fail_last();
                 Some(Err(error))
             }
             (Some(Err(error)), _) | (None, Err(error)) => Some(Err(error)),
-            // It has ended by itself, and knows whether by its data or its budget.
+            // The epoch has ended by itself, and knows whether its data or its budget ended.
             (None, Ok(false)) => None,
-            // The others were told that there is none.
+            // The other ranks were told that there is no item.
             (None, Ok(true)) => Some(Err(self.epoch.wrapped(contradicted()))),
         };
         self.ended = true;
         settled
     }
 
-    /// An agreement may fail once besides, and be about an item that is there already.
+    /// The agreement may add an error, and may be about an item that is there already.
     fn at_most(&self) -> (usize, Option<usize>) {
         let asked = matches!(&self.asked, Some(Asked { next: Some(_), .. }));
         let most = Stream::size_hint(&self.epoch).1;

@@ -38,7 +38,7 @@ fn each_launcher_tells_the_rank() {
         told(&[("JOB_COMPLETION_INDEX", "2"), ("WORLD_SIZE", "3")]),
         Ok((2, 3))
     );
-    // A number set for one rank alone, or for none, is no incomplete rank.
+    // A number of ranks of 1 alone, and empty variables, are not contradictory.
     assert_eq!(told(&[("SLURM_NTASKS", "1")]), Ok((0, 1)));
     assert_eq!(told(&[("RANK", ""), ("WORLD_SIZE", "")]), Ok((0, 1)));
 }
