@@ -1,5 +1,5 @@
-//! Law 5: bytes that a loader promised to stay within, counted by items that know how many of them
-//! are alive.
+//! Law 5: the bytes that a loader promised to stay within, counted by items that know how many of
+//! them are alive.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::{DataLoader, Error, Graph, Order};
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// Bytes that are alive, and the most that were so at once.
+/// Bytes that are alive, and the most that were alive at once.
 #[derive(Clone, Debug, Default)]
 struct Meter(Arc<(AtomicUsize, AtomicUsize)>);
 
@@ -34,7 +34,7 @@ impl Meter {
     }
 }
 
-/// An item that counts as so many bytes, for as long as it lives.
+/// An item that counts as this many bytes, for as long as it lives.
 #[derive(Debug)]
 struct Counted {
     bytes: usize,
@@ -47,7 +47,7 @@ impl Drop for Counted {
     }
 }
 
-/// Small ones first, then large ones.
+/// Small items first, then large ones.
 fn growing(n: u64) -> usize {
     if n < 300 { KIB } else { MIB }
 }
@@ -57,7 +57,7 @@ fn drain(loader: &DataLoader<Counted>, epoch: u64, items: usize) {
     assert_eq!(seen, items);
 }
 
-/// The most that was alive in two epochs of a loader that promised 16 MiB, less one item.
+/// Returns the most bytes alive in two epochs of a loader that promised 16 MiB, less one item.
 fn two_epochs(
     graph: impl Fn(Meter) -> Graph<Counted>,
     set: impl Fn(Builder<Counted>) -> Builder<Counted>,
@@ -151,12 +151,12 @@ fn memory_bounds_items_of_four_mebibytes_at_a_high_concurrency() {
         .unwrap();
     drain(&loader, 0, 900);
     assert!(meter.most() <= 260 * MIB, "{} MiB", meter.most() / MIB);
-    // What fits is in flight: an edge's share.
+    // An edge's share is in flight.
     assert!(meter.most() >= 64 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// A request that has begun holds what an earlier one waits for, and there are no bytes for it to
-/// go on.
+/// Makes a loader in which a request that has begun holds something that an earlier one waits for,
+/// and has no bytes to go on.
 fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
     let permit = Arc::new(tokio::sync::Semaphore::new(1));
     let done = tokio::sync::watch::Sender::new((false, 0usize));
@@ -166,7 +166,8 @@ fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
         async move {
             let mut told = done.subscribe();
             match n {
-                // The second comes first, and keeps it until the others have filled what there is.
+                // The second request comes first, and keeps the permit until the others have filled
+                // the budget.
                 0 => {
                     told.wait_for(|(taken, _)| *taken)
                         .await
@@ -209,7 +210,7 @@ fn memory_stops_nobody_who_holds_what_the_first_waits_for() {
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// What lets those go on needs nothing of the runtime.
+/// The clock that lets requests go on needs nothing of the runtime.
 #[test]
 fn memory_stops_nobody_on_a_runtime_without_timers() {
     let meter = Meter::default();
@@ -230,7 +231,7 @@ fn memory_stops_nobody_on_a_runtime_without_timers() {
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// What a step does to each item of a generated graph.
+/// A step of a generated graph.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Read {
@@ -240,11 +241,11 @@ enum Step {
     Compute {
         concurrency: usize,
     },
-    /// So many for each.
+    /// This many outputs for each item.
     Fan(u64),
     Filter,
     Prefetch(usize),
-    /// Both ways of a fork, by turns.
+    /// Both branches of a fork, by turns.
     Fork,
 }
 
@@ -260,17 +261,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A graph, and what it weighs.
+/// A graph, and the weight of its items.
 #[derive(Clone, Debug)]
 struct Case {
     items: u64,
     steps: Vec<Step>,
-    /// From which item on they have which size.
+    /// Sizes of items, each with the first item that has it.
     sizes: Vec<(u64, usize)>,
     order: Order,
     workers: usize,
     concurrency: Option<usize>,
-    /// How many of the largest items the promise is.
+    /// The promise, in multiples of the largest item.
     promise: usize,
     prefetch: Option<usize>,
 }
@@ -330,8 +331,8 @@ impl Case {
         self.sizes.iter().map(|(_, size)| *size).max().unwrap()
     }
 
-    /// Numbers of items, each with what counts for it. Each step makes another item of what it
-    /// gets, in its place.
+    /// Numbers of items, each with its counted bytes. Each step makes another item in place of its
+    /// input.
     fn graph(&self, meter: &Meter) -> Graph<Numbered> {
         let heavy = |graph: Graph<Numbered>| {
             graph.weighed(|item| item.1.as_ref().map_or(16, |item| item.bytes))
@@ -343,7 +344,7 @@ impl Case {
         let mut graph = heavy(Graph::range(0..self.items).map(|n| (n, None)));
         for step in &self.steps {
             let (this, meter) = (self.clone(), meter.clone());
-            // What went in is gone before what comes out is there.
+            // The input is dropped before the output is made.
             let again = move |(n, old): Numbered| {
                 drop(old);
                 (n, Some(meter.item(this.size(n))))
@@ -441,8 +442,7 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(150))]
 
-    /// Law 5, by construction: whatever the graph, its sizes and its settings, and in a second
-    /// epoch as well.
+    /// Law 5, by construction: for any graph, sizes and settings, and in a second epoch as well.
     #[test]
     fn law_5_what_is_alive_stays_within_the_promise_and_one_item(case in case(1..80)) {
         let (most, promise) = case.check();
