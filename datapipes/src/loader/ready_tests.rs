@@ -270,8 +270,8 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
     });
 }
 
-/// If many items come of one piece, the consumer of a batch is not woken for each of them, but for
-/// those that fill the batch.
+/// The consumer of a batch is not woken for each of the many items of a piece, but for those that
+/// fill the batch.
 #[test]
 fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
     const FAN: u64 = 100;

@@ -46,7 +46,7 @@ impl<'de> Visitor<'de> for Bytes {
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Checkpoint, E> {
         Checkpoint::from_bytes(bytes).map_err(E::custom)
     }
-    /// For formats that have no bytes.
+    /// Reads the checkpoint in formats that have no bytes.
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Checkpoint, A::Error> {
         let mut bytes = Vec::new();
         while let Some(byte) = seq.next_element()? {

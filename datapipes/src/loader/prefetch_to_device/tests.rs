@@ -467,7 +467,7 @@ fn long_epochs_are_saved_where_the_consumer_is() {
     }
 }
 
-/// For code that converts items, and fails.
+/// Code that converts items may fail.
 #[test]
 fn an_item_that_was_of_no_use_comes_again() {
     let graph = Graph::range(0..40)

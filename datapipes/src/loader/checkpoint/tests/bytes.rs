@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// The same close to a checkpoint: one byte of it is changed, and the checksum right.
+    /// Does the same close to a checkpoint: one byte of it is changed, and the checksum right.
     #[test]
     fn row_120_a_state_that_was_forged_is_one_or_is_refused(state in states(), at in any::<u16>(), byte in any::<u8>()) {
         let mut bytes = state.to_bytes();

@@ -184,7 +184,7 @@ fn row_122_states_of_two_epochs_at_once_while_a_third_thread_reads() {
     });
 }
 
-/// The same place, however it was reached: the checkpoint of a resumed epoch is the one it was
+/// A place is the same however it was reached: the checkpoint of a resumed epoch is the one it was
 /// resumed from, until something is taken; afterwards it leads to the same items as that of the
 /// epoch that was not stopped.
 #[test]

@@ -3,8 +3,7 @@
 use super::Checkpoint;
 use crate::{DataLoader, Graph, OnError, Order};
 
-/// Work that takes longer for a number the less it is a power of two, so that other items overtake
-/// it.
+/// Work that takes much longer for one number in seven, so that other items overtake it.
 fn uneven(n: u64) -> u64 {
     let rounds = if n % 7 == 3 { 20_000 } else { 10 };
     std::hint::black_box((0..rounds).fold(n, |sum, k| std::hint::black_box(sum ^ k)));
