@@ -332,7 +332,7 @@ mod tests {
             drop(dropped);
             drop(loader);
             let [live, most, made] = census.counts();
-            // The graph is still there, and holds none.
+            // The graph is still there, and holds no scratch.
             assert_eq!(live, 0, "{workers} workers");
             assert!(
                 (1..=workers + 1).contains(&most),

@@ -231,7 +231,7 @@ fn a_state_that_cannot_be_written_is_said_once_and_tried_again() {
                     "{error}"
                 );
                 errors += 1;
-                // The item still counts as taken.
+                // The call does not take back the item delivered before the error.
                 epoch.fail_last();
             }
         }
