@@ -96,7 +96,7 @@ struct Shuffled<T> {
     refill: Option<Refill<T>>,
     /// Present if checkpoints can be taken.
     book: Option<Book>,
-    /// The same if items come in any order: the position of the item in each place.
+    /// Position of the item in each place, with the lineage, if items come in any order.
     lineage: Option<(Lineage, Vec<u64>)>,
 }
 

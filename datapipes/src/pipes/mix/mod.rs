@@ -68,8 +68,8 @@ impl Mix {
         }
     }
 
-    /// Restores the turns from the snapshot, together with the rest of the snapshot, which belongs
-    /// to the streams of `cx`.
+    /// Returns the turns, restored from the snapshot if there is one, and the rest of the snapshot,
+    /// which belongs to the caller.
     fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
         cx.tell_used();
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;

@@ -101,7 +101,7 @@ fn a_stage_that_nobody_is_left_for_gives_way_to_the_next() {
         schedule,
     );
     assert_eq!(mixed.collect().unwrap(), [0, 1, 2, 10, 11]);
-    // A stage after which the input with all weight is exhausted ends it.
+    // A last stage whose inputs with a weight are exhausted ends the mix.
     let schedule = Schedule::new([1.0, 1.0]).then(2, [1.0, 0.0]);
     let mixed = Graph::mix_scheduled(
         Stop::AllExhausted,
