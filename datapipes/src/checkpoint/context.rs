@@ -12,7 +12,8 @@ pub(crate) struct NodeState {
     pub recorder: Option<Arc<Recorder>>,
     pub kept: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
-    /// For a node to which items come in any order, and which tells the inputs of its outputs.
+    /// Lineage of a node to which items come in any order, and which tells the inputs of its
+    /// outputs.
     pub lineage: Option<Lineage>,
     /// Number of repeated items that may have been used downstream before the stop.
     pub used: u64,

@@ -269,8 +269,8 @@ impl Recorder {
         let Some(mark) = marks.iter().rev().find(before).or(marks.iter().next()) else {
             return;
         };
-        // No delivered output contains an input from after the first mark that is after all
-        // delivered outputs, or that does not exist yet.
+        // No delivered output contains an input taken after the first mark that lies after all
+        // delivered outputs; without such a mark, none contains an input taken from now on.
         let behind = |mark: &&Snapshot| mark.is(points, |at, point| at >= point.most);
         let behind = marks.iter().find(behind);
         let most = |input: usize| match behind {

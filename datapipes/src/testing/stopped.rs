@@ -32,7 +32,7 @@ impl Trace for Outputs {
 struct Running<T> {
     reading: Reading<T>,
     recorder: Arc<Recorder>,
-    /// For each output, the wanted items, the position of the next item, and the delivered items.
+    /// Wanted items, position of the next item, and delivered items of each output.
     wanted: Vec<Wanted>,
     places: Vec<u64>,
     delivered: Vec<Vec<u64>>,
