@@ -50,7 +50,7 @@ pub(crate) struct Budget {
     bytes: usize,
     state: Mutex<State>,
     clock: Clock,
-    /// Set once somebody had to wait; contains `None` if no clock could be started.
+    /// Handle of the clock, set once somebody had to wait; `None` if no clock could be started.
     ticks: OnceLock<Option<mpsc::Sender<()>>>,
 }
 

@@ -128,7 +128,7 @@ pub struct Origin {
 pub(crate) enum Link {
     /// The item is a child of this item.
     Child(Origin),
-    /// The item has a name; the link to what precedes it comes first.
+    /// The item has a name; the first field is the link that it would have without the name.
     Named(Option<Arc<Link>>, Arc<str>),
     /// The item was made of these items.
     Joined(Box<[Origin]>),

@@ -226,7 +226,7 @@ fn large_slices_are_borrowed_and_shared() {
     );
 }
 
-/// Aligned as shared memory is.
+/// Copies bytes to memory that is aligned as shared memory is.
 fn aligned(bytes: &[u8]) -> Bytes {
     let words: Vec<u64> = vec![0; bytes.len().div_ceil(8)];
     let words = Tensor::from_vec(words, [bytes.len().div_ceil(8)]).unwrap();

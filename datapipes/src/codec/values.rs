@@ -34,7 +34,8 @@ impl<T: Send + 'static> Wire for PhantomData<T> {
     }
 }
 
-/// Copied before it is checked: in shared memory, the writer might change it in between.
+/// Reads text. It is copied before it is checked: in shared memory, the writer might change it in
+/// between.
 fn text(from: &mut Reader<'_>) -> Result<String> {
     String::from_utf8(from.slice()?.to_vec()).map_err(|_| damaged("text that is not UTF-8"))
 }

@@ -236,7 +236,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
 }
 
 /// Returns the reason why ranks may have unequal numbers of steps, although the policy promises
-/// equal numbers and the ranks do not agree.
+/// equal numbers and the ranks are not declared to agree.
 pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> Option<String> {
     let world = settings.rank.world;
     if world < 2 || settings.ranks_agree || matches!(settings.uneven, None | Some(Uneven::Allow)) {

@@ -173,7 +173,8 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
         settled
     }
 
-    /// The agreement may add an error, and may be about an item that is there already.
+    /// Returns the bounds of the size hint: the agreement may add an error, and may be about an
+    /// item that is there already.
     fn at_most(&self) -> (usize, Option<usize>) {
         let asked = matches!(&self.asked, Some(Asked { next: Some(_), .. }));
         let most = Stream::size_hint(&self.epoch).1;

@@ -19,9 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Every {
-    /// After every this many items (usually batches); 0 means 1.
+    /// Interval in items (usually batches); 0 means 1.
     Items(u64),
-    /// With the first item that is asked for after this much time since the last.
+    /// Interval in time: a checkpoint is saved with the first item that is asked for after this
+    /// much time since the last.
     Time(Duration),
 }
 

@@ -28,10 +28,11 @@ use crate::{Error, Item, Result};
 /// stream never wait for a function of the graph. Such an epoch begins on a thread of its own,
 /// which hands items over by the thousand if they are cheap.
 ///
-/// An epoch cannot be read inside a function of its own loader's graph, nor inside a function of
-/// another loader whose epoch the first function reads: the epoch would wait for itself, and
-/// returns an error of kind [`Config`](crate::ErrorKind::Config). An epoch of another loader can be
-/// read there. A thread that such a function starts by itself, and waits for, is not recognised.
+/// An epoch cannot be read inside a function of its own loader's graph. Nor can it be read inside a
+/// function of another loader's graph, if a function of this graph reads an epoch of that other
+/// loader. In both cases the epoch would wait for itself, and returns an error of kind
+/// [`Config`](crate::ErrorKind::Config). Any other loader's epoch can be read there. A thread that
+/// a function starts by itself, and waits for, is not recognised.
 ///
 /// Batches that are [converted](crate::DataLoader::convert) or put on a
 /// [device](crate::DataLoader::prefetch_to_device) have epochs of the same type. Errors are those
@@ -312,7 +313,8 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         }
     }
 
-    /// Separate from the path of a ready item, which is some instructions long.
+    /// Waits for the next item; separate from the path of a ready item, which is some instructions
+    /// long.
     #[inline(never)]
     fn wait(&mut self) -> Option<Result<Item<T>, E>> {
         let (mut deadlock, runs, wrap) = (DeadlockCheck::default(), self.runs.clone(), self.wrap);

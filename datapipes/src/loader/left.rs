@@ -10,14 +10,14 @@ use crate::run::{Engine, Share};
 pub(super) struct Left {
     /// Number of items if none fails and none is skipped.
     pub steps: Option<u64>,
-    /// Most items, without an error.
+    /// Largest number of items, if there is no error.
     most: Option<u64>,
     /// True if an error may come after all items.
     may_fail: bool,
 }
 
 impl Left {
-    /// Nothing more.
+    /// The number at the end of an epoch.
     pub const NOTHING: Left = Left {
         steps: Some(0),
         most: Some(0),

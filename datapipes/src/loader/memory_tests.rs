@@ -47,7 +47,7 @@ impl Drop for Counted {
     }
 }
 
-/// Small items first, then large ones.
+/// Returns sizes: small items first, then large ones.
 fn growing(n: u64) -> usize {
     if n < 300 { KIB } else { MIB }
 }

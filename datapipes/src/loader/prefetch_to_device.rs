@@ -159,12 +159,13 @@ struct Converted<T, U> {
     gauge: Arc<DevicePrefetchGauge>,
     depth: usize,
     blocking: bool,
-    /// After the stage, which is at work on it.
+    /// Conversion that the stage works on; the field comes after `stage`, so that it is dropped
+    /// later.
     conversion: Arc<Conversion<T, U>>,
 }
 
 enum Stage<T, U> {
-    /// Not begun, or read on the consumer's thread.
+    /// The source of a stage that has not begun, or of a conversion on the consumer's thread.
     Here(Box<Source<T>>),
     DevicePrefetch(DevicePrefetch<U, Progress>),
     Done,

@@ -43,7 +43,7 @@ pub(super) struct RankEpoch<T> {
     failed: u64,
     produce_ns: f64,
     pub delivered: u64,
-    /// Most items delivered.
+    /// Largest number of items delivered.
     budget: u64,
     /// True if ranks agree before each step whether there is another.
     pub agreed: bool,

@@ -123,7 +123,7 @@ fn takes_groups_before<T: Send + 'static>(
     }
 }
 
-/// A source that stands still at one of its items, and blocks the thread that reads it.
+/// Makes a source that stands still at one of its items, and blocks the thread that reads it.
 fn source(stuck: u64, door: Door) -> Graph<u64> {
     Graph::from_iter_with(move || {
         let door = door.clone();
@@ -137,7 +137,7 @@ fn pass_at(stuck: u64, n: u64, door: &Door) {
     }
 }
 
-/// A request that is answered at once.
+/// Answers a request at once.
 async fn request(n: u64) -> crate::Result<u64> {
     Ok(n)
 }
@@ -175,7 +175,7 @@ fn ready_items_are_delivered_before_a_cheap_step_above_requests_that_blocks() {
     });
 }
 
-/// A step that looks at its input as a whole, and stands still at one item.
+/// Adds a step that looks at its input as a whole, and stands still at one item.
 fn scanned(above: Graph<u64>, stuck: u64, door: Door) -> Graph<u64> {
     above.scan((), move |(), n| {
         pass_at(stuck, n, &door);

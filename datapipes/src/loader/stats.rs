@@ -71,7 +71,7 @@ pub struct SegmentStats {
     pub nodes: Vec<String>,
     /// I/O or CPU.
     pub work: Work,
-    /// Most applications that run at once.
+    /// Largest number of applications that run at once.
     pub workers: usize,
     /// True if the segment last ran inline, being cheaper than a hop to a worker.
     pub inline: bool,

@@ -65,7 +65,7 @@ pub(super) fn share<T: Send + 'static>(
 /// State of the outputs that is accessible without holding the input.
 struct Outs {
     outs: Vec<Out>,
-    /// An output found the input driven by another, and waits to be woken.
+    /// True if an output found the input driven by another, and waits to be woken.
     missed: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ struct Out {
 #[derive(Default)]
 struct Reader {
     waker: Option<Waker>,
-    /// It waited, was woken, and has not come back yet.
+    /// True if the output waited, was woken, and has not come back yet.
     coming: bool,
 }
 

@@ -109,7 +109,7 @@ struct Kept {
     steps: u64,
     /// Words that were drawn for them.
     words: u64,
-    /// At the end of the input: number of items that were in the buffer, and number left.
+    /// Number of items that were in the buffer at the end of the input, and number left.
     draining: Option<(u64, u64)>,
     /// Errors that had passed before the oldest item in the buffer, or earlier; and the positions
     /// of later errors.

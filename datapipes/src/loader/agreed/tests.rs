@@ -10,7 +10,7 @@ use crate::pipes::Shuffle;
 use crate::run::block_on;
 use crate::{BoxError, DataLoader, ErrorKind, Graph, Uneven};
 
-/// A rank's part of archives of unequal sizes, with a budget of steps.
+/// Makes a loader of a rank's part of archives of unequal sizes, with a budget of steps.
 fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> DataLoader<Vec<u64>> {
     let graph = Graph::range(0..7)
         .sharding_filter()

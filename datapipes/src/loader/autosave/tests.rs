@@ -323,7 +323,7 @@ fn what_is_no_state_of_this_loader_is_not_taken_for_none() {
     assert_eq!(other.resume_or_start(&path).unwrap().number(), 3);
 }
 
-/// Set in the process that the test below starts, with the path to save to.
+/// Environment variable of the process that the test below starts: the path to save to.
 const ALONE: &str = "DATAPIPES_TEST_AUTOSAVE";
 
 #[test]

@@ -40,7 +40,7 @@ fn matching<T: Send + 'static>(state: &Checkpoint, graph: Graph<T>, refused: &st
         .collect()
 }
 
-/// 60 of 90 items, shuffled.
+/// Makes a graph of 60 of 90 items, shuffled.
 fn some() -> Graph<u64> {
     Graph::range(0..90).filter(|n| n % 3 != 1).shuffle(8)
 }

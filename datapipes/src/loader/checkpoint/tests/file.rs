@@ -159,7 +159,7 @@ fn row_120_a_file_that_is_cut_or_damaged_is_refused_with_its_path() {
     assert!(Checkpoint::load(&path).unwrap() == whole);
 }
 
-/// Set in the process that a test starts, with the path to write to.
+/// Environment variable of the process that a test starts: the path to write to.
 const ALONE: &str = "DATAPIPES_TEST_STATES";
 const ITEMS: u64 = 30_000;
 const KILLS: usize = 40;

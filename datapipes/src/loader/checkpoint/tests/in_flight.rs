@@ -19,7 +19,7 @@ fn made(ledger: &Ledger) -> Vec<u32> {
         .collect()
 }
 
-/// Work that takes some time, and now and then more of it.
+/// Takes some time, and now and then more.
 fn work(n: u64) -> u64 {
     let rounds = if n % 7 == 3 { 20_000 } else { 500 };
     std::hint::black_box((0..rounds).fold(n, |sum, k| std::hint::black_box(sum ^ k)));

@@ -102,7 +102,7 @@ fn short_graphs_go_on() {
     goes_on(|| Graph::from_iter_with(|| 0..30u64).shuffle(4).batch(2));
 }
 
-/// Some items fail.
+/// Makes a graph in which some items fail.
 fn failing(items: std::ops::Range<u64>) -> Graph<u64> {
     Graph::range(items).try_map(|n| if n % 7 == 3 { Err("bad") } else { Ok(n) })
 }

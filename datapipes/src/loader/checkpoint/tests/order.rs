@@ -3,14 +3,14 @@
 use super::Checkpoint;
 use crate::{DataLoader, Graph, OnError, Order};
 
-/// Work that takes much longer for one number in seven, so that other items overtake it.
+/// Takes much longer for one number in seven, so that other items overtake it.
 fn uneven(n: u64) -> u64 {
     let rounds = if n % 7 == 3 { 20_000 } else { 10 };
     std::hint::black_box((0..rounds).fold(n, |sum, k| std::hint::black_box(sum ^ k)));
     n
 }
 
-/// In any order: the items delivered before and after two stops are all items, once.
+/// Checks that in any order the items delivered before and after two stops are all items, once.
 fn goes_on_in_any_order(graph: impl Fn() -> Graph<Vec<u64>>) {
     let loader = |workers, order| {
         let builder = DataLoader::builder(graph())
