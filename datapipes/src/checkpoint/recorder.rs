@@ -27,7 +27,7 @@ pub(crate) struct Recorder {
     problem: Mutex<Option<Error>>,
     /// True if a checkpoint records how much of the node's output may have been used downstream.
     tells: AtomicBool,
-    /// Outputs recorded as used before the stop: they may have been used, too.
+    /// Position up to which outputs were recorded before the stop as possibly used.
     told: u64,
 }
 

@@ -89,7 +89,7 @@ impl SegmentLog {
         (Wanted::new(holes, input), runs)
     }
 
-    /// Resumes from a cursor: the first `known` inputs belong to pieces that it contains.
+    /// Resumes from a cursor: the first `known` inputs belong to pieces of the cursor.
     pub(crate) fn resume(&self, cursor: &Cursor, known: u64) {
         let mut log = lock(&self.log);
         (log.input, log.output) = (
@@ -159,7 +159,7 @@ impl Trace for SegmentLog {
                 };
                 pieces = pieces.chunks(2).map(joined).collect();
             }
-            // Pieces that begin after the wanted point are up to the resumed epoch.
+            // Pieces that begin after the wanted point are left to the resumed epoch.
             let inputs = vec![Input {
                 from: input,
                 reach: input,
