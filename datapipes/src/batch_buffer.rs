@@ -1,17 +1,16 @@
-//! Rows of batches: memory that many workers fill at once, each its own row, and that is a batch as
-//! soon as they are done.
+//! Rows of batches: memory that many workers fill at once, each its own row, and that becomes a
+//! batch when they are done.
 //!
 //! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as [`Part`]s,
 //! to be filled on any thread. [`Collate`](crate::Collate) finds that the parts of a batch lie side
-//! by side in one slab and joins them, which copies nothing. Where they do not (the order is
-//! another), it copies them, as it would have without. So the guess at which row an item will be
-//! decides about speed alone: it is the number of items before it, less the rows that were given
-//! back because their items failed, less a shift. A batch that begins in the middle of a slab tells
-//! by how much the guess was off, and sets the shift right for the batches after those on their
-//! way.
+//! by side in one slab and joins them, which copies nothing. If they do not (the order is another),
+//! it copies them, as it would have without slabs. The guess at an item's row therefore affects
+//! speed alone: the row is the number of items before the item, less the rows that were given back
+//! because their items failed, less a shift. A batch that begins in the middle of a slab shows by
+//! how much the guess was off, and corrects the shift for the batches after those on their way.
 //!
-//! A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many as are in use at
-//! once. Who keeps a single row keeps all of its slab.
+//! A slab whose parts are gone returns to its [`Pool`], so an epoch needs as many slabs as are in
+//! use at once. Keeping a single row keeps all of its slab.
 
 use std::any::Any;
 use std::fmt;
@@ -26,37 +25,37 @@ use crate::dtype::with_dtype;
 use crate::sync::lock;
 use crate::{DType, Element, TypedVec};
 
-/// Slabs that a pool keeps for later, at most.
+/// Most slabs that a pool keeps for later.
 const KEPT: usize = 4;
-/// A slab is not larger than this: a batch of so many bytes is better copied together than laid out
-/// ahead.
+/// Most bytes of a slab: a larger batch is better copied together than laid out ahead.
 const MAX_SLAB: usize = 1 << 30;
 
-/// Memory that is no vector: rows of it are written by other processes.
+/// Memory other than a vector: other processes write rows to it.
 pub(crate) trait Memory: Send + Sync {
-    /// Where it begins; aligned for any element.
+    /// Returns its start; aligned for any element.
     fn start(&self) -> NonNull<u8>;
-    /// Its bytes, all of which are initialised and stay there as long as it lives.
+    /// Returns its length in bytes, all of which are initialised and stay there as long as it
+    /// lives.
     fn len(&self) -> usize;
-    /// For who knows what it is.
+    /// Returns it for a downcast.
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
-/// Makes memory of so many bytes or more.
+/// Makes memory of this many bytes or more.
 pub(crate) type Maker = Arc<dyn Fn(usize) -> Option<Arc<dyn Memory>> + Send + Sync>;
 
-/// Memory of batches that are gone, for those to come.
+/// Memory of batches that are gone, for later batches.
 pub(crate) struct Pool {
     kept: Mutex<Vec<TypedVec>>,
     kept_memory: Mutex<Vec<Arc<dyn Memory>>>,
-    /// What a row has to be like, where a pipe in another process asked for one.
+    /// Shape of a row, if a pipe in another process asked for one.
     wanted: Mutex<Option<Wanted>>,
     /// Bytes that may be kept.
     bytes: usize,
 }
 
 impl Pool {
-    /// Keeps so many bytes, and no more than some batches.
+    /// Makes a pool that keeps at most this many bytes, and no more than some batches.
     pub(crate) fn new(bytes: usize) -> Self {
         Pool {
             kept: Mutex::default(),
@@ -66,10 +65,10 @@ impl Pool {
         }
     }
 
-    /// So many numbers or more, of any value.
+    /// Takes a vector of this many numbers or more, of any value.
     fn take<T: Element>(&self, len: usize) -> Vec<T> {
         let mut kept = lock(&self.kept);
-        // What is much too large stays for a batch that needs it.
+        // Memory that is much too large stays for a batch that needs it.
         let fits = |values: &TypedVec| {
             values.dtype() == T::DTYPE
                 && values.len() >= len
@@ -85,7 +84,7 @@ impl Pool {
             .unwrap_or_else(|| vec![T::default(); len])
     }
 
-    /// So many bytes or more that other processes can write to.
+    /// Takes memory of this many bytes or more that other processes can write to.
     fn take_memory(&self, len: usize, make: &Maker) -> Option<Arc<dyn Memory>> {
         let mut kept = lock(&self.kept_memory);
         let fits =
@@ -128,22 +127,22 @@ impl Pool {
 pub(crate) struct Rows {
     pool: Arc<Pool>,
     batch: i64,
-    /// Slabs that have rows left, by their number. A slab lives by its parts.
+    /// Slabs that have rows left, by their number. The parts keep a slab alive.
     open: Mutex<Vec<(i64, Weak<Slab>)>>,
     off: Arc<Off>,
-    /// Where they are filled by other processes: what makes memory for that.
+    /// Maker of memory for rows that other processes fill.
     elsewhere: Option<Maker>,
 }
 
-/// What a pipe asks for: elements of this type, so many.
+/// The rows that a pipe asks for: type and number of elements.
 pub(crate) type Wanted = (DType, usize);
 
-/// How far rows are from the number of their items.
+/// The distance of rows from the number of their items.
 #[derive(Default)]
 struct Off {
     /// Rows that were given back.
     returned: AtomicI64,
-    /// What is off besides, as batches showed.
+    /// Remaining distance, as found from batches.
     shift: AtomicI64,
 }
 
@@ -158,7 +157,7 @@ impl Rows {
         }
     }
 
-    /// For rows that other processes fill.
+    /// Makes rows that other processes fill.
     pub(crate) fn filled_elsewhere(self, make: Maker) -> Self {
         Rows {
             elsewhere: Some(make),
@@ -166,25 +165,25 @@ impl Rows {
         }
     }
 
-    /// A pipe in another process asked for such a row.
+    /// Records that a pipe in another process asked for a row like this.
     pub(crate) fn want(&self, wanted: Wanted) {
         *lock(&self.pool.wanted) = Some(wanted);
     }
 
-    /// What a row has to be like, once a pipe in another process has asked.
+    /// Returns the shape of a row, once a pipe in another process has asked.
     pub(crate) fn wanted(&self) -> Option<Wanted> {
         *lock(&self.pool.wanted)
     }
 
-    /// The row for the item that is number `number` of the stream, for another process to fill.
+    /// Returns the row for item number `number` of the stream, for another process to fill.
     pub(crate) fn grant(&self, number: u64) -> Option<Part> {
-        // Not every byte is a `bool`, and there may be anything.
+        // Not every byte is a `bool`, and the memory may contain anything.
         let (dtype, len) = self.wanted().filter(|(dtype, _)| *dtype != DType::Bool)?;
         with_dtype!(dtype, T => self.take::<T>(number, len))
     }
 
-    /// The row for the item that is number `number` of the stream, if it is free: each is handed
-    /// out once.
+    /// Returns the row for item number `number` of the stream, if it is free: each is handed out
+    /// once.
     fn take<T: Element>(&self, number: u64, len: usize) -> Option<Part> {
         let rows = self.batch as usize;
         let all = len
@@ -231,7 +230,7 @@ impl Rows {
         })
     }
 
-    /// The slab of this number, or the new one in its place.
+    /// Returns the slab of this number, or the new one in its place.
     fn open(&self, number: i64, new: Option<Arc<Slab>>) -> Option<Arc<Slab>> {
         let mut open = lock(&self.open);
         let found = open
@@ -246,14 +245,14 @@ impl Rows {
     }
 }
 
-/// Where a pipe is in the stream whose rows it fills.
+/// The position of a pipe in the stream whose rows it fills.
 pub(crate) struct RowCursor {
     next: AtomicU64,
     rows: RowsOf,
 }
 
 enum RowsOf {
-    /// By the number of the item.
+    /// Rows by the number of the item.
     Stream(Arc<Rows>),
     /// Rows that are written to another process's memory, one for each item.
     Granted(Arc<Granted>),
@@ -261,43 +260,43 @@ enum RowsOf {
 
 /// Memory of another process that rows are written to.
 pub(crate) trait Lender: Send + Sync {
-    /// Its bytes.
+    /// Returns its length in bytes.
     fn len(&self) -> usize;
-    /// Writes all of `bytes` from a place on that has room for them; `false` if that is not
+    /// Writes all of `bytes` from a place on that has room for them; returns false if that is not
     /// possible, after some of it perhaps.
     fn write(&self, at: usize, bytes: &[u8]) -> bool;
 }
 
 /// Rows in another process's memory, for a few items. They are filled in memory of this process and
-/// written there when they are sent: at no time is anything mapped that the other process may have
-/// given to somebody.
+/// written there when they are sent: no memory is ever mapped that the other process may have
+/// handed out already.
 #[derive(Default)]
 pub(crate) struct Granted {
     rows: Vec<Option<Arc<Destination>>>,
-    /// What each of them is like.
+    /// Shape of each of them.
     like: Option<Wanted>,
-    /// The memory that they are filled in.
+    /// Pool of the memory that they are filled in.
     pool: Weak<Pool>,
-    /// The last that was asked for.
+    /// Shape that was last asked for.
     asked: Mutex<Option<Wanted>>,
 }
 
 /// A row in another process's memory.
 struct Destination {
     memory: Arc<dyn Lender>,
-    /// In bytes.
+    /// Start in bytes.
     start: usize,
-    /// Which of the rows that were granted, and for which job.
+    /// Number of the row among those granted, and the job.
     number: usize,
     job: u64,
-    /// Whether it has its numbers.
+    /// True once it has its numbers.
     is_filled: AtomicBool,
 }
 
 impl Granted {
-    /// Rows of so many elements, by the memory and the place in it, in bytes.
+    /// Makes rows of this many elements, from the memory and the place in it, in bytes.
     ///
-    /// `None` if one is not inside of its memory.
+    /// Returns `None` if a row is not inside of its memory.
     pub(crate) fn new(
         rows: Vec<Option<(Arc<dyn Lender>, usize)>>,
         like: Wanted,
@@ -332,7 +331,7 @@ impl Granted {
         })
     }
 
-    /// What the pipe asked for.
+    /// Returns the shape that the pipe asked for.
     pub(crate) fn asked(&self) -> Option<Wanted> {
         *lock(&self.asked)
     }
@@ -358,7 +357,7 @@ impl Granted {
 }
 
 impl RowCursor {
-    /// From the item that is number `first` of the stream.
+    /// Makes a cursor from item number `first` of the stream on.
     pub(crate) fn new(rows: Arc<Rows>, first: u64) -> Self {
         RowCursor {
             rows: RowsOf::Stream(rows),
@@ -366,7 +365,7 @@ impl RowCursor {
         }
     }
 
-    /// Over rows that another process grants.
+    /// Makes a cursor over rows that another process grants.
     pub(crate) fn granted(rows: Arc<Granted>) -> Self {
         RowCursor {
             rows: RowsOf::Granted(rows),
@@ -374,7 +373,7 @@ impl RowCursor {
         }
     }
 
-    /// The row for the next item.
+    /// Returns the row for the next item.
     pub(crate) fn next<T: Element>(&self, len: usize) -> Option<Part> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match &self.rows {
@@ -393,23 +392,24 @@ struct Slab {
     len: usize,
     vec_len: usize,
     capacity: usize,
-    /// Which rows were handed out.
+    /// True for rows that were handed out.
     taken: Box<[AtomicBool]>,
     pool: Weak<Pool>,
     off: Arc<Off>,
-    /// The shift when it was made.
+    /// Shift when the slab was made.
     shift: i64,
-    /// Whether the vector was moved out, or there is none.
+    /// True if the vector was moved out, or there is none.
     empty: bool,
-    /// The memory, where it is no vector.
+    /// The memory, if it is no vector.
     memory: Option<Arc<dyn Memory>>,
-    /// Where another process wants to have the numbers.
+    /// Row of another process that the numbers are for.
     destination: Option<Arc<Destination>>,
 }
 
-// SAFETY: it owns plain numbers. They are only reached through parts, of which no two overlap.
+// SAFETY: the slab owns plain numbers. They are only reached through parts, of which no two
+// overlap.
 unsafe impl Send for Slab {}
-// SAFETY: as above; what is shared is never written to, since writing takes a part by `&mut`.
+// SAFETY: as above; shared numbers are never written to, since writing takes a part by `&mut`.
 unsafe impl Sync for Slab {}
 
 impl Slab {
@@ -442,7 +442,7 @@ impl Slab {
         }
     }
 
-    /// In memory that is no vector, and has room for so many elements.
+    /// Makes a slab in memory that is no vector, and has room for this many elements.
     fn of<T: Element>(
         memory: Arc<dyn Memory>,
         len: usize,
@@ -471,7 +471,8 @@ impl Slab {
         }
     }
 
-    /// The vector it was made of, once. There are no parts when the slab is borrowed mutably.
+    /// Returns the vector that the slab was made of, once. There are no parts when the slab is
+    /// borrowed mutably.
     fn take_vec(&mut self) -> Option<TypedVec> {
         if std::mem::replace(&mut self.empty, true) {
             return None;
@@ -479,8 +480,8 @@ impl Slab {
         Some(with_dtype!(self.dtype, T => {
             let first = self.values.cast::<T>().as_ptr();
             // SAFETY: these are the parts of a `Vec<T>` of this type, whose elements stayed
-            // initialised. It is put together again once, since `empty` was false, and nobody else
-            // reaches the numbers, since parts keep the slab borrowed.
+            // initialised. The vector is put together again once, since `empty` was false, and
+            // nobody else reaches the numbers, since parts keep the slab borrowed.
             T::wrap(unsafe { Vec::from_raw_parts(first, self.vec_len, self.capacity) })
         }))
     }
@@ -502,15 +503,15 @@ impl Drop for Slab {
 /// Numbers in a slab that nobody else can reach.
 pub(crate) struct Part {
     slab: Arc<Slab>,
-    /// In elements.
+    /// Start in elements.
     start: usize,
     len: usize,
-    /// Whether it is a row that belongs to no batch yet.
+    /// True for a row that belongs to no batch yet.
     is_row: bool,
 }
 
 impl Part {
-    /// All of a slab of its own, from the pool of another part.
+    /// Makes a part that is all of a slab of its own, from the pool of this part.
     pub(crate) fn sibling<T: Element>(&self, len: usize) -> Option<Part> {
         let pool = self.slab.pool.upgrade().filter(|_| len > 0)?;
         let slab = Arc::new(Slab::new(
@@ -528,7 +529,8 @@ impl Part {
         })
     }
 
-    /// The memory that it lies in, if that is no vector, and where, in bytes.
+    /// Returns the memory that the part lies in, if that is no vector, and the place in it, in
+    /// bytes.
     pub(crate) fn place(&self) -> Option<(Arc<dyn Memory>, usize)> {
         Some((
             self.slab.memory.clone()?,
@@ -537,7 +539,8 @@ impl Part {
     }
 
     /// Writes the numbers to the row that another process granted for this job, the first time that
-    /// it is asked: later the other process may have given it to somebody. Which of the rows it is.
+    /// it is asked: later the other process may have handed the row out. Returns the number of the
+    /// row.
     pub(crate) fn write_to_grant(&self, job: u64) -> Option<usize> {
         let row = self
             .slab
@@ -548,7 +551,7 @@ impl Part {
         (!is_filled && row.memory.write(row.start, self.as_bytes())).then_some(row.number)
     }
 
-    /// So many elements.
+    /// Returns the number of elements.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
@@ -564,14 +567,14 @@ impl Part {
 
     pub(crate) fn as_bytes(&self) -> &[u8] {
         // SAFETY: these bytes are initialised, inside of one allocation that the slab keeps alive,
-        // and only this part reaches them; it is borrowed as long as they are. Elements have no
-        // padding (`bytemuck::NoUninit`).
+        // and only this part reaches them; the part is borrowed as long as they are. Elements have
+        // no padding (`bytemuck::NoUninit`).
         unsafe {
             std::slice::from_raw_parts(self.first().as_ptr(), self.len * self.slab.dtype.size())
         }
     }
 
-    /// The numbers, if they are of this type.
+    /// Returns the numbers, if they are of this type.
     pub(crate) fn slice<T: Element>(&self) -> Option<&[T]> {
         // SAFETY: as above; the type is that of the vector that the slab was made of.
         (self.slab.dtype == T::DTYPE).then(|| unsafe {
@@ -579,7 +582,7 @@ impl Part {
         })
     }
 
-    /// The numbers to write to, if they are of this type.
+    /// Returns the numbers for writing, if they are of this type.
     pub(crate) fn slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
         // SAFETY: as above, and this part is borrowed mutably.
         (self.slab.dtype == T::DTYPE).then(|| unsafe {
@@ -587,23 +590,24 @@ impl Part {
         })
     }
 
-    /// Whether `next` begins where this one ends.
+    /// Returns true if `next` begins where this part ends.
     pub(crate) fn is_before(&self, next: &Part) -> bool {
         Arc::ptr_eq(&self.slab, &next.slab) && self.start + self.len == next.start
     }
 
-    /// The two as one, for a part that begins where this one ends.
+    /// Joins a part that begins where this one ends.
     pub(crate) fn join(&mut self, mut next: Part) {
         assert!(self.is_before(&next), "parts are joined where they touch");
         next.is_row = false;
         self.len += next.len;
     }
 
-    /// It is the first row of a batch. If it is not the first of its slab, later ones shall be.
+    /// Records that this part is the first row of a batch. If it is not the first of its slab, the
+    /// shift is corrected for later batches.
     pub(crate) fn is_first(&self) {
         let (slab, row) = (&*self.slab, (self.start / self.len) as i64);
         if self.is_row && row > 0 {
-            // Batches that were on their way say the same again; only the first counts.
+            // Batches that were on their way show the same error; only the first counts.
             let (was, is) = (slab.shift, slab.shift + row);
             let _ = slab
                 .off
@@ -612,13 +616,13 @@ impl Part {
         }
     }
 
-    /// It has become part of a batch, be it by a copy.
+    /// Records that the part has become part of a batch, possibly by a copy.
     pub(crate) fn is_batched(&mut self) {
         self.is_row = false;
     }
 
-    /// The numbers as a vector: moved out if this is all that is left of the slab, from its start
-    /// on, and no small part of it; else copied.
+    /// Returns the numbers as a vector: moved out if this is all that is left of the slab, from its
+    /// start on, and no small part of it; else copied.
     pub(crate) fn into_typed(mut self) -> TypedVec {
         self.is_row = false;
         let copies =
@@ -637,7 +641,7 @@ impl Part {
                     T::wrap(values)
                 })
             }
-            // Somebody is about to take a row behind these.
+            // Another thread is about to take a row after these.
             Err(slab) => Part {
                 slab,
                 start: 0,
@@ -648,13 +652,13 @@ impl Part {
         }
     }
 
-    /// A copy of the numbers.
+    /// Returns a copy of the numbers.
     pub(crate) fn copied(&self) -> TypedVec {
         with_dtype!(self.dtype(), T => T::wrap(self.slice::<T>().expect("the type is its own").to_vec()))
     }
 }
 
-/// A row that no batch took is there for the next item.
+/// Gives a row that no batch took to the next item.
 impl Drop for Part {
     fn drop(&mut self) {
         if self.is_row {

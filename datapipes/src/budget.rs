@@ -1,23 +1,24 @@
 //! The bytes that the edges of an epoch share: who has how many of them, and who waits for some.
 //!
 //! A part of the graph that makes items *reserves* bytes before it is polled, and corrects them to
-//! what the items weigh once they are there. They are given back when the consumer of the edge has
-//! come back for more. So what is alive is at most what was reserved, but for items that turn out
-//! larger than was thought while they were made at the same time:
+//! the items' weight once they are there. The bytes are given back when the consumer of the edge
+//! has come back for more. The bytes alive are therefore at most the bytes reserved, except for
+//! items that turn out larger than expected while they were made at the same time:
 //!
 //! - each poll that may make an item has a *stake*: a part of the bytes that covers an item much
-//!   larger than those before. Polls that get theirs run at the same time as others;
-//! - where no stake is left, one poll at a time runs without, so that one item at most is above;
-//! - where not even what is known can be had, what is polled waits. A future that is not polled
-//!   makes nothing. Who has what is known already, as a request has that has begun, waits for
-//!   nobody's bytes; only where items turn out larger meanwhile it does.
+//!   larger than those before. Polls that get their stake run at the same time as others;
+//! - if no stake is left, one poll at a time runs without, so that one item at most exceeds the
+//!   limit;
+//! - if not even the expected bytes are available, the polled part waits. A future that is not
+//!   polled makes nothing. A request that has begun already has its expected bytes, and waits for
+//!   nobody's bytes, unless items turn out larger meanwhile.
 //!
-//! Whoever the consumer waits for is polled whatever is held (the head of the line, one item at a
-//! time). That head may wait in turn for what another has begun and holds: a permit, a lock, a
-//! connection. So a clock of its own looks whether the consumer waits although nothing moves, and
-//! lets one go on at each of its ticks, until its item is made. So whatever would come to its end
-//! without a bound does so with it. It is asked whether it still waits before that: one that is
-//! busy with something else gets nothing above the bound.
+//! The part that the consumer waits for (the head of the line, one item at a time) is polled
+//! whatever is held. The head may wait in turn for something that another part has begun and holds:
+//! a permit, a lock, a connection. A clock therefore checks whether the consumer waits although
+//! nothing moves, and lets one waiting part go on at each of its ticks, until its item is made.
+//! Anything that would finish without a limit thus finishes with it. Before that the consumer is
+//! asked whether it still waits: while it is busy with something else, nothing exceeds the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -27,29 +28,29 @@ use std::task::{Context, Poll, Waker};
 use crate::context::Counters;
 use crate::sync::lock;
 
-/// An item may be so many times as large as those before it and still be covered, where several are
-/// made in one poll.
+/// Factor by which an item may exceed those before it and still be covered, if several are made in
+/// one poll.
 pub(crate) const JUMP: usize = 1024;
-/// Before the first item of an edge is known, it is taken for one of so many that fit: as many as
-/// there are requests in flight at most, so that a first round trip is not waited for by a few of
-/// them alone. What bounds the bytes then is the stake of each poll.
+/// Number of items that are assumed to fit before the first item of an edge is known: the most
+/// requests in flight, so that the first round trip is not limited to a few of them. The stake of
+/// each poll bounds the bytes then.
 const UNKNOWN: usize = 2048;
 
-/// So many ticks of the clock without movement, and one that has not even begun goes on.
+/// Ticks of the clock without movement after which a part that has not even begun goes on.
 const LONG: u32 = 5;
 
-/// Starts to call [`Budget::tick`] from time to time, until the receiver ends; says whether it
+/// Starts to call [`Budget::tick`] from time to time, until the receiver ends; returns true if it
 /// could.
 pub(crate) type Clock = fn(Weak<Budget>, mpsc::Receiver<()>) -> bool;
 
 /// The bytes of an epoch.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// All that was promised.
+    /// The whole limit.
     bytes: usize,
     state: Mutex<State>,
     clock: Clock,
-    /// There once somebody had to wait; `None` in it where no clock could be started.
+    /// Handle of the clock, set once somebody had to wait; `None` if no clock could be started.
     ticks: OnceLock<Option<mpsc::Sender<()>>>,
 }
 
@@ -57,37 +58,37 @@ pub(crate) struct Budget {
 struct State {
     held: usize,
     edges: Vec<Held>,
-    /// Whether a poll without a stake runs.
+    /// True while a poll without a stake runs.
     alone: bool,
     next: u64,
-    /// Items that were made or used, modulo some.
+    /// Number of items made or used, wrapping.
     moves: u32,
-    /// How many there were at the last tick.
+    /// Value of `moves` at the last tick.
     ticked: u32,
     /// Ticks since then at which the consumer waited.
     still: u32,
-    /// The consumer, since it last found nothing.
+    /// Waker of the consumer, since it last found nothing.
     consumer: Option<Waker>,
-    /// Who may go on until an item is made, whatever is held.
+    /// Credits that may go on until an item is made, whatever is held.
     freed: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
-    /// Who waits for bytes of this edge, the oldest first.
+    /// Credits that wait for bytes of this edge, the oldest first.
     waiting: BTreeMap<u64, Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
     waker: Waker,
-    /// Whether it is in the middle of an item, and may hold what others need.
+    /// True if it is in the middle of an item, and may hold something that others need.
     begun: bool,
 }
 
 impl Budget {
-    /// So many bytes for so many edges.
+    /// Makes a budget of this many bytes for this many edges.
     pub(crate) fn new(bytes: usize, edges: usize, clock: Clock) -> Arc<Self> {
         let edges = (0..edges).map(|_| Held::default()).collect();
         let state = Mutex::new(State {
@@ -102,7 +103,7 @@ impl Budget {
         })
     }
 
-    /// The consumer of the whole finds nothing, and waits.
+    /// Records that the consumer of the whole finds nothing, and waits.
     pub(crate) fn consumer_waits(&self, cx: &Context<'_>) {
         let mut state = lock(&self.state);
         if !state
@@ -111,13 +112,13 @@ impl Budget {
             .is_some_and(|waker| waker.will_wake(cx.waker()))
         {
             let old = state.consumer.replace(cx.waker().clone());
-            // To drop it may be to drop a task, and all that this has.
+            // Dropping the waker may drop a task, and everything that it has.
             drop(state);
             drop(old);
         }
     }
 
-    /// Lets somebody go on where the consumer waits and nothing has moved since the last tick.
+    /// Lets a credit go on if the consumer waits and nothing has moved since the last tick.
     pub(crate) fn tick(&self) {
         let woken = {
             let mut state = lock(&self.state);
@@ -129,7 +130,7 @@ impl Budget {
             if state.edges.iter().all(|edge| edge.waiting.is_empty()) {
                 return;
             }
-            // It comes back if it still waits.
+            // The consumer comes back if it still waits.
             let Some(consumer) = state.consumer.take() else {
                 return;
             };
@@ -144,7 +145,7 @@ impl Budget {
         woken.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Whether there is somebody who looks after those who wait.
+    /// Returns true if a clock looks after those who wait.
     fn is_watched(self: &Arc<Self>) -> bool {
         let start = || {
             let (send, receive) = mpsc::channel();
@@ -155,7 +156,8 @@ impl Budget {
 }
 
 impl State {
-    /// The oldest who waits at each edge, to be woken outside of the lock.
+    /// Returns the wakers of the oldest waiting credit of each edge, to be woken outside of the
+    /// lock.
     fn first(&mut self) -> Vec<Waker> {
         if self.edges.iter().all(|edge| edge.waiting.is_empty()) {
             return Vec::new();
@@ -167,7 +169,8 @@ impl State {
             .collect()
     }
 
-    /// Who has waited longest, of those that have `begun` or of all; it waits no more.
+    /// Returns the credit that has waited longest, of those that have `begun` or of all, and
+    /// removes it from those that wait.
     fn oldest(&mut self, begun: bool) -> Option<(u64, Waker)> {
         let edges = self.edges.iter_mut().filter_map(|edge| {
             let id = edge
@@ -182,23 +185,24 @@ impl State {
     }
 }
 
-/// What an edge has of the bytes.
+/// The share of an edge in the bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     budget: Arc<Budget>,
     edge: usize,
     /// Bytes that are this edge's own.
     share: usize,
-    /// What a poll that may make an item puts at stake.
+    /// Bytes that a poll that may make an item puts at stake.
     stake: usize,
-    /// What an item weighs: the heaviest of late, 0 before the first.
+    /// Weight of an item: the heaviest recent item, 0 before the first.
     seen: Arc<AtomicUsize>,
-    /// The nodes inside, whose items may be heavier than what comes out in the end.
+    /// Counters of the nodes inside, whose items may be heavier than the output.
     inside: Arc<[Arc<Counters>]>,
 }
 
 impl Account {
-    /// Of edge number `edge`, with `pollers` threads that may make items for it at the same time.
+    /// Makes the account of edge number `edge`, with `pollers` threads that may make items for it
+    /// at the same time.
     pub(crate) fn new(
         budget: &Arc<Budget>,
         edge: usize,
@@ -218,7 +222,7 @@ impl Account {
         }
     }
 
-    /// What one item is taken to weigh.
+    /// Returns the expected weight of one item.
     fn each(&self) -> usize {
         let seen = match self.seen.load(Ordering::Relaxed) {
             0 => (self.share / UNKNOWN).max(1),
@@ -231,7 +235,8 @@ impl Account {
         inside.fold(seen, usize::max)
     }
 
-    /// Somebody who makes items, or takes them over; without bytes of its own so far.
+    /// Makes a credit for a part that makes items, or takes them over; without bytes of its own so
+    /// far.
     pub(crate) fn credit(&self) -> Credit {
         let mut state = lock(&self.budget.state);
         state.next += 1;
@@ -250,7 +255,7 @@ impl Account {
         }
     }
 
-    /// Wakes who has this number, if it waits.
+    /// Wakes the credit with this number, if it waits.
     pub(crate) fn wake(&self, id: u64) {
         let waiting = lock(&self.budget.state).edges[self.edge]
             .waiting
@@ -260,8 +265,8 @@ impl Account {
         }
     }
 
-    /// Changes what is held from `from` to `to`, whatever there is. `alone` ends a poll without a
-    /// stake. `made` says whether that is for an item that is there now.
+    /// Changes the bytes held from `from` to `to`, whatever is available. `alone` ends a poll
+    /// without a stake. `made` is true if an item was made.
     fn change(&self, from: usize, to: usize, alone: bool, made: bool) {
         if from == to && !alone && !made {
             return;
@@ -282,8 +287,8 @@ impl Account {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives bytes back, and wakes who waits even if there are none: those of an item that was
-    /// used, or those of a credit.
+    /// Gives bytes back, and wakes waiting credits even if there are none: the bytes of an item
+    /// that was used, or of a credit.
     fn release(&self, bytes: usize, credit: Option<(u64, bool)>) {
         let mut state = lock(&self.budget.state);
         let mut waiting = None;
@@ -304,12 +309,12 @@ impl Account {
     }
 }
 
-/// What a poll puts at stake at an edge with such a share, where so many threads may poll at once.
+/// Returns the stake of a poll at an edge with this share, if this many threads may poll at once.
 pub(crate) fn stake(share: usize, pollers: usize) -> usize {
     share / (2 * pollers.max(1))
 }
 
-/// How many items whose weight is as those before may be made at once with so many bytes at stake.
+/// Returns how many items of the expected weight may be made at once with this many bytes at stake.
 pub(crate) fn at_once(stake: usize, seen: &AtomicUsize) -> usize {
     match seen.load(Ordering::Relaxed) {
         0 => 1,
@@ -317,7 +322,7 @@ pub(crate) fn at_once(stake: usize, seen: &AtomicUsize) -> usize {
     }
 }
 
-/// Learns what some items weigh: the heaviest of late, which is slowly forgotten.
+/// Learns the weight of some items: the heaviest recent one, which is slowly forgotten.
 pub(crate) fn learn(seen: &AtomicUsize, items: usize, bytes: usize) {
     if items > 0 {
         let (each, known) = (bytes.div_ceil(items).max(1), seen.load(Ordering::Relaxed));
@@ -325,7 +330,7 @@ pub(crate) fn learn(seen: &AtomicUsize, items: usize, bytes: usize) {
     }
 }
 
-/// Who the consumer of an edge waits for; it may go on whatever is held.
+/// The part that the consumer of an edge waits for; it may go on whatever is held.
 #[derive(Debug, Default)]
 pub(crate) struct Awaited {
     waits: AtomicBool,
@@ -333,33 +338,34 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// What has this number comes first.
+    /// Makes the part with this number the first.
     pub(crate) fn lead(&self, id: u64) {
         self.head.store(id, Ordering::SeqCst);
     }
 
-    /// The consumer waits for what comes first.
+    /// Records that the consumer waits for the first part.
     pub(crate) fn wait(&self, account: &Account) {
         self.waits.store(true, Ordering::SeqCst);
         account.wake(self.head.load(Ordering::SeqCst));
     }
 
-    /// It waits no more.
+    /// Records that the consumer waits no more.
     pub(crate) fn clear(&self) {
         self.waits.store(false, Ordering::SeqCst);
     }
 
-    /// Whether this one comes first.
+    /// Returns true if this part is the first.
     pub(crate) fn leads(&self, id: u64) -> bool {
         self.head.load(Ordering::SeqCst) == id
     }
 
-    /// Whether the consumer waits for this one.
+    /// Returns true if the consumer waits for this part.
     pub(crate) fn is(&self, id: u64) -> bool {
         self.leads(id) && self.waits.load(Ordering::SeqCst)
     }
 
-    /// This one has made something: the consumer waits no more, if it did for this.
+    /// Records that this part has made something: the consumer waits no more, if it waited for this
+    /// part.
     pub(crate) fn made(&self, id: u64) {
         if self.leads(id) {
             self.clear();
@@ -367,22 +373,22 @@ impl Awaited {
     }
 }
 
-/// The bytes of somebody who makes items. Dropped, it gives them back.
+/// The bytes of a part that makes items. Its drop gives them back.
 #[derive(Debug)]
 pub(crate) struct Credit {
     account: Account,
     id: u64,
-    /// What went in, and is still there.
+    /// Bytes of the input that is still there.
     input: usize,
-    /// All that it has, `input` with it.
+    /// All bytes held, including `input`.
     held: usize,
-    /// Whether a poll runs that has no stake.
+    /// True while a poll without a stake runs.
     alone: bool,
-    /// Whether it is in the middle of an item.
+    /// True if it is in the middle of an item.
     begun: bool,
-    /// Whether it may go on until that is made, whatever is held.
+    /// True if it may go on until that item is made, whatever is held.
     freed: bool,
-    /// Whether it had to wait since it last got bytes.
+    /// True if it had to wait since it last got bytes.
     waited: bool,
 }
 
@@ -391,14 +397,14 @@ impl Credit {
         self.id
     }
 
-    /// Reserves what an item is taken to weigh. Where that is not there, the task is woken when it
-    /// may be.
+    /// Reserves the expected weight of an item. If the bytes are not available, the task is woken
+    /// when they may be.
     pub(crate) fn reserve(&mut self, cx: &Context<'_>) -> bool {
         self.acquire(cx, self.account.each(), 0, self.account.share)
             .is_some()
     }
 
-    /// The same, whatever there is.
+    /// Reserves the expected weight of an item, whatever is available.
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
         self.set(
@@ -414,25 +420,25 @@ impl Credit {
         drop(waiting);
     }
 
-    /// Has bytes of input, which live until they are used.
+    /// Sets the bytes of the input, which live until they are used.
     pub(crate) fn set_input(&mut self, bytes: usize) {
         let held = self.held - self.input + bytes;
         self.input = bytes;
         self.set(held);
     }
 
-    /// There is more of its input, so many bytes in all, before it has begun: reserves what an item
-    /// is taken to weigh again, if there is room. If not it has nothing but its input, and waits
-    /// for more when it is polled.
+    /// Extends the input to this many bytes in all, before the part has begun: reserves the
+    /// expected weight of an item again, if there is room. If not, the credit has nothing but its
+    /// input, and waits for more when it is polled.
     pub(crate) fn add_input(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
         self.input = bytes;
         self.set(self.held.max(bytes));
         self.reserve(cx)
     }
 
-    /// Before a poll that may make up to `max` items: how many it may make, as soon as there are
-    /// bytes for one at least. `all` says whether it may use all of its edge's share; `awaited`,
-    /// whether somebody waits for just this.
+    /// Prepares a poll that may make up to `max` items: returns how many it may make, as soon as
+    /// there are bytes for one at least. With `all` it may use all of its edge's share; `awaited`
+    /// is true if somebody waits for this part.
     pub(crate) fn poll_begin(
         &mut self,
         cx: &Context<'_>,
@@ -456,8 +462,8 @@ impl Credit {
         Poll::Ready(1)
     }
 
-    /// Before items are taken over that weigh so much: ready as soon as there is room for them, or
-    /// somebody waits for just these.
+    /// Prepares to take over items of this weight: ready as soon as there is room for them, or
+    /// somebody waits for these.
     pub(crate) fn poll_take(
         &mut self,
         cx: &Context<'_>,
@@ -472,7 +478,7 @@ impl Credit {
         Poll::Pending
     }
 
-    /// After a poll that made nothing yet: keeps what up to `max` items are taken to weigh.
+    /// Ends a poll that made nothing yet: keeps the expected weight of up to `max` items.
     pub(crate) fn poll_pending(&mut self, max: usize) {
         self.begun = true;
         self.set(
@@ -483,8 +489,8 @@ impl Credit {
         );
     }
 
-    /// After a poll that made items: learns what they weigh, and parts with that. `input` is what
-    /// is left of what went in.
+    /// Ends a poll that made items: learns their weight, and parts with their bytes. `input` is the
+    /// rest of the input.
     pub(crate) fn give(&mut self, items: usize, bytes: usize, input: usize) -> Hold {
         learn(&self.account.seen, items, bytes);
         let alone = std::mem::take(&mut self.alone);
@@ -503,8 +509,8 @@ impl Credit {
         self.held = held;
     }
 
-    /// Reserves `least` bytes, and a larger `stake` if that is there. Says whether the stake was;
-    /// `None` if it has to wait.
+    /// Reserves `least` bytes, and a larger `stake` if that is available. Returns true if the stake
+    /// was reserved; `None` if the credit has to wait.
     fn acquire(
         &mut self,
         cx: &Context<'_>,
@@ -520,14 +526,14 @@ impl Credit {
         let before = edge.waiting.remove(&self.id);
         let (beside, others) = (edge.bytes - self.held, state.held - self.held);
         let room = |bytes: usize| others.saturating_add(bytes) <= budget.bytes;
-        // Where nothing else is at the edge, an item may be larger than its share, if others leave
+        // If nothing else is at the edge, an item may be larger than its share, if others leave
         // theirs.
         let has_room = room(least) && (beside.saturating_add(least) <= limit || beside == 0);
         let fits = self.held >= least || has_room;
         let covered = self.held >= stake || (has_room && room(stake));
         let alone = fits && !covered && !state.alone;
         self.freed |= state.freed.remove(&self.id);
-        // Nobody waits where nobody would see that it waits for ever.
+        // Nobody waits if no clock would notice a wait without end.
         let granted = covered || alone || self.freed || !budget.is_watched();
         let held = match covered {
             true => stake,
@@ -541,7 +547,7 @@ impl Credit {
         state.held = others + held;
         let lost = held < self.held;
         self.held = held;
-        // There may be some for the next one, too.
+        // There may be bytes for the next one, too.
         let waited = std::mem::replace(&mut self.waited, !granted);
         let woken = if lost || (granted && waited) {
             state.first()
@@ -566,12 +572,12 @@ impl Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        // It may have been woken, and somebody else not.
+        // This credit may have been woken, and another one not.
         self.account.release(self.held, Some((self.id, self.alone)));
     }
 }
 
-/// Bytes of items that are there. Dropped, they are given back.
+/// Bytes of items that are there. Its drop gives them back.
 #[derive(Debug)]
 pub(crate) struct Hold {
     account: Account,
@@ -605,8 +611,8 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    /// A request of 1 MiB that has begun, when items turned out as large as all there is and others
-    /// have taken the rest.
+    /// Begins a request of 1 MiB, when items turned out as large as the whole limit and others have
+    /// taken the rest.
     fn begun(budget: &Arc<Budget>) -> (Credit, Hold) {
         let account = account(budget, 0, MIB);
         let (mut large, mut begun) = (account.credit(), account.credit());
@@ -626,11 +632,11 @@ mod tests {
         let budget = Budget::new(16 * MIB, 1, |_, _| true);
         let (mut credit, held) = begun(&budget);
         assert!(!may_go_on(&mut credit));
-        // Since then something has moved.
+        // Something has moved since then.
         budget.consumer_waits(&cx());
         budget.tick();
         assert!(!may_go_on(&mut credit));
-        // It is asked whether it still waits, and does.
+        // The consumer is asked whether it still waits, and does.
         budget.tick();
         assert!(!may_go_on(&mut credit));
         budget.consumer_waits(&cx());
@@ -650,7 +656,7 @@ mod tests {
         let budget = Budget::new(16 * MIB, 1, |_, _| true);
         let (mut credit, _held) = begun(&budget);
         assert!(!may_go_on(&mut credit));
-        // It found nothing once, and has not come back.
+        // The consumer found nothing once, and has not come back.
         budget.consumer_waits(&cx());
         for _ in 0..100 {
             budget.tick();
@@ -684,7 +690,7 @@ mod tests {
         let budget = Budget::new(16 * MIB, 2, |_, _| true);
         let mut credit = account(&budget, 0, MIB).credit();
         assert!(credit.reserve(&cx()));
-        // Everything else is taken, and there is more than that.
+        // Everything else is taken, and more than that.
         let mut other = account(&budget, 1, MIB).credit();
         assert!(other.reserve(&cx()));
         let _held = other.give(1, 20 * MIB, 0);

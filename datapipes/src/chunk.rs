@@ -8,10 +8,10 @@ use crate::{Error, Item, Origin, Result};
 
 /// Items that travel together: a column of values and one of origins, and errors in their places.
 ///
-/// An `Err` takes the place of the item it happened to. Most pipes need no more of a chunk than
-/// that it collects from, and iterates over, `Result<Item<T>>`. The columns are there for pipes
-/// that run over millions of small items: a source's origins are kept as one run, so that a chunk
-/// of integers is little more than a `Vec` of them.
+/// An `Err` takes the place of the item that failed. Most pipes use a chunk only as a collection of
+/// `Result<Item<T>>`, which it collects from and iterates over. The columns are for pipes that run
+/// over millions of small items: a source's origins are kept as one run, so that a chunk of
+/// integers is little more than a `Vec` of them.
 #[derive(Debug)]
 pub struct Chunk<T> {
     values: Vec<T>,
@@ -23,7 +23,7 @@ pub struct Chunk<T> {
 /// A column of origins.
 #[derive(Clone, Debug)]
 enum Origins {
-    /// So many consecutive items of a source, from this one (as [`Origin::to_raw`] has it).
+    /// Consecutive items of a source: the first (as returned by [`Origin::to_raw`]) and the number.
     Run(u64, usize),
     List(Vec<Origin>),
 }
@@ -37,7 +37,7 @@ impl Origins {
         }
     }
 
-    /// The column as a list, turned into one if it is a run.
+    /// Returns the column as a list; a run is turned into one.
     #[inline]
     fn list(&mut self) -> &mut Vec<Origin> {
         if let Origins::Run(first, len) = self {
@@ -66,7 +66,7 @@ impl IntoIterator for Origins {
 }
 
 impl<T> Chunk<T> {
-    /// No items, with room for some.
+    /// Makes an empty chunk, with room for this many items.
     pub fn with_capacity(items: usize) -> Self {
         Chunk {
             values: Vec::with_capacity(items),
@@ -75,11 +75,11 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Consecutive items of a source, from `first` on, which must be a source's item
-    /// ([`Origin::root`]).
+    /// Makes a chunk of consecutive items of a source, from `first` on, which must be a source's
+    /// item ([`Origin::root`]).
     ///
     /// # Panics
-    /// If `first` is a child or was made of several.
+    /// Panics if `first` is a child or was made of several.
     pub fn run(values: Vec<T>, first: Origin) -> Self {
         assert!(first.is_plain_root(), "a run starts at an item of a source");
         let origins = Origins::Run(first.to_raw(), values.len());
@@ -90,10 +90,10 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Values and their origins.
+    /// Makes a chunk of values and their origins.
     ///
     /// # Panics
-    /// If there are not equally many.
+    /// Panics if the numbers of values and origins differ.
     pub fn from_columns(values: Vec<T>, origins: Vec<Origin>) -> Self {
         assert_eq!(values.len(), origins.len(), "each value has an origin");
         Chunk {
@@ -103,7 +103,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// One error.
+    /// Makes a chunk of one error.
     pub fn fail(error: Error) -> Self {
         Chunk {
             values: Vec::new(),
@@ -112,27 +112,27 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Items and errors.
+    /// Returns the number of items and errors.
     pub fn len(&self) -> usize {
         self.values.len() + self.errors.len()
     }
 
-    /// Whether there are neither items nor errors.
+    /// Returns true if there are neither items nor errors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The values, without the errors.
+    /// Returns the values, without the errors.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// How many errors there are.
+    /// Returns the number of errors.
     pub fn errors(&self) -> usize {
         self.errors.len()
     }
 
-    /// Adds an item or an error behind the others.
+    /// Appends an item or an error.
     pub fn push(&mut self, item: Result<Item<T>>) {
         match item {
             Ok(item) => {
@@ -144,7 +144,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// The items and errors, in order.
+    /// Iterates over the items and errors, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Result<(Origin, &T), &Error>> {
         let (mut value, mut errors) = (0, self.errors.iter().peekable());
         std::iter::from_fn(move || {
@@ -157,13 +157,13 @@ impl<T> Chunk<T> {
         })
     }
 
-    /// The values and origins as columns, to be changed in step, if there are no errors between
-    /// them.
+    /// Returns the values and origins as columns, to be changed in step. The chunk must have no
+    /// errors between them.
     pub(crate) fn columns_mut(&mut self) -> (&mut [T], &mut [Origin]) {
         (&mut self.values, self.origins.list())
     }
 
-    /// How many values are before each error.
+    /// Returns the number of values before each error.
     pub(crate) fn error_places(&self) -> impl Iterator<Item = &usize> {
         self.errors.iter().map(|(place, _)| place)
     }
@@ -172,7 +172,7 @@ impl<T> Chunk<T> {
         self.errors.iter_mut().map(|(_, error)| error)
     }
 
-    /// Which values, and which errors with the number of values before each, are at these places
+    /// Returns the values, and the errors with the number of values before each, at these places
     /// among items and errors.
     pub(crate) fn columns(&self, places: Range<usize>) -> (Range<usize>, &[(usize, Error)]) {
         // Error number `e` stands at place `values before it + e`.
@@ -194,8 +194,8 @@ impl<T> Chunk<T> {
         )
     }
 
-    /// The origin of this value as a number, if the values from it on are consecutive items of a
-    /// source.
+    /// Returns the origin of this value as a number, if the values from it on are consecutive items
+    /// of a source.
     pub(crate) fn run_from(&self, value: usize) -> Option<u64> {
         match &self.origins {
             Origins::Run(first, _) => Some(first + value as u64),
@@ -203,7 +203,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// The origins of some values.
+    /// Returns the origins of some values.
     pub(crate) fn origins(&self, values: Range<usize>) -> impl Iterator<Item = OriginRef<'_>> {
         values.map(|at| match &self.origins {
             Origins::Run(first, _) => OriginRef {
@@ -234,18 +234,18 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// The values, and their origins. The errors must have been taken out before.
+    /// Returns the values, and their origins. The errors must have been taken out before.
     pub(crate) fn into_columns(self) -> (std::vec::IntoIter<T>, OriginsIter) {
         debug_assert!(self.errors.is_empty());
         (self.values.into_iter(), self.origins.into_iter())
     }
 
-    /// Splits off the first `items` (or fewer, if there are not so many).
+    /// Splits off the first `items` (or fewer, if the chunk has fewer).
     pub fn split_to(&mut self, items: usize) -> Chunk<T> {
         if items >= self.len() {
             return std::mem::replace(self, Chunk::with_capacity(0));
         }
-        // Errors count as items: find how many of each are among the first.
+        // Errors count as items: find how many values and errors are among the first.
         let mut values = items;
         let mut errors = 0;
         for (place, _) in &self.errors {
@@ -292,8 +292,8 @@ impl<T> Chunk<T> {
         let mut out = Vec::with_capacity(values.len());
         let mut rest = values.into_iter();
         let mut f = std::panic::AssertUnwindSafe(f);
-        // A panic costs the item it happened to; those before and behind it are kept, so that a
-        // graph gives the same items whatever the size of its chunks.
+        // A panic costs only the item that caused it; the items before and after it are kept, so
+        // that a graph gives the same items whatever the size of its chunks.
         while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let f = &mut f;
             out.extend(rest.by_ref().map(&mut **f));
@@ -311,7 +311,7 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Keeps what `keep` accepts, and says how many it left out.
+    /// Keeps the values that `keep` accepts, and returns how many it left out.
     pub(crate) fn retain(
         self,
         mut keep: impl FnMut(&T) -> bool,
@@ -324,10 +324,10 @@ impl<T> Chunk<T> {
         } = self;
         let len = values.len();
         let mut list = Vec::with_capacity(len);
-        // Where each panic happened: its place in the input, the number of values kept before it,
-        // and the error.
+        // For each panic: its place in the input, the number of values kept before it, and the
+        // error.
         let mut panics: Vec<(usize, usize, Error)> = Vec::new();
-        // The kept values move to the front; for each error, how many were kept before it.
+        // The kept values move to the front; for each error, the number kept before it is counted.
         let (mut place, mut kept) = (0, 0);
         let mut kept_before = Vec::with_capacity(errors.len());
         for end in errors.iter().map(|(at, _)| *at).chain([len]) {
@@ -371,7 +371,7 @@ impl<T> Chunk<T> {
             .map(|((at, error), kept)| (at, kept, error))
             .collect();
         all.extend(panics);
-        // An error stands before the value at its place; a panic in its stead.
+        // An error stands before the value at its place; a panic replaces the value.
         all.sort_by_key(|(at, _, error)| (*at, error.kind() == crate::ErrorKind::Panic));
         let errors = all
             .into_iter()
@@ -388,7 +388,7 @@ impl<T> Chunk<T> {
     }
 }
 
-/// What a panic is raised with.
+/// The payload of a panic.
 pub(crate) type Payload = Box<dyn std::any::Any + Send>;
 
 impl<T> Default for Chunk<T> {
@@ -454,7 +454,7 @@ pub struct IntoIter<T> {
 
 #[derive(Debug)]
 pub(crate) enum OriginsIter {
-    /// Endless: the values say when to stop.
+    /// Endless: the values end the iteration.
     Run(u64),
     List(std::vec::IntoIter<Origin>),
 }

@@ -1,4 +1,4 @@
-//! From a list of samples to one batch: every field becomes a column.
+//! Makes one batch of a list of samples: every field becomes a column.
 
 mod padding;
 
@@ -10,8 +10,7 @@ pub use self::padding::{Padded, Padding, Ragged, Sequence};
 use crate::tensor::checked_len;
 use crate::{Element, Error, Mismatch, Result, Tensor};
 
-/// A sample that knows how a list of its kind becomes one batch; see
-/// [`Graph::collate`](crate::Graph::collate).
+/// A sample type whose lists can become one batch; see [`Graph::collate`](crate::Graph::collate).
 ///
 /// | samples | batch |
 /// |---|---|
@@ -24,12 +23,12 @@ use crate::{Element, Error, Mismatch, Result, Tensor};
 /// | `Option`s, all of them `Some` or all `None` | `Option` of a batch |
 ///
 /// `usize` and `isize` are not among the numbers, since their width is not the same everywhere:
-/// make them `i64` or `u32`. A `Vec` of `Vec`s is a [`Tensor::from_vec`] with a shape; lists of
+/// make them `i64` or `u32`. A `Vec` of `Vec`s is a [`Tensor::from_vec`] with a shape. Lists of
 /// different lengths need [`padded_batch`](crate::Graph::padded_batch), or, in an implementation of
-/// one's own, [`Padding::pad`].
+/// your own, [`Padding::pad`].
 ///
-/// With the feature `derive`, `#[derive(Collate)]` does it for a struct: `Sample { image, label }`
-/// becomes `SampleBatch { image, label }`.
+/// With the feature `derive`, `#[derive(Collate)]` implements the trait for a struct: `Sample {
+/// image, label }` becomes `SampleBatch { image, label }`.
 ///
 /// # Examples
 /// ```
@@ -53,7 +52,7 @@ use crate::{Element, Error, Mismatch, Result, Tensor};
     note = "derive `Collate` for a struct (feature `derive`), implement it, or use `collate_with`"
 )]
 pub trait Collate: Sized {
-    /// The batch.
+    /// Type of the batch.
     type Batch;
 
     /// Makes one batch of the samples.
@@ -63,14 +62,14 @@ pub trait Collate: Sized {
     /// fit together.
     fn collate(items: Vec<Self>) -> Result<Self::Batch>;
 
-    /// About how many bytes a batch keeps alive, for queues with a length in bytes; `None` for its
-    /// size alone.
+    /// Returns about how many bytes a batch keeps alive, for queues with a length in bytes; `None`
+    /// for the size of its type.
     fn weigh(_batch: &Self::Batch) -> Option<usize> {
         None
     }
 }
 
-/// What a tensor keeps alive.
+/// Returns the bytes that a tensor keeps alive.
 fn weigh_tensor(batch: &Tensor) -> Option<usize> {
     Some(size_of::<Tensor>() + batch.byte_len())
 }
@@ -164,7 +163,7 @@ impl<T: Collate> Collate for Option<T> {
     }
 }
 
-/// The values, if none is missing; `None` if all are.
+/// Returns the values if none is missing, `None` if all are.
 fn all_or_none<T>(items: Vec<Option<T>>) -> Result<Option<Vec<T>>> {
     let has = |there: bool| if there { "a value" } else { "none" };
     let first = items.first().is_some_and(Option::is_some);
@@ -242,8 +241,8 @@ impl<K: Ord + fmt::Debug, V: Collate> Collate for BTreeMap<K, V> {
     }
 }
 
-/// Maps of one set of keys, the first one's, to a column of each key, of which `batch` makes
-/// something.
+/// Splits maps into a column for each key of the first map, and passes each column to `batch`. All
+/// maps must have the same keys.
 fn columns<M, K, V, B, C>(
     mut items: Vec<M>,
     remove: impl Fn(&mut M, &K) -> Option<V>,
@@ -271,7 +270,7 @@ where
         }
         columns.push((key, column));
     }
-    // What is left over are keys that the first map does not have.
+    // The remaining entries have keys that the first map does not have.
     for (place, map) in items.into_iter().enumerate().skip(1) {
         if let Some((key, _)) = map.into_iter().next() {
             return Err(Mismatch::new((0, lacks(&key)), (place, has(&key))).into());
@@ -309,7 +308,7 @@ pub fn named<B>(name: impl fmt::Display, result: Result<B>) -> Result<B> {
     })
 }
 
-/// The mismatch that is the cause of an error.
+/// Returns the mismatch that is the cause of an error.
 pub(crate) fn mismatch(error: &Error) -> Option<&Mismatch> {
     std::error::Error::source(error)?.downcast_ref()
 }

@@ -1,4 +1,4 @@
-//! What a pipe may know while it runs: its name, its randomness, its rank; nothing of threads or
+//! The environment of a running pipe: its name, its randomness, its rank; nothing of threads or
 //! queues.
 
 mod snapshots;
@@ -18,7 +18,7 @@ use crate::sync::lock;
 use crate::tensor::checked_len;
 use crate::{Chunk, Element, Error, ErrorKind, Item, Origin, Rank, Result, Tensor, Uneven};
 
-/// What a pipe may know while it runs. Cheap to clone.
+/// The environment of a running pipe. Cheap to clone.
 #[derive(Clone)]
 pub struct Context(Arc<Inner>);
 
@@ -33,7 +33,7 @@ struct Inner {
     node_state: Option<NodeState>,
 }
 
-/// What all nodes of one epoch share.
+/// Values shared by all nodes of one epoch.
 #[derive(Clone, Default)]
 pub(crate) struct RunInfo {
     pub seed: u64,
@@ -44,31 +44,31 @@ pub(crate) struct RunInfo {
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
     pub shared: Arc<Shared>,
-    /// Bytes at stake where items are made together; no limit if there is none.
+    /// Bytes that may be lost where items are made together; no limit if `None`.
     pub stake: Option<usize>,
 }
 
-/// What the applications of nodes share while an epoch runs, by node and type.
+/// Values shared by the applications of nodes while an epoch runs, by node and type.
 #[derive(Default)]
 pub(crate) struct Shared(Mutex<SharedValues>);
 
-/// By node and type.
+/// Shared values, by node and type.
 type SharedValues = HashMap<(Arc<str>, TypeId), Arc<dyn Any + Send + Sync>>;
 
 impl Shared {
-    /// Drops it, but for what a stream that still runs holds of it.
+    /// Drops the values, except those that a running stream still holds.
     pub(crate) fn clear(&self) {
         let shared = std::mem::take(&mut *lock(&self.0));
         drop(shared);
     }
 }
 
-/// Runs blocking work somewhere it disturbs nobody; implemented by the executor.
+/// Runs blocking work where it disturbs nobody; implemented by the executor.
 pub(crate) trait Offload: Send + Sync {
     fn offload(&self, work: Box<dyn FnOnce() + Send>);
 }
 
-/// What the edge behind a node counts.
+/// Counters of the edge downstream of a node.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub items: AtomicU64,
@@ -77,10 +77,10 @@ pub(crate) struct Counters {
     pub dropped: AtomicU64,
     /// Tries beyond the first.
     pub retried: AtomicU64,
-    /// Time spent inside the node and what runs inline above it, from a sample of the calls, scaled
-    /// up.
+    /// Nanoseconds spent inside the node and the nodes inline upstream of it, scaled up from a
+    /// sample of the calls.
     pub busy_ns: AtomicU64,
-    /// Bytes an item keeps alive: the heaviest of late, 0 before the first.
+    /// Bytes that an item keeps alive: the heaviest recent item, 0 before the first.
     pub weight: AtomicUsize,
 }
 
@@ -105,12 +105,12 @@ impl Context {
         }))
     }
 
-    /// The same for a pipe that fills rows, from this one on.
+    /// Returns the context of a pipe that fills rows, from this row on.
     pub(crate) fn with_rows(&self, rows: RowCursor) -> Context {
         self.with(Some(rows), self.0.node_state.clone())
     }
 
-    /// The same for a node of a loader that can go on, before it has rows to fill.
+    /// Returns the context of a resumable loader's node, before it has rows to fill.
     pub(crate) fn with_node_state(&self, node_state: NodeState) -> Context {
         self.with(None, Some(node_state))
     }
@@ -138,7 +138,7 @@ impl Context {
         }))
     }
 
-    /// Bytes at stake where items are made together, if they are bounded.
+    /// Returns the limit on bytes lost where items are made together, if there is one.
     pub(crate) fn stake(&self) -> Option<usize> {
         self.0.run.stake
     }
@@ -147,45 +147,47 @@ impl Context {
         self.0.node_state.as_ref()
     }
 
-    /// The name of the node, which errors and figures carry.
+    /// Returns the name of the node, which errors and figures carry.
     pub fn node(&self) -> &Arc<str> {
         &self.0.node
     }
 
-    /// The seed of the loader.
+    /// Returns the seed of the loader.
     pub fn seed(&self) -> u64 {
         self.0.run.seed
     }
 
-    /// The epoch, from 0.
+    /// Returns the epoch, from 0.
     pub fn epoch(&self) -> u64 {
         self.0.run.epoch
     }
 
-    /// Which part of the data this process takes.
+    /// Returns the part of the data that this process takes.
     pub fn rank(&self) -> Rank {
         self.0.run.rank
     }
 
-    /// What happens to items that do not divide evenly among the ranks, if the loader says.
+    /// Returns the policy for items that do not divide evenly among the ranks, if the loader sets
+    /// it.
     pub fn uneven(&self) -> Option<Uneven> {
         self.0.run.uneven
     }
 
-    /// Returns the most bytes that a compressed file may inflate to, if the loader
-    /// [says](crate::loader::Builder::max_inflated). Pipes that inflate files refuse those that
-    /// become larger.
+    /// Returns the most bytes that a compressed file may inflate to, if the loader [sets
+    /// it](crate::loader::Builder::max_inflated). Pipes that inflate files refuse those that become
+    /// larger.
     pub fn max_inflated(&self) -> Option<u64> {
         self.0.run.max_inflated
     }
 
-    /// The random stream of an item in this node: a function of seed, epoch, node name and origin
-    /// alone.
+    /// Returns the random stream of an item in this node: a function of seed, epoch, node name and
+    /// origin alone.
     pub fn rng(&self, origin: &Origin) -> Rng {
         self.keyed(mix(origin.key()) ^ ITEM)
     }
 
-    /// The random stream of the node itself, for a pipe that looks at the stream as a whole.
+    /// Returns the random stream of the node itself, for a pipe that looks at the stream as a
+    /// whole.
     pub fn node_rng(&self) -> Rng {
         self.keyed(NODE)
     }
@@ -200,8 +202,8 @@ impl Context {
         Rng::from_key([run.seed, epoch, self.0.node_key, last])
     }
 
-    /// The origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat), each round
-    /// has its own.
+    /// Returns the origin of item `index` of this source. In a [`repeat`](crate::Graph::repeat),
+    /// each round has its own.
     #[inline]
     pub fn origin(&self, index: u64) -> Origin {
         let root = Origin::root(self.0.source, index);
@@ -212,7 +214,7 @@ impl Context {
         }
     }
 
-    /// Consecutive items of this source, from number `at` on.
+    /// Makes consecutive items of this source, from number `at` on.
     pub fn run<T>(&self, values: Vec<T>, at: u64) -> Chunk<T> {
         if self.0.round == 0 {
             Chunk::run(values, Origin::root(self.0.source, at))
@@ -224,23 +226,23 @@ impl Context {
         }
     }
 
-    /// The same node in another round of a repeat.
+    /// Returns the context of the same node in another round of a repeat.
     pub(crate) fn in_round(&self, round: u64) -> Context {
         let inner = &*self.0;
         let (node, run) = (inner.node.clone(), inner.run.clone());
         Context::new(node, inner.source, run, round, inner.counters.clone())
     }
 
-    /// A tensor for this pipe to fill and give out, which is the next row of a batch where the
-    /// planner found that the pipe's output is batched and collated: then
-    /// [`collate`](crate::Graph::collate) has nothing to copy, and the memory is used again once
-    /// the batch is dropped. Anywhere else it is a tensor of its own. Who keeps a single such row,
-    /// without a clone of it, keeps the memory of its batch. In a process of its own the row is
-    /// written to the batch when it is sent.
+    /// Returns a tensor for this pipe to fill and give out. If the planner found that the pipe's
+    /// output is batched and collated, the tensor is the next row of a batch:
+    /// [`collate`](crate::Graph::collate) then copies nothing, and the memory is used again once
+    /// the batch is dropped. Anywhere else it is an independent tensor. Keeping a single row of a
+    /// batch, without cloning it, keeps the memory of the whole batch. In a process of its own the
+    /// row is written to the batch when it is sent.
     ///
-    /// The pipe says that it uses this by [`Facts::with_rows`](crate::Facts::with_rows), and asks
-    /// for one tensor for each item, before what may fail. Its numbers are zero, or what an earlier
-    /// batch left there.
+    /// A pipe that uses this method declares it by [`Facts::with_rows`](crate::Facts::with_rows),
+    /// and asks for one tensor for each item, before any step that may fail. The tensor's numbers
+    /// are zero, or left over from an earlier batch.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.
@@ -253,14 +255,14 @@ impl Context {
         }
     }
 
-    /// A value that all applications of this node share while an epoch runs, made by `make` where
-    /// there is none yet: a pool of scratch memory, a client. An executor applies a shardable pipe
-    /// to many pieces of its input at once, so what is shared must be a cache and never state: what
-    /// comes out of the node may not depend on it. Ask for it once in
-    /// [`apply`](crate::Pipe::apply), not for each item.
+    /// Returns a value that all applications of this node share while an epoch runs, made by `make`
+    /// if there is none yet: a pool of scratch memory, a client. An executor applies a shardable
+    /// pipe to many pieces of its input at once, so a shared value must be a cache and never state:
+    /// the node's output may not depend on it. Ask for it once in [`apply`](crate::Pipe::apply),
+    /// not for each item.
     ///
-    /// It is dropped when the epoch ends or is dropped. Each process of a part in processes has its
-    /// own, until its first piece of another epoch.
+    /// The value is dropped when the epoch ends or is dropped. Each process of a part in processes
+    /// has its own value, until its first piece of another epoch.
     ///
     /// # Examples
     /// ```
@@ -301,7 +303,8 @@ impl Context {
         }
     }
 
-    /// Whether the epoch was dropped. Long loops should look now and then, and end their stream.
+    /// Returns true if the epoch was dropped. Long loops should check it now and then, and end
+    /// their stream.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         self.0.run.cancelled.load(Ordering::Relaxed)
@@ -330,12 +333,12 @@ impl Context {
         outcome.map_err(Error::panic)
     }
 
-    /// Names an error after this node and an item.
+    /// Adds this node and an item to an error.
     pub fn fail<T>(&self, item: &Item<T>, error: Error) -> Error {
         error.at(self.node()).of(item.origin())
     }
 
-    /// The error of a panic in this node, over an item.
+    /// Makes the error of a panic in this node, over an item.
     pub(crate) fn panicked(&self, payload: crate::chunk::Payload, item: &Origin) -> Error {
         Error::panic(payload).at(self.node()).of(item)
     }

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 /// A type that may be an element of a [`Tensor`]: the integers of 8 to 64 bits, the floats of 16 to
 /// 64, and `bool`.
 ///
-/// Sealed: the list is that of [`DType`].
+/// Sealed: the implementing types are those of [`DType`].
 pub trait Element:
     sealed::Sealed
     + bytemuck::NoUninit
@@ -19,15 +19,15 @@ pub trait Element:
     + Sync
     + 'static
 {
-    /// Its name at run time.
+    /// The type's name at run time.
     const DTYPE: DType;
-    /// A vector that knows its type at run time.
+    /// Wraps a vector with its type at run time.
     fn wrap(values: Vec<Self>) -> TypedVec;
-    /// The vector, if it is of this type.
+    /// Returns the vector, if it is of this type.
     fn unwrap(values: TypedVec) -> Option<Vec<Self>>;
-    /// The slice, if it is of this type.
+    /// Returns the slice, if it is of this type.
     fn slice(values: &TypedVec) -> Option<&[Self]>;
-    /// The slice to write to, if it is of this type.
+    /// Returns the slice for writing, if it is of this type.
     fn slice_mut(values: &mut TypedVec) -> Option<&mut [Self]>;
 }
 
@@ -52,10 +52,10 @@ macro_rules! dtypes {
         }
 
         impl DType {
-            /// Every type, in order.
+            /// All types, in order.
             pub(crate) const ALL: &'static [DType] = &[$(DType::$variant),*];
 
-            /// Bytes of one element.
+            /// Returns the number of bytes of one element.
             pub const fn size(self) -> usize {
                 match self { $(DType::$variant => size_of::<$type>(),)* }
             }
@@ -68,22 +68,22 @@ macro_rules! dtypes {
         }
 
         impl TypedVec {
-            /// The type of its elements.
+            /// Returns the type of the elements.
             pub fn dtype(&self) -> DType {
                 match self { $(TypedVec::$variant(_) => DType::$variant,)* }
             }
 
-            /// How many elements it has.
+            /// Returns the number of elements.
             pub fn len(&self) -> usize {
                 match self { $(TypedVec::$variant(values) => values.len(),)* }
             }
 
-            /// Whether it has none.
+            /// Returns true if there are no elements.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// The elements as bytes, in the machine's order.
+            /// Returns the elements as bytes, in the machine's order.
             pub fn as_bytes(&self) -> &[u8] {
                 match self { $(TypedVec::$variant(values) => bytemuck::cast_slice(values),)* }
             }

@@ -1,4 +1,4 @@
-//! The one error type: which node, which item, and why.
+//! The error type: node, item and cause.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use crate::Origin;
 
-/// The result of anything that can go wrong on the way of an item.
+/// The result of any operation that can fail on an item.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// `Ok` of this library's [`Result`], for closures with `?` in them whose error type nothing else
-/// says.
+/// Makes an `Ok` of this library's [`Result`], for closures with `?` in them whose error type is
+/// not known otherwise.
 ///
 /// In such a closure `?` takes this library's errors and those of [`std::io`]; any other goes
-/// through [`Error::user`]. Where errors of several types meet, say [`BoxError`] instead, which
-/// takes them all and loses nothing: one of this library's comes out as it was.
+/// through [`Error::user`]. If errors of several types meet, use [`BoxError`] instead, which takes
+/// them all and loses nothing: an error of this library comes out as it was.
 ///
-/// Name it in full, and do not import this crate by `*`: the name would hide the `Ok` of the
+/// Use the full name, and do not import this crate by `*`: the name would hide the `Ok` of the
 /// prelude.
 ///
 /// ```
@@ -42,23 +42,23 @@ pub fn Ok<T>(value: T) -> Result<T> {
     Result::Ok(value)
 }
 
-/// Any error of a user's own.
+/// An error of any type, boxed.
 ///
-/// A plain `Box<dyn Error>` will not do where a closure runs on other threads: it is not `Send`.
+/// A plain `Box<dyn Error>` is not enough where a closure runs on other threads: it is not `Send`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync + 'static>;
 
-/// What went wrong with one item, or with the graph: the node, the item and the cause.
+/// An error about one item or about the graph: the node, the item and the cause.
 ///
 /// `Display` prints one line, `node: item: what: cause: deeper cause`, with control characters
 /// escaped, so that a hostile file name cannot forge log lines. The causes are also reachable
 /// through [`source`](std::error::Error::source). `{:?}` prints the same line, `{:#?}` the fields.
 ///
-/// The item, given to [`DataLoader::replay`](crate::DataLoader::replay) with the number of the
-/// epoch, runs through the graph once more, and each node shows what it made of it.
+/// [`DataLoader::replay`](crate::DataLoader::replay), given the item and the number of the epoch,
+/// runs the item through the graph once more and shows the output of each node.
 ///
 /// The executor fills in the node. The item's [`Origin`] is filled in by the steps that take a
-/// closure, such as [`try_map`](crate::Graph::try_map); a pipe or a source of your own names it
-/// itself, by [`of`](Error::of) or [`Context::fail`](crate::Context::fail).
+/// closure, such as [`try_map`](crate::Graph::try_map). A pipe or a source of your own adds it with
+/// [`of`](Error::of) or [`Context::fail`](crate::Context::fail).
 pub struct Error(Box<Inner>);
 
 struct Inner {
@@ -71,7 +71,7 @@ struct Inner {
     retry_after: Option<Duration>,
 }
 
-/// What a caller can do about an [`Error`].
+/// The kind of an [`Error`], by which a caller can decide what to do.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -83,14 +83,13 @@ pub enum ErrorKind {
     Io,
     /// A service does not answer now, or not in time: it is overloaded, unreachable, or too slow.
     Unavailable,
-    /// The data became another while it was read, or since it was listed.
+    /// The data changed while it was read, or since it was listed.
     Changed,
-    /// A service answered what its protocol does not allow: another range than was asked for, a
-    /// wrong length.
+    /// A service's answer violates its protocol: another range than was asked for, a wrong length.
     Protocol,
     /// The data ends before it should.
     Truncated,
-    /// The data is there but is not what its format allows.
+    /// The data violates its format.
     Corrupt,
     /// The data is legal, but this library does not read it.
     Unsupported,
@@ -104,8 +103,8 @@ pub enum ErrorKind {
     Panic,
     /// The graph or its settings are wrong; see [`BuildError`](crate::BuildError).
     Config,
-    /// The process that worked on it was ended by a signal, ended itself, ran out of memory, sent
-    /// what nobody can read, or did not answer in time; twice, the second time with this item
+    /// The process that worked on the item was ended by a signal, ended itself, ran out of memory,
+    /// sent an unreadable message, or did not answer in time; twice, the second time with this item
     /// alone.
     Crashed,
     /// The processes of a part of the graph cannot be started, or end again and again; or threads
@@ -113,7 +112,7 @@ pub enum ErrorKind {
     Worker,
 }
 
-/// Every kind, by the number that stands for it between processes.
+/// All kinds, by the number that stands for them between processes.
 const KINDS: [ErrorKind; 16] = [
     ErrorKind::NotFound,
     ErrorKind::Denied,
@@ -134,10 +133,10 @@ const KINDS: [ErrorKind; 16] = [
 ];
 
 impl ErrorKind {
-    /// Whether an error of this kind is about one item, so that a policy may skip it.
+    /// Returns true if an error of this kind is about one item, so that a policy may skip it.
     ///
-    /// Panics, configuration errors and the loss of all workers are not: after them nothing can be
-    /// said of the items that follow.
+    /// Panics, configuration errors and the loss of all workers are not: after them nothing is
+    /// known about the items that follow.
     pub fn is_about_an_item(self) -> bool {
         !matches!(
             self,
@@ -178,7 +177,7 @@ impl fmt::Display for ErrorKind {
 }
 
 impl Error {
-    /// An error of a kind, with the facts in words (lower case, no full stop).
+    /// Makes an error of a kind, with the facts in words (lower case, no full stop).
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Error(Box::new(Inner {
             kind,
@@ -191,7 +190,7 @@ impl Error {
         }))
     }
 
-    /// Wraps an error of a user's own, [`ErrorKind::User`].
+    /// Wraps an error of a user's own type, as [`ErrorKind::User`].
     ///
     /// An [`Error`] that was boxed on its way comes out as it was.
     pub fn user(error: impl Into<BoxError>) -> Self {
@@ -222,7 +221,7 @@ impl Error {
         Error::new(kind, String::new()).with_source(error)
     }
 
-    /// An error from what a panic was raised with.
+    /// Makes an error from the payload of a panic.
     pub fn panic(payload: Box<dyn std::any::Any + Send>) -> Self {
         let message = match (
             payload.downcast_ref::<&str>(),
@@ -247,31 +246,32 @@ impl Error {
         self
     }
 
-    /// Says that the same attempt may succeed later: an overloaded service, a connection that was
-    /// cut. What is not said to be passing is final.
+    /// Marks the error as transient: the same attempt may succeed later, as with an overloaded
+    /// service or a connection that was cut. An unmarked error is final.
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
     }
 
-    /// Says that it is [passing](Error::transient), and how long the service asked to be left
-    /// alone.
+    /// Marks the error as [transient](Error::transient), and records how long the service asked to
+    /// be left alone.
     pub fn with_retry_after(mut self, pause: Duration) -> Self {
         self.0.retry_after = Some(pause);
         self.transient()
     }
 
-    /// Whether the same attempt may succeed later, as far as the one who reported it can tell.
+    /// Returns true if the same attempt may succeed later, as far as the reporter of the error can
+    /// tell.
     pub fn is_transient(&self) -> bool {
         self.0.transient
     }
 
-    /// How long the service asked to be left alone, if it did.
+    /// Returns how long the service asked to be left alone, if it did.
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// Puts words before what is said already, as `{context}: `: which object of which store.
+    /// Prefixes the message with `{context}: `: which object of which store.
     pub fn within(mut self, context: impl fmt::Display) -> Self {
         let said = std::mem::take(&mut self.0.message);
         let colon = if said.is_empty() { "" } else { ": " };
@@ -279,7 +279,7 @@ impl Error {
         self
     }
 
-    /// Says in which node it happened, unless that is known already.
+    /// Sets the node in which the error happened, unless that is known already.
     pub fn at(mut self, node: &Arc<str>) -> Self {
         self.name(node);
         self
@@ -289,31 +289,32 @@ impl Error {
         self.0.node.get_or_insert_with(|| node.clone());
     }
 
-    /// Says to which item it happened, unless that is known already.
+    /// Sets the item of the error, unless that is known already.
     pub fn of(mut self, item: &Origin) -> Self {
         self.0.item.get_or_insert_with(|| item.clone());
         self
     }
 
-    /// The kind, by which a caller decides.
+    /// Returns the kind, by which a caller decides.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The name of the node in which it happened, once the error has left that node.
+    /// Returns the name of the node in which the error happened, once the error has left that node.
     pub fn node(&self) -> Option<&str> {
         self.0.node.as_deref()
     }
 
-    /// The item to which it happened: its coordinates, and its name where it has one. What each
-    /// node made of it is shown by [`DataLoader::replay`](crate::DataLoader::replay).
+    /// Returns the item of the error: its coordinates, and its name if it has one.
+    /// [`DataLoader::replay`](crate::DataLoader::replay) shows what each node made of it.
     pub fn item(&self) -> Option<&Origin> {
         self.0.item.as_ref()
     }
 }
 
 impl Error {
-    /// What went wrong and why, in one line: what is shown of it without the node and the item.
+    /// Returns what went wrong and why, in one line: the displayed text without the node and the
+    /// item.
     pub fn cause(&self) -> String {
         let inner = &*self.0;
         let mut line = String::new();
@@ -335,7 +336,7 @@ impl Error {
         escape(&line).into_owned()
     }
 
-    /// What each cause says, the nearest first.
+    /// Returns the messages of the causes, the nearest first.
     pub(crate) fn causes(&self) -> Vec<String> {
         let mut causes = Vec::new();
         let mut cause = std::error::Error::source(self);
@@ -351,7 +352,7 @@ impl Error {
         causes
     }
 
-    /// What was said of it in words, without kind and causes.
+    /// Returns the message, without kind and causes.
     pub(crate) fn message(&self) -> &str {
         &self.0.message
     }
@@ -369,18 +370,18 @@ impl fmt::Display for Error {
     }
 }
 
-/// Says something to the log. A log that panics is not worth an item.
+/// Writes to the log. A panic of the log is ignored: it is not worth losing an item.
 pub(crate) fn quietly(say: impl FnOnce()) {
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(say));
 }
 
-/// Whether the log is told of the so manieth of its kind: of the first few, and whenever their
-/// number has doubled.
+/// Returns true if the log is to be told of the `count`-th event of its kind: of the first few, and
+/// whenever their number has doubled.
 pub(crate) fn is_heard(count: u64) -> bool {
     count <= 5 || count.is_power_of_two()
 }
 
-/// Control characters as escapes, so that a name stays on its line.
+/// Replaces control characters by escapes, so that a name stays on its line.
 pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     if text.chars().any(char::is_control) {
         text.chars()
@@ -398,7 +399,7 @@ pub(crate) fn escape(text: &str) -> std::borrow::Cow<'_, str> {
     }
 }
 
-/// As it is displayed, since that is what `main` and `unwrap` print; the fields by `{:#?}`.
+/// Prints the displayed text, since `main` and `unwrap` print this; the fields by `{:#?}`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {

@@ -1,4 +1,4 @@
-//! An item: a value on its way through the graph, and where it came from.
+//! An item: a value on its way through the graph, and its origin.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ pub struct Item<T> {
 }
 
 impl<T> Item<T> {
-    /// A value from an origin.
+    /// Makes an item of a value and its origin.
     #[inline]
     pub fn new(value: T, origin: Origin) -> Self {
         Item { value, origin }
     }
 
-    /// Where it came from.
+    /// Returns the origin of the value.
     #[inline]
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The value alone.
+    /// Returns the value alone.
     #[inline]
     pub fn into_inner(self) -> T {
         self.value
     }
 
-    /// The value and its origin.
+    /// Returns the value and its origin.
     #[inline]
     pub fn into_parts(self) -> (T, Origin) {
         (self.value, self.origin)
     }
 
-    /// Another value of the same origin.
+    /// Replaces the value and keeps the origin.
     #[inline]
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Item<U> {
         Item {
@@ -46,7 +46,7 @@ impl<T> Item<T> {
         }
     }
 
-    /// Another value of the same origin, or an error that names it.
+    /// Replaces the value and keeps the origin, or returns an error that names the origin.
     #[inline]
     pub fn try_map<U>(self, f: impl FnOnce(T) -> crate::Result<U>) -> crate::Result<Item<U>> {
         match f(self.value) {
@@ -58,7 +58,7 @@ impl<T> Item<T> {
         }
     }
 
-    /// Child `index` of this item.
+    /// Returns the origin of child `index` of this item.
     pub fn child<U>(&self, index: u64, value: U) -> Item<U> {
         Item {
             value,
@@ -66,7 +66,7 @@ impl<T> Item<T> {
         }
     }
 
-    /// The same item with a name that a person knows it by.
+    /// Gives the item a readable name.
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         Item {
             origin: self.origin.named(name),

@@ -20,22 +20,23 @@ use crate::chunk::{self, Chunk, Payload};
 use crate::sync::lock;
 use crate::{Context, Error, Item, Origin, Result};
 
-/// How much a consumer wants.
+/// Number of items that a consumer wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand {
-    /// At most so many items; at least 1.
+    /// Most items wanted; at least 1.
     pub max: usize,
-    /// Nobody waits for them: they are asked for ahead of need. A source that must not run ahead
-    /// may say "not now". Where a `Stream` stands between, which cannot be told, the items polled
-    /// inside of it know by the thread they are on.
+    /// True if nobody waits for the items: they are asked for ahead of need. A source that must not
+    /// run ahead may then answer "not now". A `Stream` cannot be told, so items polled inside a
+    /// `Stream` look the answer up by their thread.
     pub ahead: bool,
-    /// So many are needed before anything can be made of them, as for a batch; 1 where each is of
-    /// use by itself. Whoever works on many at once need not wake its consumer for fewer.
+    /// Number of items needed before anything can be made of them, as for a batch; 1 if each item
+    /// is of use by itself. A producer that works on many at once need not wake its consumer for
+    /// fewer.
     pub needed: usize,
 }
 
 impl Demand {
-    /// Somebody waits for at least one of up to `max` items.
+    /// Returns the demand of a consumer that waits for at least one of up to `max` items.
     pub fn up_to(max: usize) -> Self {
         Demand {
             max: max.max(1),
@@ -44,7 +45,7 @@ impl Demand {
         }
     }
 
-    /// The same, for who can go on only with so many.
+    /// Sets the number of items without which the consumer cannot go on.
     pub fn needing(self, needed: usize) -> Self {
         Demand {
             needed: needed.max(1),
@@ -52,7 +53,7 @@ impl Demand {
         }
     }
 
-    /// The same, but no more than `max`.
+    /// Limits the demand to `max` items.
     pub fn at_most(self, max: usize) -> Self {
         Demand {
             max: self.max.min(max).max(1),
@@ -62,12 +63,12 @@ impl Demand {
 }
 
 thread_local! {
-    /// Whether what is polled on this thread right now is asked for ahead of need; see [`polled`].
+    /// True if the stream polled on this thread right now is asked ahead of need; see [`polled`].
     static AHEAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a poll that is made ahead of need, or for somebody who waits. A `Stream` cannot be told, so
-/// the streams of items that are polled inside look it up.
+/// Runs a poll made ahead of need, or for a consumer that waits. A `Stream` cannot be told, so the
+/// streams of items polled inside look it up here.
 pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {
@@ -79,58 +80,58 @@ pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
     poll()
 }
 
-/// A stream of chunks: what an edge is underneath. Implement it for a pipe that gains from seeing
-/// many items at once; a [`Stream`] of items or [`Items::generate`] is simpler.
+/// A stream of chunks: the implementation of an edge. Implement it for a pipe that gains from
+/// seeing many items at once; a [`Stream`] of items or [`Items::generate`] is simpler.
 pub trait Chunks<T>: Send {
-    /// The next items: at least one and not many more than `demand.max` (what is more waits for the
-    /// next poll), without waiting for more than the first. Whoever holds items ready gives what it
-    /// has.
+    /// Returns the next items: at least one and not many more than `demand.max` (the rest waits for
+    /// the next poll), without waiting for more than the first. A stream that holds items ready
+    /// returns those it has.
     ///
-    /// `None` is the end, after which it is not polled again. A chunk is never empty.
+    /// `None` is the end, after which the stream is not polled again. A chunk is never empty.
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>;
 }
 
 /// The stream that joins two nodes: `Stream<Item = Result<Item<T>>>`, boxed once per edge.
 ///
-/// An `Err` takes the place of the item that failed, and the stream goes on behind it; whether it
-/// ends the epoch is the loader's policy, not the pipe's. So a pipe passes errors on, at once and
-/// in their place.
+/// An `Err` takes the place of the item that failed, and the stream goes on after it; the loader's
+/// policy, not the pipe, decides whether the error ends the epoch. A pipe therefore passes errors
+/// on, at once and in their place.
 ///
-/// Items move in chunks underneath. Polled item by item, an `Items` takes a few ahead of its
-/// consumer where the node above makes them in well under a microsecond, and one at a time
-/// elsewhere. Dropping it releases all it holds, and with it everything above.
+/// Items move in chunks internally. Polled item by item, an `Items` takes a few ahead of its
+/// consumer if the upstream node makes them in well under a microsecond, and one at a time
+/// otherwise. Dropping an `Items` releases everything it holds, and with it everything upstream.
 pub struct Items<T> {
     chunks: Box<dyn Chunks<T>>,
     ready: chunk::IntoIter<T>,
-    /// Nanoseconds an item of late; infinite before the first.
+    /// Recent nanoseconds for each item; infinite before the first.
     cost_ns: f64,
-    /// Whether anybody asks for that: to read a clock costs more than many an item.
+    /// True if anybody asks for the cost: reading a clock costs more than making many an item.
     is_timed: Cell<bool>,
     polls: u32,
-    /// Items that came so far.
+    /// Number of items that came so far.
     seen: usize,
     done: bool,
-    /// How many were taken by whoever reads this, and how many its maker gave; counted where an
-    /// epoch may be resumed.
+    /// Numbers of items taken by the reader and given by the producer; counted if an epoch may be
+    /// resumed.
     taken: Option<Arc<AtomicU64>>,
     produced: Option<Arc<AtomicU64>>,
 }
 
 /// Most items taken ahead of need.
 const MAX_AHEAD: usize = 1024;
-/// Time spent ahead of need, at most.
+/// Most nanoseconds spent ahead of need.
 pub(crate) const AHEAD_NS: f64 = 20_000.0;
-/// For so many items that came, one more may be made at once with others.
+/// Number of items that have to come before one more may be made together with others.
 const TRUST: usize = 64;
 
-/// How many items to make at once that have cost so much of late, after so many.
+/// Returns how many items to make at once, from their recent cost and the number that came so far.
 #[inline]
 pub(crate) fn at_once(cost_ns: f64, seen: usize) -> usize {
     ((AHEAD_NS / cost_ns) as usize).clamp(1, 1 + seen / TRUST)
 }
 
-/// The same for a thread that wakes another for them: as many as are worth `hop_ns`, unless a
-/// single one takes long.
+/// Returns the same for a thread that wakes another for the items: as many as are worth `hop_ns`,
+/// unless a single one takes long.
 pub(crate) fn at_once_across(hop_ns: f64, cost_ns: f64, seen: usize) -> usize {
     if cost_ns > AHEAD_NS {
         1
@@ -139,11 +140,11 @@ pub(crate) fn at_once_across(hop_ns: f64, cost_ns: f64, seen: usize) -> usize {
     }
 }
 
-/// One poll in so many is timed, where items are cheap.
+/// Interval of timed polls if items are cheap.
 const SAMPLE: u32 = 8;
 
 impl<T: Send + 'static> Items<T> {
-    /// From chunks.
+    /// Makes a stream of items from chunks.
     pub fn from_chunks(chunks: impl Chunks<T> + 'static) -> Self {
         Items {
             chunks: Box::new(chunks),
@@ -158,7 +159,7 @@ impl<T: Send + 'static> Items<T> {
         }
     }
 
-    /// Counts what is taken from here on, and what comes to be taken.
+    /// Counts the items taken from here on, and the items that come to be taken.
     pub(crate) fn counted(
         self,
         taken: Option<Arc<AtomicU64>>,
@@ -171,7 +172,7 @@ impl<T: Send + 'static> Items<T> {
         }
     }
 
-    /// Whether what is taken of it is counted there.
+    /// Returns true if `counter` counts the items taken.
     pub(crate) fn is_counted_by(&self, counter: &Arc<AtomicU64>) -> bool {
         self.taken
             .as_ref()
@@ -188,36 +189,39 @@ impl<T: Send + 'static> Items<T> {
         }
     }
 
-    /// From any stream of items. The stream may be endless or slow; it is polled only on demand.
+    /// Makes a stream of items from any stream. The stream may be endless or slow; it is polled
+    /// only on demand.
     pub fn from_stream(stream: impl Stream<Item = Result<Item<T>>> + Send + 'static) -> Self {
         Items::from_chunks(Lossless::new(FromStream(Some(Box::pin(stream)))))
     }
 
-    /// From an iterator of items, which is advanced on demand and must not block for long.
+    /// Makes a stream from an iterator of items, which is advanced on demand and must not block for
+    /// long.
     pub fn from_results(
         iter: impl IntoIterator<Item = Result<Item<T>>, IntoIter: Send + 'static>,
     ) -> Self {
         Items::from_chunks(Lossless::new(FromIter(Some(iter.into_iter()))))
     }
 
-    /// No items.
+    /// Makes an empty stream.
     pub fn empty() -> Self {
         Items::from_results([])
     }
 
-    /// Items that are there already.
+    /// Makes a stream of items that are there already.
     pub fn from_chunk(chunk: Chunk<T>) -> Self {
         let mut items = Items::empty();
         items.ready = chunk.into_iter();
         items
     }
 
-    /// One error and nothing else.
+    /// Makes a stream of one error and nothing else.
     pub fn fail(error: Error) -> Self {
         Items::from_chunk(Chunk::fail(error))
     }
 
-    /// From an async function that emits items one after another: a pipe as a plain loop.
+    /// Makes a stream from an async function that emits items one after another: a pipe as a plain
+    /// loop.
     ///
     /// `body` runs from the first poll on; [`Emitter::emit`] waits while nobody wants more.
     ///
@@ -250,11 +254,11 @@ impl<T: Send + 'static> Items<T> {
         }))
     }
 
-    /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass by.
+    /// Applies `f` to every item, in its place; `None` leaves the item out. Errors pass through.
     ///
-    /// This is what most one-in-one-out pipes are made of. An error that `f` returns names the
-    /// item, and a panic of `f` becomes such an error. An epoch that was dropped ends between two
-    /// calls of `f`.
+    /// Most one-in-one-out pipes are made with this method. An error that `f` returns names the
+    /// item, and a panic of `f` becomes an error that names it. An epoch that was dropped ends
+    /// between two calls of `f`.
     pub fn each<U, F>(self, cx: &Context, f: F) -> Items<U>
     where
         U: Send + 'static,
@@ -267,7 +271,7 @@ impl<T: Send + 'static> Items<T> {
         })
     }
 
-    /// The next chunk; see [`Chunks::poll_chunk`].
+    /// Returns the next chunk; see [`Chunks::poll_chunk`].
     pub fn poll_chunk(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -290,7 +294,7 @@ impl<T: Send + 'static> Items<T> {
         Poll::Ready(chunk)
     }
 
-    /// A chunk that may be longer than asked for; nothing is ready.
+    /// Returns a chunk that may be longer than asked for; to be called if no item is ready.
     fn poll_more(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         if self.done {
             return Poll::Ready(None);
@@ -312,7 +316,7 @@ impl<T: Send + 'static> Items<T> {
         }
         if let (Some(begun), Some(chunk)) = (begun, &chunk) {
             let cost = begun.elapsed().as_nanos() as f64 / chunk.len().max(1) as f64;
-            // Quick to believe that items are cheap: the first ones pay for cold caches.
+            // The estimate falls quickly: the first items pay for cold caches.
             self.cost_ns = if cost < self.cost_ns {
                 cost
             } else {
@@ -322,19 +326,19 @@ impl<T: Send + 'static> Items<T> {
         Poll::Ready(chunk)
     }
 
-    /// How many items it is reasonable to ask for where one is needed: more than one only if items
-    /// have been cheap of late, so that running ahead costs no more than some microseconds, and
-    /// only some for every 64 that came before: if one of those takes for ever, the others made
-    /// with it are not delivered.
+    /// Returns a reasonable number of items to ask for if one is needed. The number is more than
+    /// one only if items have been cheap of late, so that running ahead costs no more than some
+    /// microseconds. It grows slowly, with every 64 items that came before: if one item takes for
+    /// ever, the others made with it are not delivered.
     pub fn ahead(&self) -> usize {
         self.is_timed.set(true);
         at_once(self.cost_ns, self.seen).min(MAX_AHEAD)
     }
 
-    /// An item that was taken ahead, if there is one.
+    /// Returns an item that was taken ahead, if there is one.
     #[inline]
     pub(crate) fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
-        // Counted before, so that the item need not be moved once more.
+        // Counted first, so that the item need not be moved once more.
         if self.taken.is_some() && self.ready.len() > 0 {
             self.count(1);
         }
@@ -401,7 +405,8 @@ impl<T> fmt::Debug for Items<T> {
 
 /// Fills a chunk item by item.
 trait Fill<T>: Send {
-    /// Adds up to so many items to an empty chunk. Where it stays empty, ready means the end.
+    /// Adds up to this many items to an empty chunk. If the chunk stays empty, `Ready` means the
+    /// end.
     fn fill(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -410,8 +415,8 @@ trait Fill<T>: Send {
     ) -> Poll<()>;
 }
 
-/// Gives what came before a panic, and raises it with the next poll, so that what comes out does
-/// not depend on how much was asked for at once.
+/// Gives the items made before a panic, and raises the panic with the next poll, so that the output
+/// does not depend on how much was asked for at once.
 struct Lossless<F> {
     fill: F,
     panicked: Option<Payload>,
@@ -456,7 +461,7 @@ impl<T, S: Stream<Item = Result<Item<T>>> + Send> Fill<T> for FromStream<S> {
             return Poll::Ready(());
         };
         while chunk.len() < demand.max {
-            // Behind the first item nobody waits for more.
+            // After the first item nobody waits for more.
             match polled(demand.ahead || !chunk.is_empty(), || {
                 stream.as_mut().poll_next(cx)
             }) {
@@ -491,8 +496,8 @@ impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Fill<T> for FromIter<I> {
     }
 }
 
-/// Applies `f` to every chunk; empty results are passed over. For pipes over columns. Where `f`
-/// leaves items out, more are taken for those that are asked for ahead of need.
+/// Applies `f` to every chunk and passes over empty results, for pipes over columns. If `f` leaves
+/// items out, more input is taken when items are asked for ahead of need.
 pub(crate) fn by_chunk<T, U, F>(input: Items<T>, cx: &Context, f: F) -> Items<U>
 where
     T: Send + 'static,
@@ -511,14 +516,14 @@ struct ByChunk<T, F> {
     input: Items<T>,
     f: F,
     cx: Context,
-    /// Items that came out so far.
+    /// Number of items that came out so far.
     given: usize,
 }
 
 impl<T, F> ByChunk<T, F> {
-    /// The demand on the input: larger by the share that was left out so far, and by no more than
-    /// [`at_once`] trusts. Who asks for no more than is needed gets that: only what is asked for
-    /// ahead of need was bounded by what items cost.
+    /// Returns the demand on the input: larger by the share left out so far, and by no more than
+    /// [`at_once`] trusts. A consumer that asks for no more than it needs gets exactly that: only
+    /// the demand ahead of need was bounded by the cost of items.
     fn wanted(&self, demand: Demand) -> Demand {
         if demand.max <= demand.needed || self.input.seen <= self.given {
             return demand;
@@ -563,7 +568,7 @@ struct Each<T, F> {
     cx: Context,
 }
 
-/// After so many chunks without output, `Each` lets others run.
+/// Number of chunks without output after which `Each` lets other tasks run.
 const PATIENCE: usize = 32;
 
 impl<T, U, F> Chunks<U> for Each<T, F>
@@ -579,7 +584,7 @@ where
             let mut out = Chunk::with_capacity(chunk.len());
             let mut rest = chunk.into_iter();
             let mut current = Origin::root(0, 0);
-            // As in `Chunk::map`: a panic costs the item it happened to.
+            // As in `Chunk::map`, a panic costs only the item that caused it.
             while let Err(payload) = catch_unwind(AssertUnwindSafe(|| {
                 for item in rest.by_ref() {
                     match item {
@@ -608,7 +613,7 @@ where
     }
 }
 
-/// Where the body of [`Items::generate`] puts its items.
+/// Output of the body of [`Items::generate`].
 #[derive(Debug)]
 pub struct Emitter<T>(Arc<Mutex<Slot<T>>>);
 
@@ -626,12 +631,12 @@ impl<T: Send + 'static> Emitter<T> {
             slot.chunk.push(item);
             slot.chunk.len() >= slot.wanted
         };
-        // Behind the first item nobody waits for more.
+        // After the first item nobody waits for more.
         AHEAD.set(true);
         if full {
             let mut waited = false;
-            // The stream is polled again only when somebody wants more, so being polled twice is
-            // the signal.
+            // The stream is polled again only when somebody wants more, so a second poll is the
+            // signal.
             std::future::poll_fn(|_| {
                 if std::mem::replace(&mut waited, true) {
                     Poll::Ready(())
@@ -643,19 +648,19 @@ impl<T: Send + 'static> Emitter<T> {
         }
     }
 
-    /// Emits an item or an error that is made of what is at these places, which are held no longer;
-    /// see [`Held`].
+    /// Emits an item or an error that is made of the inputs at these places, and releases them; see
+    /// [`Held`].
     ///
-    /// Where items come in any order this says what the output is made of, which a pipe has to say
-    /// of each if it [says that it does](crate::Facts::with_lineage).
+    /// If items come in any order, this call records the inputs of the output. A pipe has to use it
+    /// for every output if it [promises lineage](crate::Facts::with_lineage).
     pub async fn emit_of(&self, places: impl IntoIterator<Item = Place>, item: Result<Item<T>>) {
         Place::give(places);
         self.emit(item).await;
     }
 
-    /// Keeps what it takes to go on from here: exactly what was emitted has come out, and exactly
-    /// what was taken and is not [held](Held) has gone in. What is held comes again in a resumed
-    /// epoch, so that `state` has to say nothing of it. See [`Context::snapshot`].
+    /// Takes a snapshot to go on from here: exactly the items emitted so far have come out, and
+    /// exactly the items taken and not [held](Held) have gone in. Held items come again in a
+    /// resumed epoch, so `state` need not include them. See [`Context::snapshot`].
     ///
     /// # Examples
     /// ```
@@ -705,8 +710,8 @@ impl<T: Send + 'static> Emitter<T> {
         self.snapshot_encoded(cx, |_| crate::codec::pack(&state()));
     }
 
-    /// The same for a pipe that says by [position](Context::position) what it holds of its input;
-    /// see [`Context::snapshot_with`].
+    /// Takes a snapshot for a pipe that records by [position](Context::position) which inputs it
+    /// holds; see [`Context::snapshot_with`].
     #[inline]
     pub fn snapshot_with<S: crate::Wire>(
         &self,
@@ -728,13 +733,13 @@ impl<T: Send + 'static> Emitter<T> {
         }
     }
 
-    /// How many more items somebody wants now, at least 1.
+    /// Returns the number of further items wanted now, at least 1.
     pub fn wanted(&self) -> usize {
         let slot = lock(&self.0);
         slot.wanted.saturating_sub(slot.chunk.len()).max(1)
     }
 
-    /// The next item of an input; the errors before it are passed on.
+    /// Returns the next item of an input; the errors before it are passed on.
     pub async fn next_from<In: Send + 'static>(&self, input: &mut Items<In>) -> Option<Item<In>> {
         loop {
             match std::future::poll_fn(|cx| Pin::new(&mut *input).poll_next(cx)).await? {
@@ -744,11 +749,11 @@ impl<T: Send + 'static> Emitter<T> {
         }
     }
 
-    /// The next item of an input, to be [held](Held) until it is emitted: for a pipe that groups,
-    /// sorts or shuffles. The errors before it are passed on.
+    /// Returns the next item of an input, to be [held](Held) until it is emitted: for a pipe that
+    /// groups, sorts or shuffles. The errors before it are passed on.
     ///
-    /// `input` is a stream that the pipe was given, and no other that was made of one: else the
-    /// next item is an error of kind `Config`, if states can be asked for.
+    /// `input` has to be a stream that the pipe was given, not another one made from it. Otherwise
+    /// the next item is an error of kind `Config`, if checkpoints can be taken.
     pub async fn hold_from<In: Send + 'static>(
         &self,
         cx: &Context,

@@ -1,8 +1,8 @@
 //! Composable, deterministic data loading as a typed dataflow graph.
 //!
 //! A [`Graph`] *describes* where samples come from and what happens to them. A [`DataLoader`]
-//! checks it, plans where each part runs, and runs it on all cores, epoch after epoch; a [`for`
-//! loop](Epoch#examples) or an [async stream](Epoch) takes the batches.
+//! checks the graph, plans where each part runs, and runs it on all cores, epoch after epoch; a
+//! [`for` loop](Epoch#examples) or an [async stream](Epoch) takes the batches.
 //!
 //! ```
 //! use datapipes::{DataLoader, Graph};
@@ -25,33 +25,33 @@
 //!
 //! - All built-in steps are methods of [`Graph`]; their types, with the rarer settings, are in
 //!   [`pipes`].
-//! - Data that is read by index or key (a global shuffle, splits, samplers): [`Indexed`] and
-//!   [`index`].
+//! - Data that is read by index or key, in an order decided before anything is read (a global
+//!   shuffle, splits, samplers): [`Indexed`] and [`index`].
 //! - Workers, order, ranks, memory, error policy: [`loader::Builder`] and [`OnError`].
 //! - The next batch on the GPU while a step is computed: [`DataLoader::prefetch_to_device`].
 //! - Figures and the bottleneck: [`DataLoader::stats`] and [`DataLoader::explain`].
-//! - What a value must be to go to another process: [`Wire`](trait@Wire).
-//! - What a sample must be to become part of a batch: [`Collate`]; what a batch is: [`Tensor`].
-//! - A step of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a
-//!   function from stream to stream, [`Pipe`] where the executor should spread it over workers;
+//! - Requirements on a value that is sent to another process: [`Wire`](trait@Wire).
+//! - Requirements on a sample that becomes part of a batch: [`Collate`]; the type of a batch:
+//!   [`Tensor`].
+//! - Steps of your own: [`Graph::map`] and its siblings for a closure, [`Graph::through`] for a
+//!   function from stream to stream, [`Pipe`] if the executor should spread it over workers;
 //!   [`Source`] for data from elsewhere.
-//! - Data that is read by index or key, with an order decided before anything is read: [`index`].
 //! - Files, stores (HTTP, S3, …), archives and WebDataset samples are in the crate `datapipes-io`,
 //!   data sets in databases in `datapipes-tables`, pictures in `datapipes-image`; `datapipes-burn`
 //!   and `datapipes-candle` give batches to those frameworks.
 //!
 //! # When it does not compile
-//! The usual messages, and what cures them:
+//! The usual compiler messages, and their cures:
 //!
 //! | message | cure |
 //! |---|---|
-//! | `E0283: type annotations needed`, at an `Ok(..)`: `cannot satisfy _: Into<Box<dyn Error + Send + Sync>>` | The closure uses `?`, and nothing says what its errors are. End it in [`datapipes::Ok(..)`](fn@Ok) where errors of this library and of `std::io` pass, in `Ok::<_, datapipes::BoxError>(..)` where any do |
+//! | `E0283: type annotations needed`, at an `Ok(..)`: `cannot satisfy _: Into<Box<dyn Error + Send + Sync>>` | The closure uses `?`, and its error type is not known. End it in [`datapipes::Ok(..)`](fn@Ok) if errors of this library and of `std::io` pass, in `Ok::<_, datapipes::BoxError>(..)` if any do |
 //! | `E0277: .. is no list of samples`, at `collate`, `collate_with` or `unbatch` | Put [`.batch(n)`](Graph::batch) before it |
 //! | `E0277: a list of .. cannot be made into a batch` | `#[derive(Collate)]` on the struct (feature `derive`), or [`collate_with`](Graph::collate_with) |
 //! | `E0599: no method named .. found for struct Graph<..>` | The method is another crate's: `use datapipes_io::prelude::*;` for files, archives and samples, `use datapipes_image::prelude::*;` for pictures. On an [`Epoch`], `next` and `map` are `futures::StreamExt`'s |
-//! | `E0277: .. cannot be sent`, or `shared, between threads safely`; `E0594` or `E0596: cannot assign` or `borrow .. as mutable` in a `Fn` closure; `E0521` or `E0597`: something borrowed does not live long enough | A closure runs on several threads, for as long as the loader lives. Move what it needs into it (`move`, `Arc` in place of `Rc` and of borrows); what changes from item to item is a [`scan`](Graph::scan), a counter an atomic |
+//! | `E0277: .. cannot be sent`, or `shared, between threads safely`; `E0594` or `E0596: cannot assign` or `borrow .. as mutable` in a `Fn` closure; `E0521` or `E0597`: something borrowed does not live long enough | A closure runs on several threads, for as long as the loader lives. Move what it needs into it (`move`, `Arc` in place of `Rc` and of borrows). Replace a value that changes from item to item by a [`scan`](Graph::scan), a counter by an atomic |
 //!
-//! The first, as it fails and as it works:
+//! The first message, as code that fails and code that works:
 //! ```compile_fail,E0283
 //! # use datapipes::Graph;
 //! Graph::from_vec(vec!["1"]).try_map(|text| {
@@ -68,13 +68,13 @@
 //! assert_eq!(numbers.collect()?, [1]);
 //! # Ok::<(), datapipes::Error>(())
 //! ```
-//! A type that is gone because its feature is not on, the compiler names with the feature.
+//! For a type that is missing because its feature is off, the compiler names the feature.
 //!
 //! # Features
 //! - `derive`: `#[derive(Collate)]` for structs, `#[derive(Wire)]` for structs and enums.
 //! - `ndarray`: tensors as arrays of `ndarray`, and back ([`Tensor`]'s `view`, `view_mut`,
 //!   `into_array`, `from_array`).
-//! - `serde`: [`Wire`] for what serde can write and read
+//! - `serde`: [`Wire`] for types that serde can write and read
 //!   ([`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html)).
 //! - `isolation`: processes of a graph restricted to paths, and without network ([`Processes`];
 //!   Linux).
@@ -139,7 +139,7 @@ pub use context::Context;
 /// Makes a batch type of a struct; see the trait [`Collate`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Collate;
-/// Makes a struct or an enum one that can travel to other processes; see the trait [`Wire`].
+/// Makes a struct or an enum that can be sent to other processes; see the trait [`Wire`].
 #[cfg(feature = "derive")]
 pub use datapipes_derive::Wire;
 pub use dtype::{DType, Element, TypedVec};
@@ -164,7 +164,7 @@ pub use weigh::Weigh;
 /// Makes an implementation of [`MapPipe`], [`Lookup`] or a store from `async fn`s.
 pub use async_trait::async_trait;
 
-/// What derived code calls; no part of the interface.
+/// Functions called by derived code; not part of the interface.
 #[doc(hidden)]
 pub mod derived {
     pub use crate::codec::no_variant;

@@ -6,40 +6,40 @@ use std::sync::Arc;
 
 use crate::rng::mix;
 
-/// The coordinates of an item: which item of which source, and which child of it at each fan-out.
+/// The coordinates of an item: the source, the index in it, and the child index at each fan-out.
 ///
-/// Archive 17 of the first source, member 203, is `0:17/203`. Coordinates do not depend on workers,
-/// ranks, queues or order; random numbers ([`Context::rng`](crate::Context::rng)), error reports
-/// and saved state are made of them. Two items of one epoch have the same origin only if a pipe
-/// clones items.
+/// Member 203 of archive 17 of the first source is `0:17/203`. Coordinates do not depend on
+/// workers, ranks, queues or order. Random numbers ([`Context::rng`](crate::Context::rng)), error
+/// reports and checkpoints are derived from them. Two items of one epoch have the same origin only
+/// if a pipe clones items.
 ///
 /// An origin may also carry a name (a path, a member, a key), which is shown instead of the number.
 /// Names do not take part in comparison.
 #[derive(Clone)]
 pub struct Origin {
-    /// What stands above the index; nothing for an item of a source without a name, which is the
-    /// cheap case.
+    /// Everything that precedes the index; `None` for an item of a source without a name, which is
+    /// the cheap case.
     link: Option<Arc<Link>>,
-    /// The place among its siblings. At the root the upper 16 bits are the source's number.
+    /// Position among the siblings. At the root the upper 16 bits are the source's number.
     index: u64,
 }
 
 pub(crate) enum Link {
-    /// The item is a child of this one.
+    /// The item is a child of this item.
     Child(Origin),
-    /// The item has a name; what stands above it is behind it.
+    /// The item has a name; the first field is the link that it would have without the name.
     Named(Option<Arc<Link>>, Arc<str>),
-    /// The item was made of these.
+    /// The item was made of these items.
     Joined(Box<[Origin]>),
 }
 
 const SOURCE_SHIFT: u32 = 48;
 
 impl Origin {
-    /// Item `index` of source number `source`.
+    /// Returns the origin of item `index` of source number `source`.
     ///
     /// # Panics
-    /// If `index` needs more than 48 bits.
+    /// Panics if `index` needs more than 48 bits.
     #[inline]
     pub fn root(source: u16, index: u64) -> Self {
         assert!(
@@ -52,7 +52,7 @@ impl Origin {
         }
     }
 
-    /// Child `index` of this item.
+    /// Returns the origin of child `index` of this item.
     pub fn child(&self, index: u64) -> Self {
         Origin {
             link: Some(Arc::new(Link::Child(self.clone()))),
@@ -60,12 +60,13 @@ impl Origin {
         }
     }
 
-    /// Makes the children of one item cheaply: they share what stands above them.
+    /// Returns a cheap maker of the children's origins, which share everything that precedes their
+    /// index.
     pub fn children(&self) -> Children {
         Children(Arc::new(Link::Child(self.clone())))
     }
 
-    /// The same coordinates with a name that a person knows the item by.
+    /// Gives the coordinates a readable name.
     pub fn named(self, name: impl Into<Arc<str>>) -> Self {
         Origin {
             link: Some(Arc::new(Link::Named(self.link, name.into()))),
@@ -73,7 +74,7 @@ impl Origin {
         }
     }
 
-    /// The origin of an item made of several; `index` counts such items.
+    /// Returns the origin of an item made of several; `index` counts these items.
     pub fn joined(parts: Vec<Origin>, index: u64) -> Self {
         Origin {
             link: Some(Arc::new(Link::Joined(parts.into()))),
@@ -81,7 +82,8 @@ impl Origin {
         }
     }
 
-    /// The coordinates of the item of a source that it goes back to, unless it was made of several.
+    /// Returns the coordinates of the source item that this origin descends from, unless the item
+    /// was made of several.
     pub(crate) fn top(&self) -> &Origin {
         let mut top = self;
         while let Some(parent) = top.parent() {
@@ -90,19 +92,21 @@ impl Origin {
         top
     }
 
-    /// Whether one of them is, or goes back to, the other or an item that the other was made of.
+    /// Returns true if one of the two items is, or descends from, the other or an item that the
+    /// other was made of.
     pub(crate) fn is_related(&self, other: &Origin) -> bool {
         self.comes_from(other) || other.comes_from(self)
     }
 
-    /// Whether it is this item, or goes back to it.
+    /// Returns true if this is `item`, or descends from it.
     pub(crate) fn comes_from(&self, item: &Origin) -> bool {
         self == item
             || self.parts().iter().any(|part| part.comes_from(item))
             || self.parent().is_some_and(|parent| parent.comes_from(item))
     }
 
-    /// The origin that it would have in the first round of a repeat, if it is of this one.
+    /// Returns the origin of the same item in the first round of a repeat, if it belongs to this
+    /// round.
     pub(crate) fn without_round(&self, round: u64) -> Origin {
         match self.link.as_deref() {
             None => self.clone(),
@@ -124,13 +128,13 @@ impl Origin {
         }
     }
 
-    /// Whether it is an item of a source, without name or parent.
+    /// Returns true for an item of a source, without name or parent.
     pub(crate) fn is_plain_root(&self) -> bool {
         self.link.is_none()
     }
 
-    /// Source and index of a plain root in one number; the next item of the source is the next
-    /// number.
+    /// Returns source and index of a plain root as one number; the next item of the source has the
+    /// next number.
     pub(crate) fn to_raw(&self) -> u64 {
         self.index
     }
@@ -143,7 +147,7 @@ impl Origin {
         }
     }
 
-    /// The origin, taken apart.
+    /// Returns a borrowed view of the origin's parts.
     pub(crate) fn by_ref(&self) -> OriginRef<'_> {
         OriginRef {
             link: self.link.as_ref(),
@@ -155,7 +159,7 @@ impl Origin {
         Origin { link, index }
     }
 
-    /// The place among its siblings: in the source, the parent or the stream of groups.
+    /// Returns the position among the siblings: in the source, the parent or the stream of groups.
     pub fn index(&self) -> u64 {
         match self.structure() {
             None => self.index & ((1 << SOURCE_SHIFT) - 1),
@@ -163,7 +167,7 @@ impl Origin {
         }
     }
 
-    /// The number of the source it comes from; `None` for an item made of several.
+    /// Returns the number of the source; `None` for an item made of several.
     pub fn source(&self) -> Option<u16> {
         match self.structure() {
             None => Some((self.index >> SOURCE_SHIFT) as u16),
@@ -172,7 +176,7 @@ impl Origin {
         }
     }
 
-    /// The item that it is a child of.
+    /// Returns the parent item.
     pub fn parent(&self) -> Option<&Origin> {
         match self.structure() {
             Some(Link::Child(parent)) => Some(parent),
@@ -180,7 +184,7 @@ impl Origin {
         }
     }
 
-    /// The items that it was made of; empty unless it was joined.
+    /// Returns the items that the item was made of; empty unless it was joined.
     pub fn parts(&self) -> &[Origin] {
         match self.structure() {
             Some(Link::Joined(parts)) => parts,
@@ -188,7 +192,7 @@ impl Origin {
         }
     }
 
-    /// Its own name, without its parents'.
+    /// Returns the item's own name, without its parents'.
     pub fn name(&self) -> Option<&str> {
         match self.link.as_deref() {
             Some(Link::Named(_, name)) => Some(name),
@@ -196,11 +200,11 @@ impl Origin {
         }
     }
 
-    /// 64 bits that depend on the coordinates alone, for keyed randomness.
+    /// Returns 64 bits that depend on the coordinates alone, for keyed randomness.
     ///
     /// The root's bits are its source and index; each step down mixes in the child's index
-    /// (splitmix64's finaliser). This function never changes: a change would be a change of every
-    /// random order.
+    /// (splitmix64's finaliser). This function never changes: a change would change every random
+    /// order.
     pub fn key(&self) -> u64 {
         match self.structure() {
             None => self.index,
@@ -212,7 +216,7 @@ impl Origin {
         }
     }
 
-    /// The link with names looked through.
+    /// Returns the link, looking through names.
     #[inline]
     fn structure(&self) -> Option<&Link> {
         let mut link = self.link.as_deref();
@@ -223,7 +227,7 @@ impl Origin {
     }
 }
 
-/// An origin, taken apart.
+/// The parts of an origin.
 #[derive(Clone, Copy)]
 pub(crate) struct OriginRef<'a> {
     pub link: Option<&'a Arc<Link>>,
@@ -235,7 +239,7 @@ pub(crate) struct OriginRef<'a> {
 pub struct Children(Arc<Link>);
 
 impl Children {
-    /// The origin of child `index`.
+    /// Returns the origin of child `index`.
     #[inline]
     pub fn at(&self, index: u64) -> Origin {
         Origin {
@@ -295,8 +299,8 @@ impl Ord for Origin {
     }
 }
 
-/// Names where there are names, else coordinates: `train-000.tar/000017.jpg`, `0:17/203`, `[0:1,
-/// 0:2, … 254 more]`.
+/// Prints names where there are names, else coordinates: `train-000.tar/000017.jpg`, `0:17/203`,
+/// `[0:1, 0:2, … 254 more]`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 4;

@@ -1,4 +1,4 @@
-//! The contract: what a node of the graph is.
+//! The traits that a node of the graph implements.
 
 pub(crate) mod crossing;
 
@@ -72,42 +72,42 @@ use crate::{Context, Item, Items, Result};
     note = "a pipe implements `Pipe<{In}>`, or is any `Fn(Items<{In}>) -> impl Stream<Item = Result<Item<Out>>>`"
 )]
 pub trait Pipe<In>: Send + Sync + 'static {
-    /// What comes out.
+    /// Type of the output values.
     type Out: Send + 'static;
 
-    /// The output for this input. Errors in the input are passed on, in their place.
+    /// Returns the output stream for `input`. Errors in the input are passed on, in their place.
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Self::Out>;
 
-    /// What the node is called if the user gives it no name. By default the type's name in snake
-    /// case.
+    /// Returns the node's name if the user gives none. Defaults to the type's name in snake case.
     fn name(&self) -> String {
         default_name::<Self>()
     }
 
-    /// Whether it distributes over concatenation. By default not.
+    /// Returns true if the pipe distributes over concatenation. Defaults to false.
     fn is_shardable(&self) -> bool {
         false
     }
 
-    /// Whether it distributes over parents, though not over children: it groups the children of one
-    /// parent (members of an archive into samples) and starts afresh with each parent. Then it may
-    /// stand in a segment below the fan-out that made the children. By default not.
+    /// Returns true if the pipe distributes over parents, though not over children: it groups the
+    /// children of one parent (members of an archive into samples) and starts afresh with each
+    /// parent. The pipe may then stand in a segment downstream of the fan-out that made the
+    /// children. Defaults to false.
     fn is_shardable_by_parent(&self) -> bool {
         false
     }
 
-    /// Whether it should run in processes of its own, because it may crash, leak or is not
-    /// thread-safe. It has to be shardable then, or `build()` fails, and
-    /// [`crossing`](Pipe::crossing) says how it and its items travel. Such pipes that follow each
-    /// other share processes. How many processes there are, and what they may do, is the loader's:
-    /// [`Builder::processes`](crate::loader::Builder::processes).
+    /// Returns true if the pipe should run in processes of its own, because it may crash, leak or
+    /// is not thread-safe. The pipe must then be shardable, or `build()` fails, and
+    /// [`crossing`](Pipe::crossing) tells how the pipe and its items are sent. Consecutive pipes of
+    /// this kind share processes. The number of processes and their permissions are set by the
+    /// loader: [`Builder::processes`](crate::loader::Builder::processes).
     fn is_separate_process(&self) -> bool {
         false
     }
 
-    /// How the pipe and its items get to another process, for one that [wants to be in
-    /// one](Pipe::is_separate_process): by [`Crossing::of`](crate::Crossing::of), which asks that
-    /// the pipe, what goes in and what comes out are [`Wire`](crate::Wire).
+    /// Returns the encoding of the pipe and its items for a pipe that [runs in a process of its
+    /// own](Pipe::is_separate_process): [`Crossing::of`](crate::Crossing::of), which requires that
+    /// the pipe, its input and its output are [`Wire`](crate::Wire).
     ///
     /// ```
     /// use datapipes::{Arity, Context, Crossing, Items, Pipe, Reader, Wire, Writer};
@@ -138,35 +138,35 @@ pub trait Pipe<In>: Send + Sync + 'static {
         None
     }
 
-    /// Whether it waits (I/O) or computes (CPU, the default).
+    /// Returns whether the pipe waits (I/O) or computes (CPU, the default).
     fn work(&self) -> Work {
         Work::Cpu
     }
 
-    /// How many items come out for one that goes in. By default any number.
+    /// Returns the number of output items for each input item. Defaults to any number.
     fn arity(&self) -> Arity {
         Arity::Any
     }
 
-    /// How many items come out for `input` many, where that is known; `u64::MAX` for no end. Exact
-    /// where no item fails. Not asked of a pipe that is shardable about an input without end, which
-    /// has none below it either.
+    /// Returns the number of output items for `input` items if it is known; `u64::MAX` stands for
+    /// an endless stream. The number is exact if no item fails. A shardable pipe is not asked about
+    /// an endless input: its output is endless too.
     fn len_hint(&self, input: u64) -> Option<u64> {
         (self.arity() == Arity::One).then_some(input)
     }
 
-    /// What the checker and the planner should know besides.
+    /// Returns the remaining facts for the checker and the planner.
     fn facts(&self) -> Facts {
         Facts::default()
     }
 
-    /// Whether an epoch can be resumed in the middle of what it gives. True for a pipe that is
-    /// shardable, since that has no state. One that looks at the stream as a whole has to
-    /// [keep](Context::snapshot) its state and to begin with what it [kept](Context::restored), but
-    /// for items that it [holds](crate::Held), which come again by themselves; or to go [by
-    /// position](Facts::by_position), and says so here; else
-    /// [`build`](crate::loader::Builder::build) refuses a loader that is meant to be
-    /// [resumed](crate::loader::Builder::resumable), with its name.
+    /// Returns true if an epoch can be resumed in the middle of the pipe's output. Defaults to true
+    /// for a shardable pipe, which has no state. A pipe that looks at the stream as a whole returns
+    /// true if it takes a [snapshot](Context::snapshot) of its state and begins with the
+    /// [restored](Context::restored) one, or if it goes [by position](Facts::by_position). Items
+    /// that the pipe [holds](crate::Held) need not be in the snapshot: they come again by
+    /// themselves. If the pipe returns false, [`build`](crate::loader::Builder::build) refuses a
+    /// loader that is meant to be [resumed](crate::loader::Builder::resumable), and names the pipe.
     ///
     /// ```
     /// use datapipes::{Context, DataLoader, Facts, Graph, Items, Pipe, Wire};
@@ -212,38 +212,38 @@ pub trait Pipe<In>: Send + Sync + 'static {
         self.is_shardable()
     }
 
-    /// The positions of its input that the pipe holds, ascending, by what it
-    /// [kept](Context::restored): for one that said no more when it kept it than [since
-    /// where](crate::HeldPositions::hold_since) it holds some. By default it held what it said
-    /// then.
+    /// Returns the input positions that the pipe holds, ascending, according to its
+    /// [restored](Context::restored) snapshot. Only for a pipe whose snapshot recorded no more than
+    /// the [first position since which](crate::HeldPositions::hold_since) it holds items. Defaults
+    /// to the positions recorded with the snapshot.
     fn held(&self, _cx: &Context) -> Option<Vec<u64>> {
         None
     }
 
-    /// About how many bytes an item that comes out keeps alive; queues with a length in bytes count
-    /// by it. `None` if the pipe cannot tell: then what goes in and out of one type is weighed as
-    /// above, and else by what its type tells (see [`Weigh`](crate::Weigh)).
+    /// Returns about how many bytes an output item keeps alive; queues with a length in bytes count
+    /// by it. `None` if the pipe cannot tell: an item of the same type as the input is then weighed
+    /// as upstream, any other by its type (see [`Weigh`](crate::Weigh)).
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
         None
     }
 
-    /// Whether [`weigh`](Pipe::weigh) may know more than the type of an item.
+    /// Returns true if [`weigh`](Pipe::weigh) may know more than the type of an item tells.
     #[doc(hidden)]
     fn tells_weight(&self) -> bool {
         true
     }
 }
 
-/// Whether a pipe waits or computes.
+/// The kind of work a pipe does: waiting or computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Work {
-    /// It computes: as many run at once as there are workers.
+    /// The pipe computes: as many run at once as there are workers.
     Cpu,
-    /// It waits for something: many may be in flight at once, on the async runtime.
+    /// The pipe waits for something: many may be in flight at once, on the async runtime.
     Io,
 }
 
-/// How many items come out of a pipe for one that goes in.
+/// Number of output items of a pipe for each input item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Arity {
     /// Exactly one.
@@ -254,61 +254,59 @@ pub enum Arity {
     Any,
 }
 
-/// What a node says of itself to the checker and the planner, besides its hints.
+/// Facts about a node for the checker and the planner, besides its hints.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Facts {
-    /// Which items come out (not only their grouping or sequence) depends on the order of the
-    /// input, as for `take` or `zip`. Then what lies above runs in strict order. True unless said
-    /// otherwise.
+    /// True if the order of the input decides which items come out (not only their grouping or
+    /// sequence), as for `take` or `zip`. Everything upstream then runs in strict order. Defaults
+    /// to true.
     pub needs_order: bool,
-    /// How many items it may hold back: the size of a shuffle buffer or of a batch.
+    /// Number of items the node may hold back: the size of a shuffle buffer or of a batch.
     pub buffered: usize,
     /// About how many bytes it holds besides items, of which the loader's
     /// [promise](crate::loader::Builder::memory) knows nothing: pieces of a file that it cuts, for
     /// instance. The printed plan says it. 0 unless said otherwise.
     pub buffered_bytes: usize,
-    /// Whether all that comes out is children of what went in (see [`Item::child`]), so that what
-    /// groups siblings may stand in one segment with it. False unless said otherwise.
+    /// True if all outputs are children of the inputs (see [`Item::child`]), so that a node that
+    /// groups siblings may stand in the same segment. Defaults to false.
     pub children: bool,
-    /// Whether it may feed several nodes without a fork: it is cheap, gives the same whenever it
-    /// runs, and runs for each of them. False unless said otherwise.
+    /// True if the node may feed several nodes without a fork: it is cheap, gives the same output
+    /// whenever it runs, and runs for each reader. Defaults to false.
     pub many_readers: bool,
-    /// Whether what it gives out is, or begins as, one [`Context::row`] for each item. False unless
-    /// said otherwise.
+    /// True if each output is, or begins as, one [`Context::row`] for each item. Defaults to false.
     pub rows: bool,
-    /// What it gives at a position depends on nothing before: a source that can [open
-    /// anywhere](Context::wanted), a one-in-one-out pipe that uses no more than the item and its
-    /// number. False unless said otherwise, which is what a [`Split`] should say.
+    /// True if the output at a position depends on nothing before that position: a source that can
+    /// [open anywhere](Context::wanted), a one-in-one-out pipe that uses no more than the item and
+    /// its number. Defaults to false, which is the right value for a [`Split`].
     pub by_position: bool,
-    /// Whether what comes out is some of what goes in (values and origins as they were) in whatever
-    /// order, so that the [replay](crate::DataLoader::replay) of one sample may pass it by. A node
-    /// of several outputs that says so decides by the item alone which of them get it. False unless
-    /// said otherwise.
+    /// True if the output is a selection of the input (values and origins unchanged) in any order,
+    /// so that the [replay](crate::DataLoader::replay) of one sample may skip the node. A node of
+    /// several outputs with this fact decides by the item alone which outputs get it. Defaults to
+    /// false.
     pub selects: bool,
-    /// Whether it pairs the items of its inputs by their places, so that all of them have to give
-    /// the same samples in the same sequence; where that cannot be told of them the printed plan
-    /// says so. False unless said otherwise.
+    /// True if the node pairs the items of its inputs by position, so that all inputs have to give
+    /// the same samples in the same sequence. If this cannot be established for the inputs, the
+    /// printed plan says so. Defaults to false.
     pub pairs: bool,
-    /// Whether a join passes on its first input alone, and looks things up in the others: each rank
-    /// reads those whole. False unless said otherwise.
+    /// True if a join passes on its first input only, and looks things up in the others: each rank
+    /// reads those whole. Defaults to false.
     pub looks_up: bool,
-    /// Says that it tells of each output which inputs it is made of, where items come in any order:
-    /// what is above a pipe that does not (nor gives one for one, by position) keeps strict order
-    /// in a loader that can be [resumed](crate::loader::Builder::resumable). False unless said
-    /// otherwise.
+    /// True if the pipe tells for each output which inputs it is made of, where items come in any
+    /// order. Upstream of a pipe that does not tell (and does not give one output for each input,
+    /// by position), items stay in strict order in a loader that can be
+    /// [resumed](crate::loader::Builder::resumable). Defaults to false.
     pub lineage: bool,
-    /// Whether its items exist only once, so that nothing can be read again. False unless said
-    /// otherwise.
+    /// True if the items exist only once, so that nothing can be read again. Defaults to false.
     pub once: bool,
-    /// What to use instead where an epoch [may be resumed](Pipe::is_resumable), if the node cannot:
-    /// what `build()` says.
+    /// Alternative that `build()` suggests if an epoch has to be [resumable](Pipe::is_resumable)
+    /// and the node is not.
     pub instead: Option<&'static str>,
-    /// What it does to the data set as a whole.
+    /// Effect of the node on the data set as a whole.
     pub role: Role,
     /// Mistakes that are visible before anything runs.
     pub problems: Vec<String>,
-    /// Its settings in words, for the printed plan: `1000`, `size 256, drop_last`.
+    /// Settings in words, for the printed plan: `1000`, `size 256, drop_last`.
     pub settings: String,
 }
 
@@ -335,32 +333,32 @@ impl Default for Facts {
     }
 }
 
-/// What a node does to the data set as a whole.
+/// Effect of a node on the data set as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Role {
-    /// Nothing that the checker has to know.
+    /// No effect that matters to the checker.
     Plain,
-    /// Changes the order at random over all data that reaches it.
+    /// Changes the order at random over all data that reaches the node.
     Shuffle,
-    /// Changes the order at random, and is meant to do so within a rank's part only.
+    /// Changes the order at random, deliberately within a rank's part only.
     ShuffleWithinRank,
-    /// Keeps this rank's part. `can_pad` says whether it can repeat items to make parts equal.
+    /// Keeps this rank's part.
     Shard {
-        /// Whether it can repeat items to make parts equal.
+        /// True if the node can repeat items to make the parts equal.
         can_pad: bool,
     },
-    /// Asks the executor to run what is above on its own, this many items ahead.
+    /// Asks the executor to run everything upstream separately, this many items ahead.
     Prefetch(usize),
-    /// Groups so many consecutive items, all that come.
+    /// Groups this many consecutive items, without leaving any out.
     Batch(usize),
     /// Makes one batch of each group, by [`Collate`](crate::Collate).
     Collate,
 }
 
 impl Facts {
-    /// For a pipe whose output, as a multiset of samples, does not depend on the order of its
-    /// input.
+    /// Returns the facts of a pipe whose output, as a multiset of samples, does not depend on the
+    /// order of its input.
     pub fn any_order() -> Self {
         Facts {
             needs_order: false,
@@ -368,7 +366,7 @@ impl Facts {
         }
     }
 
-    /// With settings in words.
+    /// Sets the settings in words.
     pub fn with_settings(self, settings: impl fmt::Display) -> Self {
         Facts {
             settings: settings.to_string(),
@@ -376,7 +374,7 @@ impl Facts {
         }
     }
 
-    /// With a number of items held back.
+    /// Sets the number of items held back.
     pub fn with_buffered(self, buffered: usize) -> Self {
         Facts { buffered, ..self }
     }
@@ -390,7 +388,7 @@ impl Facts {
         }
     }
 
-    /// For a pipe that makes children of what goes in, and nothing else.
+    /// Marks a pipe that makes children of its inputs, and nothing else.
     pub fn with_children(self) -> Self {
         Facts {
             children: true,
@@ -398,7 +396,7 @@ impl Facts {
         }
     }
 
-    /// For a node that may feed several others, and runs for each of them.
+    /// Marks a node that may feed several others, and runs for each of them.
     pub fn with_many_readers(self) -> Self {
         Facts {
             many_readers: true,
@@ -406,13 +404,13 @@ impl Facts {
         }
     }
 
-    /// For a pipe that fills one [`Context::row`] for each item.
+    /// Marks a pipe that fills one [`Context::row`] for each item.
     pub fn with_rows(self) -> Self {
         Facts { rows: true, ..self }
     }
 
-    /// For what goes by position: in a resumed epoch it gives what [`Context::wanted`] says, and
-    /// nothing else.
+    /// Marks a node that goes by position: in a resumed epoch it gives the positions in
+    /// [`Context::wanted`], and nothing else.
     pub fn with_positions(self) -> Self {
         Facts {
             by_position: true,
@@ -420,7 +418,7 @@ impl Facts {
         }
     }
 
-    /// For what gives some of what goes in, unchanged, in whatever order.
+    /// Marks a node that gives a selection of its inputs, unchanged, in any order.
     pub fn with_selection(self) -> Self {
         Facts {
             selects: true,
@@ -428,7 +426,7 @@ impl Facts {
         }
     }
 
-    /// For a join that pairs the items of its inputs by their places.
+    /// Marks a join that pairs the items of its inputs by position.
     pub fn with_pairs(self) -> Self {
         Facts {
             pairs: true,
@@ -436,7 +434,7 @@ impl Facts {
         }
     }
 
-    /// For a join that looks things up in all inputs but the first.
+    /// Marks a join that looks things up in all inputs but the first.
     pub fn with_lookup(self) -> Self {
         Facts {
             looks_up: true,
@@ -509,13 +507,13 @@ impl Facts {
         }
     }
 
-    /// For a source whose items exist only once.
+    /// Marks a source whose items exist only once.
     pub fn with_once(self) -> Self {
         Facts { once: true, ..self }
     }
 
-    /// For a node with which no epoch can be resumed, with what can: as in "it does not keep its
-    /// state; …".
+    /// Sets the alternative for a node with which no epoch can be resumed, as in "it does not keep
+    /// its state; …".
     pub fn with_instead(self, instead: &'static str) -> Self {
         Facts {
             instead: Some(instead),
@@ -523,22 +521,22 @@ impl Facts {
         }
     }
 
-    /// With a role.
+    /// Sets the role.
     pub fn with_role(self, role: Role) -> Self {
         Facts { role, ..self }
     }
 
-    /// With a problem, if there is one.
+    /// Adds a problem, if there is one.
     pub fn with_problem(mut self, problem: Option<&str>) -> Self {
         self.problems.extend(problem.map(str::to_owned));
         self
     }
 }
 
-/// Makes items out of nothing: a list of files, a range, a table.
+/// Produces items without an input: a list of files, a range, a table.
 ///
-/// Most need no type: [`Graph::from_iter_with`](crate::Graph::from_iter_with) and
-/// [`from_stream_with`](crate::Graph::from_stream_with) take a closure.
+/// Most sources need no type of their own: [`Graph::from_iter_with`](crate::Graph::from_iter_with)
+/// and [`from_stream_with`](crate::Graph::from_stream_with) take a closure.
 ///
 /// # Examples
 /// ```
@@ -568,79 +566,79 @@ impl Facts {
 /// datapipes::testing::check_source(&Lines(["1", "x", "3", "x", "x", "6"].map(String::from).to_vec()));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-/// In a test, `datapipes::testing::check_source` checks that one keeps the contract (feature
+/// In a test, `datapipes::testing::check_source` checks that a source keeps the contract (feature
 /// `testing`).
 pub trait Source: Send + Sync + 'static {
-    /// What comes out.
+    /// Type of the output values.
     type Out: Send + 'static;
 
     /// Starts from the beginning. Nothing happens before the stream is polled. Items get their
     /// origins from [`Context::origin`].
     fn open(&self, cx: &Context) -> Items<Self::Out>;
 
-    /// What the node is called if the user gives it no name.
+    /// Returns the node's name if the user gives none.
     fn name(&self) -> String {
         default_name::<Self>()
     }
 
-    /// How many items there are, if that is known without reading.
+    /// Returns the number of items if it is known without reading.
     fn len_hint(&self) -> Option<u64> {
         None
     }
 
-    /// Whether it [keeps](Context::snapshot) something to be resumed from: where it finds what it
-    /// [kept](Context::restored), it begins behind what it had given then, by itself. By default
-    /// not: it is opened from the beginning, and what had been given is left out behind it, or it
-    /// goes [by position](Facts::by_position).
+    /// Returns true if the source takes [snapshots](Context::snapshot): where it finds a
+    /// [restored](Context::restored) one, it begins after the items it had given by then. Defaults
+    /// to false: the source is opened from the beginning and the items already delivered are left
+    /// out downstream, or it goes [by position](Facts::by_position).
     fn takes_snapshots(&self) -> bool {
         false
     }
 
-    /// What the checker and the planner should know besides.
+    /// Returns the remaining facts for the checker and the planner.
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
 
-    /// About how many bytes an item keeps alive; `None` for its size alone.
+    /// Returns about how many bytes an item keeps alive; `None` for the size of its type.
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
         None
     }
 }
 
-/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of one
-/// type. In a test, `datapipes::testing::check_join` checks that one keeps the contract (feature
-/// `testing`).
+/// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of inputs
+/// of one type. In a test, `datapipes::testing::check_join` checks that a join keeps the contract
+/// (feature `testing`).
 pub trait Join<In: Inputs>: Send + Sync + 'static {
-    /// What comes out.
+    /// Type of the output values.
     type Out: Send + 'static;
 
-    /// The output for these inputs.
+    /// Returns the output stream for `inputs`.
     fn join(&self, inputs: In::Streams, cx: &Context) -> Items<Self::Out>;
 
-    /// Whether it [keeps](Context::snapshot) what it takes to be resumed in the middle of what it
-    /// gives; see [`Pipe::is_resumable`].
+    /// Returns true if the node takes [snapshots](Context::snapshot), so that an epoch can be
+    /// resumed in the middle of its output; see [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
     }
 
-    /// How many items come out for so many of each input, where that is known; `None` stands for an
-    /// input that is not known, `u64::MAX` for no end. It has to be exact where no item fails:
-    /// ranks that train in step count on it.
+    /// Returns the number of output items for these numbers of input items, if it is known. `None`
+    /// stands for an input of unknown length, `u64::MAX` for an endless one. The number has to be
+    /// exact if no item fails: ranks that train in step rely on it.
     fn len_hint(&self, _inputs: &[Option<u64>]) -> Option<u64> {
         None
     }
 
-    /// What the node is called if the user gives it no name.
+    /// Returns the node's name if the user gives none.
     fn name(&self) -> String {
         default_name::<Self>()
     }
 
-    /// What the checker and the planner should know besides.
+    /// Returns the remaining facts for the checker and the planner.
     fn facts(&self) -> Facts {
         Facts::default()
     }
 
-    /// About how many bytes an item keeps alive; `None` for its size alone.
+    /// Returns about how many bytes an item keeps alive; `None` for the size of its type.
     fn weigh(&self, _item: &Self::Out) -> Option<usize> {
         None
     }
@@ -648,9 +646,9 @@ pub trait Join<In: Inputs>: Send + Sync + 'static {
 
 /// The item types that enter a [`Join`]: `(A, B)`, `(A, B, C)` or `Vec<T>`.
 pub trait Inputs: 'static {
-    /// Their streams.
+    /// Streams of these items.
     type Streams;
-    /// The streams from their erased form, in order.
+    /// Restores the streams from their erased form, in order.
     #[doc(hidden)]
     fn restore(inputs: Vec<Box<dyn std::any::Any + Send>>) -> Self::Streams;
 }
@@ -693,78 +691,80 @@ impl<T: Send + 'static> Inputs for Vec<T> {
 }
 
 /// Makes several streams of one: [`fork`](crate::Graph::fork), [`demux`](crate::Graph::demux). The
-/// outputs share one input, so whoever is polled drives it for all; what it makes for the others
-/// waits in bounded buffers. In a test, `datapipes::testing::check_split` checks that one keeps the
-/// contract (feature `testing`).
+/// outputs share one input: the output that is polled drives the input for all, and items for the
+/// other outputs wait in bounded buffers. In a test, `datapipes::testing::check_split` checks that
+/// a split keeps the contract (feature `testing`).
 pub trait Split<In>: Send + Sync + 'static {
-    /// What comes out, of each output.
+    /// Type of the values of each output.
     type Out: Send + 'static;
 
-    /// How many outputs there are.
+    /// Returns the number of outputs.
     fn outputs(&self) -> usize;
 
-    /// The outputs for this input.
+    /// Returns the output streams for `input`.
     fn split(&self, input: Items<In>, cx: &Context) -> Vec<Items<Self::Out>>;
 
-    /// How many items each output has for `input` many, where that is known and the same of all;
-    /// `u64::MAX` for no end. It has to be exact where no item fails.
+    /// Returns the number of items of each output for `input` items, if it is known and the same
+    /// for all outputs; `u64::MAX` stands for an endless stream. The number has to be exact if no
+    /// item fails.
     fn len_hint(&self, _input: u64) -> Option<u64> {
         None
     }
 
-    /// Whether it [keeps](Context::snapshot) what it takes to be resumed in the middle of what it
-    /// gives; see [`Pipe::is_resumable`].
+    /// Returns true if the node takes [snapshots](Context::snapshot), so that an epoch can be
+    /// resumed in the middle of its output; see [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
     }
 
-    /// What the node is called if the user gives it no name.
+    /// Returns the node's name if the user gives none.
     fn name(&self) -> String {
         default_name::<Self>()
     }
 
-    /// What the checker and the planner should know besides.
+    /// Returns the remaining facts for the checker and the planner.
     fn facts(&self) -> Facts {
         Facts::default()
     }
 }
 
-/// Runs what is above it more than once: [`repeat`](crate::Graph::repeat).
+/// Runs everything upstream more than once: [`repeat`](crate::Graph::repeat).
 pub trait Rerun<In>: Send + Sync + 'static {
-    /// What comes out.
+    /// Type of the output values.
     type Out: Send + 'static;
 
-    /// The output. Each call of `upstream` with another round starts the part of the graph above
-    /// from the beginning, with other random numbers and origins.
+    /// Returns the output stream. Each call of `upstream` with another round starts the upstream
+    /// part of the graph from the beginning, with other random numbers and origins.
     fn rerun(&self, upstream: Upstream<In>, cx: &Context) -> Items<Self::Out>;
 
-    /// Whether it [keeps](Context::snapshot) what it takes to be resumed in the middle of what it
-    /// gives; see [`Pipe::is_resumable`].
+    /// Returns true if the node takes [snapshots](Context::snapshot), so that an epoch can be
+    /// resumed in the middle of its output; see [`Pipe::is_resumable`].
     fn is_resumable(&self) -> bool {
         false
     }
 
-    /// How many items come out where one round has `input` many, if that is known; `u64::MAX` for
-    /// no end.
+    /// Returns the number of output items if one round has `input` items, if it is known;
+    /// `u64::MAX` stands for an endless stream.
     fn len_hint(&self, _input: u64) -> Option<u64> {
         None
     }
 
-    /// What the node is called if the user gives it no name.
+    /// Returns the node's name if the user gives none.
     fn name(&self) -> String {
         default_name::<Self>()
     }
 
-    /// What the checker and the planner should know besides.
+    /// Returns the remaining facts for the checker and the planner.
     fn facts(&self) -> Facts {
         Facts::default()
     }
 }
 
-/// Starts the part of the graph above a [`Rerun`] from the beginning, for a round counted from 0.
+/// Starts the part of the graph upstream of a [`Rerun`] from the beginning, for a round counted
+/// from 0.
 pub type Upstream<T> = Box<dyn FnMut(u64) -> Items<T> + Send>;
 
-/// `crate::pipes::Batch<T>` → `batch`.
+/// Returns the default name of a node: `crate::pipes::Batch<T>` → `batch`.
 fn default_name<P: ?Sized>() -> String {
     let name = std::any::type_name::<P>();
     let name = name.split('<').next().unwrap_or(name);
@@ -779,8 +779,9 @@ fn default_name<P: ?Sized>() -> String {
     snake
 }
 
-/// The name of a function, `crate::steps::dedup::<u64>` → `dedup`; none of a closure, whose type is
-/// named after the function that it stands in, nor of what points at a function.
+/// Returns the name of a function, `crate::steps::dedup::<u64>` → `dedup`. Returns `None` for a
+/// closure, whose type is named after the function that contains it, and for a pointer to a
+/// function.
 fn function_name(type_name: &str) -> Option<String> {
     const NO_FUNCTIONS: [&str; 8] = [
         "fn(", "for<", "unsafe ", "extern ", "&", "alloc::", "core::", "std::",
@@ -815,7 +816,7 @@ where
     fn apply(&self, input: Items<In>, _: &Context) -> Items<Out> {
         Items::from_stream(self(input))
     }
-    /// The function's name; of a closure `through`, which is how it is added to a graph.
+    /// Returns the function's name; for a closure `through`, the method that adds it to a graph.
     fn name(&self) -> String {
         function_name(std::any::type_name::<F>()).unwrap_or_else(|| "through".to_owned())
     }

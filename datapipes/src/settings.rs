@@ -1,18 +1,19 @@
-//! What a loader can be told: plain data, which the checker, the planner and the executor read.
+//! Settings of a loader: plain data, which the checker, the planner and the executor read.
 
 use std::fmt;
 
 use crate::{Processes, Rank, Uneven};
 
-/// In which order items reach the consumer.
+/// The order in which items reach the consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The order that one thread running the graph inline gives, for any number of workers.
+    /// The order of one thread running the graph inline, for any number of workers.
     #[default]
     Strict,
-    /// An item may move by at most so many places where it is worked on, so that one slow item
-    /// stalls nothing; a shuffle below moves it on. Parts of the graph that fan out (one archive,
-    /// many members) keep strict order, since nobody could say how far an item moves.
+    /// An item may move by at most this many places where it is worked on, so that one slow item
+    /// stalls nothing; a shuffle downstream moves it further. Parts of the graph that fan out (one
+    /// archive, many members) keep strict order, since there the distance that an item moves cannot
+    /// be bounded.
     Bounded(usize),
     /// First come, first served.
     Arrival,
@@ -55,17 +56,17 @@ pub(crate) struct Settings {
     pub prefetch: Option<usize>,
     pub concurrency: Option<usize>,
     pub memory: Option<usize>,
-    /// The most bytes that a file may inflate to.
+    /// Most bytes that a file may inflate to.
     pub max_inflated: Option<u64>,
     pub rank: Rank,
     pub uneven: Option<Uneven>,
-    /// Whether ranks agree before each step whether there is another.
+    /// True if ranks agree before each step whether there is another.
     pub ranks_agree: bool,
-    /// After how many items an epoch ends, though there may be more.
+    /// Number of items after which an epoch ends, though there may be more.
     pub max_steps: Option<u64>,
-    /// Whether states of an epoch can be asked for.
+    /// True if checkpoints of an epoch can be taken.
     pub resumable: bool,
-    /// For pipes that want a process of their own.
+    /// Settings of the processes of pipes that want a process of their own.
     pub processes: Option<Processes>,
 }
 

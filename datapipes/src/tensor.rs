@@ -1,4 +1,4 @@
-//! The batch that leaves the library: numbers of one type in a box, row-major and contiguous.
+//! The batch that leaves the library: an array of numbers of one type, row-major and contiguous.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use crate::batch_buffer::Part;
 use crate::dtype::with_dtype;
 use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
 
-/// Numbers of one type in a box of any rank, row-major and contiguous in memory.
+/// An array of numbers of one type and of any rank, row-major and contiguous in memory.
 ///
-/// It holds either a typed `Vec` of its own or a shared, reference-counted slice of bytes. These
-/// two shapes are what the deep-learning frameworks take over without a copy:
-/// [`into_vec`](Tensor::into_vec) moves an own buffer out, [`as_bytes`](Tensor::as_bytes) and
-/// [`shared`](Tensor::shared) lend one. There is no arithmetic here.
+/// A tensor holds either a typed `Vec` of its own or a shared, reference-counted slice of bytes.
+/// The deep-learning frameworks take over both without a copy: [`into_vec`](Tensor::into_vec) moves
+/// an own buffer out, [`as_bytes`](Tensor::as_bytes) and [`shared`](Tensor::shared) lend one. The
+/// library does no arithmetic on tensors.
 ///
-/// A third shape is memory that the loader lends for a batch, filled row by row
-/// ([`Context::row`](crate::Context::row)): it goes back to the loader when the tensor is dropped,
-/// for a later batch. It is this tensor's alone, and moves out as a `Vec` as well, in which case it
-/// does not go back.
+/// A tensor may also hold memory that the loader lends for a batch, filled row by row
+/// ([`Context::row`](crate::Context::row)). This memory goes back to the loader when the tensor is
+/// dropped, for a later batch. It belongs to this tensor alone, and also moves out as a `Vec`, in
+/// which case it does not go back.
 ///
 /// - The number of elements is the product of the shape; a scalar has rank 0, shape `[]` and one
 ///   element.
@@ -45,7 +45,8 @@ pub struct Tensor {
 
 enum Buf {
     Owned(TypedVec),
-    /// Aligned for its type, and as long as its shape says; both are checked when it is made.
+    /// Bytes aligned for their type, and as many as the shape says; both are checked on
+    /// construction.
     Shared(Bytes, DType),
     /// Rows of a batch, in memory that returns to its pool.
     Pooled(Part),
@@ -81,8 +82,8 @@ impl Tensor {
         })
     }
 
-    /// Shares bytes in the machine's byte order, without a copy where they are aligned for the
-    /// type; bytes that are not are copied once, here, into a buffer that is.
+    /// Shares bytes in the machine's byte order, without a copy if they are aligned for the type.
+    /// Unaligned bytes are copied once, here, into an aligned buffer.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape needs another number of bytes; [`ErrorKind::Corrupt`] for
@@ -109,7 +110,7 @@ impl Tensor {
         Ok(Tensor { shape, buf })
     }
 
-    /// Zeros, or `false`.
+    /// Returns a tensor of zeros, or `false`.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.
@@ -123,7 +124,7 @@ impl Tensor {
         })
     }
 
-    /// One number, of rank 0.
+    /// Returns a tensor of one number, of rank 0.
     pub fn scalar<T: Element>(value: T) -> Tensor {
         Tensor {
             shape: Vec::new(),
@@ -131,7 +132,7 @@ impl Tensor {
         }
     }
 
-    /// A row of a batch, of the length that its shape says.
+    /// Returns a row of a batch, of the length that its shape says.
     pub(crate) fn pooled(part: Part, shape: Vec<usize>) -> Tensor {
         Tensor {
             shape,
@@ -139,7 +140,8 @@ impl Tensor {
         }
     }
 
-    /// Writes it to the row that another process granted for a job, once. Which of the rows it is.
+    /// Writes the tensor to the row that another process granted for a job, once. Returns the
+    /// number of the row.
     pub(crate) fn write_to_grant(&self, job: u64) -> Option<usize> {
         match &self.buf {
             Buf::Pooled(part) => part.write_to_grant(job),
@@ -147,7 +149,7 @@ impl Tensor {
         }
     }
 
-    /// A list of numbers, of rank 1.
+    /// Returns a tensor of a list of numbers, of rank 1.
     pub(crate) fn list<T: Element>(values: Vec<T>) -> Tensor {
         Tensor {
             shape: vec![values.len()],
@@ -155,8 +157,8 @@ impl Tensor {
         }
     }
 
-    /// Puts tensors of one type and shape behind each other, along a new first axis. Copies each
-    /// once; [`stack_rows`](Tensor::stack_rows) may not have to.
+    /// Stacks tensors of one type and shape along a new first axis. Copies each once;
+    /// [`stack_rows`](Tensor::stack_rows) may not have to.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] with positions and shapes if two differ, or if there are none.
@@ -192,11 +194,11 @@ impl Tensor {
         })
     }
 
-    /// As [`stack`](Tensor::stack), but takes the tensors over. If they are rows of one batch by
-    /// [`Context::row`](crate::Context::row), side by side, nothing is copied.
+    /// Does the same as [`stack`](Tensor::stack), but takes the tensors over. If they are rows of
+    /// one batch by [`Context::row`](crate::Context::row), side by side, nothing is copied.
     ///
     /// # Errors
-    /// As [`stack`](Tensor::stack).
+    /// Fails as [`stack`](Tensor::stack) does.
     pub fn stack_rows(mut tensors: Vec<Tensor>) -> Result<Tensor> {
         if let Some(Tensor {
             buf: Buf::Pooled(part),
@@ -242,7 +244,7 @@ impl Tensor {
         Ok(Tensor::pooled(batch, [&[count], &shape[..]].concat()))
     }
 
-    /// The type of the elements.
+    /// Returns the type of the elements.
     pub fn dtype(&self) -> DType {
         match &self.buf {
             Buf::Owned(values) => values.dtype(),
@@ -251,32 +253,32 @@ impl Tensor {
         }
     }
 
-    /// The length along each axis.
+    /// Returns the length along each axis.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// How many axes there are.
+    /// Returns the number of axes.
     pub fn rank(&self) -> usize {
         self.shape.len()
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.byte_len() / self.dtype().size()
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes the elements take.
+    /// Returns the number of bytes of the elements.
     pub fn byte_len(&self) -> usize {
         self.as_bytes().len()
     }
 
-    /// The elements as bytes, in the machine's byte order, row-major.
+    /// Returns the elements as bytes, in the machine's byte order, row-major.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.buf {
             Buf::Owned(values) => values.as_bytes(),
@@ -285,7 +287,7 @@ impl Tensor {
         }
     }
 
-    /// The elements, row-major.
+    /// Returns the elements, row-major.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if they are of another type.
@@ -299,7 +301,7 @@ impl Tensor {
         slice.ok_or_else(|| self.other_type::<T>())
     }
 
-    /// The elements to write to, row-major. Shared ones are copied first.
+    /// Returns the elements for writing, row-major. Shared elements are copied first.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if they are of another type.
@@ -317,8 +319,8 @@ impl Tensor {
         }
     }
 
-    /// The elements as a vector, row-major: moved out if the tensor owns them or they are all of a
-    /// batch, copied once if they are shared or a batch's row.
+    /// Returns the elements as a vector, row-major: moved out if the tensor owns them or holds a
+    /// whole batch, copied once if they are shared or a row of a batch.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if they are of another type.
@@ -329,7 +331,8 @@ impl Tensor {
         Ok(T::unwrap(self.into_typed()).expect("the type was checked above"))
     }
 
-    /// The elements as a vector whose type is known at run time; as [`into_vec`](Tensor::into_vec).
+    /// Returns the elements as a vector whose type is known at run time; moves or copies as
+    /// [`into_vec`](Tensor::into_vec) does.
     pub fn into_typed(self) -> TypedVec {
         match self.buf {
             Buf::Owned(values) => values,
@@ -338,19 +341,19 @@ impl Tensor {
         }
     }
 
-    /// Whether the elements are in memory that goes back to the loader when the tensor, and all
-    /// that [`into_shared`](Tensor::into_shared) made of it, is dropped.
+    /// Returns true if the elements are in memory that goes back to the loader when the tensor, and
+    /// everything that [`into_shared`](Tensor::into_shared) made of it, is dropped.
     pub fn is_pooled(&self) -> bool {
         matches!(self.buf, Buf::Pooled(_))
     }
 
-    /// Whether the elements are shared bytes, so that a clone is cheap and
+    /// Returns true if the elements are shared bytes, so that a clone is cheap and
     /// [`into_vec`](Tensor::into_vec) copies.
     pub fn is_shared(&self) -> bool {
         matches!(self.buf, Buf::Shared(..))
     }
 
-    /// The shared bytes, if the elements are.
+    /// Returns the shared bytes, if the elements are shared.
     pub fn shared(&self) -> Option<&Bytes> {
         match &self.buf {
             Buf::Shared(bytes, _) => Some(bytes),
@@ -358,7 +361,7 @@ impl Tensor {
         }
     }
 
-    /// The same elements as shared bytes, without a copy.
+    /// Returns the same elements as shared bytes, without a copy.
     pub fn into_shared(self) -> Tensor {
         let Tensor { shape, buf } = self;
         let buf = match buf {
@@ -376,7 +379,7 @@ impl Tensor {
         Tensor { shape, buf }
     }
 
-    /// The same elements in another shape, without a copy.
+    /// Returns the same elements in another shape, without a copy.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape has another number of elements.
@@ -394,11 +397,11 @@ impl Tensor {
         Ok(Tensor { shape, ..self })
     }
 
-    /// Element `index` of the first axis, with one axis less: shared if this tensor is, else a
-    /// copy.
+    /// Returns element `index` of the first axis, with one axis less: shared if this tensor is,
+    /// else a copy.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for a scalar, and for an index behind the end.
+    /// [`ErrorKind::Shape`] for a scalar, and for an index past the end.
     pub fn row(&self, index: usize) -> Result<Tensor> {
         let Some((&rows, shape)) = self.shape.split_first() else {
             return Err(shape_error("a scalar has no rows".to_owned()));
@@ -435,7 +438,7 @@ impl Tensor {
     }
 }
 
-/// Two tensors are equal if type, shape and all elements are; as for floats, NaN equals nothing.
+/// Compares type, shape and all elements; as for floats, NaN equals nothing.
 impl PartialEq for Tensor {
     fn eq(&self, other: &Self) -> bool {
         self.dtype() == other.dtype()
@@ -444,7 +447,7 @@ impl PartialEq for Tensor {
     }
 }
 
-/// Type, shape and the first elements: `Tensor(u8 [2, 3]: 1, 2, 3, 4, …)`.
+/// Prints type, shape and the first elements: `Tensor(u8 [2, 3]: 1, 2, 3, 4, …)`.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const SHOWN: usize = 8;
@@ -467,10 +470,10 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// The number of elements of a shape, if its bytes fit the address space.
+/// Returns the number of elements of a shape, if its bytes fit the address space.
 pub(crate) fn checked_len(shape: &[usize], dtype: DType) -> Result<usize> {
-    // An axis of length zero does not excuse the others: the product without it must fit too, as
-    // strides do.
+    // An axis of length zero does not excuse the others: the product of the other axes must fit
+    // too, as strides do.
     let fits = |len: usize| {
         len.checked_mul(dtype.size())
             .is_some_and(|bytes| bytes <= isize::MAX as usize)
@@ -483,7 +486,7 @@ pub(crate) fn checked_len(shape: &[usize], dtype: DType) -> Result<usize> {
         .ok_or_else(|| shape_error(format!("shape {shape:?} of {dtype} is too large")))
 }
 
-/// Typed elements from bytes of any alignment, whose values were checked.
+/// Copies typed elements from bytes of any alignment whose values were checked.
 fn copied<T: Element>(bytes: &[u8]) -> Vec<T> {
     bytes
         .chunks_exact(size_of::<T>())
@@ -498,19 +501,21 @@ fn shape_error(message: String) -> Error {
 /// Two items of one batch that do not fit together, or one that does not fit: the cause of an error
 /// of [`ErrorKind::Shape`].
 ///
-/// It names them by their place in the batch; [`Graph::collate`](crate::Graph::collate) knows which
-/// items these are, and says so.
+/// A mismatch names the items by their position in the batch;
+/// [`Graph::collate`](crate::Graph::collate) knows the items themselves, and adds them to the
+/// error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     field: String,
     sides: [(usize, String); 2],
-    /// Whether they are sequences that differ in their lengths only, so that padding would make
-    /// them equal.
+    /// True if the items are sequences that differ in their lengths only, so that padding would
+    /// make them equal.
     ragged: bool,
 }
 
 impl Mismatch {
-    /// Says that item `a.0` has `a.1` and item `b.0` has `b.1`: `shape [3, 2]`, `no label`.
+    /// Makes a mismatch of item `a.0`, which has `a.1`, and item `b.0`, which has `b.1`: `shape [3,
+    /// 2]`, `no label`.
     pub fn new(a: (usize, impl Into<String>), b: (usize, impl Into<String>)) -> Self {
         Mismatch {
             field: String::new(),
@@ -519,7 +524,8 @@ impl Mismatch {
         }
     }
 
-    /// Says that item `place` alone has what does not fit: `length 9, more than 4`.
+    /// Makes a mismatch of item `place` alone, for a property that does not fit: `length 9, more
+    /// than 4`.
     pub fn of(place: usize, has: impl Into<String>) -> Self {
         Mismatch {
             field: String::new(),
@@ -528,7 +534,7 @@ impl Mismatch {
         }
     }
 
-    /// Says in which field of the items, from the innermost out.
+    /// Adds the field of the items, from the innermost out.
     pub fn in_field(mut self, field: impl fmt::Display) -> Self {
         self.field = if self.field.is_empty() {
             field.to_string()
@@ -538,12 +544,13 @@ impl Mismatch {
         self
     }
 
-    /// The places of the two items in the batch; twice the same where it is one.
+    /// Returns the positions of the two items in the batch; the same position twice if there is one
+    /// item.
     pub fn places(&self) -> [usize; 2] {
         [self.sides[0].0, self.sides[1].0]
     }
 
-    /// In words, with these names for the two items.
+    /// Describes the mismatch in words, with these names for the two items.
     pub fn describe(&self, a: impl fmt::Display, b: impl fmt::Display) -> String {
         let [(_, has_a), (_, has_b)] = &self.sides;
         let colon = if self.field.is_empty() { "" } else { ": " };
@@ -555,7 +562,7 @@ impl Mismatch {
         format!("{}{colon}{a} has {has_a}{other}", self.field)
     }
 
-    /// Says that they differ in the length of a sequence only, if that `is` so.
+    /// Sets whether the items differ in the length of a sequence only.
     pub(crate) fn ragged(self, is: bool) -> Self {
         Mismatch { ragged: is, ..self }
     }
@@ -582,7 +589,7 @@ impl Mismatch {
 
 pub(crate) trait ToText {
     fn to_text(&self) -> String;
-    /// Whether the two are shapes that differ in the first axis only.
+    /// Returns true if the two are shapes that differ in the first axis only.
     fn is_ragged_beside(&self, _other: &Self) -> bool {
         false
     }

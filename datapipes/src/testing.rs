@@ -1,18 +1,18 @@
-//! The conformance kit: checks the contract for any pipe, source, join or split, a third party's
-//! too; awkward inputs; leak gauges.
+//! The conformance kit: checks the contract for any pipe, source, join or split, including those of
+//! third parties; awkward inputs; leak gauges.
 //!
-//! It needs the feature `testing`, best among the `[dev-dependencies]`:
-//! `datapipes = { …, features = ["testing"] }`.
+//! The kit needs the feature `testing`, best among the `[dev-dependencies]`: `datapipes = { …,
+//! features = ["testing"] }`.
 //!
 //! ```
 //! use datapipes::pipes::{Batch, Map};
 //! datapipes::testing::check_pipe(&Map::new(|n: u64| n * 2), (0..20).collect());
 //! datapipes::testing::check_pipe(&Batch::new(3), (0..20u64).collect());
 //! ```
-//! For the other kinds of nodes there are [`check_source`], [`check_join`] and [`check_split`].
+//! The other kinds of nodes have [`check_source`], [`check_join`] and [`check_split`].
 //!
-//! Everything in here panics, with what is wrong, where the contract does not hold: it is for
-//! tests.
+//! All functions of this module panic with a description if the contract does not hold: they are
+//! for tests.
 
 mod errors;
 mod feed;
@@ -51,36 +51,36 @@ pub use join::check_join;
 pub use source::check_source;
 pub use split::check_split;
 
-/// What came out, in a form that can be compared: values with origins, and errors as text.
+/// Output of a node, in a form that can be compared: values with origins, and errors as text.
 pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 
 /// Checks that a pipe keeps the contract of [`Pipe`], on an input of some length (ten or more items
 /// show most).
 ///
-/// - *Lazy*: applying it polls nothing.
+/// - *Lazy*: applying the pipe polls nothing.
 /// - *Reusable*: a second application gives the same, also while the first is half-way.
 /// - *Patient*: an input that pauses, or comes in other chunks, gives the same; so do other
 ///   demands.
-/// - *Empty*: no input gives an end.
-/// - *Errors pass by*: an error in the input comes out, once, and the stream goes on behind it.
+/// - *Empty*: an empty input gives an empty output.
+/// - *Errors pass through*: an error in the input comes out, once, and the stream goes on after it.
 /// - *Drop releases*: dropping the output at any point drops the input.
 /// - *Panics arrive*: a panic of the input is not swallowed.
-/// - *Shardable*, if it says so: cut at any point, the outputs of the pieces are the output of the
-///   whole.
-/// - *Resumable*, if it says so (and is not shardable): stopped after any item, twice, and resumed
-///   from what it kept, it gives what it gives in one go; by position, if it says that, what is at
-///   each position. All that with errors between the items of its input, few and many, which a
-///   loader may skip.
-/// - *Lineage*, if it [says](Facts::with_lineage) which inputs its outputs are made of: with the
-///   input in other orders, stopped after any item, twice, and resumed with what was not delivered,
-///   it gives each item once, by their origins.
-/// - *Arity*, as it says.
+/// - *Shardable*, if it is declared: cut at any point, the outputs of the pieces are the output of
+///   the whole.
+/// - *Resumable*, if it is declared (and the pipe is not shardable): stopped after any item, twice,
+///   and resumed from its snapshot, the pipe gives the same as without a stop; by position, if that
+///   is declared, it gives the item at each position. All this is checked with errors between the
+///   items of its input, few and many, which a loader may skip.
+/// - *Lineage*, if it [is declared](Facts::with_lineage): with the input in other orders, stopped
+///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
+///   item once, by their origins.
+/// - *Arity*, as declared.
 ///
-/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it
-/// says so.
+/// The check raises a panic of its own on the way, which the panic hook prints even if all is well;
+/// the message says so.
 ///
 /// # Panics
-/// If one of them does not hold; the message says which.
+/// Panics if one of these properties does not hold; the message names it.
 pub fn check_pipe<In, P>(pipe: &P, input: Vec<In>)
 where
     In: Clone + Debug + Send + 'static,
@@ -159,7 +159,7 @@ where
         );
     }
 
-    // As many errors as items, so that some are within whatever a pipe groups.
+    // As many errors as items, so that some are within any group that a pipe makes.
     let with_errors = items
         .iter()
         .cloned()
@@ -268,7 +268,7 @@ fn assert_same<T: PartialEq + Debug>(is: &Outcome<T>, should: &Outcome<T>, what:
     assert_eq!(is, should, "{what} gives something else");
 }
 
-/// Numbered items of one source.
+/// Makes numbered items of one source.
 pub fn numbered<T: Clone>(values: &[T]) -> Vec<Item<T>> {
     values
         .iter()
@@ -282,7 +282,7 @@ fn steady<T: Clone + Send + 'static>(items: &[Item<T>]) -> Items<T> {
     Items::from_results(items.iter().cloned().map(Ok).collect::<Vec<_>>())
 }
 
-/// Counts the polls of a stream, and sees when it is dropped.
+/// A gauge that counts the polls of a stream, and sees when it is dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Gauge(Arc<(AtomicUsize, AtomicBool)>);
 
@@ -295,12 +295,12 @@ impl Gauge {
         }
     }
 
-    /// How often it was polled.
+    /// Returns how often it was polled.
     pub fn polls(&self) -> usize {
         self.0.0.load(Ordering::SeqCst)
     }
 
-    /// Whether it was dropped.
+    /// Returns true if it was dropped.
     pub fn dropped(&self) -> bool {
         self.0.1.load(Ordering::SeqCst)
     }
@@ -347,8 +347,8 @@ impl<T: Send + 'static> Chunks<T> for Pausing<T> {
     }
 }
 
-/// A stream that is pending before each chunk and wakes at once, in a pattern that `seed` sets; the
-/// items are those of `items`, in chunks of changing size.
+/// Makes a stream that is pending before each chunk and wakes at once, in a pattern that `seed`
+/// sets; the items are those of `items`, in chunks of changing size.
 pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
     Items::from_chunks(Pausing {
         items,
@@ -360,7 +360,7 @@ pub fn pausing<T: Send + 'static>(items: Items<T>, seed: u64) -> Items<T> {
 /// One entry of a [`Ledger`]: a number, and a payload that goes with it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Its number, from 0.
+    /// Number of the entry, from 0.
     pub number: u64,
     payload: [u64; 4],
 }
@@ -374,8 +374,8 @@ impl Entry {
     }
 }
 
-/// The oracle for "nothing lost, nothing doubled": a source of numbered entries, and a check of
-/// what arrived.
+/// An oracle for "nothing lost, nothing doubled": a source of numbered entries, and a check of
+/// those that arrived.
 ///
 /// ```
 /// use datapipes::{DataLoader, testing::Ledger};
@@ -391,12 +391,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Of so many entries.
+    /// Makes a ledger of this many entries.
     pub fn new(entries: u64) -> Self {
         Ledger { entries }
     }
 
-    /// The entries, in order.
+    /// Returns the entries, in order.
     pub fn source(&self) -> Graph<Entry> {
         Graph::range(0..self.entries)
             .map(Entry::new)
@@ -406,16 +406,16 @@ impl Ledger {
     /// Checks that each entry arrived once, in any order.
     ///
     /// # Panics
-    /// If one is missing, doubled or damaged; the message names some.
+    /// Panics if an entry is missing, doubled or damaged; the message names some.
     pub fn check_complete(&self, arrived: &[Entry]) {
         self.check(arrived, |_| false);
     }
 
-    /// Checks that each entry arrived once, in any order, but for those that `absent` says were
-    /// left out or failed.
+    /// Checks that each entry arrived once, in any order, except for those for which `absent`
+    /// returns true, which were left out or failed.
     ///
     /// # Panics
-    /// If one is missing, doubled, damaged, or there although it should be absent.
+    /// Panics if an entry is missing, doubled, damaged, or there although it should be absent.
     pub fn check(&self, arrived: &[Entry], absent: impl Fn(u64) -> bool) {
         let mut counts = vec![0u32; self.entries as usize];
         for entry in arrived {
@@ -438,11 +438,11 @@ impl Ledger {
         );
     }
 
-    /// Checks that the entries arrived from the first on, in order, without a gap: what a strict
-    /// order gives before an error.
+    /// Checks that the entries arrived from the first on, in order, without a gap: the output of a
+    /// strict order before an error.
     ///
     /// # Panics
-    /// If they did not.
+    /// Panics if they did not.
     pub fn check_prefix(&self, arrived: &[Entry]) {
         for (place, entry) in arrived.iter().enumerate() {
             assert_eq!(*entry, Entry::new(place as u64), "at place {place}");
@@ -462,7 +462,7 @@ struct FailState {
 }
 
 impl Fail {
-    /// One call: an error if it is the one that fails.
+    /// Makes one call, which returns an error if it is the call that fails.
     ///
     /// # Errors
     /// [`ErrorKind::Io`] for the n-th call, or, if so chosen, for it and all after it.
@@ -477,18 +477,18 @@ impl Fail {
         Ok(())
     }
 
-    /// Whether a call has failed.
+    /// Returns true if a call has failed.
     pub fn happened(&self) -> bool {
         self.0.calls.load(Ordering::SeqCst) > self.0.nth
     }
 }
 
-/// Runs something again and again: the first time its first [`Fail::call`] fails, then its second,
-/// and so on until a run meets no failure; and all that once more with every call failing from then
-/// on. SQLite tests so.
+/// Runs a function again and again: the first time its first [`Fail::call`] fails, then its second,
+/// and so on until a run meets no failure; then all that once more with every call failing from
+/// then on. SQLite tests in this way.
 ///
 /// # Panics
-/// If no end comes in sight.
+/// Panics if no end comes in sight.
 pub fn each_failure(mut run: impl FnMut(&Fail)) {
     for from_then_on in [false, true] {
         let mut nth = 0;
@@ -508,18 +508,18 @@ pub fn each_failure(mut run: impl FnMut(&Fail)) {
     }
 }
 
-/// Threads, descriptors and children of this process. Reads `/proc`, so it sees something on Linux
-/// only.
+/// Threads, descriptors and children of this process. Reads `/proc`, so the numbers are meaningful
+/// on Linux only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resources {
-    /// Threads whose name begins with `datapipes`.
+    /// Number of threads whose name begins with `datapipes`.
     pub threads: usize,
-    /// Open descriptors.
+    /// Number of open descriptors.
     pub descriptors: usize,
 }
 
 impl Resources {
-    /// What is in use now.
+    /// Returns the resources in use now.
     pub fn now() -> Self {
         let named = |path: std::path::PathBuf| {
             std::fs::read_to_string(path.join("comm")).unwrap_or_default()
@@ -531,7 +531,7 @@ impl Resources {
         let threads = tasks
             .filter(|task| named(task.path()).starts_with("datapipes"))
             .count();
-        // The listing itself is one of them.
+        // The listing itself uses a descriptor.
         let descriptors = std::fs::read_dir("/proc/self/fd").map_or(0, |dir| dir.count() - 1);
         Resources {
             threads,
@@ -539,10 +539,10 @@ impl Resources {
         }
     }
 
-    /// Waits until no more is in use than then.
+    /// Waits until no more resources are in use than at the time of `self`.
     ///
     /// # Panics
-    /// If that takes more than two seconds.
+    /// Panics if that takes more than two seconds.
     pub fn assert_back(&self) {
         let begun = std::time::Instant::now();
         loop {
@@ -559,13 +559,13 @@ impl Resources {
     }
 }
 
-/// Polls once, without anybody to wake.
+/// Polls once, without a task to wake.
 pub fn poll_once<T: Send + 'static>(items: &mut Items<T>) -> Poll<Option<Result<Item<T>>>> {
     Pin::new(items).poll_next(&mut task::Context::from_waker(Waker::noop()))
 }
 
-/// Batches of `[size, 2]`, `f32`, whose rows were filled where the batch has them
-/// ([`Context::row`]): for tests of what takes batches over. Row `n` of all is `[n, n + 1]`.
+/// Makes batches of `[size, 2]`, `f32`, whose rows were filled in the memory of the batch
+/// ([`Context::row`]): for tests of code that takes batches over. Row `n` of all is `[n, n + 1]`.
 pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
     struct Fill;
 
@@ -597,14 +597,15 @@ pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
     Graph::range(0..items).pipe(Fill).batch(size).collate()
 }
 
-/// What a value is once it went to another process, or came from one: for tests of [`Wire`] of
-/// one's own. Checks that nothing is left over, and that it takes at least one byte.
+/// Sends a value to another process in the encoded form and returns the value read from it: for
+/// tests of your own [`Wire`] types. Checks that nothing is left over, and that the value takes at
+/// least one byte.
 ///
 /// # Errors
-/// Those of the value.
+/// Errors of the value's encoding or decoding.
 ///
 /// # Panics
-/// If the contract of [`Wire`] does not hold.
+/// Panics if the contract of [`Wire`] does not hold.
 pub fn sent<T: Wire>(value: &T) -> Result<T> {
     let mut writer = Writer::new();
     value.encode(&mut writer)?;
@@ -626,12 +627,11 @@ pub fn sent<T: Wire>(value: &T) -> Result<T> {
 }
 
 /// Checks that a value makes the round trip to another process and back, and that damage is found:
-/// each cut of its bytes is an error of [`ErrorKind::Protocol`], and each bit that is turned over
-/// gives such an error or another value. Of a long value the first 1000 bytes are cut and turned
-/// over.
+/// each cut of its bytes is an error of [`ErrorKind::Protocol`], and each flipped bit gives such an
+/// error or another value. For a long value the first 1000 bytes are cut and flipped.
 ///
 /// # Panics
-/// Where that does not hold.
+/// Panics if that does not hold.
 pub fn check_wire<T: Wire + Debug>(value: &T) {
     let back = sent(value).expect("it can travel");
     assert_eq!(format!("{back:?}"), format!("{value:?}"));
@@ -656,10 +656,10 @@ pub fn check_wire<T: Wire + Debug>(value: &T) {
     }
 }
 
-/// How a value travels: its bytes, large slices last. For tests that damage them.
+/// Encodes a value: its bytes, large slices last. For tests that damage them.
 ///
 /// # Errors
-/// Those of the value.
+/// Errors of the value's encoding.
 pub fn wire_bytes<T: Wire>(value: &T) -> Result<Vec<u8>> {
     let mut writer = Writer::new();
     value.encode(&mut writer)?;
@@ -667,18 +667,20 @@ pub fn wire_bytes<T: Wire>(value: &T) -> Result<Vec<u8>> {
     Ok([&[&head[..]], &payloads[..]].concat().concat())
 }
 
-/// A value from any bytes, with slices of 64 KiB and more beside them; what follows it is left.
+/// Reads a value from any bytes, with slices of 64 KiB and more beside them; bytes after the value
+/// are ignored.
 ///
 /// # Errors
-/// Those of the value.
+/// Errors of the value's decoding.
 pub fn wire_from<T: Wire>(bytes: &[u8], large: &[Bytes]) -> Result<T> {
     T::decode(&mut Reader::new(bytes, large))
 }
 
-/// Items from any bytes, as they travel between processes, and their bytes on the way from there.
+/// Reads items from any bytes, as they are sent between processes, and returns them with their
+/// bytes when encoded again.
 ///
 /// # Errors
-/// Those of the message, not of its items.
+/// Errors of the message, not of its items.
 pub fn wire_chunk<T: Wire>(bytes: &[u8], large: &[Bytes]) -> Result<(Chunk<T>, Vec<u8>)> {
     let wire = WireOf::<T>::new();
     let any = wire.decode(&mut Reader::new(bytes, large))?;

@@ -1,4 +1,4 @@
-//! How many bytes a value keeps alive.
+//! The number of bytes that a value keeps alive.
 
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, HashMap};
@@ -9,14 +9,15 @@ use half::{bf16, f16};
 
 use crate::Tensor;
 
-/// How many bytes a value keeps alive, about: itself and what it owns.
+/// A type whose values know about how many bytes they keep alive: their own and those that they
+/// own.
 ///
-/// Queues with a length in bytes count by it; see
-/// [`Builder::memory`](crate::loader::Builder::memory). What is known without a word from you:
-/// values without a destructor, `Vec`s and slices of numbers, text, [`Bytes`], [`Tensor`]s, batches
-/// of these, and pairs of these and a number, text or tensor. For a type of your own, implement it
-/// and say [`weighed`](crate::Graph::weighed) at the step that makes it; `explain` names the steps
-/// where that is missing.
+/// Queues with a length in bytes count by this weight; see
+/// [`Builder::memory`](crate::loader::Builder::memory). The weight is known without an
+/// implementation for values without a destructor, `Vec`s and slices of numbers, text, [`Bytes`],
+/// [`Tensor`]s, batches of these, and pairs of these and a number, text or tensor. For a type of
+/// your own, implement the trait and call [`weighed`](crate::Graph::weighed) at the step that makes
+/// it; `explain` names the steps where the weight is missing.
 ///
 /// # Examples
 /// ```
@@ -37,14 +38,14 @@ use crate::Tensor;
 /// assert_eq!(vec![0f32; 1000].weigh(), size_of::<Vec<f32>>() + 4000);
 /// ```
 pub trait Weigh {
-    /// Bytes, `size_of_val(self)` among them.
+    /// Returns the number of bytes, including `size_of_val(self)`.
     fn weigh(&self) -> usize;
 }
 
 /// Weighs many values in one call.
 pub(crate) type Weigher<T> = Arc<dyn Fn(&[T]) -> usize + Send + Sync>;
 
-/// How values of a type are weighed, if that is known by the type.
+/// Returns the function that weighs values of a type, if the type tells the weight.
 pub(crate) fn weigher<T: 'static>() -> Option<Weigher<T>> {
     KNOWN.get(&TypeId::of::<T>())?.downcast_ref().cloned()
 }
@@ -93,7 +94,7 @@ static KNOWN: LazyLock<Known> = LazyLock::new(|| {
     known
 });
 
-/// What values keep alive, without those that own nothing being looked at.
+/// Weighs values, without looking at types that own nothing.
 fn all<T: Weigh>(values: &[T]) -> usize {
     if std::mem::needs_drop::<T>() {
         values.iter().map(Weigh::weigh).sum()

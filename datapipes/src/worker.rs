@@ -1,8 +1,9 @@
-//! Parts of a graph in processes of their own: what a program has to do for them.
+//! Worker processes: the call that a program needs to run parts of a graph in processes of their
+//! own.
 //!
-//! A part that was put there by [`Graph::in_processes`](crate::Graph::in_processes) runs in
-//! children of this process, which are the same executable, started again. So the program has to
-//! notice that it is a child, before it does anything else:
+//! A part that [`Graph::in_processes`](crate::Graph::in_processes) runs in processes of its own
+//! runs in children of this process, which are the same executable, started again. The program
+//! therefore has to find out that it is a child before it does anything else:
 //!
 //! ```
 //! # #[expect(clippy::needless_doctest_main, reason = "it is about `main`")]
@@ -12,32 +13,33 @@
 //! }
 //! ```
 //!
-//! In tests, whose `main` is not one's own, [`before_main!`](crate::before_main) does the same.
+//! Tests have no `main` of their own; [`before_main!`](crate::before_main) does the same for them.
 
-/// Turns this process into a worker, if it was started as one; then it does not return. Otherwise
+/// Turns this process into a worker, if it was started as one, and then does not return. Otherwise
 /// it returns at once, and children can be started from then on.
 ///
-/// It has to be the first line of `main`: what stands before it, each child does, too. Until then
-/// standard input and output of a child are its queues, so a `println!` before it ends the child;
-/// after it, what is printed goes to the parent's log, and standard input is empty. A child has no
-/// arguments, and nothing that `main` did: no statics, threads or subscriber. A loader whose graph
-/// has a part in processes, in a program that did not call this, does not build.
+/// The call has to be the first line of `main`: each child repeats everything before it. Until the
+/// call, standard input and output of a child are its queues, so a `println!` ends the child;
+/// afterwards, printed lines go to the parent's log, and standard input is empty. A child has no
+/// arguments, and nothing that `main` made: no statics, threads or subscriber. In a program without
+/// this call, a loader whose graph has a part in processes does not build.
 ///
 /// (These workers are processes. The threads of
-/// [`Builder::workers`](crate::loader::Builder::workers) need no such line.)
+/// [`Builder::workers`](crate::loader::Builder::workers) do not need this call.)
 ///
-/// On anything but Linux it does nothing; such parts run on threads there.
+/// On anything but Linux it does nothing; there, parts in processes run on threads.
 pub fn init() {
     #[cfg(target_os = "linux")]
     crate::run::worker::init();
 }
 
-/// Does what [`init`] does, before `main`: for test executables, whose `main` is not one's own.
+/// Does the same as [`init`], before `main`: for test executables, which have no `main` of their
+/// own.
 ///
-/// Once, anywhere in the crate, outside of functions; it places a pointer where the loader of the
-/// executable finds it. In a child the whole part runs there, before `main`: what constructors of
-/// other libraries fill may be empty, and `SIGPIPE` ends the process. So it is for tests; a program
-/// calls `init`.
+/// Use it once, anywhere in the crate, outside of functions; it places a pointer where the loader
+/// of the executable finds it. In a child the whole part runs at that point, before `main`: values
+/// that constructors of other libraries fill may be empty, and `SIGPIPE` ends the process. Use it
+/// in tests only; a program calls `init`.
 ///
 /// ```
 /// datapipes::before_main!();
@@ -51,7 +53,7 @@ macro_rules! before_main {
                 $crate::worker::init();
             }
             // SAFETY: functions of this section are called once, before `main`, by the C library;
-            // this is such a function.
+            // this is a function of that type.
             #[used]
             #[unsafe(link_section = ".init_array")]
             static INIT: extern "C" fn() = init;
@@ -64,7 +66,7 @@ macro_rules! before_main {
 mod tests {
     use crate::{DataLoader, Graph};
 
-    /// This executable of tests is such a program.
+    /// This test executable never called `init`.
     #[test]
     fn row_128_a_program_that_forgot_it_builds_no_loader_with_processes() {
         let graph = Graph::range(0..3)
@@ -80,7 +82,7 @@ mod tests {
             "{said}"
         );
         assert!(said.contains("`datapipes::before_main!()`"), "{said}");
-        // On threads nothing is missing.
+        // Threads do not need the call.
         let graph = Graph::range(0..3).in_processes(1, |numbers| numbers.map(|n| n));
         let loader = DataLoader::builder(graph).workers(0).build().unwrap();
         assert_eq!(

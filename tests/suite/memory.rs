@@ -107,7 +107,7 @@ impl Wire for Meter {
     }
 }
 
-/// An item that counts as so many bytes, for as long as it lives.
+/// An item that counts as this many bytes, for as long as it lives.
 #[derive(Debug)]
 struct Counted {
     bytes: usize,
@@ -136,7 +136,7 @@ impl Wire for Counted {
     }
 }
 
-/// Small ones first, then large ones.
+/// Returns sizes: small items first, then large ones.
 fn growing(n: u64) -> usize {
     if n < 300 { KIB } else { MIB }
 }
@@ -146,7 +146,7 @@ fn drain(loader: &DataLoader<Counted>, epoch: u64, items: usize) {
     assert_eq!(seen, items);
 }
 
-/// The most that was alive in two epochs of a loader that promised 16 MiB, less one item.
+/// Returns the most bytes alive in two epochs of a loader that promised 16 MiB, less one item.
 fn two_epochs(
     graph: impl Fn(Meter) -> Graph<Counted>,
     set: impl Fn(Builder<Counted>) -> Builder<Counted>,
@@ -240,12 +240,12 @@ fn memory_bounds_items_of_four_mebibytes_at_a_high_concurrency() {
         .unwrap();
     drain(&loader, 0, 900);
     assert!(meter.most() <= 260 * MIB, "{} MiB", meter.most() / MIB);
-    // What fits is in flight: an edge's share.
+    // An edge's share is in flight.
     assert!(meter.most() >= 64 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// A request that has begun holds what an earlier one waits for, and there are no bytes for it to
-/// go on.
+/// Makes a loader in which a request that has begun holds something that an earlier one waits for,
+/// and has no bytes to go on.
 fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
     let permit = Arc::new(tokio::sync::Semaphore::new(1));
     let done = tokio::sync::watch::Sender::new((false, 0usize));
@@ -255,7 +255,8 @@ fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
         async move {
             let mut told = done.subscribe();
             match n {
-                // The second comes first, and keeps it until the others have filled what there is.
+                // The second request comes first, and keeps the permit until the others have filled
+                // the budget.
                 0 => {
                     told.wait_for(|(taken, _)| *taken)
                         .await
@@ -298,7 +299,7 @@ fn memory_stops_nobody_who_holds_what_the_first_waits_for() {
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// What lets those go on needs nothing of the runtime.
+/// The clock that lets requests go on needs nothing of the runtime.
 #[test]
 fn memory_stops_nobody_on_a_runtime_without_timers() {
     let meter = Meter::default();
@@ -319,7 +320,7 @@ fn memory_stops_nobody_on_a_runtime_without_timers() {
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// What a step does to each item of a generated graph.
+/// A step of a generated graph.
 #[derive(Clone, Debug, Wire)]
 enum Step {
     Read {
@@ -329,11 +330,11 @@ enum Step {
     Compute {
         concurrency: usize,
     },
-    /// So many for each.
+    /// This many outputs for each item.
     Fan(u64),
     Filter,
     Prefetch(usize),
-    /// Both ways of a fork, by turns.
+    /// Both branches of a fork, by turns.
     Fork,
     /// In so many processes.
     Apart(usize, Vec<Step>),
@@ -363,7 +364,7 @@ fn steps_apart() -> impl Strategy<Value = Vec<Step>> {
         .prop_map(|(above, part, below)| above.into_iter().chain([part]).chain(below).collect())
 }
 
-/// From which item on they have which size.
+/// Sizes of items, each with the first item that has it.
 #[derive(Clone, Debug, Wire)]
 struct Sizes(Vec<(u64, usize)>);
 
@@ -382,7 +383,7 @@ impl Sizes {
     }
 }
 
-/// A graph, and what it weighs.
+/// A graph, and the weight of its items.
 #[derive(Clone, Debug)]
 struct Case {
     items: u64,
@@ -391,7 +392,7 @@ struct Case {
     order: Order,
     workers: usize,
     in_flight: Option<usize>,
-    /// How many of the largest items the promise is.
+    /// The promise, in multiples of the largest item.
     promise: usize,
     prefetch: Option<usize>,
     /// After how many items an epoch is stopped and resumed.
@@ -468,7 +469,7 @@ fn add(
     };
     steps.iter().fold(graph, |graph, step| {
         let (sizes, meter) = (sizes.clone(), meter.clone());
-        // What went in is gone before what comes out is there.
+        // The input is dropped before the output is made.
         let again = {
             let (sizes, meter) = (sizes.clone(), meter.clone());
             move |(n, old): Numbered| {

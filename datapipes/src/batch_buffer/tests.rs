@@ -6,7 +6,7 @@ fn rows(batch: usize) -> (Arc<Pool>, Arc<Rows>) {
     (pool.clone(), Arc::new(Rows::new(pool, batch)))
 }
 
-/// A row of one number twice.
+/// Makes a row of one number twice.
 fn row(rows: &Rows, place: u64) -> Tensor {
     let mut part = rows.take::<f32>(place, 2).unwrap();
     part.slice_mut::<f32>().unwrap().fill(place as f32);
@@ -66,7 +66,7 @@ fn memory_returns_and_is_used_again() {
     let again = Tensor::stack_rows(vec![row(&rows, 6), row(&rows, 7)]).unwrap();
     assert_eq!(address(&again), first);
     drop(again);
-    // What moved out does not come back.
+    // Memory that moved out does not come back.
     let batch = Tensor::stack_rows(vec![row(&rows, 8), row(&rows, 9)]).unwrap();
     drop(batch.into_vec::<f32>().unwrap());
     let kept = pool.kept.lock().unwrap().len();
@@ -139,7 +139,7 @@ fn a_batch_that_begins_off_a_slab_sets_the_next_ones_right() {
         !batch([4, 5, 6]),
         "over two slabs; tells that it is off by one"
     );
-    // What was on its way when it did so.
+    // Batches that were on their way at that time.
     assert!(batch([7, 8, 9]) && batch([10, 11, 12]));
 }
 

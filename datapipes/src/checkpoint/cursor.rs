@@ -1,32 +1,33 @@
-//! Where a node stands, in numbers: what a state is made of.
+//! The progress of a node, in numbers: the components of a checkpoint.
 
 use super::Wanted;
 
-/// Where one node stands.
+/// The progress of one node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cursor {
-    /// For each output, the position of what it gives next.
+    /// Position of the next item of each output.
     pub outputs: Vec<u64>,
     pub inputs: Vec<Input>,
-    /// What the pipe kept.
+    /// The pipe's snapshot.
     pub kept: Vec<u8>,
-    /// From here on: so many in, so many out. Of a mix, so many out that may have been used below.
+    /// Pieces from here on: numbers of inputs and outputs. For a mix, numbers of outputs that may
+    /// have been used downstream.
     pub pieces: Vec<(u64, u64)>,
-    /// Which round of a repeat its input is in; of pieces, how many nodes they go through that are
-    /// not one in one out.
+    /// Round of a repeat that its input is in; for pieces, number of nodes they go through that are
+    /// not one-in-one-out.
     pub round: u64,
-    /// Whether items come to it, or from it, in any order.
+    /// True if items come to it, or from it, in any order.
     pub unordered: bool,
 }
 
-/// Where a node stands in one of its inputs.
+/// The progress of a node in one of its inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Input {
-    /// The position of what it takes next.
+    /// Position of the next item that it takes.
     pub from: u64,
-    /// Of what it took and still holds, nothing is before this position.
+    /// Lower bound on the positions that it took and still holds.
     pub reach: u64,
-    /// What it took and still holds, if it said so one by one.
+    /// Positions that it took and still holds, if it recorded them one by one.
     pub held: Vec<u64>,
 }
 

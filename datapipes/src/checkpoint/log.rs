@@ -1,4 +1,4 @@
-//! Logs of what happened at a node, and how they are kept short.
+//! Logs of the events at a node, kept short.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Log<T> {
 }
 
 pub(super) const LONG: usize = 256;
-/// Entries of a log, at most.
+/// Most entries of a log.
 const LONGEST: usize = 1 << 14;
 
 impl<T> Log<T> {
@@ -44,9 +44,9 @@ impl<T> Log<T> {
         }
     }
 
-    /// `join` puts an entry and the one behind it into one, where the log has become so long that
+    /// Appends an entry. `join` merges an entry and the next one if the log has become so long that
     /// it has to be coarser: nothing of it may have been forgotten for a while, since nothing was
-    /// delivered, or what is old is still held.
+    /// delivered, or old entries are still held.
     pub(super) fn push(&mut self, entry: T, join: impl Fn(&mut T, T)) {
         if self.entries.len() >= LONGEST {
             let mut entries = std::mem::take(&mut self.entries).into_iter();
@@ -64,7 +64,7 @@ impl<T> Log<T> {
         }
     }
 
-    /// Forgets from the front while `old` says so.
+    /// Removes entries from the front while `old` returns true.
     pub(super) fn trim(&mut self, mut old: impl FnMut(&VecDeque<T>) -> bool) {
         while old(&self.entries) {
             self.entries.pop_front();

@@ -1,12 +1,13 @@
-//! Where streams stand, so that a stopped epoch can be resumed: what pipes keep, and how positions
-//! lead up the graph.
+//! Positions in streams, so that a stopped epoch can be resumed: snapshots of pipes, and the way in
+//! which positions lead up the graph.
 //!
 //! A *position* is a number of items and errors that came over an edge since the epoch began.
-//! Positions lead from the consumer up: what is one-in-one-out has the position of its input; what
-//! distributes over concatenation keeps a log of *pieces* (so many in, so many out); what looks at
-//! the stream as a whole *keeps* a value now and then, with the positions of its inputs. A node is
-//! then restored to the last such value before the position that is wanted, and what it gives again
-//! is left out. So a state holds numbers, and is made when it is asked for.
+//! Positions lead from the consumer up the graph. A one-in-one-out node has the position of its
+//! input. A node that distributes over concatenation keeps a log of *pieces* (numbers of inputs and
+//! outputs). A node that looks at the stream as a whole takes a *snapshot* now and then, with the
+//! positions of its inputs; it is restored to the last snapshot before the wanted position, and
+//! outputs that it repeats are left out. A checkpoint therefore holds numbers, and is made when it
+//! is asked for.
 
 mod cursor;
 mod log;
@@ -35,17 +36,15 @@ pub(crate) use self::wanted::Positions;
 pub use self::wanted::Wanted;
 use crate::Error;
 
-/// The reach of a point whose reader has dropped the edge: nothing above it has to be gone over
-/// again.
+/// The reach of a point whose reader has dropped the edge: nothing upstream has to be repeated.
 const OVER: u64 = u64::MAX;
 
-/// A point on an edge: everything from `from` on is wanted, and maybe some of what is from `reach`
-/// on.
+/// A point on an edge: everything from `from` on is wanted, and maybe some items from `reach` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub from: u64,
     pub reach: u64,
-    /// Nothing delivered so far was made of anything from this position on.
+    /// Bound on the positions from which anything delivered so far was made.
     pub most: u64,
 }
 
@@ -59,31 +58,30 @@ impl Point {
     }
 }
 
-/// What is known of how a stream came about, so that it can be had again.
+/// The history of a stream, as needed to produce it again.
 pub(crate) trait Trace: Send + Sync {
-    /// Writes down what it takes to have the stream from a point on once more.
+    /// Records how to produce the stream from a point on once more.
     fn save(&self, point: Point, to: &mut Saving);
-    /// Nothing before this position will be asked for.
+    /// Declares that nothing before this position will be asked for.
     fn forget(&self, before: u64);
 }
 
-/// A state in the making.
+/// A checkpoint in the making.
 #[derive(Default)]
 pub(crate) struct Saving {
     pub cursors: BTreeMap<Arc<str>, Cursor>,
     pub problem: Option<Error>,
-    /// Where items come in any order: the positions before the point asked for that were not
-    /// delivered.
+    /// Positions before the wanted point that were not delivered, if items come in any order.
     pending: Option<Vec<u64>>,
-    /// Nodes of several outputs, by number, with what is wanted of each output. They are resolved
-    /// when all that reads them is.
+    /// Nodes of several outputs, by number, with the wanted point of each output. They are resolved
+    /// after all their readers.
     splits: BTreeMap<usize, (Arc<Recorder>, Vec<Option<Point>>)>,
 }
 
 impl Saving {
     pub(crate) fn cursor(&mut self, node: &Arc<str>, cursor: Cursor) {
         if let Some(other) = self.cursors.insert(node.clone(), cursor) {
-            // A node that runs for several readers stands in several places.
+            // A node that runs for several readers has several cursors.
             if other != self.cursors[node] {
                 self.several(node);
             }
@@ -96,7 +94,7 @@ impl Saving {
             .get_or_insert_with(|| Error::new(crate::ErrorKind::Config, message).at(node));
     }
 
-    /// All that leads to a point of a stream.
+    /// Collects the cursors of everything that leads to a point of a stream.
     pub(crate) fn all(trace: &dyn Trace, point: Point) -> Saving {
         let mut saving = Saving::default();
         trace.save(point, &mut saving);
@@ -107,7 +105,7 @@ impl Saving {
     }
 }
 
-/// A source, or a node that gives what is at a position without its input.
+/// A source, or a node that gives the item at a position without its input.
 pub(crate) struct ByPosition(pub Arc<str>);
 
 impl Trace for ByPosition {

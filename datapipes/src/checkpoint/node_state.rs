@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use super::{Lineage, Recorder, Wanted};
 
-/// What a node of a resumable loader is given.
+/// The values that a node of a resumable loader gets.
 #[derive(Clone, Default)]
 pub(crate) struct NodeState {
     pub recorder: Option<Arc<Recorder>>,
     pub kept: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
-    /// For a node to which items come in any order, and that says which of them its outputs are
-    /// made of.
+    /// Lineage of a node to which items come in any order, and which tells the inputs of its
+    /// outputs.
     pub lineage: Option<Lineage>,
-    /// So many items are given again that may have been used below before the stop.
+    /// Number of repeated items that may have been used downstream before the stop.
     pub used: u64,
 }

@@ -1,4 +1,4 @@
-//! How often something is kept.
+//! The pace at which snapshots are taken.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,14 @@ use std::time::Instant;
 
 use crate::sync::lock;
 
-/// Keeping a value costs about as much as some items; it should not be done more often than this
-/// without need.
+/// Least time between snapshots without need: a snapshot costs about as much as some items.
 const SELDOM_NS: u128 = 200_000;
 const MOST_STEP: u64 = 1 << 16;
 
-/// Says when something is to be kept again: by the progress of a node, in steps that follow the
-/// clock.
+/// Decides when a snapshot is due: by the progress of a node, in steps that follow the clock.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// The progress at which it is.
+    /// Progress at which the next snapshot is due.
     due: AtomicU64,
     step: Mutex<Step>,
 }
@@ -23,7 +21,7 @@ pub(super) struct Pace {
 #[derive(Debug)]
 struct Step {
     len: u64,
-    /// When something was kept last.
+    /// Time of the last snapshot.
     last: Option<Instant>,
 }
 
@@ -35,7 +33,7 @@ impl Pace {
         }
     }
 
-    /// Whenever it can be done, for tests.
+    /// Takes snapshots whenever possible, for tests.
     #[cfg(any(test, feature = "testing"))]
     pub(super) fn always(&self) {
         lock(&self.step).len = 0;
@@ -46,11 +44,11 @@ impl Pace {
         progress >= self.due.load(Ordering::Relaxed)
     }
 
-    /// Something was kept at this progress, with which one `begun` then.
+    /// Records that a snapshot was taken at this progress, and `begun` at this time.
     pub(super) fn kept(&self, progress: u64, begun: Instant) {
         let step = &mut *lock(&self.step);
         let now = Instant::now();
-        // What is dear to keep is kept less often.
+        // A snapshot that is expensive is taken less often.
         let dear = (now - begun).as_nanos();
         match step.last.map(|last| begun.duration_since(last).as_nanos()) {
             Some(quick) if quick < SELDOM_NS.max(50 * dear) => {

@@ -1,4 +1,4 @@
-//! What nodes keep that look at their inputs as a whole.
+//! Snapshots of nodes that look at their inputs as a whole.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,29 +10,29 @@ use super::{Cursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
-/// Writes down what a node keeps.
+/// Records the snapshots of a node.
 pub(crate) struct Recorder {
     node: Arc<str>,
-    /// The node's number, inputs before those who read them.
+    /// Number of the node, inputs before their readers.
     id: usize,
-    /// For each output, the position of what comes out next.
+    /// Position of the next item of each output.
     produced: Box<[Arc<AtomicU64>]>,
-    /// For each output, what is wanted of it, where an epoch is resumed and the node itself leaves
-    /// out the rest; and whether it has looked.
+    /// Wanted items of each output, if an epoch is resumed and the node itself leaves out the rest;
+    /// and whether the node has looked at them.
     wanted: Mutex<(Vec<Option<Wanted>>, bool)>,
     forgotten: Mutex<Vec<u64>>,
     feeds: Mutex<Feeds>,
     marks: Mutex<Log<Snapshot>>,
     pace: Pace,
     problem: Mutex<Option<Error>>,
-    /// Whether a state tells how much of what it gave may have been used below.
+    /// True if a checkpoint records how much of the node's output may have been used downstream.
     tells: AtomicBool,
-    /// Up to where it was told of before the stop: that may have been used, too.
+    /// Position up to which outputs were recorded before the stop as possibly used.
     told: u64,
 }
 
 impl Recorder {
-    /// For a node that begins, or that resumes from a cursor.
+    /// Makes the recorder of a node that begins, or that resumes from a cursor.
     pub(crate) fn new(
         node: Arc<str>,
         id: usize,
@@ -95,7 +95,7 @@ impl Recorder {
             .collect()
     }
 
-    /// One more input; its counter.
+    /// Adds an input; returns its counter.
     fn feed(&self, wanted: Wanted, trace: Arc<dyn Trace>) -> Arc<AtomicU64> {
         let feed = Feed::new(wanted, trace);
         let taken = feed.taken.clone();
@@ -103,15 +103,16 @@ impl Recorder {
         taken
     }
 
-    /// In which round a node that runs its input more than once resumes, and what is wanted of it.
+    /// Returns the round in which a node that runs its input more than once resumes, and the wanted
+    /// items of that round.
     pub(crate) fn resumed_round(&self) -> Option<(u64, Wanted)> {
         let marks = lock(&self.marks);
         let mark = marks.iter().next()?;
         Some((mark.round, mark.inputs.first()?.input.wanted()))
     }
 
-    /// The input of a round takes the place of the last round's. In the resumed round, what was
-    /// kept belongs to it.
+    /// Replaces the input of the last round by that of a new one. In the resumed round, the
+    /// snapshot belongs to it.
     pub(crate) fn begin_round(
         &self,
         round: u64,
@@ -132,19 +133,19 @@ impl Recorder {
         self.feed(resumed.unwrap_or_else(|| Wanted::since(0)), trace)
     }
 
-    /// Keeps whenever it can be done, for tests.
+    /// Takes snapshots whenever possible, for tests.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn always(&self) {
         self.pace.always();
     }
 
-    /// The counter of an input.
+    /// Returns the counter of an input.
     pub(crate) fn taken(&self, input: usize) -> Arc<AtomicU64> {
         lock(&self.feeds).feeds[input].taken.clone()
     }
 
-    /// What is held of the input whose counter is the one that is looked for, and the position of
-    /// what is taken next of it.
+    /// Returns the held positions of the input with this counter, and the position of its next
+    /// item.
     pub(crate) fn input(
         &self,
         is_counter: impl Fn(&Arc<AtomicU64>) -> bool,
@@ -154,22 +155,23 @@ impl Recorder {
         Some((feed.held.clone(), feed.position()))
     }
 
-    /// The position of what is taken next of an input.
+    /// Returns the position of the next item taken of an input.
     pub(crate) fn position(&self, input: usize) -> u64 {
         lock(&self.feeds).feeds.get(input).map_or(0, Feed::position)
     }
 
-    /// Says that a state is to tell how much of what it gave may have been used below.
+    /// Declares that a checkpoint is to record how much of the output may have been used
+    /// downstream.
     pub(crate) fn tell_used(&self) {
         self.tells.store(true, Ordering::Relaxed);
     }
 
-    /// The counter of an output.
+    /// Returns the counter of an output.
     pub(crate) fn produced(&self, output: usize) -> &Arc<AtomicU64> {
         &self.produced[output]
     }
 
-    /// No more than this is wanted of an output. Says whether the node will know before its first
+    /// Restricts the wanted items of an output. Returns true if the node will know before its first
     /// item.
     pub(crate) fn want(&self, output: usize, wanted: Wanted) -> bool {
         let (all, begun) = &mut *lock(&self.wanted);
@@ -179,7 +181,7 @@ impl Recorder {
         !*begun
     }
 
-    /// For each output, the position of what comes out first, and what is wanted of it.
+    /// Returns, for each output, the position of its first item, and the wanted items.
     pub(crate) fn wanted(&self) -> Vec<(u64, Option<Wanted>)> {
         let (all, begun) = &mut *lock(&self.wanted);
         *begun = true;
@@ -189,7 +191,7 @@ impl Recorder {
             .collect()
     }
 
-    /// Whether it is time to keep something; `pending` came out and was not counted yet.
+    /// Returns true if a snapshot is due; `pending` outputs came out and were not counted yet.
     #[inline]
     pub(crate) fn is_due(&self, pending: u64) -> bool {
         let progress = match &*self.produced {
@@ -206,8 +208,7 @@ impl Recorder {
         write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,
     ) {
         if lock(&self.feeds).feeds.iter().any(Feed::takes_again) {
-            // What was held is being taken again; the last mark still says what there is to be
-            // said.
+            // Held items are being taken again; the last mark is still right.
             return;
         }
         let begun = Instant::now();
@@ -240,7 +241,7 @@ impl Recorder {
         outputs[0] += pending;
         let progress: u64 = outputs.iter().sum();
         let outputs = keep.outputs.unwrap_or(outputs);
-        // From a mark more can be reached than from the one behind it.
+        // More can be reached from a mark than from the next.
         lock(&self.marks).push(
             Snapshot {
                 outputs,
@@ -253,7 +254,7 @@ impl Recorder {
         self.pace.kept(progress, begun);
     }
 
-    /// The last mark from which all of these points can be reached.
+    /// Saves the last mark from which all of these points can be reached.
     pub(crate) fn save_at(&self, points: &[Option<Point>], to: &mut Saving) {
         if let Some(problem) = &*lock(&self.problem) {
             to.problem
@@ -268,8 +269,8 @@ impl Recorder {
         let Some(mark) = marks.iter().rev().find(before).or(marks.iter().next()) else {
             return;
         };
-        // Nothing of what came in behind the first mark that lies behind all that was delivered, or
-        // not at all yet, is in it.
+        // No delivered output contains an input taken after the first mark that lies after all
+        // delivered outputs; without such a mark, none contains an input taken from now on.
         let behind = |mark: &&Snapshot| mark.is(points, |at, point| at >= point.most);
         let behind = marks.iter().find(behind);
         let most = |input: usize| match behind {
@@ -365,7 +366,7 @@ impl Recorder {
     }
 }
 
-/// The trace of one output of a node that keeps something.
+/// The trace of one output of a node that takes snapshots.
 pub(crate) struct SnapshotTrace(pub Arc<Recorder>, pub usize);
 
 impl Trace for SnapshotTrace {

@@ -1,40 +1,39 @@
-//! The log of what distributes over concatenation.
+//! The log of a segment that distributes over concatenation.
 
 use std::sync::{Arc, Mutex};
 
 use super::{Cursor, Input, Log, OVER, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
 
-/// The log of what distributes over concatenation.
+/// The log of a segment that distributes over concatenation.
 pub(crate) struct SegmentLog {
     node: Arc<str>,
-    /// How many nodes they go through that are not one in one out.
+    /// Number of nodes in it that are not one-in-one-out.
     through: u64,
     log: Mutex<Entries>,
     above: Arc<dyn Trace>,
 }
 
 struct Entries {
-    /// Where the first piece begins.
+    /// Position where the first piece begins.
     input: u64,
     output: u64,
     pieces: Log<(u64, u64)>,
     known: Known,
 }
 
-/// How much is left of the input that belongs to pieces which are in the log already, since they
-/// were so before the stop.
+/// The rest of the input of pieces that are in the log since before the stop.
 #[derive(Default)]
 struct Known {
-    /// To be taken.
+    /// Items still to be taken.
     untaken: u64,
-    /// To be through.
+    /// Items still to be finished.
     unfinished: u64,
 }
 
 impl Entries {
-    /// What is before this position of the output was made of nothing from here on; `u64::MAX`
-    /// where the log does not say.
+    /// Returns a bound on the inputs from which outputs before this position were made; `u64::MAX`
+    /// if the log does not tell.
     fn most(&self, output: u64) -> u64 {
         let (mut end_in, mut end_out) = (self.input, self.output);
         for &(inside, outside) in self.pieces.iter() {
@@ -47,7 +46,7 @@ impl Entries {
     }
 }
 
-/// Most pieces of a segment in a state; neighbours are joined.
+/// Most pieces of a segment in a checkpoint; neighbours are joined.
 const MOST_PIECES: usize = 256;
 
 impl SegmentLog {
@@ -71,8 +70,8 @@ impl SegmentLog {
         })
     }
 
-    /// What is wanted of the input, and the positions of what comes out then, one range after the
-    /// other, where this much of the output is wanted.
+    /// Returns the wanted part of the input, and the positions of the resulting outputs, one range
+    /// after the other, for this wanted part of the output.
     pub(crate) fn to_repeat(cursor: &Cursor, wanted: &Wanted) -> (Wanted, Vec<(u64, u64)>) {
         let (mut input, mut output) = (
             cursor.inputs.first().map_or(0, |input| input.from),
@@ -90,7 +89,7 @@ impl SegmentLog {
         (Wanted::new(holes, input), runs)
     }
 
-    /// Resumes from a cursor: so many of the input are of pieces that it knows.
+    /// Resumes from a cursor: the first `known` inputs belong to pieces of the cursor.
     pub(crate) fn resume(&self, cursor: &Cursor, known: u64) {
         let mut log = lock(&self.log);
         (log.input, log.output) = (
@@ -107,7 +106,7 @@ impl SegmentLog {
         };
     }
 
-    /// A piece that begins now may take so many.
+    /// Returns how many items a piece that begins now may take.
     pub(crate) fn limit(&self) -> usize {
         match lock(&self.log).known.untaken {
             0 => usize::MAX,
@@ -115,13 +114,13 @@ impl SegmentLog {
         }
     }
 
-    /// So many were taken of the input.
+    /// Records that this many items were taken of the input.
     pub(crate) fn took(&self, items: usize) {
         let left = &mut lock(&self.log).known.untaken;
         *left = left.saturating_sub(items as u64);
     }
 
-    /// A piece is through: so many in, so many out.
+    /// Records a finished piece: numbers of inputs and outputs.
     pub(crate) fn push(&self, inside: u64, outside: u64) {
         let mut log = lock(&self.log);
         match &mut log.known.unfinished {
@@ -131,7 +130,7 @@ impl SegmentLog {
     }
 }
 
-/// Two pieces are one.
+/// Joins two pieces.
 fn join(piece: &mut (u64, u64), next: (u64, u64)) {
     *piece = (piece.0 + next.0, piece.1 + next.1);
 }
@@ -160,7 +159,7 @@ impl Trace for SegmentLog {
                 };
                 pieces = pieces.chunks(2).map(joined).collect();
             }
-            // What begins behind what is wanted is the business of the epoch that resumes.
+            // Pieces that begin after the wanted point are left to the resumed epoch.
             let inputs = vec![Input {
                 from: input,
                 reach: input,

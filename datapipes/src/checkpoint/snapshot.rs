@@ -1,4 +1,4 @@
-//! What a node kept at one moment, and where it was in its inputs then.
+//! The snapshot of a node at one moment, with its positions in its inputs.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use super::{Input, OVER, Point, Trace, Wanted};
 use crate::sync::lock;
 
-/// What a node that looks at its input as a whole kept, and where it was then.
+/// The snapshot of a node that looks at its input as a whole, with its positions.
 pub(super) struct Snapshot {
     pub outputs: Vec<u64>,
     pub inputs: Vec<Above>,
@@ -16,7 +16,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Whether this is so for each output of which a point is known.
+    /// Returns true if `so` holds for each output of which a point is known.
     pub(super) fn is(&self, points: &[Option<Point>], so: impl Fn(u64, Point) -> bool) -> bool {
         self.outputs
             .iter()
@@ -25,12 +25,12 @@ impl Snapshot {
     }
 }
 
-/// Where a node was in one of its inputs.
+/// The position of a node in one of its inputs.
 pub(super) struct Above {
     pub input: Input,
-    /// Nothing from this position on had been taken.
+    /// Position from which nothing had been taken.
     pub taken: u64,
-    /// It had let go of it, and will not ask for it where it resumes from here.
+    /// True if the node had dropped the input, and will not ask for it when resumed from here.
     pub over: bool,
     pub trace: Arc<dyn Trace>,
 }
@@ -45,14 +45,14 @@ impl Above {
     }
 }
 
-/// Positions, which whoever holds an item knows, too.
+/// Positions, shared with the holders of the items.
 pub(crate) type Places = Mutex<BTreeSet<u64>>;
 
-/// Where a node reads.
+/// An input of a node.
 pub(super) struct Feed {
-    /// The position of what is taken next; less than that while what was held is taken again.
+    /// Position of the next item; less than that while held items are taken again.
     pub taken: Arc<AtomicU64>,
-    /// The places of what the pipe holds of it.
+    /// Places of the items that the pipe holds of it.
     pub held: Arc<Places>,
     wanted: Wanted,
     trace: Arc<dyn Trace>,
@@ -73,12 +73,12 @@ impl Feed {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether what was held is being taken again.
+    /// Returns true while held items are being taken again.
     pub(super) fn takes_again(&self) -> bool {
         self.taken() < self.wanted.from()
     }
 
-    /// The position of what is taken next.
+    /// Returns the position of the next item.
     pub(super) fn position(&self) -> u64 {
         let (taken, holes) = (self.taken(), self.wanted.holes());
         let begin = self.wanted.from() - holes.len() as u64;
@@ -89,59 +89,60 @@ impl Feed {
     }
 }
 
-/// The inputs of a node, in one round of what is above it.
+/// The inputs of a node, in one round of its upstream part.
 pub(super) struct Feeds {
     pub feeds: Vec<Feed>,
     pub round: u64,
 }
 
-/// Positions that a pipe holds of its inputs while it [keeps](crate::Context::snapshot_with)
-/// something, by [position](crate::Context::position).
+/// Positions of its inputs that a pipe holds when it takes a
+/// [snapshot](crate::Context::snapshot_with), by [position](crate::Context::position).
 #[derive(Debug, Default)]
 pub struct HeldPositions {
     pub(super) outputs: Option<Vec<u64>>,
-    /// For each input.
+    /// Held positions of each input.
     held: Vec<Vec<u64>>,
-    /// Of the first input.
+    /// Lower bound on the held positions of the first input.
     reach: Option<u64>,
-    /// For each input, from where on it comes again.
+    /// Position from which each input comes again.
     again: Vec<u64>,
 }
 
 impl HeldPositions {
-    /// Holds what is at these positions of the input, which will come again, in their order, before
-    /// all that was not taken.
+    /// Holds the items at these positions of the input, which will come again, in their order,
+    /// before all items that were not taken.
     pub fn hold(&mut self, positions: impl IntoIterator<Item = u64>) {
         self.hold_of(0, positions);
     }
 
-    /// Holds what is at these positions of one of several inputs; see
+    /// Holds the items at these positions of one of several inputs; see
     /// [`hold`](HeldPositions::hold).
     pub fn hold_of(&mut self, input: usize, positions: impl IntoIterator<Item = u64>) {
         self.held.resize(self.held.len().max(input + 1), Vec::new());
         self.held[input] = positions.into_iter().collect();
     }
 
-    /// Takes all of an input again from this position on, its errors too, as if nothing of that had
-    /// been taken: for what is made again, such as the table of a join.
+    /// Takes all of an input again from this position on, including errors, as if none had been
+    /// taken: for structures that are built again, such as the table of a join.
     pub fn take_again(&mut self, input: usize, position: u64) {
         self.again.resize(self.again.len().max(input + 1), u64::MAX);
         self.again[input] = position;
     }
 
-    /// Holds some of the input from this position on: those that [`Pipe::held`](crate::Pipe::held)
-    /// finds from what is kept, which may be far less than their positions.
+    /// Holds some items of the input from this position on: those that
+    /// [`Pipe::held`](crate::Pipe::held) derives from the snapshot, which may be much smaller than
+    /// the list of positions.
     pub fn hold_since(&mut self, position: u64) {
         self.reach = Some(position);
     }
 
-    /// Tells how much has been given to each output since the epoch began, though some of it may
-    /// wait there. For a node whose outputs are not what it is asked for at the moment.
+    /// Records how much has been given to each output since the epoch began, though some of it may
+    /// wait there. For a node that makes items for other outputs than the polled one.
     pub fn outputs(&mut self, dealt: Vec<u64>) {
         self.outputs = Some(dealt);
     }
 
-    /// What it says that it holds of an input and has not taken.
+    /// Returns a position of an input that the node claims to hold and has not taken.
     pub(super) fn not_taken(&self, feeds: &[Feed]) -> Option<u64> {
         self.held.iter().enumerate().find_map(|(at, held)| {
             let taken = feeds.get(at).map_or(0, Feed::taken);
@@ -149,7 +150,7 @@ impl HeldPositions {
         })
     }
 
-    /// Where it is in input number `at` with that.
+    /// Returns its position in input number `at`.
     pub(super) fn above(&mut self, at: usize, feed: &Feed) -> Above {
         let taken = feed.taken();
         let mut from = self.again.get(at).map_or(taken, |&again| again.min(taken));
@@ -163,7 +164,7 @@ impl HeldPositions {
         held.sort_unstable();
         held.dedup();
         held.retain(|&held| held < from);
-        // What was taken last comes again as if it had not been taken.
+        // An item that was taken last comes again as if it had not been taken.
         while held.last().is_some_and(|&last| last + 1 == from) {
             held.pop();
             from -= 1;
@@ -176,7 +177,7 @@ impl HeldPositions {
             reach: reach.min(from),
             held,
         };
-        // Whoever counts what is taken holds the counter.
+        // A reader of the input holds the counter.
         let over = Arc::strong_count(&feed.taken) == 1 && from == taken && input.held.is_empty();
         Above {
             input,

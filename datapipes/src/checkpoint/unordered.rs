@@ -1,4 +1,4 @@
-//! Positions where items do not come in order: which of what went in has come out, and was
+//! Positions if items do not come in order: the inputs whose outputs have come out, and were
 //! delivered.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -10,14 +10,14 @@ use super::{Cursor, Input, LONG, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
-/// What came out of a node, in the order in which it did: of which input, by position.
+/// Outputs of a node, in the order in which they came, as positions of inputs.
 #[derive(Debug)]
 pub(crate) enum Given {
-    /// So many, each of one of consecutive inputs.
+    /// Outputs of one input each, consecutive: the first and the number.
     Run(u64, u64),
-    /// Several, each of one input.
+    /// Outputs of one input each.
     Each(Vec<u64>),
-    /// One, of several inputs.
+    /// One output of several inputs.
     All(Vec<u64>),
 }
 
@@ -30,7 +30,7 @@ impl Given {
         }
     }
 
-    /// The inputs of one of its outputs.
+    /// Returns the inputs of one of its outputs.
     fn inputs(&self, output: u64) -> impl Iterator<Item = u64> {
         let (one, many): (_, &[u64]) = match self {
             Given::Run(first, _) => (Some(first + output), &[]),
@@ -41,20 +41,20 @@ impl Given {
     }
 }
 
-/// Takes down which inputs the outputs of a pipe are made of, where items come in any order: for a
-/// pipe that [says that it tells](crate::Facts::with_lineage), by
+/// Records the inputs of each output of a pipe if items come in any order: for a pipe that
+/// [promises to tell them](crate::Facts::with_lineage), by
 /// [`Context::lineage`](crate::Context::lineage).
 ///
-/// In such an order nothing can be made again as it was, since it would come in yet another order.
-/// So a resumed epoch takes again what was not delivered, and nothing else: a pipe begins anew,
-/// with all inputs of which no output was delivered. What it [kept](crate::Context::snapshot) is
-/// what it kept last, though not all that it gave by then may have been delivered, and so must not
-/// decide what becomes of an item: the number of a batch will do, a set of all that was seen will
-/// not.
+/// In any order nothing can be repeated exactly, since the items would come in yet another order. A
+/// resumed epoch therefore takes again the inputs that were not delivered, and nothing else: a pipe
+/// begins anew, with all inputs of which no output was delivered. The restored
+/// [snapshot](crate::Context::snapshot) is the pipe's last one, though some of the outputs it gave
+/// by then may not have been delivered. The snapshot must therefore not decide whether an item
+/// comes out: the number of a batch is suitable, a set of all items seen is not.
 ///
-/// Each input is in one output at most, and each output is told of in the poll that gives it, in
-/// their order: else the epoch ends in an error. What is emitted by
-/// [`Emitter::emit_of`](crate::Emitter::emit_of) is told of by that. Positions are those of
+/// Each input is in one output at most, and each output is recorded in the poll that gives it, in
+/// their order; otherwise the epoch ends in an error. [`Emitter::emit_of`](crate::Emitter::emit_of)
+/// records the outputs that it emits. Positions are those of
 /// [`Context::position`](crate::Context::position).
 #[derive(Clone)]
 pub struct Lineage(Arc<Unordered>);
@@ -64,25 +64,25 @@ impl Lineage {
         Lineage(unordered)
     }
 
-    /// Tells that the next output is made of the inputs at these positions.
+    /// Records that the next output is made of the inputs at these positions.
     pub fn gave(&self, inputs: Vec<u64>) {
         self.0.gave(Given::All(inputs));
     }
 
-    /// Tells that the next outputs are made of one input each, which are at these positions. An
-    /// error that is passed on is one.
+    /// Records that the next outputs are made of one input each, at these positions. An error that
+    /// is passed on counts as an output.
     pub fn gave_each(&self, inputs: Vec<u64>) {
         if !inputs.is_empty() {
             self.0.gave(Given::Each(inputs));
         }
     }
 
-    /// The positions of the last `len` items and errors that were taken of the input.
+    /// Returns the positions of the last `len` items and errors that were taken of the input.
     pub fn taken(&self, len: usize) -> Vec<u64> {
         self.0.last(len)
     }
 
-    /// Tells that no output is made of the inputs at these positions.
+    /// Records that no output is made of the inputs at these positions.
     pub fn left_out(&self, inputs: Vec<u64>) {
         self.0.left_out(inputs);
     }
@@ -100,50 +100,51 @@ impl fmt::Debug for Lineage {
     }
 }
 
-/// The trace of a node that gives what it got in another order: a segment in bounded or arrival
-/// order, and what is below one. What is done again would come in yet another order, so nothing is:
-/// what was not delivered goes through once more, and nothing else.
+/// The trace of a node that gives its inputs in another order: a segment in bounded or arrival
+/// order, and the nodes downstream. A repetition would come in yet another order, so nothing is
+/// repeated: inputs that were not delivered go through once more, and nothing else.
 pub(crate) struct Unordered {
     node: Arc<str>,
     above: Arc<dyn Trace>,
-    /// Whether its input comes in any order, too.
+    /// True if its input comes in any order, too.
     unordered_input: bool,
-    /// Whether each output is of the next input.
+    /// True if each output is of the next input.
     identity: bool,
     taken: Arc<AtomicU64>,
-    /// What came out, errors too.
+    /// Number of outputs, including errors.
     produced: Arc<AtomicU64>,
     begun: Wanted,
-    /// The position of its first output.
+    /// Position of its first output.
     start: u64,
     trim: Trim,
     log: Mutex<Log>,
 }
 
 struct Log {
-    /// The position of the first output that is in the list.
+    /// Position of the first output in the list.
     first: u64,
     given: VecDeque<Given>,
-    /// Outputs told of in all.
+    /// Number of outputs recorded in all.
     told: u64,
-    /// All inputs from the beginning on and before this one were delivered, but for what the epoch
-    /// went on with.
+    /// Position before which all inputs were delivered, except for those that the epoch resumed
+    /// with.
     low: u64,
-    /// Of those behind it and of what the epoch went on with: what was delivered.
+    /// Delivered inputs after it, and of those that the epoch resumed with.
     delivered: BTreeSet<u64>,
     most: usize,
     kept: Vec<u8>,
-    /// Whether something was told of since it was kept.
+    /// True if something was recorded since the last snapshot.
     is_old: bool,
-    /// What a state cannot be made for.
+    /// Reason why no checkpoint can be made.
     problem: Option<String>,
 }
 
-/// Outputs in one entry, about: what is forgotten is whole entries.
+/// Outputs in one entry, about: only whole entries are forgotten.
 const LONGEST: u64 = 1024;
 
 impl Log {
-    /// Nothing will be made of this input any more. `begun` is what was wanted at the beginning.
+    /// Records that nothing more will be made of this input. `begun` are the inputs wanted at the
+    /// beginning.
     fn deliver(&mut self, input: u64, begun: &Wanted) {
         let is_new = begun.next(input) == input && (input >= self.low || input < begun.from());
         if !is_new || !self.delivered.insert(input) {
@@ -151,7 +152,7 @@ impl Log {
         }
     }
 
-    /// All from `low` on that has no gap is not kept one by one.
+    /// Replaces the gapless inputs from `low` on by a higher `low`.
     fn settle(&mut self) {
         while self.delivered.remove(&self.low) {
             self.low += 1;
@@ -167,7 +168,7 @@ fn told_wrongly(input: u64) -> String {
 }
 
 impl Unordered {
-    /// `begun` is what is wanted of the input.
+    /// Makes the trace; `begun` are the wanted inputs.
     pub(crate) fn new(
         node: Arc<str>,
         above: Arc<dyn Trace>,
@@ -207,17 +208,17 @@ impl Unordered {
         lock(&self.log)
     }
 
-    /// Counts what is taken of the input.
+    /// Returns the counter of the inputs taken.
     pub(crate) fn counter(&self) -> &Arc<AtomicU64> {
         &self.taken
     }
 
-    /// So many were taken of the input; which number the first of them has.
+    /// Records that this many inputs were taken; returns the number of the first.
     pub(crate) fn took(&self, items: usize) -> u64 {
         self.taken.fetch_add(items as u64, Ordering::Relaxed)
     }
 
-    /// The position of input number `index`, counted as the counter does.
+    /// Returns the position of input number `index`, as the counter counts.
     pub(crate) fn position(&self, index: u64) -> u64 {
         let holes = self.begun.holes();
         match (self.begun.from() - index.min(self.begun.from())) as usize {
@@ -226,12 +227,12 @@ impl Unordered {
         }
     }
 
-    /// The position of what is taken next.
+    /// Returns the position of the next input.
     pub(crate) fn next(&self) -> u64 {
         self.position(self.taken.load(Ordering::Relaxed))
     }
 
-    /// The positions of the last `len` that were taken.
+    /// Returns the positions of the last `len` inputs taken.
     fn last(&self, len: usize) -> Vec<u64> {
         let end = self.taken.load(Ordering::Relaxed);
         (end - len as u64..end)
@@ -239,7 +240,7 @@ impl Unordered {
             .collect()
     }
 
-    /// Something came out, as the last so far.
+    /// Records an output, as the last so far.
     pub(crate) fn gave(&self, given: Given) {
         let mut log = self.log();
         log.told += given.outputs();
@@ -258,7 +259,7 @@ impl Unordered {
         }
     }
 
-    /// Nothing will come out of these inputs.
+    /// Records that nothing will come out of these inputs.
     pub(crate) fn left_out(&self, inputs: Vec<u64>) {
         let mut log = self.log();
         inputs
@@ -267,7 +268,7 @@ impl Unordered {
         log.settle();
     }
 
-    /// What the pipe keeps with all that came out so far.
+    /// Stores the snapshot of the pipe with all outputs so far.
     pub(crate) fn keep(&self, write: impl FnOnce() -> crate::Result<Vec<u8>>) {
         if !self.log().is_old {
             return;
@@ -280,7 +281,8 @@ impl Unordered {
         }
     }
 
-    /// The inputs of each output that was told of, for the kit that compares them with origins.
+    /// Returns the inputs of each recorded output, for the testing kit, which compares them with
+    /// origins.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn told(&self) -> Vec<Vec<u64>> {
         let log = self.log();
@@ -292,12 +294,12 @@ impl Unordered {
         log.given.iter().flat_map(outputs).collect()
     }
 
-    /// Counts what comes out.
+    /// Returns the counter of the outputs.
     pub(crate) fn produced(&self) -> &Arc<AtomicU64> {
         &self.produced
     }
 
-    /// What is wrong if other outputs were told of than came out.
+    /// Returns the error if other outputs were recorded than came out.
     pub(crate) fn untold(&self) -> Option<Error> {
         let (told, given) = (self.log().told, self.produced.load(Ordering::Relaxed));
         (told != given).then(|| {
@@ -309,7 +311,7 @@ impl Unordered {
         })
     }
 
-    /// What came out is of consecutive inputs, by number as the counter counts.
+    /// Records outputs of consecutive inputs, by number as the counter counts.
     pub(crate) fn gave_run(&self, mut index: u64, len: usize) {
         let end = index + len as u64;
         while index < end {
@@ -323,11 +325,11 @@ impl Unordered {
         }
     }
 
-    /// What was taken of the input and has not been delivered, ascending, and the position behind
-    /// all of it.
+    /// Returns the inputs that were taken and not delivered, ascending, and the position after all
+    /// of them.
     ///
     /// # Errors
-    /// What is wrong with what it was told.
+    /// Describes the contradiction in the records.
     fn pending(&self, from: u64, holes: &[u64]) -> Result<(Vec<u64>, u64), String> {
         let log = self.log();
         let counted = self.taken.load(Ordering::Relaxed);
@@ -394,7 +396,7 @@ impl Trace for Unordered {
         };
         let reach = pending.first().copied().unwrap_or(end);
         let input = match self.unordered_input {
-            // What is above gives no position twice the same item; it counts anew.
+            // The upstream part gives no position the same item twice; it counts anew.
             true => Input {
                 from: end - pending.len() as u64,
                 reach: end - pending.len() as u64,

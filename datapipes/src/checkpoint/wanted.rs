@@ -1,9 +1,9 @@
-//! What is wanted of a stream that is gone on with.
+//! The wanted items of a stream in a resumed epoch.
 
 use std::sync::Arc;
 
-/// Which items of a stream are wanted by a resumed epoch: those from some position on, and before
-/// them those that had been taken and not been used, such as what was in a shuffle buffer.
+/// The items of a stream that are wanted by a resumed epoch: those from some position on, and
+/// before it those that had been taken and not been used, such as the contents of a shuffle buffer.
 /// Positions count items and errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -12,7 +12,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What is wanted from `from` on, and before it at `holes`, in ascending order.
+    /// Makes a set of everything from `from` on, and of `holes` before it, in ascending order.
     pub(crate) fn new(holes: Vec<u64>, from: u64) -> Self {
         debug_assert!(
             holes.is_sorted_by(|a, b| a < b) && holes.last().is_none_or(|&last| last < from)
@@ -23,27 +23,27 @@ impl Wanted {
         }
     }
 
-    /// What is wanted from `from` on, and nothing before it.
+    /// Makes a set of everything from `from` on, and nothing before it.
     pub(crate) fn since(from: u64) -> Self {
         Wanted::new(Vec::new(), from)
     }
 
-    /// From here on everything is wanted.
+    /// Returns the position from which everything is wanted.
     pub fn from(&self) -> u64 {
         self.from
     }
 
-    /// The positions before it that are wanted, ascending.
+    /// Returns the wanted positions before it, ascending.
     pub fn holes(&self) -> &[u64] {
         &self.holes
     }
 
-    /// Whether everything is.
+    /// Returns true if everything is wanted.
     pub fn is_all(&self) -> bool {
         self.from == 0
     }
 
-    /// The wanted positions below `end`, ascending.
+    /// Iterates over the wanted positions below `end`, ascending.
     pub fn positions(&self, end: u64) -> impl Iterator<Item = u64> + Send + use<> {
         let (holes, from) = (self.holes.clone(), self.from);
         let before = (0..holes.len())
@@ -52,7 +52,7 @@ impl Wanted {
         before.chain(from..end.max(from))
     }
 
-    /// The first wanted position at or behind `position`.
+    /// Returns the first wanted position at or after `position`.
     pub(crate) fn next(&self, position: u64) -> u64 {
         if position >= self.from {
             return position;
@@ -61,7 +61,7 @@ impl Wanted {
         self.holes.get(at).copied().unwrap_or(self.from)
     }
 
-    /// The first position at or behind `position` that is not wanted; `None` if all are.
+    /// Returns the first position at or after `position` that is not wanted; `None` if all are.
     pub(crate) fn gap(&self, position: u64) -> Option<u64> {
         if position >= self.from {
             return None;
@@ -75,7 +75,7 @@ impl Wanted {
     }
 }
 
-/// Goes through what is wanted.
+/// Iterates over the wanted positions in ranges.
 #[derive(Debug)]
 pub(crate) struct Positions {
     wanted: Option<Wanted>,
@@ -83,7 +83,7 @@ pub(crate) struct Positions {
 }
 
 impl Positions {
-    /// Of what a node gives; in an epoch that begins, all.
+    /// Makes the iterator over a node's output; in an epoch that begins, over everything.
     pub(crate) fn of(wanted: Option<&Wanted>) -> Self {
         Positions {
             wanted: wanted.cloned(),
@@ -91,7 +91,7 @@ impl Positions {
         }
     }
 
-    /// The next consecutive positions that are wanted, at most so many, below `end`; empty at the
+    /// Returns the next consecutive wanted positions, at most `most`, below `end`; empty at the
     /// end.
     pub(crate) fn next(&mut self, most: u64, end: u64) -> std::ops::Range<u64> {
         let from = self

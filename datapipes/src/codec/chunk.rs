@@ -1,4 +1,4 @@
-//! Chunks, origins and errors on their way to another process and back.
+//! Encoding of chunks, origins and errors for other processes.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -11,24 +11,24 @@ use crate::origin::Link;
 use crate::origin::OriginRef;
 use crate::{Chunk, Error, ErrorKind, Item, Origin, Result};
 
-/// Origins of origins of origins: no honest graph comes near.
+/// Bound on the depth of origins, which no valid graph comes near.
 const DEEPEST: usize = 200;
-/// Nor has an honest error so many causes, of which the others are left out.
+/// Bound on the causes of an error; the others are left out.
 const MOST_CAUSES: usize = 64;
-/// Items in one origin, each with what stands above it. Since siblings share that, few bytes could
-/// say more of them than anybody could ever look at.
+/// Bound on the items in one origin, each with its ancestors. Since siblings share ancestors, few
+/// bytes could otherwise describe more items than could ever be visited.
 const HEAVIEST: usize = 1 << 24;
 
-/// How the items of an edge travel, for who does not know their type.
+/// Encodes the items of an edge whose type the caller does not know.
 pub(crate) trait ChunkWire: Send + Sync {
     /// Writes some of the items and errors of a `Chunk<T>`, by their places. A value that cannot be
     /// written becomes an error.
     fn encode<'a>(&self, chunk: &'a (dyn Any + Send), places: Range<usize>, to: &mut Writer<'a>);
     /// Reads a `Chunk<T>`.
     fn decode(&self, from: &mut Reader<'_>) -> Result<Box<dyn Any + Send>>;
-    /// Which item is, or failed, at a place of a `Chunk<T>`.
+    /// Returns the item that is, or failed, at a place of a `Chunk<T>`.
     fn origin(&self, chunk: &(dyn Any + Send), place: usize) -> Option<Origin>;
-    /// What they are, for a comparison of graphs.
+    /// Returns the name of the item type, for a comparison of graphs.
     fn type_name(&self) -> &'static str;
 }
 
@@ -74,7 +74,7 @@ impl<T: Wire> ChunkWire for WireOf<T> {
     }
 }
 
-/// Items that follow each other, then each error with the number of values before it.
+/// Writes consecutive items, then each error with the number of values before it.
 fn encode<'a, T: Wire>(
     chunk: &'a Chunk<T>,
     places: Range<usize>,
@@ -103,7 +103,7 @@ fn encode<'a, T: Wire>(
     T::encode_all(&chunk.values()[values], to)
 }
 
-/// As above, one by one: what cannot be written is an error in its place.
+/// Writes the items one by one: a value that cannot be written is an error in its place.
 fn encode_each<'a, T: Wire>(chunk: &'a Chunk<T>, places: Range<usize>, to: &mut Writer<'a>) {
     // Written as pieces, so that a value which fails half-way leaves nothing behind.
     to.number(u64::MAX);
@@ -185,7 +185,7 @@ fn decode<T: Wire>(from: &mut Reader<'_>) -> Result<Chunk<T>> {
 }
 
 const ROOT: u8 = 0;
-/// A child of the same parent as the last child.
+/// Marks a child of the same parent as the last child.
 const SIBLING: u8 = 1;
 const CHILD: u8 = 2;
 const JOINED: u8 = 3;
@@ -236,10 +236,10 @@ impl<'a> OriginWriter<'a> {
 
 #[derive(Default)]
 struct OriginReader {
-    /// That of the last child, its weight, and how many stand above it.
+    /// Parent of the last child, its weight, and its height.
     parent: Option<(Arc<Link>, usize, usize)>,
     depth: usize,
-    /// The weight of all so far.
+    /// Weight of all so far.
     sum: usize,
 }
 
@@ -255,7 +255,7 @@ impl OriginReader {
         Ok(origin)
     }
 
-    /// With the number of items in it, and how deep they stand.
+    /// Reads an origin, with the number of items in it, and its depth.
     fn read_weighed(&mut self, from: &mut Reader<'_>) -> Result<(Origin, usize, usize)> {
         if self.depth >= DEEPEST {
             return Err(damaged("an origin without end"));
@@ -300,7 +300,7 @@ impl OriginReader {
             other => return Err(damaged(format_args!("{other} is no kind of origin"))),
         };
         self.depth -= 1;
-        // Siblings may stand on each other without a step into each other here.
+        // Written siblings may be stacked without a nested call here.
         if height > DEEPEST {
             return Err(damaged("an origin without end"));
         }
@@ -308,7 +308,7 @@ impl OriginReader {
     }
 }
 
-/// Text as it was, for names and messages.
+/// Reads text unchanged, for names and messages.
 fn text<'a>(from: &mut Reader<'a>) -> Result<&'a str> {
     let len = from.count()?;
     std::str::from_utf8(from.raw(len)?).map_err(|_| damaged("text that is not UTF-8"))
@@ -319,7 +319,7 @@ fn put_text(text: &str, to: &mut Writer<'_>) {
     to.raw(text.as_bytes());
 }
 
-/// An error: what it says, and of its causes what they say.
+/// Writes an error: its message, and the messages of its causes.
 fn encode_error(error: &Error, to: &mut Writer<'_>) {
     to.raw(&[error.kind().number()]);
     to.raw(&[u8::from(error.is_transient())]);
@@ -364,7 +364,7 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
         .transpose()?;
     let mut error = Error::new(kind, text(from)?);
     let causes = from.count()?;
-    // They are dropped one within the other.
+    // Causes are dropped one within the other.
     if causes > MOST_CAUSES {
         return Err(damaged(format_args!("an error of {causes} causes")));
     }
@@ -393,7 +393,8 @@ fn decode_error(from: &mut Reader<'_>) -> Result<Error> {
     })
 }
 
-/// Node and item, kind, message and causes; a cause is what it said, and can no longer be downcast.
+/// Encodes node and item, kind, message and causes; a cause is reduced to its message, and can no
+/// longer be downcast.
 impl Wire for Error {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         encode_error(self, to);
@@ -404,7 +405,7 @@ impl Wire for Error {
     }
 }
 
-/// Coordinates and names.
+/// Encodes coordinates and names.
 impl Wire for Origin {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         OriginWriter::default().write(self.by_ref(), to);
@@ -426,7 +427,7 @@ impl<T: Wire> Wire for Item<T> {
     }
 }
 
-/// A cause of an error of another process: what it said.
+/// A cause of an error of another process, as its message.
 #[derive(Debug)]
 struct Cause {
     text: String,

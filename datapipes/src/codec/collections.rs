@@ -44,7 +44,7 @@ impl<T: Wire + Sync> Wire for Arc<[T]> {
     }
 }
 
-/// As the two slices that it is made of.
+/// Encodes the two slices that it is made of.
 impl<T: Wire> Wire for VecDeque<T> {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         let (front, back) = self.as_slices();
@@ -58,7 +58,7 @@ impl<T: Wire> Wire for VecDeque<T> {
     }
 }
 
-/// Its values; if there are none, a byte. Is read into a `Vec` first.
+/// Encodes its values; if there are none, a byte. Decodes into a `Vec` first.
 impl<T: Wire, const N: usize> Wire for [T; N] {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         Self::encode_all(std::slice::from_ref(self), to)
@@ -119,7 +119,7 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// The number of entries, and each as a tuple would be. A key that comes twice is an error.
+/// Writes the number of entries, and each as a tuple. A key that comes twice is an error when read.
 fn encode_map<'a, K: Wire, V: Wire>(
     entries: impl ExactSizeIterator<Item = (&'a K, &'a V)>,
     to: &mut Writer<'a>,
@@ -142,15 +142,16 @@ fn encode_set<'a, T: Wire>(
     to.inside(|to| values.into_iter().try_for_each(|value| value.encode(to)))
 }
 
-/// Reads entries one by one into a collection, which says whether it has the entry already.
+/// Reads entries one by one into a collection; the insertion reports an entry that is there
+/// already.
 fn decode_into<C, T: Wire>(
     from: &mut Reader<'_>,
     make: impl FnOnce(usize) -> C,
     insert: impl Fn(&mut C, T) -> bool,
 ) -> Result<C> {
     let count = from.count()?;
-    // No more is reserved than the bytes could be: an entry in memory may be much larger than on
-    // the way.
+    // No more is reserved than the bytes could contain: an entry in memory may be much larger than
+    // encoded.
     let mut all = make(count.min(from.left() / size_of::<T>().max(1) + 1));
     from.inside(|from| {
         for _ in 0..count {

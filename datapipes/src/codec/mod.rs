@@ -1,4 +1,4 @@
-//! How values travel to another process: [`Wire`], and what is written to and read from.
+//! Encoding of values for other processes: [`Wire`], its writer and its reader.
 
 mod chunk;
 mod collections;
@@ -18,20 +18,21 @@ pub use self::serde::{Serde, Serial, decode as decode_serde, encode as encode_se
 use crate::batch_buffer::Part;
 use crate::{Error, ErrorKind, Result};
 
-/// Slices of so many bytes and more travel beside the rest: they are copied once, into shared
-/// memory, and are read there.
+/// Bytes from which slices are sent beside the rest: they are copied once, into shared memory, and
+/// are read there.
 pub(crate) const PAYLOAD: usize = 64 << 10;
 
-/// How many lists, maps and boxes may stand in each other. Each takes some of the stack, of who
-/// reads as of who writes.
+/// Most levels of nested lists, maps and boxes. Each takes some of the stack, of the reader as of
+/// the writer.
 const DEEPEST: usize = 128;
 
-/// A value that can travel to another process of the same program, and back.
+/// A value that can be sent to another process of the same program, and back.
 ///
-/// `#[derive(Wire)]` (feature `derive`) makes it for a struct or an enum of fields that are
+/// `#[derive(Wire)]` (feature `derive`) implements it for a struct or an enum of fields that are
 /// [`Wire`]; [`Serde`](https://docs.rs/datapipes/latest/datapipes/struct.Serde.html) (feature
-/// `serde`) for anything that serde can write and read. What implements it, and what is copied of a
-/// value between two processes, besides the one copy into the memory that both share:
+/// `serde`) for anything that serde can write and read. The table lists the types that implement
+/// it, and the copies of a value between two processes, besides the one copy into the memory that
+/// both share:
 ///
 /// | values | copied |
 /// |---|---|
@@ -41,22 +42,22 @@ const DEEPEST: usize = 128;
 /// | numbers (with `f16` and `bf16`), `bool`, `char`, `()`, [`Duration`](std::time::Duration), [`DType`](crate::DType) | a few bytes |
 /// | [`Item`](crate::Item), [`Origin`](crate::Origin), [`Error`](crate::Error), [`ErrorKind`](crate::ErrorKind) | all but a parent's name that the last item had, too |
 ///
-/// What `datapipes-io` reads from files and `datapipes-tables` from databases, and the pictures of
-/// `datapipes-image`, with all that belongs to them, are [`Wire`] as well. A `&'static str` is not,
-/// since nobody could own what is read: send a `String` or an `Arc<str>`.
+/// Values that `datapipes-io` reads from files and `datapipes-tables` from databases, and the
+/// pictures of `datapipes-image`, with their parts, are [`Wire`] as well. A `&'static str` is not,
+/// since the text that is read would have no owner: send a `String` or an `Arc<str>`.
 ///
 /// The encoding is for two processes that run the same executable on the same machine, at the same
 /// time. It is not a format for files, and may change with any version.
 ///
 /// # Contract
-/// `decode` reads exactly what `encode` wrote, and every value takes at least one byte. What is
-/// read may be damaged, since the process that wrote it may have been: whatever the bytes are,
-/// `decode` gives a value or an error, and allocates no more than a small multiple of what is
-/// there.
+/// `decode` reads exactly what `encode` wrote, and every value takes at least one byte. The bytes
+/// may be damaged, since the process that wrote them may have been. Whatever the bytes are,
+/// `decode` returns a value or an error, and allocates no more than a small multiple of their
+/// length.
 ///
-/// Lists, maps and boxes may stand in each other 128 deep, on both sides: a value that is deeper is
-/// an error of [`ErrorKind::Limit`] when it is written. So a type that contains itself (which needs
-/// one of them) cannot overflow a stack.
+/// Lists, maps and boxes may be nested 128 deep, on both sides: a value that is deeper is an error
+/// of [`ErrorKind::Limit`] when it is written. A type that contains itself (which needs one of
+/// them) therefore cannot overflow a stack.
 ///
 /// # Examples
 /// ```
@@ -76,8 +77,8 @@ const DEEPEST: usize = 128;
 /// }
 /// ```
 ///
-/// What is not `Wire` does not compile where it would have to travel: "`Instant` cannot travel to
-/// another process".
+/// A type that is not `Wire` does not compile where it would have to be sent: "`Instant` cannot
+/// travel to another process".
 ///
 /// ```compile_fail,E0277
 /// fn can_travel<T: datapipes::Wire>(_: datapipes::Graph<T>) {}
@@ -93,26 +94,26 @@ pub trait Wire: Sized + Send + 'static {
     /// Writes the value. Large slices are borrowed, not copied; see [`Writer::payload`].
     ///
     /// # Errors
-    /// If this value cannot be written. It costs the item that the value is part of.
+    /// Fails if this value cannot be written. The error costs the item that the value is part of.
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()>;
 
     /// Reads a value.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if that is not what `encode` wrote.
+    /// [`ErrorKind::Protocol`] if the bytes are not those that `encode` wrote.
     fn decode(from: &mut Reader<'_>) -> Result<Self>;
 
-    /// Writes many; made faster for plain numbers.
+    /// Writes many values; faster for plain numbers.
     #[doc(hidden)]
     fn encode_all<'a>(values: &'a [Self], to: &mut Writer<'a>) -> Result<()> {
         values.iter().try_for_each(|value| value.encode(to))
     }
 
-    /// Reads so many; the caller has no more than a guess that they are there.
+    /// Reads this many values; the caller does not know whether the bytes contain them all.
     #[doc(hidden)]
     fn decode_all(count: usize, from: &mut Reader<'_>) -> Result<Vec<Self>> {
-        // A value in memory may be much larger than on the wire, so no more is reserved than the
-        // bytes could be.
+        // A value in memory may be much larger than encoded, so no more is reserved than the bytes
+        // could contain.
         let most = from.left() / size_of::<Self>().max(1) + 1;
         let mut values = Vec::with_capacity(count.min(most));
         for _ in 0..count {
@@ -122,23 +123,23 @@ pub trait Wire: Sized + Send + 'static {
     }
 }
 
-/// What values are written to: bytes, and large slices beside them.
+/// The output of an encoding: bytes, and large slices beside them.
 #[derive(Debug, Default)]
 pub struct Writer<'a> {
     head: Vec<u8>,
     payloads: Vec<&'a [u8]>,
     depth: usize,
-    /// The job whose rows the reader has granted.
+    /// Job whose rows the reader has granted.
     job: Option<u64>,
 }
 
 impl<'a> Writer<'a> {
-    /// Nothing yet.
+    /// Makes an empty writer.
     pub fn new() -> Self {
         Writer::default()
     }
 
-    /// The same, for who has granted rows for a job.
+    /// Makes a writer for a reader that has granted rows for a job.
     pub(crate) fn of_job(job: u64) -> Self {
         Writer {
             job: Some(job),
@@ -150,7 +151,7 @@ impl<'a> Writer<'a> {
         self.job
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     #[inline]
     pub fn raw(&mut self, bytes: &[u8]) {
         self.head.extend_from_slice(bytes);
@@ -166,8 +167,8 @@ impl<'a> Writer<'a> {
         self.head.push(number as u8);
     }
 
-    /// Writes a slice, for [`Reader::payload`]. One of 64 KiB or more is only borrowed: the queue
-    /// copies it once, into memory that both processes share.
+    /// Writes a slice, for [`Reader::payload`]. A slice of 64 KiB or more is only borrowed: the
+    /// queue copies it once, into memory that both processes share.
     pub fn payload(&mut self, bytes: &'a [u8]) {
         self.number(bytes.len() as u64);
         if bytes.len() >= PAYLOAD {
@@ -177,12 +178,12 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The bytes to write to, for an encoder that appends to a vector.
+    /// Returns the buffer, for an encoder that appends to a vector.
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.head
     }
 
-    /// Writes what stands in a list, a map or a box.
+    /// Writes the contents of a list, a map or a box.
     pub(crate) fn inside<R>(&mut self, write: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         if self.depth == DEEPEST {
             let message = format!("a value of more than {DEEPEST} lists and boxes in each other");
@@ -194,7 +195,7 @@ impl<'a> Writer<'a> {
         written
     }
 
-    /// How many bytes were written, large slices included.
+    /// Returns how many bytes were written, large slices included.
     pub fn len(&self) -> usize {
         self.head.len()
             + self
@@ -204,39 +205,39 @@ impl<'a> Writer<'a> {
                 .sum::<usize>()
     }
 
-    /// Whether nothing was written.
+    /// Returns true if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.head.is_empty() && self.payloads.is_empty()
     }
 
-    /// Where it is, for [`back_to`](Writer::back_to).
+    /// Returns the position, for [`back_to`](Writer::back_to).
     pub(crate) fn mark(&self) -> (usize, usize) {
         (self.head.len(), self.payloads.len())
     }
 
-    /// Takes back what was written since.
+    /// Removes everything written since a position.
     pub(crate) fn back_to(&mut self, (head, payloads): (usize, usize)) {
         self.head.truncate(head);
         self.payloads.truncate(payloads);
     }
 
-    /// The bytes, and the large slices.
+    /// Returns the bytes, and the large slices.
     pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<&'a [u8]>) {
         (self.head, self.payloads)
     }
 }
 
-/// What values are read from.
+/// The input of a decoding.
 #[derive(Debug)]
 pub struct Reader<'a> {
     head: &'a [u8],
     payloads: std::slice::Iter<'a, Bytes>,
     depth: usize,
-    /// Rows of batches that the writer was allowed to fill, as long as nothing has come in them.
+    /// Rows of batches that the writer was allowed to fill and that are not used yet.
     grants: &'a mut [Option<Part>],
 }
 
-/// To look ahead; rows that the writer was allowed to fill are left to the one that goes on.
+/// Clones a reader to look ahead; rows that the writer was allowed to fill stay with the original.
 impl Clone for Reader<'_> {
     fn clone(&self) -> Self {
         Reader {
@@ -258,25 +259,25 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same, where the writer was allowed to fill rows.
+    /// Sets the rows that the writer was allowed to fill.
     pub(crate) fn with_grants(self, grants: &'a mut [Option<Part>]) -> Self {
         Reader { grants, ..self }
     }
 
-    /// A row that the writer has filled, once.
+    /// Returns a row that the writer has filled, once.
     pub(crate) fn grant(&mut self, row: usize) -> Option<Part> {
         self.grants.get_mut(row)?.take()
     }
 
-    /// Bytes that are left, without large slices.
+    /// Returns the number of bytes left, without large slices.
     pub fn left(&self) -> usize {
         self.head.len()
     }
 
-    /// The next bytes, as they are.
+    /// Reads the next bytes unchanged.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if there are not so many.
+    /// [`ErrorKind::Protocol`] if there are fewer bytes.
     #[inline]
     pub fn raw(&mut self, len: usize) -> Result<&'a [u8]> {
         match self.head.split_at_checked(len) {
@@ -291,7 +292,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A number by [`Writer::number`].
+    /// Reads a number written by [`Writer::number`].
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] if there is none, or it has more than 64 bits.
@@ -311,12 +312,12 @@ impl<'a> Reader<'a> {
         Err(damaged("a number of more than 64 bits"))
     }
 
-    /// The next number, which stays.
+    /// Returns the next number without consuming it.
     pub(crate) fn peek_number(&self) -> Result<u64> {
         Reader::new(self.head, &[]).number()
     }
 
-    /// The number of values that follow, each of at least one byte.
+    /// Reads the number of values that follow, each of at least one byte.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] if there are fewer bytes than values.
@@ -331,7 +332,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The number of values that follow, some of which may be in large slices: for
+    /// Reads the number of values that follow, some of which may be in large slices: for
     /// [`Wire::decode_all`].
     pub(crate) fn many(&mut self) -> Result<usize> {
         let count = self.number()?;
@@ -345,7 +346,7 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| damaged(format_args!("{count} values in {} bytes", self.head.len())))
     }
 
-    /// Reads what stands in a list, a map or a box.
+    /// Reads the contents of a list, a map or a box.
     pub(crate) fn inside<R>(&mut self, read: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         if self.depth == DEEPEST {
             return Err(damaged(format_args!(
@@ -358,7 +359,7 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// A slice by [`Writer::payload`], for who copies it.
+    /// Reads a slice written by [`Writer::payload`], for a caller that copies it.
     pub(crate) fn slice(&mut self) -> Result<&'a [u8]> {
         let len = self.number()?;
         if len < PAYLOAD as u64 {
@@ -378,11 +379,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A slice by [`Writer::payload`]. A large one lies in shared memory, from the start of a page,
-    /// and is not copied; the memory is used again when the last clone of it is dropped.
+    /// Reads a slice written by [`Writer::payload`]. A large slice lies in shared memory, from the
+    /// start of a page, and is not copied; the memory is used again when the last clone of the
+    /// slice is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if it is not there.
+    /// [`ErrorKind::Protocol`] if the slice is missing.
     pub fn payload(&mut self) -> Result<Bytes> {
         let len = self.number()?;
         if len < PAYLOAD as u64 {
@@ -391,15 +393,15 @@ impl<'a> Reader<'a> {
         self.large(len).cloned()
     }
 
-    /// The error of bytes that `encode` cannot have written: says what is wrong with them.
+    /// Makes the error of bytes that `encode` cannot have written: `what` describes the damage.
     pub fn damaged(what: impl std::fmt::Display) -> Error {
         damaged(what)
     }
 
-    /// That nothing is left.
+    /// Checks that nothing is left.
     ///
     /// # Errors
-    /// [`ErrorKind::Protocol`] if there is.
+    /// [`ErrorKind::Protocol`] if something is left.
     pub fn end(&self) -> Result<()> {
         match (self.head.len(), self.payloads.len()) {
             (0, 0) => Ok(()),
@@ -410,18 +412,18 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What came from another process is not what can have been written.
+/// Makes the error of bytes from another process that cannot have been written.
 pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Protocol, format!("from another process: {what}"))
 }
 
-/// A number that is no variant's, for derived code.
+/// Makes the error of a number that is no variant's, for derived code.
 #[doc(hidden)]
 pub fn no_variant(name: &str, number: u64) -> Error {
     damaged(format_args!("{name} has no variant {number}"))
 }
 
-/// A value as bytes, for what outlives the process.
+/// Encodes a value for storage beyond the life of the process.
 pub(crate) fn pack<T: Wire>(value: &T) -> Result<Vec<u8>> {
     let mut writer = Writer::new();
     value.encode(&mut writer)?;
@@ -436,10 +438,10 @@ pub(crate) fn pack<T: Wire>(value: &T) -> Result<Vec<u8>> {
     Ok(packed.into_parts().0)
 }
 
-/// The value that was [packed](pack).
+/// Decodes a value that was [packed](pack).
 ///
 /// # Errors
-/// [`ErrorKind::Corrupt`] if it is another one, or damaged.
+/// [`ErrorKind::Corrupt`] if it is another value, or damaged.
 pub(crate) fn unpack<T: Wire>(bytes: &[u8]) -> Result<T> {
     let mut packed = Reader::new(bytes, &[]);
     let len = packed.count()?;
@@ -455,7 +457,7 @@ pub(crate) fn unpack<T: Wire>(bytes: &[u8]) -> Result<T> {
     Ok(value)
 }
 
-/// A message as it came: not decoded yet.
+/// A message that was received and is not decoded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Parcel {
     pub head: Vec<u8>,
@@ -467,12 +469,12 @@ impl Parcel {
         Reader::new(&self.head, &self.payloads)
     }
 
-    /// How many bytes came, large slices included.
+    /// Returns the number of bytes received, large slices included.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.payloads.iter().map(Bytes::len).sum::<usize>()
     }
 
-    /// What a writer was given, without a queue between.
+    /// Makes a parcel from a writer, without a queue between.
     pub(crate) fn of(writer: Writer<'_>) -> Parcel {
         let (head, payloads) = writer.into_parts();
         Parcel {

@@ -9,7 +9,8 @@ use half::{bf16, f16};
 use super::{PAYLOAD, Reader, Wire, Writer, damaged};
 use crate::Result;
 
-/// Each as its bytes in the machine's order; many as one slice, beside the rest if it is large.
+/// Encodes each as its bytes in the machine's order; many as one slice, beside the rest if it is
+/// large.
 macro_rules! plain {
     ($($type:ty)*) => {$(
         impl Wire for $type {
@@ -69,10 +70,10 @@ fn one<T: CheckedBitPattern>(bytes: &[u8]) -> Result<T> {
     })
 }
 
-/// Numbers from bytes of any alignment, as many as there are.
+/// Copies numbers from bytes of any alignment, as many as there are.
 pub(super) fn copied<T: CheckedBitPattern + NoUninit>(bytes: &[u8]) -> Result<Vec<T>> {
-    // Where not all bytes are values they are copied before they are looked at: in shared memory,
-    // the writer might change them in between.
+    // If not all bit patterns are values, the bytes are copied before they are checked: in shared
+    // memory, the writer might change them in between.
     let own = if [TypeId::of::<bool>(), TypeId::of::<char>()].contains(&TypeId::of::<T>()) {
         Cow::Owned(bytes.to_vec())
     } else {
@@ -85,7 +86,7 @@ pub(super) fn copied<T: CheckedBitPattern + NoUninit>(bytes: &[u8]) -> Result<Ve
     }
 }
 
-/// As a number that is often small; many as their bytes.
+/// Encodes a number that is often small; many as their bytes.
 impl Wire for usize {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         to.number(*self as u64);

@@ -1,4 +1,4 @@
-//! [`Wire`] for what serde can write and read.
+//! [`Wire`] for types that serde can write and read.
 
 use std::any::type_name;
 use std::ops::{Deref, DerefMut};
@@ -12,15 +12,16 @@ use crate::{BoxError, Error, Result};
 /// A value of a type that serde can write and read, and that therefore is [`Wire`]. Needs the
 /// feature `serde`.
 ///
-/// It derefs to the value. A field of a struct is wrapped on its way by `#[wire(serde)]`, without
-/// being changed.
+/// It derefs to the value. `#[wire(serde)]` wraps a field of a struct for sending, without changing
+/// the struct.
 ///
-/// It is written as MessagePack, fields with their names, so that fields which serde leaves out or
-/// fills in find their place. That is slower than [`Wire`] of its own, and always a copy: bytes are
-/// numbers one by one, unless the type says otherwise (`serde_bytes`). What MessagePack cannot tell
-/// apart comes back as the simpler: `Some(None)` and `Some(())` as `None`.
+/// The encoding is MessagePack, fields with their names, so that fields which serde leaves out or
+/// fills in find their place. It is slower than a [`Wire`] implementation of the type itself, and
+/// always a copy: bytes are numbers one by one, unless the type is declared otherwise
+/// (`serde_bytes`). Values that MessagePack cannot tell apart are read as the simpler one:
+/// `Some(None)` and `Some(())` as `None`.
 ///
-/// Lists and maps may stand in each other 128 deep.
+/// Lists and maps may be nested 128 deep.
 ///
 /// # Examples
 /// ```
@@ -41,7 +42,7 @@ use crate::{BoxError, Error, Result};
 pub struct Serde<T>(pub T);
 
 impl<T> Serde<T> {
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -75,13 +76,13 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> Wire for Serde<T> {
     }
 }
 
-/// What the feature's bridge takes, as derived code says it.
+/// The requirements of the feature's bridge, for derived code.
 #[doc(hidden)]
 pub trait Serial: Serialize + DeserializeOwned + Send + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> Serial for T {}
 
-/// Writes the length, which is known only then, and MessagePack.
+/// Writes the length, which is known only afterwards, and MessagePack.
 #[doc(hidden)]
 pub fn encode<T: Serialize>(value: &T, to: &mut Writer<'_>) -> Result<()> {
     let bytes = to.bytes();
@@ -94,7 +95,7 @@ pub fn encode<T: Serialize>(value: &T, to: &mut Writer<'_>) -> Result<()> {
     value
         .serialize(&mut serializer)
         .map_err(|error| refused(error.into()))?;
-    // What is too deep to be read is refused here, where it costs one item.
+    // A value too deep to be read is refused here, where it costs one item.
     let mut depth = rmp_serde::Deserializer::from_read_ref(&bytes[begun + 8..]);
     depth.set_max_depth(DEEPEST);
     IgnoredAny::deserialize(&mut depth).map_err(|error| refused(error.into()))?;
@@ -103,7 +104,7 @@ pub fn encode<T: Serialize>(value: &T, to: &mut Writer<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Reads what [`encode`] wrote.
+/// Reads a value that [`encode`] wrote.
 #[doc(hidden)]
 pub fn decode<T: DeserializeOwned>(from: &mut Reader<'_>) -> Result<T> {
     let len = u64::decode(from)?;

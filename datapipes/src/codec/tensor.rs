@@ -1,4 +1,4 @@
-//! [`Wire`] for tensors, and for what is said of them.
+//! [`Wire`] for tensors, and for their dtypes.
 
 use half::{bf16, f16};
 
@@ -23,14 +23,14 @@ fn dtype(number: u8) -> Result<DType> {
     dtype.ok_or_else(|| damaged(format_args!("{number} is no dtype")))
 }
 
-/// Beside the number of a dtype: the numbers are in a row that the reader has granted.
+/// Flag beside the number of a dtype: the numbers are in a row that the reader has granted.
 const GRANTED: u8 = 0x80;
 
-/// Type, shape and bytes. One of 64 KiB or more shares the memory that it arrives in; a smaller
-/// one, or one of `bool`, is copied into a vector.
+/// Encodes type, shape and bytes. A tensor of 64 KiB or more shares the memory that it arrives in;
+/// a smaller one, or one of `bool`, is copied into a vector.
 impl Wire for Tensor {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
-        // Where the other process granted a row for it, it goes there at once.
+        // If the other process granted a row for the tensor, the numbers are written there at once.
         let granted = to.job().and_then(|job| self.write_to_grant(job));
         to.raw(&[self.dtype() as u8 | if granted.is_some() { GRANTED } else { 0 }]);
         to.number(self.rank() as u64);
@@ -59,7 +59,7 @@ impl Wire for Tensor {
             })?;
             return Ok(Tensor::pooled(part, shape));
         }
-        // Not every byte is a `bool`, and the writer might still change what it shares.
+        // Not every byte is a `bool`, and the writer might still change shared bytes.
         if len >= PAYLOAD && dtype != DType::Bool {
             return Tensor::from_bytes(from.payload()?, dtype, shape).map_err(damaged);
         }

@@ -22,7 +22,7 @@ fn parcel<T: Wire>(value: &T) -> Parcel {
     Parcel::of(writer)
 }
 
-/// What arrives; nothing is left over, and every value takes a byte.
+/// Returns the value read back; nothing is left over, and every value takes a byte.
 fn sent<T: Wire>(value: &T) -> T {
     let parcel = parcel(value);
     assert!(!parcel.head.is_empty());
@@ -39,7 +39,8 @@ fn check<T: Wire + PartialEq + Debug>(value: T) {
     damage(&many[0]);
 }
 
-/// Each cut is an error, and each bit that is turned over gives a value that travels, or an error.
+/// Checks that each cut is an error, and that each flipped bit gives a value that can be sent, or
+/// an error.
 fn damage<T: Wire>(value: &T) {
     let whole = parcel(value);
     let Parcel { head, payloads } = &whole;
@@ -210,7 +211,7 @@ fn large_slices_are_borrowed_and_shared() {
     assert_eq!(back.0.as_ptr(), parcel.payloads[0].as_ptr());
     assert_eq!(back.1.as_bytes().as_ptr(), parcel.payloads[1].as_ptr());
 
-    // A slice that is missing, or another.
+    // A missing slice, or another.
     for left_out in 0..5 {
         let mut payloads = parcel.payloads.clone();
         payloads.remove(left_out);
@@ -225,7 +226,7 @@ fn large_slices_are_borrowed_and_shared() {
     );
 }
 
-/// As shared memory is.
+/// Copies bytes to memory that is aligned as shared memory is.
 fn aligned(bytes: &[u8]) -> Bytes {
     let words: Vec<u64> = vec![0; bytes.len().div_ceil(8)];
     let words = Tensor::from_vec(words, [bytes.len().div_ceil(8)]).unwrap();
@@ -272,7 +273,7 @@ fn a_chunk_of_many_numbers_goes_as_one_slice() {
     assert!(wire.decode(&mut Reader::new(&parcel.head, &[])).is_err());
 }
 
-/// Lengths that would take all memory.
+/// Announced lengths that would take all memory are not believed.
 #[test]
 fn announced_lengths_are_not_believed() {
     for number in [u64::MAX, 1 << 32, 1 << 62] {
@@ -319,7 +320,7 @@ fn values_without_end_are_refused_on_both_sides() {
         too_long.encode(&mut writer).unwrap_err().kind(),
         ErrorKind::Limit
     );
-    // It is not confused by what it refused.
+    // The writer is intact after a value that it refused.
     list(128).encode(&mut writer).unwrap();
     assert!(List::decode(&mut super::Reader::new(&[1; 1 << 20], &[])).is_err());
 }

@@ -34,12 +34,13 @@ impl<T: Send + 'static> Wire for PhantomData<T> {
     }
 }
 
-/// Copied before it is looked at: in shared memory, the writer might change it in between.
+/// Reads text. It is copied before it is checked: in shared memory, the writer might change it in
+/// between.
 fn text(from: &mut Reader<'_>) -> Result<String> {
     String::from_utf8(from.slice()?.to_vec()).map_err(|_| damaged("text that is not UTF-8"))
 }
 
-/// As UTF-8.
+/// Encodes text as UTF-8.
 macro_rules! texts {
     ($($type:ty)*) => {$(
         impl Wire for $type {
@@ -67,7 +68,7 @@ impl Wire for Bytes {
     }
 }
 
-/// As it is, UTF-8 or not.
+/// Writes the text unchanged, UTF-8 or not.
 #[cfg(unix)]
 fn encode_os<'a>(text: &'a OsStr, to: &mut Writer<'a>) {
     to.payload(std::os::unix::ffi::OsStrExt::as_bytes(text));
@@ -80,7 +81,7 @@ fn decode_os(from: &mut Reader<'_>) -> Result<OsString> {
     ))
 }
 
-/// As it is, well-formed or not.
+/// Writes the text unchanged, well-formed or not.
 #[cfg(windows)]
 fn encode_os<'a>(text: &'a OsStr, to: &mut Writer<'a>) {
     let units: Vec<u16> = std::os::windows::ffi::OsStrExt::encode_wide(text).collect();
@@ -192,7 +193,7 @@ impl<T: Wire> Wire for Box<T> {
     }
 }
 
-/// What is shared is written for each who shares it, and is no longer shared when it is read.
+/// Writes a shared value once for each owner; it is no longer shared when it is read.
 impl<T: Wire + Sync> Wire for Arc<T> {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         to.inside(|to| (**self).encode(to))

@@ -14,13 +14,13 @@ use crate::{DType, Element, Error, ErrorKind, Mismatch, Result, Tensor};
 /// A sequence whose length may differ from sample to sample: a `Vec` of numbers, or a [`Tensor`]
 /// whose first axis is the sequence.
 pub trait Sequence {
-    /// The type of its numbers.
+    /// Returns the type of the numbers.
     fn dtype(&self) -> DType;
 
-    /// The length along each axis, the first of which is the number of steps.
+    /// Returns the length along each axis; the first axis is the number of steps.
     fn shape(&self) -> Vec<usize>;
 
-    /// Its numbers, row-major, in the machine's byte order and aligned for their type.
+    /// Returns the numbers, row-major, in the machine's byte order and aligned for their type.
     fn as_bytes(&self) -> &[u8];
 }
 
@@ -48,18 +48,19 @@ impl Sequence for Tensor {
     }
 }
 
-/// What sequences are padded with, and to which length.
+/// The value that sequences are padded with, and the length they are padded to.
 ///
-/// Sequences are padded behind their end, to the longest of the batch unless said otherwise. The
-/// first axis alone may differ, as for PyTorch's `pad_sequence`; [`all_axes`](Padding::all_axes)
-/// pads every axis, as tf.data's `padded_batch` does. The batch has the type of the sequences: the
-/// value is converted to it, and one that the type cannot hold (`-1` for `u8`, `0.5` for `i64`) is
+/// Padding follows the end of a sequence, up to the longest of the batch by default. The first axis
+/// alone may differ, as for PyTorch's `pad_sequence`; [`all_axes`](Padding::all_axes) pads every
+/// axis, as tf.data's `padded_batch` does. The batch has the type of the sequences: the padding
+/// value is converted to it. A value that the type cannot hold (`-1` for `u8`, `0.5` for `i64`) is
 /// an error, never another number. A float is rounded to the nearest of a smaller type.
 ///
-/// Any number becomes a `Padding` by `into`, so methods that take one take a number as well.
+/// Any number becomes a `Padding` by `into`, so methods that take a `Padding` take a number as
+/// well.
 ///
 /// # Examples
-/// In a [`Collate`] of one's own:
+/// In a [`Collate`] implementation of your own:
 /// ```
 /// use datapipes::{Collate, Padding, Result, Tensor};
 ///
@@ -85,14 +86,14 @@ impl Sequence for Tensor {
 #[derive(Clone, Copy, PartialEq)]
 pub struct Padding {
     value: Value,
-    /// The type of a batch of no sequences.
+    /// Type of a batch of no sequences.
     dtype: DType,
     multiple: usize,
     length: Option<usize>,
     all_axes: bool,
 }
 
-/// Any number.
+/// A number of any type.
 #[derive(Clone, Copy, PartialEq)]
 enum Value {
     Int(i128),
@@ -110,8 +111,8 @@ impl fmt::Debug for Value {
     }
 }
 
-/// The value and what else was said: `0, to a multiple of 8`. It is part of the settings in a
-/// state.
+/// Prints the value and the other settings: `0, to a multiple of 8`. The text is part of the
+/// settings in a checkpoint.
 impl fmt::Debug for Padding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.value.fmt(f)?;
@@ -124,7 +125,7 @@ impl fmt::Debug for Padding {
     }
 }
 
-/// A number of a known type, as any number and back.
+/// A number of a known type, with conversions to and from any number.
 trait Number: Element {
     fn of(value: Value) -> Option<Self>;
 }
@@ -140,7 +141,7 @@ macro_rules! integers {
             fn of(value: Value) -> Option<Self> {
                 match value {
                     Value::Int(value) => value.try_into().ok(),
-                    // The cast saturates, so what is out of range does not come back.
+                    // The cast saturates, so a value out of range does not come back.
                     Value::Float(value) => (value as i128 as f64 == value).then_some(value as i128)?.try_into().ok(),
                     Value::Bool(_) => None,
                 }
@@ -212,12 +213,12 @@ macro_rules! paddings {
 paddings!(u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 bool);
 
 impl Padding {
-    /// With this number, to the longest.
+    /// Pads with this number, to the longest sequence.
     pub fn new(value: impl Element + Into<Padding>) -> Self {
         value.into()
     }
 
-    /// To the longest, rounded up to a multiple of so many steps; with
+    /// Pads to the longest sequence, rounded up to a multiple of this many steps; with
     /// [`all_axes`](Padding::all_axes) along each axis.
     pub fn multiple_of(self, steps: usize) -> Self {
         Padding {
@@ -226,8 +227,8 @@ impl Padding {
         }
     }
 
-    /// To so many steps, whatever the longest has. A sequence that has more is an error: this cuts
-    /// nothing off.
+    /// Pads to this many steps, whatever the longest sequence has. A longer sequence is an error:
+    /// nothing is cut off.
     pub fn length(self, steps: usize) -> Self {
         Padding {
             length: Some(steps),
@@ -235,7 +236,7 @@ impl Padding {
         }
     }
 
-    /// Along every axis that differs, not the first alone: pictures of different sizes, lists of
+    /// Pads every axis that differs, not the first alone: pictures of different sizes, lists of
     /// lists. The lengths then are those along all axes of a sequence, `[n, axes]`.
     pub fn all_axes(self) -> Self {
         Padding {
@@ -244,7 +245,8 @@ impl Padding {
         }
     }
 
-    /// Pads sequences: a tensor `[n, longest, ..]`, and their lengths before that, `[n]` of `i64`.
+    /// Pads sequences: returns a tensor `[n, longest, ..]`, and the lengths before padding, `[n]`
+    /// of `i64`.
     ///
     /// Sequences of length 0 are all padding. No sequences make a batch `[0, 0]` of the type of the
     /// value.
@@ -294,7 +296,7 @@ impl Padding {
                     return Err(Mismatch::of(place, has).into());
                 }
                 Some(length) => length,
-                // What overflows is found to be too large below.
+                // A product that overflows is rejected below as too large.
                 None if axis < padded => longest
                     .checked_next_multiple_of(self.multiple)
                     .unwrap_or(usize::MAX),
@@ -324,12 +326,12 @@ impl Padding {
         Ok((values, lengths))
     }
 
-    /// Returns where a padded batch has steps of its sequences, and not padding: `bool`, of shape
-    /// `[n, longest]`, or of the batch's own for [`all_axes`](Padding::all_axes). It takes the two
-    /// tensors of [`pad`](Padding::pad).
+    /// Returns a mask that is true for the steps of the sequences and false for padding: `bool`, of
+    /// shape `[n, longest]`, or of the batch's own shape for [`all_axes`](Padding::all_axes). The
+    /// arguments are the two tensors of [`pad`](Padding::pad).
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if the lengths are not of that batch.
+    /// [`ErrorKind::Shape`] if the lengths do not belong to the batch.
     pub fn mask(batch: &Tensor, lengths: &Tensor) -> Result<Tensor> {
         let axes = lengths.shape().get(1).copied().unwrap_or(1);
         let Some(shape) = batch
@@ -375,7 +377,7 @@ fn typed<T: Element>(bytes: &[u8]) -> Result<&[T]> {
     })
 }
 
-/// Copies a box of numbers to the corner of a larger one.
+/// Copies an array of numbers to the corner of a larger one.
 fn place<T: Copy>(from: &[T], shape: &[usize], to: &mut [T], target: &[usize]) {
     if from.is_empty() {
         return;
@@ -389,26 +391,26 @@ fn place<T: Copy>(from: &[T], shape: &[usize], to: &mut [T], target: &[usize]) {
     }
 }
 
-/// What can be padded as a whole: a [`Sequence`], a map of them, an `Option` of one.
+/// A value that can be padded as a whole: a [`Sequence`], a map of sequences, an `Option` of one.
 ///
-/// A batch is two things of one structure: the padded sequences, and their lengths.
+/// A batch has two parts of the same structure: the padded sequences, and their lengths.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be padded",
     note = "a `Vec` of numbers and a `Tensor` can be, and maps of those; for others implement `Collate` by `Padding::pad`"
 )]
 pub trait Ragged: Sized {
-    /// The padded sequences: a [`Tensor`], or a map of them.
+    /// Type of the padded sequences: a [`Tensor`], or a map of tensors.
     type Values;
-    /// Their lengths: a [`Tensor`] of `i64`, or a map of them.
+    /// Type of their lengths: a [`Tensor`] of `i64`, or a map of tensors.
     type Lengths;
 
     /// Pads a list of samples.
     ///
     /// # Errors
-    /// As [`Padding::pad`].
+    /// Fails as [`Padding::pad`] does.
     fn pad(items: Vec<Self>, padding: &Padding) -> Result<(Self::Values, Self::Lengths)>;
 
-    /// About how many bytes padded sequences keep alive.
+    /// Returns about how many bytes padded sequences keep alive.
     fn weigh(values: &Self::Values) -> usize;
 }
 
@@ -440,7 +442,7 @@ impl<R: Ragged> Ragged for Option<R> {
     }
 }
 
-/// How a list of samples becomes one batch of which some parts are padded, as `P` says; see
+/// A sample type whose lists can become one batch with some parts padded, as `P` says; see
 /// [`Graph::padded_batch`](crate::Graph::padded_batch).
 ///
 /// | samples | `P` | batch |
@@ -454,7 +456,7 @@ impl<R: Ragged> Ragged for Option<R> {
     note = "say a number or a `Padding` for a sequence, `()` for what is not to be padded, a tuple of these for a tuple"
 )]
 pub trait Padded<P>: Sized {
-    /// The batch.
+    /// Type of the batch.
     type Batch;
 
     /// Makes one batch of the samples.
@@ -463,7 +465,7 @@ pub trait Padded<P>: Sized {
     /// [`ErrorKind::Shape`] that names the field and two items, if they do not fit together.
     fn padded(items: Vec<Self>, pad: &P) -> Result<Self::Batch>;
 
-    /// About how many bytes a batch keeps alive; `None` for its size alone.
+    /// Returns about how many bytes a batch keeps alive; `None` for the size of its type.
     fn weigh(_batch: &Self::Batch) -> Option<usize> {
         None
     }
@@ -544,7 +546,7 @@ macro_rules! maps {
             }
         }
 
-        /// These keys are padded, each with its own value; the others are collated as they are.
+        /// Pads these keys, each with its own value; the others are collated as they are.
         impl<K, V, $($state,)? Q, P, const N: usize> Padded<[(Q, P); N]> for $map<K, V $(, $state)?>
         where
             K: $($bound)* + PartialEq<Q>,

@@ -1,4 +1,4 @@
-//! What a pipe sees of it.
+//! The part of a pipe's context that is about checkpoints.
 
 use std::sync::Arc;
 
@@ -7,16 +7,17 @@ use crate::codec::{pack, unpack};
 use crate::{Context, Error, Result, Wire};
 
 impl Context {
-    /// Whether states of this epoch can be asked for, so that pipes have to keep what it takes.
+    /// Returns true if checkpoints of this epoch can be taken, so that pipes have to take
+    /// snapshots.
     pub fn is_resumable(&self) -> bool {
         self.node_state().is_some()
     }
 
-    /// What this pipe kept last before the epoch was stopped; `None` in an epoch that begins, or if
-    /// it had kept nothing.
+    /// Returns the last snapshot of this pipe from before the epoch was stopped; `None` in an epoch
+    /// that begins, or if the pipe had taken none.
     ///
     /// # Errors
-    /// `Config`, which no policy skips, if what was kept is not of this type.
+    /// `Config`, which no policy skips, if the snapshot is not of this type.
     pub fn restored<S: Wire>(&self) -> Result<Option<S>> {
         match self
             .node_state()
@@ -32,38 +33,38 @@ impl Context {
         }
     }
 
-    /// Which positions are wanted of what this node gives, where it said that it goes [by
-    /// position](crate::Facts::by_position) and an epoch is resumed. `None` in an epoch that
-    /// begins.
+    /// Returns the wanted positions of this node's output in a resumed epoch, if the node [goes by
+    /// position](crate::Facts::by_position). `None` in an epoch that begins.
     pub fn wanted(&self) -> Option<&Wanted> {
         self.node_state()?.wanted.as_ref()
     }
 
-    /// Keeps what it takes to go on from here, for a pipe that [says that it
-    /// does](crate::Pipe::is_resumable).
+    /// Takes a snapshot to go on from here, for a pipe that [declares itself
+    /// resumable](crate::Pipe::is_resumable).
     ///
-    /// "Here" is between two items: what `state` says has to be right for exactly the items that
+    /// "Here" is between two items: the value of `state` has to be right for exactly the items that
     /// were taken from the inputs and those that were given out. In a [`Chunks`](crate::Chunks)
     /// that is the beginning of `poll_chunk`; where items are emitted one by one it is
     /// [`Emitter::snapshot`](crate::Emitter::snapshot). Call it as often as you can: `state` is
-    /// asked only now and then, about five thousand times a second at most. A resumed epoch applies
-    /// the pipe again, which finds the last value that it needs by [`kept`](Context::restored) and
-    /// its input behind what had been taken then, but for what is [held](crate::Held), which comes
-    /// again first; what it gives again is left out behind it. Does nothing where the loader was
-    /// not told that it will be [resumed](crate::loader::Builder::resumable).
+    /// called only now and then, about five thousand times a second at most. A resumed epoch
+    /// applies the pipe again. The pipe finds the last snapshot that it needs by
+    /// [`restored`](Context::restored), and its input begins after the items taken by then, except
+    /// that [held](crate::Held) items come again first; outputs that it repeats are left out
+    /// downstream. Does nothing if the loader was not declared
+    /// [resumable](crate::loader::Builder::resumable).
     #[inline]
     pub fn snapshot<S: Wire>(&self, state: impl FnOnce() -> S) {
         self.snapshot_encoded(0, |_| pack(&state()));
     }
 
-    /// The same for a pipe that says by [position](Context::position) what it holds of its input:
-    /// one that takes chunks, and so gets no [`Held`](crate::Held) items.
+    /// Takes a snapshot for a pipe that records by [position](Context::position) which inputs it
+    /// holds: a pipe that takes chunks, and so gets no [`Held`](crate::Held) items.
     #[inline]
     pub fn snapshot_with<S: Wire>(&self, state: impl FnOnce(&mut HeldPositions) -> S) {
         self.snapshot_encoded(0, |keep| pack(&state(keep)));
     }
 
-    /// The same, with so many that came out and were not counted yet.
+    /// Takes a snapshot with a number of outputs that came out and were not counted yet.
     #[inline]
     pub(crate) fn snapshot_encoded(
         &self,
@@ -84,29 +85,30 @@ impl Context {
         }
     }
 
-    /// Says whether what would be kept now is asked for: for what is dear to find out.
+    /// Returns true if a snapshot is due now: for values that are expensive to compute.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.recorder().is_some_and(|recorder| recorder.is_due(0))
     }
 
-    /// Says that a state is to tell how much of what this pipe gave may have been used below it.
+    /// Declares that a checkpoint is to record how much of this pipe's output may have been used
+    /// downstream.
     pub(crate) fn tell_used(&self) {
         if let Some(recorder) = self.recorder() {
             recorder.tell_used();
         }
     }
 
-    /// How many of the items and errors that this pipe gives again, from what it
-    /// [kept](Context::restored) on, may have been used by what is below it before the stop, if it
-    /// [asked](Context::tell_used); 0 in an epoch that begins.
+    /// Returns how many of the items and errors that this pipe repeats, from the
+    /// [restored](Context::restored) snapshot on, may have been used downstream before the stop, if
+    /// the pipe [asked for it](Context::tell_used); 0 in an epoch that begins.
     pub(crate) fn used(&self) -> u64 {
         self.node_state().map_or(0, |node_state| node_state.used)
     }
 
-    /// The position of what is taken next of an input, for what is to be said of it later: how many
-    /// items and errors came before it since the epoch began. 0 where no states can be asked for,
-    /// and for a node that [goes by position](crate::Facts::by_position).
+    /// Returns the position of the next item taken of an input, for reference in later calls: the
+    /// number of items and errors before it since the epoch began. 0 if no checkpoints can be
+    /// taken, and for a node that [goes by position](crate::Facts::by_position).
     pub fn position(&self, input: usize) -> u64 {
         match self.node_state() {
             Some(NodeState {
@@ -121,9 +123,9 @@ impl Context {
         }
     }
 
-    /// Returns what takes down which inputs each output is made of, for a pipe that [says that it
-    /// tells](crate::Facts::with_lineage); `None` where nobody has to know: in strict order, and
-    /// where no states can be asked for.
+    /// Returns the recorder of the inputs of each output, for a pipe that [promises to tell
+    /// them](crate::Facts::with_lineage); `None` if nobody has to know: in strict order, and if no
+    /// checkpoints can be taken.
     pub fn lineage(&self) -> Option<&Lineage> {
         self.node_state()?.lineage.as_ref()
     }

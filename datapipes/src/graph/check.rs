@@ -1,4 +1,4 @@
-//! Finds what is wrong with a graph before anything runs, all of it at once, by node name.
+//! Checks a graph before anything runs, and reports all problems at once, by node name.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use super::{ENDLESS, Flow, FlowNode, Op, lengths};
 use crate::settings::Settings;
 use crate::{Processes, Role, Uneven};
 
-/// Everything that is wrong with a graph and its settings, one line each.
+/// All problems of a graph and its settings, one line each.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BuildError {
     problems: Vec<String>,
@@ -22,7 +22,7 @@ impl BuildError {
         }
     }
 
-    /// The problems, each with the name of its node.
+    /// Returns the problems, each with the name of its node.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
@@ -42,7 +42,7 @@ impl fmt::Display for BuildError {
     }
 }
 
-/// As it is displayed, since that is what `main` and `unwrap` print; the fields by `{:#?}`.
+/// Prints the displayed text, since `main` and `unwrap` print this; the fields by `{:#?}`.
 impl fmt::Debug for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
@@ -57,16 +57,17 @@ impl fmt::Debug for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// What lies on the way from the sources to a node.
+/// Properties of the path from the sources to a node.
 #[derive(Clone, Copy, Default)]
 struct Way {
-    /// A shuffle before any shard.
+    /// True if a shuffle comes before any shard.
     shuffled: bool,
-    /// Shards on the way with the fewest, and on the one with the most.
+    /// Number of shards on the path with the fewest, and on the path with the most.
     shards: (usize, usize),
 }
 
-/// What is wrong with a graph and its settings, where so many items of an epoch may be `skipped`.
+/// Finds the problems of a graph and its settings, if up to `skipped` items of an epoch may be
+/// skipped.
 pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<(), BuildError> {
     let mut problems = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
@@ -154,7 +155,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
                  filter above input 0 alone, or below the join"
             )
         }));
-        // Where there is no end, there is nothing to divide.
+        // An endless stream cannot be divided.
         let above = node
             .inputs
             .first()
@@ -234,8 +235,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     }
 }
 
-/// Why ranks may have unequally many steps, although the policy promises them equally many and
-/// nobody said that they agree.
+/// Returns the reason why ranks may have unequal numbers of steps, although the policy promises
+/// equal numbers and the ranks are not declared to agree.
 pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> Option<String> {
     let world = settings.rank.world;
     if world < 2 || settings.ranks_agree || matches!(settings.uneven, None | Some(Uneven::Allow)) {
@@ -259,22 +260,22 @@ pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> O
     ))
 }
 
-/// Whether an epoch can go on in the middle of what a node gives.
+/// Returns true if an epoch can be resumed in the middle of a node's output.
 fn resumable(flow: &Flow, node: &FlowNode) -> bool {
     let hints = node.hints();
     if hints.resumable {
         return true;
     }
-    // What reads the orders of data by index is run for each reader anew, and gives one value.
+    // A node that reads the orders of indexed data runs anew for each reader, and gives one value.
     let order = hints.facts.many_readers;
-    // What groups the children of one parent has no state between two parents, and runs with what
-    // makes the children.
+    // A node that groups the children of one parent has no state between two parents, and runs with
+    // the node that makes the children.
     let grouped = hints.by_parent && grouped_above(flow, node);
     order || grouped
 }
 
-/// Whether what makes the children that a node groups stands above it, with nothing between that is
-/// not shardable.
+/// Returns true if the node that makes the children grouped by `node` is upstream, with nothing
+/// between that is not shardable.
 fn grouped_above(flow: &Flow, node: &FlowNode) -> bool {
     let above = &flow.nodes[node.inputs[0].0];
     let hints = above.hints();
@@ -283,7 +284,8 @@ fn grouped_above(flow: &Flow, node: &FlowNode) -> bool {
         && (hints.facts.children || grouped_above(flow, above))
 }
 
-/// The names of the sources from which an item reaches the consumer past every sharding filter.
+/// Returns the names of the sources from which an item reaches the consumer past every sharding
+/// filter.
 fn unsharded(flow: &Flow) -> Vec<&str> {
     let mut sources: Vec<Vec<usize>> = Vec::new();
     for (id, node) in flow.nodes.iter().enumerate() {

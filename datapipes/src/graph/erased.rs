@@ -20,7 +20,7 @@ pub(crate) type AnyItems = Box<dyn Any + Send>;
 /// A `Chunk<T>` whose `T` only the edge knows, with its size.
 pub(crate) struct AnyChunk {
     pub chunk: Box<dyn Any + Send>,
-    /// Items and errors.
+    /// Number of items and errors.
     pub len: usize,
     pub errors: usize,
     pub bytes: usize,
@@ -33,68 +33,69 @@ pub(crate) trait ErasedChunks: Send {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>>;
 }
 
-/// An item or an error of a chunk, looked at.
+/// An item or an error of a chunk, borrowed.
 pub(crate) enum Look<'a> {
     Item(Origin, &'a dyn Any),
     Error(&'a Error),
 }
 
-/// What the executor can do with an edge without knowing the type of its items.
+/// Operations of the executor on an edge whose item type it does not know.
 pub(crate) trait Edge: Send + Sync {
-    /// Takes the type off.
+    /// Erases the type.
     fn erase(&self, items: AnyItems) -> Box<dyn ErasedChunks>;
-    /// Puts it back.
+    /// Restores the type.
     fn restore(&self, chunks: Box<dyn ErasedChunks>) -> AnyItems;
-    /// A stream of one chunk.
+    /// Makes a stream of one chunk.
     fn one(&self, chunk: AnyChunk) -> AnyItems;
-    /// A chunk without its first items and errors.
+    /// Removes the first items and errors of a chunk.
     fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
-    /// Adds the items and errors of the next chunk to one.
+    /// Appends the items and errors of the next chunk.
     fn append(&self, chunk: &mut AnyChunk, next: AnyChunk);
-    /// A `Chunk<T>`, weighed.
+    /// Weighs a `Chunk<T>`.
     fn weigh(&self, chunk: Box<dyn Any + Send>) -> AnyChunk;
-    /// What is at these places of a chunk, ascending, weighed; and errors that say that nothing
-    /// more comes, wherever they are.
+    /// Picks the items at these places of a chunk, ascending, and weighs them; also the errors
+    /// after which nothing more comes, wherever they are.
     fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk;
-    /// Counts what is taken of a stream, and what its maker gives.
+    /// Counts the items taken of a stream, and the items its producer gives.
     fn counted(
         &self,
         items: AnyItems,
         taken: Option<Arc<AtomicU64>>,
         produced: Option<Arc<AtomicU64>>,
     ) -> AnyItems;
-    /// A stream of which one piece after the other is taken.
+    /// Makes a stream from which one piece after the other is taken.
     fn taps(&self, items: AnyItems, gate: SharedGate, pieces: Arc<SegmentLog>) -> Box<dyn Taps>;
-    /// One stream after the other.
+    /// Concatenates streams.
     fn one_by_one(&self, next: Next) -> AnyItems;
     /// Guards a node's output: counts, names errors, catches panics.
     fn guard(&self, items: AnyItems, context: Context) -> AnyItems;
-    /// A stream of one error.
+    /// Makes a stream of one error.
     fn fail(&self, error: Error) -> AnyItems;
-    /// A chunk of one error.
+    /// Makes a chunk of one error.
     fn fail_chunk(&self, error: Error) -> AnyChunk;
-    /// What an item weighs, if that is the size of its type.
+    /// Returns the weight of an item if it is the size of its type.
     fn exact(&self) -> Option<usize>;
-    /// Whether nobody said what items weigh, and their type does not tell.
+    /// Returns true if nobody set the weight of items, and their type does not tell.
     fn is_unknown(&self) -> bool;
-    /// How values are weighed: a `Weigher<T>`.
+    /// Returns the function that weighs values: a `Weigher<T>`.
     fn weigher(&self) -> Box<dyn Any>;
     /// Looks at the items and errors of a chunk, in order.
     fn look<'a>(&self, chunk: &'a AnyChunk) -> Vec<Look<'a>>;
-    /// Of which type items are.
+    /// Returns the type of the items.
     fn item_type(&self) -> TypeId;
 }
 
-/// How values of an edge are weighed, if they are of type `T`.
+/// Returns the function that weighs the values of an edge, if they are of type `T`.
 pub(super) fn weigher<T: 'static>(edge: &dyn Edge) -> Option<Weigher<T>> {
     edge.weigher().downcast().ok().map(|weigh| *weigh)
 }
 
 pub(crate) struct EdgeOf<T> {
     weigh: Weigher<T>,
-    /// Whether somebody said how; else a value without a destructor weighs its size.
+    /// True if the weight was set explicitly; otherwise a value without a destructor weighs its
+    /// size.
     told: bool,
-    /// Whether nobody can say.
+    /// True if the weight is unknown.
     unknown: bool,
 }
 
@@ -103,8 +104,8 @@ impl<T: Send + 'static> EdgeOf<T> {
         Self::edge_by_slice(move |values| values.iter().map(&weigh).sum(), false)
     }
 
-    /// With one call for many values; where that may not know them, it is `unknown` what they
-    /// weigh.
+    /// Makes an edge that weighs many values with one call; `unknown` if the call may not know the
+    /// weights.
     pub(crate) fn edge_by_slice(
         weigh: impl Fn(&[T]) -> usize + Send + Sync + 'static,
         unknown: bool,
@@ -116,7 +117,7 @@ impl<T: Send + 'static> EdgeOf<T> {
         })
     }
 
-    /// As somebody said.
+    /// Makes an edge with an explicitly set weight.
     pub(crate) fn edge_told(weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Arc<dyn Edge> {
         let weigh = Arc::new(move |values: &[T]| values.iter().map(&weigh).sum());
         Arc::new(EdgeOf {
@@ -199,8 +200,8 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
     fn pick(&self, chunk: AnyChunk, places: &[std::ops::Range<usize>]) -> AnyChunk {
         let (mut rest, mut at) = (unwrap::<T>(chunk), 0);
         let mut picked = Chunk::default();
-        // What no policy skips ends the epoch wherever it stands, and its place is not that of an
-        // item.
+        // An error that no policy skips ends the epoch wherever it stands, and its place is not
+        // that of an item.
         let is_end = |item: &crate::Result<crate::Item<T>>| {
             item.as_ref()
                 .is_err_and(|error| !error.kind().is_about_an_item())
@@ -297,7 +298,8 @@ impl<T: Send + 'static> ErasedChunks for Erased<T> {
 
 struct Restored<T> {
     chunks: Box<dyn ErasedChunks>,
-    /// The bytes of the last chunk: who comes back for more has used it, or holds it by itself.
+    /// Bytes of the last chunk: a consumer that comes back for more has used the chunk, or holds it
+    /// by itself.
     hold: Option<Hold>,
     of: PhantomData<fn() -> T>,
 }
@@ -315,7 +317,7 @@ impl<T: Send + 'static> Chunks<T> for Restored<T> {
 
 pub(crate) trait AnySource: Send + Sync {
     fn open(&self, cx: &Context) -> AnyItems;
-    /// Whether it is one of this crate.
+    /// Returns true if the type is one of this crate.
     fn is_built_in(&self) -> bool;
 }
 
@@ -339,7 +341,7 @@ pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
     fn held(&self, cx: &Context) -> Option<Vec<u64>>;
-    /// Whether it is one of this crate, so that what its name stands for is known.
+    /// Returns true if the type is one of this crate, so that the meaning of its name is known.
     fn is_built_in(&self) -> bool;
 }
 
@@ -393,7 +395,8 @@ impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
 }
 
 pub(crate) trait AnySplit: Send + Sync {
-    /// Whether it is one of this crate, and can look up what is wanted of its outputs.
+    /// Returns true if the type is one of this crate, and can look up what is wanted of its
+    /// outputs.
     fn is_built_in(&self) -> bool;
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems>;
     fn outputs(&self) -> usize;

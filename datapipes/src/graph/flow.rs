@@ -1,11 +1,11 @@
-//! A graph laid flat: nodes in order, each with its number, its name and who reads it.
+//! A graph laid flat: nodes in order, each with its number, its name and its readers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Hints, Input, Node, Op};
 
-/// A graph laid flat, inputs before those who read them; the last node is the root.
+/// A graph laid flat, inputs before their readers; the last node is the root.
 #[derive(Clone)]
 pub(crate) struct Flow {
     pub nodes: Vec<FlowNode>,
@@ -16,15 +16,15 @@ pub(crate) struct Flow {
 pub(crate) struct FlowNode {
     pub name: Arc<str>,
     pub node: Arc<Node>,
-    /// The nodes it reads.
+    /// Outputs that the node reads.
     pub inputs: Vec<Output>,
-    /// How many read each of its outputs.
+    /// Number of readers of each output.
     pub readers: Vec<usize>,
-    /// The number of this source, for origins.
+    /// Number of this source, for origins.
     pub source: u16,
 }
 
-/// One output of a node: the number of the node, and which of its outputs.
+/// One output of a node: the number of the node, and the port.
 pub(crate) type Output = (usize, usize);
 
 impl FlowNode {
@@ -32,7 +32,7 @@ impl FlowNode {
         &self.node.hints
     }
 
-    /// The inputs whose items it passes on, and those that it looks things up in.
+    /// Returns the inputs whose items the node passes on, and those it looks things up in.
     pub(crate) fn inputs_and_lookups(&self) -> (&[Output], &[Output]) {
         let passed = if self.hints().facts.looks_up {
             1
@@ -99,8 +99,8 @@ impl Flow {
         id
     }
 
-    /// What a piece of these neighbours is called after, the last that is not one in one out; and
-    /// how many of them are not.
+    /// Returns the node that a piece of these neighbours is named after, the last that is not
+    /// one-in-one-out, and the number of nodes that are not.
     pub(crate) fn piece(&self, nodes: &[usize]) -> Option<(usize, u64)> {
         let mut others = nodes
             .iter()

@@ -1,5 +1,5 @@
-//! Streams that are cut off after some items, and put one behind the other; typed, since they stand
-//! between cheap steps.
+//! Streams that are cut off after some items, and concatenated; typed, since they stand between
+//! cheap steps.
 
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
@@ -11,7 +11,7 @@ use crate::items::{Chunks, Demand};
 use crate::sync::lock;
 use crate::{Chunk, Items};
 
-/// How much of a stream may still be taken, and what was.
+/// The number of items that may still be taken of a stream, and the number taken.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     pub left: usize,
@@ -19,9 +19,9 @@ pub(crate) struct Gate {
     pub ended: bool,
 }
 
-/// A stream of which one piece after the other is taken.
+/// A stream from which one piece after the other is taken.
 pub(crate) trait Taps: Send {
-    /// The next piece.
+    /// Returns the next piece.
     fn open(&self) -> AnyItems;
 }
 
@@ -81,10 +81,11 @@ impl<T: Send + 'static> Chunks<T> for Tap<T> {
     }
 }
 
-/// Makes the next stream, if there is one; is told how many came of the one before.
+/// Makes the next stream, if there is one; the argument is the number of items of the stream
+/// before.
 pub(crate) type Next = Box<dyn FnMut(u64) -> Option<AnyItems> + Send>;
 
-/// One stream after the other.
+/// A concatenation of streams.
 pub(super) struct OneByOne<T> {
     next: Next,
     current: Option<Items<T>>,

@@ -1,5 +1,5 @@
-//! What stands behind every node: counts what passes, names errors, catches panics, ends a
-//! cancelled epoch.
+//! A guard downstream of every node: counts items, names errors, catches panics, ends a cancelled
+//! epoch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use crate::items::{Chunks, Demand};
 use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items};
 
-/// One poll in so many is timed where polls are quick; the time is scaled up.
+/// Interval of timed polls if polls are quick; the time is scaled up.
 const SAMPLE: u64 = 16;
-/// Polls slower than this are all timed.
+/// Nanoseconds above which every poll is timed.
 const SLOW_NS: u64 = 5_000;
 /// Most items asked for at once, so that a dropped epoch ends soon.
 const MAX_CHUNK: usize = 1024;
@@ -25,7 +25,7 @@ pub(crate) struct Instrumented<T> {
     last_ns: u64,
     dead: bool,
     weigh: Weigher<T>,
-    /// Items that are made together, at most, where all weigh the same.
+    /// Most items made together if all weigh the same.
     most: Option<usize>,
 }
 
@@ -52,7 +52,8 @@ impl<T> Instrumented<T> {
         }
     }
 
-    /// How many items may be made at once, so that those that turn out much larger are bounded.
+    /// Returns how many items may be made at once, which bounds the bytes of items that turn out
+    /// much larger.
     fn most(&self) -> usize {
         let weight = &self.context.counters().weight;
         self.most
@@ -60,11 +61,11 @@ impl<T> Instrumented<T> {
     }
 }
 
-/// What is wrong if a pipe that has to say which inputs its outputs are made of did not say so of
+/// Returns the error of a pipe that has to tell the inputs of its outputs and did not do so for
 /// these.
 fn untold<T: Send + 'static>(context: &Context, chunk: &Chunk<T>) -> Option<Error> {
     let error = context.lineage()?.unordered().untold()?;
-    // What no policy skips ends the epoch, and is made of no input.
+    // An error that no policy skips ends the epoch, and is made of no input.
     let ends = chunk
         .iter()
         .filter_map(Result::err)
@@ -121,7 +122,7 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
             }
             Ok(other) => other,
             Err(payload) => {
-                // Nothing can be said of the stream's state any more: it ends here.
+                // Nothing is known about the stream's state any more: it ends here.
                 self.dead = true;
                 counters.errors.fetch_add(1, Ordering::Relaxed);
                 Poll::Ready(Some(Chunk::fail(

@@ -1,20 +1,20 @@
-//! How many items come out of each node, as far as that is arithmetic.
+//! Number of items that come out of each node, as far as it can be computed.
 
 use super::{Flow, FlowNode, Hints, Op};
 use crate::{Rank, Role, Uneven};
 
-/// Stands for no end, and for more than can be counted: origins have 48 bits for the items of a
-/// source.
+/// Stands for an endless stream, and for more items than can be counted: origins have 48 bits for
+/// the items of a source.
 pub(crate) const ENDLESS: u64 = u64::MAX;
 
-/// For each node, how many items come out of it (of each of its outputs) where no item fails, if
-/// that is known before anything runs.
+/// Returns for each node the number of items of each of its outputs if no item fails, if it is
+/// known before anything runs.
 pub(crate) fn lengths(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Option<u64>> {
     counted(flow, rank, uneven, |_, _| None)
 }
 
-/// Nodes below those that deal items to ranks whose own number of items is no arithmetic of what
-/// comes in: ranks that come to them with equally many may leave them with unequally many.
+/// Returns the nodes downstream of sharding whose number of outputs cannot be computed from their
+/// inputs: ranks with equal numbers of inputs may leave them with unequal numbers of outputs.
 pub(crate) fn uncounted(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<usize> {
     /// Stands for any number that all ranks have in common.
     const SAME: u64 = 1 << 20;
@@ -29,7 +29,7 @@ pub(crate) fn uncounted(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<
     }
     let mut uncounted = Vec::new();
     counted(flow, rank, uneven, |id, inputs| match below[id] {
-        // What has no end has none after any step.
+        // An endless stream stays endless after any step.
         true if inputs.contains(&Some(ENDLESS)) => Some(ENDLESS),
         true => {
             uncounted.push(id);
@@ -40,8 +40,8 @@ pub(crate) fn uncounted(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<
     uncounted
 }
 
-/// As [`lengths`], if no data turn out to be empty: what goes on without end whatever the length of
-/// what it runs again has no end then.
+/// Returns the same as [`lengths`], assuming that no data turn out to be empty: a node that repeats
+/// its input for ever then has no end, whatever the length of the input.
 pub(crate) fn lengths_of_some(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Option<u64>> {
     counted(flow, rank, uneven, |id, inputs| {
         let some: Vec<Option<u64>> = inputs.iter().map(|len| len.or(Some(1))).collect();
@@ -54,8 +54,8 @@ pub(crate) fn lengths_of_some(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -
     })
 }
 
-/// As [`lengths`], with what `unknown` says for a node of which the number is not known, by those
-/// of its inputs.
+/// Returns the same as [`lengths`]; `unknown` computes the number of a node where it is not known,
+/// from the numbers of its inputs.
 fn counted(
     flow: &Flow,
     rank: Rank,
@@ -73,7 +73,7 @@ fn counted(
         let above = inputs.first().copied().flatten();
         let len = match (&node.node.op, hints.facts.role) {
             (Op::Source(_), _) => hints.len,
-            // What has no end ends nowhere below but where a node ends the stream by itself.
+            // An endless stream ends downstream only where a node ends the stream by itself.
             (Op::Pipe(_), role) if above == Some(ENDLESS) && goes_on(hints, role) => above,
             (Op::Pipe(_), Role::Shard { .. }) => {
                 above.map(|len| rank.share(len, uneven.unwrap_or(Uneven::Allow)))
@@ -89,8 +89,8 @@ fn counted(
     lengths
 }
 
-/// Whether a pipe gives items as long as some come: what distributes over concatenation has no last
-/// one of its own, and these roles are told of all that comes.
+/// Returns true if a pipe gives items as long as some come: a pipe that distributes over
+/// concatenation has no last item of its own, and these roles are told of all that comes.
 fn goes_on(hints: &Hints, role: Role) -> bool {
     let all = matches!(
         role,

@@ -1,4 +1,4 @@
-//! The description: a typed, inert, cloneable handle on a node and all above it.
+//! A typed, inert, cloneable handle on a node and everything upstream.
 
 mod erased;
 mod flow;
@@ -25,18 +25,18 @@ use crate::weigh::{self, Weigher};
 use crate::{Arity, Context, Facts, Items, Join, Pipe, Source, Work};
 use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
 
-/// A description of where items come from: a node and all above it, typed by what comes out.
+/// A description of where items come from: a node and everything upstream, typed by its output.
 ///
 /// A graph is inert and cheap to clone; nothing is read, spawned or allocated before a
 /// [`DataLoader`](crate::DataLoader) runs it and an epoch is polled. It knows nothing of threads,
-/// processes or queues. Each method adds a node below and returns the longer graph.
+/// processes or queues. Each method adds a node downstream and returns the longer graph.
 ///
 /// A handle may feed one node only; use [`fork`](Graph::fork) for two consumers of one stream.
-/// Mistakes of that sort are found when the loader is built.
+/// Building the loader finds handles that are used twice.
 #[must_use = "a graph does nothing until a `DataLoader` runs it"]
 pub struct Graph<T> {
     node: Arc<Node>,
-    /// Which output of the node.
+    /// Number of the node's output.
     port: usize,
     out: PhantomData<fn() -> T>,
 }
@@ -52,7 +52,7 @@ impl<T> Clone for Graph<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// A graph that starts with a source.
+    /// Starts a graph with a source.
     pub fn source(source: impl Source<Out = T>) -> Self {
         let source = Arc::new(source);
         let edge = EdgeOf::<T>::edge({
@@ -139,8 +139,8 @@ impl<T: Send + 'static> Graph<T> {
         }
     }
 
-    /// Adds a pipe that is a function from stream to stream. It sees the stream as a whole, and
-    /// runs in one place.
+    /// Adds a pipe that is a function from stream to stream. The function sees the stream as a
+    /// whole, and runs in one place.
     ///
     /// ```
     /// use datapipes::{Graph, Items};
@@ -213,7 +213,7 @@ impl<T: Send + 'static> Graph<T> {
             .collect()
     }
 
-    /// Adds a node that runs what is above it more than once.
+    /// Adds a node that runs everything upstream more than once.
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
         let hints = Hints {
             facts: rerun.facts(),
@@ -231,10 +231,10 @@ impl<T: Send + 'static> Graph<T> {
         )
     }
 
-    /// Gives the last node a name, which errors, figures and the plan show, and by which its
-    /// randomness is keyed.
+    /// Names the last node. Errors, figures and the plan show the name, and the node's randomness
+    /// is keyed by it.
     ///
-    /// Names are unique in a graph. A node without one is called after its kind: `shuffle`,
+    /// Names are unique in a graph. A node without a name is called after its kind: `shuffle`,
     /// `shuffle#2`, …
     pub fn named(self, name: impl Into<String>) -> Self {
         let name = name.into();
@@ -247,19 +247,19 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.concurrency = Some(pieces))
     }
 
-    /// Tells how many bytes an item that leaves the last node keeps alive, for queues with a length
+    /// Sets how many bytes an item that leaves the last node keeps alive, for queues with a length
     /// in bytes. For a type that implements [`Weigh`](crate::Weigh): `.weighed(Weigh::weigh)`.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
         let edge = EdgeOf::<T>::edge_told(weigh);
         self.edit(|node| node.edge = edge)
     }
 
-    /// How items that leave the last node are weighed, if they are of type `U`.
+    /// Returns the function that weighs items leaving the last node, if they are of type `U`.
     pub(crate) fn weigher<U: Send + 'static>(&self) -> Option<Weigher<U>> {
         erased::weigher::<U>(&*self.node.edge)
     }
 
-    /// An edge that weighs as the one above, if that is of the same type.
+    /// Returns an edge that weighs as the upstream edge does, if that is of the same type.
     fn edge_below<U: Send + 'static>(&self) -> Arc<dyn Edge> {
         match self.weigher::<U>() {
             Some(_) => self.node.edge.clone(),
@@ -286,7 +286,7 @@ impl<T: Send + 'static> Graph<T> {
         }
     }
 
-    /// Calls the last node something else than its type's name.
+    /// Replaces the last node's default name, which is its type's name.
     pub(crate) fn named_kind(self, kind: &str) -> Self {
         self.edit(|node| node.kind = kind.to_owned())
     }
@@ -347,14 +347,14 @@ impl<T> fmt::Debug for Graph<T> {
     }
 }
 
-/// What a value keeps alive, as far as that is known.
+/// Returns the bytes that a value keeps alive, as far as they are known.
 fn weighed<T>(item: &T, known: &Option<Weigher<T>>) -> usize {
     known
         .as_ref()
         .map_or(size_of_val(item), |known| known(std::slice::from_ref(item)))
 }
 
-/// Gives what it gets.
+/// Passes its input on unchanged.
 struct Pass;
 
 impl<T: Send + 'static> Pipe<T> for Pass {
@@ -376,7 +376,7 @@ impl<T: Send + 'static> Pipe<T> for Pass {
 
 /// The graphs that a [`Join`] takes: `(Graph<A>, Graph<B>)`, three of them, or `Vec<Graph<T>>`.
 pub trait GraphInputs {
-    /// What comes out of them.
+    /// Type of their outputs.
     type Items: Inputs;
     #[doc(hidden)]
     fn inputs(self) -> Vec<Input>;
@@ -405,7 +405,7 @@ impl<T: Send + 'static> GraphInputs for Vec<Graph<T>> {
     }
 }
 
-/// Where a node's input comes from.
+/// The input of a node: an output of another node.
 #[doc(hidden)]
 #[derive(Clone)]
 pub struct Input {
@@ -422,21 +422,21 @@ impl fmt::Debug for Input {
 /// One node, erased.
 #[derive(Clone)]
 pub(crate) struct Node {
-    /// The pipe's own name for itself.
+    /// Name that the pipe gives itself.
     pub kind: String,
     pub given_name: Option<String>,
     pub concurrency: Option<usize>,
-    /// The part in processes of its own that it belongs to.
+    /// Part in processes of its own that the node belongs to.
     pub part: Option<Arc<Part>>,
     pub hints: Hints,
     pub inputs: Vec<Input>,
     pub op: Op,
-    /// What the executor can do with the edge below, without knowing its type.
+    /// Operations of the executor on the downstream edge, whose item type it does not know.
     pub edge: Arc<dyn Edge>,
 }
 
 impl Node {
-    /// How many outputs it has.
+    /// Returns the number of outputs.
     pub(crate) fn outputs(&self) -> usize {
         match &self.op {
             Op::Split(split) => split.outputs(),
@@ -445,20 +445,20 @@ impl Node {
     }
 }
 
-/// What a node said of itself.
+/// Hints that a node gives about itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Hints {
     pub shardable: bool,
     pub by_parent: bool,
-    /// Why a pipe that wants a process of its own cannot have one.
+    /// Reason why a pipe that wants a process of its own cannot have one.
     pub no_crossing: Option<String>,
     pub work: Work,
     pub arity: Arity,
     pub facts: Facts,
     pub len: Option<u64>,
-    /// Whether an epoch can go on in the middle of what it gives.
+    /// True if an epoch can be resumed in the middle of the node's output.
     pub resumable: bool,
-    /// Whether it is a source that keeps something.
+    /// True if the node is a source that takes snapshots.
     pub keeps: bool,
 }
 
@@ -478,7 +478,7 @@ impl Default for Hints {
     }
 }
 
-/// What a node does, erased.
+/// The operation of a node, erased.
 #[derive(Clone)]
 pub(crate) enum Op {
     Source(Arc<dyn erased::AnySource>),

@@ -1,9 +1,9 @@
-//! Parts of a graph that run in processes of their own: how a child makes such a part again, and
-//! how its items travel.
+//! Parts of a graph that run in processes of their own: how a child process makes its copy of the
+//! part, and how items are sent.
 //!
-//! Closures cannot be sent. But a child is the same executable, so a function without captures is
-//! at the same distance from any other in both processes: a part is sent as the place of the
-//! function that makes it, and the settings that it is given.
+//! Closures cannot be sent. But a child is the same executable, so a function without captures has
+//! the same distance from any other function in both processes. A part is therefore sent as the
+//! position of the function that makes it, and the settings for that function.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::{Context, Error, ErrorKind, Items, Processes, Reader, Result, Source,
 
 /// A part of a graph that runs in processes of its own.
 pub(crate) struct Part {
-    /// As the user said; `None` for a pipe that asks for a process by itself.
+    /// Settings of the user; `None` for a pipe that asks for a process by itself.
     pub processes: Option<Processes>,
     pub recipe: Recipe,
     pub input: Arc<dyn ChunkWire>,
     pub output: Arc<dyn ChunkWire>,
 }
 
-/// How to make a part, in this process or another one of the same executable.
+/// Instructions for making a part, in this process or another one of the same executable.
 #[derive(Clone)]
 pub(crate) struct Recipe {
     build: Build,
@@ -36,10 +36,10 @@ unsafe impl Send for Recipe {}
 // SAFETY: as above.
 unsafe impl Sync for Recipe {}
 
-/// Makes a part below what is given, or below an [`Inlet`].
+/// Makes a part downstream of `above`, or of an [`Inlet`].
 type Build = fn(part: *const (), settings: &mut Reader<'_>, above: Option<Input>) -> Result<Made>;
 
-/// A part that was made, and how what goes in and comes out travels.
+/// A part that was made, and the encoding of its input and output.
 pub(crate) struct Made {
     pub root: Input,
     pub input: Arc<dyn ChunkWire>,
@@ -56,7 +56,8 @@ impl Made {
     }
 }
 
-/// What a part is like, a line for each node, so that parent and child see that they made the same.
+/// Describes a part, a line for each node, so that parent and child can check that they made the
+/// same part.
 pub(crate) fn likeness<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     input: &dyn ChunkWire,
@@ -99,7 +100,7 @@ impl Recipe {
         })
     }
 
-    /// Makes the part, below what is given or below an inlet.
+    /// Makes the part, downstream of `above` or of an inlet.
     pub(crate) fn make(&self, above: Option<Input>) -> Result<Made> {
         let mut settings = self.settings.reader();
         let made = (self.build)(self.part, &mut settings, above)?;
@@ -108,14 +109,15 @@ impl Recipe {
     }
 }
 
-/// A place that is the same in every process of this executable, up to where that was loaded.
+/// Returns an address that is the same in every process of this executable, relative to where the
+/// executable was loaded.
 fn anchor() -> usize {
     static ANCHOR: u8 = 0;
     &raw const ANCHOR as usize
 }
 
-/// Whether the code at an address is this executable's, and not a library's, which another process
-/// may have elsewhere.
+/// Returns true if the code at an address belongs to this executable, not to a library, which
+/// another process may have at another place.
 #[cfg(target_os = "linux")]
 fn is_ours(address: usize) -> bool {
     static CODE: std::sync::OnceLock<Vec<std::ops::Range<usize>>> = std::sync::OnceLock::new();
@@ -150,8 +152,8 @@ fn is_ours(_: usize) -> bool {
     true
 }
 
-/// Functions as their distance from an anchor: for a process that runs this very executable, which
-/// its parent sees to.
+/// Encodes functions as their distance from an anchor, for a process that runs this very
+/// executable; the parent ensures that.
 impl Wire for Recipe {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         for address in [self.build as usize, self.part as usize] {
@@ -178,8 +180,8 @@ impl Wire for Recipe {
             .collect::<Result<_>>()?;
         Ok(Recipe {
             // SAFETY: the parent, which runs the same executable (it started this process by the
-            // descriptor of its own), wrote the distance of a function of this type. Nobody else
-            // holds the other end of the socket.
+            // descriptor of its own executable), wrote the distance of a function of this type.
+            // Nobody else holds the other end of the socket.
             build: unsafe { std::mem::transmute::<usize, Build>(build) },
             part: part as *const (),
             settings: Arc::new(Parcel { head, payloads }),
@@ -187,7 +189,7 @@ impl Wire for Recipe {
     }
 }
 
-/// Where items come in, in a child: a place in the graph that the executor fills.
+/// The input of a part in a child process: a place in the graph that the executor fills.
 struct Inlet<T>(PhantomData<fn() -> T>);
 
 impl<T: Send + 'static> Source for Inlet<T> {
@@ -222,7 +224,8 @@ fn build_part<T: Wire, U: Wire>(
     above: Option<Input>,
 ) -> Result<Made> {
     <()>::decode(settings)?;
-    // SAFETY: `in_processes` put it there together with this function, which has the types.
+    // SAFETY: `in_processes` put the pointer there together with this function, which has the
+    // types.
     let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>) -> Graph<U>>(part) };
     Ok(Made::new::<T, U>(part(Graph::below(above))))
 }
@@ -233,7 +236,8 @@ fn build_part_with<T: Wire, S: Wire, U: Wire>(
     above: Option<Input>,
 ) -> Result<Made> {
     let settings = S::decode(settings)?;
-    // SAFETY: `in_processes_with` put it there together with this function, which has the types.
+    // SAFETY: `in_processes_with` put the pointer there together with this function, which has the
+    // types.
     let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>, &S) -> Graph<U>>(part) };
     Ok(Made::new::<T, U>(part(Graph::below(above), &settings)))
 }
@@ -243,7 +247,8 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
     settings: &mut Reader<'_>,
     above: Option<Input>,
 ) -> Result<Made> {
-    // SAFETY: `Part::of_pipe` put it there together with this function, which has the types.
+    // SAFETY: `Part::of_pipe` put the pointer there together with this function, which has the
+    // types.
     let make = unsafe { std::mem::transmute::<*const (), Make<In, Out>>(make) };
     let pipe = make(settings)?;
     let Some(Crossing { input, output, .. }) = pipe.crossing() else {
@@ -260,7 +265,7 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
 }
 
 impl Part {
-    /// Of a pipe that wants processes of its own.
+    /// Makes the part of a pipe that wants processes of its own.
     pub(super) fn of_pipe<In: Send + 'static, Out: Send + 'static>(
         crossing: Crossing<In, Out>,
     ) -> Result<Part> {
@@ -286,41 +291,43 @@ impl<T: Wire> Graph<T> {
     /// crash, leak, hang or is not thread-safe.
     ///
     /// `part` adds steps to the graph it is given. It is a function or a closure *without
-    /// captures*, because the other processes call it, too; what it needs to know it gets by
-    /// [`in_processes_with`](Graph::in_processes_with). All of its steps have to be shardable
-    /// (maps, filters, decoders, loaders), and what goes in and comes out has to be [`Wire`].
+    /// captures*, because the other processes call it, too;
+    /// [`in_processes_with`](Graph::in_processes_with) passes settings to it. All of its steps have
+    /// to be shardable (maps, filters, decoders, loaders), and its input and output have to be
+    /// [`Wire`].
     ///
     /// The processes are this executable, started again: [`worker::init`](crate::worker::init) has
     /// to be the first line of `main`. They start when the first item arrives, all at once, are
     /// kept from epoch to epoch (two epochs at once have twice as many), and end with the loader,
     /// or with this process, however that ends. `part` is called here once, and once in each of
-    /// them; it has to make the same steps each time, by nothing but its settings. On anything but
-    /// Linux the part runs in this process, on threads; with `workers(0)` on the consumer's thread.
-    /// A crash there is the program's.
+    /// them; it has to make the same steps each time, from nothing but its settings. On anything
+    /// but Linux the part runs in this process, on threads; with `workers(0)` on the consumer's
+    /// thread. There, a crash ends the program.
     ///
     /// - **Order and result** are those of the same steps without processes.
     /// - **Cost**: up to a tenth of a millisecond of CPU for a piece of work, which is one item or
-    ///   as many as take a millisecond. A large slice or [`Tensor`](crate::Tensor) that comes out
-    ///   is copied once, by the child, into memory that both share.
-    /// - **Errors and panics** arrive as they do from threads, with their words; a cause can no
+    ///   as many as take a millisecond. A large slice or [`Tensor`](crate::Tensor) in the output is
+    ///   copied once, by the child, into memory that both share.
+    /// - **Errors and panics** arrive as they do from threads, with their messages; a cause can no
     ///   longer be downcast.
     /// - **A process that ends** (a signal, `exit`, out of memory, [no answer in
     ///   time](Processes::time_limit)) is replaced, and its piece of work is done again, item by
-    ///   item. The item that ends the new one as well is an error, [`ErrorKind::Crashed`], with the
-    ///   cause and its last words; [`OnError`](crate::OnError) says what follows. All others are
-    ///   delivered once, in order.
-    /// - **What a child prints** and what it tells `tracing` arrives in this process's `tracing`
-    ///   (target `datapipes::child`, what is printed at level INFO), with the child's node and
-    ///   number; without a subscriber, what is printed goes to standard error. How much `tracing`
-    ///   wants is asked when the loader is built.
-    /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. None makes
-    ///   a core file, gains privileges (no `sudo`), or survives for long where memory runs out
-    ///   (`oom_score_adj`). What one puts into a process group of its own (`setsid`) is not ended.
+    ///   item. The item that ends the replacement as well becomes an error, [`ErrorKind::Crashed`],
+    ///   with the cause and the process's last words; [`OnError`](crate::OnError) decides what
+    ///   follows. All other items are delivered once, in order.
+    /// - **Output of a child**: lines that it prints and events for `tracing` arrive in this
+    ///   process's `tracing` (target `datapipes::child`, printed lines at level INFO), with the
+    ///   child's node and number; without a subscriber, printed lines go to standard error. The
+    ///   level that `tracing` wants is read when the loader is built.
+    /// - **Children end by `SIGKILL`**: no destructor, no `atexit`, nothing is flushed. No child
+    ///   makes a core file, gains privileges (no `sudo`), or survives for long where memory runs
+    ///   out (`oom_score_adj`). Processes that a child puts into a process group of their own
+    ///   (`setsid`) are not ended.
     ///
     /// # Errors
-    /// Of `build()`: a step that is no pipe, or not shardable; settings that cannot be written;
+    /// From `build()`: a step that is no pipe, or not shardable; settings that cannot be written;
     /// `worker::init` was not called; code in a shared library (a Python extension) instead of the
-    /// executable. Of an epoch: [`ErrorKind::Worker`] if processes cannot be started or end again
+    /// executable. From an epoch: [`ErrorKind::Worker`] if processes cannot be started or end again
     /// and again, [`ErrorKind::Config`] if one makes another part than this process.
     ///
     /// # Examples
@@ -336,7 +343,7 @@ impl<T: Wire> Graph<T> {
     ///     Ok(())
     /// }
     /// ```
-    /// What cannot travel does not compile:
+    /// A part whose items cannot be sent does not compile:
     /// ```compile_fail,E0277
     /// # use datapipes::Graph;
     /// struct Handle(*mut u8);
@@ -352,8 +359,8 @@ impl<T: Wire> Graph<T> {
         self.part(processes.into(), recipe, part)
     }
 
-    /// As [`in_processes`](Graph::in_processes), for a part that has settings: they are sent to the
-    /// other processes.
+    /// Does the same as [`in_processes`](Graph::in_processes), for a part with settings, which are
+    /// sent to the other processes.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph};
@@ -414,13 +421,13 @@ impl<T: Wire> Graph<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Adds what is wrong to what the checker will say of the last node.
+    /// Adds a problem, which the checker will report for the last node.
     fn wrong(self, problem: String) -> Self {
         self.edit(|node| node.hints.facts.problems.push(problem))
     }
 }
 
-/// The nodes from `root` up to `above`, each marked as of this part.
+/// Marks the nodes from `root` up to `above` as members of this part.
 fn mark(root: &Input, above: &Input, part: &Arc<Part>) -> std::result::Result<Input, String> {
     if Arc::ptr_eq(&root.node, &above.node) && root.port == above.port {
         return Ok(root.clone());

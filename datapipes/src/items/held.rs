@@ -1,4 +1,4 @@
-//! Items that a pipe took and holds: they come again where an epoch is resumed.
+//! Items that a pipe took and holds: they come again when an epoch is resumed.
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,11 +8,11 @@ use crate::checkpoint::{Given, Places, Unordered};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Item, Items, Result};
 
-/// An item that a pipe took of its input and still holds, as one that groups, sorts or shuffles
-/// does: of [`Emitter::hold_from`](crate::Emitter::hold_from).
+/// An item that a pipe took of its input and still holds, as a pipe that groups, sorts or shuffles
+/// does; returned by [`Emitter::hold_from`](crate::Emitter::hold_from).
 ///
-/// It holds its [`Place`], too. Taken apart they are [given](crate::Emitter::emit_of), or [left
-/// out](Context::leave_out).
+/// It contains its [`Place`], too. The places of held items that were taken apart are
+/// [given](crate::Emitter::emit_of), or [left out](Context::leave_out).
 #[derive(Debug)]
 pub struct Held<T> {
     item: Item<T>,
@@ -24,7 +24,7 @@ impl<T> Held<T> {
         Held { item, place }
     }
 
-    /// The item and its place.
+    /// Returns the item and its place.
     pub fn into_parts(self) -> (Item<T>, Place) {
         (self.item, self.place)
     }
@@ -49,23 +49,25 @@ impl Context {
 
 /// The place of an item in the input that it was taken of.
 ///
-/// While there is one, what a pipe [keeps](Context::snapshot) goes with it: where an epoch is
-/// resumed from there, the item comes again, before all that was not taken then, and in the
-/// sequence in which it came. So what is kept says nothing of it, and an error that came between
-/// two such items is not given again. To drop it is to hold the item no longer.
+/// As long as the place exists, it belongs to the pipe's [snapshots](Context::snapshot): in an
+/// epoch resumed from one of them, the item comes again, before all items that were not taken then,
+/// and in the original sequence. A snapshot therefore need not contain the item, and an error that
+/// came between two held items is not given again. Dropping the place means that the item is held
+/// no longer.
 pub struct Place(Option<(Taker, u64)>);
 
-/// Who knows what was taken of an input.
+/// The records of the items taken of an input.
 enum Taker {
     InOrder(Arc<Places>),
     AnyOrder(Arc<Unordered>),
 }
 
 impl Place {
-    /// The place of what is taken next of an input; nothing where no states are made.
+    /// Returns the place of the next item taken of an input; an empty one if no checkpoints are
+    /// taken.
     ///
     /// # Errors
-    /// `Config` if the stream is no input of this node.
+    /// `Config` if the stream is not an input of this node.
     pub(crate) fn next<T: Send + 'static>(cx: &Context, input: &Items<T>) -> Result<Place> {
         let place = if let Some(unordered) = cx.unordered() {
             let taker = || (Taker::AnyOrder(unordered.clone()), unordered.next());
@@ -84,21 +86,21 @@ impl Place {
         place.map(|place| Place(Some(place))).ok_or_else(unknown)
     }
 
-    /// What was there is held from now on.
+    /// Holds the item at this place from now on.
     pub(crate) fn hold(&self) {
         if let Some((Taker::InOrder(held), at)) = &self.0 {
             lock(held).insert(*at);
         }
     }
 
-    /// What is at these places is in the next output.
+    /// Records that the items at these places are in the next output.
     pub(crate) fn give(places: impl IntoIterator<Item = Place>) {
         if let Some((unordered, positions)) = Place::in_any_order(places) {
             unordered.gave(Given::All(positions));
         }
     }
 
-    /// No output is made of what is at these places.
+    /// Records that no output is made of the items at these places.
     fn leave_out(places: impl IntoIterator<Item = Place>) {
         if let Some((unordered, positions)) = Place::in_any_order(places) {
             unordered.left_out(positions);

@@ -1,4 +1,4 @@
-//! Ranks that agree before each step whether there is another.
+//! Epochs whose ranks agree before each step whether there is another.
 
 use std::fmt;
 use std::future::Future;
@@ -16,12 +16,12 @@ use crate::{Error, Item, Result};
 pub struct Agreed<T, E, F, A = ()> {
     epoch: Epoch<T, E>,
     agree: F,
-    /// A step of a stream that the ranks are asked for.
+    /// Step of a stream about which the ranks are being asked.
     asked: Option<Asked<T, E, A>>,
     ended: bool,
 }
 
-/// What came, if anything did, and what the ranks say to it.
+/// The item for a step, if there is one, and the answer of the ranks.
 struct Asked<T, E, A> {
     next: Option<Result<T, E>>,
     agree: Pin<Box<A>>,
@@ -84,11 +84,11 @@ impl<T: Send + 'static, E> Blocking<T, E> {
 }
 
 impl<T: Send + 'static, E> Epoch<T, E> {
-    /// The epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with an
-    /// `agree` that is awaited. A box is allocated for each step.
+    /// Returns the epoch as a stream that ends on all ranks at once: as [`Blocking::agreed`], with
+    /// an `agree` that is awaited. A box is allocated for each step.
     ///
     /// # Errors
-    /// As [`Blocking::agreed`].
+    /// Fails as [`Blocking::agreed`] does.
     ///
     /// # Examples
     /// ```
@@ -129,11 +129,11 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
         }
     }
 
-    /// Where the epoch stands, after the last item given, also while ranks agree on the next; at
-    /// the end that all agreed on, it is finished. See [`Epoch::checkpoint`].
+    /// Returns a checkpoint of the epoch after the last item given, also while ranks agree on the
+    /// next; at the end that all agreed on, it is finished. See [`Epoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`Epoch::checkpoint`].
+    /// Fails as [`Epoch::checkpoint`] does.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.epoch.state_before(matches!(
             &self.asked,
@@ -144,8 +144,8 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
         ))
     }
 
-    /// What comes of an item, or of its absence, and of what the ranks say to it; the epoch has
-    /// ended unless it is an item.
+    /// Returns the result of a step from the item, or its absence, and the answer of the ranks; the
+    /// epoch has ended unless the result is an item.
     fn settled(
         &mut self,
         next: Option<Result<T, E>>,
@@ -158,21 +158,22 @@ impl<T: Send + 'static, E, F, A> Agreed<T, E, F, A> {
                 None
             }
             (Some(Ok(_)), Err(error)) => {
-                // The step was not taken; a state is one from before it.
+                // The step was not taken; a checkpoint is from before the item.
                 self.epoch.fail_last();
                 Some(Err(error))
             }
             (Some(Err(error)), _) | (None, Err(error)) => Some(Err(error)),
-            // It has ended by itself, and knows whether by its data or its budget.
+            // The epoch has ended by itself, and knows whether its data or its budget ended.
             (None, Ok(false)) => None,
-            // The others were told that there is none.
+            // The other ranks were told that there is no item.
             (None, Ok(true)) => Some(Err(self.epoch.wrapped(contradicted()))),
         };
         self.ended = true;
         settled
     }
 
-    /// An agreement may fail once besides, and be about an item that is there already.
+    /// Returns the bounds of the size hint: the agreement may add an error, and may be about an
+    /// item that is there already.
     fn at_most(&self) -> (usize, Option<usize>) {
         let asked = matches!(&self.asked, Some(Asked { next: Some(_), .. }));
         let most = Stream::size_hint(&self.epoch).1;

@@ -1,4 +1,4 @@
-//! States of an epoch that are saved to a file as it goes.
+//! Checkpoints of running epochs, saved to a file.
 
 use std::fmt;
 use std::path::Path;
@@ -11,16 +11,18 @@ use crate::run::PinnedThread;
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Result};
 
-/// How long the drop of the last handle waits for a state to be on the disk.
+/// Time that the drop of the last handle waits for a checkpoint to be on the disk.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How often an epoch saves its state; see [`Builder::autosave`](super::Builder::autosave).
+/// Interval at which an epoch saves its checkpoint; see
+/// [`Builder::autosave`](super::Builder::autosave).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Every {
-    /// Once for each so many items (usually batches); 0 is taken for 1.
+    /// Interval in items (usually batches); 0 means 1.
     Items(u64),
-    /// With the first item that is asked for after so much time since the last.
+    /// Interval in time: a checkpoint is saved with the first item that is asked for after this
+    /// much time since the last.
     Time(Duration),
 }
 
@@ -36,8 +38,8 @@ impl From<Duration> for Every {
     }
 }
 
-/// Writes the states of a loader's epochs to one file, on a thread of its own. Dropped, it waits a
-/// moment for the last one.
+/// Writes the checkpoints of a loader's epochs to one file, on a thread of its own. Its drop waits
+/// a moment for the last one.
 pub(super) struct Saver {
     path: Arc<Path>,
     every: Every,
@@ -45,20 +47,20 @@ pub(super) struct Saver {
     desk: Arc<Desk>,
 }
 
-/// Where a state waits to be written.
+/// Place of a checkpoint that waits to be written.
 #[derive(Default)]
 struct Desk {
     work: Mutex<Work>,
-    /// Nothing is left to be written.
+    /// Notified when nothing is left to be written.
     idle: Condvar,
 }
 
 #[derive(Default)]
 struct Work {
-    /// The newest that was handed in.
+    /// Newest checkpoint that was handed in.
     waiting: Option<Checkpoint>,
     is_writing: bool,
-    /// Why the last could not be written, until somebody is told.
+    /// Reason why the last checkpoint could not be written, until it is reported.
     problem: Option<Error>,
 }
 
@@ -72,7 +74,7 @@ impl Saver {
         }
     }
 
-    /// Lets a state be written, in the place of one that still waits for that.
+    /// Hands in a checkpoint to be written, which replaces one that still waits.
     fn save(&self, state: Checkpoint) {
         let mut work = lock(&self.desk.work);
         work.waiting = Some(state);
@@ -135,7 +137,7 @@ impl Desk {
         }
     }
 
-    /// What is to be written; without anything, the writer has ended.
+    /// Returns the checkpoint to be written; `None` ends the writer.
     fn next(&self) -> Option<Checkpoint> {
         let mut work = lock(&self.work);
         let next = work.waiting.take();
@@ -147,13 +149,13 @@ impl Desk {
     }
 }
 
-/// When an epoch saves its state.
+/// The schedule by which an epoch saves its checkpoint.
 pub(super) struct Autosave {
     saver: Arc<Saver>,
-    /// Items that were taken since the last was saved, and when that was.
+    /// Items taken since the last checkpoint was saved, and the time of that.
     items: u64,
     at: Instant,
-    /// Whether the next item has been asked for, so that the last one is done with.
+    /// True if the next item has been asked for, so that the consumer is done with the last one.
     is_asked: bool,
     has_ended: bool,
 }
@@ -169,7 +171,7 @@ impl Autosave {
         }
     }
 
-    /// Whether a state is to be saved before the next item comes.
+    /// Returns true if a checkpoint is to be saved before the next item comes.
     fn is_due(&self) -> bool {
         match self.saver.every {
             Every::Items(items) => self.items >= items.max(1),
@@ -182,7 +184,7 @@ impl Autosave {
         state.map(|state| self.saver.save(state)).err()
     }
 
-    /// Before the next item comes: saves where the epoch `stands` if that is due.
+    /// Saves the checkpoint from `stands` if that is due, before the next item comes.
     pub(super) fn before_next(
         &mut self,
         stands: impl FnOnce() -> Result<Checkpoint>,
@@ -198,12 +200,12 @@ impl Autosave {
             .and_then(|state| self.save(state))
     }
 
-    /// An item has come.
+    /// Counts an item that has come.
     pub(super) fn count(&mut self) {
         (self.items, self.is_asked) = (self.items + 1, false);
     }
 
-    /// Saves where the epoch ended, once.
+    /// Saves the checkpoint at the end of the epoch, once.
     pub(super) fn at_end(&mut self, stands: impl FnOnce() -> Result<Checkpoint>) -> Option<Error> {
         let has_ended = std::mem::replace(&mut self.has_ended, true);
         (!has_ended).then(stands).and_then(|state| self.save(state))

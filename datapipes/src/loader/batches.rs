@@ -1,4 +1,4 @@
-//! What an epoch reads its items from: its ranks, or a conversion after them.
+//! The input of an epoch: its ranks, or a conversion of their batches.
 
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
@@ -11,68 +11,68 @@ use super::{Checkpoint, OnError};
 use crate::run::{DevicePrefetchGauge, Engine, EpochRun, Resume, Share};
 use crate::{Item, Result};
 
-/// For figures: what is there of each rank that an epoch reads, once that has begun.
+/// Running epochs of all ranks that an epoch reads, each once it has begun; for figures.
 pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
 pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
 
-/// An epoch, before any part of it is there.
+/// The arguments for opening an epoch.
 pub(super) struct Start {
     pub engine: Arc<Engine>,
     pub number: u64,
     pub on_error: OnError,
-    /// Whether it goes on with a graph that is another by now.
+    /// True if it goes on with a graph that has changed since.
     pub edited: bool,
-    /// The ranks that are read in turn, and where each goes on.
+    /// Ranks that are read in turn, and the place where each goes on.
     pub ranks: Vec<(Share, Option<(Saved, Resume)>)>,
     pub runs: Runs,
-    /// Those of the loader's latest epoch, until this one has begun.
+    /// Runs of the loader's latest epoch, until this one has begun.
     pub latest: Latest,
     pub device_depth: usize,
 }
 
-/// Makes what an epoch reads from.
+/// Opens the input of an epoch.
 pub(super) type Open<T> = Arc<dyn Fn(Start) -> Source<T> + Send + Sync>;
 
-/// Gives the items of an epoch, and knows where it stands.
+/// Gives the items of an epoch, and its checkpoint.
 pub(super) trait Batches<T>: Send {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>>;
 
-    /// Where the epoch stands, or stood before the last item if that goes `back`.
+    /// Returns the checkpoint of the epoch, before the last item if that goes `back`.
     fn state(&self, back: bool) -> Result<Checkpoint>;
 
     fn left(&self) -> Left;
 
-    /// Whether the last thing that came was an item, which can still be given back.
+    /// Returns true if the last output was an item, which can still be given back.
     fn has_last(&self) -> bool;
 
-    /// Sees to it that the last item is not given back any more.
+    /// Makes sure that the last item is not given back any more.
     fn keep_last(&mut self);
 
-    /// Ends the epoch without the last item, if there is one, and with nothing after that if it is
+    /// Ends the epoch without the last item, if there is one, and with nothing after it if it is
     /// `drained`.
     fn end_without_last(&mut self, drained: bool);
 
-    /// Says that the thread that reads it waits for it.
+    /// Declares that the reading thread blocks while it waits.
     fn will_block(&mut self);
 
-    /// Says that ranks agree before each step.
+    /// Declares that ranks agree before each step.
     fn will_agree(&mut self);
 
-    /// Hands over to a conversion after it, before the first poll, where each rank stands; with
-    /// what measures a device stage.
+    /// Hands the progress of each rank over to a conversion, before the first poll; `gauge`
+    /// measures a device stage.
     fn hand_over(&mut self, gauge: Option<&Arc<DevicePrefetchGauge>>) -> Vec<Stand>;
 
-    /// How far the epoch has come with what came last, unless a conversion failed for that.
+    /// Returns the progress of the epoch with the last output, unless a conversion failed for that.
     fn progress(&self) -> Option<Progress>;
 }
 
-/// What an epoch reads from.
+/// The input of an epoch.
 #[expect(
     clippy::large_enum_variant,
     reason = "the short way of an item leads through the large one"
 )]
 pub(super) enum Source<T> {
-    /// One rank, of which each item may be taken without further ado.
+    /// One rank, of which each item may be taken without further action.
     Plain(Ranks<T>),
     Other(Box<dyn Batches<T>>),
 }
@@ -92,7 +92,7 @@ impl<T: Send + 'static> Source<T> {
         }
     }
 
-    /// The same, where something is to be done between items.
+    /// Returns the same input, with actions between items.
     pub fn watched(self) -> Self {
         match self {
             Source::Plain(ranks) => Source::Other(Box::new(ranks)),

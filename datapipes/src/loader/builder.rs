@@ -45,46 +45,47 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// The seed of all randomness. By default 0, so that a run repeats itself unless told
+    /// Sets the seed of all randomness. Defaults to 0, so that a run repeats itself unless told
     /// otherwise.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
     }
 
-    /// How many CPU workers: by default one for each core. With 0 everything, I/O too, runs on the
-    /// consumer's thread (also that of an async runtime which polls the epoch as a stream) while it
-    /// waits, one request after the other, which is slow and easy to debug. (A request that is not
-    /// answered at once is driven to its next item on the async runtime, with what stands above it,
-    /// so that it holds up nobody else while the consumer does something else.)
+    /// Sets the number of CPU workers. Defaults to one for each core. With 0 everything, I/O too,
+    /// runs on the consumer's thread (also that of an async runtime which polls the epoch as a
+    /// stream) while the consumer waits, one request after the other, which is slow and easy to
+    /// debug. (A request that is not answered at once is driven to its next item on the async
+    /// runtime, together with its upstream nodes, so that it holds up nobody else while the
+    /// consumer does something else.)
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
         self
     }
 
-    /// In which order items arrive; by default [`Order::Strict`].
+    /// Sets the order in which items arrive. Defaults to [`Order::Strict`].
     pub fn order(mut self, order: Order) -> Self {
         self.settings.order = order;
         self
     }
 
-    /// How many finished items (usually batches) are kept ready for the consumer; by default 4, or
-    /// what is made in 4 ms if that is more. The queue fills up gradually: five are requested for
-    /// every four consumed. With 0 each is made when it is asked for. A blocking iterator runs a
-    /// graph that makes an item in some microseconds on the consumer's thread instead, since a
-    /// queue would cost more than it hides.
+    /// Sets the number of finished items (usually batches) kept ready for the consumer. Defaults to
+    /// 4, or to the items made in 4 ms if that is more. The queue fills up gradually: five are
+    /// requested for every four consumed. With 0 each item is made when it is asked for. A blocking
+    /// iterator runs a graph that makes an item in some microseconds on the consumer's thread
+    /// instead, since a queue would cost more than it hides.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
         self
     }
 
-    /// How many pieces of an I/O segment are in flight at once, at most; by default 2048. The
-    /// executor starts with what the first output needs (the items of a batch, up to 512), or with
-    /// up to 256 if a number is given here, and asks for five where four arrived for as long as
-    /// that brings more through; so a large number costs nothing. What one epoch has found the next
-    /// begins with. The bytes that results hold are limited besides; see
-    /// [`memory`](Builder::memory). In strict order, where an early piece is slow, up to four times
-    /// as many are held while they wait for it.
+    /// Sets the most pieces of an I/O segment in flight at once. Defaults to 2048. The executor
+    /// starts with the pieces that the first output needs (the items of a batch, up to 512), or
+    /// with up to 256 if a number is given here, and asks for five where four arrived for as long
+    /// as that increases the throughput; a large number therefore costs nothing. An epoch begins
+    /// with the concurrency that the one before it found. The bytes that results hold are limited
+    /// separately; see [`memory`](Builder::memory). In strict order, if an early piece is slow, up
+    /// to four times as many are held while they wait for it.
     pub fn concurrency(mut self, pieces: usize) -> Self {
         self.settings.concurrency = Some(pieces);
         self
@@ -120,63 +121,64 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Refuses files that inflate to more than `bytes`, wherever the graph inflates them: a
     /// compressed file, or the content of an archive or table that is compressed as a whole. By
-    /// default as much as each step or format says. A file that is inflated as a whole, as by
-    /// `decompress()`, is an item in memory; so on a machine with little of it say what an item may
-    /// be.
+    /// default the limit is that of each step or format. A file that is inflated as a whole, as by
+    /// `decompress()`, is an item in memory; on a machine with little memory set the size that an
+    /// item may have.
     ///
     /// # Errors
-    /// Such a file is an error of [`Limit`](crate::ErrorKind::Limit) in its place, found once it
-    /// inflated to that much.
+    /// A larger file is an error of kind [`Limit`](crate::ErrorKind::Limit) in its place, found
+    /// once it inflated to that much.
     pub fn max_inflated(mut self, bytes: u64) -> Self {
         self.settings.max_inflated = Some(bytes);
         self
     }
 
-    /// Which part of the data this process takes: rank `index` of `world`. The graph must have a
-    /// [`sharding_filter`](Graph::sharding_filter) on each way from a source.
+    /// Sets the part of the data that this process takes: rank `index` of `world`. The graph must
+    /// have a [`sharding_filter`](Graph::sharding_filter) on each path from a source.
     pub fn rank(mut self, index: usize, world: usize) -> Self {
         self.settings.rank = Rank { index, world };
         self
     }
 
-    /// The rank that this process's launcher gave it by environment variables; see
-    /// [`Rank::from_env`]. Nothing else in the library reads them.
+    /// Sets the rank that this process's launcher gave it by environment variables; see
+    /// [`Rank::from_env`]. Nothing else in the library reads these variables.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Rank::from_env`].
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), as [`Rank::from_env`] returns it.
     pub fn rank_from_env(mut self) -> crate::Result<Self> {
         self.settings.rank = Rank::from_env()?;
         Ok(self)
     }
 
-    /// What the processes are like of pipes that [want to be in
-    /// one](crate::Pipe::is_separate_process); by default as many as there are workers, with
-    /// nothing forbidden. Parts that were put there by [`in_processes`](Graph::in_processes) have
-    /// said so themselves.
+    /// Sets the processes of pipes that [want processes of their
+    /// own](crate::Pipe::is_separate_process). Defaults to as many as there are workers, with
+    /// nothing forbidden. Parts made by [`in_processes`](Graph::in_processes) have settings of
+    /// their own.
     pub fn processes(mut self, processes: impl Into<Processes>) -> Self {
         self.settings.processes = Some(processes.into());
         self
     }
 
-    /// What happens to items that do not divide evenly among the ranks. Must be said where there is
-    /// more than one. It is about the items that are dealt; what steps below make of them is
-    /// [another matter](Builder::ranks_agree).
+    /// Sets the policy for items that do not divide evenly among the ranks. Required if there is
+    /// more than one rank. The policy covers the items dealt to the ranks, not the outputs that
+    /// steps downstream [make of them](Builder::ranks_agree).
     pub fn uneven(mut self, uneven: Uneven) -> Self {
         self.settings.uneven = Some(uneven);
         self
     }
 
-    /// Says that the ranks agree before each step whether there is another, by
-    /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. It changes
-    /// nothing of what comes.
+    /// Declares that the ranks agree before each step whether there is another, by
+    /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. It does not
+    /// change the items.
     ///
-    /// Without it, `build` refuses a graph for several ranks that are promised equally many items
-    /// ([`Uneven::Drop`] and the like), where that promise does not reach to the end of the graph:
-    /// where a step below the sharding filter gives as many items as the data say (a filter, the
-    /// members of an archive), or items that fail are [skipped](OnError::skip). A rank with a batch
-    /// less leaves the others in an all-reduce that never ends. The other ways are a number of
-    /// steps that every rank has ([`max_steps`](Builder::max_steps); a rank that ends before it
-    /// says so by an error), and [`Uneven::Allow`], for ranks that need not go in step.
+    /// Without this declaration, `build` refuses a graph for several ranks that are promised
+    /// equally many items ([`Uneven::Drop`] and the like) if that promise does not reach to the end
+    /// of the graph: if the output of a step downstream of the sharding filter depends on the data
+    /// (a filter, the members of an archive), or items that fail are [skipped](OnError::skip). A
+    /// rank with a batch less would leave the others in an all-reduce that never ends. The
+    /// alternatives are a number of steps that every rank has ([`max_steps`](Builder::max_steps); a
+    /// rank that ends earlier ends with an error that says so), and [`Uneven::Allow`], for ranks
+    /// that need not go in step.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph, Uneven};
@@ -198,51 +200,52 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Says that [states](crate::Epoch::checkpoint) of an epoch will be asked for, so that it can
-    /// be [resumed](DataLoader::resume) in another process. Nodes then keep a log of how far they
-    /// have come, which costs next to nothing (some thousand numbers, and less than a per cent of
-    /// the time of items that cost 100 ns); and `build` fails if one of them cannot be resumed,
-    /// with its name.
+    /// Declares that [checkpoints](crate::Epoch::checkpoint) of an epoch will be taken, so that it
+    /// can be [resumed](DataLoader::resume) in another process. Nodes then keep a log of their
+    /// progress, which costs next to nothing (some thousand numbers, and less than a per cent of
+    /// the time of items that cost 100 ns). `build` fails if a node cannot be resumed, and names
+    /// it.
     ///
-    /// In [bounded and arrival order](Order) it costs more, since a state has to say which items
-    /// were delivered: segments that are not one-in-one-out (a filter, an archive and its members)
-    /// keep strict order in a resumable loader, and so does everything above a pipe that is none of
-    /// shuffle, batch and prefetch, nor one-in-one-out. There one slow item holds up more than it
-    /// would without.
+    /// In [bounded and arrival order](Order) it costs more, since a checkpoint has to record which
+    /// items were delivered. In a resumable loader, segments that are not one-in-one-out (a filter,
+    /// an archive and its members) keep strict order. Everything upstream of a pipe that is neither
+    /// shuffle, batch nor prefetch, nor one-in-one-out, keeps strict order too. There one slow item
+    /// holds up more than it otherwise would.
     pub fn resumable(mut self) -> Self {
         self.settings.resumable = true;
         self
     }
 
-    /// Saves the state of each epoch to a file as it goes, for a loop that may be stopped at any
-    /// moment: every so many items (`autosave(path, 100)`) or after so much time (`autosave(path,
-    /// Duration::from_secs(30))`), and at the end of the epoch, however that comes but by a drop.
-    /// Makes the loader [resumable](Builder::resumable).
+    /// Saves a checkpoint of each running epoch to a file, for a loop that may be stopped at any
+    /// moment: after every given number of items (`autosave(path, 100)`) or period of time
+    /// (`autosave(path, Duration::from_secs(30))`), and at the end of the epoch, unless the epoch
+    /// is dropped. Makes the loader [resumable](Builder::resumable).
     /// [`resume_or_start`](DataLoader::resume_or_start) goes on from the file.
     ///
-    /// - A state is taken when the *next* item is asked for, so that only items count with which
-    ///   the loop is done. What a drop interrupts may have been half done: it is not saved then,
-    ///   and comes again.
-    /// - The file is whole at any moment, and the state of before or the new one
+    /// - A checkpoint is taken when the *next* item is asked for, so that it counts only items that
+    ///   the loop has finished with. An item that a drop interrupts may have been half done: it is
+    ///   not counted as delivered, and comes again.
+    /// - The file is whole at any moment, and holds the previous checkpoint or the new one
     ///   ([`Checkpoint::save`](super::Checkpoint::save)).
-    /// - The step waits for the state alone (some microseconds), not for the disk: a thread of the
-    ///   loader writes it. A state that comes while another is being written waits, and is replaced
-    ///   by a newer one. The drop of the last handle (loader, clones and epochs) waits for the last
-    ///   state, up to 2 s; [`flush_autosave`](DataLoader::flush_autosave) as long as it takes.
-    /// - All epochs of the loader and its clones write to the one file. Give each rank its own, and
-    ///   a loader for validation none.
+    /// - The step waits for the checkpoint only (some microseconds), not for the disk: a thread of
+    ///   the loader writes it. A checkpoint that comes while another is being written waits, and is
+    ///   replaced by a newer one. The drop of the last handle (loader, clones and epochs) waits for
+    ///   the last checkpoint, up to 2 s; [`flush_autosave`](DataLoader::flush_autosave) waits as
+    ///   long as it takes.
+    /// - All epochs of the loader and its clones write to the same file. Give each rank its own
+    ///   file, and a loader for validation none.
     ///
-    /// It reaches whatever wraps the loader: batches on a [device](DataLoader::prefetch_to_device),
-    /// ranks that [agree](crate::Blocking::agreed), the adapters to frameworks. Where weights have
-    /// to be those of the very step, the training loop saves both: first the weights, to a file
-    /// that is named by the state (its [`epoch`](super::Checkpoint::epoch) and
-    /// [`delivered`](super::Checkpoint::delivered)), then the [state](super::Checkpoint::save),
-    /// which then says which weights are its own.
+    /// Autosave also covers whatever wraps the loader: batches on a
+    /// [device](DataLoader::prefetch_to_device), ranks that [agree](crate::Blocking::agreed), the
+    /// adapters to frameworks. If weights have to belong to exactly the saved step, let the
+    /// training loop save both: first the weights, to a file named after the checkpoint (its
+    /// [`epoch`](super::Checkpoint::epoch) and [`delivered`](super::Checkpoint::delivered)), then
+    /// the [checkpoint](super::Checkpoint::save), which then identifies its weights.
     ///
     /// # Errors
-    /// A state that cannot be made or written is an error of the epoch, once, in the place of the
-    /// next item. The epoch has not ended by it: who goes on gets that item with the next call, and
-    /// the next state is tried again. In the log it is at once.
+    /// A checkpoint that cannot be made or written is an error of the epoch, once, in the place of
+    /// the next item. The error does not end the epoch: the next call returns that item, and the
+    /// next checkpoint is tried again. The log receives the error at once.
     ///
     /// # Examples
     /// ```
@@ -278,19 +281,20 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Ends an epoch behind so many items (usually batches), though there may be more: the way to
+    /// Ends an epoch after this many items (usually batches), though there may be more: the way to
     /// have epochs of a stream without end ([`cycle`](Graph::cycle), a mix that cycles). Items that
     /// fail and are skipped do not count.
     ///
-    /// Epoch `n` is a function of `n` alone here, too: it begins anew, with other random numbers,
-    /// and does not go on where epoch `n - 1` stopped. A training run over one stream without end
-    /// is one epoch: without a budget, by [`state`](crate::Epoch::checkpoint) every so many steps
-    /// and [`resume`](DataLoader::resume); or with the budget of the next stretch. A state at the
-    /// budget [is finished](super::Checkpoint::is_finished) for this loader and for any whose
-    /// budget is no larger; one with a larger budget, or without, resumes from there.
+    /// Epoch `n` remains a function of `n` alone: it begins anew, with other random numbers, and
+    /// does not go on where epoch `n - 1` stopped. A training run over one stream without end is
+    /// one epoch: either without a budget, with a [`checkpoint`](crate::Epoch::checkpoint) after
+    /// every given number of steps and [`resume`](DataLoader::resume); or with the budget of the
+    /// next stretch. A checkpoint at the budget [is finished](super::Checkpoint::is_finished) for
+    /// this loader and for any whose budget is no larger; a loader with a larger budget, or
+    /// without, resumes from there.
     ///
-    /// With several ranks of which nobody knows that they have equally many steps, a rank that ends
-    /// before its budget ends with an error that says so, unless they
+    /// With several ranks that are not known to have equally many steps, a rank that ends before
+    /// its budget ends with an error that says so, unless the ranks
     /// [agree](crate::Blocking::agreed).
     ///
     /// ```
@@ -314,8 +318,8 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// What happens to items that fail; by default the first error reaches the consumer and ends
-    /// the epoch.
+    /// Sets the policy for items that fail. By default the first error reaches the consumer and
+    /// ends the epoch.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
@@ -324,8 +328,8 @@ impl<T: Send + 'static> Builder<T> {
     /// Checks the graph and plans it. Nothing is read or started.
     ///
     /// # Errors
-    /// Everything that is wrong with graph and settings as far as that can be seen without reading
-    /// data, all at once, by node name.
+    /// All problems of graph and settings that can be found without reading data, at once, by node
+    /// name.
     pub fn build(self) -> Result<DataLoader<T>, BuildError> {
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings, self.on_error.most())?;
@@ -374,13 +378,13 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// How many items come out of the root within a budget of steps, as far as nodes tell.
+/// Returns the number of items of the root within a budget of steps, as far as nodes tell.
 pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
     let len = len(flow, settings.rank, settings.uneven)?;
     Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
 }
 
-/// How many items come out of the root, as far as nodes tell, or [`ENDLESS`].
+/// Returns the number of items of the root, as far as nodes tell, or [`ENDLESS`].
 pub(super) fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
     lengths_of_some(flow, rank, uneven)[flow.root.0]
 }

@@ -24,21 +24,22 @@ use crate::{Error, Item, Result};
 ///
 /// As a stream it uses the caller's tokio runtime for I/O if that has several threads, else a small
 /// one of the loader's. With [workers](crate::loader::Builder::workers) no function of the graph
-/// runs on the thread that polls it, nor is what is not delivered dropped there; polling and
-/// dropping the stream never wait for one. An epoch begins on a thread of its own then, which hands
-/// items over by the thousand where they are cheap.
+/// runs on the polling thread, nor are undelivered items dropped there; polling and dropping the
+/// stream never wait for a function of the graph. Such an epoch begins on a thread of its own,
+/// which hands items over by the thousand if they are cheap.
 ///
-/// An epoch cannot be read inside a function of its own loader's graph, nor inside one of another
-/// loader whose epoch such a function reads: it would wait for itself, and is an error of kind
-/// [`Config`](crate::ErrorKind::Config). An epoch of another loader can. A thread that such a
-/// function starts by itself, and waits for, is not recognised.
+/// An epoch cannot be read inside a function of its own loader's graph. Nor can it be read inside a
+/// function of another loader's graph, if a function of this graph reads an epoch of that other
+/// loader. In both cases the epoch would wait for itself, and returns an error of kind
+/// [`Config`](crate::ErrorKind::Config). Any other loader's epoch can be read there. A thread that
+/// a function starts by itself, and waits for, is not recognised.
 ///
-/// With batches that are [converted](crate::DataLoader::convert) or put on a
-/// [device](crate::DataLoader::prefetch_to_device) it is the same type. Errors are ours, or what
-/// [`with_errors`](Epoch::with_errors) makes of them.
+/// Batches that are [converted](crate::DataLoader::convert) or put on a
+/// [device](crate::DataLoader::prefetch_to_device) have epochs of the same type. Errors are those
+/// of this library, or the type that [`with_errors`](Epoch::with_errors) makes of them.
 ///
-/// As an iterator and as a stream it says how many items may come at most, `size_hint`; a progress
-/// bar ends at [`steps_left`](Epoch::steps_left).
+/// The iterator and the stream bound the number of remaining items from above by `size_hint`; a
+/// progress bar ends at [`steps_left`](Epoch::steps_left).
 ///
 /// # Examples
 /// ```
@@ -75,7 +76,7 @@ pub struct Epoch<T, E = Error> {
     number: u64,
     runs: Runs,
     autosave: Option<Autosave>,
-    /// What becomes of errors.
+    /// Converts errors.
     wrap: fn(Error) -> E,
 }
 
@@ -100,8 +101,8 @@ impl<T: Send + 'static> Epoch<T> {
         }
     }
 
-    /// The epoch with errors of another type: of the framework whose functions the loop stands in,
-    /// so that `?` works there.
+    /// Returns the epoch with errors of another type: of the framework whose functions the loop
+    /// stands in, so that `?` works there.
     ///
     /// # Examples
     /// ```
@@ -138,30 +139,31 @@ impl<T: Send + 'static> Epoch<T> {
 }
 
 impl<T: Send + 'static, E> Epoch<T, E> {
-    /// The epoch as a plain iterator, for training loops without async. Works on any thread, with
-    /// or without an async runtime; inside one it blocks the thread it is called on. Where items
-    /// cost microseconds, functions of the graph run on that thread, too.
+    /// Returns the epoch as a plain iterator, for training loops without async. Works on any
+    /// thread, with or without an async runtime; inside a runtime it blocks the calling thread. If
+    /// items cost microseconds, functions of the graph run on that thread, too.
     ///
     /// On the only thread of a runtime no task of that runtime runs while the iterator waits. If
-    /// one of them feeds the graph, nothing comes. Where that is found (such tasks, nothing of the
-    /// epoch under way, and no item for 10 seconds), it is an error of kind
-    /// [`Config`](crate::ErrorKind::Config), behind which the epoch goes on; where it is no more
-    /// than likely, a warning by `tracing`.
+    /// one of these tasks feeds the graph, nothing comes. If this is found to be the case (such
+    /// tasks, nothing of the epoch under way, and no item for 10 seconds), it is an error of kind
+    /// [`Config`](crate::ErrorKind::Config), after which the epoch goes on; if it is no more than
+    /// likely, a warning by `tracing`.
     pub fn blocking(mut self) -> Blocking<T, E> {
         self.source.get_mut().will_block();
         Blocking(self)
     }
 
-    /// Says that ranks agree before each step.
+    /// Declares that ranks agree before each step.
     pub(super) fn will_agree(&mut self) {
         self.source.get_mut().will_agree();
     }
 
-    /// How many items (usually batches) it still gives, if that is known without reading: what
-    /// [`len_hint`](crate::DataLoader::len_hint) says or the budget of steps, less what was
-    /// delivered, before and after stops. Exact where no item fails; one that is skipped may make
-    /// it one less, and one that ends the epoch ends this, too. 0 at the end. Not known of an epoch
-    /// that was [resumed with another graph](crate::DataLoader::resume_edited).
+    /// Returns the number of items (usually batches) that are still to come, if it is known without
+    /// reading: [`len_hint`](crate::DataLoader::len_hint) or the budget of steps, less the items
+    /// delivered, before and after stops. The number is exact if no item fails; a skipped item may
+    /// make it one less, and an error that ends the epoch ends the count, too. Returns 0 at the
+    /// end, and `None` for an epoch that was [resumed with another
+    /// graph](crate::DataLoader::resume_edited).
     ///
     /// # Examples
     /// The length of a progress bar:
@@ -185,19 +187,19 @@ impl<T: Send + 'static, E> Epoch<T, E> {
             .with_errors_between(self.autosave.is_some())
     }
 
-    /// The next item, with its origin; `None` at the end.
+    /// Returns the next item, with its origin; `None` at the end.
     pub async fn next_item(&mut self) -> Option<Result<Item<T>, E>> {
         std::future::poll_fn(|cx| self.poll_next_item(cx)).await
     }
 
-    /// The epoch with the origin of each item.
+    /// Returns the epoch with the origin of each item.
     pub fn items(self) -> impl Stream<Item = Result<Item<T>, E>> + Send + Unpin {
         let mut this = self;
         futures::stream::poll_fn(move |cx| this.poll_next_item(cx))
     }
 
-    /// The next item with its origin, for who asks for [`state`](Epoch::checkpoint) between two of
-    /// them.
+    /// Polls the next item with its origin, for a caller that takes a
+    /// [`checkpoint`](Epoch::checkpoint) between two items.
     #[inline]
     pub fn poll_next_item(
         &mut self,
@@ -210,18 +212,18 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         Poll::Ready(polled.map(|item| item.map_err(self.wrap)))
     }
 
-    /// Says that the last item was of no use to who took it: as if it had failed in the graph, the
-    /// epoch ends, and its state is the place before that item, which comes again. Does nothing
-    /// where no item was taken.
+    /// Reports that the consumer could not use the last item. As if the item had failed in the
+    /// graph, the epoch ends, and its checkpoint is the place before that item, which comes again.
+    /// Does nothing if no item was taken.
     pub fn fail_last(&mut self) {
         if self.source.get().has_last() {
             self.end_at(false);
         }
     }
 
-    /// Says that there is no step for the last item, as ranks have [agreed](Epoch::agreed): the
-    /// epoch ends, the item does not count, and nothing comes behind: its state is finished. For
-    /// who wraps an epoch, such as an adapter to a framework.
+    /// Ends the epoch without a step for the last item, as ranks have [agreed](Epoch::agreed): the
+    /// item does not count, nothing comes after it, and the checkpoint is finished. For code that
+    /// wraps an epoch, such as an adapter to a framework.
     pub fn end_without_last(&mut self) {
         self.end_at(true);
     }
@@ -233,41 +235,41 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         }
     }
 
-    /// Its number.
+    /// Returns the epoch's number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Figures of this epoch so far, also after its end; `None` before the first poll.
+    /// Returns figures of this epoch so far, also after its end; `None` before the first poll.
     pub fn stats(&self) -> Option<Stats> {
         Stats::of_all(&self.runs)
     }
 
-    /// Where the epoch stands: behind the last item that was taken from it. What was made ahead
-    /// does not count, and comes again. Made when it is asked for, in some microseconds; ask as
-    /// often as you like.
+    /// Returns a checkpoint of the epoch after the last item that was taken from it. Items made
+    /// ahead do not count, and come again. The checkpoint is made when it is asked for, in some
+    /// microseconds; ask as often as you like.
     ///
-    /// Behind an error that ended the epoch, it is the place before the item that failed.
+    /// After an error that ended the epoch, it is the place before the item that failed.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was not told that it will be
-    /// [resumed](crate::loader::Builder::resumable); what a pipe of yours fails with when it keeps
-    /// its state.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the loader was not declared
+    /// [resumable](crate::loader::Builder::resumable); any error of a pipe of yours in taking its
+    /// snapshot.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.state_before(false)
     }
 
-    /// The same, but before the last item if that goes `back`.
+    /// Returns the checkpoint, taken before the last item if that goes `back`.
     pub(super) fn state_before(&self, back: bool) -> Result<Checkpoint, E> {
         self.source.get().state(back).map_err(self.wrap)
     }
 
-    /// An error of who wraps it, as its own are.
+    /// Converts an error made by code that wraps the epoch, as its own errors are.
     pub(super) fn wrapped(&self, error: Error) -> E {
         (self.wrap)(error)
     }
 
-    /// What is there already, for who has no waker at hand: the shortest way of an item.
+    /// Returns an item that is ready, for a caller without a waker: the shortest path of an item.
     #[inline]
     fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         match &mut self.source {
@@ -276,8 +278,8 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         }
     }
 
-    /// Where nothing is ready. Before the next item comes, the state is saved if that is due; at
-    /// the end it always is.
+    /// Polls when nothing is ready. Saves the checkpoint before the next item if that is due, and
+    /// always at the end.
     fn poll_more(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         let source = self.source.get_mut();
         let Some(autosave) = &mut self.autosave else {
@@ -301,7 +303,7 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         })
     }
 
-    /// Waits on this thread for what comes next, but not for ever where it is the thread's fault
+    /// Waits on this thread for the next item. Stops waiting if this thread itself is the reason
     /// that nothing comes.
     #[inline]
     pub(super) fn wait_next(&mut self) -> Option<Result<Item<T>, E>> {
@@ -311,7 +313,8 @@ impl<T: Send + 'static, E> Epoch<T, E> {
         }
     }
 
-    /// Apart from the way of what is ready, which is some instructions long.
+    /// Waits for the next item; separate from the path of a ready item, which is some instructions
+    /// long.
     #[inline(never)]
     fn wait(&mut self) -> Option<Result<Item<T>, E>> {
         let (mut deadlock, runs, wrap) = (DeadlockCheck::default(), self.runs.clone(), self.wrap);
@@ -339,8 +342,8 @@ impl<T: Send + 'static, E> Stream for Epoch<T, E> {
     }
 }
 
-/// As by [`blocking`](Epoch::blocking): a `for` loop over it blocks its thread. In async code poll
-/// it as a stream.
+/// Iterates as [`blocking`](Epoch::blocking) does: a `for` loop over an epoch blocks its thread. In
+/// async code poll the epoch as a stream.
 impl<T: Send + 'static, E> IntoIterator for Epoch<T, E> {
     type Item = Result<T, E>;
     type IntoIter = Blocking<T, E>;
@@ -366,46 +369,46 @@ impl<T, E> fmt::Debug for Epoch<T, E> {
 pub struct Blocking<T, E = Error>(pub(super) Epoch<T, E>);
 
 impl<T: Send + 'static, E> Blocking<T, E> {
-    /// The next item, with its origin; `None` at the end.
+    /// Returns the next item, with its origin; `None` at the end.
     #[inline]
     pub fn next_item(&mut self) -> Option<Result<Item<T>, E>> {
         self.0.wait_next()
     }
 
-    /// The iterator with the origin of each item.
+    /// Returns the iterator with the origin of each item.
     pub fn items(mut self) -> impl Iterator<Item = Result<Item<T>, E>> {
         std::iter::from_fn(move || self.next_item())
     }
 
-    /// Where the epoch stands; see [`Epoch::checkpoint`].
+    /// Returns a checkpoint of the epoch; see [`Epoch::checkpoint`].
     ///
     /// # Errors
-    /// As [`Epoch::checkpoint`].
+    /// Fails as [`Epoch::checkpoint`] does.
     pub fn checkpoint(&self) -> Result<Checkpoint, E> {
         self.0.checkpoint()
     }
 
-    /// Says that the last item was of no use; see [`Epoch::fail_last`].
+    /// Reports that the consumer could not use the last item; see [`Epoch::fail_last`].
     pub fn fail_last(&mut self) {
         self.0.fail_last();
     }
 
-    /// Says that there is no step for the last item; see [`Epoch::end_without_last`].
+    /// Ends the epoch without a step for the last item; see [`Epoch::end_without_last`].
     pub fn end_without_last(&mut self) {
         self.0.end_without_last();
     }
 
-    /// Its number.
+    /// Returns the epoch's number.
     pub fn number(&self) -> u64 {
         self.0.number()
     }
 
-    /// Figures so far; see [`Epoch::stats`].
+    /// Returns the figures so far; see [`Epoch::stats`].
     pub fn stats(&self) -> Option<Stats> {
         self.0.stats()
     }
 
-    /// How many items it still gives, if that is known; see [`Epoch::steps_left`].
+    /// Returns the number of items still to come, if it is known; see [`Epoch::steps_left`].
     pub fn steps_left(&self) -> Option<u64> {
         self.0.steps_left()
     }

@@ -1,31 +1,31 @@
-//! How many items an epoch still gives: the end of a progress bar, and what an iterator says of
-//! itself.
+//! The number of items that an epoch still gives: the end of a progress bar, and the size hint of
+//! an iterator.
 
 use super::builder::len;
 use crate::graph::ENDLESS;
 use crate::run::{Engine, Share};
 
-/// How many items an epoch still gives, as far as that is known.
+/// The number of items that an epoch still gives, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Left {
-    /// Where none fails, and none is skipped.
+    /// Number of items if none fails and none is skipped.
     pub steps: Option<u64>,
-    /// At most, without an error.
+    /// Largest number of items, if there is no error.
     most: Option<u64>,
-    /// Whether an error may come behind all of them.
+    /// True if an error may come after all items.
     may_fail: bool,
 }
 
 impl Left {
-    /// Nothing more.
+    /// The number at the end of an epoch.
     pub const NOTHING: Left = Left {
         steps: Some(0),
         most: Some(0),
         may_fail: false,
     };
 
-    /// Of the epoch of one rank that has delivered so many. How many a graph has that was `edited`
-    /// under way depends on where that was.
+    /// Returns the number for the epoch of one rank that has delivered this many. The length of a
+    /// graph `edited` under way depends on the place where it was edited.
     pub fn of(engine: &Engine, share: Share, edited: bool, delivered: u64) -> Left {
         let Engine { flow, settings, .. } = engine;
         let budget = settings
@@ -42,13 +42,13 @@ impl Left {
         Left {
             steps: least(counted, budget).filter(|_| len.is_some()),
             most: least(counted, budget),
-            // One that none of them needed: the last of an incomplete batch, or another rank's.
-            // What ends at its budget asks for no more.
+            // An error of an input that no output needed: the last of an incomplete batch, or
+            // another rank's. An epoch that ends at its budget asks for no more.
             may_fail: counted.is_some_and(|left| budget.is_none_or(|budget| left < budget)),
         }
     }
 
-    /// Of two ranks that are read in turn. The first error ends both.
+    /// Returns the sum for two ranks that are read in turn. The first error ends both.
     pub fn and(self, other: Left) -> Left {
         let sum = |a: Option<u64>, b: Option<u64>| a?.checked_add(b?);
         let may_fail = self.may_fail || other.may_fail;
@@ -59,8 +59,8 @@ impl Left {
         }
     }
 
-    /// Of an epoch that may give errors and go on, as one that saves its states does where one
-    /// cannot be written.
+    /// Returns the number for an epoch that may give errors and go on, as an epoch that saves
+    /// checkpoints does if one cannot be written.
     pub fn with_errors_between(self, may: bool) -> Left {
         Left {
             most: self.most.filter(|_| !may),
@@ -68,8 +68,8 @@ impl Left {
         }
     }
 
-    /// As an iterator or a stream says it. At least is nothing: any item may fail, and end the
-    /// epoch.
+    /// Returns the size hint of an iterator or a stream. The lower bound is zero: any item may
+    /// fail, and end the epoch.
     pub fn size_hint(self) -> (usize, Option<usize>) {
         let most = self
             .most

@@ -44,8 +44,8 @@ use crate::{ErrorKind, Graph, Result};
 /// Runs a [`Graph`] epoch after epoch.
 ///
 /// A loader is cheap to keep and starts no work by itself: each [`epoch`](DataLoader::epoch) starts
-/// when it is first polled and stops when it is dropped. What an epoch yields is a function of
-/// graph, seed and epoch number alone, in strict order for any number of workers.
+/// when it is first polled and stops when it is dropped. In strict order, the items of an epoch are
+/// a function of graph, seed and epoch number alone, for any number of workers.
 ///
 /// ```
 /// use datapipes::{DataLoader, Graph};
@@ -62,12 +62,12 @@ use crate::{ErrorKind, Graph, Result};
 /// ```
 pub struct DataLoader<T> {
     engine: Arc<Engine>,
-    /// Of the latest epoch that was started, for figures.
+    /// The latest epoch that was started, for figures.
     latest: Latest,
     on_error: OnError,
-    /// What saves the states of its epochs.
+    /// Saves the checkpoints of the loader's epochs.
     saver: Option<Arc<Saver>>,
-    /// Makes what an epoch reads: ranks, and what converts their batches.
+    /// Opens the input of an epoch: ranks, and the conversion of their batches.
     open: Open<T>,
     device_depth: usize,
 }
@@ -79,7 +79,7 @@ impl<T> Clone for DataLoader<T> {
 }
 
 impl<T> DataLoader<T> {
-    /// The same loader, whose epochs are opened in another way.
+    /// Returns the same loader with another way of opening epochs.
     fn opened<U>(&self, open: Open<U>) -> DataLoader<U> {
         DataLoader {
             engine: self.engine.clone(),
@@ -98,18 +98,19 @@ impl<T: Send + 'static> DataLoader<T> {
         Builder::new(graph)
     }
 
-    /// Epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or in a
-    /// `for` loop. Inert until polled.
+    /// Returns epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking) or
+    /// in a `for` loop. Inert until polled.
     ///
-    /// What it gives depends on the number, not on epochs before, so there is nothing to be set or
-    /// to be gone through to start with any of them. Several epochs, also of the same number, may
-    /// be alive at once; each is complete by itself.
+    /// The items depend on the number, not on earlier epochs, so any epoch can be the first one
+    /// read. Several epochs, also of the same number, may be alive at once; each is complete by
+    /// itself.
     pub fn epoch(&self, epoch: u64) -> Epoch<T> {
         let Settings { rank, uneven, .. } = self.engine.settings;
         self.begin(epoch, vec![(Share { rank, uneven }, None)], false)
     }
 
-    /// An epoch of some ranks, and where each goes on, maybe with a graph that was `edited` since.
+    /// Makes an epoch of some ranks, each with the place where it goes on, maybe with a graph that
+    /// was `edited` since.
     fn begin(
         &self,
         number: u64,
@@ -130,20 +131,20 @@ impl<T: Send + 'static> DataLoader<T> {
         Epoch::new(source, number, runs, self.saver.as_ref().map(Autosave::new))
     }
 
-    /// The epoch of a state, behind what had been delivered then: it gives what would have come
-    /// without the stop. Inert until polled. Workers, queues, order and where parts run may be
-    /// others than they were; so may be the number of ranks, with a [state of all of
-    /// them](Checkpoint::merge).
+    /// Resumes the epoch of a checkpoint, after the last item delivered before it was taken: the
+    /// epoch gives the items that would have come without the stop. Inert until polled. Workers,
+    /// queues, order and the placement of parts may differ from the first run. The number of ranks
+    /// may differ too, with a [checkpoint of all of them](Checkpoint::merge).
     ///
-    /// An epoch goes on in the kind of order that it had, to its end; another
-    /// [order](Builder::order) begins with the next epoch. Compared are names, kinds, settings and
-    /// wiring of nodes, not what closures do, nor what a vector holds beside its length.
+    /// An epoch keeps its kind of order to its end; another [order](Builder::order) begins with the
+    /// next epoch. Names, kinds, settings and wiring of nodes are compared with the checkpoint; the
+    /// code of closures, and the contents of a vector except its length, are not.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if the state is of another graph or seed, with what differs, node by
-    /// node; if it is of other ranks, and which node stands in the way; or if the loader was not
-    /// told that it will be [resumable](Builder::resumable). [`ErrorKind::Corrupt`] if it is of
-    /// this graph, but says what its nodes cannot have kept.
+    /// [`ErrorKind::Config`] if the checkpoint is of another graph or seed, with the differences,
+    /// node by node; if it is of other ranks, with the node that stands in the way; or if the
+    /// loader was not declared [resumable](Builder::resumable). [`ErrorKind::Corrupt`] if it is of
+    /// this graph, but contains values that its nodes cannot have saved.
     ///
     /// # Examples
     /// ```
@@ -167,25 +168,26 @@ impl<T: Send + 'static> DataLoader<T> {
         self.resumed(state, None)
     }
 
-    /// The epoch that training goes on with, by the state in a file: the epoch of the state, from
-    /// where that stands; the next one where it is [finished](Checkpoint::is_finished) for this
-    /// loader; epoch 0 where there is no file. Its [number](Epoch::number) says which it is. Inert
-    /// until polled.
+    /// Returns the epoch that training goes on with, by the checkpoint in a file: the epoch of the
+    /// checkpoint, from the place where it was taken; the next epoch if it is
+    /// [finished](Checkpoint::is_finished) for this loader; epoch 0 if there is no file. The
+    /// epoch's [number](Epoch::number) tells which it is. Inert until polled.
     ///
-    /// The first line of a training that may have been stopped, with
+    /// Use it as the first line of a training that may have been stopped, with
     /// [`autosave`](Builder::autosave) to the same path.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`], but for a file that is not there, and as
-    /// [`resume`](DataLoader::resume): a file that is damaged, or of another graph, is never taken
-    /// for none.
+    /// Fails as [`Checkpoint::load`] does, except for a missing file, and as
+    /// [`resume`](DataLoader::resume) does: a file that is damaged, or of another graph, is never
+    /// treated as missing.
     pub fn resume_or_start(&self, path: impl AsRef<Path>) -> Result<Epoch<T>> {
         let state = match Checkpoint::load(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(self.epoch(0)),
             state => state?,
         };
         let epoch = self.resume(&state)?;
-        // As this loader sees it: another budget of steps may leave something.
+        // The loader decides whether the epoch is finished: another budget of steps may leave
+        // something.
         Ok(if epoch.checkpoint()?.is_finished() {
             self.epoch(state.epoch() + 1)
         } else {
@@ -193,20 +195,21 @@ impl<T: Send + 'static> DataLoader<T> {
         })
     }
 
-    /// Waits until the state that was handed over last by [`autosave`](Builder::autosave) is on the
-    /// disk. Returns at once where nothing is being written, or the loader saves none.
+    /// Waits until the checkpoint last handed over by [`autosave`](Builder::autosave) is on the
+    /// disk. Returns at once if nothing is being written, or the loader saves no checkpoints.
     ///
     /// # Errors
-    /// Why the last state could not be written, unless an epoch has said so already.
+    /// The reason why the last checkpoint could not be written, unless an epoch has already
+    /// reported it.
     pub fn flush_autosave(&self) -> Result<()> {
         self.saver.as_ref().map_or(Ok(()), |saver| saver.flush())
     }
 
-    /// Resumes with a graph that is another by now, as far as `edited` says: other weights of a
-    /// mix, or other nodes.
+    /// Resumes with a graph that has changed since, within the limits of `edited`: other weights of
+    /// a mix, or other nodes.
     ///
     /// # Errors
-    /// As [`resume`](DataLoader::resume), but for what may differ.
+    /// Fails as [`resume`](DataLoader::resume) does, except for the permitted differences.
     ///
     /// # Examples
     /// Other weights, from the next item on:
@@ -224,7 +227,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// assert_eq!(rest.take(4).collect::<Result<Vec<_>, _>>()?, [2, 102, 103, 104]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    /// One step more:
+    /// An additional step:
     /// ```
     /// use datapipes::{DataLoader, Edited, Graph};
     ///
@@ -259,22 +262,23 @@ impl<T: Send + 'static> DataLoader<T> {
         Ok(self.begin(state.epoch(), ranks.collect(), edited.is_some()))
     }
 
-    /// How many items (usually batches) an epoch of this rank has, if that is known without
-    /// reading: sources tell, one-in-one-out pipes, batches, repeats, joins, forks and what divides
-    /// among ranks keep it known. Exact, if no item is skipped for an error. Of a graph without end
-    /// it is the [budget of steps](Builder::max_steps), if there is one: a [`cycle`](Graph::cycle)
-    /// of whatever is above it, through any steps below but those that may end a stream by
-    /// themselves ([`scan`](Graph::scan), [`through`](Graph::through)). That is exact unless the
-    /// data turn out to be empty. Of an epoch that has begun, see [`Epoch::steps_left`].
+    /// Returns the number of items (usually batches) in an epoch of this rank, if it is known
+    /// without reading. Sources that know it, one-in-one-out pipes, batches, repeats, joins, forks
+    /// and sharding keep it known. The number is exact if no item is skipped for an error. For a
+    /// graph without end it is the [budget of steps](Builder::max_steps), if there is one: for a
+    /// [`cycle`](Graph::cycle) of anything upstream, through any steps downstream except those that
+    /// may end a stream by themselves ([`scan`](Graph::scan), [`through`](Graph::through)). This
+    /// number is exact unless the data turn out to be empty. For an epoch that has begun, see
+    /// [`Epoch::steps_left`].
     pub fn len_hint(&self) -> Option<u64> {
         builder::len_hint(&self.engine.flow, &self.engine.settings)
     }
 
-    /// How many steps the ranks have in an epoch, from the one with the fewest to the one with the
-    /// most, if that is known without reading. The same on every rank. The two differ under
-    /// [`Uneven::Allow`](crate::Uneven) only; a job whose ranks go in step then stops behind the
-    /// fewest. Where nothing is known beforehand, ranks can [agree](crate::Blocking::agreed) before
-    /// each step.
+    /// Returns the numbers of steps that the ranks have in an epoch, from the smallest to the
+    /// largest, if they are known without reading. The result is the same on every rank. The two
+    /// ends differ under [`Uneven::Allow`](crate::Uneven) only; a job whose ranks go in step then
+    /// stops after the smallest number. If nothing is known beforehand, ranks can
+    /// [agree](crate::Blocking::agreed) before each step.
     ///
     /// # Examples
     /// ```
@@ -304,22 +308,22 @@ impl<T: Send + 'static> DataLoader<T> {
                 },
             )
         };
-        // The first ranks have what is left over.
+        // The first ranks have the items left over.
         Some(of(settings.rank.world - 1)?..=of(0)?)
     }
 
-    /// A number that is the same on every rank of a job, and most likely on no two jobs that differ
-    /// in graph (the names, kinds and settings of its nodes, and what reads what), seed, number of
+    /// Returns a number that is the same on every rank of a job, and most likely on no two jobs
+    /// that differ in graph (names, kinds, settings and wiring of its nodes), seed, number of
     /// ranks, [`Uneven`](crate::Uneven) or [budget of steps](Builder::max_steps). Ranks that
-    /// exchange it before the first step find out that one was started with other settings. What a
-    /// closure does is not in it, nor what a listing finds: for that there is
-    /// [`Graph::digest`](crate::Graph::digest).
+    /// exchange it before the first step find out if one of them was started with other settings.
+    /// The number covers neither the code of closures nor the results of listings: for those there
+    /// is [`Graph::digest`](crate::Graph::digest).
     pub fn fingerprint(&self) -> u64 {
         checkpoint::fingerprint(&self.engine.flow, &self.engine.settings)
     }
 
-    /// The plan as a tree, the consumer first: what runs where, with how many workers, behind which
-    /// queues, and, once an epoch has run, what was measured.
+    /// Returns the plan as a tree, the consumer first: where each part runs, with how many workers,
+    /// after which queues, and, once an epoch has run, the measurements.
     pub fn explain(&self) -> String {
         let remarks = self
             .stats()
@@ -340,7 +344,7 @@ impl<T: Send + 'static> DataLoader<T> {
         .to_string()
     }
 
-    /// Figures of the latest epoch that was started; `None` before the first.
+    /// Returns the figures of the latest epoch that was started; `None` before the first.
     pub fn stats(&self) -> Option<Stats> {
         Stats::of_all(lock(&self.latest).as_ref()?)
     }
@@ -355,11 +359,11 @@ impl<T> fmt::Debug for DataLoader<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Runs the graph once, inline on this thread, and collects what comes out: for tests and small
+    /// Runs the graph once, inline on this thread, and collects the output: for tests and small
     /// data.
     ///
     /// # Errors
-    /// The first error of an item, or what [`Builder::build`] finds wrong with the graph.
+    /// The first error of an item, or the problems that [`Builder::build`] finds in the graph.
     pub fn collect(self) -> Result<Vec<T>> {
         let loader = DataLoader::builder(self)
             .workers(0)

@@ -1,17 +1,17 @@
-//! What happens to items that fail.
+//! The policy for items that fail.
 
 use std::sync::{Arc, Mutex};
 
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Origin, Result};
 
-/// What happens to items that fail.
+/// The policy for items that fail.
 ///
 /// To try a failed item again before the policy decides, put [`retry`](crate::Graph::retry) around
 /// the pipe.
 ///
-/// A policy is about items. A panic, a wrong configuration or an exhausted budget always ends the
-/// epoch.
+/// A policy covers errors about items. A panic, a wrong configuration or an exhausted budget always
+/// ends the epoch.
 #[derive(Clone, Debug, Default)]
 pub struct OnError(Policy);
 
@@ -29,35 +29,36 @@ enum Policy {
 /// An item that was skipped.
 #[derive(Clone, Debug)]
 pub struct Skipped {
-    /// The epoch.
+    /// Number of the epoch.
     pub epoch: u64,
     /// The node in which it failed.
     pub node: String,
-    /// Which item it was, if the error is about one.
+    /// Origin of the item, if the error is about one.
     pub item: Option<Origin>,
-    /// What kind of error it was.
+    /// Kind of the error.
     pub kind: ErrorKind,
     /// The whole error in one line.
     pub error: String,
 }
 
-/// How many skipped items are kept with their names, over all epochs.
+/// Number of skipped items kept with their names, over all epochs.
 const KEPT: usize = 1000;
 
 impl OnError {
-    /// The first error reaches the consumer, and the epoch ends behind it. The default.
+    /// Lets the first error reach the consumer, and ends the epoch after it. The default.
     pub fn fail() -> Self {
         OnError(Policy::Fail)
     }
 
-    /// Items that fail are left out, counted, and set aside by name; the `most + 1`st of an epoch
-    /// is an error.
+    /// Leaves out items that fail, counts them, and sets them aside by name; the `most + 1`st of an
+    /// epoch is an error.
     ///
-    /// Batches are filled up with the next items, never shortened. The first thousand are kept by
-    /// [`skipped`](OnError::skipped), so that they can be looked at or tried again later; all are
-    /// counted, by node and kind ([`Stats::skips`](super::Stats::skips)). Each is a warning to
-    /// `tracing`: the first five of an epoch with the whole error, further ones when their number
-    /// has doubled; and at its end, also of an epoch that is dropped, the sum by node and kind.
+    /// Batches are filled up with the next items, never shortened. The first thousand skipped items
+    /// are kept by [`skipped`](OnError::skipped), so that they can be looked at or tried again
+    /// later; all are counted, by node and kind ([`Stats::skips`](super::Stats::skips)). Each is a
+    /// warning to `tracing`: the first five of an epoch with the whole error, further ones when
+    /// their number has doubled; and at its end, also of an epoch that is dropped, the sum by node
+    /// and kind.
     pub fn skip(most: u64) -> Self {
         OnError(Policy::Skip {
             most,
@@ -66,8 +67,8 @@ impl OnError {
         })
     }
 
-    /// The items that were set aside so far, over all epochs of the loaders that use this policy or
-    /// a clone of it.
+    /// Returns the items that were set aside so far, over all epochs of the loaders that use this
+    /// policy or a clone of it.
     ///
     /// ```
     /// use datapipes::{DataLoader, Graph, OnError};
@@ -85,7 +86,7 @@ impl OnError {
         }
     }
 
-    /// How many items of an epoch may be left out.
+    /// Returns how many items of an epoch may be left out.
     pub(crate) fn most(&self) -> u64 {
         match self.0 {
             Policy::Fail => 0,
@@ -93,8 +94,8 @@ impl OnError {
         }
     }
 
-    /// Decides about an error, the `before + 1`st of the epoch: gives it back if it is skipped, or
-    /// fails with what the consumer sees.
+    /// Decides about an error, the `before + 1`st of the epoch: returns it if it is skipped, or
+    /// fails with the error for the consumer.
     pub(crate) fn decide(&self, epoch: u64, before: u64, error: Error) -> Result<Error> {
         match &self.0 {
             Policy::Skip {

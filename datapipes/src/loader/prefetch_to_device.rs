@@ -1,5 +1,4 @@
-//! Batches that are made into something else: ahead of the consumer, as on a device, or on its own
-//! thread.
+//! Conversion of batches: ahead of the consumer, as to a device, or on its own thread.
 
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
@@ -13,37 +12,39 @@ use crate::run::{DevicePrefetch, DevicePrefetchGauge, PinnedThread, Upload, insi
 use crate::sync::lock;
 use crate::{BoxError, Error, ErrorKind, Item, Result};
 
-/// What all epochs of a loader share that makes something else of its batches.
+/// Values shared by all epochs of a loader that converts its batches.
 struct Conversion<T, U> {
     place: Place,
     convert: Upload<T, U>,
 }
 
 enum Place {
-    /// The consumer's thread; what errors call the node.
+    /// The consumer's thread; the name of the step in errors.
     Here(Arc<str>),
     DevicePrefetch(PinnedThread),
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Uploads each batch to a device while the consumer works on the one before (double
+    /// Uploads each batch to a device while the consumer works on the batch before (double
     /// buffering): what tf.data and flax call `prefetch_to_device`.
     ///
-    /// - `upload` runs on one thread, the same for all epochs of the loader that is returned and of
-    ///   its clones, one batch at a time. GPU frameworks keep a stream and a memory pool for each
-    ///   thread of the system: this makes them one more of each, whatever the number of epochs. The
-    ///   thread starts when the first epoch is first polled, and ends with the last handle.
-    /// - One batch is ready beside the one that the consumer holds; see
-    ///   [`device_depth`](DataLoader::device_depth). The next upload begins when a ready one is
+    /// - `upload` runs on one thread, the same for all epochs of the returned loader and of its
+    ///   clones, one batch at a time. GPU frameworks keep a stream and a memory pool for each
+    ///   thread of the system: a single thread means one more of each, whatever the number of
+    ///   epochs. The thread starts when the first epoch is first polled, and ends with the last
+    ///   handle.
+    /// - One batch is ready besides the batch that the consumer holds; see
+    ///   [`device_depth`](DataLoader::device_depth). The next upload begins when a ready batch is
     ///   taken. Order is kept.
     /// - The thread is the consumer of the loader, so that with 0 workers everything runs on it.
     ///   I/O uses the loader's own runtime.
-    /// - [`Stats::waited`](super::Stats::waited) then says how long the consumer waited for a batch
-    ///   on the device, and [`Stats::device`](super::Stats::device) how long the uploads took.
+    /// - [`Stats::waited`](super::Stats::waited) then is the time that the consumer waited for a
+    ///   batch on the device, and [`Stats::device`](super::Stats::device) the time that the uploads
+    ///   took.
     ///
-    /// The loader that is returned is one of batches on the device, with the epochs, the plan and
-    /// the figures of this one. A state of either can be resumed by both; batches that are on the
-    /// device already do not count in it, and come again. Epochs that are alive at once take turns
+    /// The returned loader has batches on the device, with the epochs, the plan and the figures of
+    /// this one. A checkpoint of either can be resumed by both; batches that are on the device but
+    /// not delivered do not count in it, and come again. Epochs that are alive at once take turns
     /// on the thread.
     ///
     /// # Errors
@@ -53,8 +54,8 @@ impl<T: Send + 'static> DataLoader<T> {
     ///
     /// # Cancellation
     /// Dropping an epoch ends it as without a device, and drops the batches that are ready. An
-    /// upload at hand runs to its end; the drop waits for it 100 ms at most, and the last handle as
-    /// long once more.
+    /// upload in progress runs to its end; the drop waits for it 100 ms at most, and the drop of
+    /// the last handle as long once more.
     ///
     /// # Examples
     /// ```
@@ -89,22 +90,22 @@ impl<T: Send + 'static> DataLoader<T> {
         })
     }
 
-    /// How many batches [`prefetch_to_device`](DataLoader::prefetch_to_device) keeps ready on the
-    /// device, besides the one that the consumer holds: 1 by default and at least. More helps where
-    /// uploads take unequally long, and each costs its memory on the device.
+    /// Sets the number of batches that [`prefetch_to_device`](DataLoader::prefetch_to_device) keeps
+    /// ready on the device, besides the batch that the consumer holds: 1 by default and at least.
+    /// More helps if uploads take unequally long, and each costs its memory on the device.
     pub fn device_depth(mut self, batches: usize) -> Self {
         self.device_depth = batches.max(1);
         self
     }
 
-    /// Makes something else of each batch on the thread that takes it, when it is taken: for what
-    /// belongs to that thread, such as a framework's tensors. What can run anywhere is better a
+    /// Converts each batch on the thread that takes it, when it is taken: for values that belong to
+    /// that thread, such as a framework's tensors. A conversion that can run anywhere is better a
     /// [`map`](crate::Graph::map) of the graph. Nothing is buffered, and order is kept. Errors call
     /// the step by its `name`.
     ///
     /// # Errors
     /// An error of `convert` reaches the consumer with the batch's origin, and ends the epoch,
-    /// whatever the policy. A state is one from before that batch then, which comes again.
+    /// whatever the policy. A checkpoint is then from before that batch, which comes again.
     ///
     /// # Examples
     /// ```
@@ -147,23 +148,24 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 }
 
-/// What another source gives, made into something else.
+/// A source whose items are converted.
 struct Converted<T, U> {
     stage: Stage<T, U>,
-    /// Where each rank stands that it reads.
+    /// Progress of each rank that it reads.
     stands: Vec<Stand>,
-    /// Of which of them the last thing was that came, if that was a batch.
+    /// Rank of the last output, if that was a batch.
     last: Option<usize>,
     progress: Option<Progress>,
     gauge: Arc<DevicePrefetchGauge>,
     depth: usize,
     blocking: bool,
-    /// After the stage, which is at work on it.
+    /// Conversion that the stage works on; the field comes after `stage`, so that it is dropped
+    /// later.
     conversion: Arc<Conversion<T, U>>,
 }
 
 enum Stage<T, U> {
-    /// Not begun, or read on the consumer's thread.
+    /// The source of a stage that has not begun, or of a conversion on the consumer's thread.
     Here(Box<Source<T>>),
     DevicePrefetch(DevicePrefetch<U, Progress>),
     Done,
@@ -175,7 +177,7 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
         let is_ahead = matches!(conversion.place, Place::DevicePrefetch(_));
         let stands = source.get_mut().hand_over(is_ahead.then_some(&gauge));
         if is_ahead {
-            // The thread of the stage is none of an async runtime.
+            // The thread of the stage is not a thread of an async runtime.
             source.get_mut().will_block();
         }
         let (stage, last, progress, blocking) = (Stage::Here(Box::new(source)), None, None, false);
@@ -191,7 +193,7 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
         }
     }
 
-    /// Begins to convert ahead, if that is the place and it has not begun.
+    /// Begins to convert ahead, if this is a device stage that has not begun.
     fn begin(&mut self) -> Result<()> {
         let Place::DevicePrefetch(thread) = &self.conversion.place else {
             return Ok(());
@@ -219,7 +221,7 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
 }
 
 impl<T, U> Conversion<T, U> {
-    /// Converts an item on this thread, and says how far the epoch has come if that went well.
+    /// Converts an item on this thread, and returns the epoch's progress if that succeeded.
     fn here(
         &self,
         name: &Arc<str>,
@@ -299,7 +301,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
 
     fn end_without_last(&mut self, drained: bool) {
         let last = self.last.take();
-        // With it goes what is ready.
+        // The batches that are ready are dropped with it.
         self.stage = Stage::Done;
         let stands = (0..).zip(&mut self.stands);
         stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));

@@ -1,4 +1,4 @@
-//! The epoch of one rank: what an [`Epoch`](super::Epoch) is made of.
+//! The epoch of one rank: the building block of an [`Epoch`](super::Epoch).
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,7 @@ use crate::run::{Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, S
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
-/// A graph that takes longer than this for an item is run ahead of the consumer by a thread of its
-/// own.
+/// Time for an item above which a graph is run ahead of the consumer by a thread of its own.
 const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
 
 /// One pass of one rank over its part of the data.
@@ -29,28 +28,28 @@ pub(super) struct RankEpoch<T> {
     number: u64,
     pub share: Share,
     on_error: OnError,
-    /// Where it is resumed.
+    /// Place where it is resumed.
     resume: Option<Resume>,
-    /// Whether it goes on with a graph that is another by now.
+    /// True if it goes on with a graph that has changed since.
     edited: bool,
-    /// Whether nothing is left, whatever the budget of steps.
+    /// True if nothing is left, whatever the budget of steps.
     drained: bool,
-    /// Where its nodes stood when it ended.
+    /// Cursors of its nodes when it ended.
     ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     pub blocking: bool,
     stage: Stage<T>,
-    /// Where its figures are found once it has begun.
+    /// List to which its figures are added once it has begun.
     runs: Runs,
     failed: u64,
     produce_ns: f64,
     pub delivered: u64,
-    /// So many are delivered at most.
+    /// Largest number of items delivered.
     budget: u64,
-    /// Whether ranks agree before each step whether there is another.
+    /// True if ranks agree before each step whether there is another.
     pub agreed: bool,
-    /// Whether the last thing that came was an item, which the consumer has.
+    /// True if the last output was an item, which the consumer has.
     pub taken: bool,
-    /// Where a conversion reads it.
+    /// Progress shared with the conversion that reads the epoch.
     handed_over: Option<Figures>,
 }
 
@@ -96,7 +95,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// Says that a conversion reads it, which may be a device stage; where its figures will be.
+    /// Declares that a conversion reads the epoch, which may be a device stage; returns the
+    /// conversion's access to its progress.
     pub fn hand_over(&mut self, gauge: Option<&Arc<DevicePrefetchGauge>>) -> Stand {
         let gauge = gauge.cloned().or_else(|| self.handed_over.take()?.gauge);
         let figures = Figures {
@@ -122,7 +122,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// How many items it still gives.
+    /// Returns the number of items still to come.
     pub fn left(&self) -> Left {
         match self.stage {
             Stage::Done => Left::NOTHING,
@@ -130,12 +130,12 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// How far it has come.
+    /// Returns the progress of the epoch.
     pub fn progress(&self) -> Progress {
         self.progress_at(self.delivered)
     }
 
-    /// How far it had come with so many items.
+    /// Returns the progress of the epoch after this many items.
     fn progress_at(&self, delivered: u64) -> Progress {
         Progress {
             seed: self.engine.settings.seed,
@@ -152,7 +152,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         matches!(self.stage, Stage::Done)
     }
 
-    /// Ends it, without the last item if that goes back, and with nothing behind it if it is
+    /// Ends the epoch, without the last item if that goes back, and with nothing after it if it is
     /// `drained`.
     pub fn end_at(&mut self, back: bool, drained: bool) {
         self.taken = false;
@@ -161,7 +161,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         self.end();
     }
 
-    /// Where it stands, or, if the last item goes `back`, where it stood before that.
+    /// Returns the rank's checkpoint, or, if the last item goes `back`, the checkpoint before that
+    /// item.
     pub fn saved(&self, back: bool) -> Result<Saved> {
         let delivered = self.delivered - u64::from(back);
         let Engine { flow, settings, .. } = &*self.engine;
@@ -177,21 +178,21 @@ impl<T: Send + 'static> RankEpoch<T> {
             (_, Some(ended), _) => ended
                 .clone()
                 .map_err(|error| Error::new(error.kind(), error.to_string()))?,
-            // Of a graph that was changed they are not those of the state.
+            // The cursors of a graph that was changed are not those of the checkpoint.
             (_, None, Some(resume)) => (*resume.cursors).clone(),
             (_, None, None) => Cursors::default(),
         };
         Ok(Saved::new(flow, self.progress_at(delivered), &cursors))
     }
 
-    /// Ends it; what its state would be is kept.
+    /// Ends the epoch; its final checkpoint is kept.
     pub fn end(&mut self) {
         if let Stage::Running(running) = &self.stage
             && self.engine.settings.resumable
         {
             self.ended = match running.save(self.delivered + self.failed) {
                 _ if self.drained => Some(Ok(Cursors::default())),
-                // It stands where it began, if it is not even wired.
+                // An epoch that is not even wired stands where it began.
                 saving => saving.map(|saving| saved(saving).map_err(Arc::new)),
             };
         }
@@ -205,7 +206,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// What is there already: the shortest way of an item.
+    /// Returns an item that is ready: the shortest path of an item.
     #[inline]
     pub fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         loop {
@@ -234,7 +235,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// Where nothing is ready.
+    /// Polls when nothing is ready.
     fn poll_more(&mut self, cx: &mut task::Context<'_>) -> Poll<Option<Result<Item<T>>>> {
         if let Err(error) = Scope::refuse_inside(self.engine.id) {
             let ended = self.is_done();
@@ -258,8 +259,8 @@ impl<T: Send + 'static> RankEpoch<T> {
                 },
             };
             if running.is_long() {
-                // What the consumer has, which may be less than what a device stage has read. The
-                // last item it may still give back.
+                // The items that the consumer has, which may be fewer than a device stage has read.
+                // The consumer may still give the last one back.
                 let position = match &self.handed_over {
                     Some(figures) => figures.taken.load(Ordering::Relaxed),
                     None => self.delivered + self.failed - u64::from(self.taken),
@@ -307,7 +308,8 @@ impl<T: Send + 'static> RankEpoch<T> {
         }
     }
 
-    /// What is wrong where this rank has fewer steps than all were to have, and others may not.
+    /// Returns the error of a rank that has fewer steps than all were to have, if other ranks may
+    /// have more.
     fn fell_short(&self) -> Option<Error> {
         let Engine { flow, settings, .. } = &*self.engine;
         let budget = settings
@@ -353,7 +355,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         item
     }
 
-    /// What failed, if that is not skipped and ends the epoch.
+    /// Returns the error if it is not skipped and ends the epoch.
     #[cold]
     fn decide(&mut self, error: Error) -> Option<Error> {
         self.taken = false;
@@ -373,46 +375,46 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 }
 
-/// What is known of an epoch that a conversion reads.
+/// Shared knowledge about an epoch that a conversion reads.
 #[derive(Clone, Default)]
 struct Figures {
     gauge: Option<Arc<DevicePrefetchGauge>>,
-    /// The trace of what comes out, where states can be asked for.
+    /// Trace of the output, if checkpoints can be taken.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
-    /// The position that the consumer may still go back to, which is behind what the stage has
-    /// read.
+    /// Position that the consumer may still go back to, which is before the position that the stage
+    /// has read.
     taken: Arc<AtomicU64>,
-    /// How far the epoch had come when all was through.
+    /// Progress of the epoch when everything had been read.
     ended: Arc<OnceLock<Progress>>,
 }
 
-/// What it takes to say where an epoch stands that a conversion reads, maybe ahead of the consumer.
+/// The checkpoint data of an epoch that a conversion reads, maybe ahead of the consumer.
 pub(super) struct Stand {
     engine: Arc<Engine>,
     edited: bool,
-    /// Where it stood before the consumer took anything, and its nodes.
+    /// Progress before the consumer took anything, and the cursors of the nodes.
     begun: (Progress, Arc<Cursors>),
     figures: Figures,
-    /// How far the epoch had come with what the consumer took last.
+    /// Progress of the epoch with the item that the consumer took last.
     taken: Option<Progress>,
 }
 
 impl Stand {
-    /// The consumer has taken an item, or an error that ended the epoch. Says whether it is one of
-    /// this rank.
+    /// Records that the consumer has taken an item, or an error that ended the epoch. Returns true
+    /// if the item is of this rank.
     pub fn take(&mut self, progress: Progress, is_item: bool) -> bool {
         let is_ours = progress.share.rank == self.begun.0.share.rank;
         if is_ours {
             self.taken = Some(progress);
-            // The last item it may still give back.
+            // The consumer may still give the last item back.
             let place = progress.delivered + progress.skipped - u64::from(is_item);
             self.figures.taken.store(place, Ordering::Relaxed);
         }
         is_ours
     }
 
-    /// The consumer ends the epoch, without the last item if that goes back, and with nothing
-    /// behind it if it is `drained`.
+    /// Records that the consumer ends the epoch, without the last item if that goes back, and with
+    /// nothing after it if it is `drained`.
     pub fn end_at(&mut self, back: bool, drained: bool) {
         if back || drained {
             let mut progress = self.progress(back);
@@ -422,7 +424,7 @@ impl Stand {
         }
     }
 
-    /// How far it has come, or had come before the last item.
+    /// Returns the progress, or the progress before the last item.
     fn progress(&self, back: bool) -> Progress {
         let mut progress = self.taken.unwrap_or(self.begun.0);
         if back {
@@ -433,7 +435,7 @@ impl Stand {
         progress
     }
 
-    /// How many items the consumer can still take.
+    /// Returns how many items the consumer can still take.
     pub fn left(&self) -> Left {
         match self.progress(false) {
             progress if progress.drained => Left::NOTHING,
@@ -446,12 +448,13 @@ impl Stand {
         }
     }
 
-    /// The consumer has taken all.
+    /// Records that the consumer has taken everything.
     pub fn end(&mut self) {
         self.taken = self.figures.ended.get().copied().or(self.taken);
     }
 
-    /// Behind what the consumer has taken, or before the last of that if it goes `back`.
+    /// Returns the checkpoint after the items that the consumer has taken, or before the last of
+    /// them if it goes `back`.
     pub fn saved(&self, back: bool) -> Result<Saved> {
         let Engine { flow, settings, .. } = &*self.engine;
         if !settings.resumable {

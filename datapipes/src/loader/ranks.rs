@@ -1,5 +1,5 @@
-//! The ranks that an epoch reads: its own, or several in turn, where it goes on with what more
-//! ranks had begun.
+//! The ranks that an epoch reads: its own, or several in turn, if it continues epochs begun by more
+//! ranks.
 
 use std::sync::Arc;
 use std::task::{self, Poll, ready};
@@ -14,11 +14,11 @@ use crate::sync::lock;
 use crate::{Item, Result};
 
 pub(super) struct Ranks<T> {
-    /// The rank of which the last item was, or the next one is.
+    /// The rank that gave the last item, or gives the next one.
     at: RankEpoch<T>,
     /// The other ranks that are read in turn.
     others: Vec<RankEpoch<T>>,
-    /// Of which rank the last item was.
+    /// Number of the rank that gave the last item.
     last: usize,
     runs: Runs,
     latest: Option<Latest>,
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Ranks<T> {
         if is_one { source } else { source.watched() }
     }
 
-    /// What is there already, where there is one rank.
+    /// Returns an item that is ready, if there is one rank.
     #[inline]
     pub fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         self.at.pop_ready()
@@ -58,8 +58,8 @@ impl<T: Send + 'static> Ranks<T> {
         std::iter::once(&mut self.at).chain(&mut self.others)
     }
 
-    /// Lets the rank be the next that has given least, the first of those; one that has nothing
-    /// more comes last. So all give equally many, one after the other, wherever they stood.
+    /// Selects the rank that has given least, the first of several; a rank with nothing left comes
+    /// last. All ranks thus give equally many, one after the other, wherever they stood.
     fn turn(&mut self) {
         let key = |epoch: &RankEpoch<T>| (epoch.is_done(), epoch.delivered, epoch.share.rank.index);
         if let Some(least) = self.others.iter_mut().min_by_key(|other| key(other))

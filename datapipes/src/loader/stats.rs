@@ -15,98 +15,99 @@ use crate::sync::lock;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// From the first poll to the end, or to now.
+    /// Time from the first poll to the end, or to now.
     pub wall: Duration,
     /// Items that the consumer took.
     pub delivered: u64,
     /// Items that failed and were skipped by the loader's policy.
     pub skipped: u64,
-    /// What was skipped, by node and kind of error, in the order in which each came first.
+    /// Skipped items, by node and kind of error, in the order in which each came first.
     pub skips: Vec<SkipStats>,
-    /// Each node, inputs before those who read them.
+    /// Figures of each node, inputs before their readers.
     pub nodes: Vec<NodeStats>,
-    /// Each segment.
+    /// Figures of each segment.
     pub segments: Vec<SegmentStats>,
-    /// How long the consumer waited: for the queue, or for the graph itself where that ran on its
+    /// Time that the consumer waited: for the queue, or for the graph itself if that ran on its
     /// thread; for a batch on the device with
     /// [`prefetch_to_device`](crate::DataLoader::prefetch_to_device).
     pub waited: Duration,
-    /// The queue in front of the consumer, if it paid for itself.
+    /// The queue before the consumer, if it paid for itself.
     pub queue: Option<QueueStats>,
     /// The device stage, if the epoch is read by one.
     pub device: Option<DeviceStats>,
-    /// Which part sets the pace, and why it is thought so.
+    /// The part that sets the pace, with the reason for that conclusion.
     pub bottleneck: String,
 }
 
-/// What left one node.
+/// Figures of the output of one node.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeStats {
-    /// The node's name.
+    /// Name of the node.
     pub name: String,
-    /// Items that left it.
+    /// Items that left the node.
     pub items: u64,
-    /// Items that it left out on purpose: filtered, dropped with a last batch, of another rank.
+    /// Items that the node left out on purpose: filtered, dropped with a last batch, of another
+    /// rank.
     pub dropped: u64,
-    /// Errors that left it, its own and those from above: one error counts in each node that it
-    /// passes.
+    /// Errors that left the node, its own and those from upstream: one error counts in each node
+    /// that it passes.
     pub errors: u64,
     /// Tries of an item beyond its first, by [`retry`](crate::Graph::retry).
     pub retried: u64,
-    /// Time spent in it, summed over threads; estimated from a sample where calls are quick.
+    /// Time spent in the node, summed over threads; estimated from a sample if calls are quick.
     pub busy: Duration,
-    /// The segment that it runs in.
+    /// The segment that the node runs in.
     pub segment: Option<char>,
 }
 
-/// What happened at the edges of a segment.
+/// Figures of the edges of a segment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SegmentStats {
-    /// As the plan calls it.
+    /// Letter of the segment in the plan.
     pub letter: char,
-    /// The names of its nodes.
+    /// Names of the nodes.
     pub nodes: Vec<String>,
     /// I/O or CPU.
     pub work: Work,
-    /// How many run at once, at most.
+    /// Largest number of applications that run at once.
     pub workers: usize,
-    /// Whether it ran inline at last, being cheaper than a hop to a worker.
+    /// True if the segment last ran inline, being cheaper than a hop to a worker.
     pub inline: bool,
     /// Items that went in.
     pub items: u64,
-    /// SegmentLog that its input was cut into.
+    /// Morsels that its input was cut into.
     pub morsels: u64,
     /// Time spent by workers. For I/O this is the time of the polls, not of the waiting.
     pub busy: Duration,
-    /// Time in which it could have started more, but had no input: blocked on input.
+    /// Time in which the segment could have started more, but had no input: blocked on input.
     pub starved: Duration,
-    /// Time in which all that may be in flight was: blocked on output, or working at its limit.
+    /// Time in which the concurrency was fully used: blocked on output, or working at its limit.
     pub full: Duration,
     /// Morsels in flight, on average over the polls.
     pub occupancy: f64,
-    /// How many morsels may be in flight now.
+    /// Number of morsels that may be in flight now.
     pub concurrency: u64,
-    /// Its processes, if it runs in processes of its own.
+    /// Processes of the segment, if it runs in processes of its own.
     pub processes: Option<ProcessStats>,
 }
 
-/// What became of the processes of a segment, over all epochs of the loader.
+/// Figures of the processes of a segment, over all epochs of the loader.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct ProcessStats {
-    /// How many were started.
+    /// Number of processes started.
     pub started: u64,
-    /// How many ended without being asked to, were killed for their silence or for what they sent,
-    /// or could not be started.
+    /// Number of processes that ended without being asked to, were killed for their silence or for
+    /// their messages, or could not be started.
     pub died: u64,
-    /// How many were replaced because of their memory, see
+    /// Number of processes replaced because of their memory, see
     /// [`Processes::memory`](crate::Processes::memory).
     pub replaced: u64,
-    /// Items that were given up, since they ended two processes.
+    /// Items that were given up because they ended two processes.
     pub crashed: u64,
-    /// Those that run now.
+    /// Processes that run now.
     pub children: Vec<ChildStats>,
 }
 
@@ -114,32 +115,32 @@ pub struct ProcessStats {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ChildStats {
-    /// Its number in the system.
+    /// Process number in the system.
     pub process: u32,
-    /// Its place among the processes of its segment, from 0.
+    /// Index among the processes of its segment, from 0.
     pub place: usize,
-    /// Its private memory in bytes, without what is swapped out, as it was when last looked at: ten
-    /// times a second at most, or a hundred times where there is a limit.
+    /// Private memory in bytes, without swapped-out memory, as last measured: ten times a second at
+    /// most, or a hundred times if there is a limit.
     pub memory: u64,
-    /// Items and errors that came out of it.
+    /// Items and errors that came out of the process.
     pub items: u64,
 }
 
-/// What happened at the queue in front of the consumer.
+/// Figures of the queue before the consumer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct QueueStats {
-    /// Its length now, in items.
+    /// Current length, in items.
     pub depth: u64,
     /// Items ready when the consumer came, on average.
     pub occupancy: f64,
-    /// Time the thread behind the queue waited for room.
+    /// Time that the thread filling the queue waited for room.
     pub producer_waited: Duration,
-    /// Time that thread worked.
+    /// Time that the thread worked.
     pub producer_busy: Duration,
 }
 
-/// What happened at the device stage.
+/// Figures of the device stage.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceStats {
@@ -147,7 +148,7 @@ pub struct DeviceStats {
     pub uploaded: u64,
     /// Time spent in uploads.
     pub busy: Duration,
-    /// How many batches are kept ready, besides the one that the consumer holds.
+    /// Number of batches kept ready, besides the batch that the consumer holds.
     pub depth: u64,
 }
 
@@ -186,7 +187,7 @@ fn processes(_: &Engine, _: usize) -> Option<ProcessStats> {
 }
 
 impl Stats {
-    /// Of all ranks that an epoch reads; none before the first has begun.
+    /// Returns the figures of all ranks that an epoch reads; `None` before the first has begun.
     pub(super) fn of_all(runs: &Runs) -> Option<Stats> {
         let runs = lock(runs);
         let mut stats = Stats::of(runs.first()?);
@@ -197,8 +198,8 @@ impl Stats {
         Some(stats)
     }
 
-    /// The figures of another rank of the same epoch. What all of them share stays as it is:
-    /// processes, the device stage, and how the consumer waited for that.
+    /// Adds the figures of another rank of the same epoch. Figures shared by all ranks stay as they
+    /// are: processes, the device stage, and the time that the consumer waited for it.
     fn add(&mut self, other: Stats) {
         self.wall = self.wall.max(other.wall);
         self.delivered += other.delivered;
@@ -244,7 +245,7 @@ impl Stats {
         };
     }
 
-    /// Of one rank, without what follows from the figures.
+    /// Returns the figures of one rank, without those derived from others.
     fn of(run: &EpochRun) -> Stats {
         let Engine { flow, plan, .. } = &*run.engine;
         let inclusive: Vec<u64> = run
@@ -257,8 +258,8 @@ impl Stats {
                 Place::Segment(number) => {
                     let nodes = &plan.segments[number].nodes;
                     if nodes[0] == id {
-                        // The first node of a segment: what the segment was measured at, less its
-                        // other nodes.
+                        // The first node of a segment gets the time measured for the segment, less
+                        // its other nodes.
                         let rest = inclusive[*nodes.last().expect("not empty")]
                             .saturating_sub(inclusive[id]);
                         return run.segments[number]
@@ -341,12 +342,12 @@ impl Stats {
         }
     }
 
-    /// Items that the consumer took, a second.
+    /// Returns the items that the consumer took, per second.
     pub fn items_per_second(&self) -> f64 {
         self.delivered as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 
-    /// The share of the epoch in which the consumer waited for the loader, in `[0, 1]`.
+    /// Returns the share of the epoch in which the consumer waited for the loader, in `[0, 1]`.
     pub fn consumer_waited(&self) -> f64 {
         (self.waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
     }
@@ -434,7 +435,7 @@ impl Stats {
         }
     }
 
-    /// A remark for each node of the plan.
+    /// Returns a remark for each node of the plan.
     pub(crate) fn remarks(&self, engine: &Engine) -> Vec<String> {
         let inline = |place: &Place| match place {
             Place::Segment(number) => self.segments[*number].inline,
@@ -463,7 +464,7 @@ impl Stats {
     }
 }
 
-/// Nanoseconds an item, in a unit that fits.
+/// Nanoseconds for each item, printed in a unit that fits.
 struct Nanos(f64);
 
 impl fmt::Display for Nanos {
@@ -648,8 +649,8 @@ mod tests {
         }
     }
 
-    /// A second in which the consumer waited for `waited_ms`, the driver worked for `driver_ms` and
-    /// two workers for `cpu_ms` together.
+    /// Returns the text for a second in which the consumer waited for `waited_ms`, the driver
+    /// worked for `driver_ms` and two workers for `cpu_ms` together.
     fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
         stats(waited_ms, driver_ms, cpu_ms).find_bottleneck(2)
     }

@@ -13,7 +13,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Batches of `size` items; a shorter last one is kept.
+    /// Makes batches of `size` items; a shorter last batch is kept.
     pub fn new(size: usize) -> Self {
         Batch {
             size,
@@ -62,7 +62,7 @@ impl<T: Send + 'static> Pipe<T> for Batch {
         })
     }
     fn facts(&self) -> Facts {
-        // Which items are left over depends on the order.
+        // The order decides which items are left over.
         let facts = if self.drop_last {
             Facts::default()
         } else {
@@ -86,9 +86,9 @@ struct Batches<T> {
     size: usize,
     drop_last: bool,
     index: u64,
-    /// Whether no error came between the items that wait.
+    /// True if no error came between the items that wait.
     clean: bool,
-    /// Where items come in any order: the positions of those that wait.
+    /// Positions of the waiting items, if items come in any order.
     positions: Vec<u64>,
     values: Vec<T>,
     origins: Vec<Origin>,
@@ -96,7 +96,7 @@ struct Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// The items that wait, as a batch.
+    /// Returns the waiting items as a batch.
     fn close(&mut self) -> Item<Vec<T>> {
         let room = self.size.min(1 << 12);
         let values = std::mem::replace(&mut self.values, Vec::with_capacity(room));
@@ -125,8 +125,7 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
             });
         }
         loop {
-            // Where items are cheap take some ahead of need, or the last few of a batch come in
-            // tiny chunks.
+            // Take some cheap items ahead of need, or the last few of a batch come in tiny chunks.
             let needed = self.size - self.values.len();
             let wanted = Demand {
                 max: needed.max(self.input.ahead()),
@@ -173,7 +172,7 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Says whether a batch became full.
+    /// Returns true if a batch became full.
     fn take(&mut self, chunk: Chunk<T>, out: &mut Chunk<Vec<T>>) -> bool {
         let before = self.index;
         let (mut values, mut origins) = chunk.into_columns();
@@ -190,9 +189,9 @@ impl<T: Send + 'static> Batches<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Groups consecutive items into batches of `size`; a shorter last one is kept.
+    /// Groups consecutive items into batches of `size`; a shorter last batch is kept.
     ///
-    /// An item that fails is left out and the batch is filled up with the next ones, never
+    /// An item that fails is left out and the batch is filled up with the next items, never
     /// shortened. Order is kept. At most `size` items are held. For batches of sequences see
     /// [`padded_batch`](Graph::padded_batch) and [`bucket_batch`](Graph::bucket_batch); to make one
     /// tensor of a batch add [`collate`](Graph::collate).
@@ -207,7 +206,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn batch(self, size: usize) -> Graph<Vec<T>> {
         let weigh = self.weigher::<T>();
         let batches = self.pipe(Batch::new(size));
-        // A batch weighs what its items weigh.
+        // A batch weighs as much as its items.
         match weigh {
             Some(weigh) => batches.weighed(move |batch| weigh(batch)),
             None => batches,

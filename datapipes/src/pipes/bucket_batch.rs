@@ -12,7 +12,8 @@ pub struct BucketBatch<F> {
 }
 
 impl<F> BucketBatch<F> {
-    /// Buckets with these boundaries between them; batches of `sizes[i]` items from bucket `i`.
+    /// Makes buckets with these boundaries between them, and batches of `sizes[i]` items from
+    /// bucket `i`.
     pub fn new(length: F, boundaries: impl Into<Vec<usize>>, sizes: impl Into<Vec<usize>>) -> Self {
         BucketBatch {
             length,
@@ -51,7 +52,7 @@ where
     type Out = Vec<T>;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Vec<T>> {
-        // What was in the buckets comes once more, in its order, and fills them as it did.
+        // The items of the buckets come again, in their order, and fill the buckets as before.
         let mut batches = match cx.restored() {
             Ok(kept) => kept.unwrap_or(0),
             Err(error) => return Items::fail(error),
@@ -98,8 +99,8 @@ where
     fn facts(&self) -> Facts {
         let settings = format!("boundaries {:?}, sizes {:?}", self.boundaries, self.sizes);
         let drop_last = if self.drop_last { ", drop_last" } else { "" };
-        // Which items are left over depends on the order; without `drop_last` only their grouping
-        // does.
+        // The order decides which items are left over; without `drop_last` it decides only their
+        // grouping.
         Facts {
             needs_order: self.drop_last,
             ..Facts::default()
@@ -117,8 +118,8 @@ impl<T: Send + 'static> Graph<T> {
     /// An item of length `l` goes to the first bucket whose boundary is greater than `l`, else to
     /// the last; there is one bucket more than boundaries. Bucket `i` gives a batch as soon as it
     /// has `sizes[i]` items, so short sequences may make larger batches. At the end the buckets
-    /// give what they have, the shortest first (tf.data's `bucket_by_sequence_length`);
-    /// [`BucketBatch::drop_last`] leaves that out.
+    /// give the items they hold, the shortest first (tf.data's `bucket_by_sequence_length`);
+    /// [`BucketBatch::drop_last`] leaves them out.
     ///
     /// Runs in one place; holds less than the sum of `sizes`. Within a bucket order is kept. To
     /// make tensors of the batches add [`pad`](Graph::pad).

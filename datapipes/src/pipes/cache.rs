@@ -15,7 +15,7 @@ pub struct Cache<T> {
     kept: Arc<Mutex<ByRank<T>>>,
 }
 
-/// What was kept of each rank that ran here: usually of one.
+/// Items kept for each rank that ran here: usually one.
 struct ByRank<T>(Vec<(Rank, Kept<T>)>);
 
 impl<T> ByRank<T> {
@@ -41,7 +41,7 @@ enum Kept<T> {
 }
 
 impl<T> Cache<T> {
-    /// Of at most so many items.
+    /// Makes a cache of at most this many items.
     pub fn new(most: usize) -> Self {
         Cache {
             most,
@@ -67,7 +67,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         Items::generate(async move |out| {
             let (ready, mut filling) = match lock(&kept).of(cx.rank()) {
                 Kept::Everything(items) => (Some(items.clone()), None),
-                // A pass that goes on in the middle does not see everything.
+                // A pass that is resumed in the middle does not see everything.
                 Kept::Nothing if wanted.is_all() => (None, Some(Vec::new())),
                 Kept::Nothing | Kept::TooMany => (None, None),
             };
@@ -83,8 +83,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                 return;
             }
             while let Some(mut item) = input.next().await {
-                // As if it had been there since the first round, whichever it is that fills the
-                // cache.
+                // The origins of the first round, whichever round fills the cache.
                 let first = match (&item, cx.round()) {
                     (Ok(item), round @ 1..) => Some(item.origin().without_round(round)),
                     _ => None,
@@ -109,7 +108,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                             );
                         });
                     }
-                    // What failed now may be there in the next pass.
+                    // An item that failed now may succeed in the next pass.
                     (Err(_), _) => filling = None,
                     (Ok(_), None) => {}
                 }
@@ -141,16 +140,17 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
 
 impl<T: Clone + Send + Sync + 'static> Graph<T> {
     /// Keeps the items of the first complete pass in memory; later epochs and rounds get clones of
-    /// them, in the same order, and what is above does not run again.
+    /// them, in the same order, and everything upstream does not run again.
     ///
-    /// Put it above every shuffle and augmentation, which would be frozen otherwise: what is below
-    /// sees the same items each epoch. A pass that was dropped, or in which an item failed, keeps
-    /// nothing, and the next one tries again. With more than `most` items nothing is kept, every
-    /// epoch runs what is above, and a warning is logged. The cache belongs to this node of the
-    /// graph, so all loaders of the graph share it, each rank what is its own; it is freed with the
-    /// last of them. An epoch resumed in its middle ([`resume`](crate::DataLoader::resume)) gives
-    /// from memory what an earlier one in this process has left there, and keeps nothing itself.
-    /// Items keep their origins; [`repeat`](Graph::repeat)'s later rounds get children of them.
+    /// Put the cache before every shuffle and augmentation, which would be frozen otherwise:
+    /// everything downstream sees the same items each epoch. A pass that was dropped, or in which
+    /// an item failed, keeps nothing, and the next pass tries again. With more than `most` items
+    /// nothing is kept, every epoch runs everything upstream, and a warning is logged. The cache
+    /// belongs to this node of the graph: all loaders of the graph share it, each rank keeps its
+    /// own items, and it is freed with the last of the loaders. An epoch resumed in its middle
+    /// ([`resume`](crate::DataLoader::resume)) uses the items that an earlier epoch in this process
+    /// has left in memory, and keeps nothing itself. Items keep their origins;
+    /// [`repeat`](Graph::repeat)'s later rounds get children of them.
     ///
     /// # Examples
     /// ```
@@ -177,7 +177,7 @@ mod tests {
     use crate::{DataLoader, OnError};
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A graph of five items, and how often one was made.
+    /// Returns a graph of five items, and the number of items made.
     fn counted() -> (Graph<u64>, Arc<AtomicU64>) {
         let made = Arc::new(AtomicU64::new(0));
         let count = made.clone();

@@ -11,7 +11,7 @@ use crate::{
 pub struct Collate(());
 
 impl Collate {
-    /// By the samples' own [`Collate`](crate::Collate).
+    /// Makes a pipe that uses the samples' own [`Collate`](crate::Collate).
     pub fn new() -> Self {
         Collate(())
     }
@@ -45,7 +45,7 @@ where
 pub struct CollateWith<F>(F);
 
 impl<F> CollateWith<F> {
-    /// By `f`.
+    /// Makes a pipe that uses `f`.
     pub fn new(f: F) -> Self {
         CollateWith(f)
     }
@@ -77,11 +77,11 @@ where
     }
 }
 
-/// What to do about samples of which some are longer than others.
+/// Advice for samples of which some are longer than others.
 const PADDED: &str = "; `padded_batch` makes them equally long";
 
-/// Applies `f` to each batch; samples that do not fit together are named, and if they differ in
-/// length only, `advice` follows.
+/// Applies `f` to each batch. An error names samples that do not fit together, followed by `advice`
+/// if they differ in length only.
 pub(super) fn collated<T, U, F>(
     input: Items<Vec<T>>,
     cx: &Context,
@@ -100,7 +100,7 @@ where
     })
 }
 
-/// Says which items a mismatch is about, instead of their places in the batch.
+/// Replaces the positions in the batch by the names of the items.
 fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     let Some(mismatch) = mismatch(&error) else {
         return error;
@@ -115,16 +115,16 @@ fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     }
 }
 
-/// What comes out of [`batch`](Graph::batch): a list of samples, which is what
+/// The output of [`batch`](Graph::batch): a list of samples, the input of
 /// [`collate`](Graph::collate), [`collate_with`](Graph::collate_with) and
-/// [`unbatch`](Graph::unbatch) take.
+/// [`unbatch`](Graph::unbatch).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no list of samples",
     label = "this step takes batches: put `.batch(n)` before it",
     note = "`collate`, `collate_with` and `unbatch` take a graph of `Vec`s, as `.batch(n)` gives them"
 )]
 pub trait Batched<S>: Sized + Send + 'static {
-    /// The same graph.
+    /// Returns the same graph.
     #[doc(hidden)]
     fn lists(graph: Graph<Self>) -> Graph<Vec<S>>;
 }
@@ -139,8 +139,8 @@ impl<T: Send + 'static> Graph<T> {
     /// Makes one batch of each list of samples: numbers and tensors become one tensor, structures
     /// one of each field.
     ///
-    /// What becomes what is told at [`Collate`](crate::Collate). Runs on the CPU workers, batch by
-    /// batch, so it holds up nothing; order is kept. For sequences of different lengths see
+    /// [`Collate`](crate::Collate) lists the types of batches. Runs on the CPU workers, batch by
+    /// batch; order is kept. For sequences of different lengths see
     /// [`padded_batch`](Graph::padded_batch), for anything else
     /// [`collate_with`](Graph::collate_with).
     ///
@@ -172,8 +172,8 @@ impl<T: Send + 'static> Graph<T> {
         T::lists(self).pipe(Collate::new())
     }
 
-    /// Makes one batch of each list of samples by a function. Where it runs: as
-    /// [`collate`](Graph::collate).
+    /// Makes one batch of each list of samples by a function, which runs where that of
+    /// [`collate`](Graph::collate) runs.
     ///
     /// # Errors
     /// An error of the function takes the batch's place. If it comes from a
@@ -264,7 +264,7 @@ mod tests {
             ),
             "{error}"
         );
-        // Padding is no help where another axis differs.
+        // Padding does not help if another axis differs.
         assert!(!said(rows([[3, 2], [3, 4]])).contains("padded_batch"));
     }
 

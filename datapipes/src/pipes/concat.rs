@@ -1,18 +1,18 @@
-//! Puts inputs one behind the other.
+//! Concatenates inputs.
 
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
 use crate::{Chunk, Context, Facts, Graph, Items, Join};
 
-/// Puts inputs one behind the other; see [`Graph::concat`].
+/// Concatenates inputs; see [`Graph::concat`].
 #[derive(Clone, Debug)]
 pub struct Concat {
     inputs: usize,
 }
 
 impl Concat {
-    /// Of so many inputs.
+    /// Makes a concatenation of this many inputs.
     pub fn new(inputs: usize) -> Self {
         Concat { inputs }
     }
@@ -53,9 +53,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
 
 struct Concatenated<T> {
     current: Option<Items<T>>,
-    /// Those behind it.
+    /// The inputs after it.
     inputs: std::vec::IntoIter<Items<T>>,
-    /// How many were before it.
+    /// Number of items before it.
     through: u64,
     cx: Context,
 }
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Chunks<T> for Concatenated<T> {
     }
 }
 
-/// How many items inputs have together; without end if one of them is.
+/// Returns the number of items of all inputs together; endless if one of them is.
 pub(super) fn sum(inputs: &[Option<u64>]) -> Option<u64> {
     if inputs.contains(&Some(u64::MAX)) {
         return Some(u64::MAX);
@@ -86,7 +86,7 @@ pub(super) fn sum(inputs: &[Option<u64>]) -> Option<u64> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Puts graphs one behind the other: all items of the first, then all of the second, and so on.
+    /// Concatenates graphs: all items of the first, then all of the second, and so on.
     ///
     /// An input starts when the one before it has ended. To mix them see [`mux`](Graph::mux),
     /// [`interleave`](Graph::interleave) and [`mix`](Graph::mix).

@@ -1,11 +1,11 @@
-//! Deals the items out to several outputs.
+//! Deals items out to several outputs.
 
 use crate::pipe::Split;
 use crate::pipes::fork::{BUFFER, array, split_facts};
 use crate::pipes::shared_input::{Deal, Queues, share};
 use crate::{Context, Error, Facts, Graph, Item, Items, Result};
 
-/// Deals the items out to several outputs; see [`Graph::demux`].
+/// Deals items out to several outputs; see [`Graph::demux`].
 #[derive(Clone, Debug)]
 pub struct Demux<F> {
     outputs: usize,
@@ -14,7 +14,7 @@ pub struct Demux<F> {
 }
 
 impl<F> Demux<F> {
-    /// To so many outputs, by the number that `classify` returns.
+    /// Deals to this many outputs, by the number that `classify` returns.
     pub fn new(outputs: usize, classify: F) -> Self {
         Demux {
             outputs,
@@ -85,17 +85,17 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Deals the items out to `N` graphs: each goes to the one whose number `classify` returns. For
-    /// a number known at run time: `graph.split(Demux::new(n, classify))`.
+    /// Deals items out to `N` graphs: each goes to the graph whose number `classify` returns. For a
+    /// number known at run time: `graph.split(Demux::new(n, classify))`.
     ///
-    /// The outputs share what is above: whoever is polled drives it, and what is for the others
-    /// waits, up to [`Demux::buffer`] items each. Order is kept within an output. Items of an
+    /// The outputs share everything upstream: the output that is polled drives it, and items for
+    /// the others wait, up to [`Demux::buffer`] each. Order is kept within an output. Items of an
     /// output that is read no more are counted as dropped.
     ///
     /// # Errors
-    /// An item whose number is too large is an error, and errors from above go to every output,
-    /// since nobody knows whose they are. [`ErrorKind::Config`](crate::ErrorKind::Config) as for
-    /// [`fork`](Graph::fork).
+    /// An item whose number is too large is an error. Errors from upstream go to every output,
+    /// since it is unknown which output they belong to.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) as for [`fork`](Graph::fork).
     ///
     /// # Examples
     /// ```

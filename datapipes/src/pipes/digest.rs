@@ -1,4 +1,4 @@
-//! Says of what passes whether it is the same elsewhere.
+//! Digests of the items that pass, for comparison with another process.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,8 @@ use crate::rng::{hash_bytes, mix};
 use crate::sync::lock;
 use crate::{Arity, Context, Facts, Graph, Items, Pipe};
 
-/// What passed a [`Graph::digest`], as one number for each epoch. A clone is the same digest.
+/// A digest of the items that passed a [`Graph::digest`], as one number for each epoch. A clone is
+/// the same digest.
 #[derive(Clone, Debug, Default)]
 pub struct Digest(Arc<Mutex<BTreeMap<u64, Arc<Sums>>>>);
 
@@ -19,19 +20,19 @@ struct Sums {
 }
 
 impl Digest {
-    /// Of nothing so far.
+    /// Makes a digest of nothing so far.
     pub fn new() -> Self {
         Digest::default()
     }
 
-    /// How many items passed in all runs of an epoch so far.
+    /// Returns how many items passed in all runs of an epoch so far.
     pub fn items(&self, epoch: u64) -> u64 {
         self.of(epoch).items.load(Ordering::Relaxed)
     }
 
-    /// A number for what passed in all runs of an epoch so far: the same for the same items with
-    /// the same places in their sources, whichever was first; most likely another for any others.
-    /// No protection against somebody who wants two lists to look the same.
+    /// Returns a number for the items that passed in all runs of an epoch so far: the same for the
+    /// same items with the same places in their sources, in any order; most likely another for any
+    /// others. It is no protection against somebody who wants two lists to look the same.
     pub fn value(&self, epoch: u64) -> u64 {
         let of = self.of(epoch);
         mix(of.sum.load(Ordering::Relaxed) ^ mix(of.items.load(Ordering::Relaxed)))
@@ -42,7 +43,7 @@ impl Digest {
     }
 }
 
-/// Passes everything on, and says what it was; see [`Graph::digest`].
+/// Passes everything on, and adds it to a digest; see [`Graph::digest`].
 #[derive(Clone, Debug)]
 pub struct Digested<F> {
     digest: Digest,
@@ -50,7 +51,7 @@ pub struct Digested<F> {
 }
 
 impl<F> Digested<F> {
-    /// What `bytes` gives of each item goes into a digest.
+    /// Adds the result of `bytes` for each item to a digest.
     pub fn new(digest: Digest, bytes: F) -> Self {
         Digested { digest, bytes }
     }
@@ -88,14 +89,15 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Passes every item on, and adds what `bytes` gives of it, such as its name, to a digest: by
-    /// which ranks find out that they do not read the same list. Put it between the listing and
+    /// Passes every item on, and adds the result of `bytes` for it, such as its name, to a digest,
+    /// by which ranks find out that they do not read the same list. Put it between the listing and
     /// [`sharding_filter`](Graph::sharding_filter), where every rank sees all items, and let ranks
-    /// compare [`Digest::value`] when an epoch has ended; while it runs, some have read farther
-    /// ahead than others. Where names are listed for themselves, that can be before the first step.
+    /// compare [`Digest::value`] when an epoch has ended; while the epoch runs, some have read
+    /// farther ahead than others. If names are listed in a graph of their own, ranks can compare
+    /// before the first step.
     ///
-    /// Of a [resumed](crate::DataLoader::resume) epoch it is a digest only of what came behind the
-    /// stop: what is not read again is not in it.
+    /// In a [resumed](crate::DataLoader::resume) epoch the digest covers only the items after the
+    /// stop: items that are not read again are not in it.
     ///
     /// # Panics
     /// A panic of the function becomes an error in the item's place.

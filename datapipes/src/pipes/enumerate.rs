@@ -8,7 +8,7 @@ use crate::{Arity, Context, Facts, Graph, Items, Pipe, Wanted};
 pub struct Enumerate(());
 
 impl Enumerate {
-    /// From 0.
+    /// Numbers from 0.
     pub fn new() -> Self {
         Enumerate(())
     }
@@ -42,8 +42,8 @@ impl<T: Send + 'static> Graph<T> {
     /// Numbers the items from 0, in order.
     ///
     /// The number is the place in the stream: an item that failed leaves its number out, so that
-    /// the others keep theirs. Runs in one place and holds nothing. To know where an item came
-    /// from, its [`origin`](crate::Item::origin) is there without this.
+    /// the others keep theirs. Runs in one place and holds nothing. The item's
+    /// [`origin`](crate::Item::origin) tells where it came from without this step.
     ///
     /// # Examples
     /// ```

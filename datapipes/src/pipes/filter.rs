@@ -8,7 +8,7 @@ use crate::{Arity, Context, Facts, Graph, Items, Pipe};
 pub struct Filter<F>(F);
 
 impl<F> Filter<F> {
-    /// Keeps what `keep` accepts.
+    /// Keeps the items that `keep` accepts.
     pub fn new(keep: F) -> Self {
         Filter(keep)
     }
@@ -42,7 +42,7 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Keeps the items that a predicate accepts. What is left out is counted as dropped.
+    /// Keeps the items that a predicate accepts. Items that are left out are counted as dropped.
     ///
     /// The predicate runs on the CPU workers; order is kept.
     ///
@@ -72,7 +72,7 @@ mod tests {
         );
     }
 
-    /// Gives numbers, and notes how many were asked for.
+    /// A source of numbers that records how many were asked for.
     struct Asked(std::sync::mpsc::Sender<usize>, u64);
 
     impl Chunks<u64> for Asked {
@@ -109,7 +109,7 @@ mod tests {
             seen += is;
         }
         assert!(seen / 64 > 200);
-        // One item is one item, and a batch is made of those that are there.
+        // A demand for one item makes one, and a batch is made of the items that are there.
         assert_eq!(poll(Demand::up_to(1)), 1);
         assert_eq!(poll(Demand::up_to(100).needing(100)), 100);
     }

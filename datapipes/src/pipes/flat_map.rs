@@ -1,10 +1,10 @@
-//! Makes any number of items out of each.
+//! Makes any number of items of each.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Context, Error, Facts, Graph, Item, Items, Pipe};
 
-/// Makes any number of items out of each; see [`Graph::flat_map`].
+/// Makes any number of items of each; see [`Graph::flat_map`].
 #[derive(Clone, Debug)]
 pub struct FlatMap<F>(F);
 
@@ -30,7 +30,7 @@ where
                 let (value, parent) = item.into_parts();
                 let children = parent.children();
                 let mut index = 0;
-                // A panic ends the item it happened to, behind those of its children that were
+                // A panic ends the item that caused it, after those of its children that were
                 // there.
                 let mut iter = catch_unwind(AssertUnwindSafe(|| f(value).into_iter()));
                 loop {
@@ -67,11 +67,11 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Makes any number of items out of each, in order.
+    /// Makes any number of items of each, in order.
     ///
     /// The function and the iterator it returns run on the CPU workers. The iterator is advanced on
-    /// demand, so it may be very long; only what queues hold is in memory. The items are children
-    /// of what they were made of: the second of item `0:17` is `0:17/1`. To undo a batch use
+    /// demand, so it may be very long; only the items in queues are in memory. The items are
+    /// children of their input: the second of item `0:17` is `0:17/1`. To undo a batch use
     /// [`unbatch`](Graph::unbatch).
     ///
     /// # Panics

@@ -4,7 +4,7 @@ use crate::pipe::Split;
 use crate::pipes::shared_input::{Deal, Queues, share};
 use crate::{Context, Facts, Graph, Item, Items, Result};
 
-/// Items that may wait for an output, where nothing else is said.
+/// Default number of items that may wait for an output.
 pub(super) const BUFFER: usize = 1000;
 
 /// Gives every item to several outputs; see [`Graph::fork`].
@@ -15,7 +15,7 @@ pub struct Fork {
 }
 
 impl Fork {
-    /// To so many outputs.
+    /// Makes a fork of this many outputs.
     pub fn new(outputs: usize) -> Self {
         Fork {
             outputs,
@@ -60,7 +60,7 @@ pub(super) fn split_facts(outputs: usize, buffer: usize) -> Facts {
     };
     Facts::any_order()
         .with_selection()
-        // Where an epoch goes on, each output gives what is wanted of it, and nothing else.
+        // In a resumed epoch each output gives its wanted items, and nothing else.
         .with_positions()
         .with_settings(format_args!("{outputs} outputs, buffer {buffer}"))
         .with_buffered(buffer.saturating_mul(outputs.saturating_sub(1)))
@@ -87,15 +87,15 @@ impl<T: Clone + Send + 'static> Graph<T> {
     /// Gives a clone of every item to each of `N` graphs (the RFC's Multiply). For a number known
     /// at run time: `graph.split(Fork::new(n))`.
     ///
-    /// The outputs share what is above, which runs once: whoever is polled drives it, and what it
-    /// makes for the others waits, up to [`Fork::buffer`] items each. An output that runs ahead of
+    /// The outputs share everything upstream, which runs once: the output that is polled drives it,
+    /// and items for the others wait, up to [`Fork::buffer`] each. An output that runs ahead of
     /// need waits when another's buffer is full. The clones have one origin. Errors go to every
     /// output.
     ///
     /// # Errors
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if an item is needed from one output while
-    /// another's buffer is full, which would wait for ever: one that is read to its end before the
-    /// other is begun needs a buffer as large as the data.
+    /// another's buffer is full, which would wait for ever: an output that is read to its end
+    /// before the other is begun needs a buffer as large as the data.
     ///
     /// # Examples
     /// ```
@@ -108,7 +108,7 @@ impl<T: Clone + Send + 'static> Graph<T> {
     }
 }
 
-/// The outputs of a split as an array.
+/// Returns the outputs of a split as an array.
 pub(super) fn array<T, const N: usize>(outputs: Vec<Graph<T>>) -> [Graph<T>; N] {
     outputs
         .try_into()

@@ -1,4 +1,4 @@
-//! Takes whatever input has an item first.
+//! Takes from whatever input has an item first.
 
 use std::task::Poll;
 
@@ -8,14 +8,14 @@ use super::concat::sum;
 use super::mux::by_turns;
 use crate::{Context, Facts, Graph, Items, Join};
 
-/// Takes whatever input has an item first; see [`Graph::greedy_join`].
+/// Takes from whatever input has an item first; see [`Graph::greedy_join`].
 #[derive(Clone, Debug)]
 pub struct GreedyJoin {
     inputs: usize,
 }
 
 impl GreedyJoin {
-    /// Of so many inputs.
+    /// Makes a join of this many inputs.
     pub fn new(inputs: usize) -> Self {
         GreedyJoin { inputs }
     }
@@ -25,7 +25,7 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
     type Out = T;
 
     fn join(&self, mut inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
-        // What depends on timing cannot be gone over again.
+        // An order that depends on timing cannot be repeated.
         if cx.is_resumable() {
             return by_turns(inputs, cx, false);
         }
@@ -69,12 +69,12 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
 impl<T: Send + 'static> Graph<T> {
     /// Takes an item from whatever graph has one first, until all are exhausted.
     ///
-    /// **The order depends on timing**, also where the loader is told to keep order: this is the
-    /// one pipe whose output is not a function of seed and epoch. What one input gives stays in
-    /// order, nothing is lost, and where several are ready they take turns; where all always are,
-    /// it is [`mux`](Graph::mux), which is the better choice where no input is slow for long; and
-    /// in a loader that can be [resumed](crate::loader::Builder::resumable), whose runs repeat
-    /// themselves, it is `mux`. Runs in one place and holds nothing.
+    /// **The order depends on timing**, even if the loader is told to keep order: this is the only
+    /// pipe whose output is not a function of seed and epoch. The items of one input stay in order,
+    /// nothing is lost, and inputs that are ready take turns. If all inputs are always ready, the
+    /// order is that of [`mux`](Graph::mux), which is the better choice if no input is slow for
+    /// long. In a loader that can be [resumed](crate::loader::Builder::resumable), whose runs
+    /// repeat themselves, it is `mux`. Runs in one place and holds nothing.
     ///
     /// # Examples
     /// ```

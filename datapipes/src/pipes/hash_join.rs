@@ -9,10 +9,10 @@ use futures::StreamExt;
 
 use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
 
-/// Finds the key of an item.
+/// Returns the key of an item.
 pub(super) type Key<T, K> = Arc<dyn Fn(&T) -> K + Send + Sync>;
 
-/// Items that a table may have, where nothing else is said.
+/// Default bound on the items of a table.
 const ITEMS: usize = 1 << 20;
 
 /// Looks up each item of its first input, by key, in a table made of its second; see
@@ -37,7 +37,7 @@ pub struct HashJoin<A, B, K> {
 }
 
 impl<A, B, K> HashJoin<A, B, K> {
-    /// By these keys, with a table of up to 1,048,576 items.
+    /// Joins by these keys, with a table of up to 1,048,576 items.
     pub fn new(
         left: impl Fn(&A) -> K + Send + Sync + 'static,
         right: impl Fn(&B) -> K + Send + Sync + 'static,
@@ -52,7 +52,7 @@ impl<A, B, K> HashJoin<A, B, K> {
         }
     }
 
-    /// With a table of up to so many items.
+    /// Bounds the table to this many items.
     pub fn items(self, most: usize) -> Self {
         HashJoin {
             items: most,
@@ -60,8 +60,8 @@ impl<A, B, K> HashJoin<A, B, K> {
         }
     }
 
-    /// With a table of up to so many bytes, besides the bound in items; `weigh` tells how many an
-    /// item keeps alive.
+    /// Bounds the table to this many bytes, besides the bound in items; `weigh` returns the bytes
+    /// that an item keeps alive.
     pub fn bytes(self, most: usize, weigh: impl Fn(&B) -> usize + Send + Sync + 'static) -> Self {
         HashJoin {
             bytes: Some(most),
@@ -70,8 +70,8 @@ impl<A, B, K> HashJoin<A, B, K> {
         }
     }
 
-    /// Makes an item of the first input that has no partner an error in its place. By default it is
-    /// left out, and counted as dropped.
+    /// Makes an item of the first input that has no partner an error in its place. By default the
+    /// item is left out, and counted as dropped.
     pub fn strict(self) -> Self {
         HashJoin {
             strict: true,
@@ -79,7 +79,7 @@ impl<A, B, K> HashJoin<A, B, K> {
         }
     }
 
-    /// Keeps every item of the first input: one without a partner comes with `None`.
+    /// Keeps every item of the first input: an item without a partner comes with `None`.
     pub fn left(self) -> LeftJoin<Self> {
         LeftJoin(self)
     }
@@ -107,7 +107,7 @@ impl<A, B, K> Debug for HashJoin<A, B, K> {
 #[derive(Debug)]
 pub struct LeftJoin<J>(pub(super) J);
 
-/// What a pair becomes; nothing, if it needs a partner and has none.
+/// Makes the output of a pair; `None` if it needs a partner and has none.
 pub(super) type Pair<A, B, Out> = fn(A, Option<B>) -> Option<Out>;
 
 pub(super) fn inner<A, B>(left: A, right: Option<B>) -> Option<(A, B)> {
@@ -118,8 +118,8 @@ pub(super) fn outer<A, B>(left: A, right: Option<B>) -> Option<(A, Option<B>)> {
     Some((left, right))
 }
 
-/// Pairs an item with its partner. What it comes from does not depend on order, so that a table
-/// does not need one.
+/// Pairs an item with its partner. The origin does not depend on order, so that a table needs no
+/// order.
 pub(super) fn paired<A, B, K: Debug, Out>(
     cx: &Context,
     (left, key): (Item<A>, &K),
@@ -157,11 +157,11 @@ pub(super) fn twice<K: Debug>(key: &K, item: &Origin) -> Error {
     .of(item)
 }
 
-/// What a table has for a key.
+/// The entry of a table for a key.
 enum Entry<B> {
-    /// An item, and whether it was a partner.
+    /// An item, and true if it was a partner.
     One(Item<B>, bool),
-    /// Which of them came first depends on order, so none of them is taken.
+    /// Order decides which of them came first, so none of them is taken.
     Several,
 }
 
@@ -181,8 +181,8 @@ struct Table<K, B> {
 }
 
 impl<K: Hash + Eq + Debug, B> Table<K, B> {
-    /// Puts an item in. Gives an error for each item that cannot be a partner now, or one that ends
-    /// the stream.
+    /// Inserts an item. Returns an error for each item that cannot be a partner now, or an error
+    /// that ends the stream.
     fn insert(&mut self, key: K, item: Item<B>, bytes: usize) -> Vec<Error> {
         self.bytes = self.bytes.saturating_add(bytes);
         let full = match self.most {
@@ -242,7 +242,7 @@ where
         cx: &Context,
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
-        // How many errors came of the table, if it was made before a stop.
+        // The number of errors that came of the table, if it was made before a stop.
         let failed: Option<u64> = match cx.restored() {
             Ok(kept) => kept,
             Err(error) => return Items::fail(error),
@@ -282,8 +282,8 @@ where
             }
             loop {
                 out.snapshot_with(&cx, |keep| {
-                    // A resumed epoch makes the table again. That it can, `right` is not dropped
-                    // before the end.
+                    // A resumed epoch makes the table again. To make this possible, `right` is not
+                    // dropped before the end.
                     keep.take_again(1, begin);
                     errors
                 });
@@ -435,7 +435,8 @@ impl<A: Send + 'static> Graph<A> {
         Graph::join((self, other), HashJoin::new(key, other_key))
     }
 
-    /// As [`join_by_key`](Graph::join_by_key), but keeps an item without a partner, with `None`.
+    /// Does the same as [`join_by_key`](Graph::join_by_key), but keeps an item without a partner,
+    /// with `None`.
     ///
     /// # Examples
     /// ```

@@ -41,8 +41,8 @@ where
 impl<T: Send + 'static> Graph<T> {
     /// Calls a function with every item, and passes the item on.
     ///
-    /// The function runs on the CPU workers, on many items at once, and ahead of the consumer; so
-    /// the calls come in any order, while the items keep theirs.
+    /// The function runs on the CPU workers, on many items at once, and ahead of the consumer; the
+    /// calls therefore come in any order, while the items keep theirs.
     ///
     /// # Panics
     /// A panic of the function becomes an error in the item's place.

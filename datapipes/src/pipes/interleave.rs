@@ -1,11 +1,11 @@
-//! Reads several inputs by turns, some at a time.
+//! Reads several inputs by turns, a limited number at a time.
 
 use futures::StreamExt;
 
 use super::concat::sum;
 use crate::{Context, Facts, Graph, Items, Join, Reader, Result, Wire, Writer};
 
-/// Reads several inputs by turns, some at a time; see [`Graph::interleave`].
+/// Reads several inputs by turns, a limited number at a time; see [`Graph::interleave`].
 #[derive(Clone, Debug)]
 pub struct Interleave {
     inputs: usize,
@@ -14,7 +14,7 @@ pub struct Interleave {
 }
 
 impl Interleave {
-    /// Of so many inputs, `cycle` of them at a time, `block` items from each by turns.
+    /// Reads this many inputs, `cycle` of them at a time, `block` items from each by turns.
     pub fn new(inputs: usize, cycle: usize, block: usize) -> Self {
         Interleave {
             inputs,
@@ -42,7 +42,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
         };
         let Turns((mut turn, mut given, mut slots, mut begun)) = turns;
         let cx = cx.clone();
-        // Those that wait, and those that are open.
+        // Inputs that wait, and inputs that are open.
         let mut inputs: Vec<Option<Items<T>>> = (0u64..)
             .zip(inputs)
             .map(|(number, input)| {
@@ -104,8 +104,8 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
     }
 }
 
-/// The place whose turn it is, how many it has given in this turn, which input is in each place,
-/// and how many inputs have been begun.
+/// The place whose turn it is, the number of items it has given in this turn, the input in each
+/// place, and the number of inputs begun.
 struct Turns((u64, u64, Vec<Option<u64>>, u64));
 
 impl Wire for Turns {
@@ -128,10 +128,10 @@ impl Wire for Turns {
 impl<T: Send + 'static> Graph<T> {
     /// Reads graphs by turns: `block` items from each of the first `cycle`, again and again.
     ///
-    /// An input that ends frees its place, which the next one takes when the turn comes to it; an
-    /// input is not started before. The order is fixed by these two numbers alone, as in tf.data,
-    /// however slow an input is. A cycle of 1 is [`concat`](Graph::concat); a cycle of all, in
-    /// blocks of 1, is [`mux`](Graph::mux). Runs in one place and holds nothing.
+    /// An input that ends frees its place, and the next input takes the place at its turn; an input
+    /// is not started before that. These two numbers alone fix the order, as in tf.data, however
+    /// slow an input is. A cycle of 1 is [`concat`](Graph::concat); a cycle of all, in blocks of 1,
+    /// is [`mux`](Graph::mux). Runs in one place and holds nothing.
     ///
     /// # Examples
     /// ```

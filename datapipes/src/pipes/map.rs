@@ -130,7 +130,7 @@ impl<T: Send + 'static> Graph<T> {
     /// The function runs on the CPU workers, on many items at once, and order is kept. Neighbouring
     /// steps of this kind run as one piece of work. Use [`try_map`](Graph::try_map) for a function
     /// that may fail, [`map_with_rng`](Graph::map_with_rng) for augmentation and
-    /// [`map_async`](Graph::map_async) for one that waits.
+    /// [`map_async`](Graph::map_async) for a function that waits.
     ///
     /// # Panics
     /// A panic of the function becomes an error that names the node and the item.
@@ -148,11 +148,11 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(Map::new(f))
     }
 
-    /// Applies a function that may fail to every item. Where it runs: as [`map`](Graph::map).
+    /// Applies a function that may fail to every item, where [`map`](Graph::map) would run it.
     ///
-    /// A closure with `?` in it must say its error type at the end:
-    /// [`datapipes::Ok(value)`](crate::Ok) where only errors of this library pass, `Ok::<_,
-    /// BoxError>(value)` where any do.
+    /// A closure with `?` in it must name its error type at the end:
+    /// [`datapipes::Ok(value)`](crate::Ok) if only errors of this library pass, `Ok::<_,
+    /// BoxError>(value)` if any do.
     ///
     /// # Errors
     /// An error of the function takes the item's place, with the names of node and item added; the
@@ -173,8 +173,8 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(TryMap::new(f))
     }
 
-    /// Applies a function with randomness to every item: augmentation. Where it runs: as
-    /// [`map`](Graph::map).
+    /// Applies a function with randomness to every item, where [`map`](Graph::map) would run it:
+    /// augmentation.
     ///
     /// The [`Rng`] is keyed by (seed, epoch, node, item), so the same item gets the same numbers on
     /// any worker, in any order; and other numbers in another epoch.
@@ -195,10 +195,10 @@ impl<T: Send + 'static> Graph<T> {
         }))
     }
 
-    /// As [`map_with_rng`](Graph::map_with_rng), for a function that may fail.
+    /// Does the same as [`map_with_rng`](Graph::map_with_rng), for a function that may fail.
     ///
     /// # Errors
-    /// As [`try_map`](Graph::try_map).
+    /// Fails as [`try_map`](Graph::try_map) does.
     pub fn try_map_with_rng<U, E, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,

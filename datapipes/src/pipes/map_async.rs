@@ -36,7 +36,7 @@ where
                     return;
                 }
                 let (value, origin) = item.into_parts();
-                // A panic costs the item it happened to, as in `map`.
+                // A panic costs the item that caused it, as in `map`.
                 let outcome = AssertUnwindSafe(async { f(value).await.map_err(Error::user) })
                     .catch_unwind()
                     .await;
@@ -70,8 +70,8 @@ impl<T: Send + 'static> Graph<T> {
     /// Applies an async function to every item: a request, a query, a read.
     ///
     /// The futures run on the async runtime, many at once ([`concurrency`](Graph::concurrency) sets
-    /// how many), and order is kept. They must not block or compute for long; use
-    /// [`map`](Graph::map) for work of the CPU.
+    /// the number), and order is kept. They must not block or compute for long; use
+    /// [`map`](Graph::map) for CPU work.
     ///
     /// # Errors
     /// An error of the function takes the item's place, with the names of node and item added.

@@ -1,4 +1,4 @@
-//! Applies a function to every item, with scratch memory that is made once and used again.
+//! Applies a function to every item, with scratch memory that is made once and reused.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ pub struct MapInit<I, F> {
 }
 
 impl<I, F> MapInit<I, F> {
-    /// Applies `f` to what `init` makes and each item.
+    /// Applies `f` to the result of `init` and each item.
     pub fn new(init: I, f: F) -> Self {
         MapInit { init, f }
     }
@@ -59,7 +59,7 @@ pub struct MapInitRandom<I, F> {
 }
 
 impl<I, F> MapInitRandom<I, F> {
-    /// Applies `f` to what `init` makes, each item and its random numbers.
+    /// Applies `f` to the result of `init`, each item and its random numbers.
     pub fn new(init: I, f: F) -> Self {
         MapInitRandom { init, f }
     }
@@ -95,11 +95,11 @@ where
     }
 }
 
-/// Scratch memory that nobody uses now. Boxed, so that it moves cheaply.
+/// Idle scratch memory. Boxed, so that it moves cheaply.
 struct Pool<S>(Mutex<Vec<Box<S>>>);
 
-/// Takes one scratch from the node's pool for each chunk, and gives it back behind it: as many live
-/// as chunks are worked on at once, whoever does it, and nothing is locked for an item.
+/// Takes one scratch from the node's pool for each chunk, and returns it afterwards: there are as
+/// many as chunks are worked on at once, on any worker, and nothing is locked for an item.
 fn with_scratch<In, S, Out, A>(
     input: Items<In>,
     cx: &Context,
@@ -127,7 +127,7 @@ where
                 }
             };
             let origin = item.origin().clone();
-            // What a panic leaves behind may be broken: it is dropped with the closure.
+            // A panic may leave the scratch broken: it is dropped with the closure.
             let made = catch_unwind(AssertUnwindSafe(|| {
                 let mut scratch = match idle.take() {
                     Some(scratch) => scratch,
@@ -146,19 +146,20 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Applies a function to every item, with scratch memory that `init` makes: a decoder, a plan,
-    /// a buffer, which is dear to make and is used for one item after the other. As rayon's
-    /// `map_init`. Where it runs: as [`map`](Graph::map).
+    /// Applies a function to every item, where [`map`](Graph::map) would run it, with scratch
+    /// memory that `init` makes: a decoder, a plan, a buffer, which is expensive to make and is
+    /// used for one item after the other. The equivalent of rayon's `map_init`.
     ///
-    /// **The scratch is a cache, never state.** Which one an item gets, and what was done with it
-    /// before, depends on workers and time; what comes out must not. So `f` finds it as the last
-    /// item left it, also one that failed, and has to clear what it does not want to see. For a
-    /// state that goes from item to item see [`scan`](Graph::scan).
+    /// **The scratch is a cache, never state.** Workers and timing decide which scratch an item
+    /// gets, and what was done with it before; the output must not depend on either. `f` finds the
+    /// scratch as the last item left it, also an item that failed, and has to clear contents that
+    /// it does not want to see. For a state that goes from item to item see [`scan`](Graph::scan).
     ///
-    /// `init` runs on the worker that needs a scratch, when no idle one is left. So at most one
-    /// lives for each worker, and one for the consumer's thread, which may run the first items
-    /// itself; in [processes](Graph::in_processes), for each worker of each process. They are
-    /// dropped when the epoch ends or is dropped. One whose function panicked is dropped at once.
+    /// `init` runs on the worker that needs a scratch, when no idle one is left. At most one
+    /// scratch therefore lives for each worker, and one for the consumer's thread, which may run
+    /// the first items itself; in [processes](Graph::in_processes), one for each worker of each
+    /// process. They are dropped when the epoch ends or is dropped. A scratch whose function
+    /// panicked is dropped at once.
     ///
     /// # Panics
     /// A panic of either function becomes an error that names the node and the item.
@@ -186,11 +187,12 @@ impl<T: Send + 'static> Graph<T> {
         }))
     }
 
-    /// As [`map_init`](Graph::map_init), for functions that may fail: `init`, too.
+    /// Does the same as [`map_init`](Graph::map_init), for functions that may fail, including
+    /// `init`.
     ///
     /// # Errors
-    /// As [`try_map`](Graph::try_map). An error of `init` takes the place of the item that the
-    /// scratch was made for; the next item tries again.
+    /// Fails as [`try_map`](Graph::try_map) does. An error of `init` takes the place of the item
+    /// that the scratch was made for; the next item tries again.
     ///
     /// # Examples
     /// ```
@@ -217,7 +219,7 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(MapInit::new(init, f))
     }
 
-    /// As [`map_init`](Graph::map_init), with the random numbers of the item, as in
+    /// Does the same as [`map_init`](Graph::map_init), with the random numbers of the item, as in
     /// [`map_with_rng`](Graph::map_with_rng).
     ///
     /// # Examples
@@ -242,10 +244,10 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(MapInitRandom::new(init, f))
     }
 
-    /// As [`map_init_random`](Graph::map_init_random), for functions that may fail.
+    /// Does the same as [`map_init_random`](Graph::map_init_random), for functions that may fail.
     ///
     /// # Errors
-    /// As [`try_map_init`](Graph::try_map_init).
+    /// Fails as [`try_map_init`](Graph::try_map_init) does.
     pub fn try_map_init_random<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
     where
         S: Send + 'static,

@@ -16,7 +16,7 @@ pub struct MergeJoin<A, B, K> {
 }
 
 impl<A, B, K> MergeJoin<A, B, K> {
-    /// By these keys.
+    /// Joins by these keys.
     pub fn new(
         left: impl Fn(&A) -> K + Send + Sync + 'static,
         right: impl Fn(&B) -> K + Send + Sync + 'static,
@@ -27,8 +27,8 @@ impl<A, B, K> MergeJoin<A, B, K> {
         }
     }
 
-    /// Makes an item of the first input that has no partner an error in its place. By default it is
-    /// left out, and counted as dropped.
+    /// Makes an item of the first input that has no partner an error in its place. By default the
+    /// item is left out, and counted as dropped.
     pub fn strict(self) -> Self {
         MergeJoin {
             strict: true,
@@ -36,7 +36,7 @@ impl<A, B, K> MergeJoin<A, B, K> {
         }
     }
 
-    /// Keeps every item of the first input: one without a partner comes with `None`.
+    /// Keeps every item of the first input: an item without a partner comes with `None`.
     pub fn left(self) -> LeftJoin<Self> {
         LeftJoin(self)
     }
@@ -50,7 +50,7 @@ impl<A, B, K> Debug for MergeJoin<A, B, K> {
     }
 }
 
-/// The last item of the second input, which may be a partner once more.
+/// Last item of the second input, which may be a partner once more.
 struct Current<B, K> {
     key: K,
     item: Item<B>,
@@ -77,7 +77,7 @@ where
         cx: &Context,
         pair: Pair<A, B, Out>,
     ) -> Items<Out> {
-        // Whether the last item of each input comes again, the first for its key alone, and whether
+        // True if the last item of each input comes again, the first for its key alone; and true if
         // the second was a partner.
         let (has_last, has_current, used) = match cx.restored::<(bool, bool, bool)>() {
             Ok(kept) => kept.unwrap_or_default(),
@@ -85,7 +85,7 @@ where
         };
         let ((left_key, right_key), strict, cx) = (self.keys.clone(), self.strict, cx.clone());
         Items::generate(async move |out| {
-            // The greatest key of the first input so far, and where it was.
+            // The greatest key of the first input so far, and its position.
             let mut last: Option<(K, u64)> = None;
             let mut current: Option<Current<B, K>> = None;
             if has_last {
@@ -193,7 +193,8 @@ where
     }
 }
 
-/// What was held when an epoch was stopped. Without it nothing can be said of what follows.
+/// Returns an item that was held when the epoch was stopped. Without it nothing is known about the
+/// following items.
 fn again<T>(item: Option<crate::Result<Item<T>>>) -> crate::Result<Item<T>> {
     let message = "an item that it held cannot be had again";
     match item {
@@ -254,20 +255,20 @@ where
 }
 
 impl<A: Send + 'static> Graph<A> {
-    /// Joins each item with the one of another graph that has the same key, where both come sorted
-    /// by key, ascending.
+    /// Joins each item with the item of another graph that has the same key, if both are sorted by
+    /// key, ascending.
     ///
-    /// Both are read side by side, and one item of the other graph is held, however long they are
-    /// (a merge join). Everything else is as for [`join_by_key`](Graph::join_by_key), which needs
-    /// no sorting and holds the other graph in memory: several items of this graph may have one
-    /// key, the other may have each only once; what has no partner is left out and counted as
-    /// dropped, on either side, but for what the other has left at the end, which is not asked for.
-    /// [`MergeJoin::strict`] makes an item without a partner an error, [`MergeJoin::left`] keeps
-    /// it. Runs in one place, in order.
+    /// Both graphs are read side by side, and one item of the other graph is held, however long
+    /// they are (a merge join). Everything else is as for [`join_by_key`](Graph::join_by_key),
+    /// which needs no sorting and holds the other graph in memory: several items of this graph may
+    /// have one key, the other may have each only once. Items without a partner are left out and
+    /// counted as dropped, on either side, except for the rest of the other graph at the end, which
+    /// is not asked for. [`MergeJoin::strict`] makes an item without a partner an error,
+    /// [`MergeJoin::left`] keeps it. Runs in one place, in order.
     ///
     /// # Errors
     /// An item whose key is less than the greatest before it is an error in its place, with both
-    /// keys, and has no partner; so is one of the other graph whose key was there already.
+    /// keys, and has no partner; so is an item of the other graph whose key was there already.
     ///
     /// # Panics
     /// A panic of a function becomes an error that names the node, and ends the stream.

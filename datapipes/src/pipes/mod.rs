@@ -75,7 +75,7 @@ pub use zip::Zip;
 mod tests {
     use crate::{DataLoader, Error, Graph};
 
-    /// Each pipe of this folder, between steps that run on many items at once.
+    /// Runs each pipe of this folder between steps that run on many items at once.
     #[test]
     fn parallel_equals_sequential() {
         let numbers = || Graph::range(0..300).map(|n| n * 3);

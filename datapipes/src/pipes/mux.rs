@@ -13,7 +13,7 @@ pub struct Mux {
 }
 
 impl Mux {
-    /// Of so many inputs, until all are exhausted.
+    /// Reads this many inputs, until all are exhausted.
     pub fn new(inputs: usize) -> Self {
         Mux {
             inputs,
@@ -45,7 +45,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
         }
         let lengths = inputs.iter().copied().collect::<Option<Vec<u64>>>()?;
         let shortest = lengths.iter().copied().min()?;
-        // All have given as many, and those before it one more.
+        // All inputs have given equally many, and those before it one more.
         let before = lengths.iter().position(|&len| len == shortest)? as u64;
         Some(
             shortest
@@ -68,13 +68,13 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
     }
 }
 
-/// One item from each input by turns.
+/// Takes one item from each input by turns.
 pub(super) fn by_turns<T: Send + 'static>(
     inputs: Vec<Items<T>>,
     cx: &Context,
     stop_at_first: bool,
 ) -> Items<T> {
-    // Whose turn it is, and which are exhausted.
+    // The input whose turn it is, and the exhausted inputs.
     let (mut turn, mut ended) = match cx.restored::<(u64, Vec<bool>)>() {
         Ok(Some((turn, ended))) if ended.len() == inputs.len() => (turn as usize, ended),
         Ok(Some(_)) => {
@@ -112,12 +112,13 @@ pub(super) fn by_turns<T: Send + 'static>(
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Takes one item from each graph by turns; those that are exhausted are left out, until all
-    /// are (torchdata's `mux_longest`).
+    /// Takes one item from each graph by turns; exhausted graphs are left out, until all are
+    /// exhausted (torchdata's `mux_longest`).
     ///
     /// With `Graph::join(inputs, Mux::new(n).stop_at_first())` it ends with the first. An item that
     /// fails uses up its turn. Runs in one place and holds nothing. For unequal shares see
-    /// [`mix`](Graph::mix); for whatever is ready first, [`greedy_join`](Graph::greedy_join).
+    /// [`mix`](Graph::mix); to take from the graph that is ready first,
+    /// [`greedy_join`](Graph::greedy_join).
     ///
     /// # Examples
     /// ```

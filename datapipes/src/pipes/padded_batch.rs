@@ -10,8 +10,8 @@ use crate::{Arity, Context, Facts, Graph, Items, Padded, Pipe};
 pub struct Pad<P>(P);
 
 impl<P> Pad<P> {
-    /// As this says: a number, a [`Padding`](crate::Padding), a tuple of what each field is padded
-    /// with.
+    /// Pads with a number, a [`Padding`](crate::Padding), or a tuple with the padding of each
+    /// field.
     pub fn new(pad: P) -> Self {
         Pad(pad)
     }
@@ -51,25 +51,26 @@ impl<T: Send + 'static> Graph<T> {
     /// Groups consecutive samples into batches of `size`, in which sequences are padded to the
     /// longest of their batch.
     ///
-    /// This is [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of numbers,
-    /// or a [`Tensor`](crate::Tensor) whose first axis may differ. What `pad` may be is told at [`Padded`]:
+    /// The step combines [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of
+    /// numbers, or a [`Tensor`](crate::Tensor) whose first axis may differ. [`Padded`] lists the
+    /// types of `pad`:
     ///
-    /// - a number, for samples that are sequences: out come a tensor `[size, longest, ..]`, of the
-    ///   type of the sequences, and their lengths as `[size]` of `i64`;
+    /// - a number, for samples that are sequences: the output is a tensor `[size, longest, ..]`, of
+    ///   the type of the sequences, and their lengths as `[size]` of `i64`;
     /// - a [`Padding`](crate::Padding), to pad to a multiple or to a fixed length, or along all
     ///   axes;
-    /// - a tuple for samples that are tuples, with `()` for what is collated as it is, such as
-    ///   labels;
+    /// - a tuple for samples that are tuples, with `()` for fields that are collated as they are,
+    ///   such as labels;
     /// - `[(key, number)]` for samples that are maps;
-    /// - `()` for a struct that says itself what is padded, by `#[derive(Collate)]` and
+    /// - `()` for a struct that declares its padded fields, by `#[derive(Collate)]` and
     ///   `#[collate(pad = 0)]`; this is [`collate`](Graph::collate).
     ///
-    /// Where lengths differ much, [`bucket_batch`](Graph::bucket_batch) pads less.
+    /// If lengths differ much, [`bucket_batch`](Graph::bucket_batch) pads less.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`](crate::ErrorKind::Shape) in the place of a batch whose samples do not
-    /// fit together, with the names of the field and of two items; also where their type cannot
-    /// hold the number.
+    /// fit together, with the names of the field and of two items; also if their type cannot hold
+    /// the number.
     ///
     /// # Examples
     /// ```
@@ -106,7 +107,7 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     /// Runs on the CPU workers; order is kept.
     ///
     /// # Errors
-    /// As [`padded_batch`](Graph::padded_batch).
+    /// Fails as [`padded_batch`](Graph::padded_batch) does.
     pub fn pad<P>(self, pad: P) -> Graph<T::Batch>
     where
         T: Padded<P, Batch: Send + 'static>,

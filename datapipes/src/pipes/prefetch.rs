@@ -1,13 +1,13 @@
-//! Runs what is above ahead of what is below.
+//! Runs everything upstream ahead of everything downstream.
 
 use crate::{Arity, Context, Facts, Graph, Items, Pipe, Role};
 
-/// Runs what is above ahead of what is below; see [`Graph::prefetch`].
+/// Runs everything upstream ahead of everything downstream; see [`Graph::prefetch`].
 #[derive(Clone, Debug)]
 pub struct Prefetch(usize);
 
 impl Prefetch {
-    /// So many items ahead.
+    /// Runs this many items ahead.
     pub fn new(items: usize) -> Self {
         Prefetch(items)
     }
@@ -37,11 +37,12 @@ impl<T: Send + 'static> Pipe<T> for Prefetch {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Lets the executor run what is above on its own, up to `items` items ahead of what is below.
+    /// Lets the executor run everything upstream separately, up to `items` items ahead of
+    /// everything downstream.
     ///
-    /// The loader keeps a queue of its own in front of the consumer, so this is for the middle of a
-    /// graph, where a sequential part above and one below should overlap. Order is kept; the queue
-    /// fills up gradually. With no workers it does nothing.
+    /// The loader keeps a queue of its own before the consumer, so this step is for the middle of a
+    /// graph, where sequential parts upstream and downstream should overlap. Order is kept; the
+    /// queue fills up gradually. With no workers it does nothing.
     ///
     /// # Examples
     /// ```

@@ -1,22 +1,22 @@
-//! Runs what is above again and again.
+//! Runs everything upstream again and again.
 
 use crate::{Context, Facts, Graph, Items, Rerun, Upstream};
 
-/// Runs what is above again and again; see [`Graph::repeat`] and [`Graph::cycle`].
+/// Runs everything upstream again and again; see [`Graph::repeat`] and [`Graph::cycle`].
 #[derive(Clone, Debug)]
 pub struct Repeat {
     rounds: Option<u64>,
 }
 
 impl Repeat {
-    /// So many times.
+    /// Runs this many rounds.
     pub fn new(rounds: u64) -> Self {
         Repeat {
             rounds: Some(rounds),
         }
     }
 
-    /// Without end.
+    /// Runs without end.
     pub fn forever() -> Self {
         Repeat { rounds: None }
     }
@@ -42,7 +42,7 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
                     nothing = false;
                     out.emit(Ok(item)).await;
                 }
-                // What has nothing now will have nothing for ever.
+                // A round without items will be empty for ever.
                 if nothing || cx.is_cancelled() {
                     return;
                 }
@@ -68,13 +68,13 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Runs what is above `rounds` times within one epoch, one round after another.
+    /// Runs everything upstream `rounds` times within one epoch, one round after another.
     ///
-    /// Each round starts the part of the graph above from the beginning, with other random numbers,
-    /// so a shuffle above gives another order and augmentation other crops. Rounds do not mix:
-    /// shuffle below for that. The items of a later round are children of their origins, numbered
-    /// by round. A round without items is the last. An epoch of the loader is mostly the better way
-    /// to say this.
+    /// Each round starts the upstream part of the graph from the beginning, with other random
+    /// numbers, so an upstream shuffle gives another order and augmentation other crops. Rounds do
+    /// not mix: shuffle downstream for that. The items of a later round are children of their
+    /// origins, numbered by round. A round without items is the last. Several epochs of the loader
+    /// are mostly the better choice.
     ///
     /// # Examples
     /// ```
@@ -84,7 +84,8 @@ impl<T: Send + 'static> Graph<T> {
         self.rerun(Repeat::new(rounds))
     }
 
-    /// Runs what is above without end; as [`repeat`](Graph::repeat), until a round has no items.
+    /// Runs everything upstream without end, as [`repeat`](Graph::repeat) does, until a round has
+    /// no items.
     ///
     /// # Examples
     /// ```

@@ -1,4 +1,4 @@
-//! Tries an item again where a pipe fails for it.
+//! Tries an item again if a pipe fails for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::error::{is_heard, quietly};
 use crate::{Arity, Backoff, Context, Error, Facts, Graph, Items, Pipe, Work};
 
-/// Runs another pipe, and tries an item again where it fails; see [`Graph::retry`].
+/// Runs another pipe, and tries an item again if the pipe fails for it; see [`Graph::retry`].
 pub struct Retry<P> {
     pipe: Arc<P>,
     again: u32,
@@ -31,7 +31,7 @@ impl<P> Retry<P> {
     }
 
     /// Waits before each further try: `first`, then between that and three times as long as before
-    /// ([`Backoff`]), at most 15 seconds. The item waits; others go on beside it.
+    /// ([`Backoff`]), at most 15 seconds. The item waits; others go on meanwhile.
     pub fn pause(mut self, first: Duration) -> Self {
         self.pauses.first = first;
         self
@@ -68,8 +68,8 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
         let cx = cx.clone();
         Items::generate(async move |out| {
             while let Some(item) = out.next_from(&mut input).await {
-                // What came out before the error is not given a second time: a pipe repeats itself
-                // exactly.
+                // Outputs from before the error are not given a second time: the pipe repeats
+                // itself exactly.
                 let (mut given, mut left, mut pause) = (0, again, Duration::ZERO);
                 'tries: loop {
                     let mut output = pipe.apply(Items::from_results([Ok(item.clone())]), &cx);
@@ -143,7 +143,7 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Adds a pipe, and tries an item again, up to `again` times more, where the pipe fails for it.
+    /// Adds a pipe, and tries an item again, up to `again` times more, if the pipe fails for it.
     ///
     /// The pipe must be shardable (it treats each item by itself) and repeat itself exactly; the
     /// item is cloned. After the last try the error stands, and the loader's

@@ -9,7 +9,7 @@ use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
 pub struct Sample(usize);
 
 impl Sample {
-    /// Keeps so many.
+    /// Keeps this many items.
     pub fn new(items: usize) -> Self {
         Sample(items)
     }
@@ -19,7 +19,7 @@ impl<T: Send + 'static> Pipe<T> for Sample {
     type Out = T;
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
-        // Nothing comes out before the end of the input; from then on, what is left is what is
+        // Nothing comes out before the end of the input; from then on, the items left are the items
         // held.
         let chosen = match cx.restored() {
             Ok(kept) => kept.unwrap_or(false),
@@ -44,14 +44,14 @@ impl<T: Send + 'static> Pipe<T> for Sample {
                     return;
                 }
                 seen += 1;
-                // Where no states are made there are no positions, and the order is the same.
+                // Without checkpoints there are no positions, and the order is the same.
                 let place = if cx.is_resumable() { position } else { seen };
                 if chosen || kept.len() < size {
                     kept.push((place, item));
                 } else {
                     cx.count_dropped(1);
-                    // It is kept with the odds that it is among the first `size` of a shuffle of
-                    // all seen so far.
+                    // The item is kept with the probability that it is among the first `size` of a
+                    // shuffle of all seen so far.
                     let drawn = rng.below(seen);
                     if let Some(slot) = kept.get_mut(usize::try_from(drawn).unwrap_or(usize::MAX)) {
                         *slot = (place, item);
@@ -127,12 +127,13 @@ impl<T: Send + 'static> Pipe<T> for SampleWith {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Keeps `items` items, each set of as many with the same odds, in the order they came.
+    /// Keeps `items` items, each set of this size with the same probability, in the order they
+    /// came.
     ///
-    /// Reads all that is above before the first comes out (reservoir sampling, Vitter's algorithm
-    /// R), runs in one place and holds `items` items. Which are kept is a function of seed, epoch
-    /// and the node's name. What is left out is counted as dropped. For a share of the items,
-    /// without waiting, use [`sample_with`](Graph::sample_with).
+    /// Reads everything upstream before the first item comes out (reservoir sampling, Vitter's
+    /// algorithm R), runs in one place and holds `items` items. The selection is a function of
+    /// seed, epoch and the node's name. Items that are left out are counted as dropped. For a share
+    /// of the items, without waiting, use [`sample_with`](Graph::sample_with).
     ///
     /// # Examples
     /// ```
@@ -143,11 +144,11 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(Sample::new(items))
     }
 
-    /// Keeps each item with this probability, whatever becomes of the others.
+    /// Keeps each item with this probability, independently of the others.
     ///
     /// The draw belongs to the item and the epoch, so it is the same on any worker and in any
-    /// order. Runs on the CPU workers; order is kept, nothing is held. What is left out is counted
-    /// as dropped.
+    /// order. Runs on the CPU workers; order is kept, nothing is held. Items that are left out are
+    /// counted as dropped.
     ///
     /// # Examples
     /// ```

@@ -68,13 +68,13 @@ where
     })
 }
 
-/// Carries a state from item to item, and keeps it where an epoch may be resumed; see
+/// Carries a state from item to item, and takes snapshots of it if an epoch may be resumed; see
 /// [`Graph::scan_kept`].
 #[derive(Clone, Debug)]
 pub struct ScanKept<S, F>(Scan<S, F>);
 
 impl<S, F> Scan<S, F> {
-    /// The same, with a state that is kept where an epoch may have to go on.
+    /// Returns the pipe with a state that is part of snapshots, for epochs that are resumed.
     pub fn kept(self) -> ScanKept<S, F>
     where
         S: Wire,
@@ -116,14 +116,14 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Carries a state from item to item: `f` gets it and the item, and returns what comes out.
+    /// Carries a state from item to item: `f` gets the state and the item, and returns the output.
     ///
-    /// As in the standard library's `Iterator::scan`, `None` ends the stream; what is above is then
-    /// dropped, and the item for which it ended is counted as dropped. The state starts as
-    /// `initial` in each epoch. Runs in one place, in order; nothing is held but the state. An
-    /// epoch cannot be resumed in its middle, since the state may be anything: for that there is
-    /// [`scan_kept`](Graph::scan_kept). Use [`map`](Graph::map) where no state is needed, which
-    /// runs on many items at once.
+    /// As in the standard library's `Iterator::scan`, `None` ends the stream; everything upstream
+    /// is then dropped, and the item for which the stream ended is counted as dropped. The state
+    /// starts as `initial` in each epoch. Runs in one place, in order; nothing is held but the
+    /// state. An epoch cannot be resumed in its middle, since the state may be of any type: for
+    /// that there is [`scan_kept`](Graph::scan_kept). If no state is needed, use
+    /// [`map`](Graph::map), which runs on many items at once.
     ///
     /// # Panics
     /// A panic of the function becomes an error that names the node, and ends the stream, since the
@@ -146,9 +146,9 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(Scan::new(initial, f))
     }
 
-    /// As [`scan`](Graph::scan), in a loader that can be
-    /// [resumed](crate::loader::Builder::resumable): the state is part of the epoch's, so it must
-    /// be [`Wire`], and what is in it should be small.
+    /// Does the same as [`scan`](Graph::scan), in a loader that can be
+    /// [resumed](crate::loader::Builder::resumable): the state is part of the epoch's checkpoint,
+    /// so it must be [`Wire`], and should be small.
     ///
     /// # Examples
     /// ```

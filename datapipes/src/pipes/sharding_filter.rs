@@ -10,7 +10,7 @@ use futures::StreamExt;
 pub struct ShardingFilter(());
 
 impl ShardingFilter {
-    /// Of any items.
+    /// Makes a filter of any items.
     pub fn new() -> Self {
         ShardingFilter(())
     }
@@ -38,7 +38,7 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
 pub struct ShardingFilterPadded(());
 
 impl ShardingFilterPadded {
-    /// Of items that can be cloned.
+    /// Makes a filter of items that can be cloned.
     pub fn new() -> Self {
         ShardingFilterPadded(())
     }
@@ -61,7 +61,7 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
     }
 }
 
-/// Clones an item, where items can be cloned.
+/// Clones an item, if items can be cloned.
 type CloneItem<T> = fn(&Item<T>) -> Item<T>;
 
 fn shard<T: Send + 'static>(
@@ -73,7 +73,7 @@ fn shard<T: Send + 'static>(
     if world <= 1 && !cx.is_resumable() {
         return input;
     }
-    // How many items and errors there were, and how many of them are held.
+    // The number of items and errors so far, and how many of them are held.
     let (mut total, again) = match cx.restored::<(u64, u64)>() {
         Ok(kept) => kept.unwrap_or((0, 0)),
         Err(error) => return Items::fail(error),
@@ -98,7 +98,7 @@ fn shard<T: Send + 'static>(
         );
     }
     Items::generate(async move |out| {
-        // The first items of the stream, which any rank may have to repeat, and where they are.
+        // The first items of the stream, which any rank may have to repeat, and their positions.
         let (mut first, mut held) = (Vec::new(), Vec::new());
         for _ in 0..again {
             let position = cx.position(0);
@@ -143,7 +143,7 @@ fn shard<T: Send + 'static>(
                     }
                     if place == index {
                         match uneven {
-                            // The others may not have theirs.
+                            // The other ranks may not have theirs.
                             Uneven::Drop => round.own = Some(item),
                             _ => {
                                 round.given = true;
@@ -191,7 +191,7 @@ fn shard<T: Send + 'static>(
     })
 }
 
-/// What this rank knows of the round that is being dealt.
+/// This rank's knowledge of the round that is being dealt.
 struct Round<T> {
     own: Option<Item<T>>,
     failed: bool,
@@ -212,31 +212,31 @@ impl<T: Send + 'static> Graph<T> {
     /// Keeps this rank's part: item `i` goes to rank `i mod world` (see
     /// [`Builder::rank`](crate::loader::Builder)).
     ///
-    /// Every rank reads what is above and keeps its part, so put it where items are cheap, as file
-    /// names, and below the shuffle that is meant for all data. With one rank it does nothing. What
-    /// goes to other ranks does not count as dropped. What happens to items that do not divide
-    /// evenly is said by [`Uneven`]:
+    /// Every rank reads everything upstream and keeps its part. Put the filter where items are
+    /// cheap, as file names are, and after the shuffle that is meant for all data. With one rank it
+    /// does nothing. Items that go to other ranks do not count as dropped. [`Uneven`] decides about
+    /// items that do not divide evenly:
     ///
-    /// - `Drop`: an item is kept only once every rank has one of the same round; the rest is
+    /// - `Drop`: an item is kept only once every rank has an item of the same round; the rest is
     ///   dropped and counted, and so is a round in which an item failed.
     /// - `Pad`: needs [`sharding_filter_padded`](Graph::sharding_filter_padded).
     /// - `Allow`: some ranks get one more.
-    /// - `Error`: an error behind the last item.
+    /// - `Error`: an error after the last item.
     ///
     /// Fewer items than ranks, as when three archives are listed for four ranks, are an error on
-    /// every rank with both numbers, unless `Allow` was said: when the loader is built, or where
-    /// the number is not known then behind the last item.
+    /// every rank with both numbers, unless `Allow` is set: when the loader is built, or, if the
+    /// number is not known then, after the last item.
     ///
-    /// The same items come in step `n` of all ranks together whatever their number, if only pipes
-    /// that give one item for each stand below, and batches of so many items that all ranks
-    /// together have as many; so an epoch can be [resumed](crate::Checkpoint::merge) on another
-    /// number of ranks.
+    /// Step `n` of all ranks together has the same items whatever the number of ranks, provided
+    /// that only pipes that give one item for each stand downstream, and batches whose sizes add up
+    /// to the same number over all ranks. An epoch of this kind can be
+    /// [resumed](crate::Checkpoint::merge) on another number of ranks.
     ///
     /// An item that fails takes its place, so that the others stay with their ranks; every rank
     /// gets the error. Runs in one place, in order.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or where there are fewer items than
+    /// [`ErrorKind::Shape`] at the end, under [`Uneven::Error`] or if there are fewer items than
     /// ranks.
     ///
     /// # Examples
@@ -252,12 +252,12 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(ShardingFilter::new())
     }
 
-    /// Keeps this rank's part, and pads it under [`Uneven::Pad`]; otherwise as
+    /// Keeps this rank's part, and pads it under [`Uneven::Pad`]; otherwise does the same as
     /// [`sharding_filter`](Graph::sharding_filter).
     ///
-    /// Where the last round is not full, the ranks that come short repeat items from the start of
-    /// the stream, one after another; so does a rank whose own item failed. An item that is
-    /// repeated keeps its origin. Holds a clone of the first `world` items.
+    /// If the last round is not full, the ranks without an item repeat items from the start of the
+    /// stream, one after another; so does a rank whose own item failed. An item that is repeated
+    /// keeps its origin. Holds a clone of the first `world` items.
     ///
     /// # Examples
     /// ```

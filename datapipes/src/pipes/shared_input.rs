@@ -1,9 +1,10 @@
-//! One input that several outputs share: whoever is polled drives it, and what is for the others
-//! waits in bounded buffers.
+//! One input that several outputs share: the output that is polled drives it, and items for the
+//! others wait in bounded buffers.
 //!
-//! - Nobody blocks: who finds the input driven by another thread registers its waker and is woken.
-//! - The input is polled with a waker that wakes every output which waits, so an output that is
-//!   dropped or that rests takes no wake-up with it.
+//! - Nobody blocks: an output that finds the input driven by another thread registers its waker and
+//!   is woken.
+//! - The input is polled with a waker that wakes every waiting output, so an output that is dropped
+//!   or that rests takes no wake-up with it.
 //! - An output that was dropped gets nothing any more, and holds up nobody.
 
 use std::collections::VecDeque;
@@ -18,12 +19,12 @@ use crate::items::{Chunks, Demand, polled};
 use crate::sync::lock;
 use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result, Wanted};
 
-/// Says which outputs get an item, and hands it to them.
+/// Selects the outputs for an item, and hands it to them.
 pub(super) trait Deal<T>: Send + 'static {
     fn deal(&mut self, item: Item<T>, to: &mut Queues<T>) -> Result<()>;
 }
 
-/// The outputs of `input`; at most `buffer` items wait in each.
+/// Makes the outputs of `input`; at most `buffer` items wait in each.
 pub(super) fn share<T: Send + 'static>(
     input: Items<T>,
     outputs: usize,
@@ -61,10 +62,10 @@ pub(super) fn share<T: Send + 'static>(
         .collect()
 }
 
-/// What is known of the outputs without holding the input.
+/// State of the outputs that is accessible without holding the input.
 struct Outs {
     outs: Vec<Out>,
-    /// Somebody found the input driven by another, and waits to be woken.
+    /// True if an output found the input driven by another, and waits to be woken.
     missed: AtomicBool,
 }
 
@@ -77,7 +78,7 @@ struct Out {
 #[derive(Default)]
 struct Reader {
     waker: Option<Waker>,
-    /// It waited, was woken, and has not come back yet.
+    /// True if the output waited, was woken, and has not come back yet.
     coming: bool,
 }
 
@@ -110,18 +111,18 @@ impl Wake for Outs {
     }
 }
 
-/// What waits for each output.
+/// Items that wait for each output.
 pub(super) struct Queues<T> {
     queues: Vec<VecDeque<Result<Item<T>>>>,
-    /// How many each has been dealt since the epoch began.
+    /// Number of items dealt to each since the epoch began.
     dealt: Vec<u64>,
-    /// What is wanted of each, where an epoch goes on; nothing before the first item.
+    /// Wanted positions of each, in a resumed epoch; `None` before the first item.
     wanted: Option<Vec<Option<Wanted>>>,
     outs: Arc<Outs>,
 }
 
 impl<T> Queues<T> {
-    /// The outputs that are still read.
+    /// Returns the outputs that are still read.
     pub(super) fn open(&self) -> impl DoubleEndedIterator<Item = usize> + use<T> {
         let outs = self.outs.clone();
         (0..self.queues.len()).filter(move |&index| outs.is_open(index))
@@ -142,7 +143,7 @@ impl<T> Queues<T> {
             .wanted
             .as_ref()
             .and_then(|wanted| wanted[index].as_ref());
-        // What ends the stream is wanted anywhere.
+        // An error that ends the stream is wanted anywhere.
         let is_end = item
             .as_ref()
             .is_err_and(|error| !error.kind().is_about_an_item());
@@ -153,8 +154,8 @@ impl<T> Queues<T> {
         }
     }
 
-    /// An error that is nobody's in particular goes to all; it cannot be cloned, so the others get
-    /// its text.
+    /// Gives an error that belongs to no output in particular to all; it cannot be cloned, so the
+    /// others get its text.
     fn push_error(&mut self, error: Error) {
         let mut open: Vec<usize> = self.open().collect();
         let Some(last) = open.pop() else { return };
@@ -165,7 +166,7 @@ impl<T> Queues<T> {
     }
 }
 
-/// An error of the same kind, node, item and text.
+/// Makes an error of the same kind, node, item and text.
 fn copy(error: &Error) -> Error {
     let mut text = error.to_string();
     let item = error.item().map(ToString::to_string);
@@ -192,7 +193,7 @@ fn copy(error: &Error) -> Error {
 }
 
 struct State<T> {
-    /// Nothing once it has ended.
+    /// `None` once it has ended.
     input: Option<Items<T>>,
     queues: Queues<T>,
     deal: Box<dyn Deal<T>>,
@@ -223,7 +224,7 @@ impl<T: Send + 'static> Chunks<T> for Output<T> {
             coming: false,
         };
         let locked = self.try_lock().or_else(|| {
-            // Said before the second try: who holds the lock then, sees it when it lets go.
+            // Set before the second try: the holder of the lock sees it when it lets go.
             self.outs.missed.store(true, Ordering::SeqCst);
             self.try_lock()
         });
@@ -232,7 +233,7 @@ impl<T: Send + 'static> Chunks<T> for Output<T> {
         };
         let Polled { items, progress } = state.poll(self.index, &self.outs, demand);
         drop(state);
-        // They have got items or room, or have found the lock taken.
+        // The outputs have got items or room, or have found the lock taken.
         if self.outs.missed.swap(false, Ordering::SeqCst) || progress {
             self.outs.wake_others(self.index);
         }
@@ -256,9 +257,9 @@ impl<T> Drop for Output<T> {
 }
 
 struct Polled<T> {
-    /// What the output gets now; nothing at the end.
+    /// Items that the output gets now; an empty chunk at the end.
     items: Poll<Chunk<T>>,
-    /// Whether something changed that another output may wait for.
+    /// True if something changed that another output may wait for.
     progress: bool,
 }
 
@@ -292,7 +293,7 @@ impl<T: Send + 'static> State<T> {
                     };
                 }
                 Some(full) => {
-                    // Unless it happens to be the end, this would wait for ever.
+                    // Unless the input happens to be at its end, this would wait for ever.
                     match self.poll_input(outs) {
                         Poll::Pending => {
                             return Polled {
@@ -316,7 +317,7 @@ impl<T: Send + 'static> State<T> {
             }
         }
         let queue = &mut self.queues.queues[index];
-        // Who ran ahead waits for room.
+        // An output that ran ahead waits for room.
         progress |= queue.len() >= self.buffer;
         let most = queue.len().min(demand.max);
         Polled {
@@ -325,7 +326,7 @@ impl<T: Send + 'static> State<T> {
         }
     }
 
-    /// The next item of the input; its panic is an error at its end.
+    /// Returns the next item of the input; a panic of the input is an error at its end.
     fn poll_input(&mut self, outs: &Arc<Outs>) -> Poll<Option<Result<Item<T>>>> {
         let Some(input) = &mut self.input else {
             return Poll::Ready(None);
@@ -341,8 +342,8 @@ impl<T: Send + 'static> State<T> {
         })
     }
 
-    /// Takes from the input what is there, until the output has enough or another one's buffer is
-    /// full. Says whether the input had no more for now, and whether it had anything.
+    /// Takes the ready items from the input, until the output has enough or another output's buffer
+    /// is full. Returns whether the input had no more for now, and whether it had anything.
     fn drive(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> (bool, bool) {
         let mut dealt = false;
         if let (None, Some(recorder)) = (&self.queues.wanted, self.cx.recorder()) {

@@ -16,7 +16,7 @@ pub struct Shuffle {
 }
 
 impl Shuffle {
-    /// With a buffer of so many items.
+    /// Makes a shuffle with a buffer of this many items.
     pub fn new(buffer: usize) -> Self {
         Shuffle {
             buffer,
@@ -24,8 +24,8 @@ impl Shuffle {
         }
     }
 
-    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does
-    /// not ask for one before the [`sharding_filter`](Graph::sharding_filter).
+    /// Declares that this shuffle stays within a rank's own part, so that the checker does not ask
+    /// for a shuffle before the [`sharding_filter`](Graph::sharding_filter).
     pub fn within_rank(self) -> Self {
         Shuffle {
             within_rank: true,
@@ -92,27 +92,27 @@ struct Shuffled<T> {
     origins: Vec<Origin>,
     rng: Rng,
     draining: bool,
-    /// What was in the buffer when the epoch was stopped, while it comes again.
+    /// Contents of the buffer when the epoch was stopped, while they come again.
     refill: Option<Refill<T>>,
-    /// Where states can be asked for.
+    /// Present if checkpoints can be taken.
     book: Option<Book>,
-    /// The same where items come in any order: the position of the item in each place.
+    /// Position of the item in each place, with the lineage, if items come in any order.
     lineage: Option<(Lineage, Vec<u64>)>,
 }
 
-/// Where a shuffle stands. What is in the buffer follows from it: which item went to which place is
-/// a matter of the draws alone, and they can be gone through from the last one back until every
-/// place is known.
+/// Snapshot of a shuffle. The contents of the buffer follow from it: the draws alone decide which
+/// item went to which place, and they can be gone through from the last one back until every place
+/// is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kept {
     /// Items that took the place of another.
     steps: u64,
     /// Words that were drawn for them.
     words: u64,
-    /// At the end of the input: how many items there were in the buffer, and how many are left.
+    /// Number of items that were in the buffer at the end of the input, and number left.
     draining: Option<(u64, u64)>,
     /// Errors that had passed before the oldest item in the buffer, or earlier; and the positions
-    /// of those behind.
+    /// of later errors.
     before: u64,
     errors: Vec<u64>,
 }
@@ -150,13 +150,13 @@ impl Wire for Kept {
     }
 }
 
-/// Nothing comes so far.
+/// Bound on positions.
 const FAR: u64 = 1 << 62;
 /// Words gone through at once, from the last one back.
 const BLOCK: u64 = 4096;
 
 impl Kept {
-    /// Which item of the input is in each place, by its number. Leaves the generator where it was.
+    /// Returns the number of the input item in each place. Leaves the generator where it was.
     fn slots(&self, size: usize, rng: &mut Rng) -> Vec<u64> {
         let filled = self
             .draining
@@ -197,7 +197,7 @@ impl Kept {
         slots
     }
 
-    /// The position of an item in the input, where errors count, too.
+    /// Returns the position of an item in the input, where errors count, too.
     fn position(&self, item: u64) -> u64 {
         self.errors
             .iter()
@@ -207,7 +207,7 @@ impl Kept {
     }
 }
 
-/// Fisher and Yates, from the end.
+/// Permutes by Fisher and Yates, from the end.
 fn permute(rng: &mut Rng, mut swap: impl FnMut(usize, usize), len: usize) {
     for last in (1..len).rev() {
         swap(last, rng.below(last as u64 + 1) as usize);
@@ -216,7 +216,7 @@ fn permute(rng: &mut Rng, mut swap: impl FnMut(usize, usize), len: usize) {
 
 /// The buffer, while it is filled again.
 struct Refill<T> {
-    /// The place of what comes next, and of what comes behind it.
+    /// Place of the next item, and of the items after it.
     places: std::vec::IntoIter<usize>,
     slots: Vec<Option<(T, Origin)>>,
 }
@@ -232,21 +232,21 @@ impl<T> Refill<T> {
     }
 }
 
-/// What a state needs to know of a shuffle.
+/// Bookkeeping for snapshots of a shuffle.
 struct Book {
     cx: Context,
     kept: Kept,
-    /// The number of the item in each place.
+    /// Number of the item in each place.
     items: Vec<u64>,
-    /// No item in the buffer has a lower number.
+    /// Lower bound on the numbers of items in the buffer.
     oldest: u64,
-    /// The step at which the oldest is to be looked for again.
+    /// Step at which the oldest is to be looked for again.
     look: u64,
 }
 
 impl Book {
     fn new(cx: Context, kept: Option<&Kept>) -> Self {
-        // One that was put into a graph later may begin in the middle.
+        // A shuffle that was put into a graph later may begin in the middle.
         let begins = || Kept {
             before: cx.position(0),
             ..Kept::default()
@@ -261,7 +261,7 @@ impl Book {
         }
     }
 
-    /// Notes the errors of a chunk that was taken just now: how many values are before each.
+    /// Records the errors of a chunk that was taken just now: the number of values before each.
     fn errors<'a>(&mut self, len: usize, errors: impl Iterator<Item = &'a usize>) {
         let begin = self.cx.position(0) - len as u64;
         self.kept.errors.extend(
@@ -393,7 +393,7 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
     }
 }
 
-/// Each item of a chunk takes the place of a random one, which leaves in its stead.
+/// Puts each item of a chunk in the place of a random one, which leaves instead.
 #[inline]
 fn swap_in<T>(
     chunk: &mut Chunk<T>,
@@ -412,8 +412,8 @@ fn swap_in<T>(
     }
 }
 
-/// What a chunk becomes where each item takes the place of a random one; without a generator it
-/// fills the buffer. Notes positions along with the items.
+/// Exchanges each item of a chunk for a random one of the buffer; without a generator the chunk
+/// fills the buffer. Records positions along with the items.
 fn exchange<T>(
     chunk: Chunk<T>,
     values: &mut Vec<T>,
@@ -471,8 +471,8 @@ impl<T> Shuffled<T> {
         self.draining = true;
     }
 
-    /// Takes what was in the buffer once more, to the places where it was. Gives the errors of what
-    /// fails this time.
+    /// Takes the contents of the buffer once more, to the places where they were. Gives the errors
+    /// of items that fail this time.
     fn poll_refill(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>
     where
         T: Send + 'static,
@@ -500,7 +500,7 @@ impl<T> Shuffled<T> {
             }
             return Poll::Ready(Some(errors).filter(|errors| !errors.is_empty()));
         }
-        // What is missing now leaves its place to the next.
+        // An item that is missing now leaves its place to the next.
         let kept = self
             .book
             .as_ref()
@@ -523,9 +523,10 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// The buffer is filled; then each new item takes the place of a random one, which leaves; at
     /// the end the rest leaves in random order (the DataPipes RFC's and tf.data's algorithm). An
-    /// item leaves at most `buffer` places early, and stays any length of time with geometric odds.
-    /// A buffer as large as the data is a full shuffle: shuffle names while they are cheap, then
-    /// samples in a smaller buffer. The order is a function of seed, epoch and the node's name.
+    /// item leaves at most `buffer` places early, and its stay in the buffer has a geometric
+    /// distribution, without bound. A buffer as large as the data is a full shuffle: shuffle names
+    /// while they are cheap, then samples in a smaller buffer. The order is a function of seed,
+    /// epoch and the node's name.
     ///
     /// Runs in one place; holds `buffer` items. Errors pass at once.
     ///
@@ -542,10 +543,10 @@ impl<T: Send + 'static> Graph<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Shuffles this rank's part only, through a buffer of `buffer` items: as
-    /// [`shuffle`](Graph::shuffle), said to be meant so, since the checker refuses a plain shuffle
-    /// that stands below the [`sharding_filter`](Graph::sharding_filter) only. Each rank sees the
-    /// same part of the data in every epoch, in another order.
+    /// Shuffles this rank's part only, through a buffer of `buffer` items, as
+    /// [`shuffle`](Graph::shuffle) does. It declares the intent, since the checker refuses a plain
+    /// shuffle that stands only downstream of the [`sharding_filter`](Graph::sharding_filter). Each
+    /// rank sees the same part of the data in every epoch, in another order.
     ///
     /// # Examples
     /// ```
@@ -604,7 +605,7 @@ mod tests {
         }
     }
 
-    /// Row 125: every item is equally likely in every place where the buffer holds all.
+    /// Row 125: every item is equally likely in every place if the buffer holds all.
     #[test]
     fn row_125_a_full_shuffle_is_uniform() {
         const N: u64 = 8;

@@ -9,7 +9,7 @@ use crate::{Arity, Context, Facts, Graph, Items, Pipe, Result};
 pub struct Skip(u64);
 
 impl Skip {
-    /// The first `items`.
+    /// Leaves out the first `items`.
     pub fn new(items: u64) -> Self {
         Skip(items)
     }
@@ -61,7 +61,7 @@ impl<T: Send + 'static> Graph<T> {
     /// Leaves out the first `items` items, which are made and counted as dropped. Errors pass and
     /// do not count, so `take(n)` and `skip(n)` are the two parts of one stream.
     ///
-    /// Runs in one place and holds nothing. Used to go on where an epoch stopped, it makes all
+    /// Runs in one place and holds nothing. As a way to continue a stopped epoch, it makes all
     /// items before that place again.
     ///
     /// # Examples

@@ -25,7 +25,7 @@ impl<F> FromIterator<F> {
         FromIterator { make, len: None }
     }
 
-    /// Says how many items there are.
+    /// Sets the number of items.
     pub fn with_len(self, len: u64) -> Self {
         FromIterator {
             len: Some(len),
@@ -67,7 +67,7 @@ where
 }
 
 struct Open<F, I> {
-    /// Until the first poll.
+    /// Present until the first poll.
     make: Option<F>,
     iter: Option<I>,
     panicked: Option<Payload>,
@@ -89,9 +89,9 @@ where
             resume_unwind(payload);
         }
         if let Some(iter) = &mut self.iter {
-            // What came before a panic is given first.
+            // Items from before a panic are given first.
             let taken = catch_unwind(AssertUnwindSafe(|| values.extend(iter.take(demand.max))));
-            // An iterator may start again after its end; it is left alone.
+            // An iterator may start again after its end, so it is not polled again.
             if values.len() < demand.max {
                 self.iter = None;
             }
@@ -122,7 +122,7 @@ impl<F> FromStream<F> {
         FromStream { make, once: false }
     }
 
-    /// Says that the stream exists only once.
+    /// Declares that the stream exists only once.
     pub fn once(self) -> Self {
         FromStream { once: true, ..self }
     }
@@ -159,7 +159,7 @@ where
     }
 }
 
-/// The elements of a vector.
+/// Gives the elements of a vector.
 struct Elements<T>(Arc<Vec<T>>);
 
 impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
@@ -202,7 +202,7 @@ impl<T: Clone + Send + Sync> Chunks<T> for ElementsOpen<T> {
             places.start,
             Vec::with_capacity((places.end - places.start) as usize),
         );
-        // What came before a panic, of a clone, is given first.
+        // Items from before a panic, of a clone, are given first.
         let taken = catch_unwind(AssertUnwindSafe(|| {
             values.extend(
                 self.values[places.start as usize..places.end as usize]
@@ -218,7 +218,7 @@ impl<T: Clone + Send + Sync> Chunks<T> for ElementsOpen<T> {
     }
 }
 
-/// The integers of a range.
+/// Gives the integers of a range.
 #[derive(Clone, Debug)]
 struct Integers(Range<u64>);
 
@@ -271,14 +271,14 @@ impl Chunks<u64> for IntegersOpen {
 }
 
 impl Graph<u64> {
-    /// The integers of a range, in order.
+    /// Gives the integers of a range, in order.
     pub fn range(range: Range<u64>) -> Graph<u64> {
         Graph::source(Integers(range))
     }
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// The elements of a vector, in order, anew each epoch.
+    /// Gives the elements of a vector, in order, anew each epoch.
     pub fn from_vec(values: Vec<T>) -> Graph<T>
     where
         T: Clone + Sync,
@@ -287,7 +287,7 @@ impl<T: Send + 'static> Graph<T> {
         Graph::source(Elements(values)).named_kind("from_vec")
     }
 
-    /// The elements of an iterator that `make` makes anew for each epoch, in order.
+    /// Gives the elements of an iterator that `make` makes anew for each epoch, in order.
     ///
     /// The iterator runs where its consumer does, and must not block for long.
     pub fn from_iter_with<I, F>(make: F) -> Graph<T>
@@ -298,10 +298,10 @@ impl<T: Send + 'static> Graph<T> {
         Graph::source(FromIterator::new(make))
     }
 
-    /// The elements of a stream that `make` makes anew for each epoch, in order.
+    /// Gives the elements of a stream that `make` makes anew for each epoch, in order.
     ///
     /// # Errors
-    /// What `make` returns is the only item of that epoch; what the stream yields takes an item's
+    /// An error of `make` is the only item of that epoch; an error of the stream takes an item's
     /// place.
     pub fn from_stream_with<S, F>(make: F) -> Graph<T>
     where
@@ -311,10 +311,11 @@ impl<T: Send + 'static> Graph<T> {
         Graph::source(FromStream::new(make))
     }
 
-    /// The elements of a channel's receiver, or of any stream that exists once: one epoch long.
+    /// Gives the elements of a channel's receiver, or of any stream that exists once: one epoch
+    /// long.
     ///
     /// # Errors
-    /// A second epoch yields one error, since what went through the channel is gone.
+    /// A second epoch yields one error, since the items of the channel are gone.
     pub fn from_channel<S>(receiver: S) -> Graph<T>
     where
         S: futures::Stream<Item = T> + Send + 'static,

@@ -7,7 +7,7 @@ use crate::{Arity, Context, Facts, Graph, Items, Pipe};
 pub struct Take(u64);
 
 impl Take {
-    /// After `items` items.
+    /// Ends the stream after `items` items.
     pub fn new(items: u64) -> Self {
         Take(items)
     }
@@ -53,9 +53,10 @@ impl<T: Send + 'static> Pipe<T> for Take {
 impl<T: Send + 'static> Graph<T> {
     /// Ends the stream after `items` items. Errors pass and do not count.
     ///
-    /// What is above is not polled again and is dropped with the stream, so an error behind the
-    /// last item never arrives. What lies behind was never asked for and does not count as dropped.
-    /// See also [`skip`](Graph::skip) and, for a part at random, [`sample`](Graph::sample).
+    /// The upstream stream is not polled again and is dropped with this one, so an error after the
+    /// last item never arrives. The remaining items were never asked for and do not count as
+    /// dropped. See also [`skip`](Graph::skip) and, for a part at random,
+    /// [`sample`](Graph::sample).
     ///
     /// # Examples
     /// ```

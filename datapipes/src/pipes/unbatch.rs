@@ -8,7 +8,7 @@ use crate::{Context, Facts, Graph, Item, Items, Origin, Pipe};
 pub struct Unbatch(());
 
 impl Unbatch {
-    /// Takes apart.
+    /// Makes the pipe.
     pub fn new() -> Self {
         Unbatch(())
     }
@@ -43,7 +43,7 @@ impl<T: Send + 'static> Pipe<Vec<T>> for Unbatch {
     }
 }
 
-/// The origins of what a batch was made of, in order.
+/// Returns the origins of a batch's parts, in order.
 pub(super) fn parts_of(origin: &Origin) -> Vec<Origin> {
     origin.parts().to_vec()
 }
@@ -51,7 +51,7 @@ pub(super) fn parts_of(origin: &Origin) -> Vec<Origin> {
 impl<T: Send + 'static> Graph<T> {
     /// Takes batches apart: the items of each, in order.
     ///
-    /// The items get the origins back that they had before [`batch`](Graph::batch), as long as the
+    /// The items get back the origins that they had before [`batch`](Graph::batch), as long as the
     /// batch has as many; else they are children of the batch.
     ///
     /// # Examples

@@ -1,4 +1,4 @@
-//! Pairs the items of several inputs, by their places.
+//! Pairs the items of several inputs by position.
 
 use futures::StreamExt;
 
@@ -84,8 +84,8 @@ macro_rules! zip {
                                 let origin = Origin::joined(vec![$($name.1),*], index);
                                 out.emit(Ok(Item::new(($($name.0,)*), origin))).await;
                             }
-                            // An error takes an item's place: what would be its partner is left
-                            // out.
+                            // An error takes an item's place: the item that would be its partner is
+                            // left out.
                             ($($name,)*) => {$(
                                 match $name {
                                     Err(error) => out.emit(Err(error)).await,
@@ -100,7 +100,7 @@ macro_rules! zip {
                 true
             }
             fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
-                // Where another length is an error, that comes behind them.
+                // If another length is an error, that comes after the pairs.
                 inputs.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().min()
             }
             fn facts(&self) -> Facts {
@@ -116,15 +116,16 @@ zip!(A a 0, B b 1, C c 2);
 impl<A: Send + 'static> Graph<A> {
     /// Pairs the items with those of another graph, first with first. Ends with the shorter.
     ///
-    /// Where one of a pair fails, the error comes in its place, and the other is left out and
-    /// counted as dropped, so that those behind keep their partners. What the longer input has left
-    /// is not asked for; [`Zip::strict`] makes it an error. For three inputs see
+    /// If one of a pair fails, the error comes in its place, and the other is left out and counted
+    /// as dropped, so that later items keep their partners. The remaining items of the longer input
+    /// are not asked for; [`Zip::strict`] makes them an error. For three inputs see
     /// [`zip3`](Graph::zip3). Runs in one place, in order; both inputs are read one item at a time.
     ///
-    /// Pairs are right only if both give the same samples in the same sequence, as the outputs of a
-    /// [`fork`](Graph::fork) do through steps of one in, one out. Where they come from different
-    /// sources, or one was filtered or shuffled by itself, [`explain`](crate::DataLoader::explain)
-    /// remarks on it; [`join_by_key`](Graph::join_by_key) pairs by key.
+    /// Pairs are right only if both inputs give the same samples in the same sequence, as the
+    /// outputs of a [`fork`](Graph::fork) do through one-in-one-out steps. If they come from
+    /// different sources, or one was filtered or shuffled by itself,
+    /// [`explain`](crate::DataLoader::explain) remarks on it; [`join_by_key`](Graph::join_by_key)
+    /// pairs by key.
     ///
     /// # Examples
     /// ```
@@ -136,7 +137,8 @@ impl<A: Send + 'static> Graph<A> {
         Graph::join((self, other), Zip::new())
     }
 
-    /// Joins the items with those of two other graphs, first with first; as [`zip`](Graph::zip).
+    /// Joins the items with those of two other graphs, first with first; works as
+    /// [`zip`](Graph::zip) does.
     pub fn zip3<B: Send + 'static, C: Send + 'static>(
         self,
         b: Graph<B>,

@@ -1,4 +1,4 @@
-//! What the processes of a part of a graph are like: plain data.
+//! Settings of the processes of a part of a graph: plain data.
 
 mod problems;
 mod wire;
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use crate::error::escape;
 
-/// How many processes a part of a graph gets, and what they may do; see
+/// Number of processes for a part of a graph, and their permissions; see
 /// [`Graph::in_processes`](crate::Graph::in_processes).
 ///
-/// A number is enough where nothing else is to be said: `in_processes(2, …)`. What is said here
-/// holds for each process, and for what it starts. What cannot be kept is an error of `build()`, or
-/// of the first epoch where only the process itself can find it. All of it needs processes, and so
+/// A number is enough if there are no other settings: `in_processes(2, …)`. Settings hold for each
+/// process, and for programs it starts. A setting that cannot be kept is an error of `build()`, or
+/// of the first epoch if only the process itself can find out. All settings need processes, and so
 /// Linux: elsewhere limits of memory, CPUs, paths and network are errors of `build()`, and time
-/// limit, restarts and environment have no effect. With `workers(0)` nothing of it holds, and a
-/// limit of paths or network is an error.
+/// limit, restarts and environment have no effect. With `workers(0)` no setting holds, and a limit
+/// of paths or network is an error.
 ///
 /// # Examples
 /// ```
@@ -38,22 +38,22 @@ pub struct Processes {
     pub(crate) time_limit: Option<Duration>,
     pub(crate) restarts: usize,
     pub(crate) nice: Option<i32>,
-    /// Ascending, each once.
+    /// CPU numbers, ascending, each once.
     pub(crate) cpus: Option<Vec<usize>>,
-    /// The variables that a child keeps, where it does not keep all.
+    /// Variables that a child keeps, if it does not keep all.
     pub(crate) env: Option<Vec<String>>,
-    /// Below which paths a child may read, where it may not everywhere.
+    /// Paths below which a child may read, if it may not read everywhere.
     pub(crate) reads: Option<Vec<PathBuf>>,
-    /// Below which paths a child may write, and read.
+    /// Paths below which a child may write, and read.
     pub(crate) writes: Option<Vec<PathBuf>>,
     pub(crate) no_network: bool,
 }
 
-/// What [`Processes::restarts`] is where nothing was said.
+/// Default of [`Processes::restarts`].
 const RESTARTS: usize = 16;
 
 impl Processes {
-    /// So many processes.
+    /// Makes settings for this many processes.
     pub fn new(count: usize) -> Self {
         Processes {
             count,
@@ -71,14 +71,14 @@ impl Processes {
 
     /// Limits the private memory of each process, in bytes: at least 16 MiB.
     ///
-    /// Two rules. An allocation that would pass the limit fails, which ends a Rust program by
-    /// `SIGABRT` and costs the process its piece of work, like any crash. And a process whose
-    /// private memory passes 7/8 of the limit is replaced between two pieces of work, which costs
-    /// nothing but the start of another; so a slow leak is never seen.
+    /// An allocation that would exceed the limit fails. This ends a Rust program by `SIGABRT` and
+    /// costs the process its piece of work, like any crash. A process whose private memory exceeds
+    /// 7/8 of the limit is replaced between two pieces of work, which costs only the start of
+    /// another process; a slow leak therefore never reaches the limit.
     ///
-    /// The first rule is `RLIMIT_DATA`. It counts what was reserved, not what was touched: the
-    /// stacks of threads with their full size, too. Memory that is shared with this process (the
-    /// items) and mapped files do not count.
+    /// The limit on allocations is `RLIMIT_DATA`. It counts reserved memory, not touched memory,
+    /// including the full size of thread stacks. Memory shared with this process (the items) and
+    /// mapped files do not count.
     pub fn memory(self, bytes: u64) -> Self {
         Processes {
             memory: Some(bytes),
@@ -86,13 +86,13 @@ impl Processes {
         }
     }
 
-    /// How long a process may give no answer (an item, or the end of a piece of work) while it has
-    /// work. One that is silent for longer is killed, and counts as crashed; an item that hangs
-    /// costs this twice, since it is tried once more.
+    /// Limits how long a process may give no answer (an item, or the end of a piece of work) while
+    /// it has work. A process that is silent for longer is killed, and counts as crashed; an item
+    /// that hangs costs the limit twice, since it is tried once more.
     ///
     /// Time in which the consumer takes nothing does not count; time in which the process is
-    /// stopped does. To start, a process has 60 s. Without a limit, one that hangs is waited for,
-    /// with a warning to `tracing` after 60 s.
+    /// stopped does. A process has 60 s to start. Without a limit, a process that hangs is waited
+    /// for, with a warning to `tracing` after 60 s.
     pub fn time_limit(self, limit: Duration) -> Self {
         Processes {
             time_limit: Some(limit),
@@ -100,14 +100,12 @@ impl Processes {
         }
     }
 
-    /// How many times in a row processes may end without an item getting through, before the epoch
-    /// ends with an error of the kind [`Worker`](crate::ErrorKind::Worker); 16 where nothing is
-    /// said.
+    /// Sets how many times in a row processes may end without an item getting through, before the
+    /// epoch ends with an error of kind [`Worker`](crate::ErrorKind::Worker). Defaults to 16.
     ///
-    /// An item that is given up, since it ended two processes, counts as through; so one is enough
-    /// to find such items. Where there are several processes, each but one may end once besides,
-    /// since all of them may work on such items at the same time. With 0 the first end is that of
-    /// the epoch.
+    /// An item that is given up because it ended two processes counts as through, so 1 is enough to
+    /// find such items. With several processes, each but one may end once more, since all of them
+    /// may work on such items at the same time. With 0 the end of the first process ends the epoch.
     pub fn restarts(self, in_a_row: usize) -> Self {
         Processes {
             restarts: in_a_row,
@@ -115,8 +113,8 @@ impl Processes {
         }
     }
 
-    /// The priority: from -20, the first to be served, to 19, the last. A lower one than this
-    /// process has needs a privilege.
+    /// Sets the priority: from -20, served first, to 19, served last. A number lower than this
+    /// process's own needs a privilege.
     pub fn nice(self, nice: i32) -> Self {
         Processes {
             nice: Some(nice),
@@ -124,7 +122,7 @@ impl Processes {
         }
     }
 
-    /// The CPUs to run on, by the numbers that the system gives them.
+    /// Sets the CPUs to run on, by the numbers that the system gives them.
     pub fn cpus(self, cpus: impl IntoIterator<Item = usize>) -> Self {
         let mut cpus: Vec<usize> = cpus.into_iter().collect();
         cpus.sort_unstable();
@@ -135,11 +133,12 @@ impl Processes {
         }
     }
 
-    /// Keeps these variables of the environment, where they are set, and no others: no keys and
+    /// Keeps these variables of the environment, if they are set, and no others: no keys and
     /// tokens.
     ///
-    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it; and
-    /// `DATAPIPES_WORKER` tells it what it is, which is gone before the part is made.
+    /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it.
+    /// `DATAPIPES_WORKER` tells the process that it is a worker, and is removed before the part is
+    /// made.
     pub fn only_env<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Processes {
             env: Some(names.into_iter().map(Into::into).collect()),
@@ -147,27 +146,27 @@ impl Processes {
         }
     }
 
-    /// Lets a process read files and list folders below these absolute paths, and, without
-    /// [`only_writes`](Processes::only_writes), write none. Feature `isolation`; Linux 5.13, by
-    /// Landlock.
+    /// Restricts reading files and listing folders to these absolute paths and everything below
+    /// them. Without [`only_writes`](Processes::only_writes), writing is forbidden altogether.
+    /// Feature `isolation`; Linux 5.13, by Landlock.
     ///
-    /// It holds from before the part is made (constructors of libraries, and what stands before
-    /// `worker::init()`, run without it), cannot be taken back, and holds for threads and for what
-    /// the process starts. With it, a process
+    /// The restriction holds from before the part is made (constructors of libraries, and code
+    /// before `worker::init()`, run without it), cannot be taken back, and holds for threads and
+    /// for programs that the process starts. A restricted process
     ///
     /// - may still read what any program needs: its own executable, the libraries that are mapped
     ///   at that time, `/lib*`, `/usr/lib*`, `/usr/local/lib*`, `/etc/ld.so.cache`, the time zone,
-    ///   what the system says of CPUs and memory, and of the process itself in `/proc/self`; and
-    ///   may use `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`;
+    ///   the system's files on CPUs and memory, and on the process itself in `/proc/self`; and may
+    ///   use `/dev/null`, `/dev/zero`, `/dev/full`, `/dev/random` and `/dev/urandom`;
     /// - may still use descriptors that it was given, and see names, sizes and dates of files,
     ///   which Landlock does not hide;
-    /// - may not start programs, from nowhere;
+    /// - may not start programs, from anywhere;
     /// - may not trace other processes; nor send signals to any that it did not start, or connect
     ///   to their abstract Unix sockets, since Linux 6.12.
     ///
     /// Libraries that are loaded later from another place (CUDA's, say) need their folder in the
-    /// list. Paths are resolved when a process starts: what a symbolic link points to then is what
-    /// may be read. Before Linux 6.2 files elsewhere can still be truncated, though not read.
+    /// list. Paths are resolved when a process starts, symbolic links included. Before Linux 6.2
+    /// files elsewhere can still be truncated, though not read.
     pub fn only_reads<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
         Processes {
             reads: Some(paths.into_iter().map(Into::into).collect()),
@@ -175,9 +174,9 @@ impl Processes {
         }
     }
 
-    /// Lets a process write, create, remove and read files below these absolute paths, and, besides
-    /// what [`only_reads`](Processes::only_reads) says, do nothing elsewhere. Feature `isolation`;
-    /// Linux.
+    /// Restricts writing, creating and removing files to these absolute paths and everything below
+    /// them, which may be read as well. Everything else is forbidden, except for the paths of
+    /// [`only_reads`](Processes::only_reads). Feature `isolation`; Linux.
     pub fn only_writes<P: Into<PathBuf>>(self, paths: impl IntoIterator<Item = P>) -> Self {
         Processes {
             writes: Some(paths.into_iter().map(Into::into).collect()),
@@ -185,13 +184,13 @@ impl Processes {
         }
     }
 
-    /// Lets a process have no sockets but Unix ones. Feature `isolation`; Linux on x86-64 and
-    /// AArch64, by seccomp and Landlock.
+    /// Forbids all sockets but Unix ones. Feature `isolation`; Linux on x86-64 and AArch64, by
+    /// seccomp and Landlock.
     ///
-    /// `socket` fails with `EACCES`, as if permission was denied. So do `io_uring_setup`, by which
-    /// sockets can be had, too, and `pidfd_getfd`, by which those of other processes can. Signals
-    /// to others and abstract Unix sockets are forbidden where the kernel can. Unix sockets in the
-    /// file system are not the network: who listens there may be a way out, such as a container
+    /// `socket` fails with `EACCES`, as if permission was denied. So do `io_uring_setup`, which can
+    /// also make sockets, and `pidfd_getfd`, which can take those of other processes. Signals to
+    /// others and abstract Unix sockets are forbidden if the kernel supports this. Unix sockets in
+    /// the file system are not the network: their listener may be a way out, such as a container
     /// engine's. On x86-64 a call of the 32-bit interface ends the process.
     pub fn no_network(self) -> Self {
         Processes {
@@ -200,12 +199,12 @@ impl Processes {
         }
     }
 
-    /// Whether anything is forbidden.
+    /// Returns true if anything is forbidden.
     pub(crate) fn restricts(&self) -> bool {
         self.limits_paths() || self.no_network
     }
 
-    /// Whether the paths are limited.
+    /// Returns true if the paths are limited.
     pub(crate) fn limits_paths(&self) -> bool {
         self.reads.is_some() || self.writes.is_some()
     }
@@ -217,7 +216,7 @@ impl From<usize> for Processes {
     }
 }
 
-/// All that was said, on one line: `2 processes, 2 GiB each, nice 10, reads /data only, no
+/// Prints all settings on one line: `2 processes, 2 GiB each, nice 10, reads /data only, no
 /// network`.
 impl fmt::Display for Processes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -266,7 +265,7 @@ impl fmt::Display for Processes {
     }
 }
 
-/// `2 GiB`, `1.5 GiB`, `512 MiB`.
+/// Formats a number of bytes: `2 GiB`, `1.5 GiB`, `512 MiB`.
 fn bytes(bytes: u64) -> String {
     let (unit, name) = if bytes >= 1 << 30 {
         (1u64 << 30, "GiB")
@@ -279,7 +278,7 @@ fn bytes(bytes: u64) -> String {
     )
 }
 
-/// Ascending numbers as `0-3,8`.
+/// Formats ascending numbers as `0-3,8`.
 fn ranges(numbers: &[usize]) -> String {
     let runs = numbers.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let runs = runs.map(|run| match run {

@@ -1,15 +1,15 @@
-//! What is wrong with the settings of processes, as far as it can be seen before any is started.
+//! Problems of the settings of processes that can be found before any process is started.
 
 use std::path::PathBuf;
 
 use super::{Processes, bytes};
 use crate::error::escape;
 
-/// Less is not enough for a program to start.
+/// Least memory limit: a program cannot start with less.
 const LEAST_MEMORY: u64 = 16 << 20;
 
 impl Processes {
-    /// What is wrong, or cannot be kept on this machine; one line each.
+    /// Returns the problems, including settings that this machine cannot keep; one line each.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut say = |problem: String| problems.push(problem);
@@ -107,17 +107,17 @@ impl Processes {
     }
 }
 
-/// By the main thread's set, since the calling one may be pinned to a part of it.
+/// Looks at the main thread's CPU set, since the calling thread may be pinned to a part of it.
 #[cfg(target_os = "linux")]
 fn may_run_on(cpu: usize) -> bool {
     use rustix::thread::{CpuSet, sched_getaffinity};
 
     let ours = sched_getaffinity(Some(rustix::process::getpid()));
-    // More CPUs than the set has room for: the child will find out.
+    // For CPUs beyond the size of the set, the child will find out.
     cpu < CpuSet::MAX_CPU && ours.map_or(true, |ours| ours.is_set(cpu))
 }
 
-/// `can_nice` of the kernel.
+/// Returns true if this process may set the priority; mirrors `can_nice` of the kernel.
 #[cfg(target_os = "linux")]
 fn may_be_nice(nice: i32) -> bool {
     use rustix::process::{Resource, getpriority_process, getrlimit};
@@ -132,7 +132,7 @@ fn may_be_nice(nice: i32) -> bool {
         || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
-/// Why there is no Landlock.
+/// Returns the reason why there is no Landlock.
 #[cfg(all(target_os = "linux", feature = "isolation"))]
 fn landlock() -> Option<&'static str> {
     use landlock::{ABI, Access, AccessFs, CompatLevel, Compatible, Ruleset, RulesetAttr};

@@ -1,9 +1,9 @@
-//! How the settings of processes get to a process.
+//! Encoding of the settings of processes, for sending them to a process.
 
 use super::Processes;
 use crate::{Reader, Result, Wire, Writer};
 
-/// A child gets what was said at its start.
+/// Encodes the settings that a child receives at its start.
 impl Wire for Processes {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.count.encode(to)?;

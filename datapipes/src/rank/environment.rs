@@ -3,7 +3,8 @@
 use super::Rank;
 use crate::{Error, ErrorKind, Result};
 
-/// How a launcher tells a process its rank. Of several names, the first that is set counts.
+/// The variables by which a launcher tells a process its rank. Of several names, the first that is
+/// set counts.
 struct Launcher {
     name: &'static str,
     index: &'static str,
@@ -41,7 +42,7 @@ const LAUNCHERS: [Launcher; 5] = [
     },
 ];
 
-/// What is set of the variables of a launcher, by name.
+/// Variables of a launcher that are set, by name.
 struct Told {
     launcher: &'static Launcher,
     index: Option<usize>,
@@ -49,8 +50,9 @@ struct Told {
 }
 
 impl Rank {
-    /// The rank that this process's launcher gave it by environment variables; 0 of 1 where there
-    /// are none. The only place where the library reads them, and only when it is called.
+    /// Returns the rank that this process's launcher gave it by environment variables; 0 of 1 if
+    /// there are none. This is the only place where the library reads these variables, and only
+    /// when it is called.
     ///
     /// | launcher | rank | number of ranks |
     /// |---|---|---|
@@ -60,27 +62,29 @@ impl Rank {
     /// | MPICH, Intel MPI | `PMI_RANK` | `PMI_SIZE` |
     /// | Kubernetes, indexed job | `JOB_COMPLETION_INDEX` | `JOB_COMPLETIONS`, else `WORLD_SIZE` |
     ///
-    /// Kubernetes does not tell a pod how many there are: set `JOB_COMPLETIONS` in the pod
-    /// template's `env` to the number that the job has as `completions`.
+    /// Kubernetes does not tell a pod the number of pods: set `JOB_COMPLETIONS` in the pod
+    /// template's `env` to the job's number of `completions`.
     ///
-    /// Where a launcher runs inside another (`srun` starts one torchrun on each node, that one
-    /// process for each GPU), the one with the most ranks counts, if the others are consistent with
-    /// it: each of their ranks is as many consecutive ones of it.
+    /// If a launcher runs inside another (`srun` starts one torchrun on each node, which starts one
+    /// process for each GPU), the launcher with the most ranks counts, provided the others are
+    /// consistent with it: each of their ranks has to be an equal number of its consecutive ranks.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with names and values, if a number of ranks is told and no rank, or
-    /// the other way round; if something is not a number, or no rank below the number of ranks; if
-    /// launchers contradict each other. To leave one out, call [`from_vars`](Rank::from_vars).
+    /// [`ErrorKind::Config`], with names and values, if a number of ranks is set without a rank, or
+    /// a rank without a number; if a value is not a number, or a rank not below the number of
+    /// ranks; if launchers contradict each other. To leave a launcher out, call
+    /// [`from_vars`](Rank::from_vars).
     pub fn from_env() -> Result<Rank> {
         Rank::from_vars(|name| {
             std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
         })
     }
 
-    /// The same of variables that are looked up by name, such as some of the environment's.
+    /// Returns the rank from variables that are looked up by name, such as some of the
+    /// environment's.
     ///
     /// # Errors
-    /// As [`from_env`](Rank::from_env).
+    /// Fails as [`from_env`](Rank::from_env) does.
     ///
     /// # Examples
     /// ```
@@ -94,7 +98,7 @@ impl Rank {
     pub fn from_vars(lookup: impl Fn(&str) -> Option<String>) -> Result<Rank> {
         let number = |name: &str| match lookup(name) {
             None => Ok(None),
-            // A variable that is empty was meant to be none.
+            // A variable that is empty was meant to be unset.
             Some(text) if text.trim().is_empty() => Ok(None),
             Some(text) => text.trim().parse::<usize>().map(Some).map_err(|_| {
                 let text: String = text.chars().take(100).collect();
@@ -106,7 +110,7 @@ impl Rank {
             let index = number(launcher.index)?;
             let mut world = None;
             for &name in launcher.world {
-                // With a rank of its own beside it the name is torchrun's.
+                // With a rank of the launcher's own next to it, the name is torchrun's.
                 let others = launcher.index != "RANK" && name == "WORLD_SIZE";
                 if world.is_none() && !(others && (index.is_none() || number("RANK")?.is_some())) {
                     world = number(name)?.map(|world| (name, world));
@@ -143,7 +147,7 @@ impl Rank {
 }
 
 impl Told {
-    /// The rank, if rank and number of ranks were told. One rank needs no number.
+    /// Returns the rank, if rank and number of ranks are set. One rank needs no number.
     fn rank(&self) -> Option<Rank> {
         match (self.index, self.world?.1) {
             (Some(index), world) => Some(Rank { index, world }),
@@ -163,8 +167,8 @@ impl Told {
         }
     }
 
-    /// Whether a rank of another launcher can be one of those that this one started, or this one
-    /// itself.
+    /// Returns true if a rank of another launcher can be one of those that this one started, or
+    /// this one itself.
     fn contains(&self, inner: Rank) -> bool {
         let Some((_, world)) = self.world else {
             return true;

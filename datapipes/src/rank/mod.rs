@@ -1,15 +1,15 @@
-//! Which part of the data this process takes, and what happens where parts are not equal.
+//! The part of the data that this process takes, and the policy for unequal parts.
 
 mod environment;
 #[cfg(test)]
 mod tests;
 
-/// Which part of the data this process takes: rank `index` of `world`.
+/// The part of the data that this process takes: rank `index` of `world`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// This process, from 0.
+    /// Number of this process, from 0.
     pub index: usize,
-    /// How many processes there are.
+    /// Number of processes.
     pub world: usize,
 }
 
@@ -20,8 +20,9 @@ impl Default for Rank {
 }
 
 impl Rank {
-    /// How many of `len` items this rank takes, where items are dealt one by one or in ranges:
-    /// ranks have equally many, but for `Allow`, where the first `len mod world` have one more.
+    /// Returns how many of `len` items this rank takes if items are dealt one by one or in ranges.
+    /// All ranks have equally many, except with `Allow`: then the first `len mod world` have one
+    /// more.
     pub(crate) fn share(self, len: u64, uneven: Uneven) -> u64 {
         let (world, index) = (self.world.max(1) as u64, self.index as u64);
         match uneven {
@@ -32,19 +33,19 @@ impl Rank {
     }
 }
 
-/// What happens when the items do not divide evenly among the ranks.
+/// The policy for items that do not divide evenly among the ranks.
 ///
 /// Fewer items than ranks are refused, with both numbers, unless uneven ranks are allowed: when the
-/// loader is built, or where the number is not known then, at the end of the stream that is to be
+/// loader is built, or, if the number is not known then, at the end of the stream that is to be
 /// divided.
 ///
-/// What steps below make of the items that a rank is dealt is not known to it; see
-/// [`ranks_agree`](crate::loader::Builder::ranks_agree).
+/// The policy covers the items dealt to a rank, not the outputs that steps downstream make of them;
+/// see [`ranks_agree`](crate::loader::Builder::ranks_agree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uneven {
     /// The items left over are dropped and counted; every rank is dealt equally many.
     Drop,
-    /// Ranks that would come short take items from the start of the data once more; every rank is
+    /// Ranks that would have fewer take items from the start of the data once more; every rank is
     /// dealt equally many.
     Pad,
     /// Ranks may see one item more or less than others, and some may see none. Collective steps of
@@ -54,7 +55,7 @@ pub enum Uneven {
     Error,
 }
 
-/// By the numbers that they have in states, and for other processes.
+/// Policies by the numbers that stand for them in checkpoints and between processes.
 const POLICIES: [Option<Uneven>; 5] = [
     None,
     Some(Uneven::Drop),

@@ -38,7 +38,7 @@ fn each_launcher_tells_the_rank() {
         told(&[("JOB_COMPLETION_INDEX", "2"), ("WORLD_SIZE", "3")]),
         Ok((2, 3))
     );
-    // What is said of one rank alone, or of nothing, is no half.
+    // A number of ranks of 1 alone, and empty variables, are not contradictory.
     assert_eq!(told(&[("SLURM_NTASKS", "1")]), Ok((0, 1)));
     assert_eq!(told(&[("RANK", ""), ("WORLD_SIZE", "")]), Ok((0, 1)));
 }
@@ -68,7 +68,7 @@ fn a_launcher_inside_another_counts_if_they_agree() {
         ]),
         Ok((5, 8))
     );
-    // Pods whose number nobody told.
+    // Pods whose number is not set.
     assert_eq!(
         told(&[
             ("RANK", "9"),
@@ -77,7 +77,7 @@ fn a_launcher_inside_another_counts_if_they_agree() {
         ]),
         Ok((9, 16))
     );
-    // A number alone, beside a launcher that tells both.
+    // A number alone, next to a launcher that sets both.
     assert_eq!(
         told(&[
             ("WORLD_SIZE", "4"),

@@ -1,4 +1,4 @@
-//! What comes of errors and panics in the inputs of a node.
+//! Checks of errors and panics in the inputs of a node.
 
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -10,7 +10,7 @@ use super::{Gauge, MARK, Outcome};
 use crate::Origin;
 
 impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
-    /// Errors of its inputs, and a panic, come out.
+    /// Checks that errors of its inputs, and a panic, come out.
     pub fn check_errors(&self, whole: &[Outcome<T>], way: Way) {
         for input in 0..self.feeds.len() {
             let len = self.feeds[input].len();
@@ -45,7 +45,7 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
         let mut reading = Reading::new(self.apply(inputs, &self.context), way);
         let mut seen = reading.read(usize::MAX, 1);
         if reading.overrun && self.outputs > 1 {
-            // With an error besides one output is too far ahead of the others.
+            // With an additional error one output is too far ahead of the others.
             return;
         }
         let place = format!("an error in input {input}, before its item {before}");
@@ -74,7 +74,7 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 let (_, origin) = item.as_ref().ok()?;
                 index_in(origin, input).filter(|&index| index >= before as u64)
             };
-            // Who keeps the order of an input passes its errors on before what comes behind them.
+            // A node that keeps the order of an input passes its errors on before later items.
             let keeps_order = whole[at]
                 .iter()
                 .filter_map(|item| index_in(&item.as_ref().ok()?.1, input))
@@ -88,8 +88,8 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 "{place}, came out of its place: behind item {late:?} of that input"
             );
             seen.retain(|item| !is_mark(item));
-            // What passes on what it gets has lost nothing; what pairs items may have to leave out
-            // a partner.
+            // A node that passes its inputs on has lost nothing; a node that pairs items may have
+            // to leave out a partner.
             if self.facts.selects && !self.facts.needs_order {
                 let lost = whole[at].iter().find(|item| !seen.contains(item));
                 assert!(
@@ -101,7 +101,7 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
     }
 }
 
-/// Of the items of an input that one is made of, the last.
+/// Returns the index of the last item of an input that an item is made of.
 fn index_in(origin: &Origin, input: usize) -> Option<u64> {
     match (origin.parts(), origin.parent()) {
         ([], None) => (origin.source() == u16::try_from(input).ok()).then(|| origin.index()),
@@ -110,7 +110,7 @@ fn index_in(origin: &Origin, input: usize) -> Option<u64> {
     }
 }
 
-/// Whether it is the error that was put into an input.
+/// Returns true if it is the error that was put into an input.
 fn is_mark<T>(item: &std::result::Result<T, String>) -> bool {
     item.as_ref().is_err_and(|text| text.contains(MARK))
 }

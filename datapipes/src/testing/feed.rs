@@ -1,4 +1,4 @@
-//! What goes into the nodes that the kit checks.
+//! Inputs of the nodes that the kit checks.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,7 +8,7 @@ use crate::graph::AnyItems;
 use crate::pipe::Inputs;
 use crate::{Error, ErrorKind, Item, Items, Origin, Wanted};
 
-/// The inputs of a [`Join`](crate::Join), as [`check_join`](super::check_join) takes them:
+/// The inputs of a [`Join`](crate::Join), as arguments of [`check_join`](super::check_join):
 /// `(Vec<A>, Vec<B>)`, three of them, or `Vec<Vec<T>>`.
 pub trait JoinInputs {
     /// Their item types.
@@ -50,29 +50,29 @@ impl<T: Clone + Send + 'static> JoinInputs for Vec<Vec<T>> {
     }
 }
 
-/// Opens one input of a node, as often as it takes.
+/// Opens one input of a node, any number of times.
 pub struct Feed {
     len: usize,
     open: Box<dyn Fn(&Opening) -> AnyItems>,
 }
 
-/// How an input is opened.
+/// The way in which an input is opened.
 #[derive(Clone)]
 pub(super) struct Opening {
-    /// What there is of it: its items, by number, and errors between them.
+    /// Contents of the input: its items, by number, and errors between them.
     pub sequence: Vec<Option<usize>>,
-    /// What is wanted of that.
+    /// Wanted part of the contents.
     pub wanted: Wanted,
-    /// What follows is a panic.
+    /// True if a panic follows.
     pub panics: bool,
-    /// Pauses, in a pattern that a seed sets.
+    /// Seed of the pattern of pauses, if there are any.
     pub pausing: Option<u64>,
     pub gauge: Option<Gauge>,
     pub taken: Option<Arc<AtomicU64>>,
 }
 
 impl Opening {
-    /// All of that.
+    /// Opens the whole sequence.
     pub fn all(sequence: Vec<Option<usize>>) -> Self {
         let wanted = Wanted::new(Vec::new(), 0);
         Opening {
@@ -87,7 +87,7 @@ impl Opening {
 }
 
 impl Feed {
-    /// Numbered items of a source.
+    /// Makes numbered items of a source.
     pub(super) fn new<T: Clone + Send + 'static>(values: Vec<T>, source: u16) -> Feed {
         let item = move |values: &[T], at: usize| {
             Item::new(values[at].clone(), Origin::root(source, at as u64))
@@ -130,12 +130,12 @@ impl Feed {
         }
     }
 
-    /// Its items without errors.
+    /// Returns its items without errors.
     pub(super) fn clean(&self) -> Vec<Option<usize>> {
         (0..self.len).map(Some).collect()
     }
 
-    /// With errors before these items.
+    /// Returns its items with errors before these.
     pub(super) fn failing(&self, before: &[usize]) -> Vec<Option<usize>> {
         let mut sequence = Vec::new();
         for at in 0..=self.len {

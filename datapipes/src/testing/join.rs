@@ -1,4 +1,4 @@
-//! Checks the contract for any join.
+//! Checks of the contract of any join.
 
 use std::fmt::Debug;
 
@@ -12,25 +12,25 @@ use crate::{Context, Join};
 /// lengths, some items each.
 ///
 /// - *Lazy*: joining polls none of its inputs.
-/// - *Reusable*: a second one gives the same, also while the first is half-way.
-/// - *Patient*: inputs that pause, or come in other chunks, give the same; so do other demands. So
-///   a join whose order depends on timing, such as [`GreedyJoin`](crate::pipes::GreedyJoin), does
-///   not pass.
-/// - *Empty*: without items, in one input or in all of them, it gives an end.
-/// - *Errors pass by, in their place*: an error that was taken of an input comes out, once, behind
-///   what comes before it without an error. Where it passes on what it gets, and which items come
-///   out depends on no order ([`Facts`](crate::Facts)), the error costs none of them.
+/// - *Reusable*: a second application gives the same, also while the first is half-way.
+/// - *Patient*: inputs that pause, or come in other chunks, give the same; so do other demands. A
+///   join whose order depends on timing, such as [`GreedyJoin`](crate::pipes::GreedyJoin), does not
+///   pass.
+/// - *Empty*: without items, in one input or in all of them, the output ends.
+/// - *Errors pass through, in their place*: an error that was taken of an input comes out, once,
+///   after the items that come before it without an error. If the join passes its inputs on, and
+///   its output depends on no order ([`Facts`](crate::Facts)), the error costs no item.
 /// - *Drop releases*: dropping the output at any point drops all inputs.
 /// - *Panics arrive*: a panic of an input is not swallowed.
-/// - *Resumable*, if it says so: stopped after any item, also where what reads it held some of the
-///   last items, twice, and resumed from what it kept, it gives what it gives in one go.
-/// - *Its hint of the length*, if it gives one, counts what comes.
+/// - *Resumable*, if it is declared: stopped after any item, also if its reader held some of the
+///   last items, twice, and resumed from its snapshot, the join gives the same as without a stop.
+/// - *Length hint*: if there is one, it equals the number of items.
 ///
-/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it
-/// says so.
+/// The check raises a panic of its own on the way, which the panic hook prints even if all is well;
+/// the message says so.
 ///
 /// # Panics
-/// If one of them does not hold; the message says which.
+/// Panics if one of these properties does not hold; the message names it.
 ///
 /// # Examples
 /// ```
@@ -52,8 +52,8 @@ where
     }
 }
 
-/// Without the hint of the length. Gives how many items the inputs had, and what came, unless there
-/// was an error among it.
+/// Checks all but the length hint. Returns the numbers of items of the inputs and of the output,
+/// unless an error was among them.
 pub fn check_but_len<I, J>(join: &J, inputs: I) -> Option<(Vec<u64>, u64)>
 where
     I: JoinInputs,

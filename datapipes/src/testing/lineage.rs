@@ -1,5 +1,5 @@
-//! Checks that a pipe says which inputs its outputs are made of, run as a loader runs it where
-//! items come in any order.
+//! Checks that a pipe tells the inputs of its outputs, run as a loader runs it if items come in any
+//! order.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn pipe_input<In: Clone + Send + 'static>(input: &Input<In>) -> Vec<crate::Resul
     block_on(given(input, &Wanted::since(0)).collect())
 }
 
-/// What is in one and not in the other, both in order.
+/// Returns the elements of `one` that are not in `other`, both in order.
 fn left(one: &[String], other: &[String]) -> Vec<String> {
     let mut other = other.iter().peekable();
     let mut left = Vec::new();
@@ -108,7 +108,7 @@ fn left(one: &[String], other: &[String]) -> Vec<String> {
     left
 }
 
-/// Of which items of the input all is made, and what errors there are; in order.
+/// Returns the items of the input that everything is made of, and the errors; in order.
 fn made_of<T>(all: &Outcome<T>) -> Vec<String> {
     let mut names = Vec::new();
     for item in all {
@@ -130,7 +130,7 @@ fn roots(origin: &Origin, names: &mut Vec<String>) {
     }
 }
 
-/// A pipe on its way.
+/// A running pipe.
 struct Running<T> {
     items: Items<T>,
     unordered: Arc<Unordered>,
@@ -195,7 +195,7 @@ impl<T: Send + 'static> Running<T> {
         seen
     }
 
-    /// Where it stands.
+    /// Returns its cursor.
     fn stop(self) -> (u64, Cursor) {
         let mut saving = Saving::all(&*self.unordered, Point::at(self.position));
         assert!(

@@ -1,5 +1,4 @@
-//! What the checks of sources, joins and splits have in common: a node, run in every way that its
-//! readers may.
+//! Common checks of sources, joins and splits: a node, run in every way that its readers may.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use crate::graph::AnyItems;
 use crate::items::Demand;
 use crate::{Chunk, Context, ErrorKind, Facts, Items};
 
-/// What makes the streams of a node.
+/// Makes the streams of a node.
 pub(super) type Apply<'a, T> = &'a dyn Fn(Vec<AnyItems>, &Context) -> Vec<Items<T>>;
 
 /// A node without the types of its inputs.
@@ -25,10 +24,10 @@ pub(super) struct Node<'a, T> {
     pub context: Context,
 }
 
-/// In which sequence outputs are read.
+/// The sequence in which outputs are read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Way {
-    /// Some of each, by turns.
+    /// Some items of each, by turns.
     Turns,
     /// One after the other, the first first.
     Forwards,
@@ -37,24 +36,24 @@ pub(super) enum Way {
     Random(u64),
 }
 
-/// More than this from one node is too much to stop behind each.
+/// Number of items above which a node is not stopped after each of them.
 const MOST: usize = 4096;
-/// Who does not wake its reader in this time will not.
+/// Time after which a node that has not woken its reader is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Nothing of what outputs give.
+/// Returns empty outcomes for all outputs.
 pub(super) fn nothing<T>(outputs: usize) -> Vec<Outcome<T>> {
     (0..outputs).map(|_| Vec::new()).collect()
 }
 
 /// Outputs that are read in some sequence.
 pub(super) struct Reading<T> {
-    /// Nothing where one was dropped.
+    /// The outputs; `None` for an output that was dropped.
     pub outputs: Vec<Option<Items<T>>>,
     ended: Vec<bool>,
     way: Way,
     turn: u64,
-    /// Whether one ran so far ahead of the others that its buffers did not do.
+    /// True if one ran so far ahead of the others that its buffers were too small.
     pub overrun: bool,
 }
 
@@ -71,7 +70,7 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Whose turn it is, of those that may have more.
+    /// Returns the output whose turn it is, of those that may have more.
     fn turn(&mut self) -> Option<usize> {
         let open: Vec<usize> = (0..self.ended.len())
             .filter(|&at| !self.ended[at] && self.outputs[at].is_some())
@@ -87,7 +86,7 @@ impl<T: Send + 'static> Reading<T> {
         Some(open[at])
     }
 
-    /// What comes next, of which output; `None` where all have ended.
+    /// Returns the next chunk, and its output; `None` if all have ended.
     pub fn next(&mut self, chunk: usize) -> Option<(usize, Chunk<T>)> {
         loop {
             let at = self.turn()?;
@@ -102,7 +101,7 @@ impl<T: Send + 'static> Reading<T> {
         }
     }
 
-    /// Up to so many items and errors of all outputs together.
+    /// Reads up to this many items and errors of all outputs together.
     pub fn read(&mut self, most: usize, chunk: usize) -> Vec<Outcome<T>> {
         let (mut seen, mut left) = (nothing(self.outputs.len()), most);
         while left > 0
@@ -163,7 +162,7 @@ impl<T: Send + 'static> Node<'_, T> {
         self.feeds.iter().map(Feed::clean).collect()
     }
 
-    /// Its inputs, which have these items and errors, each opened as `how` says.
+    /// Opens its inputs, which have these items and errors, each as `how` sets.
     pub fn open(
         &self,
         sequences: &[Vec<Option<usize>>],
@@ -182,7 +181,7 @@ impl<T: Send + 'static> Node<'_, T> {
         inputs.collect()
     }
 
-    /// Its outputs for these inputs.
+    /// Returns its outputs for these inputs.
     pub fn apply(&self, inputs: Vec<AnyItems>, cx: &Context) -> Vec<Items<T>> {
         let outputs = (self.apply)(inputs, cx);
         assert_eq!(
@@ -194,12 +193,12 @@ impl<T: Send + 'static> Node<'_, T> {
         outputs
     }
 
-    /// Its outputs for what its inputs have without errors.
+    /// Returns its outputs for its inputs without errors.
     fn plain(&self, how: impl FnMut(usize, &mut Opening)) -> Vec<Items<T>> {
         self.apply(self.open(&self.clean(), how), &self.context)
     }
 
-    /// The ways to read that make a difference.
+    /// Returns the ways to read that make a difference.
     pub fn ways(&self) -> &'static [Way] {
         match self.outputs {
             1 => &[Way::Turns],
@@ -215,7 +214,7 @@ impl<T: Send + 'static> Node<'_, T> {
 }
 
 impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
-    /// What its outputs give, and the ways to read them that its buffers have room for.
+    /// Returns its outputs, and the ways to read them that its buffers have room for.
     pub fn whole(&self) -> (Vec<Outcome<T>>, Vec<Way>) {
         let (mut whole, mut ways) = (None, Vec::new());
         for &way in self.ways() {
@@ -239,7 +238,8 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
         (whole, ways)
     }
 
-    /// Lazy, reusable, patient, without inputs; and what it holds goes when its outputs go.
+    /// Checks that the node is lazy, reusable and patient, and ends without inputs; and that its
+    /// resources are released when its outputs are dropped.
     pub fn check_plain(&self, whole: &[Outcome<T>], ways: &[Way]) {
         let gauges = || {
             self.feeds
@@ -312,13 +312,14 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
     ) {
         let mut reading = Reading::new(outputs, way);
         let seen = reading.read(usize::MAX, chunk);
-        // With another demand one may run further ahead of the others than is held.
+        // With another demand an output may run further ahead of the others than the buffers hold.
         if !(reading.overrun && self.outputs > 1) {
             assert_eq!(seen, whole, "{what}, gives something else");
         }
     }
 
-    /// An output that is dropped holds up none of the others, and takes nothing from them.
+    /// Checks that an output that is dropped holds up none of the others, and takes nothing from
+    /// them.
     fn check_dropped_one(&self, whole: &[Outcome<T>], way: Way, taken: usize) {
         for dropped in (0..self.outputs).filter(|_| self.outputs > 1) {
             let mut reading = Reading::new(self.plain(|_, _| ()), way);
@@ -338,8 +339,7 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
     }
 }
 
-/// Whether a hint of the length is right, for inputs of these lengths and where one of them is not
-/// known.
+/// Checks a length hint for inputs of these lengths, and with one of them unknown.
 pub(super) fn check_len(lengths: &[u64], whole: u64, hint: impl Fn(&[Option<u64>]) -> Option<u64>) {
     for unknown in 0..=lengths.len() {
         let mut inputs: Vec<Option<u64>> = lengths.iter().copied().map(Some).collect();
@@ -357,7 +357,7 @@ pub(super) fn check_len(lengths: &[u64], whole: u64, hint: impl Fn(&[Option<u64>
     }
 }
 
-/// Whether one output ran so far ahead of the others that their buffers did not do.
+/// Returns true if one output ran so far ahead of the others that their buffers were too small.
 pub(super) fn is_overrun<T>(item: &crate::Result<T>) -> bool {
     item.as_ref()
         .is_err_and(|error| error.kind() == ErrorKind::Config)

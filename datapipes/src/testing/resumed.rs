@@ -1,4 +1,4 @@
-//! Checks that a pipe goes on where it was stopped, run as a loader that can be resumed runs it.
+//! Checks that a pipe goes on where it was stopped, run as a resumable loader runs it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::checkpoint::{
 };
 use crate::{Arity, Context, Error, ErrorKind, Item, Items, Pipe, Wanted};
 
-/// What goes in; an error where there is nothing.
+/// Input of a pipe; `None` stands for an error.
 pub(super) type Input<In> = [Option<Item<In>>];
 
 /// Stops at every place, goes on, stops again, and goes on to the end.
@@ -29,8 +29,8 @@ where
     }
 }
 
-/// The items alone, and with errors between them: some, one behind each, and several in a row, so
-/// that some are within whatever a pipe groups.
+/// Returns the items alone, and with errors between them: some, one after each, and several in a
+/// row, so that some are within any group that a pipe makes.
 pub(super) fn with_errors<In: Clone>(items: &[Item<In>]) -> Vec<Vec<Option<Item<In>>>> {
     let few = [items.len(), items.len() / 2, items.len() / 3, 0];
     let densities: [&dyn Fn(usize) -> usize; 4] = [
@@ -51,7 +51,7 @@ pub(super) fn with_errors<In: Clone>(items: &[Item<In>]) -> Vec<Vec<Option<Item<
     densities.into_iter().map(failing).collect()
 }
 
-/// What is at these positions of the input.
+/// Returns the input at these positions.
 pub(super) fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Wanted) -> Items<In> {
     let end = input.len() as u64;
     let items = wanted.positions(end).map(|at| match &input[at as usize] {
@@ -61,7 +61,7 @@ pub(super) fn given<In: Clone + Send + 'static>(input: &Input<In>, wanted: &Want
     Items::from_results(items.collect::<Vec<_>>())
 }
 
-/// Up to so many items and errors, asked for by so many at once.
+/// Reads up to `most` items and errors, asking for `chunk` at once.
 fn read<T: Send + 'static>(items: &mut Items<T>, most: usize, chunk: usize) -> Outcome<T> {
     let mut seen = Vec::new();
     while seen.len() < most
@@ -114,7 +114,7 @@ where
     }
 }
 
-/// A pipe on its way.
+/// A running pipe.
 struct Running<T> {
     items: Items<T>,
     recorder: Arc<Recorder>,
@@ -162,7 +162,7 @@ impl<T: Send + 'static> Running<T> {
         let above = above.counted(Some(recorder.taken(0)), None);
         let items = pipe.apply(above, &Context::default().with_node_state(node_state));
         let mut items = items.counted(None, Some(recorder.produced(0).clone()));
-        // What it gives again is left out behind it.
+        // Repeated outputs are left out downstream.
         let position = position.unwrap_or(0);
         let again = position - cursor.map_or(0, |cursor| cursor.outputs[0]);
         let seen = read(&mut items, again as usize, 1).len() as u64;
@@ -184,7 +184,7 @@ impl<T: Send + 'static> Running<T> {
         seen
     }
 
-    /// Where it stands.
+    /// Returns its cursor.
     fn stop(self) -> (u64, Cursor) {
         let mut saving = Saving::all(&SnapshotTrace(self.recorder, 0), Point::at(self.position));
         assert!(
@@ -252,7 +252,7 @@ mod tests {
     fn pipes_of_the_library_go_on() {
         let numbers = || (0..20u64).collect::<Vec<_>>();
         for count in [0, 1, 7, 20, 30] {
-            // Errors behind its end do not come out of it.
+            // Errors after its end do not come out of it.
             check_resumed(&Take::new(count), &super::super::numbered(&numbers()));
             check_pipe(&Skip::new(count), numbers());
             check_pipe(&Sample::new(count.max(1) as usize), numbers());
@@ -272,7 +272,7 @@ mod tests {
         check_pipe(&Scan::new(0, sum).kept(), numbers());
     }
 
-    /// Adds up; says that an epoch can go on with it, and keeps too little for that.
+    /// Adds numbers up; declares that it is resumable, and its snapshot is too small for that.
     struct Sums {
         keeps: bool,
     }
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Numbers what comes, and says wrongly that it does so by position.
+    /// Numbers its items, and wrongly declares that it does so by position.
     struct Counts;
 
     impl Pipe<u64> for Counts {

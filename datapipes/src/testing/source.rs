@@ -1,4 +1,4 @@
-//! Checks the contract for any source.
+//! Checks of the contract of any source.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -11,27 +11,28 @@ use crate::checkpoint::NodeState;
 use crate::context::RunInfo;
 use crate::{Context, Items, Source, Wanted};
 
-/// Checks that a source keeps the contract of [`Source`]; ten or some more items show most, and
-/// without an end it is not to be checked.
+/// Checks that a source keeps the contract of [`Source`]. Ten or some more items show most; an
+/// endless source cannot be checked.
 ///
-/// - *Lazy*: opening it starts no thread and opens no file, before it is polled (seen on Linux).
-/// - *Reusable*: opened again it gives the same, also while a first one is half-way, and whatever
-///   amounts are asked for.
-/// - *Drop releases*: dropped anywhere, it keeps no file open and no thread running (seen on
+/// - *Lazy*: opening it starts no thread and opens no file, before it is polled (observed on
+///   Linux).
+/// - *Reusable*: opened again it gives the same, also while a first opening is half-way, and for
+///   any demands.
+/// - *Drop releases*: dropped anywhere, it keeps no file open and no thread running (observed on
 ///   Linux).
 /// - *Origins* are those of the [`Context`], each once, and others in another round of a repeat.
-/// - *Its hint of the length* counts what comes, if nothing fails.
-/// - *By position*, if it says so: of any positions that are [wanted](Context::wanted) it gives
-///   what is there, and nothing else.
-/// - *Resumable*, if it says that it [keeps](Source::takes_snapshots) something: stopped after any
-///   item, and again, and resumed from what it kept, it gives what it gives in one go. One that
-///   says neither is opened from the beginning, for which it is enough to be reusable.
+/// - *Length hint*: it equals the number of items, if nothing fails.
+/// - *By position*, if it is declared: for any [wanted](Context::wanted) positions it gives the
+///   items there, and nothing else.
+/// - *Resumable*, if it [takes snapshots](Source::takes_snapshots): stopped after any item, and
+///   again, and resumed from its snapshot, it gives the same as without a stop. A source that
+///   declares neither is opened from the beginning, for which it is enough to be reusable.
 ///
-/// Of one that exists [once](crate::Facts::once) no more can be seen than what one opening gives:
-/// origins, and the length.
+/// For a source that exists [once](crate::Facts::once) only the properties of one opening are
+/// checked: origins, and the length.
 ///
 /// # Panics
-/// If one of them does not hold; the message says which.
+/// Panics if one of these properties does not hold; the message names it.
 ///
 /// # Examples
 /// ```
@@ -105,7 +106,7 @@ where
     }
 }
 
-/// Of a node that is not the first source of its graph.
+/// Returns the context of a node that is not the first source of its graph.
 fn context() -> Context {
     Context::new(
         "source".into(),
@@ -117,11 +118,11 @@ fn context() -> Context {
 }
 
 const NUMBER: u16 = 3;
-/// Sources that are open at once: others that open files, or start threads, meanwhile make not so
-/// many.
+/// Number of sources that are open at once: enough to tell their files and threads from those that
+/// others open meanwhile.
 const MANY: usize = 64;
 
-/// Whether resources grow by what so many sources would make them.
+/// Returns the resource that grew by as much as this many sources would add.
 fn grew(before: &Resources) -> Option<&'static str> {
     // Others may have closed some meanwhile.
     let (now, many) = (Resources::now(), MANY / 2);
@@ -156,7 +157,7 @@ fn check_released(read_some: impl Fn()) {
     }
 }
 
-/// Origins, and how many items there are.
+/// Checks origins, and the number of items.
 fn check_origins<S: Source>(source: &S, whole: &Outcome<S::Out>, again: Option<&Context>) {
     let mut seen = HashSet::new();
     for (_, origin) in whole.iter().flatten() {
@@ -195,7 +196,7 @@ fn check_origins<S: Source>(source: &S, whole: &Outcome<S::Out>, again: Option<&
     }
 }
 
-/// Which positions may be wanted: all from each place on, and some of those before.
+/// Checks sets of wanted positions: all from each place on, and some of those before.
 fn check_positions<S>(source: &S, context: &Context, whole: &Outcome<S::Out>)
 where
     S: Source,

@@ -1,4 +1,4 @@
-//! Checks the contract for any split.
+//! Checks of the contract of any split.
 
 use std::fmt::Debug;
 
@@ -11,30 +11,31 @@ use crate::{Context, Items};
 /// Checks that a split keeps the contract of [`Split`], on an input of some length (ten or some
 /// more items show most).
 ///
-/// Its outputs are read by turns, one after the other, and in two sequences without a rule; where
-/// one runs further ahead of the others than its buffers hold, which is an error of kind `Config`,
-/// that sequence is left out.
+/// Its outputs are read by turns, one after the other, and in two irregular sequences. If one
+/// output runs further ahead of the others than its buffers hold, which is an error of kind
+/// `Config`, that sequence is left out.
 ///
-/// - *Lazy*: making the outputs polls nothing, and there are as many as it says.
+/// - *Lazy*: making the outputs polls nothing, and their number is the declared one.
 /// - *Reusable*: a second application gives the same, also while the first is half-way.
 /// - *Patient*: each output gives the same in whatever sequence they are read, if the input pauses,
-///   or comes in other chunks, and with other demands; nobody waits for ever.
+///   or comes in other chunks, and with other demands; no reader waits for ever.
 /// - *Dropping an output* at any point takes nothing from the others, and holds up none; dropping
 ///   all drops the input.
-/// - *Empty*: no input gives an end.
-/// - *Errors pass by, in their place*: an error in the input comes out of one output at least, and
-///   of each once at most. Where it says that it [selects](crate::Facts::selects), it costs no
-///   item.
+/// - *Empty*: an empty input gives empty outputs.
+/// - *Errors pass through, in their place*: an error in the input comes out of one output at least,
+///   and of each once at most. If the split declares that it [selects](crate::Facts::selects), the
+///   error costs no item.
 /// - *Panics arrive*: a panic of the input is not swallowed.
-/// - *Resumable*, if it says so: stopped anywhere, also where what reads an output held some of its
-///   last items, twice, and resumed from what it kept, each output gives what it gives in one go.
-/// - *Its hint of the length*, if it gives one, counts what comes of each output.
+/// - *Resumable*, if it is declared: stopped anywhere, also if the reader of an output held some of
+///   its last items, twice, and resumed from its snapshot, each output gives the same as without a
+///   stop.
+/// - *Length hint*: if there is one, it equals the number of items of each output.
 ///
-/// It raises a panic of its own on the way, which the panic hook prints also where all is well; it
-/// says so.
+/// The check raises a panic of its own on the way, which the panic hook prints even if all is well;
+/// the message says so.
 ///
 /// # Panics
-/// If one of them does not hold; the message says which.
+/// Panics if one of these properties does not hold; the message names it.
 ///
 /// # Examples
 /// ```

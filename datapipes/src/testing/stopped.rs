@@ -1,4 +1,4 @@
-//! Checks that a node goes on where it was stopped, run as a loader that can be resumed runs it.
+//! Checks that a node goes on where it was stopped, run as a resumable loader runs it.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::checkpoint::{
 
 const NODE: &str = "node";
 
-/// Where a node was stopped, and what is wanted of each of its outputs then.
+/// The cursor of a stopped node, and the wanted items of each of its outputs.
 type Stop = (Cursor, Vec<Wanted>);
 
 /// All outputs of a node at once.
@@ -28,28 +28,27 @@ impl Trace for Outputs {
     fn forget(&self, _: u64) {}
 }
 
-/// A node on its way.
+/// A running node.
 struct Running<T> {
     reading: Reading<T>,
     recorder: Arc<Recorder>,
-    /// For each output, what was wanted of it, the place of what it gives next, and which of that
-    /// was delivered.
+    /// Wanted items, position of the next item, and delivered items of each output.
     wanted: Vec<Wanted>,
     places: Vec<u64>,
     delivered: Vec<Vec<u64>>,
-    /// Whether outputs leave out by themselves what is not wanted.
+    /// True if outputs leave out unwanted items by themselves.
     leaves_out: bool,
     chunk: usize,
 }
 
-/// How a node is run.
+/// The way in which a node is run.
 #[derive(Clone, Copy)]
 struct How {
     way: Way,
     chunk: usize,
-    /// Whether it keeps something whenever it can.
+    /// True if it takes a snapshot whenever it can.
     always: bool,
-    /// Whether what reads the node still holds some of what it took, when it is stopped.
+    /// True if the reader still holds some of the items that it took, when the node is stopped.
     held: bool,
 }
 
@@ -128,8 +127,7 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    /// Up to so many of what is wanted, of all outputs together; `most` of each output there is at
-    /// most.
+    /// Reads up to `left` wanted items, of all outputs together; `most` bounds each output.
     fn read(&mut self, mut left: usize, most: usize) -> Vec<Outcome<T>> {
         let mut seen = nothing(self.places.len());
         while left > 0
@@ -162,8 +160,8 @@ impl<T: Send + 'static> Running<T> {
         seen
     }
 
-    /// Where it stands; `held` says that of the last ones that were delivered of each output some
-    /// have to come again.
+    /// Returns its cursor; with `held`, some of the last delivered items of each output have to
+    /// come again.
     fn stop(self, held: bool) -> Stop {
         let Running {
             recorder,
@@ -218,7 +216,7 @@ impl<T: Send + 'static> Running<T> {
 }
 
 /// Stops at every place, goes on, stops again, and goes on to the end; with errors in the inputs
-/// and without. `says` is what it says of itself.
+/// and without. `says` is the node's declaration.
 pub(super) fn check_stopped<T>(node: &Node<'_, T>, ways: &[Way], says: &str)
 where
     T: PartialEq + Debug + Send + 'static,
@@ -275,7 +273,7 @@ where
     let mut first = start(None);
     let seen = first.read(usize::MAX, most);
     if node.outputs > 1 && (plain.overrun || first.reading.overrun) {
-        // Its buffers have no room for errors besides, or for chunks of that size.
+        // Its buffers have no room for additional errors, or for chunks of that size.
         return;
     }
     assert_eq!(

@@ -1,5 +1,5 @@
-//! The kit on sources, joins and splits: those of the library pass, and each mistake is found, with
-//! the words for it.
+//! Tests of the kit on sources, joins and splits: those of the library pass, and each mistake is
+//! found and described.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,13 +53,13 @@ fn splits_of_the_library_keep_the_contract() {
             numbers(),
         );
     }
-    // Room for two, so that some sequences of reading are none.
+    // Room for two, so that some sequences of reading are impossible.
     check_split(&Fork::new(2).buffer(2), numbers());
     check_split(
         &Demux::new(2, |n: &u64| (*n % 2) as usize).buffer(2),
         numbers(),
     );
-    // One gets nothing; a class that there is not.
+    // An output that gets nothing; a class that does not exist.
     check_split(&Demux::new(2, |_: &u64| 1), numbers());
     check_split(&Demux::new(2, |n: &u64| (*n % 3) as usize), numbers());
 }
@@ -216,7 +216,7 @@ enum Mistake {
     KeepsTooLittle,
 }
 
-/// One input behind the other, with one mistake.
+/// Concatenates its inputs, with one mistake.
 struct Behind(Mistake, AtomicUsize, Mutex<Vec<Items<u64>>>);
 
 impl Behind {
@@ -245,7 +245,7 @@ impl Join<Vec<u64>> for Behind {
             let (mut at, mut late) = (first, Vec::new());
             while let Some(mut input) = inputs.pop_front() {
                 if mistake == SwallowsPanics {
-                    // Whatever is raised in here is lost.
+                    // Panics raised in here are lost.
                     let mut all = Vec::new();
                     let reading = AssertUnwindSafe(|| {
                         while let Some(item) = next(&mut input) {
@@ -308,7 +308,7 @@ impl Join<Vec<u64>> for Behind {
     }
     fn facts(&self) -> Facts {
         match self.0 {
-            // It adds up, so an error in place of an item would be another sum.
+            // Adds up, so an error in place of an item would give another sum.
             Mistake::ErrorCostsItem => Facts::any_order().with_selection(),
             _ => Facts::default(),
         }
@@ -360,7 +360,7 @@ fn mistakes_of_joins_are_found() {
         let text = problem(|| check_join(&Behind::new(mistake), three()));
         assert!(text.contains(words), "{mistake:?}: {text}");
     }
-    // Order by timing is none.
+    // An order by timing is not allowed.
     let text = problem(|| check_join(&GreedyJoin::new(3), three()));
     assert!(
         text.contains("an input that pauses, gives something else"),
@@ -368,10 +368,10 @@ fn mistakes_of_joins_are_found() {
     );
 }
 
-/// Deals items out by turns, one mistake aside.
+/// Deals items out by turns, with one mistake.
 struct Deals(Mistake);
 
-/// What is for whom: of each output, what waits.
+/// Items that wait for each output.
 struct Dealt {
     input: Option<Items<u64>>,
     queues: [std::collections::VecDeque<Result<Item<u64>>>; 2],
@@ -392,7 +392,7 @@ impl Chunks<u64> for DealtTo {
             if let Some(item) = this.queues[self.at].pop_front() {
                 return Poll::Ready(Some([item].into_iter().collect()));
             }
-            // What waits for another would be lost.
+            // Items that wait for another output would be lost.
             if this.queues.iter().all(|queue| queue.is_empty()) {
                 let turn = this.turn;
                 self.cx.snapshot(|| {
@@ -412,7 +412,7 @@ impl Chunks<u64> for DealtTo {
                 None => this.input = None,
                 Some(Err(_)) if mistake == Mistake::LosesErrors => {}
                 Some(Err(error)) => this.queues[0].push_back(Err(error)),
-                // By who asks.
+                // Deals by the output that asks.
                 Some(item) if mistake == Mistake::Remembers => this.queues[self.at].push_back(item),
                 Some(item) => {
                     this.turn += 1;
@@ -490,9 +490,9 @@ fn mistakes_of_splits_are_found() {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Untold {
     Nothing,
-    /// Holds so many places from where it is, as if no error had come between.
+    /// Holds this many places from its position back, as if no error had come between.
     CountsBack,
-    /// Holds what it has not taken.
+    /// Holds items that it has not taken.
     NotTaken,
     OutputWithoutPlaces,
     ErrorsWithoutPlaces,
@@ -504,7 +504,7 @@ enum Untold {
     OtherStream,
 }
 
-/// Batches of three, with one mistake.
+/// Makes batches of three, with one mistake.
 struct Threes(Untold);
 
 impl Pipe<u64> for Threes {
@@ -540,7 +540,7 @@ impl Pipe<u64> for Threes {
                         out.emit(Ok(item.map(|n| vec![n]))).await;
                         continue;
                     }
-                    // Nothing is held but what it says itself.
+                    // Holds nothing but the items that it records itself.
                     CountsBack if cx.lineage().is_none() => {
                         out.next_from(&mut input).await.map(|item| {
                             Held::new(item, Place::next(&Context::default(), &input).unwrap())

@@ -102,7 +102,7 @@ fn a_value_that_cannot_be_written_costs_itself() {
     );
 }
 
-/// An error is dropped cause by cause, and an origin is looked at item by item.
+/// Dropping an error visits its causes one by one, and reading an origin visits its items.
 #[test]
 fn row_10_causes_and_shared_parents_are_bounded() {
     let mut writer = Writer::new();
@@ -160,7 +160,7 @@ fn damage_is_an_error() {
     assert!(Origin::decode(&mut Reader::new(&endless, &[])).is_err());
     let endless = [CHILD].repeat(5000);
     assert!(Origin::decode(&mut Reader::new(&endless, &[])).is_err());
-    // Each a child of the one before, written as its sibling.
+    // Each is a child of the one before, written as its sibling.
     let mut chain = vec![CHILD, ROOT, 0, 0];
     chain.extend([CHILD, SIBLING, 0, 0].repeat(100_000));
     let (mut reader, mut from) = (OriginReader::default(), Reader::new(&chain, &[]));

@@ -41,7 +41,7 @@ fn sequences_are_padded_to_the_longest() {
         (none.shape(), none.dtype(), lengths.len()),
         (&[0, 0][..], DType::U16, 0)
     );
-    // All axes of length zero, and some.
+    // All axes of length zero, and some of them.
     assert_eq!(
         Padding::new(0)
             .pad(&[steps(0, 0), steps(0, 0)])

@@ -1,4 +1,4 @@
-//! Law 9: wrong graphs do not start, and all that is wrong is said at once, by node name.
+//! Law 9: wrong graphs do not start, and all problems are reported at once, by node name.
 
 use crate::{DataLoader, Graph, Uneven};
 
@@ -54,7 +54,7 @@ fn ranks_without_a_sharding_filter_would_see_duplicates() {
     assert_eq!(found, ["sharding_filter: there are 10 items for 16 ranks"]);
 }
 
-/// The case: 171 against 170 batches.
+/// The reported case: 171 against 170 batches.
 #[test]
 fn a_step_below_the_shard_that_changes_the_number_of_items_is_named_with_agreed_and_max_steps() {
     let dealt = || Graph::range(0..1000).sharding_filter_padded();
@@ -103,7 +103,7 @@ fn a_step_below_the_shard_that_changes_the_number_of_items_is_named_with_agreed_
                     .iter()
                     .all(|way| problem.contains(way))
             );
-            // Each of the ways that it names.
+            // Each of the remedies that the message names.
             builder().uneven(policy).ranks_agree().build().unwrap();
             builder().uneven(policy).max_steps(10).build().unwrap();
         }
@@ -122,7 +122,7 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
     let all = || Graph::from_iter_with(|| 0..1000u64);
     let dealt = || all().sharding_filter();
     let right: Vec<Graph<u64>> = vec![
-        // Above the filter it does not matter.
+        // The filter comes before the shard, so it does not matter.
         all()
             .filter(|n| n % 3 != 0)
             .flat_map(|n| [n, n])
@@ -153,7 +153,7 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
             .shard()
             .repeat(2)
             .fetch(),
-        // Where there is no end no rank comes to it, but behind what ends by number.
+        // No rank comes to the end of an endless stream, except after a step that ends by number.
         dealt().cycle().filter(|n| n % 3 != 0).batch(4).unbatch(),
         dealt()
             .cycle()
@@ -190,7 +190,7 @@ fn items_that_may_be_skipped_on_one_rank_are_such_a_step() {
     builder().on_error(crate::OnError::fail()).build().unwrap();
 }
 
-/// A number of steps that not every rank has is no cure, and says so where it shows.
+/// A number of steps that not every rank has is no cure, and the error says this when it shows.
 #[test]
 fn a_rank_that_ends_before_max_steps_says_so() {
     let loader = |steps| {
@@ -215,7 +215,7 @@ fn a_rank_that_ends_before_max_steps_says_so() {
         "{said}"
     );
     assert!(epoch.next().is_none() && epoch.checkpoint().unwrap().is_finished());
-    // Who agrees finds that out in time.
+    // Ranks that agree find out in time.
     let agreed = || short.epoch(0).blocking().agreed(Ok);
     assert_eq!(agreed().map(Result::unwrap).count(), 11);
     let on_device = short.prefetch_to_device(Ok::<_, crate::BoxError>);

@@ -1,4 +1,4 @@
-//! Ranks end with the same step, whatever they read their epochs by; and what was ready then does
+//! Ranks end with the same step, however they read their epochs; and items that were ready then do
 //! not count.
 
 use futures::StreamExt;
@@ -10,7 +10,7 @@ use crate::pipes::Shuffle;
 use crate::run::block_on;
 use crate::{BoxError, DataLoader, ErrorKind, Graph, Uneven};
 
-/// A rank's part of archives of unequal sizes, with a budget of steps.
+/// Makes a loader of a rank's part of archives of unequal sizes, with a budget of steps.
 fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> DataLoader<Vec<u64>> {
     let graph = Graph::range(0..7)
         .sharding_filter()
@@ -28,7 +28,7 @@ fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> Data
     .unwrap()
 }
 
-/// All that an agreed epoch gives, and where it stands then.
+/// Returns all items of an agreed epoch, and its checkpoint afterwards.
 fn blocking<T, F>(mut epoch: Agreed<T, Error, F>) -> (Vec<Result<T>>, Checkpoint)
 where
     T: Send + 'static,
@@ -50,7 +50,7 @@ where
     (seen, epoch.checkpoint().unwrap())
 }
 
-/// Reads an agreed epoch in each of the ways there are.
+/// Reads an agreed epoch in each of the possible ways.
 fn read(
     way: usize,
     loader: &DataLoader<Vec<u64>>,
@@ -96,7 +96,7 @@ fn all_ranks_end_with_the_one_that_has_least() {
                 let whole = loader(rank, 3, 0, None).epoch(1).blocking();
                 let whole: Vec<_> = whole.take(least as usize).map(Result::unwrap).collect();
                 assert_eq!(items(seen), whole);
-                // Nothing comes behind it.
+                // Nothing comes after the end.
                 assert_eq!(
                     loader(rank, 3, workers, None)
                         .resume(&state)
@@ -177,7 +177,7 @@ fn a_budget_of_steps_is_no_end_of_the_data() {
         assert!(state.is_finished());
         let (rest, state) = read(way, &loader(0, 1, 2, Some(9)), Some(&state), Ok);
         assert_eq!(items(rest), whole[4..9], "way {way}");
-        // Where others end at the budget's last step, the data has ended.
+        // If others end at the budget's last step, the data has ended.
         assert!(state.is_finished());
         let (rest, state) = read(way, &loader(0, 1, 2, Some(10)), Some(&state), |_| Ok(false));
         assert!(rest.is_empty() && state.is_finished());
@@ -193,7 +193,7 @@ fn a_budget_of_steps_is_no_end_of_the_data() {
     }
 }
 
-/// A state that is asked for while the ranks still agree is one from before the item that is ready.
+/// A checkpoint taken while the ranks still agree is from before the item that is ready.
 #[test]
 fn while_ranks_agree_the_item_does_not_count() {
     let whole: Vec<_> = loader(0, 1, 0, None)
@@ -216,7 +216,7 @@ fn while_ranks_agree_the_item_does_not_count() {
         A: Future<Output = Result<bool>>,
     {
         for step in 0..4 {
-            // Until it is the ranks that are waited for.
+            // Until the epoch waits for the ranks.
             let begun = std::time::Instant::now();
             while epoch.asked.is_none() {
                 assert!(

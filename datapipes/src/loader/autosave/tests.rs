@@ -1,4 +1,4 @@
-//! States that epochs save by themselves.
+//! Checkpoints that epochs save by themselves.
 
 use std::fs;
 use std::io::{BufReader, Read, Write};
@@ -13,7 +13,7 @@ use crate::run::block_on;
 use crate::sync::lock;
 use crate::{BoxError, Checkpoint, DataLoader, ErrorKind, Graph, Result};
 
-/// A new folder, which is gone after the test.
+/// A new folder, which is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Drop for Folder {
     }
 }
 
-/// 25 batches.
+/// Makes a loader of 25 batches.
 fn loader(path: &Path, every: impl Into<Every>) -> DataLoader<Vec<u64>> {
     let graph = Graph::range(0..100).shuffle(20).batch(4);
     DataLoader::builder(graph)
@@ -65,7 +65,7 @@ fn a_state_counts_what_the_loop_is_done_with() {
         let mut epoch = loader.epoch(0).blocking();
         for saved in saved {
             epoch.next().unwrap().unwrap();
-            // The last one may be half done.
+            // The last item may be half done.
             assert_eq!(delivered(&loader, &path), saved);
         }
         drop(epoch);
@@ -152,7 +152,7 @@ fn every_way_to_read_an_epoch_saves_its_state() {
             .collect::<Result<Vec<_>>>()
             .unwrap();
         assert_eq!(rest, whole[6..], "{name}");
-        // Ended, so the next is another.
+        // The epoch has ended, so the next is another.
         again.flush_autosave().unwrap();
         assert_eq!(again.resume_or_start(&path).unwrap().number(), 1, "{name}");
     }
@@ -213,7 +213,7 @@ fn a_state_that_cannot_be_written_is_said_once_and_tried_again() {
     let loader = loader(&path, 5);
     let whole = Vec::from_iter(loader.epoch(0).blocking().map(Result::unwrap));
     assert!(loader.flush_autosave().is_ok());
-    // The place beside it is taken by a folder.
+    // A folder blocks the path of the temporary file.
     let beside = folder.0.join(".run.state.new");
     fs::create_dir(&beside).unwrap();
     let (mut seen, mut errors) = (Vec::new(), 0);
@@ -231,11 +231,11 @@ fn a_state_that_cannot_be_written_is_said_once_and_tried_again() {
                     "{error}"
                 );
                 errors += 1;
-                // That the item was taken is not taken back.
+                // The call does not take back the item delivered before the error.
                 epoch.fail_last();
             }
         }
-        // It is written before the next is asked for.
+        // The checkpoint is written before the next item is asked for.
         while lock(&loader.saver.as_ref().unwrap().desk.work).is_writing {
             std::thread::yield_now();
         }
@@ -244,7 +244,7 @@ fn a_state_that_cannot_be_written_is_said_once_and_tried_again() {
     assert!(loader.flush_autosave().is_ok());
     assert!(Checkpoint::load(&path).unwrap().is_finished());
 
-    // Who asks is told, too.
+    // `flush_autosave` reports the error, too.
     fs::create_dir(&beside).unwrap();
     assert_eq!(
         loader
@@ -265,7 +265,7 @@ fn the_step_does_not_wait_for_the_disk() {
     let folder = Folder::new("slow");
     let path = folder.checkpoint();
     let beside = folder.0.join(".run.state.new");
-    // Who opens it to write waits for a reader.
+    // Opening the pipe for writing waits for a reader.
     assert!(
         Command::new("mkfifo")
             .arg(&beside)
@@ -290,7 +290,7 @@ fn the_step_does_not_wait_for_the_disk() {
     );
     assert!(!path.exists());
 
-    // A reader, which waits for nobody.
+    // A reader, which does not wait for a writer.
     let reader = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -323,7 +323,7 @@ fn what_is_no_state_of_this_loader_is_not_taken_for_none() {
     assert_eq!(other.resume_or_start(&path).unwrap().number(), 3);
 }
 
-/// Set where the test below is meant to run: a process of its own, which saves there.
+/// Environment variable of the process that the test below starts: the path to save to.
 const ALONE: &str = "DATAPIPES_TEST_AUTOSAVE";
 
 #[test]
@@ -336,8 +336,8 @@ fn trains_until_it_is_killed() {
     let mut out = std::io::stdout();
     for batch in loader.resume_or_start(&path).unwrap().blocking() {
         batch.unwrap();
-        // A step, which whoever reads this knows to have begun. It takes about as long as it takes
-        // to write a state.
+        // A step, which the reader of this output knows to have begun. It takes about as long as
+        // writing a checkpoint.
         out.write_all(b"#").and_then(|()| out.flush()).unwrap();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_millis(3) {

@@ -1,18 +1,18 @@
-//! A state as bytes.
+//! A checkpoint as bytes.
 
 use super::{Checkpoint, Saved, SavedNode};
 use crate::checkpoint::{Cursor, Input};
 use crate::rng::hash_bytes;
 use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
 
-/// What the bytes of a state begin with.
+/// First bytes of a checkpoint.
 const MAGIC: &[u8; 4] = b"DPst";
-/// The version of the format. Whoever raises it keeps a state of the version before in
+/// Version of the format. Before raising it, store a checkpoint of the version before in
 /// `tests/golden/states/`.
 pub(super) const VERSION: u64 = 1;
 
 impl Checkpoint {
-    /// The state as bytes: a version, what it holds, a checksum.
+    /// Returns the checkpoint as bytes: a version, the contents, a checksum.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         writer.raw(MAGIC);
@@ -25,11 +25,11 @@ impl Checkpoint {
         bytes
     }
 
-    /// The state that was written as these bytes.
+    /// Reads the checkpoint that was written as these bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`] if they are no state, or cut, or damaged; [`ErrorKind::Unsupported`]
-    /// if a later version of the library wrote them.
+    /// [`ErrorKind::Corrupt`] if the bytes are no checkpoint, or cut, or damaged;
+    /// [`ErrorKind::Unsupported`] if a later version of the library wrote them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Checkpoint> {
         if !bytes.starts_with(MAGIC) {
             return Err(damaged("it does not begin as one"));
@@ -57,7 +57,7 @@ impl Checkpoint {
         Checkpoint::checked(all().map_err(damaged)?)
     }
 
-    /// A state that was read, if it can be one.
+    /// Validates a checkpoint that was read.
     pub(super) fn checked(ranks: Vec<Saved>) -> Result<Checkpoint> {
         let run = |saved: &Saved| (saved.seed, saved.epoch, saved.world, saved.uneven);
         let one = ranks
@@ -85,9 +85,9 @@ fn is_one(saved: &Saved) -> bool {
     saved.rank < saved.world && saved.world < FAR && saved.nodes.iter().enumerate().all(known)
 }
 
-/// No epoch comes so far.
+/// Bound on the progress of an epoch.
 const FAR: u64 = 1 << 62;
-/// Nothing holds so many pieces and items at once.
+/// Bound on the pieces and items held at once.
 const MANY: u64 = 1 << 24;
 
 fn is_sane(cursor: &Cursor) -> bool {
@@ -199,7 +199,7 @@ fn some(bytes: &[u8], to: &mut Writer<'_>) {
     to.raw(bytes);
 }
 
-/// Numbers by their distances, which are small where they ascend.
+/// Writes numbers by their distances, which are small if they ascend.
 fn ascending(numbers: &[u64], to: &mut Writer<'_>) {
     to.number(numbers.len() as u64);
     let mut last = 0u64;

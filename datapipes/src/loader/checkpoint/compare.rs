@@ -1,4 +1,4 @@
-//! Whether a state is one of this graph; if not, how they differ.
+//! Compares a checkpoint with a graph, and describes the differences.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::settings::Settings;
 use crate::{Error, ErrorKind, Rank, Result};
 
 impl Checkpoint {
-    /// Where a loader goes on, and the cursors of the nodes that are what they were: with its own
-    /// rank; or, where other ranks began, with its share of what is left of all; or, where that
-    /// cannot be told, with as many of them as it takes, which it reads in turn.
+    /// Returns where a loader goes on, and the cursors of the unchanged nodes. The loader goes on
+    /// with its own rank; or, if other ranks began, with its share of the common rest; or, if that
+    /// cannot be computed, with as many of the old ranks as it takes, which it reads in turn.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with what differs, unless nodes that differ may stand where those
-    /// around them do.
+    /// [`ErrorKind::Config`], with the differences, unless changed nodes may take the place of
+    /// those around them.
     pub(in crate::loader) fn for_graph(
         &self,
         flow: &Flow,
@@ -90,7 +90,8 @@ fn config(message: String) -> Error {
 }
 
 impl Saved {
-    /// Where it goes on, with the cursors of the nodes that are what they were; or what differs.
+    /// Returns where the loader goes on, with the cursors of the unchanged nodes; or the
+    /// differences.
     fn fitted(
         &self,
         flow: &Flow,
@@ -150,7 +151,7 @@ impl Saved {
     }
 }
 
-/// What differs, node by node.
+/// Returns the differences, node by node.
 pub(super) fn compare(then: &[SavedNode], now: &[SavedNode], reweighted: bool) -> Vec<String> {
     let find = |nodes: &[SavedNode], name: &str| nodes.iter().position(|node| node.name == name);
     let shown = |node: &SavedNode| match &node.settings[..] {

@@ -1,4 +1,4 @@
-//! Graphs that were changed since their state was made.
+//! Graphs that were changed after their checkpoint was taken.
 
 use super::{Saved, SavedNode};
 use crate::checkpoint::{Cursor, Input};
@@ -6,42 +6,43 @@ use crate::graph::{Flow, FlowNode, Op};
 use crate::run::Cursors;
 use crate::{Arity, Role};
 
-/// How a graph may differ from the one of a state; see
+/// The permitted differences between a graph and the graph of a checkpoint; see
 /// [`DataLoader::resume_edited`](crate::DataLoader::resume_edited).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edited {
-    /// A [mix](crate::Graph::mix) may have other weights than it had, or another
-    /// [`Schedule`](crate::pipes::Schedule): each input resumes where it stood, and the exact
-    /// shares of the new weights begin behind all that may have been used of the mix for what was
-    /// delivered: what waited in a shuffle buffer or a started batch stays as it was mixed. Where
-    /// nothing but one-in-one-out steps stands below the mix, that is the next item; below nodes
-    /// that look at the stream as a whole it may be some items later, some thousands of items that
-    /// cost next to nothing. Nothing is lost or comes twice. Steps of a schedule are counted from
-    /// the beginning of the epoch.
+    /// A [mix](crate::Graph::mix) may have other weights than before, or another
+    /// [`Schedule`](crate::pipes::Schedule). Each input resumes where it was, and the exact shares
+    /// of the new weights begin after everything of the mix that may have been used for the
+    /// delivered items: items that waited in a shuffle buffer or a started batch stay as they were
+    /// mixed. If only one-in-one-out steps stand downstream of the mix, the new shares begin with
+    /// the next item; downstream nodes that look at the stream as a whole may delay them by some
+    /// items, or by some thousands of items that cost next to nothing. Nothing is lost or comes
+    /// twice. Steps of a schedule are counted from the beginning of the epoch.
     ///
-    /// Inputs are as many, and of the same order, as they were. A mix of data by index
-    /// ([`Indexed::mix`](crate::Indexed::mix)) cannot be mixed otherwise in the middle, since its
-    /// order is a function of the position. Where there are several ranks, nor can a mix above what
-    /// deals items to them: ranks would change its weights at different places.
+    /// The inputs must have the same number and order as before. A mix of indexed data
+    /// ([`Indexed::mix`](crate::Indexed::mix)) cannot change in the middle, since its order is a
+    /// function of the position. With several ranks, a mix upstream of the node that deals items to
+    /// them cannot change either: ranks would change its weights at different places.
     Weights,
-    /// Nodes that are what they were (by name, kind and settings) keep their place, a mix also with
-    /// other weights; one that is new or other begins with nothing.
+    /// Nodes that are unchanged (by name, kind and settings) keep their place, a mix also with
+    /// other weights; a new or changed node begins empty.
     ///
-    /// A new one stands where its reader does. One with other settings stands behind what it had
-    /// taken, or, if it held items (a shuffle buffer), at the oldest of them. One-in-one-out steps
-    /// may come and go, with everything else exact. What reads from another pipe that is new or
-    /// other gives again what it goes back to, and begins with nothing at the oldest item that it
-    /// held. So items of the last moments before the stop may come twice, and none is left out.
+    /// A new node starts where its reader does. A node with other settings starts after the items
+    /// it had taken, or, if it held items (a shuffle buffer), at the oldest of them. One-in-one-out
+    /// steps may come and go, with everything else exact. A node that reads from another new or
+    /// changed pipe repeats the items since its last snapshot; if it held items, it begins empty at
+    /// the oldest of them. Items of the last moments before the stop may therefore come twice, and
+    /// none is left out.
     ///
-    /// A pipe that was more than one-in-one-out (a batch, a filter, a shuffle) has to be there
-    /// still, under its name: what it held, and how much it had taken, nobody else could tell. What
-    /// has several inputs or outputs has to be what it was. So has, where there are several ranks,
-    /// whatever stands above the node that deals items to them and is more than one-in-one-out. A
-    /// state whose items came in any order takes no changes.
+    /// A pipe that was more than one-in-one-out (a batch, a filter, a shuffle) has to remain, under
+    /// its name: only the pipe itself could tell which items it held, and how many it had taken. A
+    /// node with several inputs or outputs has to be unchanged. With several ranks, so has any node
+    /// that is more than one-in-one-out upstream of the node that deals items to them. A checkpoint
+    /// whose items came in any order permits no changes.
     Matching,
 }
 
-/// The settings of a node; of a mix, without its weights.
+/// Returns the settings of a node, without the weights if it is a mix.
 pub(super) fn but_weights(node: &SavedNode) -> &str {
     match node.settings.split_once(", weights ") {
         Some((stop, _)) if node.kind == "mix" => stop,
@@ -49,7 +50,7 @@ pub(super) fn but_weights(node: &SavedNode) -> &str {
     }
 }
 
-/// What of a changed graph cannot be resumed, though the rest matches.
+/// Returns the parts of a changed graph that cannot be resumed, though the rest matches.
 pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
     let mut above_shard = vec![false; flow.nodes.len()];
     for (id, node) in flow.nodes.iter().enumerate().rev() {
@@ -89,11 +90,11 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
     problems
 }
 
-/// Says where pipes stand that are new, or other than they were: one that is new where its reader
-/// does; one that has other settings at the oldest item that it held, or behind what it had taken.
-/// What has such a pipe above it cannot tell by their positions which items it held, or which of
-/// what it would give again it had given: it gives all of it again, and if it held items begins
-/// with nothing as well. So some items may come twice, and none is left out.
+/// Sets the cursors of pipes that are new or changed: a new pipe starts where its reader does; a
+/// pipe with other settings at the oldest item that it held, or after the items it had taken. A
+/// node downstream of one of these pipes cannot tell by positions which items it held, or which of
+/// the outputs it would repeat it had given: it repeats all of them, and if it held items begins
+/// empty as well. Some items may therefore come twice, and none is left out.
 pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
     let is_pipe = |node: &FlowNode| matches!(node.node.op, Op::Pipe(_)) && !passes(node);
     let mut is_other = vec![false; flow.nodes.len()];
@@ -147,7 +148,7 @@ pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
     }
 }
 
-/// Whether it has no place of its own.
+/// Returns true if the node has no place of its own.
 fn passes(node: &FlowNode) -> bool {
     node.hints().arity == Arity::One
 }

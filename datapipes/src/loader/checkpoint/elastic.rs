@@ -1,10 +1,10 @@
-//! The state of one number of ranks for another.
+//! Rescales the checkpoint of one number of ranks for another.
 //!
-//! Where a filter deals items in turn, and below it each item becomes one and so many of them a
-//! batch, every position is arithmetic: after `t` steps whose batches have `g` items over all
-//! ranks, the first `t * g` items of the common stream were delivered, `t * g / world` of them by
-//! each rank. So where the nodes below the filter stand is worked out anew, and those above it,
-//! which do the same on each rank, go on from what they kept.
+//! If a filter deals items in turn, and downstream each item becomes one item and a fixed number of
+//! these a batch, every position can be computed. After `t` steps whose batches have `g` items over
+//! all ranks, the first `t * g` items of the common stream were delivered, `t * g / world` of them
+//! by each rank. The positions of the nodes downstream of the filter are computed anew; the nodes
+//! upstream, which do the same on each rank, go on from their snapshots.
 
 use super::compare::compare;
 use super::{Checkpoint, Saved, SavedNode, nodes};
@@ -14,22 +14,22 @@ use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::Settings;
 use crate::{Arity, Role};
 
-/// What stands between the consumer and the node that deals items to the ranks.
+/// The nodes between the consumer and the node that deals items to the ranks.
 struct Chain<'a> {
     shard: &'a FlowNode,
     batch: Option<&'a FlowNode>,
-    /// The names of the nodes below the one that deals.
+    /// Names of the nodes downstream of the dealing node.
     below: Vec<&'a str>,
 }
 
-/// How a state that is not this rank's own can be one for it; or what stands in the way, with the
-/// numbers.
+/// Converts a checkpoint of other ranks into one for this rank; returns the obstacles, with the
+/// numbers, if that is impossible.
 pub(super) fn rescaled(
     state: &Checkpoint,
     flow: &Flow,
     settings: &Settings,
 ) -> Result<Saved, String> {
-    // If one has seen the end and another has not, what is left of all is the end.
+    // If one rank has seen the end and another has not, the rest of all ranks is empty.
     let saved = state
         .0
         .iter()
@@ -88,12 +88,12 @@ pub(super) fn rescaled(
         }
         (each, node.settings) = ([was, is], settings.clone());
     }
-    // Which of its places a changed graph could keep would be guesswork.
+    // The places that a changed graph could keep would be guesswork.
     let differences = compare(&saved.nodes, &nodes(flow, |_| None), false);
     if !differences.is_empty() {
         return Err(differences.join("; "));
     }
-    // One that came to its budget of steps has more behind it.
+    // A rank that came to its budget of steps has more items left.
     if saved.finished && saved.nodes.iter().all(|node| node.cursor.is_none()) {
         (saved.world, saved.rank) = (now, settings.rank.index as u64);
         return Ok(saved);
@@ -130,7 +130,7 @@ pub(super) fn rescaled(
     if let Some(node) = saved.nodes.iter_mut().find(is_sharded)
         && chain.shard.node.kind != INDEX_SHARD
     {
-        // What is above it can give again what the filter reached back to.
+        // The nodes upstream can give again the items that the filter reached back to.
         let pads = node
             .cursor
             .as_ref()
@@ -149,7 +149,7 @@ pub(super) fn rescaled(
     Ok(saved)
 }
 
-/// The node that deals the positions of data by index, of which nothing is kept.
+/// The node that deals the positions of indexed data, which takes no snapshot.
 const INDEX_SHARD: &str = "index_shard";
 
 fn cursor(output: u64, input: u64, held: std::ops::Range<u64>, kept: Vec<u8>) -> Cursor {
@@ -167,7 +167,7 @@ fn cursor(output: u64, input: u64, held: std::ops::Range<u64>, kept: Vec<u8>) ->
     }
 }
 
-/// The number that the settings of a batch begin with, and the rest.
+/// Splits the settings of a batch into the number they begin with, and the rest.
 fn sized(settings: &str) -> Option<(u64, &str)> {
     let end = settings
         .find(|c: char| !c.is_ascii_digit())
@@ -179,7 +179,7 @@ fn sized(settings: &str) -> Option<(u64, &str)> {
 }
 
 impl<'a> Chain<'a> {
-    /// From the consumer up; or what stands in the way.
+    /// Collects the chain from the consumer upstream; returns the obstacle if there is none.
     fn of(flow: &'a Flow) -> Result<Chain<'a>, String> {
         let (mut id, mut batch, mut below) = (flow.root.0, None, Vec::new());
         loop {
@@ -188,7 +188,7 @@ impl<'a> Chain<'a> {
             let &[(above, _)] = &node.inputs[..] else {
                 return Err(format!("`{name}` is not below one `sharding_filter`"));
             };
-            // A pipe of a user may be called the same, and keeps what only itself knows.
+            // A user's pipe may have the same name, and its snapshot is opaque.
             let kind = match &node.node.op {
                 Op::Pipe(pipe) if pipe.is_built_in() => &*node.node.kind,
                 _ => "",

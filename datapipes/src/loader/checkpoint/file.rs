@@ -1,4 +1,4 @@
-//! A state in a file.
+//! A checkpoint in a file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -9,14 +9,14 @@ use super::Checkpoint;
 use crate::{Error, ErrorKind, Result};
 
 impl Checkpoint {
-    /// Writes the state to a file, whole or not at all: to another file beside it, which takes its
-    /// place once everything is on the disk. So a process that ends at any moment leaves the state
-    /// from before, or this one. One process at a time may write to a path.
+    /// Writes the checkpoint to a file, whole or not at all: to another file next to it, which
+    /// replaces it once everything is on the disk. A process that ends at any moment leaves the
+    /// previous checkpoint, or this one. One process at a time may write to a path.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`], with the path ([`ErrorKind::NotFound`] if its folder is not there). What
-    /// was there before is still there then; only if the folder cannot be synced it may be the new
-    /// state already.
+    /// [`ErrorKind::Io`], with the path ([`ErrorKind::NotFound`] if its folder does not exist). The
+    /// previous file is unchanged then; only if the folder cannot be synced it may hold the new
+    /// checkpoint already.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let beside = beside(path);
@@ -26,11 +26,11 @@ impl Checkpoint {
             .map_err(|error| failed("written", path, error))
     }
 
-    /// The state that was [saved](Checkpoint::save) to a file.
+    /// Reads the checkpoint that was [saved](Checkpoint::save) to a file.
     ///
     /// # Errors
-    /// [`ErrorKind::NotFound`] if there is none, [`ErrorKind::Io`] if it cannot be read, and as
-    /// [`from_bytes`](Checkpoint::from_bytes); with the path.
+    /// [`ErrorKind::NotFound`] if there is no file, [`ErrorKind::Io`] if it cannot be read, and the
+    /// errors of [`from_bytes`](Checkpoint::from_bytes); with the path.
     pub fn load(path: impl AsRef<Path>) -> Result<Checkpoint> {
         let path = path.as_ref();
         let bytes = fs::read(path).map_err(|error| failed("read", path, error))?;
@@ -40,7 +40,7 @@ impl Checkpoint {
     }
 }
 
-/// `folder/.name.new`.
+/// Returns `folder/.name.new`.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -54,7 +54,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The new name is on the disk, too, where folders can be opened.
+/// Syncs the folder, so that the new name is on the disk, too, where folders can be opened.
 fn sync_folder(path: &Path) -> io::Result<()> {
     let folder = path
         .parent()

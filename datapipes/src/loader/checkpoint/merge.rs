@@ -1,33 +1,33 @@
-//! The states of all ranks as one.
+//! Merges the checkpoints of all ranks into one.
 
 use super::compare::compare;
 use super::{Checkpoint, Saved};
 use crate::{Error, ErrorKind, Result};
 
 impl Checkpoint {
-    /// The states of all ranks of a job as one, with which each rank
-    /// [resumes](crate::DataLoader::resume): of as many ranks as there were, or of another number.
+    /// Merges the checkpoints of all ranks of a job into one, with which each rank
+    /// [resumes](crate::DataLoader::resume): with the same number of ranks, or another.
     ///
-    /// - **As many**: each finds its own.
-    /// - **Fewer, of which the old number is a multiple**: any graph. New rank `j` of `m` reads the
+    /// - **The same number**: each rank finds its own checkpoint.
+    /// - **Fewer, if the old number is a multiple**: any graph. New rank `j` of `m` reads the
     ///   epochs of the old ranks `j`, `j + m`, ... to their ends, a batch of each in turn: the
-    ///   batches that would have come, none twice, none left out. With 2 ranks for 8, four of its
-    ///   steps are one of the old ones. Each of them has its buffers, and reads for itself what is
-    ///   above the [`sharding_filter`](crate::Graph::sharding_filter). The next epoch is dealt to
-    ///   the new ranks.
-    /// - **Any number**, where the global batches do not depend on the number of ranks: between
+    ///   batches that would have come, none twice, none left out. With 2 ranks for 8, four steps of
+    ///   a new rank correspond to one old step. Each of the old epochs has its own buffers, and
+    ///   reads the nodes upstream of the [`sharding_filter`](crate::Graph::sharding_filter) for
+    ///   itself. The next epoch is dealt to the new ranks.
+    /// - **Any number**, if the global batches do not depend on the number of ranks: between
     ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer stand
     ///   only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items
     ///   for some `G`. Then step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the
-    ///   stream above the filter, and so it goes on. For such a graph the state of one rank alone
-    ///   does as well, if no rank skipped an item.
+    ///   stream upstream of the filter, and the new ranks continue that sequence. For this kind of
+    ///   graph the checkpoint of one rank alone is enough, if no rank skipped an item.
     ///
-    /// If the graph and the numbers are others, `resume` says so. The order of the states does not
-    /// matter. Items are not compared, nor could they be.
+    /// If the graph and the numbers do not allow it, `resume` returns an error. The order of the
+    /// checkpoints does not matter. Items are not compared, and could not be.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`], with both values, if they are not those of all ranks, each once, of
-    /// one run at one step; a rank that has nothing left may have had fewer.
+    /// [`ErrorKind::Config`], with both values, if the checkpoints are not those of all ranks, each
+    /// once, of one run at one step; a rank that has nothing left may have had fewer steps.
     ///
     /// # Examples
     /// ```
@@ -71,7 +71,7 @@ impl Checkpoint {
                 ranks.len()
             )));
         }
-        // Those that have nothing left may have had less than others.
+        // Ranks that have nothing left may have had fewer steps than others.
         let mut going = states.iter().filter(|state| !state.is_finished());
         if let Some(one) = going.next()
             && let Some(other) = going.find(|other| other.delivered() != one.delivered())

@@ -1,4 +1,4 @@
-//! Where an epoch stands: a small value that outlives the process.
+//! The progress of an epoch: a small value that outlives the process.
 
 mod bytes;
 mod compare;
@@ -23,98 +23,99 @@ use crate::run::{Cursors, Share};
 use crate::settings::Settings;
 use crate::{Result, Uneven, Writer};
 
-/// Where an epoch stands: what [`Epoch::checkpoint`](crate::Epoch::checkpoint) gives and
-/// [`DataLoader::resume`](crate::DataLoader::resume) takes.
+/// The progress of an epoch: returned by [`Epoch::checkpoint`](crate::Epoch::checkpoint) and
+/// accepted by [`DataLoader::resume`](crate::DataLoader::resume).
 ///
-/// It holds numbers: seed and epoch, how many items were delivered, and for each node, by name, how
-/// far it had come. Nothing of threads, workers, queues or machines is in it, nor are samples, as
-/// far as this library's pipes go. What a pipe of one's own [keeps](crate::Context::snapshot) is in
-/// it as well, and so is the state of a [`scan_kept`](crate::Graph::scan_kept): samples, if it
-/// keeps samples.
+/// A checkpoint holds numbers: seed and epoch, the number of items delivered, and for each node, by
+/// name, its progress. It holds nothing of threads, workers, queues or machines, and no samples, as
+/// far as this library's pipes go. The [snapshots](crate::Context::snapshot) of your own pipes are
+/// in it as well, and so is the state of a [`scan_kept`](crate::Graph::scan_kept): with samples, if
+/// they hold samples.
 ///
-/// As bytes ([`to_bytes`](Checkpoint::to_bytes)) it is:
-/// - some tens of bytes for each node that keeps something, also for a shuffle buffer of any size;
+/// The size as bytes ([`to_bytes`](Checkpoint::to_bytes)) is:
+/// - some tens of bytes for each node with a snapshot, also for a shuffle buffer of any size;
 /// - up to 256 pieces, of two numbers each, for a segment that filters or fans out: some kB at
 ///   most;
-/// - in bounded and arrival order, each position that was pending (taken above and not delivered),
-///   by its distance to the one before: about a byte for each.
+/// - in bounded and arrival order, each position that was pending (taken upstream and not
+///   delivered), by its distance to the one before: about a byte for each.
 ///
-/// With the feature `serde` it is a value for any of serde's formats, such as JSON. Both carry a
-/// version and a checksum: what is cut, damaged or of a later version is refused.
+/// With the feature `serde` it is a value for any of serde's formats, such as JSON. Both forms
+/// carry a version and a checksum: a checkpoint that is cut, damaged or of a later version is
+/// refused.
 ///
-/// The format is part of the library's version: states of older versions are read.
+/// The format is part of the library's version: checkpoints of older versions are read.
 ///
-/// Two states of the same place resume the same, but need not be equal: workers read ahead, and
-/// what the steps kept last may lie nearer to the place when it is asked for again.
+/// Two checkpoints of the same place resume the same, but need not be equal: workers read ahead,
+/// and the last snapshots of the steps may be closer to the place when a checkpoint is taken again.
 #[derive(Clone, PartialEq)]
 pub struct Checkpoint(pub(super) Arc<[Saved]>);
 
-/// Where the epoch of one rank stands. A state has at least one, by ascending ranks of one job.
+/// The checkpoint of one rank. A `Checkpoint` has at least one, by ascending ranks of one job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Saved {
     pub seed: u64,
     pub epoch: u64,
-    /// Whether everything was delivered.
+    /// True if everything was delivered.
     pub finished: bool,
     /// Items delivered to the consumer, and items that failed and were skipped.
     pub delivered: u64,
     pub skipped: u64,
-    /// How many ranks there are, and which of them this is.
+    /// Number of ranks, and the index of this one.
     pub world: u64,
     pub rank: u64,
-    /// What became of items that do not divide among them.
+    /// Policy for items that do not divide among them.
     pub uneven: Option<Uneven>,
     pub nodes: Vec<SavedNode>,
 }
 
-/// A node of the graph, and where it stands, if it has begun.
+/// A node of the graph, with its cursor if it has begun.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct SavedNode {
     pub name: String,
     pub kind: String,
     pub settings: String,
-    /// The nodes that it reads, by their place in the list.
+    /// Nodes that it reads, by their index in the list.
     pub inputs: Vec<u64>,
     pub cursor: Option<Cursor>,
 }
 
 impl Checkpoint {
-    /// Of the ranks of one job, each once.
+    /// Makes a checkpoint of the ranks of one job, each once.
     pub(super) fn of(mut ranks: Vec<Saved>) -> Checkpoint {
         debug_assert!(!ranks.is_empty());
         ranks.sort_by_key(|saved| saved.rank);
         Checkpoint(ranks.into())
     }
 
-    /// What all ranks have in common.
+    /// Returns the values common to all ranks.
     fn first(&self) -> &Saved {
         &self.0[0]
     }
 
-    /// The number of its epoch.
+    /// Returns the number of its epoch.
     pub fn epoch(&self) -> u64 {
         self.first().epoch
     }
 
-    /// The seed of its loader.
+    /// Returns the seed of its loader.
     pub fn seed(&self) -> u64 {
         self.first().seed
     }
 
-    /// How many items (usually batches) were delivered since the epoch began, before and after
-    /// stops. Of a state of several ranks it is what all of those have delivered.
+    /// Returns how many items (usually batches) were delivered since the epoch began, before and
+    /// after stops. For a checkpoint of several ranks it is the sum of all.
     pub fn delivered(&self) -> u64 {
         self.0.iter().map(|saved| saved.delivered).sum()
     }
 
-    /// How many items failed and were skipped by the loader's policy since the epoch began.
+    /// Returns how many items failed and were skipped by the loader's policy since the epoch began.
     pub fn skipped(&self) -> u64 {
         self.0.iter().map(|saved| saved.skipped).sum()
     }
 
-    /// Whether the epoch had come to its end, or to its [budget of
-    /// steps](crate::loader::Builder::max_steps): what is resumed from here gives nothing unless
-    /// that is raised, and training continues with the next epoch. A state of several ranks is
+    /// Returns true if the epoch had come to its end, or to its [budget of
+    /// steps](crate::loader::Builder::max_steps): resuming it gives nothing unless the budget is
+    /// raised, and training continues with the next epoch. A checkpoint of several ranks is
     /// finished if all of them are.
     pub fn is_finished(&self) -> bool {
         self.0.iter().all(|saved| saved.finished)
@@ -122,7 +123,7 @@ impl Checkpoint {
 }
 
 impl Saved {
-    /// Of an epoch, where each node stands.
+    /// Makes the checkpoint of a rank, with the cursor of each node.
     pub(super) fn new(flow: &Flow, progress: Progress, cursors: &Cursors) -> Saved {
         let Progress {
             seed,
@@ -146,13 +147,13 @@ impl Saved {
         }
     }
 
-    /// Whether there is nothing left, whatever the budget: it has begun, and no node stands
-    /// anywhere any more.
+    /// Returns true if nothing is left, whatever the budget: the epoch has begun, and no node has a
+    /// cursor any more.
     pub(super) fn is_at_end(&self) -> bool {
         self.finished && self.position() > 0 && self.nodes.iter().all(|node| node.cursor.is_none())
     }
 
-    /// The items and errors that came out of the graph.
+    /// Returns the number of items and errors that came out of the graph.
     pub(super) fn position(&self) -> u64 {
         self.delivered + self.skipped
     }
@@ -165,21 +166,21 @@ impl Saved {
     }
 }
 
-/// How far an epoch has come.
+/// The progress of an epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
     pub seed: u64,
     pub epoch: u64,
-    /// Of which rank.
+    /// The rank's share.
     pub share: Share,
     pub finished: bool,
-    /// Whether nothing is left, whatever the budget of steps.
+    /// True if nothing is left, whatever the budget of steps.
     pub drained: bool,
     pub delivered: u64,
     pub skipped: u64,
 }
 
-/// The nodes of a graph as a state knows them.
+/// Describes the nodes of a graph as a checkpoint records them.
 fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode> {
     let saved = |node: &FlowNode| SavedNode {
         name: node.name.to_string(),
@@ -191,7 +192,7 @@ fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode>
     flow.nodes.iter().map(saved).collect()
 }
 
-/// A number for what a loader was told and every rank has to agree on.
+/// Returns a number for the settings of a loader on which every rank has to agree.
 pub(super) fn fingerprint(flow: &Flow, settings: &Settings) -> u64 {
     let mut writer = Writer::new();
     writer.number(settings.seed);
@@ -222,7 +223,7 @@ pub(super) fn fingerprint(flow: &Flow, settings: &Settings) -> u64 {
     hash_bytes(&writer.into_parts().0)
 }
 
-/// What became of asking for a state.
+/// Returns the cursors of a finished `Saving`.
 pub(super) fn saved(saving: Saving) -> Result<Cursors> {
     match saving.problem {
         Some(problem) => Err(problem),

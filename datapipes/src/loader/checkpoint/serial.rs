@@ -1,4 +1,4 @@
-//! A state for serde: with names where people read it, as its bytes elsewhere.
+//! A checkpoint for serde: with names in readable formats, as bytes in others.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::{Checkpoint, Saved, SavedNode};
 use crate::checkpoint::{Cursor, Input};
 use crate::{Result, Uneven};
 
-/// In formats that people read (JSON, TOML) all of it by name, and the checksum of the bytes beside
-/// it; in others the bytes of [`to_bytes`](Checkpoint::to_bytes).
+/// Writes all fields by name, and the checksum of the bytes, in readable formats (JSON, TOML); in
+/// others the bytes of [`to_bytes`](Checkpoint::to_bytes).
 impl Serialize for Checkpoint {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if serializer.is_human_readable() {
@@ -22,7 +22,7 @@ impl Serialize for Checkpoint {
     }
 }
 
-/// Refuses what [`from_bytes`](Checkpoint::from_bytes) refuses, and fields that it does not know.
+/// Refuses the same as [`from_bytes`](Checkpoint::from_bytes), and unknown fields.
 impl<'de> Deserialize<'de> for Checkpoint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
@@ -46,7 +46,7 @@ impl<'de> Visitor<'de> for Bytes {
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Checkpoint, E> {
         Checkpoint::from_bytes(bytes).map_err(E::custom)
     }
-    /// Of formats that have no bytes.
+    /// Reads the checkpoint in formats that have no bytes.
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Checkpoint, A::Error> {
         let mut bytes = Vec::new();
         while let Some(byte) = seq.next_element()? {
@@ -69,14 +69,14 @@ struct Form {
     skipped: u64,
     world: u64,
     rank: u64,
-    /// By its [number](Uneven::number).
+    /// The policy by its [number](Uneven::number).
     #[serde(default, skip_serializing_if = "is_default")]
     uneven: u64,
     nodes: Vec<Node>,
-    /// Of all of it; empty in `others`.
+    /// Checksum of all ranks; empty in `others`.
     #[serde(default, skip_serializing_if = "is_default")]
     check: Hex,
-    /// The states of other ranks that are in it.
+    /// Checkpoints of the other ranks.
     #[serde(default, skip_serializing_if = "is_default")]
     others: Vec<Form>,
 }
@@ -215,7 +215,7 @@ impl Form {
     }
 }
 
-/// What the bytes end with, the highest digit first.
+/// Returns the checksum at the end of the bytes, the highest digit first.
 fn check(state: &Checkpoint) -> Vec<u8> {
     state.to_bytes().into_iter().rev().take(8).collect()
 }
@@ -267,7 +267,7 @@ impl CursorForm {
     }
 }
 
-/// The version, which is refused as soon as it is another: what follows may have other fields then.
+/// The version; another version is refused at once, since the following fields may differ.
 #[derive(PartialEq)]
 struct Version;
 

@@ -1,4 +1,4 @@
-//! The device stage: the same sequence, one thread, one batch ahead, and ends that are clean.
+//! The device stage: the same sequence, one thread, one batch ahead, and clean ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -27,7 +27,7 @@ fn numbers(len: u64) -> DataLoader<u64> {
         .unwrap()
 }
 
-/// No sleep: asks again and again, for as long as a slow machine may need.
+/// Polls the condition without sleeping, for as long as a slow machine may need.
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -83,12 +83,12 @@ fn the_next_upload_is_done_while_a_batch_is_held() {
         let asked = Arc::new(AtomicU64::new(0));
         let seen = asked.clone();
         let upload = move |n: u64| {
-            // Not more than `depth` are ready, besides what was asked for.
+            // No more than `depth` are ready, besides the batch that was asked for.
             let asked = seen.load(SeqCst);
             if n >= asked + depth {
                 return Err(format!("upload {n} began with {asked} asked for"));
             }
-            // The receiver may be gone before the last one.
+            // The receiver may be gone before the last item.
             let _ = send.send(n);
             Ok(n)
         };
@@ -99,8 +99,7 @@ fn the_next_upload_is_done_while_a_batch_is_held() {
         for n in 0..50 {
             asked.store(n + 1, SeqCst);
             assert_eq!(epoch.next().unwrap().unwrap(), n);
-            // While `n` is held here, the next ones come in. It would wait for ever if they did
-            // not.
+            // While `n` is held here, the next items come in. Otherwise it would wait for ever.
             if n == 0 {
                 for ahead in 0..=depth {
                     assert_eq!(uploaded.recv().unwrap(), ahead);
@@ -121,7 +120,7 @@ fn uploads_of_all_epochs_run_on_one_thread() {
     for epoch in 0..3 {
         assert_eq!(device.clone().epoch(epoch).blocking().count(), 5);
     }
-    // Two at once take turns, and neither waits for the other's end.
+    // Two epochs at once take turns, and neither waits for the other's end.
     let (mut one, mut other) = (device.epoch(3).blocking(), device.epoch(4).blocking());
     for _ in 0..5 {
         assert!(one.next().is_some() && other.next().is_some());
@@ -262,7 +261,7 @@ fn a_drop_does_not_wait_for_an_upload_that_hangs() {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(epoch.poll_next_unpin(&mut cx).is_pending());
     assert_eq!(began.recv().unwrap(), 0);
-    // Comes back though the upload does not.
+    // The drop returns though the upload does not.
     drop((epoch, device));
     assert_eq!(Arc::strong_count(&gone), 2);
     drop::<Sender<()>>(release);
@@ -298,15 +297,15 @@ fn figures_tell_uploads_and_how_long_the_consumer_waited() {
         stats.to_string().contains("\ndevice: 10 uploaded in "),
         "{stats}"
     );
-    // The loader's figures are the same epoch's.
+    // The loader's figures are those of the same epoch.
     assert_eq!(loader.stats().unwrap().waited, stats.waited);
-    // Read without the stage, it has none.
+    // Read without the stage, the epoch has none.
     assert_eq!(loader.epoch(0).blocking().count(), 10);
     assert!(loader.stats().unwrap().device.is_none());
 }
 
-/// The state is that of what was delivered, however much the stage has read; with or without the
-/// stage it goes on.
+/// The checkpoint is that of the delivered items, however much the stage has read; the epoch
+/// resumes with or without the stage.
 #[test]
 fn row_121_what_is_on_the_device_already_comes_again() {
     let graph = || {
@@ -372,7 +371,7 @@ fn row_121_what_is_on_the_device_already_comes_again() {
                 seen, whole,
                 "stopped at {stop}, {workers} workers, depth {depth}"
             );
-            // Without the stage, and again behind two more.
+            // Without the stage, and again after two more.
             let mut epoch = device.resume(plain).unwrap().blocking();
             assert_eq!(epoch.checkpoint().unwrap().delivered(), plain.delivered());
             let mut seen = whole[..stop.min(whole.len())].to_vec();
@@ -430,7 +429,8 @@ fn behind_an_error_the_state_is_the_place_before_it() {
     assert!(error.to_string().contains("call `resumable`"), "{error}");
 }
 
-/// Logs are trimmed by what the consumer has, not by what the stage has read.
+/// Logs are trimmed according to the items that the consumer has, not those that the stage has
+/// read.
 #[test]
 fn long_epochs_are_saved_where_the_consumer_is() {
     let graph = Graph::range(0..20_000)
@@ -467,7 +467,7 @@ fn long_epochs_are_saved_where_the_consumer_is() {
     }
 }
 
-/// For who makes something else of items, and fails.
+/// Code that converts items may fail.
 #[test]
 fn an_item_that_was_of_no_use_comes_again() {
     let graph = Graph::range(0..40)
@@ -505,7 +505,7 @@ fn an_item_that_was_of_no_use_comes_again() {
     }
 }
 
-/// At a budget of steps, too: a larger one has more behind it.
+/// A budget of steps too: a larger one leaves more items.
 #[test]
 fn a_budget_of_steps_ends_a_device_epoch() {
     let loader = |steps| {
@@ -548,7 +548,7 @@ fn a_budget_of_steps_ends_a_device_epoch() {
     assert_eq!(rest.map(Result::unwrap).collect::<Vec<_>>(), whole[14..15]);
 }
 
-/// Conversions in a row, here and ahead, count what the consumer has, and no more.
+/// Conversions in a row, inline and ahead, count the items that the consumer has, and no more.
 #[test]
 fn conversions_after_one_another_go_on_where_the_consumer_was() {
     let builder = DataLoader::builder(Graph::range(0..40).shuffle(7)).workers(2);
@@ -583,7 +583,7 @@ fn conversions_after_one_another_go_on_where_the_consumer_was() {
                 stop as u64,
                 "way {way}"
             );
-            // Given back, the last one comes again by another way.
+            // A last item that was given back comes again on another path.
             epoch.fail_last();
             seen.truncate(stop.saturating_sub(1));
             let state = epoch.checkpoint().unwrap();
@@ -630,8 +630,8 @@ fn conversions_after_one_another_go_on_where_the_consumer_was() {
     }
 }
 
-/// What belongs to the consumer's thread is made there, one batch at a time, and is no device
-/// stage.
+/// A value that belongs to the consumer's thread is made there, one batch at a time, without a
+/// device stage.
 #[test]
 fn what_is_converted_is_made_on_the_thread_that_takes_it() {
     let loader = numbers(9);

@@ -18,8 +18,8 @@ use crate::run::{Carried, Replayer, Stage, Way};
 use crate::{Error, ErrorKind, Item, Origin, Result};
 use shown::{SHOWN, shown};
 
-/// One sample's way through the graph: what [`DataLoader::replay`] gives. As text it is a table, a
-/// node a line.
+/// The path of one sample through the graph, returned by [`DataLoader::replay`]. As text it is a
+/// table, one line for each node.
 pub struct Replay {
     epoch: u64,
     origin: Origin,
@@ -27,7 +27,7 @@ pub struct Replay {
     made: Vec<Box<dyn Any + Send>>,
 }
 
-/// What one node made of the sample.
+/// Output of one node for the sample.
 #[derive(Clone, Debug)]
 pub struct Step {
     node: Arc<str>,
@@ -41,40 +41,43 @@ pub struct Step {
     shown: Vec<String>,
 }
 
-/// A [`Step`], while what the node made is there to be looked at; see [`DataLoader::replay_with`].
+/// A [`Step`] with access to the values that the node made; see [`DataLoader::replay_with`].
 pub struct Seen<'a> {
     step: &'a Step,
     values: Vec<&'a dyn Any>,
 }
 
 impl<T: Send + 'static> DataLoader<T> {
-    /// Runs one sample of an epoch through the graph again, and shows what each node made of it:
+    /// Runs one sample of an epoch through the graph again, and shows the output of each node:
     /// which image gave the NaN, and where. The origin is that of an item
-    /// ([`Epoch::items`](crate::Epoch::items)) or of an error ([`Error::item`]); of what was made
+    /// ([`Epoch::items`](crate::Epoch::items)) or of an error ([`Error::item`]); for an item made
     /// of several, such as a batch, each part is replayed.
     ///
-    /// Random numbers come from seed, epoch, node and origin, so augmentation is as it was. What
-    /// selects (a shuffle, a shard, a mix, a repeat) is passed by. The way ends before the first
-    /// node that looks at the stream as a whole, such as a [`batch`](crate::Graph::batch) or a
-    /// user's function over the stream: what it gives depends on more than this sample, so neither
-    /// it nor what stands below is run. [`Replay::items`] is what had been made by then.
+    /// Random numbers come from seed, epoch, node and origin, so augmentation is repeated exactly.
+    /// Nodes that select (a shuffle, a shard, a mix, a repeat) are skipped. The replay ends before
+    /// the first node that looks at the stream as a whole, such as a [`batch`](crate::Graph::batch)
+    /// or a user's function over the stream: its output depends on more than this sample, so
+    /// neither that node nor anything downstream is run. [`Replay::items`] returns the items made
+    /// by then.
     ///
-    /// A source that goes [by position](crate::Facts::by_position) is opened at the sample, any
-    /// other is read from its beginning until the sample comes, which for one without end may be
-    /// never. For data [by index](crate::Indexed) the order of the epoch is gone through for it
-    /// (some tens of nanoseconds a sample). Where siblings are grouped (members of an archive to
-    /// samples) the whole archive is read. Nodes run on this thread, one after the other; also
-    /// those that are meant for processes of their own. It reads, and blocks, and changes nothing:
-    /// no cache is filled, and a running epoch is not disturbed. What a
-    /// [`cache`](crate::Graph::cache) gave was made in the epoch that filled it: replay that one.
+    /// A source that goes [by position](crate::Facts::by_position) is opened at the sample; any
+    /// other is read from its beginning until the sample comes, which for a source without end may
+    /// be never. For data [by index](crate::Indexed) the order of the epoch is gone through (some
+    /// tens of nanoseconds for each sample). If siblings are grouped (members of an archive to
+    /// samples) the whole archive is read. Nodes run on this thread, one after the other, including
+    /// those that are meant for processes of their own. The replay reads, and blocks, and changes
+    /// nothing: no cache is filled, and a running epoch is not disturbed. An item from a
+    /// [`cache`](crate::Graph::cache) was made in the epoch that filled the cache: replay that
+    /// epoch.
     ///
-    /// In a [`repeat`](crate::Graph::repeat) above nodes that make children, `0:17/3` may be round
-    /// 3 of item 17 or child 3 of it in the first round; it is taken for the child if there is one.
+    /// In a [`repeat`](crate::Graph::repeat) upstream of nodes that make children, `0:17/3` may be
+    /// round 3 of item 17 or child 3 of it in the first round; it is taken for the child if there
+    /// is one.
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] if there is no such item, with what there is;
-    /// [`ErrorKind::Unsupported`] if its source can be read only once. What fails in a node is no
-    /// error of the replay, but is shown at its [`Step`].
+    /// [`ErrorKind::Unsupported`] if its source can be read only once. A failure in a node is not
+    /// an error of the replay, but is shown at its [`Step`].
     ///
     /// # Examples
     /// ```
@@ -108,11 +111,10 @@ impl<T: Send + 'static> DataLoader<T> {
         self.replay_with(epoch, origin, |_| {})
     }
 
-    /// The same, and calls `look` with each step while what was made is there: its values, of
-    /// whatever type.
+    /// Does the same, and calls `look` with each step while its values are there, of whatever type.
     ///
     /// # Errors
-    /// As [`replay`](DataLoader::replay).
+    /// Fails as [`replay`](DataLoader::replay) does.
     ///
     /// # Examples
     /// ```
@@ -163,7 +165,7 @@ impl<T: Send + 'static> DataLoader<T> {
     }
 }
 
-/// What an item was made of, in the end, without what comes twice.
+/// Collects the items that an item was ultimately made of, without duplicates.
 fn parts_of(origin: &Origin, to: &mut Vec<Origin>) {
     let mut above = Some(origin);
     while let Some(item) = above {
@@ -178,29 +180,29 @@ fn parts_of(origin: &Origin, to: &mut Vec<Origin>) {
 }
 
 impl Replay {
-    /// Of which epoch.
+    /// Returns the epoch's number.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Of which item.
+    /// Returns the origin of the replayed item.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// What each node made, sources first; where the item was made of several, the way of one part
-    /// after the other.
+    /// Returns the output of each node, sources first; for an item made of several, the steps of
+    /// one part after the other.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The first step at which something failed.
+    /// Returns the first step at which something failed.
     pub fn failed(&self) -> Option<&Step> {
         self.steps.iter().find(|step| !step.errors.is_empty())
     }
 
-    /// What was made of it in the end: what the graph gives, or what the node got that looks at the
-    /// stream as a whole. Leaves out what is not of this type.
+    /// Returns the final output: the items of the graph, or the input of the node that looks at the
+    /// stream as a whole. Leaves out items that are not of this type.
     pub fn items<U: Send + 'static>(self) -> Vec<Item<U>> {
         let chunks = self
             .made
@@ -245,28 +247,28 @@ impl Step {
         (step, values)
     }
 
-    /// The node's name.
+    /// Returns the node's name.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// What the node is: `shuffle`, `map`.
+    /// Returns the kind of the node: `shuffle`, `map`.
     pub fn kind(&self) -> &str {
         &self.kind
     }
 
-    /// Which item is on its way here: the one that was asked for, or a part of it.
+    /// Returns the item that passes through this step: the one that was asked for, or a part of it.
     pub fn part(&self) -> &Origin {
         &self.part
     }
 
-    /// Whether the node was run. If not, it selects and was passed by, or
-    /// [`why_not`](Step::why_not) says what it is.
+    /// Returns true if the node was run. If not, it selects and was skipped, or
+    /// [`why_not`](Step::why_not) returns the reason.
     pub fn is_run(&self) -> bool {
         self.way == Way::Run
     }
 
-    /// Why the way ends before this node; `None` if it does not.
+    /// Returns the reason why the replay ends before this node; `None` if it does not.
     pub fn why_not(&self) -> Option<&'static str> {
         match self.way {
             Way::Stopped(why) => Some(why),
@@ -274,40 +276,40 @@ impl Step {
         }
     }
 
-    /// The origins of what it gave.
+    /// Returns the origins of the node's output.
     pub fn origins(&self) -> &[Origin] {
         &self.origins
     }
 
-    /// What failed in it, in words.
+    /// Returns the failures in the node, in words.
     pub fn errors(&self) -> &[String] {
         &self.errors
     }
 
-    /// About how many bytes the values keep alive, as queues count them.
+    /// Returns about how many bytes the values keep alive, as queues count them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How long it took.
+    /// Returns the time that the node took.
     pub fn time(&self) -> Duration {
         self.time
     }
 
-    /// The first values in words, where they are numbers, text or tensors (of which it says how
-    /// many numbers are NaN or infinite); else empty. At most four.
+    /// Returns the first values in words, if they are numbers, text or tensors (for which it says
+    /// how many numbers are NaN or infinite); else empty. At most four.
     pub fn shown(&self) -> &[String] {
         &self.shown
     }
 }
 
 impl<'a> Seen<'a> {
-    /// The first value, if it is of this type.
+    /// Returns the first value, if it is of this type.
     pub fn value<U: 'static>(&self) -> Option<&'a U> {
         self.values.first().and_then(|value| value.downcast_ref())
     }
 
-    /// All values, whose origins are at the same places of [`Step::origins`].
+    /// Returns all values, whose origins are at the same indices of [`Step::origins`].
     pub fn values(&self) -> &[&'a dyn Any] {
         &self.values
     }
@@ -367,8 +369,8 @@ impl fmt::Display for Replay {
     }
 }
 
-/// What it made, in a line: how many items of which origins, bytes, time, and the values or what
-/// failed.
+/// Prints the output in a line: number of items, origins, bytes, time, and the values or the
+/// failures.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.origins.len();

@@ -1,16 +1,16 @@
-//! Values in words, of the types that are known.
+//! Descriptions of values in words, for known types.
 
 use std::any::Any;
 
 use crate::error::escape;
 use crate::{DType, Tensor};
 
-/// So many values are put in words.
+/// Number of values that are described.
 pub(super) const SHOWN: usize = 4;
-/// So much of a text.
+/// Length at which a text is cut.
 const LONG: usize = 60;
 
-/// A value in words, if it is of a type that is known here.
+/// Describes a value in words, if it is of a known type.
 pub(super) fn shown(value: &dyn Any) -> Option<String> {
     macro_rules! numbers {
         ($($type:ty)*) => {
@@ -64,7 +64,7 @@ pub(super) fn shown(value: &dyn Any) -> Option<String> {
     ))
 }
 
-/// How many of some numbers are none, and between what the others lie.
+/// Describes how many of some numbers are not finite, and the range of the others.
 fn oddities(numbers: impl Iterator<Item = f64>) -> String {
     let (mut nan, mut infinite, mut least, mut most) =
         (0u64, 0u64, f64::INFINITY, f64::NEG_INFINITY);

@@ -10,7 +10,7 @@ fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
         .unwrap()
 }
 
-/// Every item that an epoch gives is given again, alone.
+/// Replays every item of an epoch, each alone.
 fn each_again<T: Send + PartialEq + fmt::Debug + 'static>(graph: Graph<T>) -> usize {
     let loader = loader(graph);
     let items: Vec<_> = loader
@@ -401,7 +401,7 @@ fn a_sample_that_is_left_out_says_where() {
         replay.to_string().contains("filter  nothing came out"),
         "{replay}"
     );
-    // A place is known as long as one comes out for one that goes in.
+    // A position is known as long as one output comes for each input.
     let names_of = |graph: Graph<(u64, u64)>| {
         let replay = loader(graph).replay(0, &Origin::root(0, 4)).unwrap();
         replay

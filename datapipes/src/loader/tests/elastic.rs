@@ -1,4 +1,4 @@
-//! Tests of states that go on with other ranks.
+//! Tests of checkpoints that are resumed by other ranks.
 
 use proptest::prelude::*;
 
@@ -55,8 +55,8 @@ fn resumable(
     builder.uneven(uneven).resumable().build().unwrap()
 }
 
-/// Stopped after a number of steps on some ranks, it goes on on others as if it had always run
-/// there.
+/// Stops after a number of steps on some ranks, and resumes on others as if the epoch had always
+/// run there.
 fn goes_on_elsewhere(
     deal: Deal,
     items: u64,
@@ -89,7 +89,7 @@ fn goes_on_elsewhere(
                 .unwrap_or_else(|error| panic!("{what}: {error}"))
                 .blocking();
             let some: Vec<_> = epoch.by_ref().take(2).map(Result::unwrap).collect();
-            // And once more, of the same rank.
+            // And once more, on the same rank.
             let again = loader
                 .resume(&epoch.checkpoint().unwrap())
                 .unwrap()
@@ -142,7 +142,7 @@ fn shaped(shape: Shape, items: u64) -> Graph<Vec<u64>> {
     }
 }
 
-/// One rank of a job, up to a step, from the beginning or from a state.
+/// Runs one rank of a job, up to a step, from the beginning or from a checkpoint.
 fn ran(
     shape: Shape,
     items: u64,
@@ -171,7 +171,7 @@ fn ran(
     )
 }
 
-/// What a rank gives that reads the rest of some in turn.
+/// Returns the items of a rank that reads the rest of several ranks in turn.
 fn in_turn(mut rests: Vec<impl ExactSizeIterator<Item = Vec<u64>>>) -> Vec<Vec<u64>> {
     let mut all = Vec::new();
     while rests.iter().any(|rest| rest.len() > 0) {
@@ -183,8 +183,8 @@ fn in_turn(mut rests: Vec<impl ExactSizeIterator<Item = Vec<u64>>>) -> Vec<Vec<u
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Fewer ranks go on with any graph: each reads the rests of some that were, in turn, and
-    /// nothing else; and again fewer.
+    /// Fewer ranks resume any graph: each reads the rests of some old ranks, in turn, and nothing
+    /// else; and again fewer.
     #[test]
     fn row_118_fewer_ranks_share_what_is_left_of_any_graph(
         shape in proptest::sample::select(
@@ -201,7 +201,7 @@ proptest! {
         };
         let (whole, _) = run(first, 0, None, usize::MAX);
         let (mut seen, states) = run(first, workers[0], None, stops[0]);
-        // All stop behind one step, if it is not the last for some.
+        // All ranks stop after one step, if it is not the last for some.
         let Ok(state) = Checkpoint::merge(&states) else { return Ok(()) };
         let (some, states) = run(second, workers[1], Some(&state), stops[1]);
         let rest = |rank: usize| whole[rank][seen[rank].len()..].iter().cloned();
@@ -224,8 +224,8 @@ proptest! {
     }
 }
 
-/// The rest of two ranks, read by one: also by a device stage, behind what is of no use, with
-/// figures of both.
+/// The rest of two ranks, read by one: also by a device stage, after an item that was given back,
+/// with figures of both.
 #[test]
 fn one_rank_reads_the_rest_of_two() {
     let loader = |rank, world| {
@@ -233,7 +233,7 @@ fn one_rank_reads_the_rest_of_two() {
             .seed(3)
             .workers(2)
             .rank(rank, world);
-        // One rank does not say what happens with uneven ones: it was said by those that began.
+        // One rank sets no policy for uneven ranks: the ranks that began did.
         let loader = if world > 1 {
             loader.uneven(Uneven::Drop).ranks_agree()
         } else {
@@ -263,7 +263,7 @@ fn one_rank_reads_the_rest_of_two() {
     assert_eq!(epoch.stats().unwrap().delivered, 4);
     assert_eq!(one.stats().unwrap().delivered, 4);
 
-    // The last one was of no use: it comes again, first of all.
+    // The last item was given back: it comes again, first of all.
     epoch.fail_last();
     assert!(epoch.next().is_none());
     let again = one.resume(&epoch.checkpoint().unwrap()).unwrap().blocking();
@@ -317,7 +317,7 @@ fn an_error_of_one_rank_ends_all_that_are_read_in_turn() {
         .collect();
     assert_eq!(items, [8, 9, 12, 13, 16, 17, 20]);
     assert!(epoch.next().is_none());
-    // Another loader, that skips it, goes on with it.
+    // Another loader, which skips the failing item, resumes the epoch.
     let skips = DataLoader::builder(graph().filter(|n| n % 4 < 2))
         .workers(0)
         .on_error(OnError::skip(1));
@@ -375,7 +375,7 @@ proptest! {
     }
 }
 
-/// A state at a budget of steps is finished for that budget only, on other ranks too.
+/// A checkpoint at a budget of steps is finished for that budget only, on other ranks too.
 #[test]
 fn row_118_a_larger_budget_goes_on_with_other_ranks() {
     for deal in [Deal::Index, Deal::Filter] {
@@ -410,7 +410,7 @@ fn row_118_a_larger_budget_goes_on_with_other_ranks() {
     }
 }
 
-/// The states of all ranks of a job after so many steps.
+/// Returns the checkpoints of all ranks of a job after this many steps.
 fn states(graph: impl Fn() -> Graph<Vec<u64>>, world: usize, steps: usize) -> Vec<Checkpoint> {
     let state = |rank| {
         let builder = DataLoader::builder(graph())

@@ -1,4 +1,4 @@
-//! Tests of the loader as a whole, one file a promise.
+//! Tests of the loader as a whole, one file for each promise.
 
 mod elastic;
 mod ranks;

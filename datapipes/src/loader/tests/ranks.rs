@@ -1,4 +1,4 @@
-//! Tests of what ranks do together.
+//! Tests of ranks together.
 
 use super::*;
 use crate::pipes::Batch;
@@ -6,7 +6,7 @@ use crate::{Indexed, Rank, Uneven};
 
 pub(super) const POLICIES: [Uneven; 3] = [Uneven::Drop, Uneven::Pad, Uneven::Allow];
 
-/// How a graph divides its items.
+/// The way in which a graph divides its items.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Deal {
     Filter,
@@ -165,7 +165,7 @@ fn fewer_items_than_ranks_are_refused_with_both_numbers() {
             let said = build(graph).unwrap_err().to_string();
             assert!(said.contains("there are 3 items for 4 ranks"), "{said}");
         }
-        // How many there are is found on the way.
+        // The number of items is found on the way.
         let loader = build(Graph::from_iter_with(|| 0..3u64).sharding_filter_padded()).unwrap();
         let all: Vec<_> = loader.epoch(0).blocking().collect();
         let error = all.last().unwrap().as_ref().unwrap_err().to_string();
@@ -214,7 +214,7 @@ fn fingerprints_tell_other_settings_apart_and_ranks_not() {
     assert_ne!(budget(3), budget(4));
 }
 
-/// What stands for a collective of threads: whether all of them have something.
+/// A collective of threads: true if all of them have something.
 struct Exchange(std::sync::Barrier, std::sync::atomic::AtomicUsize, usize);
 
 impl Exchange {

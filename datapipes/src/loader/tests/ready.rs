@@ -1,4 +1,4 @@
-//! What is ready is delivered: an item that takes for ever withholds none of those before it.
+//! Ready items are delivered: an item that takes for ever withholds none of those before it.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::{DataLoader, Error, Graph, Order};
 
-/// What blocks until it is opened.
+/// A door that blocks until it is opened.
 #[derive(Clone)]
 struct Door(Arc<(Mutex<bool>, Condvar)>, watch::Sender<bool>);
 
@@ -32,7 +32,7 @@ impl Door {
         self.1.send_replace(true);
     }
 
-    /// For those who wait without blocking.
+    /// Returns a receiver for tasks that wait without blocking.
     fn async_open(&self) -> watch::Receiver<bool> {
         self.1.subscribe()
     }
@@ -40,9 +40,9 @@ impl Door {
 
 const ORDERS: [Order; 3] = [Order::Strict, Order::Bounded(8), Order::Arrival];
 const ITEMS: u64 = 200;
-/// Which item stands still.
+/// Items that stand still.
 const STUCK: [u64; 4] = [0, 1, 50, 63];
-/// What the loader keeps ready, and whether it is polled as a stream.
+/// Numbers of items that the loader keeps ready, and true if it is polled as a stream.
 const READERS: [(Option<usize>, bool); 4] = [
     (None, false),
     (None, true),
@@ -51,7 +51,7 @@ const READERS: [(Option<usize>, bool); 4] = [
 ];
 
 /// Takes the items before number `stuck`, which stands still; opens the door; and takes the rest.
-/// Then the same of full batches after a queue.
+/// Then does the same with full batches after a queue.
 fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
     takes_groups_before(what, 1, &graph, |n| vec![n]);
     takes_groups_before(
@@ -62,7 +62,7 @@ fn takes_what_is_before(what: &str, graph: impl Fn(u64, Door) -> Graph<u64>) {
     );
 }
 
-/// The same, of outputs that are made of `size` numbers each.
+/// Does the same for outputs that are made of `size` numbers each.
 fn takes_groups_before<T: Send + 'static>(
     what: &str,
     size: u64,
@@ -123,7 +123,7 @@ fn takes_groups_before<T: Send + 'static>(
     }
 }
 
-/// A source that stands still at one of its items, and blocks the thread that reads it.
+/// Makes a source that stands still at one of its items, and blocks the thread that reads it.
 fn source(stuck: u64, door: Door) -> Graph<u64> {
     Graph::from_iter_with(move || {
         let door = door.clone();
@@ -137,7 +137,7 @@ fn pass_at(stuck: u64, n: u64, door: &Door) {
     }
 }
 
-/// A request that is answered at once.
+/// Answers a request at once.
 async fn request(n: u64) -> crate::Result<u64> {
     Ok(n)
 }
@@ -175,7 +175,7 @@ fn ready_items_are_delivered_before_a_cheap_step_above_requests_that_blocks() {
     });
 }
 
-/// A step that looks at its input as a whole, and stands still at one item.
+/// Adds a step that looks at its input as a whole, and stands still at one item.
 fn scanned(above: Graph<u64>, stuck: u64, door: Door) -> Graph<u64> {
     above.scan((), move |(), n| {
         pass_at(stuck, n, &door);
@@ -270,8 +270,8 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
     });
 }
 
-/// Where many come of one piece, the consumer of a batch is not woken for each of them, but for
-/// those that make it full.
+/// The consumer of a batch is not woken for each of the many items of a piece, but for those that
+/// fill the batch.
 #[test]
 fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
     const FAN: u64 = 100;
@@ -304,7 +304,7 @@ fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
     }
 }
 
-/// Takes so many items while the door is shut, and those that come when it is open.
+/// Takes this many items while the door is shut, and the rest when it is open.
 fn takes_first<T: Send + 'static>(
     what: &str,
     loader: DataLoader<T>,

@@ -1,4 +1,4 @@
-//! What a budget of steps does.
+//! Tests of a budget of steps.
 
 use super::*;
 use crate::Uneven;
@@ -48,8 +48,8 @@ fn a_budget_ends_an_epoch_and_a_larger_one_goes_on() {
         assert_eq!(items, whole[..steps.min(8)]);
         assert!(state.is_finished());
         let state = Checkpoint::from_bytes(&state.to_bytes()).unwrap();
-        // For the same budget and for less it is over; with more it goes on, to the end without
-        // one.
+        // The epoch is over for the same budget and for less; with more it goes on, to the end
+        // without a budget.
         for (budget, until) in [
             (Some(steps as u64), steps),
             (Some(0), steps),
@@ -110,7 +110,7 @@ fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
     );
 }
 
-/// Whatever stands between what has no end and the budget, the budget is the length.
+/// Whatever stands between an endless stream and the budget, the budget is the length.
 #[test]
 fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
     use crate::pipes::{Batch, Demux, Schedule, Stop};
@@ -223,7 +223,8 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
                 "{what}"
             );
         }
-        // What ends it makes it known again; without an end it has no length.
+        // A step that ends the stream makes the length known again; an endless stream has no
+        // length.
         assert_eq!(
             DataLoader::builder(graph.clone().take(7))
                 .build()
@@ -238,7 +239,7 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
             "{what}"
         );
     }
-    // What may end the stream by itself is not counted.
+    // A step that may end the stream by itself has no known length.
     let scanned = endless().scan(0, |n, _: u64| {
         *n += 1;
         (*n < 3).then_some(*n)
@@ -273,7 +274,7 @@ fn an_epoch_knows_the_steps_that_are_left() {
         ((0, Some(0)), Some(0))
     );
     assert_eq!(loader.resume(&state).unwrap().steps_left(), Some(0));
-    // Which steps an edited graph would have had before is not known; its budget is.
+    // The steps of an edited graph before the checkpoint are not known; its budget is.
     let edited = |loader: DataLoader<Vec<u64>>| {
         let epoch = loader
             .resume_edited(&state, Edited::Matching)
@@ -292,7 +293,7 @@ fn an_epoch_knows_the_steps_that_are_left() {
         ),
         (None, Some(2))
     );
-    // An error is an item, too, and may come behind all that were counted.
+    // An error is an item, too, and may come after all counted items.
     let failing = Graph::range(0..6).try_map(|n| if n == 5 { Err("five") } else { Ok(n) });
     let loader = DataLoader::builder(failing.pipe(crate::pipes::Batch::new(5).drop_last()))
         .build()
@@ -304,7 +305,7 @@ fn an_epoch_knows_the_steps_that_are_left() {
     );
 }
 
-/// Numbers of steps below joins are those that are counted.
+/// The computed numbers of steps downstream of joins are right.
 #[test]
 fn steps_are_known_below_joins() {
     use crate::pipes::{Mux, Schedule, Stop, Zip};
@@ -384,7 +385,7 @@ fn steps_are_known_below_joins() {
     }
     for (kind, [known, unknown]) in &known {
         // Mixes that cycle inputs without items, and schedules that leave inputs out at the end,
-        // are not.
+        // have no known length.
         assert!(
             if [6, 7].contains(kind) {
                 known > unknown
@@ -415,7 +416,7 @@ fn steps_of_large_mixes_are_arithmetic() {
     let first = steps(Stop::FirstExhausted, inputs).unwrap();
     assert!(first.abs_diff((1 << 38) / 3 * 8) < 1 << 16, "{first}");
     assert_eq!(steps(Stop::CycleForever, inputs), None);
-    // An input without end is none of them.
+    // An endless input is not among them.
     let endless = Graph::range(0..3).cycle();
     let all = Graph::mix([(endless.clone(), 1.0), (Graph::range(0..5), 1.0)]);
     assert_eq!(
@@ -448,7 +449,7 @@ fn too_few_items_for_the_ranks_are_seen_through_joins() {
     let [a, b] = Graph::range(0..5).fork();
     let few = build(a.zip(b).map(|(a, _)| a), Uneven::Drop).unwrap_err();
     assert_eq!(few, "sharding_filter: there are 5 items for 8 ranks");
-    // What has no end divides evenly, and is not too few.
+    // An endless stream divides evenly, and is not too short.
     let endless = || Graph::range(0..3).cycle();
     for uneven in [Uneven::Error, Uneven::Drop] {
         assert_eq!(

@@ -46,7 +46,7 @@ fn join_by_key_pairs_what_has_the_same_key_in_the_order_of_its_first_input() {
         shown,
         expected.map(|(n, name, origin)| (n, name, origin.to_owned()))
     );
-    // 4 and 7 of the one, `zero` and `nine` of the other.
+    // 4 and 7 of the first input, `zero` and `nine` of the second.
     assert_eq!(loader.stats().unwrap().nodes.last().unwrap().dropped, 4);
 }
 

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::*;
 use crate::{DataLoader, ErrorKind, OnError, testing};
 
-/// Counts those that live, and those there were.
+/// Counts the live scratches, the most alive at once, and those made.
 #[derive(Clone, Default)]
 struct Census(Arc<[AtomicUsize; 3]>);
 
@@ -16,7 +16,7 @@ impl Census {
         made.fetch_add(1, Ordering::SeqCst);
         Scratch(self.clone(), 0)
     }
-    /// How many live, lived at once at most, and were made.
+    /// Returns the numbers of scratches alive now, alive at once at most, and made.
     fn counts(&self) -> [usize; 3] {
         [0, 1, 2].map(|at| self.0[at].load(Ordering::SeqCst))
     }
@@ -67,7 +67,7 @@ fn scratches_are_as_many_as_workers_and_go_with_the_epoch() {
         drop(dropped);
         drop(loader);
         let [live, most, made] = census.counts();
-        // The graph is still there, and holds none.
+        // The graph is still there, and holds no scratch.
         assert_eq!(live, 0, "{workers} workers");
         assert!(
             (1..=workers + 1).contains(&most),

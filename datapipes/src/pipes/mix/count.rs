@@ -1,16 +1,16 @@
-//! How many items a mix has: arithmetic of turns, without taking them.
+//! The number of items of a mix, computed without taking the turns.
 
 use super::turns::Stages;
 use super::{Mix, Stop};
 use crate::fair_share::{shares, turns_of_each};
 
-/// More items than this are without end: origins have as many bits.
+/// Number of items above which a stream is endless: origins have as many bits.
 const MOST: u64 = 1 << 48;
 
 impl Mix {
-    /// How many items there are where inputs have so many (where they start again, in one round);
-    /// `u64::MAX` for no end. Known where a stop rule makes it a function of these numbers, the
-    /// weights and the schedule.
+    /// Returns the number of items for inputs of these lengths (of one round, if inputs start
+    /// again); `u64::MAX` for an endless mix. The number is known if the stop rule makes it a
+    /// function of these numbers, the weights and the schedule.
     pub(super) fn count(&self, inputs: &[Option<u64>]) -> Option<u64> {
         if self.by.is_some() || self.schedule.problem(inputs.len()).is_some() {
             return None;
@@ -39,7 +39,7 @@ impl Mix {
                 }))
             }
             Stop::CycleUntilAll => {
-                // One without items is left out, from its first turn on, and the shares are others
+                // An input without items is left out, from its first turn on, and the shares change
                 // from there.
                 let lengths = lengths.filter(|lengths| !lengths.contains(&0))?;
                 Some(first_turn(&stages, |turns| {
@@ -61,8 +61,9 @@ impl Mix {
     }
 }
 
-/// The number of the first turn with which `done` holds of how many turns each input has had, if
-/// none is left out before; `u64::MAX` if that never is. Once it holds it has to hold on.
+/// Returns the number of the first turn with which `done` holds for the turns that each input has
+/// had, if none is left out before; `u64::MAX` if that never happens. Once `done` holds it has to
+/// go on holding.
 fn first_turn(stages: &Stages, done: impl Fn(&[u64]) -> bool) -> u64 {
     let mut before = vec![0u64; stages[0].1.len()];
     for (at, (from, shares)) in stages.iter().enumerate() {
@@ -84,7 +85,7 @@ fn first_turn(stages: &Stages, done: impl Fn(&[u64]) -> bool) -> u64 {
             before = had(high);
             continue;
         }
-        // It does not hold of `low` turns, and does of `high`.
+        // It does not hold for `low` turns, and does for `high`.
         while low + 1 < high {
             let middle = low + (high - low) / 2;
             if done(&had(middle)) {

@@ -26,21 +26,22 @@ pub struct Mix {
     inputs: usize,
 }
 
-/// When a [`Mix`] ends; see [`Graph::mix_until`].
+/// The rule by which a [`Mix`] ends; see [`Graph::mix_until`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
-    /// When it is the turn of an input that is exhausted. The shares are exact to the end; what the
-    /// other inputs have left is not asked for.
+    /// Ends at the turn of an input that is exhausted. The shares are exact to the end; the
+    /// remaining items of the other inputs are not asked for.
     FirstExhausted,
-    /// When all inputs are exhausted. Every item comes once; an input that is exhausted is left
-    /// out, and the others share its part. The default. Also
+    /// Ends when all inputs are exhausted. Every item comes once; an exhausted input is left out,
+    /// and the others share its part. The default. Also
     /// [`WITHOUT_REPLACEMENT`](Stop::WITHOUT_REPLACEMENT).
     #[default]
     AllExhausted,
-    /// When every input was exhausted at least once; those that are exhausted before start again.
+    /// Ends when every input was exhausted at least once; inputs that are exhausted before start
+    /// again.
     CycleUntilAll,
-    /// Never: an input that is exhausted starts again, unless it has no items at all.
+    /// Never ends: an exhausted input starts again, unless it has no items at all.
     CycleForever,
 }
 
@@ -56,7 +57,7 @@ impl Stop {
 }
 
 impl Mix {
-    /// With one weight for each input, or a [`Schedule`] of weights.
+    /// Mixes with one weight for each input, or a [`Schedule`] of weights.
     pub fn new(weights: impl Into<Schedule>) -> Self {
         let schedule = weights.into();
         Mix {
@@ -67,7 +68,8 @@ impl Mix {
         }
     }
 
-    /// Where turns stand, with what the streams of `cx` kept; `rest` of it is not theirs.
+    /// Returns the turns, restored from the snapshot if there is one, and the rest of the snapshot,
+    /// which belongs to the caller.
     fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
         cx.tell_used();
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
@@ -80,7 +82,7 @@ impl Mix {
 
     fn facts(&self) -> Facts {
         let problem = self.schedule.problem(self.inputs);
-        // What stands behind `weights` may be another in an epoch that goes on.
+        // The settings after `weights` may differ in a resumed epoch.
         let settings = match &self.by {
             None => format!("{:?}, weights {}", self.stop, self.schedule),
             Some(_) => format!("{:?}, by a function of the step", self.stop),
@@ -104,7 +106,7 @@ impl fmt::Debug for Mix {
     }
 }
 
-/// The streams must not cycle: [`Stop::FirstExhausted`] or [`Stop::AllExhausted`].
+/// Joins streams that must not cycle: [`Stop::FirstExhausted`] or [`Stop::AllExhausted`].
 impl<T: Send + 'static> Join<Vec<T>> for Mix {
     type Out = T;
 
@@ -148,7 +150,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
     }
 }
 
-/// A mix of inputs that say by `None` that they start again; see [`Cycle`].
+/// A mix of inputs that signal by `None` that they start again; see [`Cycle`].
 struct MixCycled(Mix);
 
 impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
@@ -213,8 +215,8 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
     }
 }
 
-/// Runs what is above without end, and says by `None` where it starts again. Ends if a round has no
-/// items.
+/// Runs everything upstream without end, and signals by `None` that it starts again. Ends if a
+/// round has no items.
 struct Cycle;
 
 impl<T: Send + 'static> Rerun<T> for Cycle {
@@ -249,18 +251,19 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
     fn is_resumable(&self) -> bool {
         true
     }
-    /// Of one round: the mix below, which alone reads it, counts by that.
+    /// Returns the length of one round, since the mix downstream, its only reader, counts by
+    /// rounds.
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
     fn facts(&self) -> Facts {
-        // Its items are passed by as they were, to the mix below.
+        // Its items are passed unchanged to the mix downstream.
         Facts::any_order().with_selection()
     }
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Mixes graphs by weight until all are exhausted; as [`mix_until`](Graph::mix_until) with
+    /// Mixes graphs by weight until all are exhausted, as [`mix_until`](Graph::mix_until) does with
     /// [`Stop::AllExhausted`].
     ///
     /// # Examples
@@ -274,18 +277,18 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     /// Mixes graphs by weight, in exact shares: of any `n` items in a row from the start, input `i`
-    /// has its part of the weights, to within one item for each input. No random numbers: shuffle
-    /// below for that.
+    /// has its part of the weights, to within one item for each input. The mix uses no random
+    /// numbers: shuffle downstream for that.
     ///
-    /// Batches of one input each are a mix of graphs that were batched before; whose they are is
-    /// told by the [source](crate::Origin::source) of their parts, or by a number that each input
-    /// is given by a `map`. A resumed epoch may have other weights:
+    /// For batches of one input each, mix graphs that were batched before; the
+    /// [source](crate::Origin::source) of their parts tells the input of a batch, or a number that
+    /// a `map` adds to each input. A resumed epoch may have other weights:
     /// [`resume_edited`](crate::DataLoader::resume_edited).
     ///
-    /// Whole numbers are taken as they are, others to a millionth of the least. `stop` says what
-    /// happens when an input is exhausted; the cycling rules run what is above an input again, as
-    /// [`repeat`](Graph::repeat) does, with other random numbers. An item that fails uses up its
-    /// turn. Runs in one place, in order, and holds nothing.
+    /// Whole numbers are taken as they are, others to a millionth of the least. `stop` decides what
+    /// happens when an input is exhausted; the cycling rules run everything upstream of an input
+    /// again, as [`repeat`](Graph::repeat) does, with other random numbers. An item that fails uses
+    /// up its turn. Runs in one place, in order, and holds nothing.
     ///
     /// # Examples
     /// ```
@@ -309,12 +312,12 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     /// Mixes graphs by weights that change with the step (the number of items that the mix gave),
-    /// as a [`Schedule`] says: a curriculum. Shares are exact in each stage, from its first step
-    /// on. As [`mix_until`](Graph::mix_until) otherwise.
+    /// by a [`Schedule`]: a curriculum. Shares are exact in each stage, from its first step on.
+    /// Everything else is as in [`mix_until`](Graph::mix_until).
     ///
-    /// A weight may be zero in a stage, and not in all: then it is no turn of the input. Where
-    /// nobody who is not exhausted has a weight, the next stage in which somebody has one begins
-    /// early; if there is none, the mix ends.
+    /// A weight may be zero in a stage, though not in all: the input then has no turn. If no input
+    /// with a weight is left, the next stage in which one has a weight begins early; if there is
+    /// none, the mix ends.
     ///
     /// # Examples
     /// ```
@@ -333,11 +336,11 @@ impl<T: Send + 'static> Graph<T> {
         mixed(stop, inputs.into_iter().collect(), schedule, None)
     }
 
-    /// Mixes graphs by weights that a function of the step gives, one for each input: a curriculum
-    /// that is no list of stages. Shares are exact from each change on, so a function that changes
-    /// them at every step has no exact shares: let it go by `step / 100`. Weights are as in
-    /// [`mix_scheduled`](Graph::mix_scheduled), which is to be preferred: a state knows its stages,
-    /// but takes it for granted that the function is the same in a resumed epoch.
+    /// Mixes graphs by weights that a function of the step returns, one for each input: a
+    /// curriculum that is no list of stages. Shares are exact from each change on; a function that
+    /// changes them at every step therefore has no exact shares: let it use `step / 100`. Weights
+    /// are as in [`mix_scheduled`](Graph::mix_scheduled), which is preferable: a checkpoint holds
+    /// its stages, but assumes that the function is the same in a resumed epoch.
     ///
     /// # Errors
     /// Weights that are not one for each input, or not positive or zero, or all zero, are an error

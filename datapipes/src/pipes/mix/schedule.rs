@@ -14,31 +14,31 @@ use super::turns::problem;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
-    /// From which step on which weights, ascending; the first from 0 on.
+    /// First step and weights of each stage, ascending; the first from 0 on.
     pub(super) stages: Vec<(u64, Vec<f64>)>,
 }
 
 impl Schedule {
-    /// These weights, from the beginning.
+    /// Sets these weights from the beginning.
     pub fn new(weights: impl Into<Vec<f64>>) -> Self {
         Schedule {
             stages: vec![(0, weights.into())],
         }
     }
 
-    /// Other weights from a step on, which is behind those of the stages before.
+    /// Sets other weights from a step on, which has to come after those of the stages before.
     pub fn then(mut self, step: u64, weights: impl Into<Vec<f64>>) -> Self {
         self.stages.push((step, weights.into()));
         self
     }
 
-    /// The weights at a step.
+    /// Returns the weights at a step.
     pub fn weights(&self, step: u64) -> &[f64] {
         let stages = self.stages.partition_point(|(from, _)| *from <= step);
         &self.stages[stages.max(1) - 1].1
     }
 
-    /// What is wrong with it, for so many inputs.
+    /// Returns the problem with the schedule for this number of inputs, if there is one.
     pub(super) fn problem(&self, inputs: usize) -> Option<String> {
         if !self.stages.is_sorted_by(|a, b| a.0 < b.0) {
             return Some("stages that do not begin one behind the other".to_owned());

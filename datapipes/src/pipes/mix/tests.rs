@@ -101,7 +101,7 @@ fn a_stage_that_nobody_is_left_for_gives_way_to_the_next() {
         schedule,
     );
     assert_eq!(mixed.collect().unwrap(), [0, 1, 2, 10, 11]);
-    // One that nobody comes behind ends it.
+    // A last stage whose inputs with a weight are exhausted ends the mix.
     let schedule = Schedule::new([1.0, 1.0]).then(2, [1.0, 0.0]);
     let mixed = Graph::mix_scheduled(
         Stop::AllExhausted,
@@ -192,7 +192,7 @@ fn weights_that_change_when_an_epoch_goes_on() {
     for at in [0, 1, 2, 9, 17, 31, 100, 119, 120] {
         let (first, state) = some(loader(mix(old), 0).epoch(0), at);
         assert_eq!(first, whole[..at]);
-        // Not unless it is asked for.
+        // Only `resume_edited` accepts other weights.
         let other = loader(mix(new), 0);
         let refused = other.resume(&state).unwrap_err().to_string();
         assert!(
@@ -238,7 +238,7 @@ fn weights_that_change_when_an_epoch_goes_on() {
     }
 }
 
-/// Stopped again before the mix has given again what was used of it: the change of weights stays
+/// Stops again before the mix has repeated the items that were used: the change of weights stays
 /// where it was.
 #[test]
 fn a_change_of_weights_stays_where_it_was() {
@@ -281,9 +281,9 @@ fn a_change_of_weights_stays_where_it_was() {
     }
 }
 
-/// What had been mixed and was used, or waits in a shuffle buffer or a started batch, stays as it
-/// was, however often weights change. So each input comes in its order, with nothing left out and
-/// nothing twice.
+/// Items that had been mixed and were used, or wait in a shuffle buffer or a started batch, stay as
+/// they were, however often weights change. Each input therefore comes in its order, with nothing
+/// left out and nothing twice.
 #[test]
 fn what_was_used_below_stays_as_it_was_mixed() {
     let weights = [
@@ -365,7 +365,7 @@ fn all_mixes_keep_the_contract_of_joins() {
             stop,
             inputs: 3,
         };
-        // It counts by rounds.
+        // The mix counts by rounds.
         crate::testing::check_but_len(&MixCycled(mix), cycled.clone());
     }
     let by: ByStep = Arc::new(|step| vec![1.0, (step / 3) as f64, 2.0]);

@@ -1,4 +1,4 @@
-//! Whose turn it is in a mix.
+//! The order of turns in a mix.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::schedule::Schedule;
 use crate::fair_share::{self, shares};
 use crate::{Error, ErrorKind, Result};
 
-/// What is wrong with some weights.
+/// Returns the problem with some weights.
 pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<String> {
     if !weights.is_empty() && weights.len() != inputs {
         return Some(format!("{} weights for {inputs} inputs", weights.len()));
@@ -14,31 +14,31 @@ pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<Str
     fair_share::problem(weights, zeros).map(str::to_owned)
 }
 
-/// Weights by a function of the step.
+/// Returns the weights for a step.
 pub(super) type ByStep = Arc<dyn Fn(u64) -> Vec<f64> + Send + Sync>;
 
-/// From which step on which shares, ascending.
+/// First step and shares of each stage, ascending.
 pub(super) type Stages = Vec<(u64, Vec<u64>)>;
 
-/// Where turns stand: the step, how many turns there were since the shares changed last, which
-/// inputs are not left out; and the shares from the present stage on.
+/// The snapshot of turns: the step, the number of turns since the shares changed last, the inputs
+/// that are not left out; and the shares from the present stage on.
 pub(super) type Kept = ((u64, u64, Vec<bool>), (Stages, bool));
 
-/// The stage that a step is in.
+/// Returns the stage that a step is in.
 fn at(stages: &Stages, step: u64) -> usize {
     stages.partition_point(|(from, _)| *from <= step).max(1) - 1
 }
 
-/// Whose turn it is: Grain's arithmetic, which gives input `i` its exact share of any number of
+/// The turns of a mix: Grain's arithmetic, which gives input `i` its exact share of any number of
 /// turns, to less than one turn for each input, from each change of the shares on.
 pub(super) struct Turns {
     stages: Stages,
     by: Option<ByStep>,
-    /// The present stage.
+    /// Present stage.
     stage: usize,
-    /// The inputs that are not left out.
+    /// True for inputs that are not left out.
     open: Vec<bool>,
-    /// The share of each input that is open.
+    /// Share of each input that is open.
     shares: Vec<u64>,
     turn: u64,
     step: u64,
@@ -69,8 +69,8 @@ impl Turns {
         Ok(turns)
     }
 
-    /// Whether the weights of now are to begin, or have begun, at some step of stages that were
-    /// kept: a change that an epoch went on with before. It stays where it was.
+    /// Returns true if the current weights begin, or have begun, at some step of the stages in a
+    /// snapshot: a change with which the epoch was resumed before. It stays where it was.
     fn begins_in(&self, then: &Stages) -> bool {
         (1..then.len()).any(|change| {
             let (step, shares) = &then[change];
@@ -79,8 +79,8 @@ impl Turns {
         })
     }
 
-    /// As it was in the middle. `used` many items are given as they were, with the weights of then;
-    /// those behind, with the weights of now.
+    /// Restores the turns in the middle. The first `used` items are given as before, with the old
+    /// weights; later items with the current weights.
     pub(super) fn resume(&mut self, kept: Kept, used: u64) -> Result<()> {
         let ((step, turn, open), (then, by)) = kept;
         let inputs = self.open.len();
@@ -126,16 +126,16 @@ impl Turns {
         )
     }
 
-    /// The stages from the step on, as far as they will be gone through.
+    /// Returns the stages from the step on, as far as they will be gone through.
     fn ahead(&self) -> Stages {
         let (since, stage) = (at(&self.stages, self.step), self.stage_of_step());
         let mut ahead = self.stages[stage..].to_vec();
-        // It is the present one also where those before it were left early.
+        // This stage is the present one even if those before it were left early.
         ahead[0].0 = self.stages[since].0;
         ahead
     }
 
-    /// Asks the function, if there is one.
+    /// Calls the function, if there is one.
     fn ask(&mut self) -> Result<()> {
         let Some(by) = &self.by else { return Ok(()) };
         let weights = by(self.step);
@@ -156,8 +156,8 @@ impl Turns {
         Ok(())
     }
 
-    /// The stage of the step, or the next in which somebody who is open has a share: a function of
-    /// the step, and of who is open.
+    /// Returns the stage of the step, or the next in which an open input has a share: a function of
+    /// the step, and of the open inputs.
     fn stage_of_step(&self) -> usize {
         let since = at(&self.stages, self.step);
         let mut stages = self.stages[since..].iter();
@@ -181,14 +181,14 @@ impl Turns {
             .collect();
     }
 
-    /// The shares of the others stay as they are to each other, from here on.
+    /// Leaves out an input; the shares of the others keep their proportions from here on.
     pub(super) fn leave_out(&mut self, input: usize) {
         self.open[input] = false;
         self.turn = 0;
         self.enter();
     }
 
-    /// An item came, or an error in its place.
+    /// Records that an item came, or an error in its place.
     pub(super) fn gave(&mut self) -> Result<()> {
         self.step += 1;
         if self.by.is_some() {
@@ -216,7 +216,7 @@ impl Turns {
         self.open[input]
     }
 
-    /// Whose turn it is, if anyone's.
+    /// Returns the input whose turn it is, if there is one.
     pub(super) fn next(&mut self) -> Option<usize> {
         let whose = fair_share::whose(&self.shares, self.turn);
         self.turn += 1;

@@ -1,4 +1,4 @@
-//! What is no state, or was one, is refused.
+//! Bytes that are no checkpoint, or a damaged one, are refused.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn some_state() -> Checkpoint {
     epoch.checkpoint().unwrap()
 }
 
-/// Any state that could have been written.
+/// Generates any checkpoint that could have been written.
 fn states() -> impl Strategy<Value = Checkpoint> {
     let far = 0..1u64 << 40;
     let input = (far.clone(), vec(far.clone(), 0..6)).prop_map(|(some, mut held)| {
@@ -97,7 +97,7 @@ fn states() -> impl Strategy<Value = Checkpoint> {
     )
 }
 
-/// Bytes with the right checksum behind them.
+/// Appends the right checksum to bytes.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = hash_bytes(&bytes);
     bytes.extend(sum.to_le_bytes());
@@ -129,8 +129,8 @@ proptest! {
         prop_assert_eq!(kind(&bytes[..usize::from(cut) % bytes.len()]), ErrorKind::Corrupt);
     }
 
-    /// Behind a checksum that is right, anything may come; what is read as a state is written as
-    /// one.
+    /// Anything may precede a right checksum; bytes that are read as a checkpoint are the bytes of
+    /// that checkpoint.
     #[test]
     fn row_120_random_bytes_are_no_state(bytes in vec(any::<u8>(), 0..200)) {
         prop_assert_eq!(kind(&bytes), ErrorKind::Corrupt);
@@ -141,7 +141,7 @@ proptest! {
         }
     }
 
-    /// The same close to a state: one byte of it is another, and the checksum right.
+    /// Does the same close to a checkpoint: one byte of it is changed, and the checksum right.
     #[test]
     fn row_120_a_state_that_was_forged_is_one_or_is_refused(state in states(), at in any::<u16>(), byte in any::<u8>()) {
         let mut bytes = state.to_bytes();
@@ -165,8 +165,8 @@ fn row_120_every_flip_and_every_cut_is_refused() {
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
             let kind = kind(&flipped);
-            // A version that is another is told as such; where its byte goes on, the number behind
-            // it is.
+            // Another version is reported as that; a version byte that continues takes the next
+            // byte into its number.
             let version = at == 4 && kind == ErrorKind::Unsupported;
             assert!(
                 version || kind == ErrorKind::Corrupt,
@@ -202,7 +202,7 @@ fn row_120_counts_that_are_too_large_are_refused_before_anything_is_allocated() 
         let mut writer = Writer::new();
         writer.raw(b"DPst");
         writer.number(1);
-        // One rank; what it has beside its nodes.
+        // One rank, and its fields besides the nodes.
         [1, 0, 0, 0, 0, 0, 1, 0, 0]
             .iter()
             .chain(numbers)
@@ -210,7 +210,7 @@ fn row_120_counts_that_are_too_large_are_refused_before_anything_is_allocated() 
         writer.into_parts().0
     };
     for huge in [1 << 33, 1 << 60, u64::MAX] {
-        // Of nodes, the letters of a name, inputs, outputs, places held, bytes kept, pieces.
+        // Numbers of nodes, of letters of a name, inputs, outputs, places held, bytes kept, pieces.
         let before: [&[u64]; 7] = [
             &[],
             &[1],
@@ -324,7 +324,7 @@ fn row_120_numbers_that_contradict_each_other_are_refused() {
     assert!(Checkpoint::from_bytes(&Checkpoint(Arc::new([])).to_bytes()).is_err());
 }
 
-/// In a format of bytes serde's form is the bytes, and has to be whole.
+/// In a binary format serde's form is the bytes, and has to be whole.
 #[cfg(feature = "serde")]
 #[test]
 fn a_state_goes_through_binary_formats_of_serde() {

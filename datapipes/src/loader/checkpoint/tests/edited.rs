@@ -1,4 +1,4 @@
-//! A state, and a graph that is another by now.
+//! A checkpoint, and a graph that has changed since.
 
 use super::{Checkpoint, Edited};
 use crate::{DataLoader, ErrorKind, Graph};
@@ -21,7 +21,7 @@ fn taken<T: Send + 'static>(loader: &DataLoader<T>, most: usize) -> (Vec<T>, Che
     )
 }
 
-/// What comes of a changed graph; which `resume` refuses, and says so.
+/// Resumes a changed graph and returns its items; checks that `resume` refuses it.
 fn matching<T: Send + 'static>(state: &Checkpoint, graph: Graph<T>, refused: &str) -> Vec<T> {
     let loader = loader(graph, 7);
     let problem = loader.resume(state).map(|_| ()).unwrap_err();
@@ -40,7 +40,7 @@ fn matching<T: Send + 'static>(state: &Checkpoint, graph: Graph<T>, refused: &st
         .collect()
 }
 
-/// 60 of 90 items, in disorder.
+/// Makes a graph of 60 of 90 items, shuffled.
 fn some() -> Graph<u64> {
     Graph::range(0..90).filter(|n| n % 3 != 1).shuffle(8)
 }
@@ -81,7 +81,7 @@ fn row_119_a_step_more_above_or_below_leaves_all_in_place() {
         let refused = "`filter` read `range`, and reads `map`; `map` is new";
         assert_eq!(matching(&state, above, refused), left, "stopped at {stop}");
 
-        // And away again.
+        // And removed again.
         let loader = loader(some().map(|n| n + 1000).batch(4), 7);
         let (_, state) = taken(&loader, stop);
         let refused = "`map` is gone; `batch` read `map`, and reads `shuffle`";
@@ -105,7 +105,7 @@ fn row_119_a_step_with_another_name_is_another_step() {
     }
 }
 
-/// A graph of several inputs is what it was, or nobody knows where it stood in each.
+/// A graph of several inputs has to be unchanged, since its place in each would be unknown.
 #[test]
 fn row_119_a_mix_with_another_input_is_refused_once_it_has_begun() {
     let graph = |inputs: u64| {
@@ -127,7 +127,7 @@ fn row_119_a_mix_with_another_input_is_refused_once_it_has_begun() {
     assert_eq!(fresh.map(Result::unwrap).collect::<Vec<_>>(), whole);
 }
 
-/// Ranks keep what is above at places of their own, so that it may change below only.
+/// Ranks have places of their own for the nodes upstream, so the graph may change downstream only.
 #[test]
 fn row_119_what_stands_above_the_ranks_stays() {
     let graph = |above: bool, below: bool| {
@@ -163,7 +163,7 @@ fn row_119_what_stands_above_the_ranks_stays() {
         .unwrap()
         .blocking()
         .map(Result::unwrap);
-    // Some of the last moments may come again.
+    // Some of the last items may come again.
     let behind: Vec<u64> = rest.flatten().filter(|n| *n > 11).collect();
     assert_eq!(
         behind,
@@ -196,7 +196,7 @@ fn row_119_what_stands_above_the_ranks_stays() {
     );
 }
 
-/// Where the state goes back to of what a node takes.
+/// Returns the position to which the checkpoint goes back in the input of a node.
 fn from(state: &Checkpoint, name: &str) -> usize {
     let node = state
         .first()
@@ -216,7 +216,8 @@ fn row_119_a_new_shuffle_begins_with_nothing_where_its_reader_stands() {
         assert_eq!(first, whole[..stop]);
         let refused = "`batch` read `filter`, and reads `shuffle`; `shuffle` is new";
         let flat = matching(&state, graph().shuffle(8).batch(4), refused).concat();
-        // What was left, and what the batches go back to, in an order that a buffer of 8 makes.
+        // The remaining items, and those that the batches go back to, in an order that a buffer of
+        // 8 makes.
         let left = whole.concat()[from(&state, "batch")..].to_vec();
         assert!(left.len() >= whole[stop..].concat().len());
         let mut sorted = flat.clone();
@@ -233,8 +234,8 @@ fn row_119_a_new_shuffle_begins_with_nothing_where_its_reader_stands() {
     }
 }
 
-/// A batch of another size begins with nothing behind the batches that it had made; what is above
-/// keeps its place.
+/// A batch of another size begins empty after the batches that it had made; nodes upstream keep
+/// their place.
 #[test]
 fn row_119_another_batch_size_loses_nothing() {
     let (whole, _) = taken(&loader(some().batch(4), 7), usize::MAX);
@@ -254,7 +255,7 @@ fn row_119_another_batch_size_loses_nothing() {
     }
 }
 
-/// What is worked on together with a neighbour that is new has no place that could be told.
+/// A filter that shares a segment with a new neighbour has no place that could be computed.
 #[test]
 fn row_119_a_filter_beside_another_is_refused() {
     let (_, state) = taken(&loader(some().batch(4), 7), 5);
@@ -274,7 +275,7 @@ fn row_119_a_filter_beside_another_is_refused() {
             .starts_with("filter: wrong configuration: it was worked on"),
         "{problem}"
     );
-    // Two of them, apart now by what they may have in flight.
+    // Two filters, which are now apart because of their concurrency.
     let chain = || {
         Graph::range(0..90)
             .flat_map(|n| [n, n + 1])
@@ -301,7 +302,7 @@ fn row_119_a_filter_beside_another_is_refused() {
     );
 }
 
-/// Such an epoch can be stopped again; what it goes on with then is what would have come.
+/// This epoch can be stopped again; resuming it gives the items that would have come.
 #[test]
 fn row_119_a_changed_graph_is_stopped_again() {
     type Make = fn() -> Graph<Vec<u64>>;
@@ -329,7 +330,7 @@ fn row_119_a_changed_graph_is_stopped_again() {
                     .blocking()
             };
             let rest: Vec<Vec<u64>> = epoch().map(Result::unwrap).collect();
-            // Nothing that is wanted of what was left is left out.
+            // No wanted item of the rest is left out.
             let came: Vec<u64> = rest.concat().iter().map(|n| n % 1000).collect();
             let wanted = |n: &&u64| match number {
                 4 => n.is_multiple_of(2),
@@ -388,7 +389,7 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
     assert_eq!(problem.kind(), ErrorKind::Config);
     let wanted = "the state is of another run: `range` was range(0..90), and is range(0..93)";
     assert!(problem.to_string().contains(wanted), "{problem}");
-    // All that is other, at once.
+    // All differences, at once.
     let other = Graph::range(0..93)
         .filter(|n| n % 3 != 1)
         .shuffle(9)
@@ -419,7 +420,7 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
     );
 }
 
-/// Of a step that is gone nobody knows how much it took.
+/// The number of items that a removed step took is unknown.
 #[test]
 fn row_119_a_step_that_is_gone_is_refused() {
     let (_, state) = taken(&loader(Graph::range(0..60).shuffle(8).batch(4), 7), 5);

@@ -1,4 +1,4 @@
-//! A state in a file, and what else may lie there.
+//! A checkpoint in a file, and other contents of the file.
 
 use std::fs;
 use std::io::{BufReader, Read, Write};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Checkpoint;
 use crate::{DataLoader, ErrorKind, Graph, Rng};
 
-/// A new folder, which is gone behind the test.
+/// A new folder, which is removed after the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,8 @@ fn what_is_left_of_another_attempt_is_no_matter() {
     let path = folder.0.join("run.state");
     let (old, new) = (state(3), state(9));
     let bytes = new.to_bytes();
-    // Half of it; more than there will be, which has to go; none.
+    // A temporary file with half of the bytes; with more than there will be, which have to go; with
+    // none.
     for left in [&bytes[..bytes.len() / 2], &vec![0xff; 3 * bytes.len()], b""] {
         old.save(&path).unwrap();
         fs::write(folder.0.join(".run.state.new"), left).unwrap();
@@ -82,7 +83,7 @@ fn what_cannot_be_written_leaves_what_was_there() {
     let path = folder.0.join("run.state");
     let (old, new) = (state(3), state(9));
     old.save(&path).unwrap();
-    // The place beside it is taken by a folder.
+    // A folder blocks the path of the temporary file.
     let beside = folder.0.join(".run.state.new");
     fs::create_dir(&beside).unwrap();
     let problem = new.save(&path).unwrap_err();
@@ -94,13 +95,13 @@ fn what_cannot_be_written_leaves_what_was_there() {
     new.save(&path).unwrap();
     assert!(Checkpoint::load(&path).unwrap() == new);
 
-    // A folder that is not there is not made.
+    // A missing folder is not created.
     let missing = folder.0.join("none").join("run.state");
     let problem = new.save(&missing).unwrap_err();
     assert_eq!(problem.kind(), ErrorKind::NotFound);
     assert!(problem.to_string().contains(&named(&missing)), "{problem}");
     assert_eq!(folder.names(), ["run.state"]);
-    // Nor is a folder replaced, or what a path without a name leads to.
+    // A folder is not replaced either, nor the target of a path without a name.
     let taken = folder.0.join("folder");
     fs::create_dir_all(taken.join("inside")).unwrap();
     for path in [&taken, &folder.0.join("..")] {
@@ -158,7 +159,7 @@ fn row_120_a_file_that_is_cut_or_damaged_is_refused_with_its_path() {
     assert!(Checkpoint::load(&path).unwrap() == whole);
 }
 
-/// Set where such a test is meant to run: a process of its own, which writes there.
+/// Environment variable of the process that a test starts: the path to write to.
 const ALONE: &str = "DATAPIPES_TEST_STATES";
 const ITEMS: u64 = 30_000;
 const KILLS: usize = 40;
@@ -179,7 +180,7 @@ fn saves_until_it_is_killed() {
     while let Some(batch) = epoch.next() {
         batch.unwrap();
         epoch.checkpoint().unwrap().save(&path).unwrap();
-        // Whoever reads this knows that it is there.
+        // The reader of this output knows that the checkpoint is written.
         out.write_all(b"#").and_then(|()| out.flush()).unwrap();
     }
 }
@@ -207,7 +208,7 @@ fn row_121_a_process_that_is_killed_while_it_saves_leaves_a_whole_state() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        // At some moment behind some number of states.
+        // At some moment after some number of checkpoints.
         let wanted = rng.below(9);
         let (mut said, mut bytes) = (0, BufReader::new(child.stdout.take().unwrap()).bytes());
         while said < wanted {
@@ -227,7 +228,7 @@ fn row_121_a_process_that_is_killed_while_it_saves_leaves_a_whole_state() {
             Err(error) if error.kind() == ErrorKind::NotFound && before + said == 0 => continue,
             state => state.unwrap_or_else(|error| panic!("kill {round}: {error}")),
         };
-        // All that it said to be there, and no step that it could not have come to.
+        // All steps that were reported, and no step that cannot have been reached.
         let delivered = state.delivered();
         assert!(
             delivered >= before + said,

@@ -1,4 +1,4 @@
-//! States while items are in flight, and while others look on.
+//! Checkpoints while items are in flight, and while others look on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use crate::{BoxError, DataLoader, Graph, Order, Rng};
 
 const ITEMS: u64 = 240;
 
-/// How often each item was made.
+/// Number of times that each item was made.
 type Ledger = Arc<Vec<AtomicU32>>;
 
 fn made(ledger: &Ledger) -> Vec<u32> {
@@ -19,7 +19,7 @@ fn made(ledger: &Ledger) -> Vec<u32> {
         .collect()
 }
 
-/// Work that takes some time, and now and then more of it.
+/// Takes some time, and now and then more.
 fn work(n: u64) -> u64 {
     let rounds = if n % 7 == 3 { 20_000 } else { 500 };
     std::hint::black_box((0..rounds).fold(n, |sum, k| std::hint::black_box(sum ^ k)));
@@ -40,8 +40,8 @@ fn counted(order: Order) -> (DataLoader<Vec<u64>>, Ledger) {
     (builder.resumable().build().unwrap(), ledger)
 }
 
-/// 50 times: taken, and dropped at once. Each item is delivered once, those that were in flight
-/// behind the stop.
+/// Takes a checkpoint and drops the epoch at once, 50 times. Each item is delivered once, also
+/// those in flight at the stop.
 fn come_again_once(order: Order, on_device: bool) {
     let mut rng = Rng::from_key([121, 0, 0, 0]);
     let mut concurrency = 0;
@@ -83,8 +83,8 @@ fn come_again_once(order: Order, on_device: bool) {
             .filter(|&(_, &times)| times != 1)
             .collect();
         assert_eq!(wrong, [], "case {case}, stopped at {stop}");
-        // What had been made, and waited somewhere, was made once more; no item was made twice in
-        // one go.
+        // Items that had been made, and waited somewhere, were made once more; no item was made
+        // twice in one run.
         let (before, behind) = (made(&ledger), made(&again));
         for n in 0..ITEMS {
             let (before, behind) = (before[n as usize], behind[n as usize]);
@@ -137,7 +137,7 @@ fn row_122_states_of_two_epochs_at_once_while_a_third_thread_reads() {
     thread::scope(|scope| {
         let onlooker = scope.spawn(|| {
             loop {
-                // Whichever of the two began last.
+                // The epoch that began last.
                 let stats = shared.stats();
                 assert!(stats.is_none_or(|stats| !format!("{stats:?}").is_empty()));
                 let plan = shared.explain();
@@ -184,8 +184,8 @@ fn row_122_states_of_two_epochs_at_once_while_a_third_thread_reads() {
     });
 }
 
-/// The same place, by whichever way it was come to: the state of an epoch that goes on is the state
-/// it goes on from, until something is taken; and behind that it leads to the same as that of the
+/// A place is the same however it was reached: the checkpoint of a resumed epoch is the one it was
+/// resumed from, until something is taken; afterwards it leads to the same items as that of the
 /// epoch that was not stopped.
 #[test]
 fn row_116_the_state_behind_a_resume_is_the_state() {
@@ -238,7 +238,8 @@ fn row_116_the_state_behind_a_resume_is_the_state() {
                     again == state && again.to_bytes() == state.to_bytes(),
                     "{place}"
                 );
-                // Asked for twice it is the same place, and behind one step both ways are.
+                // A second checkpoint is of the same place, and after one step both epochs are at
+                // the same place.
                 assert_eq!(epoch.checkpoint().unwrap().delivered(), state.delivered());
                 let (next, next_resumed) = (epoch.next(), resumed.next());
                 assert_eq!(

@@ -1,4 +1,4 @@
-//! What a state is, and what goes on from it.
+//! Tests of checkpoints, and of epochs resumed from them.
 
 mod bytes;
 mod edited;
@@ -21,8 +21,8 @@ fn run<T: std::fmt::Debug + Send + 'static>(
     (items, epoch.checkpoint().unwrap())
 }
 
-/// Stopped at every place, and again, with other workers each time, it gives what it gives in one
-/// go.
+/// Stops at every place, and again, with other workers each time; the items are those of an
+/// uninterrupted run.
 fn goes_on<T: std::fmt::Debug + Send + 'static>(graph: impl Fn() -> Graph<T>) {
     goes_on_as(graph, |loader| loader);
 }
@@ -102,7 +102,7 @@ fn short_graphs_go_on() {
     goes_on(|| Graph::from_iter_with(|| 0..30u64).shuffle(4).batch(2));
 }
 
-/// Some items fail.
+/// Makes a graph in which some items fail.
 fn failing(items: std::ops::Range<u64>) -> Graph<u64> {
     Graph::range(items).try_map(|n| if n % 7 == 3 { Err("bad") } else { Ok(n) })
 }
@@ -219,7 +219,7 @@ fn what_holds_items_goes_on() {
 
 #[test]
 fn a_cache_goes_on() {
-    // Each loader has a cache of its own, and one that is shared is full.
+    // Each loader has a cache of its own, and a shared one is full.
     goes_on(|| failing(0..20).shuffle(4).cache(100).batch(3));
     goes_on(|| Graph::range(0..20).shuffle(4).cache(100).shuffle(3));
     goes_on(|| Graph::range(0..5).cache(100).shuffle(4).repeat(3));
@@ -297,7 +297,7 @@ fn what_is_shared_goes_on() {
         let [c, d] = Graph::concat([a.take(7), b]).demux(|n| usize::from(*n < 9));
         c.prefetch(3).zip(d.prefetch(2))
     });
-    // What comes again and is not wanted takes no place in the buffers.
+    // Repeated items that are not wanted take no place in the buffers.
     let tight = || {
         let mut outputs = Graph::range(0..60).split(Fork::new(2).buffer(8));
         let (b, a) = (outputs.pop().unwrap(), outputs.pop().unwrap());
@@ -346,7 +346,8 @@ fn data_by_index_goes_on() {
     );
 }
 
-/// A state with workers, where these are one segment, is one without, and the other way round.
+/// A checkpoint with workers, if these are one segment, can be resumed without them, and the
+/// reverse.
 #[test]
 fn chains_go_on_with_other_workers() {
     goes_on(|| failing(0..40).shuffle(5).sample_with(0.4).map(|n| n + 1));

@@ -1,16 +1,16 @@
-//! States where items come in any order.
+//! Checkpoints of epochs whose items come in any order.
 
 use super::Checkpoint;
 use crate::{DataLoader, Graph, OnError, Order};
 
-/// An item that takes the longer the less its number is a power of two, so that others overtake it.
+/// Takes much longer for one number in seven, so that other items overtake it.
 fn uneven(n: u64) -> u64 {
     let rounds = if n % 7 == 3 { 20_000 } else { 10 };
     std::hint::black_box((0..rounds).fold(n, |sum, k| std::hint::black_box(sum ^ k)));
     n
 }
 
-/// In any order: what was delivered before and behind two stops is everything, once.
+/// Checks that in any order the items delivered before and after two stops are all items, once.
 fn goes_on_in_any_order(graph: impl Fn() -> Graph<Vec<u64>>) {
     let loader = |workers, order| {
         let builder = DataLoader::builder(graph())
