@@ -68,7 +68,7 @@ enum Phase {
     },
 }
 
-/// As many morsels as are in flight at once: about a round trip.
+/// A round of as many morsels as are in flight at once: about a round trip.
 #[derive(Debug, Default)]
 struct Round {
     begun: Option<u64>,

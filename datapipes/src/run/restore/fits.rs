@@ -88,7 +88,7 @@ impl Cuts {
         }
         match cursor.unordered {
             true => !hints.shardable || self.workers == 0 || self.lasts.contains(&id),
-            // The position of a node that was not in the earlier graph is 0.
+            // The round of a node that was not in the earlier graph is 0.
             false => cursor.round == 0 || self.pieces.get(&id) == Some(&cursor.round),
         }
     }
