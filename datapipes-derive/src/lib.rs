@@ -304,7 +304,7 @@ struct Column<'a> {
 /// Collation method of a field.
 enum How {
     ByItself,
-    /// By a function, into a type.
+    /// A function, with the type that it returns.
     With(Box<(Path, Type)>),
     Padded(Box<Pad>),
 }
