@@ -133,7 +133,7 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// | format | read | not read: [`ErrorKind::Unsupported`] | as Pillow 13 |
 /// |---|---|---|---|
 /// | JPEG | baseline, progressive; gray, YCbCr, RGB, CMYK, YCCK; all samplings by whole factors | arithmetic, lossless, 12 bits, odd sampling | equal |
-/// | PNG | 1 to 16 bits, palette, interlaced, alpha; the first picture of an animation | | equal |
+/// | PNG | 1 to 16 bits, palette, interlaced, alpha; the first image of an animation | | equal |
 /// | WebP | lossy, lossless, alpha; the first frame of an animation, on black | | equal |
 /// | GIF | the first frame; a larger screen gets the transparent colour, else the palette's first | | equal |
 /// | BMP | 1 to 32 bits, masks, RLE4 and RLE8, rows from the top | run lengths with gaps, a JPEG or PNG in it, OS/2 headers | equal; 16 bits: within 1 |
