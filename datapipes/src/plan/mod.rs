@@ -33,7 +33,7 @@ pub(crate) enum Place {
     Inline,
     /// In a segment.
     Segment(usize),
-    /// Before a queue, filled by a thread of its own.
+    /// On a thread of its own, which fills a queue.
     Queue(Prefetch),
 }
 

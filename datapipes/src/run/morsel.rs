@@ -190,7 +190,7 @@ pub(super) struct Morsel {
     pub items: usize,
     /// Number of items that came out so far.
     pub out: usize,
-    /// Number of the morsel in the bell and the account.
+    /// Number that identifies the morsel to the tasks that wait for it.
     pub id: u64,
     /// Position of its first item in the input, if it has to be known.
     pub begin: u64,
