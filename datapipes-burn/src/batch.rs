@@ -1,12 +1,12 @@
-//! What a batch becomes.
+//! Conversion of batches to burn.
 
 use burn_core::tensor::{BoolStore, Device, Tensor, TensorData};
 use datapipes::Result;
 
 use crate::tensor::{Kind, into_data, into_tensor};
 
-/// A batch of this library that becomes something of burn's on a device: `O`, which the place that
-/// uses it says.
+/// A batch of this library that converts into a type `O` of burn on a device. The place of use
+/// chooses `O`.
 ///
 /// | batch | becomes |
 /// |---|---|
@@ -15,22 +15,24 @@ use crate::tensor::{Kind, into_data, into_tensor};
 /// | `Option` of a batch | `Option` of what it becomes |
 /// | tuples of batches | tuples of what they become |
 ///
-/// The element type stays what it is, unlike with [`Tensor::from_data`], which makes it the
-/// device's default: `u8` pixels are a `Tensor<4, Int>` of `u8`, a quarter of the bytes to upload,
-/// and `.float()` makes floats of them on the device. What is not of the asked kind or rank is an
-/// error, never converted in silence.
+/// The element type does not change, unlike with [`Tensor::from_data`], which converts to the
+/// device's default: `u8` pixels become a `Tensor<4, Int>` of `u8`, a quarter of the bytes to
+/// upload, and `.float()` makes floats of them on the device. A tensor that is not of the requested
+/// kind or rank is an error, and never converted silently.
 ///
-/// Burn's operations take two tensors of one type only, and panic on others: `i64` labels do not
-/// compare with what `argmax` gives, which is of the device's default type (`i32` on the CPU), as
-/// burn's accuracy does. Collate labels as `i32`, or `.cast(device.settings().int_dtype)` what they
-/// became, in [`BurnLoader::with`](crate::BurnLoader::with).
+/// Burn's operations take two tensors of the same type only, and panic on others: `i64` labels
+/// cannot be compared with the result of `argmax`, which has the device's default type (`i32` on
+/// the CPU), as burn's accuracy does. Collate labels as `i32`, or apply
+/// `.cast(device.settings().int_dtype)` to the converted labels, in
+/// [`BurnLoader::with`](crate::BurnLoader::with).
 ///
 /// # Copies
-/// None on the CPU (burn's `flex`): a tensor that owns its numbers gives them away, and burn may
-/// write to them in place; one that shares them lends them, and burn copies before it writes. The
-/// memory is the same, and the tests compare addresses. A GPU gets one upload from where the
-/// numbers are. What was not aligned for its type was copied when [`datapipes::Tensor::from_bytes`]
-/// took it. Only a backend that stores a bool in four bytes converts.
+/// There are no copies on the CPU (burn's `flex`): a tensor that owns its numbers passes them on,
+/// and burn may write to them in place. A tensor that shares its numbers lends them, and burn
+/// copies before it writes. The memory is the same, and the tests compare addresses. A GPU gets one
+/// upload from the memory of the numbers. Bytes that were not aligned for their type were copied
+/// when [`datapipes::Tensor::from_bytes`] took them. Only a backend that stores a bool in four
+/// bytes converts.
 ///
 /// # Examples
 /// ```
@@ -72,15 +74,15 @@ use crate::tensor::{Kind, into_data, into_tensor};
     note = "implement `IntoBurn<{O}>` for it, or say how in a closure: `BurnLoader::with`"
 )]
 pub trait IntoBurn<O>: Sized {
-    /// How many items are in it.
+    /// Returns the number of items in the batch.
     fn rows(&self) -> usize;
 
-    /// Makes it what it becomes.
+    /// Converts the batch.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) for a tensor of another rank or kind than
-    /// was asked for, [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for an element
-    /// type that the device does not have.
+    /// requested, [`ErrorKind::Unsupported`](datapipes::ErrorKind::Unsupported) for an element type
+    /// that the device does not have.
     fn into_burn(self, device: &Device) -> Result<O>;
 }
 
@@ -93,7 +95,7 @@ impl<const D: usize, K: Kind> IntoBurn<Tensor<D, K>> for datapipes::Tensor {
     }
 }
 
-/// In the host's memory, whatever the device.
+/// Stays in the host's memory, whatever the device.
 impl IntoBurn<TensorData> for datapipes::Tensor {
     fn rows(&self) -> usize {
         rows(self)
@@ -103,7 +105,7 @@ impl IntoBurn<TensorData> for datapipes::Tensor {
     }
 }
 
-/// The length of the first axis; a scalar is one item.
+/// Returns the length of the first axis; a scalar is one item.
 fn rows(tensor: &datapipes::Tensor) -> usize {
     tensor.shape().first().copied().unwrap_or(1)
 }

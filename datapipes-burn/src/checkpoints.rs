@@ -1,4 +1,4 @@
-//! The loader's state beside the checkpoints of burn's learner.
+//! The loader's checkpoints next to those of burn's learner.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,33 +15,33 @@ use datapipes::{Checkpoint, Error, ErrorKind, Result};
 
 use crate::BurnLoader;
 
-/// Files that the learner saves of itself.
+/// Names of the files that the learner saves.
 const PARTS: [&str; 3] = ["model", "optim", "scheduler"];
 
-/// A training by burn's learner that goes on where it was stopped or killed, with model, optimizer,
-/// learning rate and data of one moment.
+/// Makes a training with burn's learner that resumes after a stop or a kill, with model, optimizer,
+/// learning rate and data from the same moment.
 ///
-/// It is [`SupervisedTraining::new`] with checkpoints in `folder/checkpoint`, of which each has the
-/// loader's [state](BurnLoader::checkpoint) with it; `strategy` says which epochs are saved and
-/// kept, as burn's [`KeepLastNCheckpoints`](burn_train::checkpoint::KeepLastNCheckpoints) does.
-/// Where there are some already, the newest whole one is gone on with, by the learner as by the
-/// loader.
+/// It is [`SupervisedTraining::new`] with checkpoints in `folder/checkpoint`, each of which
+/// includes the loader's [checkpoint](BurnLoader::checkpoint). `strategy` decides which epochs are
+/// saved and kept, as burn's [`KeepLastNCheckpoints`](burn_train::checkpoint::KeepLastNCheckpoints)
+/// does. If the folder has checkpoints, the learner and the loader resume from the newest complete
+/// one.
 ///
-/// - Burn's learner saves at the end of its epochs alone. With [`BurnLoader::steps_per_epoch`]
-///   those are so many batches, in the middle of the loader's: what a kill costs are the batches
-///   since the last of them. Validation comes as often.
-/// - A file of a checkpoint is written whole or not at all, and an old checkpoint goes only when
-///   all files of a newer one are there; so there may be one more than the strategy keeps. Files
-///   are written by burn's threads; the state, some hundred bytes, is on the disk before they
-///   begin.
-/// - Not in burn's checkpoints, and so not gone on with: what its backend draws (dropout), metrics,
-///   and gradients that are accumulated and not applied yet.
+/// - Burn's learner saves only at the end of its epochs. With [`BurnLoader::steps_per_epoch`], an
+///   epoch of the learner is a fixed number of batches, in the middle of the loader's epochs: a
+///   kill then costs the batches since the last of these. Validation runs as often.
+/// - A file of a checkpoint is written as a whole or not at all, and an old checkpoint is deleted
+///   only when all files of a newer one exist; there may be one more checkpoint than the strategy
+///   keeps. Burn's threads write their files; the loader's checkpoint, some hundred bytes, is on
+///   the disk before they begin.
+/// - Some values are not in burn's checkpoints and are therefore not resumed: the random state of
+///   its backend (dropout), metrics, and accumulated gradients that were not applied yet.
 ///
 /// # Errors
-/// As [`BurnLoader::resume`], so also where the loader is not
+/// As [`BurnLoader::resume`], so also if the loader is not
 /// [resumable](datapipes::loader::Builder::resumable); [`ErrorKind::Io`] if the folder cannot be
-/// read. A state that cannot be saved interrupts the training, as any checkpoint that burn cannot
-/// save.
+/// read. A checkpoint of the loader that cannot be saved interrupts the training, as any checkpoint
+/// that burn cannot save.
 ///
 /// # Examples
 /// ```no_run
@@ -89,7 +89,7 @@ where
         Some(number) => loader.resume(&Checkpoint::load(files.state(number))?)?,
         None => loader,
     };
-    // Without a state of its own it would go on with other data.
+    // Without a checkpoint of its own the loader would resume with other data.
     loader.inner().epoch(0).checkpoint()?;
 
     let training = SupervisedTraining::new(folder, Arc::new(loader.clone()), validation);
@@ -128,7 +128,7 @@ impl Files {
         self.0.join(format!("{name}-{number}.bpk"))
     }
 
-    /// Whether all of a checkpoint is there.
+    /// Returns true if all files of a checkpoint exist.
     fn is_whole(&self, number: usize) -> bool {
         self.state(number).exists() && PARTS.iter().all(|part| self.part(part, number).exists())
     }
@@ -157,7 +157,7 @@ impl Files {
     }
 }
 
-/// One of the files of a checkpoint, whole or not there.
+/// A file of a checkpoint, which exists completely or not at all.
 struct Part {
     files: Files,
     name: &'static str,
@@ -169,7 +169,7 @@ impl<R: Checkpoint> Checkpointer<R> for Part {
         record.save(beside.clone())?;
         let synced = File::open(&beside).and_then(|file| file.sync_all());
         let renamed = synced.and_then(|()| fs::rename(&beside, self.files.part(self.name, number)));
-        // The new name is on the disk, too, where folders can be opened.
+        // Syncs the new name to the disk, too, if folders can be opened.
         let synced = renamed.and_then(|()| {
             if cfg!(unix) {
                 File::open(&self.files.0)?.sync_all()
@@ -198,16 +198,16 @@ fn remove(path: &Path) -> Result<(), CheckpointerError> {
     }
 }
 
-/// What a strategy says, and the loader's state with each checkpoint.
+/// A strategy, and the loader's checkpoint next to each of the learner's.
 struct WithState<B, O> {
     strategy: Box<dyn CheckpointingStrategy>,
-    /// Shares what is being read with the one that the learner has.
+    /// Loader that shares its running epoch with the learner's loader.
     loader: BurnLoader<B, O>,
     files: Files,
     interrupter: Interrupter,
-    /// The newest of which there is a state.
+    /// Newest checkpoint with a checkpoint of the loader.
     saved: Option<usize>,
-    /// What is to be deleted once the newest is whole.
+    /// Checkpoints to be deleted once the newest is complete.
     late: Vec<usize>,
 }
 

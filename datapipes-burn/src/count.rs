@@ -1,9 +1,9 @@
-//! How many items an epoch has, and how many have been.
+//! Counts of an epoch's items: the total and the progress.
 
 use burn_core::data::dataloader::Progress;
 use datapipes::{Error, ErrorKind, Result};
 
-/// What the user told of the items.
+/// Numbers of items that the user gave.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Told {
     pub items: Option<usize>,
@@ -14,30 +14,30 @@ pub(crate) struct Told {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Count {
     total: usize,
-    /// Of the epoch, if that is known.
+    /// Number of batches in the epoch, if known.
     batches: Option<usize>,
     unit: Unit,
     seen: usize,
     done: usize,
 }
 
-/// What a batch counts for.
+/// Number of items that a batch counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Unit {
-    /// As many items as it says itself.
+    /// Number that the batch reports.
     Rows,
-    /// As many items as the user says.
+    /// Number that the user gave.
     Each(usize),
     /// Its share of all items.
     Share,
-    /// One: what is counted are batches.
+    /// One: batches are counted.
     #[default]
     Batch,
 }
 
 impl Count {
-    /// Of an epoch of so many batches, if that is known; `rows` if a batch says how many items it
-    /// has.
+    /// Makes the count of an epoch with this many batches, if known; `rows` is true if a batch
+    /// reports its number of items.
     pub fn new(told: Told, batches: Option<u64>, rows: bool) -> Result<Count> {
         let batches = batches.and_then(|batches| usize::try_from(batches).ok());
         let config = |what: &str| Err(Error::new(ErrorKind::Config, what));
@@ -74,7 +74,7 @@ impl Count {
         self.total
     }
 
-    /// One more batch, of so many items if it says.
+    /// Adds one batch, with its number of items if it reports one.
     pub fn add(&mut self, rows: Option<usize>) {
         self.seen = self.seen.saturating_add(1);
         self.done = match (self.unit, rows) {
@@ -89,8 +89,8 @@ impl Count {
         };
     }
 
-    /// So many batches have been before: an epoch that goes on. Their items are estimated where
-    /// only batches say.
+    /// Starts after this many batches, in an epoch that is resumed. Their items are estimated if
+    /// only batches report them.
     pub fn begin_at(&mut self, batches: u64) {
         let batches = usize::try_from(batches).unwrap_or(usize::MAX);
         self.seen = batches;
@@ -105,9 +105,9 @@ impl Count {
         };
     }
 
-    /// Never beyond the total, where burn's estimate of the time that is left would underflow.
-    /// Complete with the last batch, if their number is known, and not before: burn's learner then
-    /// applies gradients that it has accumulated.
+    /// Returns the progress. It never exceeds the total, since burn's estimate of the remaining
+    /// time would underflow. If the number of batches is known, the progress is complete with the
+    /// last batch, and not before: burn's learner then applies gradients that it has accumulated.
     pub fn progress(&self) -> Progress {
         let done = match self.batches {
             Some(batches) if self.seen >= batches => self.total,
@@ -131,7 +131,7 @@ mod tests {
         Told { items, batch_size }
     }
 
-    /// What has been after each batch, and whether it is said to be all.
+    /// Returns the progress after each batch, and true if it is complete.
     fn course(mut count: Count, rows: &[usize]) -> Vec<(usize, bool)> {
         let step = |rows: &usize| {
             count.add(Some(*rows));
@@ -148,7 +148,7 @@ mod tests {
             course(count, &[4, 4, 2]),
             [(4, false), (8, false), (10, true)]
         );
-        // More than was said is not shown.
+        // Items beyond the given number are not shown.
         assert_eq!(course(count, &[8, 8]), [(8, false), (10, true)]);
     }
 

@@ -1,4 +1,4 @@
-//! Data that is read by index: ours for burn, and burn's for us.
+//! Indexed data of this library for burn, and data sets of burn for this library.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,13 +10,13 @@ use datapipes::{DataLoader, Error, ErrorKind, MapPipe, Rank, Result, Uneven, asy
 
 /// An [`Indexed`] as a [`Dataset`] of burn, for burn's own loaders, splits and transformations.
 ///
-/// Sample `index` is the one at that place of the order: a shuffle before it is that of
-/// [`epoch`](BurnDataset::epoch) 0 with [`seed`](BurnDataset::seed) 0, unless told otherwise, and
-/// the same each time it is asked for. To read a whole data set in parallel, with another order in
-/// each epoch, use a [`BurnLoader`](crate::BurnLoader) instead.
+/// Sample `index` is the sample at that position of the order. A shuffle has the order of
+/// [`epoch`](BurnDataset::epoch) 0 with [`seed`](BurnDataset::seed) 0 unless set otherwise, and the
+/// same order each time. To read a whole data set in parallel, with another order in each epoch,
+/// use a [`BurnLoader`](crate::BurnLoader) instead.
 ///
-/// Each `get` checks and runs a small graph on the thread that calls it, which costs about 0.1 ms
-/// beside the reading. `get_many`, which burn's loaders call once for each batch, costs it once for
+/// Each `get` checks and runs a small graph on the calling thread, which costs about 0.1 ms besides
+/// the reading. `get_many`, which burn's loaders call once for each batch, has that cost once for
 /// all of its samples.
 ///
 /// # Examples
@@ -39,7 +39,7 @@ pub struct BurnDataset<T> {
 }
 
 impl<T: Send + 'static> BurnDataset<T> {
-    /// Of all samples, as one rank sees them.
+    /// Makes a data set of all samples, as a single rank reads them.
     pub fn new(samples: Indexed<T>) -> Self {
         let len = samples.len_for(Rank::default(), Uneven::Allow);
         BurnDataset {
@@ -50,13 +50,13 @@ impl<T: Send + 'static> BurnDataset<T> {
         }
     }
 
-    /// The seed of the order's randomness.
+    /// Sets the seed of the order.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// The epoch whose order it is.
+    /// Sets the epoch of the order.
     pub fn epoch(mut self, epoch: u64) -> Self {
         self.epoch = epoch;
         self
@@ -82,7 +82,7 @@ impl<T: Send + 'static> BurnDataset<T> {
     }
 }
 
-/// What is past the end panics, as burn's contract says.
+/// Reading past the end panics, as burn's contract requires.
 impl<T: Send + 'static> Dataset<T> for BurnDataset<T> {
     fn get(&self, index: usize) -> Result<T, DatasetError> {
         let sample = self.read(vec![index]).map(|mut samples| samples.pop());
@@ -116,9 +116,9 @@ impl<T> fmt::Debug for BurnDataset<T> {
 
 /// A [`Dataset`] of burn as data of this library: a [`MapPipe`], for [`Indexed::new`].
 ///
-/// Its `get` may block, so it runs on the blocking threads of the async runtime, many at once: as
-/// many as the loader has [in flight](datapipes::Indexed::concurrency). A data set whose `get`
-/// computes for long, such as one that decodes pictures, is better read on the CPU workers:
+/// Its `get` may block, so it runs on the blocking threads of the async runtime, as many at once as
+/// the loader's [concurrency](datapipes::Indexed::concurrency). If `get` computes for long, for
+/// example to decode images, read the data set on the CPU workers instead:
 /// `Indexed::range(len).try_map(move |index| data.get(index as usize))`.
 ///
 /// # Examples
@@ -145,7 +145,7 @@ impl<D: Dataset<T>, T> FromDataset<D, T> {
 }
 
 impl<D: Dataset<T> + ?Sized, T> FromDataset<D, T> {
-    /// Takes a data set that is shared.
+    /// Takes a shared data set.
     pub fn shared(data: Arc<D>) -> Self {
         FromDataset {
             data,
@@ -171,7 +171,8 @@ where
             .await?
             .map_err(failed)
     }
-    /// One after another on one thread: a hop to it costs more than a sample that is in memory.
+    /// Reads the samples one after another on one thread: a hop to the thread costs more than a
+    /// sample that is in memory.
     async fn get_many(&self, indices: &[u64]) -> Vec<Result<T>> {
         let (data, indices) = (self.data.clone(), indices.to_vec());
         let asked = indices.len();
@@ -183,7 +184,7 @@ where
         };
         match datapipes::blocking::<Vec<Result<T>>>(read).await {
             Ok(samples) => samples,
-            // Whose panic it was is found by asking for each by itself.
+            // The caller finds the sample that panicked by asking for each alone.
             Err(error) => std::panic::resume_unwind(Box::new(format!("{asked} samples: {error}"))),
         }
     }
@@ -198,7 +199,7 @@ impl<D: ?Sized, T> fmt::Debug for FromDataset<D, T> {
     }
 }
 
-/// An index below a length that was a `usize`.
+/// Converts an index below a length that was a `usize`.
 fn place(index: u64) -> usize {
     usize::try_from(index).unwrap_or(usize::MAX)
 }
@@ -207,7 +208,7 @@ fn failed(error: DatasetError) -> Error {
     Error::user(Cause(error))
 }
 
-/// A [`DatasetError`] that does not say twice what it wraps: it prints its source.
+/// A [`DatasetError`] that does not repeat its source: its own text includes it.
 #[derive(Debug)]
 struct Cause(DatasetError);
 

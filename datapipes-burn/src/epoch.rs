@@ -1,4 +1,4 @@
-//! One epoch of a loader, in burn's hands.
+//! One epoch of a loader, read by burn.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,12 +10,12 @@ use datapipes::{Blocking, Checkpoint, Error, Item, Result};
 use crate::count::Count;
 use crate::{BurnLoader, Waits};
 
-/// An epoch, still as the graph makes it, that the loader can ask where it stands.
+/// An epoch as the graph makes it, shared with the loader, which can ask for its checkpoint.
 pub(crate) struct Reading<B>(Arc<Mutex<Stage<B>>>);
 
 enum Stage<B> {
     Running(Box<Blocking<B>>),
-    /// Where it stood at its end, or why that is not known.
+    /// Checkpoint at the end, or the error that prevented it.
     Ended(Result<Checkpoint>),
 }
 
@@ -30,7 +30,8 @@ impl<B: Send + 'static> Reading<B> {
         Reading(Arc::new(Mutex::new(Stage::Running(Box::new(epoch)))))
     }
 
-    /// Behind the last batch that was taken. Waits for one that is being taken.
+    /// Returns the checkpoint after the last batch that was taken. Waits for a batch that is being
+    /// taken.
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         match &*self.stage() {
             Stage::Running(epoch) => epoch.checkpoint(),
@@ -56,7 +57,7 @@ impl<B: Send + 'static> Reading<B> {
         }
     }
 
-    /// Drops the epoch, and with it all that it started.
+    /// Drops the epoch, and with it everything that it started.
     fn end(&self) {
         let mut stage = self.stage();
         if let Stage::Running(epoch) = &*stage {
@@ -73,11 +74,11 @@ impl<B: Send + 'static> Reading<B> {
 pub(crate) struct Batches<'a, B: Send + 'static, O> {
     from: &'a BurnLoader<B, O>,
     count: Count,
-    /// Why there are none.
+    /// Error instead of batches.
     refused: Option<Error>,
-    /// None once it has ended.
+    /// Epoch being read; none once it has ended.
     items: Option<Reading<B>>,
-    /// Batches that are left, where epochs are cut by that.
+    /// Number of batches left, if epochs are cut by steps.
     left: Option<u64>,
     has_failed: bool,
     begun: Option<Instant>,
@@ -104,7 +105,7 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         }
     }
 
-    /// None but this error.
+    /// Makes an epoch of one error.
     pub fn refused(from: &'a BurnLoader<B, O>, why: Error) -> Self {
         let (count, waits) = (Count::default(), Waits::default());
         Batches {
@@ -119,8 +120,8 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         }
     }
 
-    /// The next of what is read. Where epochs are cut, the one that has ended is followed by the
-    /// next.
+    /// Returns the next item. If epochs are cut by steps, an epoch that has ended is followed by
+    /// the next.
     fn next_item(&mut self) -> Result<Option<Item<B>>> {
         let Some(items) = self.items.as_mut().filter(|_| self.left != Some(0)) else {
             return Ok(None);
@@ -155,8 +156,7 @@ impl<'a, B: Send + 'static, O> Batches<'a, B, O> {
         Ok(Some(made))
     }
 
-    /// Ends everything that the epoch started, unless the next `iter` goes on with it, and the
-    /// clock.
+    /// Ends everything that the epoch started, unless the next `iter` continues it, and the clock.
     fn finish(&mut self) {
         if let Some(items) = self.items.take()
             && (self.left.is_none() || self.has_failed)

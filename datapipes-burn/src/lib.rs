@@ -1,12 +1,12 @@
 //! Batches of `datapipes` in [burn](https://burn.dev) 0.22.
 //!
-//! - [`IntoBurn`]: a batch becomes burn's tensors, without a copy of its numbers on the CPU.
+//! - [`IntoBurn`]: converts a batch to burn's tensors, without a copy of its numbers on the CPU.
 //! - [`BurnLoader`]: a loader of this library as one of burn's, for its learner or a loop of your
 //!   own.
 //! - `resumable_training` (feature `train`): burn's learner with checkpoints in the middle of an
-//!   epoch, each with the loader's state, to go on from after a kill.
-//! - [`BurnDataset`] and [`FromDataset`]: data that is read by index, from here to burn and from
-//!   burn to here.
+//!   epoch, each with the loader's checkpoint, to resume after a kill.
+//! - [`BurnDataset`] and [`FromDataset`]: indexed data, converted from this library to burn and
+//!   from burn to this library.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -44,8 +44,8 @@
 //! ```
 //!
 //! # Backends
-//! This crate names none: it uses the `Device` that it is given. Enable yours on burn, in your own
-//! `Cargo.toml`, which then holds for the whole program:
+//! This crate selects no backend: it uses the `Device` that it is given. Enable your backend on
+//! burn, in your own `Cargo.toml`; the setting holds for the whole program:
 //!
 //! ```toml
 //! burn = { version = "0.22", features = ["cuda", "train", "tui"] }

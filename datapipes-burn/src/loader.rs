@@ -18,19 +18,20 @@ use crate::{IntoBurn, Waits};
 /// burn, for its learner or a loop of your own.
 ///
 /// - **Epochs.** Each [`iter`](burn_core::data::dataloader::DataLoader::iter) is the next epoch,
-///   whether it is read to its end or not: number 0, or what [`with_epoch`](BurnLoader::with_epoch)
-///   says, then 1, and so on. So a shuffle gives another order each time, and the same ones when
-///   the program runs again. A clone, and a copy for another device, goes on from where this one
-///   is, with a counter of its own.
+///   even if it is not read to its end: first number 0, or the number set by
+///   [`with_epoch`](BurnLoader::with_epoch), then 1, and so on. A shuffle therefore has another
+///   order each time, and the same orders when the program runs again. A clone, and a copy for
+///   another device, continues from the current epoch, with a counter of its own.
 /// - **Threads.** Reading and decoding run ahead, on the threads of the loader. A batch becomes
-///   tensors in `next`, on the thread that calls it: a GPU backend keeps a stream and a memory pool
-///   for each thread that it meets. Dropping the iterator ends everything that the epoch started.
+///   tensors in `next`, on the calling thread: a GPU backend keeps a stream and a memory pool for
+///   each thread that uses it. Dropping the iterator ends everything that the epoch started.
 /// - **Errors** reach the learner as `Err` with the whole text (node, item, cause), end the epoch
-///   and interrupt the training. What the loader's [`OnError`](datapipes::OnError) skips does not.
+///   and interrupt the training. Errors that the loader's [`OnError`](datapipes::OnError) skips do
+///   not.
 /// - **Items.** Burn counts items, not batches, for its progress bars and to know when an epoch is
-///   complete, which is when its learner applies the last of the gradients that it accumulates: see
+///   complete, which is when its learner applies the last of the accumulated gradients; see
 ///   [`items`](BurnLoader::items).
-/// - **Devices.** See [`for_devices`](BurnLoader::for_devices) for training on several.
+/// - **Devices.** For training on several devices, see [`for_devices`](BurnLoader::for_devices).
 ///
 /// # Examples
 /// ```
@@ -54,39 +55,39 @@ pub struct BurnLoader<B, O> {
     loader: DataLoader<B>,
     pub(crate) device: Device,
     pub(crate) convert: Arc<Convert<B, O>>,
-    /// How many items a batch has, if batches say.
+    /// Function for the number of items in a batch, if batches report it.
     pub(crate) rows: Option<fn(&B) -> usize>,
     told: Told,
     parts: Option<Parts<B>>,
-    /// Which of the devices this is for, if it is a slice.
+    /// Index of the device, if this is a slice.
     device_index: Option<usize>,
-    /// The epochs of the slices that were begun last, by device.
+    /// Epochs of the slices that were begun last, by device.
     slices: Arc<Mutex<BTreeMap<usize, Reading<B>>>>,
-    /// Why this part of a loader cannot be read.
+    /// Reason why this part of a loader cannot be read.
     refused: Option<Arc<str>>,
     next: AtomicU64,
-    /// How many batches an `iter` gives, where epochs are cut by that.
+    /// Number of batches of an `iter`, if epochs are cut by steps.
     steps: Option<u64>,
-    /// The epoch that this loader has begun last, for the next `iter` to go on with.
+    /// Epoch that this loader has begun last, for the next `iter` to continue.
     current: Mutex<Option<Reading<B>>>,
-    /// Where the next epoch goes on.
+    /// Checkpoint from which the next epoch resumes.
     goes_on: Mutex<Option<(Checkpoint, Option<Edited>)>>,
-    /// The epoch that was begun last, by this loader or a clone.
+    /// Epoch that was begun last, by this loader or a clone.
     reading: Arc<Mutex<Option<Reading<B>>>>,
     pub(crate) waits: Arc<Mutex<Waits>>,
 }
 
-/// What a batch becomes.
+/// Conversion of a batch.
 type Convert<B, O> = dyn Fn(B, &Device) -> Result<O> + Send + Sync;
 
-/// What makes the loaders of several devices.
+/// Functions that make the loaders of several devices.
 struct Parts<B> {
     devices: usize,
     make: Arc<dyn Fn(Rank) -> Result<DataLoader<B>> + Send + Sync>,
 }
 
 impl<B: 'static, O: 'static> BurnLoader<B, O> {
-    /// Of batches that become what [`IntoBurn`] says.
+    /// Converts batches by [`IntoBurn`].
     pub fn new(loader: DataLoader<B>, device: &Device) -> Self
     where
         B: IntoBurn<O>,
@@ -98,7 +99,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         }
     }
 
-    /// Of batches that become what a function makes of them.
+    /// Converts batches by a function.
     ///
     /// # Errors
     /// An error of the function ends the epoch, with the names of the batch's items added.
@@ -142,50 +143,51 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         }
     }
 
-    /// How many items an epoch has: what burn's `num_items` gives.
+    /// Sets the number of items in an epoch: the result of burn's `num_items`.
     ///
-    /// Without it, and if the graph knows how many batches come ([`DataLoader::len_hint`]), it is
-    /// [`batch_size`](BurnLoader::batch_size) times that, or without that too, batches are counted
-    /// instead of items. If nothing of this is known (samples from archives, a filter), an epoch is
-    /// one error that says so.
+    /// Without this setting, the number is [`batch_size`](BurnLoader::batch_size) times the number
+    /// of batches, if the graph knows that number ([`DataLoader::len_hint`]). Without both
+    /// settings, batches are counted instead of items. If none of these numbers is known (samples
+    /// from archives, a filter), an epoch is one error that reports this.
     ///
-    /// Progress never passes this number. Where the number of batches is known, the last one
-    /// completes the epoch, however many items it has; else the number should be exact, without
-    /// what a last batch leaves out. Samples that are skipped because they are bad make it fall
-    /// short.
+    /// The progress never exceeds this number. If the number of batches is known, the last one
+    /// completes the epoch, however many items it has. Otherwise the number should be exact,
+    /// without the items that a last batch leaves out. Bad samples that are skipped leave the
+    /// progress below the number.
     pub fn items(mut self, items: usize) -> Self {
         self.told.items = Some(items);
         self
     }
 
-    /// How many items a batch has, if batches do not say themselves: those of
+    /// Sets the number of items in a batch, if batches do not report it themselves: those of
     /// [`new`](BurnLoader::new) do, by [`IntoBurn::rows`].
     pub fn batch_size(mut self, items: usize) -> Self {
         self.told.batch_size = Some(items);
         self
     }
 
-    /// The epoch that the next `iter` is: say how many there have been when a training is resumed.
+    /// Sets the epoch of the next `iter`: the number of finished epochs when a training is resumed.
     pub fn with_epoch(mut self, epoch: u64) -> Self {
         *self.next.get_mut() = epoch;
         self
     }
 
-    /// Lets what burn takes for an epoch be so many batches, at least 1: each `iter` goes on behind
-    /// the batches of the one before, from one of the loader's epochs to the next, which begins as
-    /// soon as the data of one has ended.
+    /// Makes an epoch of burn from this many batches, at least 1: each `iter` continues after the
+    /// batches of the one before, from one of the loader's epochs to the next, which begins as soon
+    /// as the data of the previous one has ended.
     ///
-    /// Burn's learner validates and saves its checkpoints at the end of its epochs alone. With this
-    /// it does so in the middle of long ones; see `Checkpoints` (feature `train`), which saves the
-    /// loader's [`state`](BurnLoader::checkpoint) with them. What the learner counts by epochs
-    /// (`num_epochs`, its figures, early stopping) then counts by these. What it accumulates of
-    /// gradients it applies at their ends, so let `batches` be a multiple of that.
+    /// Burn's learner validates and saves its checkpoints only at the end of its epochs. With this
+    /// setting it does both in the middle of long ones; see `resumable_training` (feature `train`),
+    /// which saves the loader's [`checkpoint`](BurnLoader::checkpoint) with them. Everything that
+    /// the learner counts by epochs (`num_epochs`, its figures, early stopping) then counts these
+    /// epochs. The learner applies accumulated gradients at their ends, so `batches` should be a
+    /// multiple of the accumulated batches.
     ///
-    /// Between two `iter`s the epoch stays, with what was made ahead. An `iter` that is dropped
-    /// midway is gone on with by the next. Burn's `num_items` is that of so many batches, by their
-    /// [`batch_size`](BurnLoader::batch_size), else counted in batches;
-    /// [`items`](BurnLoader::items) is not needed. With [several devices](BurnLoader::for_devices)
-    /// each has so many batches.
+    /// Between two `iter`s the epoch stays, with the batches that were made ahead. An `iter` that
+    /// is dropped midway is continued by the next. Burn's `num_items` is the number of items in
+    /// this many batches, by their [`batch_size`](BurnLoader::batch_size), or the number of batches
+    /// without it; [`items`](BurnLoader::items) is not needed. With [several
+    /// devices](BurnLoader::for_devices) each device has this many batches.
     ///
     /// # Examples
     /// ```
@@ -206,22 +208,23 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self
     }
 
-    /// For training on several devices, where burn cuts a loader into as many slices: slice `k`
-    /// becomes the loader that `make` makes of rank `k` of `devices`. The graph needs a
+    /// Prepares training on several devices, for which burn cuts a loader into as many slices:
+    /// slice `k` becomes the loader that `make` makes of rank `k` of `devices`. The graph needs a
     /// [`sharding_filter`](datapipes::Graph::sharding_filter) or
-    /// [`shard`](datapipes::Indexed::shard); with [`Uneven::Drop`](datapipes::Uneven::Drop) every
+    /// [`shard`](datapipes::Indexed::shard). With [`Uneven::Drop`](datapipes::Uneven::Drop) every
     /// device gets equally many items, so that they step together.
     ///
-    /// Burn asks for items `k * (items / devices)` and so on, the last slice with what is left
-    /// over. A stream cannot be cut at an item, and need not be: which items are whose is the
-    /// sharding's business, which gives each device other ones in each epoch, if a shuffle stands
-    /// before it. What burn gets is as many items, not the same ones. Any other slice, any without
-    /// this, and any of fewer items than devices is refused: its epochs are one error that says so.
+    /// Burn asks for items `k * (items / devices)` and so on, and the last slice has the remainder.
+    /// A stream cannot be cut at an item, and need not be: the sharding decides which items belong
+    /// to which device, and assigns other items in each epoch if a shuffle precedes it. Burn gets
+    /// the same number of items, not the same items. Any other slice, any slice without this
+    /// setting, and any slice of fewer items than devices is refused: its epochs are one error that
+    /// reports this.
     ///
-    /// Where a policy skips bad samples, one device may come short of a batch and let the others
-    /// wait for it: filter them out before, or let the epoch fail. Each slice counts its epochs by
-    /// itself, as each clone does; burn cuts once for a whole training, and who cuts anew in each
-    /// epoch says which by [`with_epoch`](BurnLoader::with_epoch).
+    /// If a policy skips bad samples, one device may lack a batch and let the others wait for it:
+    /// filter such samples out before, or let the epoch fail. Each slice counts its epochs by
+    /// itself, as each clone does. Burn cuts once for a whole training; if you cut anew in each
+    /// epoch, set the epoch by [`with_epoch`](BurnLoader::with_epoch).
     ///
     /// # Examples
     /// ```
@@ -252,25 +255,25 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self
     }
 
-    /// The epoch that the next `iter` is.
+    /// Returns the epoch of the next `iter`.
     pub fn epoch(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
-    /// Lets the next `iter` resume behind the batches of a [state](BurnLoader::checkpoint), and the
-    /// ones after it be the epochs that follow. Where the state is that of an epoch at its end, the
-    /// next one begins.
+    /// Resumes the next `iter` after the batches of a [checkpoint](BurnLoader::checkpoint); later
+    /// `iter`s are the epochs that follow. If the checkpoint is at the end of an epoch, the next
+    /// epoch begins.
     ///
     /// Burn's learner counts its own epochs: let it resume the same one from its checkpoint. Its
-    /// progress begins with the batches that have been; how many items those had is estimated where
-    /// only batches say.
+    /// progress begins with the earlier batches; the number of their items is estimated if only
+    /// batches report it.
     ///
-    /// The state of a loader [for several devices](BurnLoader::for_devices) is that of all of its
-    /// slices; it can be resumed for as many devices, or [fewer](Checkpoint::merge).
+    /// The checkpoint of a loader [for several devices](BurnLoader::for_devices) is that of all of
+    /// its slices. It can be resumed for as many devices, or [fewer](Checkpoint::merge).
     ///
     /// # Errors
-    /// As [`DataLoader::resume`]; what only a slice finds wrong is the one error of that slice's
-    /// epoch.
+    /// As [`DataLoader::resume`]; a problem that only a slice detects is the one error of that
+    /// slice's epoch.
     ///
     /// # Examples
     /// ```
@@ -299,7 +302,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         self.resumed(state, None)
     }
 
-    /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
+    /// Resumes with a graph that has changed; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
     /// As [`DataLoader::resume_edited`].
@@ -314,7 +317,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     where
         B: Send,
     {
-        // As this loader sees it: another budget of steps may leave something.
+        // Checked for this loader: another number of steps may leave something to read.
         let is_finished = resumed(&self.loader, state, edited)?
             .checkpoint()?
             .is_finished();
@@ -323,8 +326,9 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         Ok(self)
     }
 
-    /// Resumes from the state in a file; where there is none, the next `iter` is what it was. For a
-    /// loop of one's own, with [`autosave`](datapipes::loader::Builder::autosave) to the same path.
+    /// Resumes from the checkpoint in a file; if there is no file, the next `iter` does not change.
+    /// For a loop of your own, with [`autosave`](datapipes::loader::Builder::autosave) to the same
+    /// path.
     ///
     /// # Errors
     /// As [`DataLoader::resume_or_start`].
@@ -338,16 +342,16 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         }
     }
 
-    /// Where the epoch stands that was begun last, by this loader or a clone of it, such as the one
-    /// that burn's learner made: behind the last batch that was taken from it, also when it has
-    /// ended or was dropped. A batch that could not be made into burn's comes again. Waits while a
-    /// batch is being taken. See [`Epoch::checkpoint`](datapipes::Epoch::checkpoint). With several
-    /// devices it is that of the slices' epochs together; ask for it when all have taken equally
-    /// many.
+    /// Returns the checkpoint of the epoch that was begun last, by this loader or a clone of it,
+    /// such as the clone of burn's learner. The checkpoint is after the last batch that was taken,
+    /// even if the epoch has ended or was dropped. A batch that could not be converted comes again.
+    /// Waits while a batch is being taken. See [`Epoch::checkpoint`](datapipes::Epoch::checkpoint).
+    /// With several devices it is the checkpoint of the slices' epochs together; ask for it when
+    /// all have taken equally many batches.
     ///
     /// # Errors
-    /// As [`Epoch::checkpoint`](datapipes::Epoch::checkpoint), and [`Checkpoint::merge`]; of
-    /// `Config` if no epoch was begun.
+    /// As [`Epoch::checkpoint`](datapipes::Epoch::checkpoint), and [`Checkpoint::merge`]; `Config`
+    /// if no epoch was begun.
     pub fn checkpoint(&self) -> Result<Checkpoint>
     where
         B: Send,
@@ -366,20 +370,20 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         }
     }
 
-    /// The loader within, for its plan and figures.
+    /// Returns the loader within, for its plan and figures.
     pub fn inner(&self) -> &DataLoader<B> {
         &self.loader
     }
 
-    /// How long consumers have waited, over all epochs so far that have ended or were dropped, of
-    /// this loader, its clones and its slices together.
+    /// Returns the time that consumers have waited, over all epochs so far that have ended or were
+    /// dropped, of this loader, its clones and its slices together.
     pub fn waits(&self) -> Waits {
         lock(&self.waits).clone()
     }
 }
 
 impl<B: Send + 'static, O> BurnLoader<B, O> {
-    /// Begins the next epoch; how many of its batches have been.
+    /// Begins the next epoch. Returns it with the number of its batches that were delivered before.
     pub(crate) fn begin(&self) -> Result<(Reading<B>, u64)> {
         let number = self.next.fetch_add(1, Relaxed);
         let (epoch, delivered) = match lock(&self.goes_on).take() {
@@ -418,7 +422,8 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         }
     }
 
-    /// What an `iter` reads: where epochs are cut, the one that was begun already.
+    /// Returns the epoch that an `iter` reads: if epochs are cut by steps, the one that was begun
+    /// already.
     fn read(&self) -> Result<(Count, Reading<B>)> {
         let mut count = self.count()?;
         let begun = lock(&self.current).clone().filter(Reading::is_running);
@@ -435,16 +440,16 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
         Ok((count, reading))
     }
 
-    /// Whether there are fewer items than devices, so that the parts that burn asks for cannot be
-    /// told apart.
+    /// Returns true if there are fewer items than devices, so that the parts that burn asks for
+    /// cannot be told apart.
     fn is_too_small(&self, items: usize) -> bool {
         self.parts
             .as_ref()
             .is_some_and(|parts| parts.devices > 1 && items < parts.devices)
     }
 
-    /// The part that burn wants when it cuts a loader of so many items for several devices, or why
-    /// there is none.
+    /// Returns the part that burn asks for when it cuts a loader of this many items for several
+    /// devices, or the reason why there is none.
     fn part(&self, items: usize, start: usize, end: usize) -> Result<Self, String> {
         let Some(Parts { devices, make }) = &self.parts else {
             return Err(format!(
@@ -467,12 +472,12 @@ impl<B: Send + 'static, O: 'static> BurnLoader<B, O> {
             world: *devices,
         });
         let loader = loader.map_err(|error| format!("part {index} of {devices}: {error}"))?;
-        // Ranks get equally many where burn would give the last one more.
+        // Ranks have equally many items, while burn would assign more to the last one.
         let told = Told {
             items: self.told.items.map(|_| each),
             ..self.told
         };
-        // The state of a part is not that of the whole.
+        // The checkpoint of a part is not that of the whole.
         let (device_index, reading) = (Some(index), Arc::default());
         Ok(BurnLoader {
             loader,
@@ -547,7 +552,8 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
         })
     }
 
-    /// What [`items`](BurnLoader::items) says, or what follows from the graph.
+    /// Returns the number set by [`items`](BurnLoader::items), or the number that follows from the
+    /// graph.
     fn num_items(&self) -> usize {
         self.count().map_or(0, |count| count.total())
     }
@@ -559,7 +565,7 @@ impl<B: Send + 'static, O: 'static> burn_core::data::dataloader::DataLoader<O>
         })
     }
 
-    /// One of the equal parts that burn makes for several devices; see
+    /// Returns one of the equal parts that burn makes for several devices; see
     /// [`for_devices`](BurnLoader::for_devices).
     fn slice(
         &self,

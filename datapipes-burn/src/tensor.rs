@@ -1,4 +1,4 @@
-//! A tensor of this library becomes one of burn, without a copy of its numbers.
+//! Conversion of tensors to burn, without a copy of their numbers.
 
 use burn_core::tensor::kind::Basic;
 use burn_core::tensor::{
@@ -9,10 +9,10 @@ use datapipes::{Error, ErrorKind, Result, TypedVec};
 
 /// A kind of burn's tensors: [`Float`], [`Int`] or [`Bool`]. Sealed.
 pub trait Kind: Basic + sealed::Sealed {
-    /// Whether a tensor of this kind may hold numbers of this type.
+    /// Returns true if a tensor of this kind may hold numbers of this type.
     fn holds(dtype: DType) -> bool;
 
-    /// What it holds, for errors: `floats`.
+    /// Name of the numbers, for errors: `floats`.
     const WHAT: &'static str;
 }
 
@@ -44,13 +44,13 @@ impl Kind for Bool {
     const WHAT: &'static str = "bools";
 }
 
-/// A tensor on a device, of the type that it has; see [`IntoBurn`](crate::IntoBurn).
+/// Makes a tensor on a device, of the same type; see [`IntoBurn`](crate::IntoBurn).
 pub(crate) fn into_tensor<const D: usize, K: Kind>(
     tensor: datapipes::Tensor,
     device: &Device,
 ) -> Result<Tensor<D, K>> {
     let (from, rank) = (tensor.dtype(), tensor.rank());
-    // A device stores bools as it likes; those of a byte are ours as they are.
+    // A device chooses the storage of bools; bools of a byte are used as they are.
     let data = into_data(tensor, device.settings().bool_dtype)?;
     let dtype = data.dtype();
     if !K::holds(dtype) {
@@ -71,8 +71,8 @@ pub(crate) fn into_tensor<const D: usize, K: Kind>(
     Ok(Tensor::from_data(data, (device, dtype)))
 }
 
-/// The numbers as burn's data, of the type that they have; bools are called what a device stores
-/// them as.
+/// Makes burn's data of the numbers, of the same type; bools are labelled with the device's
+/// storage.
 pub(crate) fn into_data(tensor: datapipes::Tensor, bools: BoolStore) -> Result<TensorData> {
     let dtype = dtype(tensor.dtype(), bools)?;
     let shape = tensor.shape().to_vec();
@@ -83,19 +83,19 @@ pub(crate) fn into_data(tensor: datapipes::Tensor, bools: BoolStore) -> Result<T
     TensorData::try_from_bytes(bytes, shape, dtype).map_err(unfit)
 }
 
-/// What holds the numbers of a tensor, ready to be handed over.
+/// Memory of a tensor's numbers, ready to be passed on.
 enum Buffer {
-    /// Moves: burn owns it, may write in place, and gives it back by `into_vec`.
+    /// Owned memory: burn may write in place, and returns it by `into_vec`.
     Typed(TypedVec),
-    /// Is shared: burn reads it where it is, copies before it writes, and lets go of it with the
+    /// Shared memory: burn reads it in place, copies before it writes, and releases it with the
     /// last tensor.
     Shared(bytes::Bytes),
 }
 
-/// Which of the two. Both are handed over without a copy.
+/// Returns the memory of a tensor, without a copy.
 ///
-/// A batch that is the loader's own memory is shared, so that the memory finds its way home when
-/// burn drops it.
+/// A batch in the loader's own memory is shared, so that the memory returns to the loader when burn
+/// drops it.
 fn buffer(tensor: datapipes::Tensor) -> Buffer {
     let tensor = if tensor.is_pooled() {
         tensor.into_shared()
@@ -103,7 +103,7 @@ fn buffer(tensor: datapipes::Tensor) -> Buffer {
         tensor
     };
     match tensor.shared() {
-        // Aligned for its type, which `Tensor` promises and burn takes for granted.
+        // Aligned for its type, which `Tensor` promises and burn requires.
         Some(bytes) => Buffer::Shared(bytes.clone()),
         None => Buffer::Typed(tensor.into_typed()),
     }
@@ -114,7 +114,7 @@ macro_rules! dtypes {
         fn dtype(dtype: datapipes::DType, bools: BoolStore) -> Result<DType> {
             match dtype {
                 $(datapipes::DType::$ours => Ok(DType::$theirs),)*
-                // Ours are a byte each, so that four bytes each is a conversion, which burn does.
+                // Bools are a byte each in this library; burn converts them to four bytes each.
                 datapipes::DType::Bool => Ok(DType::Bool(match bools {
                     BoolStore::U8 => BoolStore::U8,
                     BoolStore::Native | BoolStore::U32 => BoolStore::Native,

@@ -1,27 +1,28 @@
-//! How long the consumer waited.
+//! Waiting times of the consumer.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How long the consumer of a [`BurnLoader`](crate::BurnLoader) waited; see
-/// [`waits`](crate::BurnLoader::waits). Prints as a line.
+/// Time that the consumer of a [`BurnLoader`](crate::BurnLoader) waited; see
+/// [`waits`](crate::BurnLoader::waits). Displayed as one line.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Waits {
-    /// Epochs that have ended or were dropped, and of which a batch was asked for.
+    /// Number of epochs that have ended or were dropped, and of which a batch was asked for.
     pub epochs: u64,
-    /// Batches that came.
+    /// Number of batches delivered.
     pub batches: u64,
-    /// In `next`, for data; the start of each epoch is part of it.
+    /// Time in `next` waiting for data, including the start of each epoch.
     pub waited: Duration,
-    /// In `next`, making tensors of batches.
+    /// Time in `next` converting batches to tensors.
     pub converted: Duration,
-    /// From the first `next` of each epoch to its end: the training steps and all of the above.
+    /// Time from the first `next` of each epoch to its end: the training steps and all of the
+    /// above.
     pub wall: Duration,
 }
 
 impl Waits {
-    /// The share of the time in which the consumer waited for data, in `[0, 1]`.
+    /// Returns the share of the time in which the consumer waited for data, in `[0, 1]`.
     pub fn share(&self) -> f64 {
         (self.waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
     }
@@ -35,8 +36,8 @@ impl Waits {
     }
 }
 
-/// `3 epochs, 120 batches in 41.203 s: waited 0.310 s (0.8 %) for data, 0.002 s to make tensors of
-/// it`.
+/// Formats the times: `3 epochs, 120 batches in 41.203 s: waited 0.310 s (0.8 %) for data, 0.002 s
+/// to make tensors of it`.
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Waits {

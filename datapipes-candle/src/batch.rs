@@ -1,4 +1,4 @@
-//! Batches: tensors in tuples, vectors, maps, and structs of a user's own.
+//! Conversion of batches: tensors in tuples, vectors, maps, and structs of a user's own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -11,7 +11,7 @@ use crate::to_candle;
 /// A batch that can be moved to candle.
 ///
 /// A [`Tensor`](datapipes::Tensor) is moved by [`to_candle`]. Tuples of up to six, arrays, `Vec`s,
-/// `Option`s and maps are moved piece by piece; text stays as it is.
+/// `Option`s and maps are moved element by element; text does not change.
 ///
 /// # Examples
 /// For a struct of your own:
@@ -46,10 +46,10 @@ use crate::to_candle;
     note = "implement `IntoCandle` for it, or give `CandleLoader::with` a function"
 )]
 pub trait IntoCandle {
-    /// What it becomes.
+    /// Type of the batch in candle.
     type Batch;
 
-    /// Moves it to a device.
+    /// Moves the batch to a device.
     ///
     /// # Errors
     /// As [`to_candle`], naming the field.
@@ -76,7 +76,7 @@ macro_rules! texts {
 
 texts!(String &'static str);
 
-/// Moves one piece; an error names it.
+/// Moves one element; an error names it.
 fn piece<T: IntoCandle>(name: impl fmt::Display, value: T, device: &Device) -> Result<T::Batch> {
     value
         .into_candle(device)

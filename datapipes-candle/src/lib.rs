@@ -1,5 +1,5 @@
-//! Batches of [`datapipes`] in candle: without a copy on the CPU, by one upload ahead of the step
-//! on a GPU.
+//! Batches of [`datapipes`] in candle: without a copy on the CPU, and on a GPU by one upload ahead
+//! of the step.
 //!
 //! ```
 //! use candle_core::{Device, Tensor};
@@ -22,12 +22,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`CandleLoader`] runs a [`DataLoader`](datapipes::DataLoader) and gives candle's tensors and
-//!   candle's errors: an iterator, or a `Stream`.
-//! - [`IntoCandle`] says what becomes of a batch: tensors, tuples, arrays, `Vec`s, `Option`s and
-//!   maps of them. Implement it for a struct of your own, or give [`CandleLoader::with`] a
-//!   function.
-//! - [`to_candle`] moves one tensor, and says what is copied.
+//! - [`CandleLoader`] runs a [`DataLoader`](datapipes::DataLoader) and returns candle's tensors and
+//!   candle's errors, as an iterator or a `Stream`.
+//! - [`IntoCandle`] converts a batch: tensors, tuples, arrays, `Vec`s, `Option`s and maps of them.
+//!   Implement it for a struct of your own, or pass a function to [`CandleLoader::with`].
+//! - [`to_candle`] moves one tensor, and documents what is copied.
 //!
 //! # Types of elements
 //!
@@ -39,9 +38,9 @@
 //!
 //! # On a GPU
 //!
-//! This crate has no features. Switch on candle's own in your `Cargo.toml`, which holds for all
-//! that use it: `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then each
-//! batch is uploaded by a thread of its own while the step before is computed; see
+//! This crate has no features. Enable candle's own features in your `Cargo.toml`, which hold for
+//! the whole program: `candle-core = { version = "0.11", features = ["cuda"] }`, or `metal`. Then
+//! each batch is uploaded by a thread of its own while the previous step is computed; see
 //! [`DataLoader::prefetch_to_device`](datapipes::DataLoader::prefetch_to_device).
 //!
 //! A CUDA device of candle has one stream, which all threads share: an upload is queued after the

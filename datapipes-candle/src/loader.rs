@@ -1,4 +1,4 @@
-//! A loader that gives candle's tensors and candle's errors.
+//! A loader with candle's tensors and candle's errors.
 
 use std::fmt;
 use std::path::Path;
@@ -9,17 +9,17 @@ use datapipes::{Checkpoint, DataLoader, Edited, Epoch};
 use crate::IntoCandle;
 use crate::tensor::wrapped;
 
-/// Runs a [`DataLoader`] and gives its batches as candle's tensors, on a device.
+/// Runs a [`DataLoader`] and returns its batches as candle's tensors, on a device.
 ///
-/// - On the CPU a batch is moved when the consumer takes it: nothing is copied where the tensors
-///   own their numbers, as collated ones do.
-/// - On any other device a batch is uploaded by a thread of the loader's own, one ahead of the
-///   consumer; see [`DataLoader::prefetch_to_device`]. There the upload is waited for
-///   ([`Device::synchronize`]), so that what the consumer gets is ready whichever stream it uses.
-/// - Errors are candle's, with the whole text of ours: node, item and cause. The epoch ends after
-///   one.
+/// - On the CPU a batch is moved when the consumer takes it: nothing is copied if the tensors own
+///   their numbers, as collated tensors do.
+/// - On any other device a batch is uploaded by a thread of the loader, one batch ahead of the
+///   consumer; see [`DataLoader::prefetch_to_device`]. That thread waits for the upload
+///   ([`Device::synchronize`]), so that a batch is ready whichever stream the consumer uses.
+/// - Errors are candle's, with the whole text of this library's error: node, item and cause. An
+///   error ends the epoch.
 ///
-/// Figures, the plan and the number of batches are those of the loader it was made of,
+/// Figures, the plan and the number of batches are those of the original loader,
 /// [`loader`](CandleLoader::loader).
 ///
 /// # Examples
@@ -85,7 +85,7 @@ pub struct CandleLoader<U> {
 pub type CandleEpoch<U> = Epoch<U, Error>;
 
 impl<U: Send + 'static> CandleLoader<U> {
-    /// The batches of a loader, on a device.
+    /// Moves the batches of a loader to a device.
     pub fn new<T>(loader: &DataLoader<T>, device: &Device) -> Self
     where
         T: IntoCandle<Batch = U> + Send + 'static,
@@ -93,9 +93,8 @@ impl<U: Send + 'static> CandleLoader<U> {
         CandleLoader::with(loader, device, T::into_candle)
     }
 
-    /// The batches of a loader, made into what a function makes of them: for types of other crates,
-    /// or to cast, pad or normalise on the device. The function runs where batches are moved; see
-    /// [`CandleLoader`].
+    /// Converts the batches of a loader by a function: for types of other crates, or to cast, pad
+    /// or normalise on the device. The function runs where batches are moved; see [`CandleLoader`].
     ///
     /// # Examples
     /// ```
@@ -130,7 +129,7 @@ impl<U: Send + 'static> CandleLoader<U> {
         }
     }
 
-    /// Uploads on a thread that stays, ahead of the consumer.
+    /// Uploads ahead of the consumer, on one fixed thread.
     fn ahead<T: Send + 'static>(
         loader: &DataLoader<T>,
         device: &Device,
@@ -139,7 +138,7 @@ impl<U: Send + 'static> CandleLoader<U> {
         let on = device.clone();
         let loader = loader.prefetch_to_device(move |batch| {
             let batch = convert(batch, &on)?;
-            // What is handed over is complete, whichever stream the consumer uses.
+            // A delivered batch is complete, whichever stream the consumer uses.
             on.synchronize()?;
             Ok::<_, Error>(batch)
         });
@@ -149,8 +148,8 @@ impl<U: Send + 'static> CandleLoader<U> {
         }
     }
 
-    /// How many batches are kept ready on a device that is not the CPU, besides the one that the
-    /// consumer holds: 1 by default and at least.
+    /// Sets the number of batches kept ready on a device that is not the CPU, besides the one that
+    /// the consumer holds. It is 1 by default and at least.
     pub fn depth(self, batches: usize) -> Self {
         CandleLoader {
             loader: self.loader.device_depth(batches),
@@ -158,17 +157,17 @@ impl<U: Send + 'static> CandleLoader<U> {
         }
     }
 
-    /// Epoch number `epoch`: a `Stream`, or by [`blocking`](Epoch::blocking) an iterator. Inert
-    /// until polled.
+    /// Returns epoch number `epoch`: a `Stream`, or an iterator by [`blocking`](Epoch::blocking).
+    /// It does nothing until polled.
     pub fn epoch(&self, epoch: u64) -> CandleEpoch<U> {
         self.loader.epoch(epoch).with_errors(wrapped)
     }
 
-    /// The epoch of a state, behind the batches that had been taken then; see
-    /// [`DataLoader::resume`]. The state may be one of another device.
+    /// Resumes the epoch of a checkpoint, after the batches that had been taken then; see
+    /// [`DataLoader::resume`]. The checkpoint may come from another device.
     ///
     /// # Errors
-    /// As [`DataLoader::resume`], in candle's form.
+    /// As [`DataLoader::resume`], as a candle error.
     ///
     /// # Examples
     /// ```
@@ -190,15 +189,15 @@ impl<U: Send + 'static> CandleLoader<U> {
         begun(self.loader.resume(state))
     }
 
-    /// The epoch that training goes on with, by the state in a file: the epoch of the state, the
-    /// one after it, or epoch 0; see [`DataLoader::resume_or_start`]. Its [number](Epoch::number)
-    /// says which it is.
+    /// Returns the epoch from which training continues, by the checkpoint in a file: the epoch of
+    /// the checkpoint, the epoch after it, or epoch 0; see [`DataLoader::resume_or_start`]. Call
+    /// [`number`](Epoch::number) to find which one it is.
     ///
     /// # Errors
-    /// As [`DataLoader::resume_or_start`], in candle's form.
+    /// As [`DataLoader::resume_or_start`], as a candle error.
     ///
     /// # Examples
-    /// A training that may be stopped at any moment, where the data alone has to go on
+    /// A training that may be stopped at any moment, where only the data has to resume
     /// ([`autosave`](datapipes::loader::Builder::autosave)):
     /// ```
     /// use candle_core::{Device, Tensor};
@@ -222,9 +221,8 @@ impl<U: Send + 'static> CandleLoader<U> {
     /// # std::fs::remove_dir_all(&folder)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    /// Where the weights have to be those of the very step, both are saved together: first the
-    /// weights, to a file whose name says which step that is, then the state, which is the mark
-    /// that the pair is there.
+    /// If the weights must be those of the same step, save both together: first the weights, to a
+    /// file whose name contains the step, then the checkpoint, which marks the pair as complete.
     /// ```
     /// use std::collections::HashMap;
     /// use candle_core::{DType, Device, Tensor, safetensors};
@@ -261,25 +259,26 @@ impl<U: Send + 'static> CandleLoader<U> {
         begun(self.loader.resume_or_start(path))
     }
 
-    /// Resumes with a graph that is another by now; see [`DataLoader::resume_edited`].
+    /// Resumes with a graph that has changed; see [`DataLoader::resume_edited`].
     ///
     /// # Errors
-    /// As [`DataLoader::resume_edited`], in candle's form.
+    /// As [`DataLoader::resume_edited`], as a candle error.
     pub fn resume_edited(&self, state: &Checkpoint, edited: Edited) -> Result<CandleEpoch<U>> {
         begun(self.loader.resume_edited(state, edited))
     }
 
-    /// How many batches an epoch has, if that is known without reading.
+    /// Returns the number of batches in an epoch, if it is known without reading.
     pub fn len_hint(&self) -> Option<u64> {
         self.loader.len_hint()
     }
 
-    /// The loader of these batches, with our errors; with its plan and its figures.
+    /// Returns the loader of these batches, with the errors of this library, its plan and its
+    /// figures.
     pub fn loader(&self) -> &DataLoader<U> {
         &self.loader
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }

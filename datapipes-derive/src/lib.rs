@@ -10,13 +10,13 @@ use syn::{
     parse_macro_input,
 };
 
-/// Makes a batch type of a struct, a column for each field, and implements `Collate` for the
-/// struct.
+/// Derives a batch type for a struct, with a column for each field, and implements `Collate` for
+/// the struct.
 ///
 /// `Sample { image, label }` becomes `SampleBatch { image, label }`. The batch has the struct's
 /// visibility and its fields are public; it is `Clone` and `Debug`. Each field's type must be
-/// `Collate`, or say how it is collated. Tuple structs and structs without fields work too; enums,
-/// unions and generic structs do not.
+/// `Collate`, or have an attribute that defines how it is collated. Tuple structs and structs
+/// without fields work too; enums, unions and generic structs do not.
 ///
 /// ```
 /// use datapipes::{Collate, Graph, Tensor};
@@ -34,9 +34,8 @@ use syn::{
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 ///
-/// A field can be collated by a function of one's own, `fn(Vec<Field>) ->
-/// datapipes::Result<Batch>`. It is named together with the batch, because a macro does not know
-/// what a function returns:
+/// A field can be collated by a function, `fn(Vec<Field>) -> datapipes::Result<Batch>`. The
+/// attribute names the batch type too, because a macro cannot know the return type of a function:
 ///
 /// ```
 /// use datapipes::{Collate, Result, Tensor};
@@ -53,16 +52,16 @@ use syn::{
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 ///
-/// A field of sequences whose lengths differ is padded, each with a value of its own; the type of
-/// the numbers stays. Any expression may be the value. What a field may be is told at
-/// `datapipes::Ragged`: a `Vec` of numbers, a `Tensor`, maps of them.
+/// A field of sequences of different lengths can be padded, each field with a value of its own; the
+/// type of the numbers does not change. Any expression may be the value. The supported types are
+/// documented at `datapipes::Ragged`: a `Vec` of numbers, a `Tensor`, maps of them.
 ///
-/// - `#[collate(pad = 0)]`: to the longest of the batch.
+/// - `#[collate(pad = 0)]`: pads to the longest sequence of the batch.
 /// - `multiple_of = 8`, `length = 512`, `all_axes`: as the methods of `datapipes::Padding`.
-/// - `lengths = name`: the batch gets a field of this name with the lengths before that, `[n]` of
-///   `i64`.
-/// - `mask = name`: the batch gets a field of this name that says where there is no padding, `[n,
-///   longest]` of `bool`.
+/// - `lengths = name`: the batch gets a field of this name with the lengths before padding, `[n]`
+///   of `i64`.
+/// - `mask = name`: the batch gets a field of this name that is true where there is no padding,
+///   `[n, longest]` of `bool`.
 ///
 /// ```
 /// use datapipes::{Collate, Graph};
@@ -97,7 +96,7 @@ use syn::{
 /// assert_eq!(error.to_string(), "shape mismatch: ids: item 0 has length 1, item 1 has length 2");
 /// ```
 ///
-/// What cannot be a column does not compile:
+/// A type that cannot be a column does not compile:
 ///
 /// ```compile_fail,E0277
 /// #[derive(datapipes::Collate)]
@@ -141,12 +140,12 @@ pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
         .into()
 }
 
-/// Implements `Wire` for a struct or an enum, so that it can travel to another process: its fields,
-/// one behind the other.
+/// Implements `Wire` for a struct or an enum, so that it can be sent to another process: its
+/// fields, one after another.
 ///
-/// Each field's type has to be `Wire`, or say what becomes of it. Generic types work, too: each
-/// type parameter has to be `Wire`. An enum is written as the number of its variant, and the fields
-/// of that.
+/// Each field's type must be `Wire`, or have an attribute. Generic types work, too: each type
+/// parameter must be `Wire`. An enum is written as the number of its variant, followed by the
+/// fields of that variant.
 ///
 /// ```
 /// use datapipes::{Tensor, Wire};
@@ -166,11 +165,11 @@ pub fn collate(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
 /// can_travel::<Example<Label>>();
 /// ```
 ///
-/// - `#[wire(skip)]`: the field is not written, and is its type's `Default` on the other side.
+/// - `#[wire(skip)]`: the field is not written; the receiver uses its type's `Default`.
 /// - `#[wire(serde)]`: serde writes and reads the field, as in `datapipes::Serde`; needs the
 ///   feature `serde`.
 ///
-/// What cannot travel does not compile:
+/// A type that cannot be sent does not compile:
 ///
 /// ```compile_fail,E0277
 /// #[derive(datapipes::Wire)]
@@ -292,20 +291,20 @@ fn expand(input: DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// What becomes of one field.
+/// Collation of one field.
 struct Column<'a> {
     member: TokenStream,
-    /// As errors call it.
+    /// Name in errors.
     name: String,
     variable: Ident,
     kind: &'a Type,
     how: How,
 }
 
-/// How a field is collated.
+/// Collation method of a field.
 enum How {
     ByItself,
-    /// By a function, into a type.
+    /// A function, with the type that it returns.
     With(Box<(Path, Type)>),
     Padded(Box<Pad>),
 }
@@ -353,7 +352,7 @@ impl<'a> Column<'a> {
         }
     }
 
-    /// Fields that the batch has besides: names, types and documentation.
+    /// Returns the additional fields of the batch: names, types and documentation.
     fn added(&self) -> impl Iterator<Item = (&Ident, TokenStream, String)> {
         let (kind, name) = (self.kind, &self.name);
         let [lengths, mask] = match &self.how {
@@ -382,7 +381,7 @@ impl<'a> Column<'a> {
         format!("The column of `{}`.", self.name)
     }
 
-    /// Statements that make a batch of the column.
+    /// Returns statements that make a batch of the column.
     fn collated(&self) -> TokenStream {
         let (name, variable) = (&self.name, &self.variable);
         match &self.how {
@@ -422,7 +421,7 @@ impl<'a> Column<'a> {
         ["lengths", "mask"].map(|name| format_ident!("{}_{name}", self.variable))
     }
 
-    /// The fields of the batch.
+    /// Returns the fields of the batch.
     fn made(&self) -> TokenStream {
         let (member, variable, [lengths, mask]) =
             (&self.member, &self.variable, self.variables_added());
@@ -450,7 +449,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// What the attribute `collate` of a field says.
+/// Parses the attribute `collate` of a field.
 fn how(field: &Field) -> Result<How> {
     let (mut with, mut batch, mut pad) = (None, None, None);
     let (mut settings, mut lengths, mut mask) = (TokenStream::new(), None, None);

@@ -1,4 +1,4 @@
-//! `#[derive(Wire)]`: a value as its fields, one behind the other.
+//! `#[derive(Wire)]`: a value as its fields, one after another.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -82,7 +82,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
         .collect();
     let bounds = generics.make_where_clause();
     for param in params {
-        // One that stands in skipped fields only has to travel, too: it is simpler to say.
+        // A parameter that occurs only in skipped fields must be `Wire`, too: that rule is simpler.
         bounds.predicates.push(parse_quote!(#param: #wire));
     }
     for part in all.iter().filter(|part| part.serde) {
@@ -109,7 +109,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     })
 }
 
-/// The fields of a struct or of a variant.
+/// Fields of a struct or of a variant.
 struct Parts {
     list: Vec<Part>,
 }
@@ -133,12 +133,12 @@ impl Parts {
         })
     }
 
-    /// Whether any is written.
+    /// Returns true if any field is written.
     fn travel(&self) -> bool {
         self.list.iter().any(|part| !part.skip)
     }
 
-    /// Takes a reference to it apart; what is skipped is left out.
+    /// Returns a pattern that takes a reference apart; skipped fields are left out.
     fn pattern(&self) -> TokenStream {
         let parts = self.list.iter().filter(|part| !part.skip);
         let parts = parts.map(

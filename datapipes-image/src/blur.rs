@@ -5,18 +5,18 @@ use datapipes::{Error, ErrorKind, Result, Rng};
 use crate::Image;
 use crate::portable::exp;
 
-/// Blurs by a Gaussian: `kernel` is how many columns and rows are weighed, `sigma` the deviation in
-/// pixels. Edges are mirrored, without the edge itself.
+/// Blurs an image with a Gaussian. `kernel` is the number of columns and rows that are weighed,
+/// `sigma` the standard deviation in pixels. Edges are mirrored, without the edge itself.
 ///
-/// This is torchvision's `gaussian_blur` on a picture or a tensor of `u8`, where a value may differ
-/// by 1 (one in 20000 of noise did): a sum of 32-bit floats in another order, rounded. The two
-/// directions are computed one after the other. Allocates the result and `kernel` rows of `f32`.
-/// For a range of sigmas, see [`RandomGaussianBlur`].
+/// The result is that of torchvision's `gaussian_blur` on an image or a tensor of `u8`, except that
+/// a value may differ by 1 (one in 20000 of noise did): a sum of 32-bit floats in another order,
+/// rounded. The two directions are computed one after the other. Allocates the result and `kernel`
+/// rows of `f32`. For a range of sigmas, see [`RandomGaussianBlur`].
 ///
 /// # Errors
 /// - [`ErrorKind::Config`] if the kernel is even, or sigma is not positive and finite.
-/// - [`ErrorKind::Shape`] if the picture is too small for mirrored edges: half of the kernel has to
-///   be smaller.
+/// - [`ErrorKind::Shape`] if the image is too small for mirrored edges: its edges have to be longer
+///   than half of the kernel.
 ///
 /// # Examples
 /// ```
@@ -30,9 +30,9 @@ pub fn gaussian_blur(image: &Image, kernel: u32, sigma: f64) -> Result<Image> {
     blur(image, (kernel, kernel), (sigma, sigma))
 }
 
-/// Blurs by a Gaussian of random width: torchvision's `GaussianBlur`.
+/// Blurs images with a Gaussian of random width: torchvision's `GaussianBlur`.
 ///
-/// Drawn is one sigma, uniform in its range, which is that of both directions.
+/// Draws one sigma for both directions, uniform in its range.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -49,7 +49,7 @@ pub struct RandomGaussianBlur {
 }
 
 impl RandomGaussianBlur {
-    /// Weighs so many columns and rows, which is odd. Sigma is from 0.1 to 2.
+    /// Sets the size of the kernel, an odd number of columns and rows. Sigma is from 0.1 to 2.
     pub fn new(kernel: u32) -> Self {
         RandomGaussianBlur {
             kernel,
@@ -57,7 +57,7 @@ impl RandomGaussianBlur {
         }
     }
 
-    /// The least and the largest sigma, in pixels.
+    /// Sets the range of sigma, in pixels.
     pub fn sigma(self, least: f64, most: f64) -> Self {
         RandomGaussianBlur {
             sigma: (least, most),
@@ -65,7 +65,7 @@ impl RandomGaussianBlur {
         }
     }
 
-    /// Blurs a picture; see [`gaussian_blur`].
+    /// Blurs an image; see [`gaussian_blur`].
     ///
     /// # Errors
     /// As [`gaussian_blur`]; [`ErrorKind::Config`] also if the range is not in order.
@@ -79,7 +79,7 @@ impl RandomGaussianBlur {
         rng.range(self.sigma.0, self.sigma.1)
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let (least, most) = self.sigma;
         check_blur(self.kernel, least).and(check_blur(self.kernel, most))?;
@@ -101,7 +101,7 @@ impl From<u32> for RandomGaussianBlur {
     }
 }
 
-/// Each across and down.
+/// Blurs with one kernel across and one down.
 fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
     let across = weights(kernel.0, sigma.0, image.width())?;
     let down = weights(kernel.1, sigma.1, image.height())?;
@@ -149,7 +149,7 @@ fn blur(image: &Image, kernel: (u32, u32), sigma: (f64, f64)) -> Result<Image> {
     Ok(out)
 }
 
-/// [`ErrorKind::Config`] if a setting makes no sense.
+/// Fails with [`ErrorKind::Config`] if a setting is invalid.
 pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
     if kernel.is_multiple_of(2) || !(sigma > 0.0 && sigma.is_finite()) {
         let message =
@@ -159,7 +159,7 @@ pub(crate) fn check_blur(kernel: u32, sigma: f64) -> Result<()> {
     Ok(())
 }
 
-/// The weights of a kernel, for an edge of this length.
+/// Returns the weights of a kernel, for an edge of this length.
 fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
     if len / 2 >= edge {
         let message = format!(
@@ -173,7 +173,7 @@ fn weights(len: u32, sigma: f64, edge: u32) -> Result<Vec<f32>> {
     Ok((0..len).map(|t| (weight(t) / sum) as f32).collect())
 }
 
-/// A row as numbers, with mirrored pixels at both ends.
+/// Converts a row to floats, with mirrored pixels at both ends.
 fn widen(row: &[u8], wing: usize, channels: usize, wide: &mut [f32]) {
     let width = row.len() / channels;
     for (x, to) in wide.chunks_exact_mut(channels).enumerate() {
@@ -184,13 +184,13 @@ fn widen(row: &[u8], wing: usize, channels: usize, wide: &mut [f32]) {
     }
 }
 
-/// The place that shows where there is none, for at most one edge away.
+/// Returns the mirrored place of a place outside, at most one edge away.
 fn mirrored(place: isize, len: usize) -> usize {
     let last = len - 1;
     last - last.abs_diff(place.unsigned_abs())
 }
 
-/// The sums of rows by weights.
+/// Sums rows by weights.
 fn weigh<'a>(sums: &mut [f32], rows: impl Iterator<Item = (f32, &'a [f32])>) {
     sums.fill(0.0);
     for (weight, row) in rows {
@@ -209,7 +209,7 @@ mod tests {
     fn edges_are_mirrored_without_the_edge() {
         let places: Vec<usize> = (-3..8).map(|place| mirrored(place, 4)).take(10).collect();
         assert_eq!(places, [3, 2, 1, 0, 1, 2, 3, 2, 1, 0]);
-        // By hand: sigma so large that all three weigh the same.
+        // By hand: sigma is so large that all three pixels have the same weight.
         let image = Image::new(4, 1, 1, vec![30, 60, 90, 240]).unwrap();
         assert_eq!(
             blur(&image, (3, 1), (1e9, 1.0)).unwrap().data(),
@@ -229,7 +229,7 @@ mod tests {
         let data = (0..=251).collect();
         let image = Image::new(12, 7, 3, data).unwrap();
         assert_eq!(blur(&image, (1, 1), (3.0, 3.0)).unwrap(), image);
-        // So narrow that nothing beside the middle weighs.
+        // The kernel is so narrow that only the middle has weight.
         assert_eq!(blur(&image, (5, 5), (1e-9, 1e-300)).unwrap(), image);
     }
 

@@ -1,20 +1,20 @@
-//! Cuts and flips: pixels move, none is computed.
+//! Crops and flips: pixels move, none is computed.
 
 use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
 use crate::Image;
 use crate::geometry::raster::{self, Raster};
 
-/// A part of a picture, in pixels from its upper left corner.
+/// A part of an image, in pixels from its upper left corner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rect {
-    /// The first column.
+    /// First column.
     pub x: u32,
-    /// The first row.
+    /// First row.
     pub y: u32,
-    /// How many columns.
+    /// Number of columns.
     pub width: u32,
-    /// How many rows.
+    /// Number of rows.
     pub height: u32,
 }
 
@@ -37,12 +37,12 @@ impl Wire for Rect {
 }
 
 impl Rect {
-    /// An error unless it has pixels and lies inside the picture.
+    /// Fails unless the part has pixels and is inside the image.
     pub(crate) fn check(&self, image: &Image) -> Result<()> {
         self.check_within(image.width(), image.height())
     }
 
-    /// An error unless it has pixels and lies inside a picture of this size.
+    /// Fails unless the part has pixels and is inside an image of this size.
     pub(crate) fn check_within(&self, edge_x: u32, edge_y: u32) -> Result<()> {
         let fits = |start: u32, len, edge| {
             len > 0 && start.checked_add(len).is_some_and(|end| end <= edge)
@@ -62,7 +62,7 @@ impl Rect {
         Err(Error::new(ErrorKind::Shape, message))
     }
 
-    /// The middle of a picture of this size, if it is not smaller.
+    /// Returns the middle of an image of this size, unless the image is smaller.
     pub(crate) fn middle((edge_x, edge_y): (u32, u32), width: u32, height: u32) -> Rect {
         // torchvision rounds half a pixel to even.
         let middle = |edge: u32, part: u32| {
@@ -77,10 +77,10 @@ impl Rect {
     }
 }
 
-/// Cuts a part out.
+/// Crops a part.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the part is empty or not inside the picture. For a border first,
+/// [`ErrorKind::Shape`] if the part is empty or not inside the image. To add a border first, use
 /// [`pad`](crate::pad()).
 pub fn crop(image: &Image, part: Rect) -> Result<Image> {
     part.check(image)?;
@@ -93,10 +93,10 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
     Image::new(part.width, part.height, image.channels(), data)
 }
 
-/// Cuts the middle out. Where it cannot be centred to the pixel, it lies as with torchvision.
+/// Crops the middle. If the part cannot be centred to the pixel, its place is that of torchvision.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
+/// [`ErrorKind::Shape`] if the image is smaller. There is no padding.
 pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
     crop(
         image,
@@ -104,10 +104,10 @@ pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
     )
 }
 
-/// Cuts out the corners and the middle: upper left, upper right, lower left, lower right, middle.
+/// Crops the corners and the middle: upper left, upper right, lower left, lower right, middle.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the picture is smaller. There is no padding.
+/// [`ErrorKind::Shape`] if the image is smaller. There is no padding.
 pub fn five_crop(image: &Image, width: u32, height: u32) -> Result<[Image; 5]> {
     let corner = |x, y| {
         crop(
@@ -156,7 +156,7 @@ pub fn vflip(image: &mut Image) {
 mod tests {
     use super::*;
 
-    /// Each pixel holds its column and row.
+    /// An image whose pixels hold their column and row.
     fn grid(width: u32, height: u32) -> Image {
         let data = (0..height)
             .flat_map(|y| (0..width).flat_map(move |x| [x as u8, y as u8, 0]))

@@ -1,4 +1,4 @@
-//! A rectangle of each picture is hidden from the model.
+//! Random erasing of a rectangle of each image.
 
 use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
 
@@ -9,11 +9,11 @@ use crate::{Image, Layout, Rect};
 
 /// Erases a random rectangle: torchvision's `RandomErasing` (Zhong et al. 2017).
 ///
-/// Usually on tensors, after normalisation, so that 0 is the mean; also on pictures. Drawn are:
-/// whether to erase; if so, up to ten times an area, uniformly, and a ratio of height and width,
-/// uniformly in its logarithm, until the rectangle is smaller than the picture both ways; then its
-/// row and column. If none fits, nothing is erased. With [`noise`](RandomErasing::noise), the
-/// values follow.
+/// Usually applied to tensors after normalisation, so that 0 is the mean; also works on images.
+/// First draws if anything is erased. If so, draws up to ten times an area, uniformly, and a ratio
+/// of height to width, uniformly in its logarithm, until the rectangle is smaller than the image in
+/// both directions; then its row and column. If no rectangle fits, nothing is erased. With
+/// [`noise`](RandomErasing::noise), the values are drawn last.
 ///
 /// ```
 /// # use datapipes::{DType, Rng, Tensor};
@@ -29,21 +29,21 @@ pub struct RandomErasing {
     scale: (f64, f64),
     ratio: (f64, f64),
     value: Value,
-    /// As was said, or none.
+    /// Layout that was set, if any.
     layout: Option<Layout>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
-    /// The same in all channels.
+    /// One value for all channels.
     One(f32),
     Rgb([f32; 3]),
     Noise,
 }
 
 impl RandomErasing {
-    /// With probability `p` it sets 2 % to 33 % of the area, of a ratio of height and width from
-    /// 0.3 to 3.3, to 0.
+    /// Erases with probability `p`: sets 2 % to 33 % of the area, with a ratio of height to width
+    /// from 0.3 to 3.3, to 0.
     pub fn new(p: f64) -> Self {
         RandomErasing {
             p,
@@ -54,7 +54,7 @@ impl RandomErasing {
         }
     }
 
-    /// The least and the largest part of the area.
+    /// Sets the least and the largest part of the area.
     pub fn scale(self, least: f64, most: f64) -> Self {
         RandomErasing {
             scale: (least, most),
@@ -62,7 +62,7 @@ impl RandomErasing {
         }
     }
 
-    /// The least and the largest height divided by width.
+    /// Sets the least and the largest ratio of height to width.
     pub fn ratio(self, least: f64, most: f64) -> Self {
         RandomErasing {
             ratio: (least, most),
@@ -70,7 +70,7 @@ impl RandomErasing {
         }
     }
 
-    /// What is written, into all channels.
+    /// Sets the value that is written, for all channels.
     pub fn value(self, value: f32) -> Self {
         RandomErasing {
             value: Value::One(value),
@@ -78,7 +78,7 @@ impl RandomErasing {
         }
     }
 
-    /// What is written, for each of three channels.
+    /// Sets the value that is written, for each of three channels.
     pub fn rgb(self, values: [f32; 3]) -> Self {
         RandomErasing {
             value: Value::Rgb(values),
@@ -86,8 +86,8 @@ impl RandomErasing {
         }
     }
 
-    /// Writes noise: normal with mean 0 and deviation 1 into tensors of `f32`, as torchvision does,
-    /// uniform bytes into pictures and tensors of `u8`, as the paper does.
+    /// Writes noise: normal with mean 0 and standard deviation 1 into tensors of `f32`, as
+    /// torchvision does; uniform bytes into images and tensors of `u8`, as the paper does.
     pub fn noise(self) -> Self {
         RandomErasing {
             value: Value::Noise,
@@ -95,9 +95,9 @@ impl RandomErasing {
         }
     }
 
-    /// The order of a tensor's axes. By default [`Layout::Chw`], where tensors whose channels seem
-    /// to come last (1 or 3 there, and not where they should be) are refused; what is said here is
-    /// not doubted.
+    /// Sets the order of a tensor's axes. Defaults to [`Layout::Chw`], and tensors whose channels
+    /// seem to come last (1 or 3 there, and not in the place of `Chw`) are refused. A layout that
+    /// is set here is not checked that way.
     pub fn layout(self, layout: Layout) -> Self {
         RandomErasing {
             layout: Some(layout),
@@ -105,7 +105,7 @@ impl RandomErasing {
         }
     }
 
-    /// Which part of a picture of this size is erased, if any.
+    /// Returns the part of an image of this size to erase, if any.
     pub(crate) fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Option<Rect> {
         if !rng.chance(self.p) {
             return None;
@@ -114,7 +114,7 @@ impl RandomErasing {
         for _ in 0..10 {
             let erased = area * rng.range(self.scale.0, self.scale.1);
             let ratio = exp(rng.range(ln(self.ratio.0), ln(self.ratio.1)));
-            // Python's `round`. The conversion saturates.
+            // Rounds as Python's `round` does. The conversion saturates.
             let part_h = (erased * ratio).sqrt().round_ties_even() as u32;
             let part_w = (erased / ratio).sqrt().round_ties_even() as u32;
             if part_h < height && part_w < width {
@@ -131,11 +131,11 @@ impl RandomErasing {
         None
     }
 
-    /// Erases a part of a picture, in place.
+    /// Erases a part of an image, in place.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if a setting makes no sense, or a value is not a whole number from 0
-    /// to 255; [`ErrorKind::Shape`] if three values were given for a gray picture.
+    /// [`ErrorKind::Config`] if a setting is invalid, or a value is not a whole number from 0 to
+    /// 255; [`ErrorKind::Shape`] if three values were given for a gray image.
     pub fn apply(&self, image: &mut Image, rng: &mut Rng) -> Result<()> {
         self.check()?;
         let channels = usize::from(image.channels());
@@ -159,13 +159,13 @@ impl RandomErasing {
         Ok(())
     }
 
-    /// Erases a part of a tensor of `f32` or `u8`, in place; one that is shared is copied first.
-    /// Its axes are `[channels, height, width]`, or as [`layout`](RandomErasing::layout) says. What
-    /// holds for the values of a picture holds for `u8`.
+    /// Erases a part of a tensor of `f32` or `u8`, in place; a shared tensor is copied first. Its
+    /// axes are `[channels, height, width]`, or those set by [`layout`](RandomErasing::layout). The
+    /// limits for the values of an image apply to `u8`.
     ///
     /// # Errors
-    /// As [`apply`](RandomErasing::apply); [`ErrorKind::Shape`] if it is not of rank 3, empty,
-    /// seems to have another layout, or has not three channels for three values;
+    /// As [`apply`](RandomErasing::apply); [`ErrorKind::Shape`] if the tensor is not of rank 3, is
+    /// empty, seems to have another layout, or does not have three channels for three values;
     /// [`ErrorKind::Unsupported`] for another type.
     pub fn apply_tensor(&self, tensor: &mut Tensor, rng: &mut Rng) -> Result<()> {
         self.check()?;
@@ -227,7 +227,7 @@ impl RandomErasing {
         Ok(())
     }
 
-    /// One value for each channel, or none for noise.
+    /// Returns one value for each channel, or none for noise.
     fn values(&self, channels: usize) -> Result<Option<Vec<f32>>> {
         match self.value {
             Value::Noise => Ok(None),
@@ -240,7 +240,7 @@ impl RandomErasing {
         }
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_probability(self.p)?;
         let ((least, most), (flat, tall)) = (self.scale, self.ratio);
@@ -271,7 +271,7 @@ impl RandomErasing {
     }
 }
 
-/// [`ErrorKind::Config`] unless they are bytes.
+/// Fails with [`ErrorKind::Config`] unless the values are bytes.
 fn check_bytes(values: Option<&[f32]>) -> Result<()> {
     let mut values = values.into_iter().flatten();
     match values.find(|value| !(0.0..=255.0).contains(*value) || value.fract() != 0.0) {
@@ -283,7 +283,7 @@ fn check_bytes(values: Option<&[f32]>) -> Result<()> {
     }
 }
 
-/// A part of a picture of this size.
+/// A part of an image of this size.
 struct Place {
     part: Rect,
     width: usize,
@@ -292,7 +292,7 @@ struct Place {
 }
 
 impl Place {
-    /// Writes a value for each channel into the part, or else noise.
+    /// Writes a value for each channel into the part, or noise.
     fn erase<T: Copy>(
         &self,
         data: &mut [T],
@@ -308,7 +308,7 @@ impl Place {
         } = *self;
         let (top, rows) = (part.y as usize, part.height as usize);
         let (start, end) = (part.x as usize, (part.x + part.width) as usize);
-        // Planes of pixels that have so many values each.
+        // Number of values of a pixel within a plane.
         let pixel = if layout == Layout::Hwc { channels } else { 1 };
         for (c, plane) in data
             .chunks_exact_mut((width * height * pixel).max(1))

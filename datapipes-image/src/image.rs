@@ -1,13 +1,13 @@
-//! A decoded picture.
+//! Decoded images.
 
 use std::fmt;
 
 use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
-/// Most pixels that a picture may have by default: as Pillow, where an error replaces the warning.
+/// Default limit on the pixels of an image: the limit of Pillow, as an error instead of a warning.
 pub(crate) const MAX_PIXELS: u64 = 178_956_970;
 
-/// A decoded picture: 8 bits a channel, channels interleaved, rows from the top.
+/// A decoded image: 8 bits a channel, channels interleaved, rows from the top.
 ///
 /// - Its width and height are at least 1, and it has 1 channel (gray) or 3 (RGB).
 /// - Its data is `height * width * channels` long, without padding.
@@ -20,11 +20,11 @@ pub struct Image {
 }
 
 impl Image {
-    /// A picture of these bytes, which are not copied.
+    /// Makes an image of these bytes, which are not copied.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the length
-    /// does not fit.
+    /// [`ErrorKind::Shape`] if an edge is zero, the number of channels is neither 1 nor 3, or the
+    /// length does not fit.
     pub fn new(width: u32, height: u32, channels: u8, data: Vec<u8>) -> Result<Image> {
         let wanted = u128::from(width) * u128::from(height) * u128::from(channels);
         if wanted == 0 || !matches!(channels, 1 | 3) || wanted != data.len() as u128 {
@@ -42,7 +42,7 @@ impl Image {
         })
     }
 
-    /// A black picture, for a size that the caller has checked.
+    /// Makes a black image of a size that the caller has checked.
     pub(crate) fn black(width: u32, height: u32, channels: u8) -> Image {
         let data = vec![0; width as usize * height as usize * usize::from(channels)];
         Image {
@@ -53,40 +53,40 @@ impl Image {
         }
     }
 
-    /// Pixels in a row.
+    /// Returns the number of pixels in a row.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// 1 for gray, 3 for RGB.
+    /// Returns the number of channels: 1 for gray, 3 for RGB.
     pub fn channels(&self) -> u8 {
         self.channels
     }
 
-    /// The pixels.
+    /// Returns the pixels.
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// The pixels, to be changed.
+    /// Returns the pixels for modification.
     pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }
 
-    /// The pixels, without a copy.
+    /// Returns the pixels, without a copy.
     pub fn into_data(self) -> Vec<u8> {
         self.data
     }
 
-    /// The channels of one pixel.
+    /// Returns the channels of one pixel.
     ///
     /// # Panics
-    /// If it lies outside.
+    /// Panics if the pixel is outside of the image.
     pub fn pixel(&self, x: u32, y: u32) -> &[u8] {
         assert!(
             x < self.width && y < self.height,
@@ -97,9 +97,9 @@ impl Image {
     }
 }
 
-/// Size and pixels. Pixels of 64 KiB or more are copied once when they are read, since a picture
-/// owns them; a [`Tensor`](datapipes::Tensor) by [`to_tensor_u8`](crate::to_tensor_u8) or the like
-/// is not copied then.
+/// Encodes size and pixels. Pixels of 64 KiB or more are copied once when they are read, since an
+/// image owns them. A [`Tensor`](datapipes::Tensor), made by [`to_tensor_u8`](crate::to_tensor_u8)
+/// or the like, is not copied.
 impl Wire for Image {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.width.encode(to)?;
@@ -119,7 +119,7 @@ impl fmt::Debug for Image {
     }
 }
 
-/// An error about a size that no picture can have.
+/// Fails for a size that no image can have.
 pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     if width == 0 || height == 0 {
         return Err(Error::new(
@@ -134,7 +134,7 @@ pub(crate) fn check_size(width: u32, height: u32) -> Result<()> {
     Ok(())
 }
 
-/// [`ErrorKind::Shape`] if there are no pixels: of what belongs to a picture.
+/// Fails with [`ErrorKind::Shape`] if there are no pixels. `what` names the part of the image.
 pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
     if width > 0 && height > 0 {
         return Ok(());
@@ -145,7 +145,7 @@ pub(crate) fn check_edges(what: &str, width: u32, height: u32) -> Result<()> {
     ))
 }
 
-/// [`ErrorKind::Config`] unless it is from 0 to 1.
+/// Fails with [`ErrorKind::Config`] unless `p` is from 0 to 1.
 pub(crate) fn check_probability(p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
         return Ok(());

@@ -1,22 +1,22 @@
-//! Where the numbers of a picture lie in a tensor, and how they get there.
+//! The layout of an image in a tensor, and the writing of rows into it.
 
 use datapipes::{Error, ErrorKind, Result};
 
 use crate::Normalize;
 
-/// The order of a picture's axes in a tensor.
+/// The order of an image's axes in a tensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// `[channels, height, width]`, a plane for each channel: what burn, candle and PyTorch expect.
-    /// A batch is `NCHW`.
+    /// `[channels, height, width]`, one plane for each channel: the layout of burn, candle and
+    /// PyTorch. A batch is `NCHW`.
     #[default]
     Chw,
-    /// `[height, width, channels]`, as pixels lie in a picture. A batch is `NHWC`.
+    /// `[height, width, channels]`, the layout of pixels in an image. A batch is `NHWC`.
     Hwc,
 }
 
-/// Width, height and channels of a picture with these axes. Without a layout it is [`Layout::Chw`],
-/// unless the channels seem to come last.
+/// Returns width, height and channels of an image with these axes. Without a layout it is
+/// [`Layout::Chw`], unless the channels seem to come last.
 pub(crate) fn picture_size(
     what: &str,
     shape: &[usize],
@@ -41,17 +41,17 @@ pub(crate) fn picture_size(
     }
 }
 
-/// Writes rows of RGB pixels to where a tensor has them.
+/// Writes rows of RGB pixels in the layout of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowWriter {
     pub width: usize,
     pub height: usize,
     pub layout: Layout,
-    /// Mirror left and right.
+    /// True to mirror left and right.
     pub flip: bool,
 }
 
-/// A number of a tensor, made of a value of a channel.
+/// A number of a tensor, made from a value of a channel.
 pub(crate) trait Number: Copy + 'static {
     fn of(value: u8, scale: f32, shift: f32) -> Self;
 }
@@ -71,7 +71,7 @@ impl Number for f32 {
 }
 
 impl RowWriter {
-    /// Writes row `y`. `pixels` are RGB, `out` the whole picture's numbers.
+    /// Writes row `y`. `pixels` are RGB, `out` has the numbers of the whole image.
     pub(crate) fn write<T: Number>(
         self,
         y: u32,
@@ -87,7 +87,7 @@ impl RowWriter {
         self.write_any(y, pixels, normalize, out);
     }
 
-    /// The same, compiled to wider instructions.
+    /// Writes row `y`, compiled to wider instructions.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     fn write_avx2<T: Number>(self, y: u32, pixels: &[u8], normalize: &Normalize, out: &mut [T]) {

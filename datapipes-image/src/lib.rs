@@ -1,26 +1,26 @@
-//! Pictures for `datapipes`: decoding and augmentation, as plain functions and as steps of a graph.
+//! Images for `datapipes`: decoding and augmentation, as plain functions and as steps of a graph.
 //!
 //! - **Decode** JPEG, PNG, WebP, GIF, BMP and TIFF to 8-bit RGB: [`decode()`], [`DecodeImage`].
-//!   What is cut short or damaged is an error, never a picture with a grey lower half; what would
-//!   not fit in memory is refused from its header.
-//! - **All in one step**, from files to the rows of a batch, with nothing in between:
-//!   [`ImageRows`]. The fastest way.
+//!   Truncated or damaged files are an error, never an image with a grey lower half. Images that
+//!   would not fit in memory are refused after their header was read.
+//! - **All in one step**, from files to the rows of a batch, without intermediate images:
+//!   [`ImageRows`]. This is the fastest way.
 //! - **Transform**: [`resize()`], [`resize_shorter`], [`crop()`], [`center_crop`], [`five_crop`],
 //!   [`random_crop`], [`random_resized_crop`], [`pad()`], [`hflip`], [`vflip`], [`rotate`],
 //!   [`affine()`], [`random_rotation`], [`random_affine`], [`gaussian_blur`], [`to_tensor`]. All
-//!   are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) where they are random), for use
-//!   in [`map_with_rng`](datapipes::Graph::map_with_rng) on samples of any type.
-//! - **Colours**, as torchvision makes them of `uint8` tensors: [`adjust_brightness`],
+//!   are functions of an [`Image`] (and a [`Rng`](datapipes::Rng) if they are random), for use in
+//!   [`map_with_rng`](datapipes::Graph::map_with_rng) on samples of any type.
+//! - **Colours**, with the results of torchvision on `uint8` tensors: [`adjust_brightness`],
 //!   [`adjust_contrast`], [`adjust_saturation`], [`adjust_hue`], [`adjust_sharpness`],
 //!   [`grayscale`], [`invert`], [`posterize`], [`solarize`], [`autocontrast`], [`equalize`]; at
 //!   random, [`ColorJitter`], [`random_grayscale`], [`RandomGaussianBlur`], [`RandomErasing`] and
 //!   the policies [`RandAugment`] and [`TrivialAugmentWide`].
-//! - **Targets** move with their picture: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the
-//!   same [`Geometry`], which is drawn once. [`Mask::decode`] reads the classes in a PNG.
-//! - **Mix** pictures and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
-//! - **In a graph** of pictures alone, the methods of [`DecodeGraph`], [`ImageGraph`] and
-//!   [`ColorGraph`] say the same; those of [`EraseGraph`] are also for tensors, those of
-//!   [`BatchGraph`] for batches.
+//! - **Targets** move with their image: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same
+//!   [`Geometry`], which is drawn once. [`Mask::decode`] reads the classes in a PNG.
+//! - **Mix** images and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
+//! - **In a graph** of images alone, the methods of [`DecodeGraph`], [`ImageGraph`] and
+//!   [`ColorGraph`] do the same. The methods of [`EraseGraph`] also work on tensors, those of
+//!   [`BatchGraph`] on batches.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -39,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same on samples that carry a label, with closures:
+//! The same on samples with a label, with closures:
 //!
 //! ```
 //! # use datapipes::{Graph, Tensor};
@@ -59,12 +59,12 @@
 //! ```
 //!
 //! # Features
-//! - `turbo`: JPEGs by libjpeg-turbo with SIMD, as [`DecodeImage`] says. It is built from the
-//!   source that comes with `turbojpeg-sys`, for which a C compiler, cmake and, on x86, nasm are
-//!   needed (on Debian, `apt install build-essential cmake nasm`). Where one is missing, the build
-//!   of `turbojpeg-sys` says "is `cmake` not installed?", or "No CMAKE_ASM_NASM_COMPILER could be
-//!   found", which is nasm. It never falls back to a decoder without SIMD. Programs with it contain
-//!   work of the Independent JPEG Group, whose licence asks to be named.
+//! - `turbo`: decodes JPEGs with libjpeg-turbo and SIMD; see [`DecodeImage`]. The library is built
+//!   from the source in `turbojpeg-sys`, which needs a C compiler, cmake and, on x86, nasm (on
+//!   Debian, `apt install build-essential cmake nasm`). If one is missing, the build of
+//!   `turbojpeg-sys` reports "is `cmake` not installed?", or "No CMAKE_ASM_NASM_COMPILER could be
+//!   found", which is nasm. It never falls back to a decoder without SIMD. Programs with this
+//!   feature contain work of the Independent JPEG Group, whose licence asks for an acknowledgement.
 
 mod blur;
 mod color;
@@ -109,7 +109,7 @@ pub use crate::rows::{ImageRows, ImageRowsGraph};
 pub use crate::targets::{Boxes, Class, Kept, Keypoint, Keypoints, Mask, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
 
-/// What a graph of pictures needs in scope.
+/// Traits and types for a graph of images.
 pub mod prelude {
     pub use crate::{
         Affine, BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph,

@@ -1,7 +1,7 @@
-//! Functions of real numbers that give the same bits on every machine: only additions,
-//! multiplications, divisions and square roots, which IEEE 754 fixes. Those of `std` come from the
-//! system's library, and differ in the last bit. What decides which pixels are taken, or what a
-//! batch is mixed by, must not.
+//! Functions of real numbers that return the same bits on every machine. They use only additions,
+//! multiplications, divisions and square roots, which IEEE 754 defines exactly. The functions of
+//! `std` come from the system's library, and differ in the last bit. Values that decide which
+//! pixels are taken, or how a batch is mixed, must not differ.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};
 
@@ -10,8 +10,8 @@ use datapipes::Rng;
 const FRACTION: u64 = (1 << 52) - 1;
 const ONE: u64 = 1023 << 52;
 
-/// The natural logarithm of a positive number that is neither tiny (below 2⁻¹⁰²²) nor infinite;
-/// within some units of the last place.
+/// Returns the natural logarithm of a positive number that is neither tiny (below 2⁻¹⁰²²) nor
+/// infinite, within some units of the last place.
 pub(crate) fn ln(x: f64) -> f64 {
     debug_assert!(x.is_normal() && x > 0.0);
     let mut exponent = (x.to_bits() >> 52) as i64 - 1023;
@@ -28,8 +28,8 @@ pub(crate) fn ln(x: f64) -> f64 {
     exponent as f64 * LN_2 + 2.0 * s * series
 }
 
-/// The exponential function; within some units of the last place. Below -708 it is 0, above 709
-/// infinite.
+/// Returns the exponential function, within some units of the last place. Below -708 it is 0, above
+/// 709 infinite.
 pub(crate) fn exp(x: f64) -> f64 {
     if x < -708.0 {
         return 0.0;
@@ -48,7 +48,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     series * f64::from_bits(((halvings as i64 + 1023) as u64) << 52)
 }
 
-/// Sine and cosine of an angle in degrees; exact for multiples of 90.
+/// Returns sine and cosine of an angle in degrees; exact for multiples of 90.
 pub(crate) fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     // The remainder is exact.
     let angle = angle % 360.0;
@@ -69,13 +69,13 @@ pub(crate) fn sin_cos_degrees(angle: f64) -> (f64, f64) {
     }
 }
 
-/// Uniform between 0 and 1, without either.
+/// Draws uniformly between 0 and 1, excluding both.
 pub(crate) fn open_unit(rng: &mut Rng) -> f64 {
     ((rng.next_u64() >> 12) as f64 + 0.5) / (1u64 << 52) as f64
 }
 
-/// Two numbers of the normal distribution with mean 0 and deviation 1: the polar method (Marsaglia
-/// and Bray 1964).
+/// Draws two numbers of the normal distribution with mean 0 and standard deviation 1, by the polar
+/// method (Marsaglia and Bray 1964).
 pub(crate) fn two_normals(rng: &mut Rng) -> [f64; 2] {
     loop {
         let (x, y) = (2.0 * open_unit(rng) - 1.0, 2.0 * open_unit(rng) - 1.0);
@@ -87,8 +87,8 @@ pub(crate) fn two_normals(rng: &mut Rng) -> [f64; 2] {
     }
 }
 
-/// A number of the distribution Beta(a, a), from 0 to 1: by Jöhnk 1964, in logarithms, for `a` up
-/// to 1; by Cheng 1978 (BB) above. `a` has to be positive and not huge.
+/// Draws a number of the distribution Beta(a, a), from 0 to 1: by Jöhnk 1964, in logarithms, for
+/// `a` up to 1; by Cheng 1978 (BB) above. `a` must be positive and not huge.
 pub(crate) fn beta(a: f64, rng: &mut Rng) -> f64 {
     if a <= 1.0 {
         loop {
@@ -100,7 +100,7 @@ pub(crate) fn beta(a: f64, rng: &mut Rng) -> f64 {
     }
     loop {
         let (u, v) = (open_unit(rng), open_unit(rng));
-        // Of the general method, what remains for two equal parameters.
+        // The remainder of the general method for two equal parameters.
         let logit = ln(u / (1.0 - u)) / a.sqrt();
         let w = a * exp(logit);
         let r = (a + a.sqrt()) * logit - 2.0 * LN_2;
@@ -191,7 +191,8 @@ mod tests {
             assert!(values.iter().all(|x| (0.0..=1.0).contains(x)), "{a}");
             let moment =
                 |k: i32| values.iter().map(|x| (x - 0.5).powi(k)).sum::<f64>() / f64::from(draws);
-            // Of Beta(a, a): mean 1/2, variance 1/(4(2a+1)), fourth moment 3/(16(2a+1)(2a+3)).
+            // Moments of Beta(a, a): mean 1/2, variance 1/(4(2a+1)), fourth moment
+            // 3/(16(2a+1)(2a+3)).
             let variance = 0.25 / (2.0 * a + 1.0);
             let fourth = 3.0 / (16.0 * (2.0 * a + 1.0) * (2.0 * a + 3.0));
             assert!(

@@ -1,4 +1,4 @@
-//! The crop that ImageNet training is done with.
+//! Random resized crops, as used for training on ImageNet.
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
@@ -6,9 +6,9 @@ use crate::image::{check_edges, check_size};
 use crate::portable::{exp, ln};
 use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
 
-/// What [`random_resized_crop`] makes: torchvision's `RandomResizedCrop`.
+/// Settings of [`random_resized_crop`]: torchvision's `RandomResizedCrop`.
 ///
-/// A size alone, `224` or `(width, height)`, converts into one with the usual settings.
+/// A size alone, `224` or `(width, height)`, converts into the usual settings of that size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomResizedCrop {
     width: u32,
@@ -19,8 +19,8 @@ pub struct RandomResizedCrop {
 }
 
 impl RandomResizedCrop {
-    /// Crops of this width and height, of 8 % to 100 % of the picture's area and 3:4 to 4:3 in
-    /// shape.
+    /// Sets the width and height of the result. The crop has 8 % to 100 % of the image's area and
+    /// an aspect ratio of 3:4 to 4:3.
     pub fn new(width: u32, height: u32) -> Self {
         let (scale, ratio) = ((0.08, 1.0), (3.0 / 4.0, 4.0 / 3.0));
         RandomResizedCrop {
@@ -32,7 +32,7 @@ impl RandomResizedCrop {
         }
     }
 
-    /// The least and the largest part of the picture's area.
+    /// Sets the least and the largest part of the image's area.
     pub fn scale(self, least: f64, most: f64) -> Self {
         RandomResizedCrop {
             scale: (least, most),
@@ -40,7 +40,7 @@ impl RandomResizedCrop {
         }
     }
 
-    /// The least and the largest width divided by height, before the part is scaled.
+    /// Sets the least and the largest ratio of width to height, before the part is scaled.
     pub fn ratio(self, least: f64, most: f64) -> Self {
         RandomResizedCrop {
             ratio: (least, most),
@@ -48,25 +48,25 @@ impl RandomResizedCrop {
         }
     }
 
-    /// How pixels are weighed.
+    /// Sets the filter for scaling.
     pub fn filter(self, filter: Filter) -> Self {
         RandomResizedCrop { filter, ..self }
     }
 
-    /// Which part of a picture of this size is taken: torchvision's algorithm. It draws up to ten
-    /// times an area, uniformly, and a ratio, uniformly in its logarithm; with the first that fits,
-    /// its row and then its column. If none fits, it takes the largest part in the middle whose
-    /// ratio is allowed.
+    /// Draws the part of an image of this size, by torchvision's algorithm. Draws up to ten times
+    /// an area, uniformly, and a ratio, uniformly in its logarithm. For the first pair that fits,
+    /// draws its row and then its column. If none fits, returns the largest part in the middle
+    /// whose ratio is allowed.
     ///
     /// # Panics
-    /// If an edge is 0.
+    /// Panics if an edge is 0.
     pub fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
         let (w, h) = (f64::from(width), f64::from(height));
         let (least, most) = self.ratio;
         for _ in 0..10 {
             let area = w * h * rng.range(self.scale.0, self.scale.1);
             let ratio = exp(rng.range(ln(least), ln(most)));
-            // Python's `round`. The conversion saturates, and what is not a number becomes 0.
+            // Rounds as Python's `round` does. The conversion saturates, and NaN becomes 0.
             let part_w = (area * ratio).sqrt().round_ties_even() as u32;
             let part_h = (area / ratio).sqrt().round_ties_even() as u32;
             if (1..=width).contains(&part_w) && (1..=height).contains(&part_h) {
@@ -94,17 +94,17 @@ impl RandomResizedCrop {
         }
     }
 
-    /// Width and height of what comes out.
+    /// Returns width and height of the result.
     pub(crate) fn size(&self) -> (u32, u32) {
         (self.width, self.height)
     }
 
-    /// How pixels are weighed.
+    /// Returns the filter for scaling.
     pub(crate) fn resampling(&self) -> Filter {
         self.filter
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_size(self.width, self.height)?;
         for (name, (least, most)) in [("scale", self.scale), ("ratio", self.ratio)] {
@@ -153,7 +153,7 @@ impl Draw for RandomResizedCrop {
     }
 }
 
-/// Takes a random part of a picture and scales it, in one pass.
+/// Crops a random part of an image and scales it, in one pass.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -211,9 +211,8 @@ mod tests {
                 rights += f64::from(part.x) / f64::from(width - part.width) - 0.5;
             }
         }
-        // What Python gives for torchvision's algorithm, over a million draws. The area is below
-        // the middle of the scale, and the ratio above 1, as parts that are large or upright fit
-        // less often.
+        // Results of Python for torchvision's algorithm, over a million draws. The area is below
+        // the middle of the scale, and the ratio above 1, as large or upright parts fit less often.
         let mean = |sum: f64| sum / f64::from(draws);
         assert!((mean(areas) - 0.4329).abs() < 0.006, "{}", mean(areas));
         assert!(

@@ -1,4 +1,4 @@
-//! From encoded pictures straight into the rows of a batch.
+//! Decoding of images straight into the rows of a batch.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -12,24 +12,24 @@ use crate::layout::{Number, RowWriter};
 use crate::resize::{Resampler, shorter_size};
 use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
 
-/// Decodes pictures, cuts, scales, mirrors and normalises them, and writes the result to where the
-/// batch has it, in one step that makes no picture in between: what [`decode`](crate::decode()),
-/// [`random_resized_crop`](crate::random_resized_crop()), [`hflip`](crate::hflip()) and
-/// [`to_tensor`](crate::to_tensor()) do one after the other, with the same draws and the same
-/// numbers, to the last bit.
+/// Decodes, crops, scales, mirrors and normalises images, and writes the result into the batch, in
+/// one step without intermediate images. It draws the same random numbers as
+/// [`decode`](crate::decode()), [`random_resized_crop`](crate::random_resized_crop()),
+/// [`hflip`](crate::hflip()) and [`to_tensor`](crate::to_tensor()) in sequence, and returns the
+/// same values, to the last bit.
 ///
-/// - Of a JPEG only what a random crop needs is decoded: rows below it not at all. With
-///   [`scaled`](ImageRows::scaled) it is decoded at a half, a quarter or an eighth of its size
-///   where that is enough.
-/// - Pixels in between are kept by each thread for its next picture: up to 16 MiB in each of some
-///   buffers, or what the last picture took. So for JPEGs nothing is allocated once they are large
-///   enough, but for parts of over 5 megapixels.
-/// - What opens archives is best parted from this by a shuffle: in one piece of work with it,
-///   nobody knows which row of which batch a picture will be, and batches are copied together.
-/// - In a graph of samples of your own, `map` one to a pair of its file and the rest before, and
-///   back behind: such steps are one-in-one-out. The rows of one batch are written where the batch
-///   has them, if only steps of one-in-one-out lie between this and [`batch`](Graph::batch): see
-///   [`Context::row`]. The memory of a batch returns to the loader when it is dropped.
+/// - Of a JPEG, only the part that a random crop needs is decoded: rows below the part are not
+///   decoded at all. With [`scaled`](ImageRows::scaled) the JPEG is decoded at a half, a quarter or
+///   an eighth of its size if that is enough.
+/// - Each thread keeps its intermediate pixels for its next image: up to 16 MiB in each of some
+///   buffers, or as much as the last image took. JPEGs therefore cause no allocations once the
+///   buffers are large enough, except for parts of over 5 megapixels.
+/// - Put a shuffle between a step that opens archives and this step. If both are in one segment,
+///   the row and the batch of an image are not known in advance, and batches are copied together.
+/// - In a graph of your own samples, use `map` before this step to make a pair of the file and the
+///   rest, and `map` after it to convert back: such steps are one-to-one. The rows of one batch are
+///   written in place if only one-to-one steps are between this step and [`batch`](Graph::batch);
+///   see [`Context::row`]. The memory of a batch returns to the loader when the batch is dropped.
 ///
 /// # Examples
 /// ```
@@ -59,17 +59,17 @@ pub struct ImageRows {
     scaled: bool,
 }
 
-/// Which part of a picture becomes the row, and of which size.
+/// Part of an image that becomes the row, and its size.
 #[derive(Clone, Copy, Debug)]
 enum Geometry {
     Random(RandomResizedCrop),
-    /// All of it.
+    /// The whole image.
     Whole {
         width: u32,
         height: u32,
         filter: Filter,
     },
-    /// The middle, once the shorter edge has a length.
+    /// The middle, after the shorter edge was scaled to a length.
     Center {
         shorter: u32,
         width: u32,
@@ -78,7 +78,7 @@ enum Geometry {
     },
 }
 
-/// The part that is scaled, to which size, and what of the result is the row.
+/// Part that is scaled, its new size, and the part of the result that becomes the row.
 struct Cut {
     part: Rect,
     target: (u32, u32),
@@ -98,12 +98,12 @@ impl ImageRows {
         }
     }
 
-    /// A random part, scaled: for training. See [`RandomResizedCrop`].
+    /// Takes a random part and scales it: for training. See [`RandomResizedCrop`].
     pub fn random_resized_crop(settings: impl Into<RandomResizedCrop>) -> Self {
         ImageRows::new(Geometry::Random(settings.into()))
     }
 
-    /// All of the picture, scaled to this width and height, whatever its shape.
+    /// Scales the whole image to this width and height, whatever its aspect ratio.
     pub fn resize(width: u32, height: u32) -> Self {
         ImageRows::new(Geometry::Whole {
             width,
@@ -112,7 +112,7 @@ impl ImageRows {
         })
     }
 
-    /// The middle of this width and height, once the shorter edge was scaled to `shorter`: for
+    /// Scales the shorter edge to `shorter` and takes the middle of this width and height: for
     /// validation.
     pub fn resize_center_crop(shorter: u32, width: u32, height: u32) -> Self {
         ImageRows::new(Geometry::Center {
@@ -123,7 +123,7 @@ impl ImageRows {
         })
     }
 
-    /// How pixels are weighed when they are scaled. By default [`Filter::Bilinear`].
+    /// Sets the filter for scaling. Defaults to [`Filter::Bilinear`].
     pub fn filter(mut self, with: Filter) -> Self {
         match &mut self.geometry {
             Geometry::Random(crop) => *crop = crop.filter(with),
@@ -137,7 +137,7 @@ impl ImageRows {
         ImageRows { hflip: p, ..self }
     }
 
-    /// Makes `f32`, normalised. Without, rows are `u8`, 0 to 255.
+    /// Makes normalised `f32` rows. Without this setting, rows are `u8`, 0 to 255.
     pub fn normalize(self, normalize: Normalize) -> Self {
         ImageRows {
             normalize: Some(normalize),
@@ -145,15 +145,15 @@ impl ImageRows {
         }
     }
 
-    /// The order of the axes. By default [`Layout::Chw`].
+    /// Sets the order of the axes. Defaults to [`Layout::Chw`].
     pub fn layout(self, layout: Layout) -> Self {
         ImageRows { layout, ..self }
     }
 
     /// Decodes JPEGs at the least of 1/1, 1/2, 1/4 and 1/8 of their size at which the part is not
-    /// smaller than the row, as Pillow's `draft` does. That takes less time for pictures much
-    /// larger than the row, and gives other numbers: the decoder's average over blocks comes before
-    /// the filter. By default not.
+    /// smaller than the row, as Pillow's `draft` does. That takes less time for images much larger
+    /// than the row, and returns other values: the decoder averages over blocks before the filter
+    /// is applied. Off by default.
     pub fn scaled(self) -> Self {
         ImageRows {
             scaled: true,
@@ -161,12 +161,12 @@ impl ImageRows {
         }
     }
 
-    /// Settings of the decoder: limits, orientation.
+    /// Sets the options of the decoder: limits, orientation.
     pub fn decoder(self, decode: DecodeImage) -> Self {
         ImageRows { decode, ..self }
     }
 
-    /// The shape of a row: `[3, height, width]`, or `[height, width, 3]`.
+    /// Returns the shape of a row: `[3, height, width]`, or `[height, width, 3]`.
     pub fn shape(&self) -> [usize; 3] {
         let (width, height) = self.size();
         let (width, height) = (width as usize, height as usize);
@@ -176,7 +176,7 @@ impl ImageRows {
         }
     }
 
-    /// Makes a tensor of its own of one file; in a graph [`ImageRowsGraph::image_rows`] writes into
+    /// Makes a separate tensor of one file. In a graph, [`ImageRowsGraph::image_rows`] writes into
     /// batches.
     ///
     /// # Errors
@@ -192,14 +192,14 @@ impl ImageRows {
         Ok(tensor)
     }
 
-    /// Fills a tensor from one file. Draws first the part and then whether to mirror it.
+    /// Fills a tensor from one file. Draws the part first, and then if it is mirrored.
     ///
     /// # Errors
-    /// - What [`DecodeImage::decode`] says of the file. Damage below the part is not found, since
-    ///   it is not looked at.
-    /// - [`ErrorKind::Shape`] if the tensor is not of this shape and type, or a scaled picture is
+    /// - Errors of [`DecodeImage::decode`] for the file. Damage below the part is not found, since
+    ///   that data is not read.
+    /// - [`ErrorKind::Shape`] if the tensor is not of this shape and type, or a scaled image is
     ///   smaller than its crop.
-    /// - [`ErrorKind::Config`] if a setting makes no sense.
+    /// - [`ErrorKind::Config`] if a setting is invalid.
     pub fn fill(&self, file: &[u8], rng: &mut Rng, row: &mut Tensor) -> Result<()> {
         self.check()?;
         if row.shape() != self.shape() {
@@ -326,7 +326,7 @@ impl ImageRows {
         }
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     fn check(&self) -> Result<()> {
         match self.geometry {
             Geometry::Random(crop) => crop.check()?,
@@ -350,7 +350,7 @@ impl ImageRows {
         check_probability(self.hflip)
     }
 
-    /// A row for the next item of a graph.
+    /// Returns a row for the next item of a graph.
     fn row(&self, cx: &Context) -> Result<Tensor> {
         match self.normalize {
             Some(_) => cx.row::<f32>(self.shape()),
@@ -397,11 +397,11 @@ impl fmt::Display for ImageRows {
     }
 }
 
-/// Encoded pictures, alone or with something that stays with them.
+/// Encoded images, alone or with other data.
 trait Encoded: Send + 'static {
     type Row: Send + 'static;
 
-    /// Makes a row of the picture.
+    /// Replaces the image by a row.
     fn to_row(self, make: impl FnOnce(&[u8]) -> Result<Tensor>) -> Result<Self::Row>;
 }
 
@@ -421,7 +421,7 @@ impl<L: Send + 'static> Encoded for (Bytes, L) {
     }
 }
 
-/// A picture that a row was made of.
+/// An image that a row was made from.
 trait RowOf {
     fn row(&self) -> &Tensor;
 }
@@ -447,7 +447,7 @@ impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<In::Row> {
         let (this, context) = (self.0.clone(), cx.clone());
         input.each(cx, move |item| {
-            // The row is asked for before anything can fail.
+            // The row is requested before anything can fail.
             let row = this.row(&context);
             let mut rng = context.rng(item.origin());
             Some(item.try_map(|encoded| {
@@ -480,18 +480,18 @@ impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
     }
 }
 
-/// [`ImageRows`] for a graph of files, alone or each with a label or anything else. Bring it into
-/// scope by the [`prelude`](crate::prelude).
+/// [`ImageRows`] for a graph of files, alone or each with a label or other data. Import it with the
+/// [`prelude`](crate::prelude).
 pub trait ImageRowsGraph: sealed::Sealed {
-    /// The same with rows in place of files.
+    /// Graph with rows in place of files.
     type Rows;
 
-    /// Makes a row of each file; see [`ImageRows`]. It runs on the CPU workers, on many files at
-    /// once; order is kept.
+    /// Makes a row of each file; see [`ImageRows`]. Runs on the CPU workers, on many files at once;
+    /// order is kept.
     ///
     /// # Errors
-    /// What is wrong with a file takes the item's place; see [`ImageRows::fill`]. Settings without
-    /// sense are found when the loader is built.
+    /// An error of a file takes the item's place; see [`ImageRows::fill`]. Invalid settings are
+    /// reported when the loader is built.
     fn image_rows(self, rows: ImageRows) -> Self::Rows;
 }
 
@@ -512,7 +512,7 @@ impl<L: Send + 'static> ImageRowsGraph for Graph<(Bytes, L)> {
 }
 
 mod sealed {
-    /// The graphs that have this method; more may be added to the trait.
+    /// Graphs that have this method; more may be added to the trait.
     pub trait Sealed {}
 
     impl Sealed for datapipes::Graph<bytes::Bytes> {}

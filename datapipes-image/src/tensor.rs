@@ -1,12 +1,12 @@
-//! From a picture to numbers for a model.
+//! Conversion of images to tensors.
 
 use datapipes::{Element, Error, ErrorKind, Result, Tensor};
 
 use crate::layout::{Number, RowWriter};
 use crate::{Image, Layout};
 
-/// Mean and standard deviation of each channel, on a scale from 0 to 1. A gray picture uses the
-/// first of each.
+/// Mean and standard deviation of each channel, on a scale from 0 to 1. A gray image uses the first
+/// of each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalize {
     mean: [f32; 3],
@@ -14,18 +14,18 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// Those of ImageNet, which most pretrained models expect.
+    /// Values of ImageNet, which most pretrained models expect.
     pub const IMAGENET: Normalize = Normalize {
         mean: [0.485, 0.456, 0.406],
         std: [0.229, 0.224, 0.225],
     };
-    /// None: values from 0 to 1.
+    /// No normalisation: values from 0 to 1.
     pub const UNIT: Normalize = Normalize {
         mean: [0.0; 3],
         std: [1.0; 3],
     };
 
-    /// Takes `mean` off and divides by `std`.
+    /// Subtracts `mean` and divides by `std`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a value is not finite or a standard deviation is not positive.
@@ -42,7 +42,7 @@ impl Normalize {
         Ok(Normalize { mean, std })
     }
 
-    /// What a value of a channel is multiplied by, and what is added then.
+    /// Returns the factor and the summand for a value of a channel.
     pub(crate) fn line(&self, channel: usize) -> (f32, f32) {
         let (mean, std) = (self.mean[channel], self.std[channel]);
         (1.0 / (255.0 * std), -mean / std)
@@ -70,9 +70,8 @@ pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     tensor_of::<u8>(image, &Normalize::UNIT)
 }
 
-/// Decodes a picture to a tensor of `u8`, `[height, width, 3]`, as it lies in memory: what a
-/// decoder of a sample's fields wants, for the extensions in [`EXTENSIONS`]. The pixels are not
-/// copied.
+/// Decodes an image to a tensor of `u8`, `[height, width, 3]`, in the layout of its memory: a
+/// decoder of a sample's fields, for the extensions in [`EXTENSIONS`]. The pixels are not copied.
 ///
 /// With `datapipes-io`: `FieldDecoder::new().with(datapipes_image::EXTENSIONS,
 /// datapipes_image::decode_tensor)`.
@@ -97,10 +96,10 @@ pub fn decode_tensor(bytes: impl AsRef<[u8]>) -> Result<Tensor> {
     Tensor::from_vec(image.into_data(), shape)
 }
 
-/// The extensions of files that [`decode`](crate::decode()) reads, separated by spaces.
+/// Extensions of the files that [`decode`](crate::decode()) reads, separated by spaces.
 pub const EXTENSIONS: &str = "jpg jpeg jpe jfif png apng webp gif bmp dib tif tiff";
 
-/// One plane after another.
+/// Makes a tensor of one plane after another.
 fn tensor_of<T: Number + Element>(image: &Image, normalize: &Normalize) -> Result<Tensor> {
     let (width, height) = (image.width() as usize, image.height() as usize);
     let mut values = vec![T::default(); image.data().len()];

@@ -1,4 +1,4 @@
-//! The loader on the CPU, by both ways, and on a GPU where there is one.
+//! Tests of the loader on the CPU, by both ways, and on a GPU if there is one.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
@@ -124,7 +124,7 @@ fn on_the_cpu_a_batch_keeps_its_address() {
         let numbers = storage.as_slice::<f32>().unwrap();
         given.insert(numbers[0] as usize, numbers.as_ptr() as usize);
     }
-    // Two workers make the batches: by their numbers, since not in turn.
+    // Two workers make the batches, so they are compared by their numbers, not in order.
     assert_eq!(given, made.try_iter().collect());
     assert_eq!(given.len(), 3);
 }
@@ -143,7 +143,7 @@ fn errors_keep_node_item_and_cause_and_end_the_epoch() {
     );
     assert!(epoch.next().is_none());
 
-    // An error of the hand-over is no bad item that a policy skips.
+    // An error of the conversion is not a bad item that a policy skips.
     let loader = DataLoader::builder(Graph::range(0..6).batch(2).collate());
     let loader = loader.on_error(OnError::skip(9)).build().unwrap();
     let said = "[0:0, 0:1]: candle has no tensors of u64; ";
@@ -180,7 +180,8 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
     for epoch in 0..2 {
         let mut batches = candle.epoch(epoch).blocking();
         let mut sum = batches.next().unwrap().unwrap().0.sum_all().unwrap();
-        // While the first batch is worked on, the second comes in: else this waits for ever.
+        // While the first batch is worked on, the second is uploaded; otherwise this waits for
+        // ever.
         threads.extend([uploads.recv().unwrap(), uploads.recv().unwrap()]);
         for batch in batches {
             sum = (sum + batch.unwrap().0.sum_all().unwrap()).unwrap();
@@ -198,7 +199,7 @@ fn uploads_run_on_one_thread_ahead_of_the_step() {
     assert_eq!(device.uploaded, 7);
 }
 
-/// By every way, an epoch goes on behind the batches that were taken.
+/// In every way of reading, an epoch resumes after the batches that were taken.
 #[test]
 fn an_epoch_goes_on_behind_what_was_taken() {
     let samples = Graph::range(0..50)
@@ -255,7 +256,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
     assert!(error.contains("the state is of another run"), "{error}");
 }
 
-/// A batch that could not be made into candle's comes again, by every way.
+/// In every way of reading, a batch that could not be converted comes again.
 #[test]
 fn a_batch_that_could_not_be_moved_comes_again() {
     let loader = DataLoader::builder(Graph::range(0..10))
@@ -294,8 +295,8 @@ fn a_batch_that_could_not_be_moved_comes_again() {
     }
 }
 
-/// By both ways: ranks end together, what was ready does not count, and what the exchange failed
-/// for comes again.
+/// In both ways of reading, ranks end together, ready batches do not count, and batches whose
+/// exchange failed come again.
 #[test]
 fn ranks_that_agree_end_together() {
     let samples = Graph::range(0..50)

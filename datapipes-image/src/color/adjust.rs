@@ -1,10 +1,10 @@
-//! Brightness, contrast, saturation and sharpness, by a factor: 0 takes it away, 1 changes nothing,
-//! 2 doubles it.
+//! Brightness, contrast, saturation and sharpness, changed by a factor: 0 removes the property, 1
+//! changes nothing, 2 doubles it.
 //!
 //! The formulas are those of torchvision's `transforms.v2` on `uint8` tensors. Pillow's
-//! `ImageEnhance`, which torchvision uses on PIL images, gives the same brightness and sharpness;
-//! it rounds gray values and their mean to nearest, so that contrast and saturation differ by 1
-//! level in up to half of the values.
+//! `ImageEnhance`, which torchvision uses on PIL images, returns the same brightness and sharpness.
+//! It rounds gray values and their mean to nearest, so contrast and saturation differ by 1 level in
+//! up to half of the values.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -13,8 +13,8 @@ use super::planes::by_blocks;
 use super::tone::map;
 use crate::Image;
 
-/// Multiplies all values, in place: torchvision's `adjust_brightness`. What is above 255 becomes
-/// 255, fractions are cut off.
+/// Multiplies all values, in place: torchvision's `adjust_brightness`. Values above 255 become 255,
+/// and fractions are cut off.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
@@ -34,7 +34,7 @@ pub fn adjust_brightness(image: &mut Image, factor: f64) -> Result<()> {
     Ok(())
 }
 
-/// Moves all values away from the mean of the gray picture, or towards it, in place: torchvision's
+/// Moves all values away from the mean of the gray image, or towards it, in place: torchvision's
 /// `adjust_contrast`.
 ///
 /// The mean is exact here; torchvision sums it in `f32`, which may move a value by 1 level.
@@ -45,7 +45,7 @@ pub fn adjust_contrast(image: &mut Image, factor: f64) -> Result<()> {
     check_factor("contrast", factor)?;
     let mean = f64::from(mean(image) as f32) * f64::from((1.0 - factor) as f32);
     let factor = factor as f32;
-    // One rounding for the sum, as a fused multiplication and addition does.
+    // The sum is rounded once, as in a fused multiplication and addition.
     map(image, |value| {
         (f64::from(f32::from(value) * factor) + mean) as f32 as u8
     });
@@ -53,7 +53,7 @@ pub fn adjust_contrast(image: &mut Image, factor: f64) -> Result<()> {
 }
 
 /// Moves each pixel away from its gray value, or towards it, in place: torchvision's
-/// `adjust_saturation`. A gray picture stays as it is.
+/// `adjust_saturation`. A gray image does not change.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
@@ -65,10 +65,10 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
     let (factor, rest) = (factor as f32, f64::from((1.0 - factor) as f32));
     by_blocks(image, |[r, g, b]| {
         for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
-            // As `luma`: 5e-5 is more than what rounding takes off, and half of the distance to the
-            // next true value.
+            // As `luma`: 5e-5 is more than rounding takes off, and half of the distance to the next
+            // true value.
             let gray = f64::from((*r * 0.2989 + *g * 0.587 + *b * 0.114 + 5e-5) as i32) * rest;
-            // One rounding for the sum, as a fused multiplication and addition does.
+            // The sum is rounded once, as in a fused multiplication and addition.
             let blend = |value: f32| (f64::from(value * factor) + gray) as f32;
             (*r, *g, *b) = (blend(*r), blend(*g), blend(*b));
         }
@@ -80,8 +80,8 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
 /// `adjust_sharpness`.
 ///
 /// The surroundings are the pixel, five times, and its 8 neighbours, rounded to a whole number.
-/// Pixels at the edges stay, and so does a picture of 2 rows or columns. Three rows are held in
-/// memory besides.
+/// Pixels at the edges do not change, and neither does an image of 2 rows or columns. Allocates
+/// three rows.
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
@@ -94,7 +94,7 @@ pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
     let (rest, stride) = (f64::from((1.0 - factor) as f32), width as usize * step);
     let inner = step..stride - step;
     let data = image.data_mut();
-    // The sums of three values of a column need the row above as it was.
+    // The sums of three values of a column need the original row above.
     let (mut above, mut row, mut sums) =
         (data[..stride].to_vec(), vec![0; stride], vec![0u16; stride]);
     for start in (stride..data.len() - stride).step_by(stride) {
@@ -121,7 +121,7 @@ pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
 }
 
 pub(crate) fn check_factor(what: &str, factor: f64) -> Result<()> {
-    // In `f32`, as it is used.
+    // Checked in `f32`, in which it is used.
     if factor >= 0.0 && (factor as f32).is_finite() {
         return Ok(());
     }

@@ -1,14 +1,14 @@
-//! Pictures without colour.
+//! Conversion to gray.
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use crate::Image;
 use crate::image::check_probability;
 
-/// Makes a picture gray, by ITU-R 601-2: 0.2989 red, 0.587 green and 0.114 blue, rounded down.
-/// `channels` is 1, or 3 for three times the same. A picture that is gray already keeps its values.
+/// Makes an image gray, by ITU-R 601-2: 0.2989 red, 0.587 green and 0.114 blue, rounded down.
+/// `channels` is 1, or 3 for three equal channels. An image that is gray already keeps its values.
 ///
-/// It is torchvision's `rgb_to_grayscale` on `uint8` tensors. The three weights sum to 0.9999, so
+/// This is torchvision's `rgb_to_grayscale` on `uint8` tensors. The three weights sum to 0.9999, so
 /// `(k, k, k)` becomes `k - 1`, as there. Pillow's weights sum to 1 and it rounds to nearest: it is
 /// up to 1 level brighter.
 ///
@@ -39,10 +39,10 @@ pub fn grayscale(image: &Image, channels: u8) -> Result<Image> {
     Image::new(width, height, channels, data)
 }
 
-/// Makes a picture gray with probability `p`, in place; it keeps its number of channels. One number
-/// is drawn.
+/// Makes an image gray with probability `p`, in place; it keeps its number of channels. Draws one
+/// number.
 ///
-/// It is torchvision's `RandomGrayscale`; see [`grayscale`].
+/// This is torchvision's `RandomGrayscale`; see [`grayscale`].
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if `p` is not from 0 to 1.
@@ -72,10 +72,11 @@ fn remove_colour(image: &mut Image) {
     }
 }
 
-/// 2989, 5870 and 1140 ten-thousandths, rounded down.
+/// Returns 2989, 5870 and 1140 ten-thousandths, rounded down.
 ///
-/// In units of 2⁻²⁴. The weights are off by less than half a unit each, so a sum by less than 383
-/// units; true values are multiples of 1677 units, and what is added lies in between.
+/// The computation is in units of 2⁻²⁴. The weights are off by less than half a unit each, so a sum
+/// by less than 383 units; true values are multiples of 1677 units, and the summand is between the
+/// two.
 #[inline]
 pub(crate) fn luma(pixel: &[u8; 3]) -> u8 {
     const WEIGHTS: [u32; 3] = [5_014_710, 9_848_226, 1_912_603];
@@ -83,7 +84,7 @@ pub(crate) fn luma(pixel: &[u8; 3]) -> u8 {
     ((r * WEIGHTS[0] + g * WEIGHTS[1] + b * WEIGHTS[2] + 839) >> 24) as u8
 }
 
-/// The mean of the gray values.
+/// Returns the mean of the gray values.
 pub(crate) fn mean(image: &Image) -> f64 {
     let sum: u64 = match image.channels() {
         1 => image.data().iter().map(|&value| u64::from(value)).sum(),
@@ -104,8 +105,9 @@ mod tests {
 
     #[test]
     fn the_weights_round_down_for_every_colour() {
-        // Every third of each channel and the ends. All 2²⁴ were compared once: none differs from
-        // this formula, and 3 from torchvision, whose `f32` falls below a whole number.
+        // Tests every third value of each channel and the ends. All 2²⁴ colours were compared once:
+        // none differs from this formula, and 3 differ from torchvision, whose `f32` falls below a
+        // whole number.
         let steps = || (0..=255u32).step_by(3);
         for r in steps() {
             for g in steps() {

@@ -1,16 +1,16 @@
-//! The hue, by way of HSV.
+//! Changes of the hue, in HSV.
 
 use datapipes::{Error, ErrorKind, Result};
 
 use super::planes::{Block, by_blocks};
 use crate::Image;
 
-/// Turns the hue of each pixel, in place: by 0 not, by 0.5 or -0.5 half around the circle, to the
-/// complement. A gray picture stays as it is.
+/// Rotates the hue of each pixel, in place: 0 changes nothing, 0.5 or -0.5 is half around the
+/// circle, to the complement. A gray image does not change.
 ///
-/// It is torchvision's `adjust_hue` on `uint8` tensors: to HSV and back in `f32`, in the order of
-/// its operations. A value may differ by 1 level where a multiplication and an addition are rounded
-/// once there, and twice here. On PIL images torchvision turns a hue of 8 bits instead, which
+/// This is torchvision's `adjust_hue` on `uint8` tensors: to HSV and back in `f32`, in the order of
+/// its operations. A value may differ by 1 level, since torchvision rounds some sums of products
+/// once, and this function twice. On PIL images torchvision rotates a hue of 8 bits instead, which
 /// differs in a third of the values, by up to 12 levels.
 ///
 /// # Errors
@@ -37,7 +37,7 @@ pub fn adjust_hue(image: &mut Image, turn: f64) -> Result<()> {
     Ok(())
 }
 
-/// Without branches, so that several pixels are turned at once.
+/// Rotates a block without branches, so that several pixels are computed at once.
 fn rotate([r, g, b]: &mut Block, turn: f32) {
     for ((r, g), b) in r.iter_mut().zip(g).zip(b) {
         let unit = |value: f32| value * (1.0 / 255.0);
@@ -63,8 +63,8 @@ fn rotate([r, g, b]: &mut Block, turn: f32) {
         let sector = hue as i32;
         let part = saturation * (hue - sector as f32);
         let rest = 1.0 - saturation;
-        // The last step of each value but the largest is clamped to 1 in the original, where it
-        // cannot exceed it.
+        // The original clamps the last step of each value except the largest to 1, which it cannot
+        // exceed.
         let [v, q, t, p] =
             [max, (1.0 - part) * max, (part + rest) * max, rest * max].map(|x| x * 255.999);
         let pick = |at: [f32; 6]| {
@@ -79,7 +79,7 @@ fn rotate([r, g, b]: &mut Block, turn: f32) {
     }
 }
 
-/// Of two numbers that are not NaN.
+/// Returns the larger of two numbers that are not NaN.
 fn larger(a: f32, b: f32) -> f32 {
     if a > b { a } else { b }
 }

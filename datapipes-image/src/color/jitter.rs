@@ -1,4 +1,4 @@
-//! Colours as another camera or another light would give them.
+//! Random changes of colours.
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
@@ -8,9 +8,9 @@ use crate::{Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_satura
 /// Changes brightness, contrast, saturation and hue at random, in a random order: torchvision's
 /// `ColorJitter`.
 ///
-/// By default it changes nothing; each of the four is set by a method. Drawn are: the order of the
-/// four, then for each that is set, in the order brightness, contrast, saturation, hue, a number
-/// uniform in its range.
+/// By default it changes nothing; each of the four is enabled by a method. Draws the order of the
+/// four, and then for each enabled one, in the order brightness, contrast, saturation, hue, a
+/// number uniform in its range.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -22,54 +22,58 @@ use crate::{Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_satura
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ColorJitter {
-    /// Brightness, contrast, saturation, hue.
+    /// Ranges of brightness, contrast, saturation, hue.
     ranges: [Option<(f64, f64)>; 4],
 }
 
 const NAMES: [&str; 4] = ["brightness", "contrast", "saturation", "hue"];
 
 impl ColorJitter {
-    /// One that changes nothing yet.
+    /// Makes a jitter that changes nothing yet.
     pub fn new() -> Self {
         ColorJitter::default()
     }
 
-    /// A factor from `1 - by` (but not below 0) to `1 + by`; see [`adjust_brightness`].
+    /// Sets the factor of the brightness: from `1 - by` (but not below 0) to `1 + by`; see
+    /// [`adjust_brightness`].
     pub fn brightness(self, by: f64) -> Self {
         self.set(0, around_one(by))
     }
 
-    /// A factor of the brightness in this range.
+    /// Sets the range of the factor of the brightness.
     pub fn brightness_range(self, least: f64, most: f64) -> Self {
         self.set(0, (least, most))
     }
 
-    /// A factor from `1 - by` (but not below 0) to `1 + by`; see [`adjust_contrast`].
+    /// Sets the factor of the contrast: from `1 - by` (but not below 0) to `1 + by`; see
+    /// [`adjust_contrast`].
     pub fn contrast(self, by: f64) -> Self {
         self.set(1, around_one(by))
     }
 
-    /// A factor of the contrast in this range.
+    /// Sets the range of the factor of the contrast.
     pub fn contrast_range(self, least: f64, most: f64) -> Self {
         self.set(1, (least, most))
     }
 
-    /// A factor from `1 - by` (but not below 0) to `1 + by`; see [`adjust_saturation`].
+    /// Sets the factor of the saturation: from `1 - by` (but not below 0) to `1 + by`; see
+    /// [`adjust_saturation`].
     pub fn saturation(self, by: f64) -> Self {
         self.set(2, around_one(by))
     }
 
-    /// A factor of the saturation in this range.
+    /// Sets the range of the factor of the saturation.
     pub fn saturation_range(self, least: f64, most: f64) -> Self {
         self.set(2, (least, most))
     }
 
-    /// A turn from `-by` to `by`, where 0.5 is half around the circle; see [`adjust_hue`].
+    /// Sets the turn of the hue: from `-by` to `by`, where 0.5 is half around the circle; see
+    /// [`adjust_hue`].
     pub fn hue(self, by: f64) -> Self {
         self.set(3, (-by, by))
     }
 
-    /// A turn of the hue in this range.
+    /// Sets the range of the turn of the hue.
     pub fn hue_range(self, least: f64, most: f64) -> Self {
         self.set(3, (least, most))
     }
@@ -79,8 +83,8 @@ impl ColorJitter {
         self
     }
 
-    /// Changes a picture, in place. A gray one has no saturation and no hue; numbers are drawn all
-    /// the same.
+    /// Changes an image, in place. A gray image has no saturation and no hue, but the numbers are
+    /// drawn all the same.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a range is not in order, negative for a factor, or not from -0.5 to
@@ -98,7 +102,7 @@ impl ColorJitter {
         Ok(())
     }
 
-    /// What is done, in order.
+    /// Draws the changes, in order.
     fn draw(&self, rng: &mut Rng) -> impl Iterator<Item = (usize, f64)> + use<> {
         let mut order = [0, 1, 2, 3];
         rng.shuffle(&mut order);
@@ -110,7 +114,7 @@ impl ColorJitter {
             .filter_map(move |which| Some((which, values[which]?)))
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         for (which, (name, range)) in NAMES.into_iter().zip(self.ranges).enumerate() {
             let Some((least, most)) = range else { continue };
@@ -144,7 +148,7 @@ impl ColorJitter {
     }
 }
 
-/// What is negative, or not a number, is kept for the check.
+/// Makes a range around 1. Negative numbers and NaN are kept for the check.
 fn around_one(by: f64) -> (f64, f64) {
     (if by > 1.0 { 0.0 } else { 1.0 - by }, 1.0 + by)
 }

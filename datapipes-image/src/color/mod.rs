@@ -1,4 +1,4 @@
-//! Colours and tones, as torchvision makes them of `uint8` tensors.
+//! Changes of colours and tones, with the results of torchvision on `uint8` tensors.
 
 mod adjust;
 mod gray;

@@ -1,15 +1,15 @@
-//! Colour pixels by blocks of planes, so that loops over them become vector instructions.
+//! Colour pixels in blocks of planes, so that loops over them become vector instructions.
 
 use crate::Image;
 
-/// How many pixels a block has: it stays in the nearest cache.
+/// Number of pixels in a block: it fits in the nearest cache.
 pub(crate) const BLOCK: usize = 64;
 
 /// Red, green and blue, from 0 to 255.
 pub(crate) type Block = [[f32; BLOCK]; 3];
 
-/// Runs a function over all pixels of an RGB picture, in place. What it leaves is clamped to 0 to
-/// 255 and cut to whole numbers. The last block may have values that belong to no pixel.
+/// Runs a function over all pixels of an RGB image, in place. Its results are clamped to 0 to 255
+/// and truncated to whole numbers. The last block may have values that belong to no pixel.
 pub(crate) fn by_blocks(image: &mut Image, f: impl Fn(&mut Block)) {
     debug_assert_eq!(image.channels(), 3);
     let (mut block, mut bytes) = ([[0.0; BLOCK]; 3], [[0; BLOCK]; 3]);

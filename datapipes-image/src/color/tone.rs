@@ -1,5 +1,5 @@
-//! Tones: changes of each value that depend on it, and on the whole picture at most. All are in
-//! place.
+//! Changes of tone: each new value depends on the old value, and at most on the whole image. All
+//! work in place.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -15,7 +15,7 @@ pub fn invert(image: &mut Image) {
 /// Keeps the upper `bits` bits of each value, in place: 8 change nothing, 0 leave black.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if there are more than 8.
+/// [`ErrorKind::Config`] if `bits` is more than 8.
 pub fn posterize(image: &mut Image, bits: u8) -> Result<()> {
     if bits > 8 {
         return Err(Error::new(
@@ -38,10 +38,10 @@ pub fn solarize(image: &mut Image, threshold: u8) {
 }
 
 /// Stretches each channel such that its least value becomes 0 and its largest 255, in place. A
-/// channel of one value stays.
+/// channel of one value does not change.
 ///
-/// It is torchvision's `autocontrast` on `uint8` tensors, which cuts fractions off. So does Pillow,
-/// in `f64`.
+/// This is torchvision's `autocontrast` on `uint8` tensors, which truncates fractions. Pillow does
+/// the same in `f64`.
 pub fn autocontrast(image: &mut Image) {
     let ends = match image.channels() {
         1 => {
@@ -71,9 +71,9 @@ pub fn autocontrast(image: &mut Image) {
 }
 
 /// Spreads the values of each channel such that all are about equally frequent, in place. A channel
-/// of one value, or of fewer than 255 pixels besides those of the largest value, stays.
+/// of one value, or of fewer than 255 pixels besides those of the largest value, does not change.
 ///
-/// It is torchvision's and Pillow's `equalize`.
+/// This is torchvision's and Pillow's `equalize`.
 pub fn equalize(image: &mut Image) {
     let channels = usize::from(image.channels());
     let mut counts = [[0u64; 256]; 3];
@@ -114,7 +114,7 @@ fn table(f: impl Fn(u8) -> u8) -> [u8; 256] {
     table
 }
 
-/// Runs each value through a function, which is asked once for each of the 256.
+/// Maps each value by a function, which is called once for each of the 256 values.
 pub(crate) fn map(image: &mut Image, f: impl Fn(u8) -> u8) {
     let table = table(f);
     for value in image.data_mut() {
@@ -122,7 +122,7 @@ pub(crate) fn map(image: &mut Image, f: impl Fn(u8) -> u8) {
     }
 }
 
-/// Runs each value through its channel's table.
+/// Maps each value by its channel's table.
 fn by_tables(image: &mut Image, tables: [[u8; 256]; 3]) {
     if image.channels() == 1 {
         return map(image, |value| tables[0][usize::from(value)]);

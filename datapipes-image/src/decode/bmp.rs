@@ -1,8 +1,8 @@
 //! BMP: a walk over the header and run lengths, then the `image` crate.
 //!
-//! The decoder paints black what run lengths leave out, and what has no colour in the palette,
-//! where other programs paint something else; here both are errors. That all bytes of the pixels
-//! are there is checked before anything is allocated.
+//! The decoder paints pixels black that run lengths leave out, or that have no colour in the
+//! palette. Other programs paint other colours; here both are errors. The presence of all bytes of
+//! the pixels is checked before anything is allocated.
 
 use std::io::Cursor;
 
@@ -13,22 +13,22 @@ use image::{DynamicImage, ImageDecoder, Limits};
 use super::{ImageFormat::Bmp, take};
 use crate::Image;
 
-/// What the headers say.
+/// Contents of the headers.
 pub(super) struct Header {
     pub width: u32,
     pub height: u32,
     bits: u16,
     compression: u32,
-    /// Where the pixels begin.
+    /// Offset of the pixels.
     offset: usize,
-    /// Colours that the palette has.
+    /// Number of colours in the palette.
     colors: usize,
 }
 
 const RLE8: u32 = 1;
 const RLE4: u32 = 2;
 const BITFIELDS: u32 = 3;
-/// Edges that the decoder takes.
+/// Greatest edge that the decoder accepts.
 const MAX_EDGE: u32 = 0xffff;
 
 impl Header {
@@ -51,7 +51,7 @@ impl Header {
         };
         let bits = u16_at(info, if core { 10 } else { 14 });
         let compression = if core { 0 } else { u32_at(info, 16) };
-        // A negative height is that of rows from the top.
+        // A negative height means rows from the top.
         let (width, height) = (
             u32::try_from(edges.0).unwrap_or(0),
             edges.1.unsigned_abs() as u32,
@@ -101,7 +101,7 @@ impl Header {
         })
     }
 
-    /// About how much memory decoding takes: RGBA and RGB.
+    /// Returns about how much memory decoding takes: RGBA and RGB.
     pub(super) fn memory(&self) -> u64 {
         let pixel = if self.compression == BITFIELDS { 7 } else { 3 };
         pixel * u64::from(self.width) * u64::from(self.height)
@@ -111,7 +111,7 @@ impl Header {
         matches!(self.compression, RLE8 | RLE4)
     }
 
-    /// That every pixel is told, and has a colour.
+    /// Checks that every pixel is present, and has a colour.
     fn check(&self, bytes: &[u8]) -> Result<()> {
         if self.width > MAX_EDGE || self.height > MAX_EDGE {
             let message = format!(
@@ -191,7 +191,7 @@ impl Header {
                             self.check_index(if count > 1 { index & 15 } else { 0 })?;
                         }
                         // ImageMagick ends each row with a pixel too many; the decoder stops at the
-                        // edge, as Pillow.
+                        // edge, as Pillow does.
                         let over = self.compression == RLE8 && (x < width || count == 1);
                         x += usize::from(count);
                         x = if over { x.min(width) } else { x };
@@ -202,7 +202,7 @@ impl Header {
                 }
             }
         }
-        // The last row's end may stand before that of the picture.
+        // The end of the last row may precede the end of the image.
         if !ended && take(bytes, at, 2, "BMP")? != [0, 1] {
             return Bmp.corrupt(&format!("it goes on after {} rows", self.height));
         }

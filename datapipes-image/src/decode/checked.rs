@@ -1,8 +1,8 @@
-//! A PNG whose pixels are inflated here, with their checksum, and read on as they are.
+//! A PNG whose pixels are inflated here, with their checksum, and passed on uncompressed.
 //!
 //! The decoder of the `image` crate stops inflating at the last pixel, before the Adler-32 of the
-//! zlib stream, and nothing that can be set changes that. So what it gets is the same file with the
-//! stream inflated and stored, a piece at a time.
+//! zlib stream, and has no setting to change that. The decoder therefore gets the same file with
+//! the stream inflated and stored, a piece at a time.
 
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
@@ -15,24 +15,23 @@ use super::png::chunk;
 /// Chunks that the decoder would expand and keep, though no pixel depends on them.
 const NOTES: [&[u8; 4]; 5] = [b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"eXIf"];
 
-/// So much is inflated at once.
+/// Number of bytes that are inflated at once.
 const PIECE: usize = 32 << 10;
-/// What stands before a stored block: the chunk's length and type, the zlib header, the block's
-/// header.
+/// Bytes before a stored block: the chunk's length and type, the zlib header, the block's header.
 const HEAD: usize = 8 + 2 + 5;
 
-/// The file as the decoder gets it: without [`NOTES`], and its pixels stored. Ends with an error
-/// where the stream of pixels does not end as its checksum says.
+/// The file as the decoder gets it: without [`NOTES`], and with its pixels stored. Ends with an
+/// error if the stream of pixels does not match its checksum.
 pub(super) struct Checked<'a> {
     bytes: &'a [u8],
-    /// Where the next chunk of the file is.
+    /// Offset of the next chunk of the file.
     at: usize,
     stream: Stream<'a>,
-    /// What the decoder gets next: a part of the file, or what was made for it.
+    /// Next bytes for the decoder: a part of the file, or bytes that were made for it.
     given: Given,
     made: Vec<u8>,
     used: usize,
-    /// Most bytes that the stream may inflate to.
+    /// Greatest number of bytes that the stream may inflate to.
     most: u64,
 }
 
@@ -48,13 +47,14 @@ enum Stream<'a> {
         inflate: Box<Decompress>,
         rest: &'a [u8],
     },
-    /// Its end was right; what else is in the run is not looked at.
+    /// The end of the stream was valid; the rest of the run is ignored.
     Ended,
     Behind,
 }
 
 impl<'a> Checked<'a> {
-    /// Of a file that begins with the signature, for pixels that need no more than `max_bytes`.
+    /// Makes the stream of a file that begins with the signature, for pixels of at most
+    /// `max_bytes`.
     pub(super) fn new(bytes: &'a [u8], max_bytes: u64) -> Self {
         let given = Given::Part {
             start: 0,
@@ -79,7 +79,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Goes on to the next part of the file or piece of the stream; `false` at the end.
+    /// Continues with the next part of the file or piece of the stream; `false` at the end.
     fn advance(&mut self) -> Result<bool> {
         self.used = 0;
         loop {
@@ -114,7 +114,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// That a chunk's own checksum is right, since the decoder gets another chunk.
+    /// Checks a chunk's own checksum, since the decoder gets another chunk.
     fn check_chunk(&self, start: usize, next: usize) -> Result<()> {
         let (chunk, sum) = self.bytes[start + 4..next].split_at(next - start - 8);
         match crc32fast::hash(chunk).to_be_bytes() == sum {
@@ -159,7 +159,7 @@ impl<'a> Checked<'a> {
                         let start = std::mem::replace(&mut self.at, next);
                         self.check_chunk(start, next)?;
                     }
-                    // What was inflated is given before the end is told.
+                    // The inflated bytes are returned before the end is reported.
                     _ if filled > HEAD => break,
                     _ => {
                         let what = "the stream of pixels ends before its checksum";
@@ -175,12 +175,12 @@ impl<'a> Checked<'a> {
         Ok(())
     }
 
-    /// Puts heads before so many bytes of pixels, and checksums behind them. Of the stream only the
-    /// first chunk has a header.
+    /// Adds headers before `len` bytes of pixels, and checksums after them. Only the first chunk
+    /// has the header of the stream.
     fn store(&mut self, len: usize, is_first: bool, is_last: bool) {
         self.made.truncate(HEAD + len);
         if is_last {
-            // In the place of the checksum, which the decoder does not look at.
+            // In the place of the checksum, which the decoder ignores.
             self.made.extend([0; 4]);
         }
         let block = u16::try_from(len).expect("a piece is less than 64 KiB");
@@ -201,7 +201,7 @@ impl<'a> Checked<'a> {
 impl BufRead for Checked<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         while self.left().is_empty() {
-            // It comes out of the decoder as it is.
+            // The error passes through the decoder unchanged.
             if !self.advance().map_err(io::Error::other)? {
                 break;
             }
@@ -223,7 +223,7 @@ impl Read for Checked<'_> {
     }
 }
 
-/// The decoder asks for it, and reads from the beginning to the end.
+/// The decoder requires `Seek`, but reads from the beginning to the end.
 impl Seek for Checked<'_> {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
         Err(io::ErrorKind::Unsupported.into())

@@ -1,8 +1,8 @@
-//! The classes of a mask in a PNG: indices and gray values as they are stored.
+//! Classes of a mask in a PNG: indices and gray values as they are stored.
 //!
-//! The decoder of the `image` crate looks up colours and spreads gray values over 8 bits. So it is
-//! given the same pixels under a header that says gray, without a palette, and what it spread is
-//! divided back, which is exact.
+//! The decoder of the `image` crate looks up colours and spreads gray values over 8 bits. It is
+//! therefore given the same pixels under a gray header, without a palette, and the spread values
+//! are divided back, which is exact.
 
 use datapipes::{Error, ErrorKind, Result};
 use image::codecs::png::PngDecoder;
@@ -23,7 +23,7 @@ pub(crate) enum Classes {
     Words(Vec<u16>),
 }
 
-/// Width, height and values of a PNG that is gray or has a palette; the limits are those of
+/// Returns width, height and values of a PNG that is gray or has a palette; the limits are those of
 /// [`DecodeImage::new`].
 pub(crate) fn classes(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     guarded(|| read(bytes))
@@ -90,7 +90,7 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
             decoder.color_type()
         ));
     }
-    // Its size has been checked.
+    // The size has been checked.
     let mut values = vec![0; decoder.total_bytes() as usize];
     decoder.read_image(&mut values).map_err(failed)?;
     if depth == 16 {
@@ -109,7 +109,7 @@ fn read(bytes: &[u8]) -> Result<(u32, u32, Classes)> {
     Ok((width, height, Classes::Bytes(values)))
 }
 
-/// The same pixels as gray values, and nothing else.
+/// Makes a PNG of the same pixels as gray values, without other chunks.
 fn as_gray(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut at = format::PNG.len();
     let mut file = Vec::with_capacity(bytes.len());
@@ -118,7 +118,7 @@ fn as_gray(bytes: &[u8]) -> Result<Vec<u8>> {
         let (kind, body, next) = chunk(bytes, at)?;
         match kind {
             b"IHDR" if at == format::PNG.len() => {
-                // The decoder will see only the checksum of the new one.
+                // The decoder will check only the checksum of the new chunk.
                 if bytes[next - 4..next] != crc32fast::hash(&bytes[at + 4..next - 4]).to_be_bytes()
                 {
                     return ImageFormat::Png.corrupt("the checksum of its header is wrong");

@@ -1,10 +1,10 @@
-//! The directories of a TIFF, and the numbers in them.
+//! Directories of a TIFF, and the numbers in them.
 
 use datapipes::Result;
 
 use super::{ImageFormat::Tiff, take};
 
-/// What the entries that matter are called.
+/// Tags of the entries that matter.
 pub(super) mod tag {
     pub const WIDTH: u16 = 256;
     pub const HEIGHT: u16 = 257;
@@ -24,27 +24,27 @@ pub(super) mod tag {
     pub const TILE_HEIGHT: u16 = 323;
     pub const TILE_OFFSETS: u16 = 324;
     pub const TILE_COUNTS: u16 = 325;
-    /// Directories of smaller pictures.
+    /// Directories of smaller images.
     pub const SMALLER: u16 = 330;
     pub const EXTRA_SAMPLES: u16 = 338;
     pub const SAMPLE_FORMAT: u16 = 339;
     pub const EXIF: u16 = 34665;
 }
 
-/// A file, and how its numbers are written.
+/// A file, and the encoding of its numbers.
 pub(super) struct File<'a> {
     pub bytes: &'a [u8],
     big_endian: bool,
-    /// Offsets and counts have 8 bytes, not 4.
+    /// True if offsets and counts have 8 bytes, not 4.
     big: bool,
-    /// Where the first directory is.
+    /// Offset of the first directory.
     pub first: u64,
 }
 
-/// The entries of a directory.
+/// Entries of a directory.
 pub(super) struct Directory {
     entries: Vec<Entry>,
-    /// Where the next one is, or 0.
+    /// Offset of the next directory, or 0.
     next: u64,
 }
 
@@ -52,17 +52,17 @@ struct Entry {
     tag: u16,
     kind: u16,
     count: u64,
-    /// Where its values are.
+    /// Offset of its values.
     values: u64,
 }
 
 impl Directory {
-    /// How many values an entry has.
+    /// Returns the number of values of an entry.
     pub(super) fn count(&self, tag: u16) -> u64 {
         self.entry(tag).map_or(0, |entry| entry.count)
     }
 
-    /// A tag that two entries have.
+    /// Returns a tag that occurs twice.
     pub(super) fn twice(&self) -> Option<u16> {
         let mut tags: Vec<u16> = self.entries.iter().map(|entry| entry.tag).collect();
         tags.sort_unstable();
@@ -77,7 +77,7 @@ impl Directory {
 }
 
 impl Entry {
-    /// Bytes of a value; unknown kinds have none.
+    /// Returns the number of bytes of a value; unknown kinds have none.
     fn size(&self) -> u64 {
         match self.kind {
             1 | 2 | 6 | 7 => 1,
@@ -107,7 +107,7 @@ impl<'a> File<'a> {
         Ok(file)
     }
 
-    /// The directory at an offset.
+    /// Reads the directory at an offset.
     pub(super) fn directory(&self, at: u64) -> Result<Directory> {
         let (head, size, word) = if self.big { (8, 20, 8) } else { (2, 12, 4) };
         let count = self.unsigned(at, head)?;
@@ -133,7 +133,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// An entry's first number; `None` if there is no such entry.
+    /// Returns an entry's first number; `None` if there is no such entry.
     pub(super) fn number(&self, directory: &Directory, tag: u16) -> Result<Option<u64>> {
         let Some(entry) = directory.entry(tag).filter(|entry| entry.count > 0) else {
             return Ok(None);
@@ -141,7 +141,7 @@ impl<'a> File<'a> {
         self.value(entry, 0).map(Some)
     }
 
-    /// An entry's numbers, none if there is no such entry.
+    /// Returns an entry's numbers, none if there is no such entry.
     pub(super) fn numbers(&self, directory: &Directory, tag: u16) -> Result<Vec<u64>> {
         let Some(entry) = directory.entry(tag) else {
             return Ok(Vec::new());
@@ -178,10 +178,9 @@ impl<'a> File<'a> {
         Ok(())
     }
 
-    /// That what this directory and those behind it point to lies in the file.
+    /// Checks that all data of this directory and the later ones is in the file.
     pub(super) fn check(&self, first: u64) -> Result<()> {
-        // What is looked at lies apart in a sane file, so that it cannot be more than the file has
-        // bytes.
+        // In a valid file, the data does not overlap, so it cannot be larger than the file.
         let mut work = 2 * self.bytes.len() as u64;
         let mut spend = |cost: u64| match work.checked_sub(cost) {
             Some(left) => {

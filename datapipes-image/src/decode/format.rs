@@ -1,9 +1,9 @@
-//! Which format a file is, by its first bytes.
+//! Detection of image formats by the first bytes of a file.
 
 use datapipes::{Error, ErrorKind, Result};
 use image::ImageError;
 
-/// A format of pictures that [`DecodeImage`](crate::DecodeImage) reads.
+/// An image format that [`DecodeImage`](crate::DecodeImage) reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ImageFormat {
@@ -22,7 +22,8 @@ pub enum ImageFormat {
 }
 
 impl ImageFormat {
-    /// The format of a file that begins with these bytes; `None` for what is not read.
+    /// Returns the format of a file that begins with these bytes; `None` for formats that are not
+    /// read.
     ///
     /// ```
     /// use datapipes_image::ImageFormat;
@@ -34,7 +35,7 @@ impl ImageFormat {
         sniff(bytes).ok()
     }
 
-    /// How errors call it.
+    /// Returns the name of the format in errors.
     pub(super) fn name(self) -> &'static str {
         match self {
             ImageFormat::Jpeg => "JPEG",
@@ -46,12 +47,12 @@ impl ImageFormat {
         }
     }
 
-    /// An error of the `image` crate.
+    /// Converts an error of the `image` crate.
     pub(super) fn failed(self, error: ImageError) -> Error {
         let kind = match &error {
             ImageError::Unsupported(_) => ErrorKind::Unsupported,
             ImageError::Limits(_) => ErrorKind::Limit,
-            // One of ours, from below the decoder.
+            // An error of this crate that passed through the decoder.
             ImageError::IoError(io) if io.get_ref().is_some_and(|inner| inner.is::<Error>()) => {
                 let ImageError::IoError(io) = error else {
                     unreachable!("matched above")
@@ -99,7 +100,7 @@ pub(super) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 const GIF: [&[u8]; 2] = [b"GIF87a", b"GIF89a"];
 const TIFF: [&[u8]; 4] = [b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"];
 
-/// Which format it is, by its first bytes.
+/// Detects the format by the first bytes.
 pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
     let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
     let begins = |magics: &[&[u8]]| magics.iter().any(|magic| bytes.starts_with(magic));
@@ -118,7 +119,7 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
     if part(0..4) == b"RIFF" && part(8..12) == b"WEBP" {
         return Ok(ImageFormat::WebP);
     }
-    // Two letters are little; what follows the size has to be zero as well.
+    // Two letters prove little; the bytes after the size have to be zero as well.
     if part(0..2) == b"BM" && part(6..10) == [0; 4] {
         return Ok(ImageFormat::Bmp);
     }
@@ -139,8 +140,8 @@ pub(super) fn sniff(bytes: &[u8]) -> Result<ImageFormat> {
         let message = format!("{} bytes are not an image", bytes.len());
         return Err(Error::new(ErrorKind::Truncated, message));
     }
-    // A signature that was changed on its way, as where line ends are translated: that of PNG is
-    // there to show it.
+    // A signature that was changed on its way, for example by a conversion of line ends: the
+    // signature of PNG is designed to show that.
     for (begin, format) in [
         (&b"\x89PNG"[..], ImageFormat::Png),
         (b"\xff\xd8", ImageFormat::Jpeg),

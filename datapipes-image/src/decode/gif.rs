@@ -1,9 +1,9 @@
 //! GIF: a walk over the blocks, then the `image` crate for the first frame alone.
 //!
-//! The frame is put into a file of its own, without what stands around it: so neither comments nor
-//! later frames cost anything, and only the frame is decoded, not the screen. Where the screen is
-//! larger, it is filled as Pillow does: with the transparent colour if there is one, else with the
-//! first of the palette.
+//! The frame is put into a file of its own, without other blocks: neither comments nor later frames
+//! cost anything, and only the frame is decoded, not the screen. If the screen is larger, it is
+//! filled as Pillow does: with the transparent colour if there is one, otherwise with the first
+//! colour of the palette.
 
 use std::io::Cursor;
 
@@ -14,20 +14,20 @@ use image::{ImageDecoder, Limits};
 use super::{ImageFormat::Gif, take};
 use crate::Image;
 
-/// What stands before the first frame's pixels.
+/// Blocks before the first frame's pixels.
 pub(super) struct Header<'a> {
-    /// Of the screen, or of the frame where that reaches further, as with Pillow.
+    /// Width of the screen, or of the frame if that reaches further, as with Pillow.
     pub width: u32,
     pub height: u32,
-    /// Where the frame lies.
+    /// Position of the frame.
     left: u32,
     top: u32,
-    /// Its size.
+    /// Size of the frame.
     frame: (u32, u32),
     interlaced: bool,
     palette: &'a [u8],
     transparent: Option<u8>,
-    /// Where its compressed data begins.
+    /// Offset of the compressed data.
     data: usize,
 }
 
@@ -36,7 +36,7 @@ const IMAGE: u8 = 0x2c;
 const TRAILER: u8 = 0x3b;
 const GRAPHIC_CONTROL: u8 = 0xf9;
 
-/// Colours where a file has none: gray, as with Pillow.
+/// Colours of a file without a palette: gray, as with Pillow.
 static GRAY: [u8; 768] = {
     let mut gray = [0; 768];
     let mut i = 0;
@@ -65,7 +65,7 @@ impl Header<'_> {
                 }
                 IMAGE => break,
                 TRAILER => return Gif.corrupt("it ends without a picture"),
-                // Between blocks, an empty one too many.
+                // A superfluous empty block between blocks.
                 0 => at += 1,
                 byte => return Gif.corrupt(&format!("a block of type {byte:02x} at byte {at}")),
             }
@@ -93,8 +93,8 @@ impl Header<'_> {
         })
     }
 
-    /// About how much memory decoding takes: indexes, RGBA and RGB of the frame, and RGB of the
-    /// screen.
+    /// Returns about how much memory decoding takes: indexes, RGBA and RGB of the frame, and RGB of
+    /// the screen.
     pub(super) fn memory(&self) -> u64 {
         let (width, height) = self.frame;
         8 * u64::from(width) * u64::from(height)
@@ -105,7 +105,7 @@ impl Header<'_> {
         (self.width, self.height) == self.frame
     }
 
-    /// The first frame as a file of its own, at the corner of a screen of its size.
+    /// Makes a file of the first frame alone, at the corner of a screen of its size.
     fn alone(&self, data: &[u8]) -> Vec<u8> {
         let size: Vec<u8> = [self.frame.0, self.frame.1]
             .iter()
@@ -114,7 +114,7 @@ impl Header<'_> {
         let mut file = Vec::with_capacity(24 + self.palette.len() + data.len());
         file.extend(b"GIF89a");
         file.extend(&size);
-        // The palette has a power of two of colours, from two on.
+        // The palette has a power of two of colours, at least two.
         let bits = (self.palette.len() / 3).trailing_zeros() as u8;
         file.extend([0x80 | (bits - 1), 0, 0]);
         file.extend(self.palette);
@@ -143,8 +143,8 @@ pub(super) fn decode(bytes: &[u8], header: &Header<'_>, max_bytes: u64) -> Resul
         .read_image(&mut rgba)
         .map_err(|error| Gif.failed(error))?;
 
-    // The file for the decoder names no transparent colour. What it left untouched has no colour in
-    // the palette.
+    // The file for the decoder has no transparent colour. Pixels that it left untouched have no
+    // colour in the palette.
     let color = |index: u8| header.palette.chunks_exact(3).nth(index.into());
     let outside = header
         .transparent
@@ -183,7 +183,7 @@ pub(super) fn decode(bytes: &[u8], header: &Header<'_>, max_bytes: u64) -> Resul
     Ok(image)
 }
 
-/// That the blocks from here on end with the trailer.
+/// Checks that the blocks from here on end with the trailer.
 fn ends(bytes: &[u8], mut at: usize) -> Result<()> {
     loop {
         at = match take(bytes, at, 1, "GIF")?[0] {
@@ -200,7 +200,7 @@ fn ends(bytes: &[u8], mut at: usize) -> Result<()> {
     }
 }
 
-/// The palette that flags announce at `at`, and where what follows it starts.
+/// Returns the palette that flags announce at `at`, and the offset after it.
 fn palette(bytes: &[u8], at: usize, flags: u8) -> Result<(Option<&[u8]>, usize)> {
     if flags & 0x80 == 0 {
         return Ok((None, at));
@@ -209,7 +209,7 @@ fn palette(bytes: &[u8], at: usize, flags: u8) -> Result<(Option<&[u8]>, usize)>
     Ok((Some(take(bytes, at, len, "GIF")?), at + len))
 }
 
-/// Where the data blocks that start here end, behind the empty one.
+/// Returns the end of the data blocks that start here, after the empty block.
 fn blocks_end(bytes: &[u8], mut at: usize) -> Result<usize> {
     loop {
         let len = usize::from(take(bytes, at, 1, "GIF")?[0]);

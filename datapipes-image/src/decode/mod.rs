@@ -1,4 +1,4 @@
-//! Decodes pictures: which format it is, what is allowed, which way is up.
+//! Decoding of images: detection of the format, limits, orientation.
 
 mod bmp;
 mod checked;
@@ -37,7 +37,7 @@ use crate::{Image, Rect};
 
 pub use self::format::ImageFormat;
 
-/// Decodes a picture of any [`ImageFormat`] to RGB with the usual settings; see [`DecodeImage`].
+/// Decodes an image of any [`ImageFormat`] to RGB with the default settings; see [`DecodeImage`].
 ///
 /// ```
 /// # let mut file = Vec::new();
@@ -58,14 +58,15 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
     DecodeImage::new().decode(bytes)
 }
 
-/// Decodes a part of a JPEG, scaled by 1/`scale`, which is 1, 2, 4 or 8, as it is stored: EXIF
-/// orientation is not applied.
+/// Decodes a part of a JPEG, scaled by 1/`scale`, which is 1, 2, 4 or 8. The pixels are those
+/// stored in the file: the EXIF orientation is not applied.
 ///
-/// The scaled picture has its width and height divided by `scale` and rounded up; `part` lies in
-/// that. The pixels are those of libjpeg-turbo at that scale (Pillow's `draft`), whatever the part
-/// is. Compressed data is read down to the part's last row of blocks, so damage behind that is not
-/// found, but for a missing end of the file; left and right of the part it is only parsed. The
-/// limits are those of [`DecodeImage::new`]. Between pictures, a thread keeps its buffers.
+/// The scaled image has its width and height divided by `scale` and rounded up; `part` lies in the
+/// scaled image. The pixels are those of libjpeg-turbo at that scale (Pillow's `draft`), whatever
+/// the part is. Compressed data is read down to the part's last row of blocks, so later damage is
+/// not found, except for a missing end of the file; data to the left and right of the part is only
+/// parsed. The limits are those of [`DecodeImage::new`]. Between images, a thread keeps its
+/// buffers.
 ///
 /// ```
 /// # use datapipes_image::{Rect, crop, decode, decode_jpeg_part};
@@ -79,9 +80,9 @@ pub fn decode(bytes: &[u8]) -> Result<Image> {
 /// ```
 ///
 /// # Errors
-/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if it is not a JPEG,
+/// As [`DecodeImage::decode`]; [`ErrorKind::Unsupported`] if the file is not a JPEG,
 /// [`ErrorKind::Config`] for another scale, [`ErrorKind::Shape`] if the part is empty or not inside
-/// the scaled picture.
+/// the scaled image.
 pub fn decode_jpeg_part(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     guarded(|| part_of_file(bytes, scale, part))
 }
@@ -105,60 +106,61 @@ fn part_of_file(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
-/// The width and height that [`decode`] would give, from the headers alone.
+/// Returns the width and height of the result of [`decode`], from the headers alone.
 ///
 /// # Errors
-/// As [`DecodeImage::decode`], but nothing behind the headers is looked at.
+/// As [`DecodeImage::decode`], but nothing after the headers is read.
 pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
     DecodeImage::new().dimensions(bytes)
 }
 
-/// Decodes files of pictures to RGB; a pipe over [`Bytes`].
+/// Decodes image files to RGB; a pipe over [`Bytes`].
 ///
-/// The format is told by the first bytes, never by a name. What comes out is always 8-bit RGB:
+/// The format is detected by the first bytes, never by a name. The result is always 8-bit RGB:
 ///
-/// - gray becomes three equal channels, a palette its colours, 16 bits the nearest 8;
+/// - gray becomes three equal channels, palette indices become their colours, 16 bits become the
+///   nearest 8;
 /// - **alpha is dropped**, not composited, as Pillow's `convert("RGB")` does;
 /// - CMYK and YCCK JPEGs by Adobe's convention become RGB without a colour profile, as with Pillow;
-///   those without an Adobe marker, and all else whose pixels could come out wrong, are
+///   those without an Adobe marker, and all other files whose pixels could be wrong, are
 ///   [`ErrorKind::Unsupported`];
 /// - the EXIF orientation is applied, unless
 ///   [`ignore_orientation`](DecodeImage::ignore_orientation) is set; an orientation out of range
 ///   counts as upright. Colour profiles and gamma are not applied.
 ///
-/// Of several pictures in a file, the first is decoded.
+/// If a file has several images, the first is decoded.
 ///
 /// | format | read | not read: [`ErrorKind::Unsupported`] | as Pillow 13 |
 /// |---|---|---|---|
 /// | JPEG | baseline, progressive; gray, YCbCr, RGB, CMYK, YCCK; all samplings by whole factors | arithmetic, lossless, 12 bits, odd sampling | equal |
-/// | PNG | 1 to 16 bits, palette, interlaced, alpha; the first picture of an animation | | equal |
+/// | PNG | 1 to 16 bits, palette, interlaced, alpha; the first image of an animation | | equal |
 /// | WebP | lossy, lossless, alpha; the first frame of an animation, on black | | equal |
 /// | GIF | the first frame; a larger screen gets the transparent colour, else the palette's first | | equal |
 /// | BMP | 1 to 32 bits, masks, RLE4 and RLE8, rows from the top | run lengths with gaps, a JPEG or PNG in it, OS/2 headers | equal; 16 bits: within 1 |
 /// | TIFF | gray of 1, 8 and 16 bits, RGB of 8 and 16 with alpha or without, palette and CMYK of 8; strips, tiles, planes in strips; LZW, deflate, PackBits; BigTIFF; the first page | floats, signed, other bits, gray with alpha, YCbCr, JPEG, fax, planes in tiles | equal |
 ///
-/// Pillow does not round 16 bits: it cuts them to the upper 8, so that it is 1 below at times, and
-/// of 16-bit gray it makes white of all that is over 255. Otherwise equal are the 660 files of
-/// Pillow's own tests, of an operating system and of photographs that both read; every WebP among
-/// them, lossy ones too.
+/// Pillow does not round 16 bits but truncates them to the upper 8, so it is 1 below at times, and
+/// it turns 16-bit gray above 255 to white. In all other respects, the results were equal for the
+/// 660 files that both read, from Pillow's own tests, an operating system and photographs; every
+/// WebP, including lossy ones, was equal.
 ///
-/// The orientation is looked for in EXIF data of JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag
-/// 274), not in XMP.
+/// The orientation is read from the EXIF data of JPEG, PNG (`eXIf`), WebP (`EXIF`) and TIFF (tag
+/// 274), not from XMP.
 ///
-/// **JPEGs** come out with libjpeg-turbo's pixels, to the bit, as with Pillow: its accurate integer
-/// transform, its weighted ("fancy") upsampling of chroma, its colours. All of baseline, extended
-/// and progressive Huffman coding with 8 bits is read: 1, 3 or 4 components, scans in any order,
-/// restart markers, all sampling factors of which each divides the largest. It is stricter: where
-/// libjpeg fills in gray with a warning, or says nothing of a block of too many coefficients, there
-/// is an error; so there is for a progressive picture some of whose coefficients are not told to
-/// the last bit, which libjpeg smooths. Arithmetic and lossless coding and 12 bits are
-/// [`ErrorKind::Unsupported`]. Between pictures each thread keeps up to some 16 MiB of buffers, so
-/// that the pixels are all that is allocated.
+/// **JPEGs** are decoded to libjpeg-turbo's pixels, to the bit, as with Pillow: its accurate
+/// integer transform, its weighted ("fancy") upsampling of chroma, its colours. Baseline, extended
+/// and progressive Huffman coding with 8 bits are supported completely: 1, 3 or 4 components, scans
+/// in any order, restart markers, all sampling factors of which each divides the largest. This
+/// decoder is stricter than libjpeg: if libjpeg fills in gray with a warning, or silently accepts a
+/// block of too many coefficients, the result is an error. A progressive image with coefficients
+/// that are not known to the last bit is an error, too; libjpeg smooths it. Arithmetic and lossless
+/// coding and 12 bits are [`ErrorKind::Unsupported`]. Between images each thread keeps up to some
+/// 16 MiB of buffers, so that only the pixels are allocated.
 ///
-/// With the feature `turbo` it is libjpeg-turbo itself that decodes JPEGs, to the same pixels. What
-/// is refused is the same, and edges over 65500; but some damage is only found by libjpeg-turbo.
-/// Whatever it warns of is an error then, but for three things that change no pixel: bytes before
-/// the end marker, an unknown JFIF revision, and an unknown Adobe transform.
+/// With the feature `turbo`, libjpeg-turbo itself decodes JPEGs, to the same pixels. The same files
+/// are refused, and edges over 65500, but some damage is only found by libjpeg-turbo. All its
+/// warnings are errors, except for three that change no pixel: bytes before the end marker, an
+/// unknown JFIF revision, and an unknown Adobe transform.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,
@@ -177,12 +179,12 @@ impl Default for DecodeImage {
 }
 
 impl DecodeImage {
-    /// The usual settings.
+    /// Makes a decoder with the default settings.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Refuses pictures with more pixels. By default 178,956,970, as Pillow.
+    /// Refuses images with more pixels. Defaults to 178,956,970, as with Pillow.
     pub fn max_pixels(self, pixels: u64) -> Self {
         DecodeImage {
             max_pixels: pixels,
@@ -190,7 +192,7 @@ impl DecodeImage {
         }
     }
 
-    /// Refuses pictures whose decoding needs more memory. By default 512 MiB.
+    /// Refuses images whose decoding needs more memory. Defaults to 512 MiB.
     pub fn max_bytes(self, bytes: u64) -> Self {
         DecodeImage {
             max_bytes: bytes,
@@ -198,7 +200,7 @@ impl DecodeImage {
         }
     }
 
-    /// Leaves pixels as they are stored, whatever the EXIF orientation says.
+    /// Leaves pixels as they are stored, whatever the EXIF orientation is.
     pub fn ignore_orientation(self) -> Self {
         DecodeImage {
             orient: false,
@@ -210,13 +212,13 @@ impl DecodeImage {
     ///
     /// # Errors
     /// - [`ErrorKind::Truncated`] if the file ends early; also if it has all of its pixels but not
-    ///   its end: the end marker of a JPEG or GIF, a later frame or page, what the chunks of a PNG
-    ///   or WebP promise.
-    /// - [`ErrorKind::Corrupt`] if it is a damaged picture. Damage inside compressed data often
-    ///   decodes to something: only PNG has checksums, of its chunks and, below them, of the stream
-    ///   of pixels. Both are compared.
-    /// - [`ErrorKind::Unsupported`] if it is of no [`ImageFormat`], be it another format of
-    ///   pictures or something else, or uses a feature that is not read.
+    ///   its end: the end marker of a JPEG or GIF, a later frame or page, data that the chunks of a
+    ///   PNG or WebP announce.
+    /// - [`ErrorKind::Corrupt`] if it is a damaged image. Damage inside compressed data often
+    ///   decodes to pixels: only PNG has checksums, of its chunks and of the stream of pixels
+    ///   inside them. Both are compared.
+    /// - [`ErrorKind::Unsupported`] if it is of no [`ImageFormat`], be it another image format or
+    ///   something else, or uses an unsupported feature.
     /// - [`ErrorKind::Limit`] if it has too many pixels, needs too much memory, or has over 100
     ///   scans. Sizes are checked before anything is allocated.
     pub fn decode(&self, bytes: &[u8]) -> Result<Image> {
@@ -264,7 +266,7 @@ impl DecodeImage {
         }
     }
 
-    /// A picture as its EXIF data says.
+    /// Turns an image by its EXIF orientation.
     fn turned(&self, image: Image, turn: Turn) -> Result<Image> {
         if turn.is_none() {
             return Ok(image);
@@ -276,7 +278,7 @@ impl DecodeImage {
         Image::new(upright.width, upright.height, 3, upright.data)
     }
 
-    /// Turning takes a copy.
+    /// Checks the limit for turning, which takes a copy.
     fn check_turn(&self, width: u32, height: u32) -> Result<()> {
         let bytes = 6 * u64::from(width) * u64::from(height);
         if bytes > self.max_bytes {
@@ -289,11 +291,11 @@ impl DecodeImage {
         Ok(())
     }
 
-    /// The width and height that [`decode`](DecodeImage::decode) would give, from the headers
-    /// alone. Limits do not apply.
+    /// Returns the width and height of the result of [`decode`](DecodeImage::decode), from the
+    /// headers alone. Limits do not apply.
     ///
     /// # Errors
-    /// As [`decode`](DecodeImage::decode), but nothing behind the headers is looked at.
+    /// As [`decode`](DecodeImage::decode), but nothing after the headers is read.
     pub fn dimensions(&self, bytes: &[u8]) -> Result<(u32, u32)> {
         guarded(|| self.dimensions_unguarded(bytes))
     }
@@ -380,8 +382,8 @@ impl Pipe<Bytes> for DecodeImage {
     }
 }
 
-/// A decoder that panics on one picture has said something of that picture, and keeps nothing
-/// between two.
+/// Calls a decoder. A panic becomes an error of the image; the decoder keeps no state between two
+/// images.
 fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
     catch_panic(decode).unwrap_or_else(|panic| {
         Err(Error::new(
@@ -391,7 +393,7 @@ fn guarded<R>(decode: impl FnOnce() -> Result<R>) -> Result<R> {
     })
 }
 
-/// Bytes from `start` on, or an error that the file ends there.
+/// Returns bytes from `start` on, or an error that the file ends there.
 fn take<'a>(bytes: &'a [u8], start: usize, len: usize, format: &str) -> Result<&'a [u8]> {
     let end = start.checked_add(len).filter(|&end| end <= bytes.len());
     end.map(|end| &bytes[start..end]).ok_or_else(|| {
@@ -420,7 +422,7 @@ mod tests {
         assert!(error.to_string().contains("index out of bounds"), "{error}");
     }
 
-    /// What the test below looks at; it does something only as its child.
+    /// The part of the test below that runs as its child; does nothing otherwise.
     #[test]
     #[ignore = "a child of the next test"]
     fn child() {

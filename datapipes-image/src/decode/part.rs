@@ -1,4 +1,4 @@
-//! Decodes no more of a picture than is wanted, in memory that is used again.
+//! Decodes only the wanted part of an image, in memory that is used again.
 
 use datapipes::Result;
 
@@ -9,26 +9,27 @@ use super::{DecodeImage, ImageFormat, guarded, jpeg, part_of_jpeg};
 use crate::Rect;
 use crate::resize::{Part, View};
 
-/// Larger memory is given back after a picture.
+/// Greatest memory that is kept after an image.
 const KEPT: usize = 16 << 20;
 
-/// Memory that is used again from picture to picture.
+/// Memory that is used again from image to image.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pixels: Pixels,
     turned: Pixels,
 }
 
-/// What somebody wants of a picture.
+/// Wanted part of an image.
 pub(crate) struct Wanted {
-    /// A part of the upright picture.
+    /// Part of the upright image.
     pub part: Rect,
-    /// The part may be decoded at a lower scale, at which it has still this width and height.
+    /// Least size of the part: it may be decoded at a lower scale that is not smaller than this
+    /// width and height.
     pub least: Option<(u32, u32)>,
 }
 
 impl Wanted {
-    /// By which of 1, 2, 4 and 8 the picture may be divided.
+    /// Returns the divisor, out of 1, 2, 4 and 8, by which the image may be scaled.
     fn scale(&self) -> u32 {
         let Some((width, height)) = self.least else {
             return 1;
@@ -39,30 +40,29 @@ impl Wanted {
     }
 }
 
-/// The pixels that were wanted: RGB.
+/// Pixels that were wanted: RGB.
 #[derive(Debug)]
 pub(crate) struct Decoded<'a> {
     pub view: View<'a>,
-    /// What of the view was asked for: all of it, unless a scaled picture's pixels do not end where
-    /// the part does.
+    /// Part of the view that was asked for: all of it, unless the pixels of a scaled image do not
+    /// end where the part does.
     pub part: Part,
 }
 
 impl DecodeImage {
-    /// Decodes what `choose` wants of a picture of this size, as it is upright. Decoders of other
-    /// formats than JPEG give all of it, in memory of their own.
+    /// Decodes the part that `choose` returns for the size of the upright image. Decoders of other
+    /// formats than JPEG decode the whole image, in memory of their own.
     ///
     /// # Errors
-    /// As [`DecodeImage::decode`]; what `choose` returns;
-    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if it wants what is not inside the
-    /// picture.
+    /// As [`DecodeImage::decode`]; errors of `choose`;
+    /// [`ErrorKind::Shape`](datapipes::ErrorKind::Shape) if the part is not inside the image.
     pub(crate) fn decode_part<'m>(
         &self,
         bytes: &[u8],
         memory: &'m mut Memory,
         choose: impl FnOnce(u32, u32) -> Result<Wanted>,
     ) -> Result<Decoded<'m>> {
-        // Whatever the last picture left there is written over.
+        // All remains of the last image are written over.
         guarded(|| self.decode_part_unguarded(bytes, memory, choose))
     }
 
@@ -96,7 +96,7 @@ impl DecodeImage {
         wanted.part.check_within(width, height)?;
         let scale = wanted.scale();
         let part = turn.stored(wanted.part, header.width, header.height);
-        // All pixels of the scaled picture that the part touches.
+        // All pixels of the scaled image that the part touches.
         let (x, y) = (part.x / scale, part.y / scale);
         let (right, bottom) = (
             (part.x + part.width).div_ceil(scale),

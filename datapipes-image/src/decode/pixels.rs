@@ -1,4 +1,4 @@
-//! Pixels that are kept between pictures, so that none is allocated for each.
+//! Pixel buffers that are kept between images, to avoid allocations.
 
 use datapipes::Result;
 
@@ -15,15 +15,15 @@ pub(crate) struct Pixels {
 }
 
 impl Pixels {
-    /// Gives it a size, and the place for its pixels: what stands there is left over from before.
-    /// Allocates only what is missing.
+    /// Sets the size, and returns the memory for the pixels, which has old contents. Allocates only
+    /// the missing bytes.
     pub(crate) fn set_size(&mut self, width: u32, height: u32) -> &mut [u8] {
         (self.width, self.height) = (width, height);
         self.set_len(width as usize * height as usize * 3);
         &mut self.data
     }
 
-    /// As many bytes, of whatever they are.
+    /// Sets the number of bytes; their contents are arbitrary.
     pub(crate) fn set_len(&mut self, len: usize) {
         if len > self.data.capacity() {
             self.data = vec![0; len];
@@ -32,13 +32,13 @@ impl Pixels {
         }
     }
 
-    /// Those of a picture of RGB.
+    /// Takes the pixels of an RGB image.
     pub(crate) fn take(&mut self, image: Image) {
         (self.width, self.height) = (image.width(), image.height());
         self.data = image.into_data();
     }
 
-    /// All of them, to be scaled.
+    /// Returns a view of all pixels, for scaling.
     pub(crate) fn view(&self) -> Result<View<'_>> {
         View::new(
             &self.data,
@@ -49,7 +49,7 @@ impl Pixels {
         )
     }
 
-    /// Gives memory back, if it is more than so many bytes.
+    /// Frees the memory if it is more than `kept` bytes.
     pub(crate) fn release(&mut self, kept: usize) {
         if self.data.capacity() > kept {
             *self = Pixels::default();

@@ -1,7 +1,6 @@
 //! PNG: a walk over the chunks, then the `image` crate.
 //!
-//! The walk is what makes a file without its end chunk an error, and finds the size before anything
-//! is allocated.
+//! The walk detects a file without its end chunk, and finds the size before anything is allocated.
 
 use datapipes::Result;
 use image::codecs::png::PngDecoder;
@@ -12,18 +11,18 @@ use super::checked::Checked;
 use super::{ImageFormat::Png, format, take};
 use crate::Image;
 
-/// What the chunks say.
+/// Contents of the chunks.
 pub(super) struct Header {
     pub width: u32,
     pub height: u32,
     pub orientation: Option<Orientation>,
-    /// Bits of a value.
+    /// Number of bits in a value.
     pub depth: u8,
     /// 0 is gray, 2 RGB, 3 a palette; 4 and 6 are gray and RGB with alpha.
     pub color: u8,
-    /// Most bytes a pixel has once it is expanded.
+    /// Greatest number of bytes of a pixel once it is expanded.
     pixel: u64,
-    /// What is wrong with the rest of the chunks.
+    /// Error in the rest of the chunks, if any.
     pub ends: Result<()>,
 }
 
@@ -73,7 +72,7 @@ impl Header {
         }
     }
 
-    /// About how much memory decoding takes.
+    /// Returns about how much memory decoding takes.
     pub(super) fn memory(&self) -> u64 {
         // An edge has up to 31 bits, so the product may need 64 and more.
         (u64::from(self.width) * u64::from(self.height)).saturating_mul(self.pixel)
@@ -97,12 +96,12 @@ pub(super) fn decode(bytes: &[u8], header: Header, max_bytes: u64) -> Result<Ima
     Image::new(header.width, header.height, 3, image.into_rgb8().into_raw())
 }
 
-/// A chunk's type, its body, and where the next one starts.
+/// Returns a chunk's type, its body, and the offset of the next one.
 pub(super) fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], &[u8], usize)> {
     let head = take(bytes, at, 8, "PNG")?;
     let (len, kind) = head.split_at(4);
     let len = u32::from_be_bytes(len.try_into().expect("half of 8 bytes")) as usize;
-    // The checksum behind the body is looked at where the chunk is used.
+    // The checksum after the body is compared where the chunk is used.
     take(bytes, at + 8, len.saturating_add(4), "PNG")?;
     let kind = kind.try_into().expect("the other half of 8 bytes");
     Ok((kind, &bytes[at + 8..at + 8 + len], at + 12 + len))

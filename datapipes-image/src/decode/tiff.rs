@@ -1,8 +1,8 @@
-//! TIFF: a walk over the directories, then the `image` crate for the first picture.
+//! TIFF: a walk over the directories, then the `image` crate for the first image.
 //!
-//! The walk finds what the picture is made of, and that all of it lies in the file, before anything
-//! is allocated. Palettes are applied here, since the decoder does not: it is told that their
-//! indexes are gray.
+//! The walk finds the data of the image, and checks that all of it is in the file, before anything
+//! is allocated. Palettes are applied here, since the decoder does not support them: for the
+//! decoder, the indexes are gray values.
 
 use std::borrow::Cow;
 use std::io::Cursor;
@@ -16,7 +16,7 @@ use super::ImageFormat::Tiff;
 use super::directory::{Directory, File, tag};
 use crate::Image;
 
-/// What the first directory says.
+/// Contents of the first directory.
 pub(super) struct Header<'a> {
     pub width: u32,
     pub height: u32,
@@ -25,7 +25,7 @@ pub(super) struct Header<'a> {
     directory: Directory,
 }
 
-/// How the first picture is stored.
+/// Storage of the first image.
 struct Layout {
     bits: u64,
     samples: u64,
@@ -44,9 +44,9 @@ enum Colors {
 #[derive(Clone, Copy, PartialEq)]
 enum Alpha {
     None,
-    /// Something that is not told, or colours that are not multiplied by it.
+    /// An unspecified channel, or alpha that is not multiplied into the colours.
     Dropped,
-    /// Colours are multiplied by it.
+    /// Alpha that is multiplied into the colours.
     Multiplied,
 }
 
@@ -75,7 +75,8 @@ impl Header<'_> {
         })
     }
 
-    /// About how much memory decoding takes: what is stored, twice, a row of tiles, and RGB.
+    /// Returns about how much memory decoding takes: the stored data, twice, a row of tiles, and
+    /// RGB.
     pub(super) fn memory(&self) -> u64 {
         let number = |tag| self.file.number(&self.directory, tag).ok().flatten();
         let sample = number(tag::BITS).unwrap_or(1).div_ceil(8);
@@ -179,7 +180,7 @@ impl Header<'_> {
         })
     }
 
-    /// That the strips or tiles are as many as they have to be, and as long where that is known.
+    /// Checks the number of the strips or tiles, and their lengths if known.
     fn check_chunks(&self, layout: &Layout) -> Result<()> {
         let number = |tag| self.file.number(&self.directory, tag);
         let (width, height) = (u64::from(self.width), u64::from(self.height));
@@ -196,7 +197,7 @@ impl Header<'_> {
                 ((width, rows), tag::STRIP_OFFSETS, tag::STRIP_COUNTS)
             }
         };
-        // The number of rows may be all that there can be.
+        // The number of rows may be the greatest possible number.
         if w == 0 || h == 0 || w > u32::MAX.into() || h > u32::MAX.into() {
             return Tiff.corrupt(&format!("its strips or tiles are {w}x{h}"));
         }
@@ -211,7 +212,7 @@ impl Header<'_> {
             }
         }
         if number(tag::COMPRESSION)?.unwrap_or(1) == 1 {
-            // The decoder would read on where the next one begins.
+            // The decoder would read on into the next strip.
             let row = (w * layout.bits * (layout.samples / planes)).div_ceil(8);
             for (i, len) in self
                 .file
@@ -235,7 +236,7 @@ impl Header<'_> {
         Ok(())
     }
 
-    /// The file, as the decoder understands it.
+    /// Returns the file in a form that the decoder supports.
     fn plain(&self, layout: &Layout) -> Result<Cow<'_, [u8]>> {
         let mut bytes = Cow::Borrowed(self.file.bytes);
         if layout.colors == Colors::Palette {
@@ -244,7 +245,8 @@ impl Header<'_> {
                 .put(&self.directory, tag::PHOTOMETRIC, 1, bytes.to_mut())?;
         }
         if layout.alpha != Alpha::None {
-            // Alpha by itself. With what is not told, the decoder's predictor goes wrong.
+            // Marks the channel as plain alpha. With an unspecified channel, the decoder's
+            // predictor fails.
             self.file
                 .put(&self.directory, tag::EXTRA_SAMPLES, 2, bytes.to_mut())?;
         }
@@ -285,7 +287,7 @@ pub(super) fn decode(header: &Header<'_>, max_bytes: u64) -> Result<Image> {
     Ok(image)
 }
 
-/// The palette's colours: the upper 8 of 16 bits, as Pillow takes them.
+/// Returns the palette's colours: the upper 8 of 16 bits, as Pillow takes them.
 fn palette(header: &Header<'_>) -> Result<Vec<[u8; 3]>> {
     let values = header.file.numbers(&header.directory, tag::COLOR_MAP)?;
     if values.len() != 768 {

@@ -1,4 +1,4 @@
-//! Which way is up: the eight ways in which a camera may have stored a picture.
+//! Orientation: the eight ways in which a camera may have stored an image.
 
 use image::metadata::Orientation;
 
@@ -6,14 +6,14 @@ use super::pixels::Pixels;
 use crate::Rect;
 use crate::resize::Part;
 
-/// How pixels that are stored become the upright picture.
+/// Transformation of stored pixels to the upright image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Turn {
-    /// Columns become rows.
+    /// True if columns become rows.
     transpose: bool,
-    /// Stored columns count from the right.
+    /// True if stored columns count from the right.
     flip_x: bool,
-    /// Stored rows count from below.
+    /// True if stored rows count from the bottom.
     flip_y: bool,
 }
 
@@ -39,12 +39,12 @@ impl From<Orientation> for Turn {
 }
 
 impl Turn {
-    /// Whether nothing is to be done.
+    /// Returns true if there is nothing to do.
     pub(super) fn is_none(self) -> bool {
         self == Turn::default()
     }
 
-    /// The upright size of a picture that is stored with this size, and the other way round.
+    /// Returns the upright size of an image that is stored with this size, and the reverse.
     pub(super) fn size(self, width: u32, height: u32) -> (u32, u32) {
         if self.transpose {
             (height, width)
@@ -53,7 +53,7 @@ impl Turn {
         }
     }
 
-    /// Where a part of the upright picture is in one that is stored with this size.
+    /// Converts a part of the upright image to a part of the image stored with this size.
     pub(super) fn stored(self, part: Rect, width: u32, height: u32) -> Rect {
         let Rect {
             x,
@@ -76,7 +76,7 @@ impl Turn {
         }
     }
 
-    /// Where a part of stored pixels of this width and height is once they are turned upright.
+    /// Converts a part of stored pixels of this width and height to the upright image.
     pub(super) fn upright(self, part: Part, width: f64, height: f64) -> Part {
         let Part {
             left,
@@ -181,7 +181,7 @@ mod tests {
             let expected = expected.crop_imm(part.x, part.y, part.width, part.height);
             assert_eq!(turned.data, expected.to_rgb8().into_raw(), "{exif}");
 
-            // The same part, the other way round.
+            // The same part as a view's part, for the reverse direction.
             let as_part = |r: Rect| Part {
                 left: r.x.into(),
                 top: r.y.into(),

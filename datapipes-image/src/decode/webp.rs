@@ -1,7 +1,7 @@
-//! WebP: a walk over the chunks, then the `image` crate for the first picture alone.
+//! WebP: a walk over the chunks, then the `image` crate for the first image alone.
 //!
-//! The picture's bit stream is put into a file of its own, without alpha plane, profile and later
-//! frames: none of them changes the pixels, and none can cost memory. Where the first frame of an
+//! The image's bit stream is put into a file of its own, without alpha plane, profile and later
+//! frames: none of them changes the pixels, and none can cost memory. If the first frame of an
 //! animation is smaller than its canvas, the rest is black, as with Pillow, which does not use the
 //! background colour either.
 
@@ -16,19 +16,19 @@ use image::{ColorType, ImageDecoder};
 use super::{ImageFormat::WebP, take};
 use crate::Image;
 
-/// What the chunks say.
+/// Contents of the chunks.
 pub(super) struct Header {
-    /// Of the canvas.
+    /// Width of the canvas.
     pub width: u32,
     pub height: u32,
     pub orientation: Option<Orientation>,
-    /// The picture that is decoded, or what is wrong with the chunks.
+    /// Image that is decoded, or the error in the chunks.
     first: Result<First>,
 }
 
 struct First {
     lossless: bool,
-    /// Where its bit stream is.
+    /// Range of its bit stream.
     body: Range<usize>,
     size: (u32, u32),
     left: u32,
@@ -67,7 +67,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Finds the first picture, and that all chunks are there.
+    /// Finds the first image, and checks that all chunks are there.
     fn walk(&mut self, bytes: &[u8], end: usize) -> Result<First> {
         let (mut at, mut found) = (12, None);
         let extended = bytes[12..].starts_with(b"VP8X");
@@ -116,8 +116,8 @@ impl Header {
         Ok(first)
     }
 
-    /// About how much memory decoding takes: the planes or RGBA, RGB, and what the decoder keeps
-    /// besides.
+    /// Returns about how much memory decoding takes: the planes or RGBA, RGB, and the decoder's own
+    /// buffers.
     pub(super) fn memory(&self) -> u64 {
         let frame = self.first.as_ref().map_or((0, 0), |first| first.size);
         let canvas = if frame == (self.width, self.height) {
@@ -161,7 +161,7 @@ impl First {
         })
     }
 
-    /// Of a frame of an animation.
+    /// Reads a frame of an animation.
     fn of_frame(bytes: &[u8], frame: Range<usize>) -> Result<First> {
         let place = take(&bytes[..frame.end], frame.start, 16, "WebP")?;
         let told = (u24(place, 6) + 1, u24(place, 9) + 1);
@@ -182,7 +182,7 @@ impl First {
         }
     }
 
-    /// It as a file of its own.
+    /// Makes a file of the image alone.
     fn alone(&self, bytes: &[u8]) -> Vec<u8> {
         let stream = &bytes[self.body.clone()];
         let padding = stream.len() & 1;
@@ -238,7 +238,7 @@ pub(super) fn decode(bytes: &[u8], header: Header) -> Result<Image> {
     Ok(canvas)
 }
 
-/// A chunk's type, and where its body is.
+/// Returns a chunk's type, and the range of its body.
 fn chunk(bytes: &[u8], at: usize) -> Result<(&[u8; 4], Range<usize>)> {
     let head = take(bytes, at, 8, "WebP")?;
     let (kind, len) = head

@@ -37,7 +37,7 @@ fn parts_have_the_distribution_asked_for() {
         log_ratios += (f64::from(part.height) / f64::from(part.width)).ln();
     }
     assert!((3850..4150).contains(&erased), "{erased}");
-    // What Python gives for torchvision's algorithm, over 400000 draws; upright parts fit less
+    // Results of Python for torchvision's algorithm, over 400000 draws; upright parts fit less
     // often.
     let mean = |sum: f64| sum / f64::from(erased);
     assert!((mean(areas) - AREA).abs() < 0.006, "{}", mean(areas));
@@ -227,7 +227,7 @@ fn both_layouts_and_bytes_are_erased_alike() {
         }
     }
 
-    // Noise in bytes is a picture's.
+    // Noise in bytes is that of images.
     let mut image = Image::new(30, 20, 3, vec![9; 1800]).unwrap();
     RandomErasing::new(1.0)
         .noise()

@@ -1,4 +1,4 @@
-//! Pictures turned, moved, scaled and sheared.
+//! Rotation, translation, scaling and shear of images.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -7,10 +7,9 @@ use super::warp::{Matrix, Warp, warp_image};
 use crate::portable::sin_cos_degrees;
 use crate::{Filter, Image};
 
-/// How a picture is turned about its middle: torchvision's `rotate`. Degrees alone convert into
-/// one.
+/// Settings of [`rotate`]: torchvision's `rotate`. Degrees alone convert into settings.
 ///
-/// By default the result has the picture's size, the nearest pixels are taken, and what is new is
+/// By default the result has the image's size, the nearest pixels are taken, and new areas are
 /// black.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rotation {
@@ -21,7 +20,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// By so many degrees, **counter-clockwise**.
+    /// Sets the angle in degrees, **counter-clockwise**.
     pub fn new(degrees: f64) -> Self {
         Rotation {
             degrees,
@@ -31,12 +30,12 @@ impl Rotation {
         }
     }
 
-    /// How pixels are weighed: `Nearest` or `Bilinear`.
+    /// Sets the filter: `Nearest` or `Bilinear`.
     pub fn filter(self, filter: Filter) -> Self {
         Rotation { filter, ..self }
     }
 
-    /// The colour of what is new.
+    /// Sets the colour of new areas.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
         Rotation {
             fill: fill.into(),
@@ -44,7 +43,7 @@ impl Rotation {
         }
     }
 
-    /// Makes the result large enough for the whole picture.
+    /// Makes the result large enough for the whole image.
     pub fn expand(self) -> Self {
         Rotation {
             expand: true,
@@ -52,7 +51,7 @@ impl Rotation {
         }
     }
 
-    /// By another angle.
+    /// Replaces the angle.
     pub(crate) fn degrees(self, degrees: f64) -> Self {
         Rotation { degrees, ..self }
     }
@@ -62,17 +61,17 @@ impl Rotation {
         format!("{:?}{expand}", self.filter)
     }
 
-    /// With the angle: of what is not drawn.
+    /// Formats the settings with the angle, which is not drawn.
     pub(crate) fn full_settings(&self) -> String {
         format!("{} degrees, {}", self.degrees, self.settings())
     }
 
-    /// What it does to a picture of this size.
+    /// Resolves the rotation for an image of this size.
     ///
     /// # Errors
     /// As [`rotate`].
     pub fn resolve(&self, width: u32, height: u32) -> Result<Warp> {
-        // The other way around than torchvision's `affine`, as there.
+        // The direction is opposite to that of `affine`, as in torchvision.
         let [forward, back] = Affine::new().angle(-self.degrees).matrices()?;
         let size = if self.expand {
             expanded(&back, width, height)
@@ -95,20 +94,21 @@ impl From<f64> for Rotation {
     }
 }
 
-/// Turns a picture about its middle, counter-clockwise.
+/// Rotates an image about its middle, counter-clockwise.
 ///
-/// It agrees with torchvision 0.29's `rotate` on tensors (which is not that on Pillow's images),
-/// measured over 14 million pixels of 240 pictures:
+/// The result agrees with torchvision 0.29's `rotate` on tensors (not on Pillow's images), measured
+/// over 14 million pixels of 240 images:
 ///
-/// - The nearest pixel is the same but where two are as near to within what an `f32` resolves: one
-///   pixel in 85,000 at random angles. At angles such as 90 degrees there may be whole rows of
-///   ties, of which torchvision takes some twice and some not; here it is the pixel to the right
-///   and below. So a picture turned by 90 degrees keeps all pixels that stay inside, also where its
-///   middle falls between two.
+/// - The nearest pixel is the same unless two are equally near within the precision of `f32`: one
+///   pixel in 85,000 differs at random angles. At angles such as 90 degrees there may be whole rows
+///   of ties, of which torchvision takes some twice and some not at all; this function takes the
+///   pixel to the right and below. An image rotated by 90 degrees therefore keeps all pixels that
+///   stay inside, even if its middle is between two pixels.
 /// - Bilinear values are within 1 of those with `fill=None`; one in 180 is not equal. With a
-///   `fill`, torchvision weighs the pixels along the picture's border twice, which darkens them;
-///   here they blend into the colour.
+///   `fill`, torchvision weighs the pixels along the image's border twice, which darkens them; here
+///   they blend into the colour.
 /// - By multiples of 90 degrees with [`expand`](Rotation::expand), or of a square, pixels move
+///   unchanged.
 ///   unchanged.
 ///
 /// ```
@@ -124,7 +124,7 @@ impl From<f64> for Rotation {
 /// # Errors
 /// [`ErrorKind::Config`] for degrees that are not finite and filters other than `Nearest` and
 /// `Bilinear`; [`ErrorKind::Limit`] for a result of more than 178,956,970 pixels;
-/// [`ErrorKind::Shape`] if a gray picture is to be filled with a colour.
+/// [`ErrorKind::Shape`] if a gray image is to be filled with a colour.
 pub fn rotate(image: &Image, rotation: impl Into<Rotation>) -> Result<Image> {
     warp_image(
         image,
@@ -132,9 +132,10 @@ pub fn rotate(image: &Image, rotation: impl Into<Rotation>) -> Result<Image> {
     )
 }
 
-/// How a picture is sheared, scaled, turned about its middle and moved: torchvision's `affine`.
+/// Settings of [`affine`](affine()): shear, scale, rotation about the middle, and translation, as
+/// torchvision's `affine`.
 ///
-/// By default nothing happens, the nearest pixels are taken, and what is new is black.
+/// By default nothing changes, the nearest pixels are taken, and new areas are black.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Affine {
     degrees: f64,
@@ -152,7 +153,7 @@ impl Default for Affine {
 }
 
 impl Affine {
-    /// Nothing.
+    /// Makes settings that change nothing.
     pub fn new() -> Self {
         Affine {
             degrees: 0.0,
@@ -164,12 +165,12 @@ impl Affine {
         }
     }
 
-    /// Turns **clockwise** by so many degrees: the other way than [`rotate`], as in torchvision.
+    /// Rotates **clockwise** by this many degrees: opposite to [`rotate`], as in torchvision.
     pub fn angle(self, degrees: f64) -> Self {
         Affine { degrees, ..self }
     }
 
-    /// Moves by so many pixels to the right and down.
+    /// Moves the image by this many pixels to the right and down.
     pub fn translate(self, x: f64, y: f64) -> Self {
         Affine {
             translate: (x, y),
@@ -177,12 +178,12 @@ impl Affine {
         }
     }
 
-    /// Makes it so many times as large.
+    /// Scales the image by this factor.
     pub fn scale(self, scale: f64) -> Self {
         Affine { scale, ..self }
     }
 
-    /// Shears along x and along y by so many degrees, less than 90.
+    /// Shears along x and along y by this many degrees, less than 90.
     pub fn shear(self, x: f64, y: f64) -> Self {
         Affine {
             shear: (x, y),
@@ -190,12 +191,12 @@ impl Affine {
         }
     }
 
-    /// How pixels are weighed: `Nearest` or `Bilinear`.
+    /// Sets the filter: `Nearest` or `Bilinear`.
     pub fn filter(self, filter: Filter) -> Self {
         Affine { filter, ..self }
     }
 
-    /// The colour of what is new.
+    /// Sets the colour of new areas.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
         Affine {
             fill: fill.into(),
@@ -207,7 +208,7 @@ impl Affine {
         format!("{:?}", self.filter)
     }
 
-    /// With all numbers: of what is not drawn.
+    /// Formats the settings with all numbers, none of which is drawn.
     pub(crate) fn full_settings(&self) -> String {
         let Affine {
             degrees,
@@ -222,7 +223,7 @@ impl Affine {
         )
     }
 
-    /// What it does to a picture of this size.
+    /// Resolves the settings for an image of this size.
     ///
     /// # Errors
     /// As [`affine`](affine()).
@@ -231,8 +232,8 @@ impl Affine {
         Warp::new(size, size, self.matrices()?, self.filter, self.fill)
     }
 
-    /// There and back, about the middle: `T · R(angle) · S(scale) · SHy(shear y) · SHx(shear x)`,
-    /// as in torchvision.
+    /// Returns the forward and the inverse matrix, about the middle: `T · R(angle) · S(scale) ·
+    /// SHy(shear y) · SHx(shear x)`, as in torchvision.
     fn matrices(&self) -> Result<[Matrix; 2]> {
         let Affine {
             degrees,
@@ -269,9 +270,10 @@ impl Affine {
     }
 }
 
-/// Shears, scales, turns and moves a picture; see [`Affine`].
+/// Shears, scales, rotates and moves an image; see [`Affine`].
 ///
-/// It agrees with torchvision's `affine` on tensors as [`rotate`] does with `rotate`.
+/// The result agrees with torchvision's `affine` on tensors as that of [`rotate`] does with
+/// `rotate`.
 ///
 /// ```
 /// # use datapipes_image::{Affine, Image, affine};
@@ -282,23 +284,23 @@ impl Affine {
 ///
 /// # Errors
 /// As [`rotate`]; [`ErrorKind::Config`] if the scale is not positive or a shear is 90 degrees or
-/// more; [`ErrorKind::Shape`] if the matrix moves a corner of the picture farther than 2²⁸ pixels,
-/// there or back.
+/// more; [`ErrorKind::Shape`] if the matrix or its inverse moves a corner of the image farther than
+/// 2²⁸ pixels.
 pub fn affine(image: &Image, affine: Affine) -> Result<Image> {
     warp_image(image, &affine.resolve(image.width(), image.height())?)
 }
 
-/// The size that holds a whole picture turned about its middle, as torchvision computes it:
+/// Returns the size that holds a whole image rotated about its middle, as torchvision computes it:
 /// ten-thousandths of a pixel are cut off before the edges are rounded outward.
 fn expanded(back: &Matrix, width: u32, height: u32) -> (u32, u32) {
-    // A quarter turn would count half pixels as whole ones where one edge is odd.
+    // A quarter turn would count half pixels as whole ones if one edge is odd.
     if back[0] == 0.0 {
         return (height, width);
     }
     let edge = |m: &[f64], edge: u32| {
         let middle = f64::from(edge) / 2.0;
         let reach = (m[0] * f64::from(width)).abs() / 2.0 + (m[1] * f64::from(height)).abs() / 2.0;
-        // Rounded first, to a millionth: so that the last bit of a sine does not decide.
+        // Rounded first, to a millionth, so that the last bit of a sine does not decide.
         let cut =
             |value: f64| ((value * 2f64.powi(20)).round() / 2f64.powi(20) * 1e4).trunc() / 1e4;
         (cut(middle + reach).ceil() - cut(middle - reach).floor()) as u32

@@ -1,14 +1,14 @@
-//! One geometry for a picture and all that belongs to it.
+//! One geometry for an image and its targets.
 //!
-//! What is random is drawn once, for a size, and becomes a list of resolved operations: a
-//! [`Geometry`]. That is a value, which any number of parts (a picture, masks, boxes, points) go
-//! through one after the other. So they cannot get out of step, as two generators with the same
-//! seed do when one of them draws once more; no part needs to know of the others; and what was done
-//! can be looked at, compared and kept. A part that does not have the size the geometry was made
-//! for is an error.
+//! Random operations are drawn once, for a size, and become a list of resolved operations: a
+//! [`Geometry`]. It is a value that is applied to any number of parts (an image, masks, boxes,
+//! points) one after another. The parts cannot get out of step, as they can with two generators of
+//! the same seed if one of them draws once more. No part depends on the others, and the operations
+//! can be inspected, compared and stored. A part whose size is not that of the geometry is an
+//! error.
 //!
-//! What is not geometry but differs between parts is the part's: a mask takes the nearest pixels
-//! whatever the filter, and has its own value for outside.
+//! Settings that differ between parts belong to the part: a mask takes the nearest pixels whatever
+//! the filter, and has its own value for the outside.
 
 mod affine;
 mod pad;
@@ -30,10 +30,9 @@ pub use random_affine::{RandomAffine, RandomRotation, random_affine, random_rota
 pub use spatial::Spatial;
 pub use warp::Warp;
 
-/// What is done to a picture and to all that belongs to it: operations with all numbers known, for
-/// one size.
+/// Operations applied to an image and its targets, with all numbers known, for one size.
 ///
-/// Fixed operations are methods; what is random is drawn by [`draw`](Geometry::draw), once for all
+/// Fixed operations are methods; random ones are drawn by [`draw`](Geometry::draw), once for all
 /// parts.
 ///
 /// ```
@@ -60,7 +59,7 @@ pub use warp::Warp;
 pub struct Geometry {
     from: (u32, u32),
     to: (u32, u32),
-    /// Each with the size after it.
+    /// Operations, each with the size after it.
     ops: Vec<(Op, (u32, u32))>,
 }
 
@@ -68,41 +67,42 @@ pub struct Geometry {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Op {
-    /// Takes a part.
+    /// Crops a part.
     Crop(Rect),
     /// Scales.
     Resize {
-        /// To this width.
+        /// New width.
         width: u32,
-        /// To this height.
+        /// New height.
         height: u32,
-        /// By this filter; masks take the nearest.
+        /// Filter; masks take the nearest pixel.
         filter: Filter,
     },
-    /// Takes a part and scales it.
+    /// Crops a part and scales it.
     ResizedCrop {
         /// The part.
         part: Rect,
-        /// To this width.
+        /// New width.
         width: u32,
-        /// To this height.
+        /// New height.
         height: u32,
-        /// By this filter; masks take the nearest.
+        /// Filter; masks take the nearest pixel.
         filter: Filter,
     },
     /// Mirrors left and right.
     HFlip,
     /// Mirrors top and bottom.
     VFlip,
-    /// Puts a border around it.
+    /// Adds a border.
     Pad(Padding),
-    /// Turns, moves, scales, shears.
+    /// Rotates, moves, scales, shears.
     Warp(Warp),
 }
 
 impl Op {
-    /// Where a point goes in a picture that had this size: in pixels from the upper left corner of
-    /// the first pixel, so that the middle of that pixel is `[0.5, 0.5]`. It may lie outside.
+    /// Maps a point in an image that had this size. Points are in pixels from the upper left corner
+    /// of the first pixel, so that the middle of that pixel is `[0.5, 0.5]`. The result may be
+    /// outside.
     pub fn point(&self, (from_width, from_height): (u32, u32), [x, y]: [f64; 2]) -> [f64; 2] {
         let scaled = |at: f64, to: u32, from: u32| at * (f64::from(to) / f64::from(from));
         match self {
@@ -135,8 +135,8 @@ impl Op {
 }
 
 impl Geometry {
-    /// Nothing yet, for pictures of this size. Where an edge is zero, all that can fail does:
-    /// nothing has that size.
+    /// Makes a geometry without operations, for images of this size. If an edge is zero, every
+    /// method that can fail does: nothing has that size.
     pub fn new(width: u32, height: u32) -> Self {
         Geometry {
             from: (width, height),
@@ -145,23 +145,23 @@ impl Geometry {
         }
     }
 
-    /// Nothing yet, for pictures of this one's size.
+    /// Makes a geometry without operations, for images of this image's size.
     pub fn of(image: &Image) -> Self {
         Geometry::new(image.width(), image.height())
     }
 
-    /// The width and height of pictures that it makes.
+    /// Returns the width and height of the result.
     pub fn size(&self) -> (u32, u32) {
         self.to
     }
 
-    /// The operations, in order.
+    /// Returns the operations, in order.
     pub fn ops(&self) -> impl ExactSizeIterator<Item = &Op> {
         self.ops.iter().map(|(op, _)| op)
     }
 
-    /// The operations, each with the size before and after it: what a [`Spatial`] type of your own
-    /// goes through.
+    /// Returns the operations, each with the size before and after it: the steps for a [`Spatial`]
+    /// type of your own.
     pub fn steps(&self) -> impl Iterator<Item = (&Op, (u32, u32), (u32, u32))> {
         let before = std::iter::once(self.from).chain(self.ops.iter().map(|(_, to)| *to));
         before
@@ -169,20 +169,20 @@ impl Geometry {
             .map(|(from, (op, to))| (op, from, *to))
     }
 
-    /// Then what is drawn now, for the size there is by now.
+    /// Appends operations that are drawn now, for the current size.
     ///
     /// # Errors
-    /// As those of what draws.
+    /// Errors of `random`.
     pub fn draw(self, random: &(impl Draw + ?Sized), rng: &mut Rng) -> Result<Self> {
         self.check_from()?;
         let (width, height) = self.to;
         self.then(random.draw(width, height, rng)?)
     }
 
-    /// Then another geometry.
+    /// Appends another geometry.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if it is for another size than this one makes.
+    /// [`ErrorKind::Shape`] if it is for another size than the result of this one.
     pub fn then(mut self, next: Geometry) -> Result<Self> {
         next.check("a geometry", self.to)?;
         self.ops.extend(next.ops);
@@ -190,7 +190,7 @@ impl Geometry {
         Ok(self)
     }
 
-    /// Then takes a part.
+    /// Appends a crop.
     ///
     /// # Errors
     /// As [`crop`](crate::crop()).
@@ -199,7 +199,7 @@ impl Geometry {
         Ok(self.push(Op::Crop(part), (part.width, part.height)))
     }
 
-    /// Then takes the middle.
+    /// Appends a crop of the middle.
     ///
     /// # Errors
     /// As [`center_crop`](crate::center_crop()).
@@ -208,7 +208,7 @@ impl Geometry {
         self.crop(part)
     }
 
-    /// Then scales.
+    /// Appends a change of size.
     ///
     /// # Errors
     /// As [`resize`](crate::resize()).
@@ -225,7 +225,7 @@ impl Geometry {
         ))
     }
 
-    /// Then takes a part and scales it.
+    /// Appends a crop that is then scaled.
     ///
     /// # Errors
     /// As [`resized_crop`](crate::resized_crop()).
@@ -243,21 +243,21 @@ impl Geometry {
         ))
     }
 
-    /// Then mirrors left and right.
+    /// Appends a flip of left and right.
     #[must_use]
     pub fn hflip(self) -> Self {
         let size = self.to;
         self.push(Op::HFlip, size)
     }
 
-    /// Then mirrors top and bottom.
+    /// Appends a flip of top and bottom.
     #[must_use]
     pub fn vflip(self) -> Self {
         let size = self.to;
         self.push(Op::VFlip, size)
     }
 
-    /// Then puts a border around.
+    /// Appends a border.
     ///
     /// # Errors
     /// As [`Padding::size`].
@@ -267,10 +267,10 @@ impl Geometry {
         Ok(self.push(Op::Pad(padding), size))
     }
 
-    /// Then turns.
+    /// Appends a rotation.
     ///
-    /// With [`expand`](Rotation::expand), boxes and points stay where they are in the picture. In
-    /// torchvision they are up to a pixel off, and know another size than the picture's.
+    /// With [`expand`](Rotation::expand), boxes and points keep their places in the image. In
+    /// torchvision they are up to a pixel off, and have another size than the image's.
     ///
     /// # Errors
     /// As [`rotate`].
@@ -279,7 +279,7 @@ impl Geometry {
         self.warp(warp)
     }
 
-    /// Then shears, scales, turns and moves.
+    /// Appends a shear, scale, rotation and translation.
     ///
     /// # Errors
     /// As [`affine`](affine()).
@@ -288,30 +288,31 @@ impl Geometry {
         self.warp(warp)
     }
 
-    /// Then what was resolved for the size there is by now.
+    /// Appends a map that was resolved for the current size.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if it was for another size.
+    /// [`ErrorKind::Shape`] if it was resolved for another size.
     pub fn warp(self, warp: Warp) -> Result<Self> {
         warp.check(self.to)?;
         let size = warp.size();
         Ok(self.push(Op::Warp(warp), size))
     }
 
-    /// Does it: to a picture, a mask, boxes, points, or a tuple, `Vec` or `Option` of such.
+    /// Applies the operations to an image, a mask, boxes, points, or a tuple, `Vec` or `Option` of
+    /// these.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] for a part of another size than the geometry was made for; else what
-    /// the operations say.
+    /// [`ErrorKind::Shape`] for a part of another size than that of the geometry; otherwise the
+    /// errors of the operations.
     pub fn apply<T: Spatial>(&self, part: T) -> Result<T> {
         self.check_from()?;
         part.place(self)
     }
 
-    /// An error if this geometry is for another size than `what` has.
+    /// Checks that this geometry is for the size of `what`.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`].
+    /// [`ErrorKind::Shape`] if it is for another size.
     pub fn check(&self, what: &str, (width, height): (u32, u32)) -> Result<()> {
         self.check_from()?;
         if (width, height) == self.from {
@@ -324,7 +325,7 @@ impl Geometry {
         Err(Error::new(ErrorKind::Shape, message))
     }
 
-    /// [`ErrorKind::Shape`] if it is for pictures without pixels.
+    /// Fails with [`ErrorKind::Shape`] if it is for images without pixels.
     fn check_from(&self) -> Result<()> {
         check_edges("a geometry for an image", self.from.0, self.from.1)
     }
@@ -336,11 +337,11 @@ impl Geometry {
     }
 }
 
-/// What draws a [`Geometry`] for a size.
+/// A random [`Geometry`], drawn for a size.
 pub trait Draw {
-    /// Draws one.
+    /// Draws a geometry.
     ///
     /// # Errors
-    /// If its settings make no sense, or do not for this size.
+    /// If the settings are invalid, or invalid for this size.
     fn draw(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Geometry>;
 }

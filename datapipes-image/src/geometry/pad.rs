@@ -1,4 +1,4 @@
-//! Borders around a picture.
+//! Borders around images.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -6,9 +6,9 @@ use super::raster::Raster;
 use crate::Image;
 use crate::image::{MAX_PIXELS, check_edges};
 
-/// A colour for where there is no picture: one value for all channels, or red, green and blue.
+/// A colour for areas outside of an image: one value for all channels, or red, green and blue.
 ///
-/// A gray picture takes one value; a colour of three different ones is an error for it.
+/// A gray image takes one value; a colour of three different values is an error for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fill([u8; 3]);
 
@@ -20,7 +20,7 @@ impl Fill {
         self.0
     }
 
-    /// [`ErrorKind::Shape`] if it is a colour and the picture is gray.
+    /// Fails with [`ErrorKind::Shape`] if it is a colour and the image is gray.
     pub(crate) fn gray(self) -> Result<u8> {
         let [r, g, b] = self.0;
         if r == g && g == b {
@@ -43,7 +43,7 @@ impl From<[u8; 3]> for Fill {
     }
 }
 
-/// What a border shows. Of the row `1 2 3`, two pixels to the left:
+/// Contents of a border. For the row `1 2 3`, two pixels to the left:
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PadMode {
@@ -52,15 +52,14 @@ pub enum PadMode {
     Constant(Fill),
     /// The pixel at the edge: `1 1 | 1 2 3`.
     Edge,
-    /// The mirrored picture, without its edge: `3 2 | 1 2 3`. The border has to be smaller than the
-    /// picture.
+    /// The mirrored image, without its edge: `3 2 | 1 2 3`. The border must be smaller than the
+    /// image.
     Reflect,
-    /// The mirrored picture: `2 1 | 1 2 3`. The border may not be larger than the picture.
+    /// The mirrored image: `2 1 | 1 2 3`. The border may not be larger than the image.
     Symmetric,
 }
 
-/// How wide a border is on each side, and what it shows: torchvision's `Pad`. By default it is
-/// black.
+/// Width of a border on each side, and its contents: torchvision's `Pad`. It is black by default.
 ///
 /// A number alone is the border on all sides; two are left and right, top and bottom.
 ///
@@ -79,7 +78,7 @@ pub struct Padding {
 }
 
 impl Padding {
-    /// A black border of so many pixels.
+    /// Makes a black border of this many pixels on each side.
     pub fn new(left: u32, top: u32, right: u32, bottom: u32) -> Self {
         Padding {
             sides: [left, top, right, bottom],
@@ -87,7 +86,7 @@ impl Padding {
         }
     }
 
-    /// In another colour.
+    /// Sets the colour.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
         Padding {
             mode: PadMode::Constant(fill.into()),
@@ -95,25 +94,25 @@ impl Padding {
         }
     }
 
-    /// Showing something else.
+    /// Sets the contents.
     pub fn mode(self, mode: PadMode) -> Self {
         Padding { mode, ..self }
     }
 
-    /// Pixels on the left, at the top, on the right and at the bottom.
+    /// Returns the pixels on the left, at the top, on the right and at the bottom.
     pub fn sides(&self) -> [u32; 4] {
         self.sides
     }
 
-    /// What it shows.
+    /// Returns the contents.
     pub fn shows(&self) -> PadMode {
         self.mode
     }
 
-    /// The size of a picture of this size with the border.
+    /// Returns the size of an image of this size with the border.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if a picture of this size has no pixels or cannot be mirrored so far;
+    /// [`ErrorKind::Shape`] if an image of this size has no pixels or cannot be mirrored that far;
     /// [`ErrorKind::Limit`] if the result has more than 178,956,970 pixels.
     pub fn size(&self, width: u32, height: u32) -> Result<(u32, u32)> {
         check_edges("a border around an image", width, height)?;
@@ -153,10 +152,10 @@ impl From<(u32, u32)> for Padding {
     }
 }
 
-/// Puts a border around a picture; see [`Padding`].
+/// Adds a border to an image; see [`Padding`].
 ///
 /// # Errors
-/// As [`Padding::size`]; [`ErrorKind::Shape`] if a gray picture is to be filled with a colour.
+/// As [`Padding::size`]; [`ErrorKind::Shape`] if a gray image is to be filled with a colour.
 pub fn pad(image: &Image, padding: impl Into<Padding>) -> Result<Image> {
     let padding = padding.into();
     let (width, height) = padding.size(image.width(), image.height())?;

@@ -1,4 +1,4 @@
-//! Parts and flips at random.
+//! Random crops and flips.
 
 use datapipes::{Result, Rng};
 
@@ -6,9 +6,9 @@ use super::{Draw, Geometry, PadMode, Padding, pad};
 use crate::image::{check_edges, check_probability, check_size};
 use crate::{Image, Rect, crop};
 
-/// What [`random_crop`] takes: torchvision's `RandomCrop`.
+/// Settings of [`random_crop`]: torchvision's `RandomCrop`.
 ///
-/// A size alone, `224` or `(width, height)`, converts into one without a border.
+/// A size alone, `224` or `(width, height)`, converts into settings without a border.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomCrop {
     width: u32,
@@ -18,7 +18,7 @@ pub struct RandomCrop {
 }
 
 impl RandomCrop {
-    /// Parts of this width and height.
+    /// Sets the width and height of the crop.
     pub fn new(width: u32, height: u32) -> Self {
         RandomCrop {
             width,
@@ -28,7 +28,7 @@ impl RandomCrop {
         }
     }
 
-    /// Puts a border around the picture first.
+    /// Adds a border to the image first.
     pub fn padding(self, padding: impl Into<Padding>) -> Self {
         RandomCrop {
             padding: padding.into(),
@@ -36,9 +36,9 @@ impl RandomCrop {
         }
     }
 
-    /// Puts as much border on both sides as is missing where a picture is too small, so that the
-    /// picture lies somewhere in the part. The border shows what [`padding`](RandomCrop::padding)
-    /// says.
+    /// Adds the missing border on both sides if an image is too small, so that the image is at a
+    /// random place in the crop. The border has the contents set by
+    /// [`padding`](RandomCrop::padding).
     pub fn pad_if_needed(self) -> Self {
         RandomCrop {
             pad_if_needed: true,
@@ -46,8 +46,8 @@ impl RandomCrop {
         }
     }
 
-    /// The border, and the part of what has it. From the top, then from the left is drawn, where
-    /// there is a choice.
+    /// Returns the border, and the part of the image with border. Draws the row, then the column,
+    /// if there is a choice.
     fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<(Option<Padding>, Rect)> {
         self.check()?;
         let mut sides = self.padding.sides();
@@ -82,7 +82,7 @@ impl RandomCrop {
         Ok(((sides != [0; 4]).then_some(padding), part))
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_size(self.width, self.height)
     }
@@ -131,7 +131,7 @@ impl Draw for RandomCrop {
     }
 }
 
-/// Takes a random part of a picture, with a border if asked for.
+/// Crops a random part of an image, with a border if asked for.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -147,8 +147,8 @@ impl Draw for RandomCrop {
 ///
 /// # Errors
 /// [`Config`](datapipes::ErrorKind::Config) if a size is zero or huge;
-/// [`Shape`](datapipes::ErrorKind::Shape) if the part is larger than the picture with its border;
-/// else as [`pad`](pad()).
+/// [`Shape`](datapipes::ErrorKind::Shape) if the part is larger than the image with its border;
+/// otherwise as [`pad`](pad()).
 pub fn random_crop(image: &Image, settings: impl Into<RandomCrop>, rng: &mut Rng) -> Result<Image> {
     let (padding, part) = settings
         .into()
@@ -167,7 +167,7 @@ pub struct RandomFlip {
 }
 
 impl RandomFlip {
-    /// Left and right with probability `p`.
+    /// Flips left and right with probability `p`.
     pub fn horizontal(p: f64) -> Self {
         RandomFlip {
             p,
@@ -175,7 +175,7 @@ impl RandomFlip {
         }
     }
 
-    /// Top and bottom with probability `p`.
+    /// Flips top and bottom with probability `p`.
     pub fn vertical(p: f64) -> Self {
         RandomFlip {
             p,

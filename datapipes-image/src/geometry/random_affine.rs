@@ -1,4 +1,4 @@
-//! Turns and shears at random.
+//! Random rotations and affine maps.
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
@@ -6,9 +6,9 @@ use super::warp::{Warp, warp_image};
 use super::{Affine, Draw, Fill, Geometry, Rotation};
 use crate::{Filter, Image};
 
-/// What [`random_rotation`] does: torchvision's `RandomRotation`.
+/// Settings of [`random_rotation`]: torchvision's `RandomRotation`.
 ///
-/// Degrees alone, `10.0`, are from -10 to 10; two are from one to the other.
+/// Degrees alone, `10.0`, mean from -10 to 10; two numbers are the range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomRotation {
     degrees: (f64, f64),
@@ -16,7 +16,7 @@ pub struct RandomRotation {
 }
 
 impl RandomRotation {
-    /// By up to so many degrees to either side.
+    /// Sets the largest angle to either side, in degrees.
     pub fn new(degrees: f64) -> Self {
         RandomRotation {
             degrees: (-degrees, degrees),
@@ -24,7 +24,7 @@ impl RandomRotation {
         }
     }
 
-    /// By so many degrees, **counter-clockwise**.
+    /// Sets the range of the angle in degrees, **counter-clockwise**.
     pub fn between(least: f64, most: f64) -> Self {
         RandomRotation {
             degrees: (least, most),
@@ -32,7 +32,7 @@ impl RandomRotation {
         }
     }
 
-    /// How pixels are weighed: `Nearest` (the default) or `Bilinear`.
+    /// Sets the filter: `Nearest` (the default) or `Bilinear`.
     pub fn filter(self, filter: Filter) -> Self {
         RandomRotation {
             rotation: self.rotation.filter(filter),
@@ -40,7 +40,7 @@ impl RandomRotation {
         }
     }
 
-    /// The colour of what is new.
+    /// Sets the colour of new areas.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
         RandomRotation {
             rotation: self.rotation.fill(fill),
@@ -48,7 +48,7 @@ impl RandomRotation {
         }
     }
 
-    /// Makes the result large enough for the whole picture.
+    /// Makes the result large enough for the whole image.
     pub fn expand(self) -> Self {
         RandomRotation {
             rotation: self.rotation.expand(),
@@ -63,7 +63,7 @@ impl RandomRotation {
             .degrees(rng.range(self.degrees.0, self.degrees.1)))
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_range("degrees", self.degrees)?;
         self.rotation.resolve(1, 1).map(drop)
@@ -93,7 +93,7 @@ impl Draw for RandomRotation {
     }
 }
 
-/// Turns a picture by a random angle; see [`rotate`](crate::rotate()).
+/// Rotates an image by a random angle; see [`rotate`](crate::rotate()).
 ///
 /// # Errors
 /// As [`rotate`](crate::rotate()); [`ErrorKind::Config`] if degrees are not finite or not in order.
@@ -106,7 +106,7 @@ pub fn random_rotation(
     warp_image(image, &rotation.resolve(image.width(), image.height())?)
 }
 
-/// What [`random_affine`] does: torchvision's `RandomAffine`.
+/// Settings of [`random_affine`]: torchvision's `RandomAffine`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomAffine {
     degrees: (f64, f64),
@@ -118,7 +118,7 @@ pub struct RandomAffine {
 }
 
 impl RandomAffine {
-    /// Turns by up to so many degrees to either side, and nothing else yet.
+    /// Sets the largest angle to either side, in degrees. Nothing else is changed by default.
     pub fn new(degrees: f64) -> Self {
         let (translate, scale, shear_x, shear_y) = (None, None, None, None);
         RandomAffine {
@@ -131,7 +131,7 @@ impl RandomAffine {
         }
     }
 
-    /// Turns by so many degrees, **clockwise**.
+    /// Sets the range of the angle in degrees, **clockwise**.
     pub fn degrees(self, least: f64, most: f64) -> Self {
         RandomAffine {
             degrees: (least, most),
@@ -147,7 +147,7 @@ impl RandomAffine {
         }
     }
 
-    /// Makes it so many times as large.
+    /// Sets the range of the scale.
     pub fn scale(self, least: f64, most: f64) -> Self {
         RandomAffine {
             scale: Some((least, most)),
@@ -155,7 +155,7 @@ impl RandomAffine {
         }
     }
 
-    /// Shears along x by so many degrees.
+    /// Sets the range of the shear along x, in degrees.
     pub fn shear_x(self, least: f64, most: f64) -> Self {
         RandomAffine {
             shear_x: Some((least, most)),
@@ -163,7 +163,7 @@ impl RandomAffine {
         }
     }
 
-    /// Shears along y by so many degrees.
+    /// Sets the range of the shear along y, in degrees.
     pub fn shear_y(self, least: f64, most: f64) -> Self {
         RandomAffine {
             shear_y: Some((least, most)),
@@ -171,7 +171,7 @@ impl RandomAffine {
         }
     }
 
-    /// How pixels are weighed: `Nearest` (the default) or `Bilinear`.
+    /// Sets the filter: `Nearest` (the default) or `Bilinear`.
     pub fn filter(self, filter: Filter) -> Self {
         RandomAffine {
             affine: self.affine.filter(filter),
@@ -179,7 +179,7 @@ impl RandomAffine {
         }
     }
 
-    /// The colour of what is new.
+    /// Sets the colour of new areas.
     pub fn fill(self, fill: impl Into<Fill>) -> Self {
         RandomAffine {
             affine: self.affine.fill(fill),
@@ -187,7 +187,7 @@ impl RandomAffine {
         }
     }
 
-    /// Draws the angle; then, where they are asked for, the way along x and along y, the scale, the
+    /// Draws the angle; then, if they are set, the translation along x and along y, the scale, the
     /// shear along x, and along y.
     fn resolve(&self, width: u32, height: u32, rng: &mut Rng) -> Result<Warp> {
         self.check()?;
@@ -195,7 +195,7 @@ impl RandomAffine {
         if let Some((x, y)) = self.translate {
             let mut way = |part: f64, edge: u32| {
                 let most = part * f64::from(edge);
-                // Python's `round`.
+                // Rounds as Python's `round` does.
                 rng.range(-most, most).round_ties_even()
             };
             let x = way(x, width);
@@ -210,7 +210,7 @@ impl RandomAffine {
         affine.shear(x, shear(self.shear_y)).resolve(width, height)
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_range("degrees", self.degrees)?;
         let (x, y) = self.translate.unwrap_or_default();
@@ -226,7 +226,7 @@ impl RandomAffine {
         ] {
             check_range(name, range.unwrap_or_default())?;
         }
-        // The ends of a range are the worst there is in it.
+        // The ends of a range are its worst cases.
         let end = |range: Option<(f64, f64)>, usual: f64| {
             range.map_or([usual; 2], |(least, most)| [least, most])
         };
@@ -273,7 +273,7 @@ impl Draw for RandomAffine {
     }
 }
 
-/// Turns, moves, scales and shears a picture at random; see [`affine`](crate::affine()).
+/// Rotates, moves, scales and shears an image at random; see [`affine`](crate::affine()).
 ///
 /// # Errors
 /// As [`affine`](crate::affine()); [`ErrorKind::Config`] if a range is not finite or not in order.

@@ -1,4 +1,4 @@
-//! Pixels in rows, of pictures or of masks: what moves them without knowing what they are.
+//! Pixels in rows, of images or of masks: moves that do not depend on the type of pixel.
 
 use super::pad::{PadMode, Padding};
 use super::warp::Warp;
@@ -12,7 +12,7 @@ pub(crate) struct Raster<'a, P> {
 }
 
 impl<'a, P: Copy> Raster<'a, P> {
-    /// These pixels, in rows of this width.
+    /// Makes a raster of these pixels, in rows of this width.
     pub(crate) fn new(width: u32, pixels: &'a [P]) -> Self {
         Raster {
             width: width as usize,
@@ -37,7 +37,7 @@ impl<'a, P: Copy> Raster<'a, P> {
         out
     }
 
-    /// The width and height it gets have been checked by [`Padding::size`].
+    /// Adds a border. The resulting width and height have been checked by [`Padding::size`].
     pub(crate) fn pad(&self, padding: &Padding, fill: P) -> Vec<P> {
         let [left, top, right, bottom] = padding.sides().map(|side| side as usize);
         let (width, height) = (left + self.width + right, top + self.height() + bottom);
@@ -58,7 +58,8 @@ impl<'a, P: Copy> Raster<'a, P> {
         out
     }
 
-    /// Of each pixel of the result the middle, exactly: no float decides which pixel is taken.
+    /// Scales by taking the pixel under the middle of each result pixel. The computation is exact:
+    /// no float decides which pixel is taken.
     pub(crate) fn resize(&self, width: u32, height: u32) -> Vec<P> {
         let nearest =
             |i: u64, from: usize, to: u64| ((2 * i + 1) * from as u64 / (2 * to)) as usize;
@@ -72,12 +73,12 @@ impl<'a, P: Copy> Raster<'a, P> {
         out
     }
 
-    /// The nearest pixel of where each comes from.
+    /// Warps by taking the nearest pixel of each source position.
     pub(crate) fn warp(&self, warp: &Warp, fill: P) -> Vec<P> {
         let (width, height) = (self.width as u64, self.height() as u64);
         warp.collect(|places, out| {
             out.extend(places.map(|place| {
-                // What is left of or above the picture becomes huge.
+                // Positions to the left of the image or above it become huge.
                 let (x, y) = place.nearest();
                 let is_inside = (x as u64) < width && (y as u64) < height;
                 if is_inside {
@@ -89,13 +90,14 @@ impl<'a, P: Copy> Raster<'a, P> {
         })
     }
 
-    /// The pixel in a column and row, if it is inside.
+    /// Returns the pixel in a column and row, if it is inside.
     pub(crate) fn get(&self, x: i64, y: i64) -> Option<P> {
         let is_inside = (x as u64) < self.width as u64 && (y as u64) < self.height() as u64;
         is_inside.then(|| self.pixels[y as usize * self.width + x as usize])
     }
 
-    /// The four pixels from here to the right and below, if all are inside: a row above a row.
+    /// Returns the four pixels from here to the right and below, if all are inside: the upper row,
+    /// then the lower row.
     pub(crate) fn square(&self, x: i64, y: i64) -> Option<[P; 4]> {
         let is_inside = (x as u64) < self.width as u64 - 1 && (y as u64) < self.height() as u64 - 1;
         is_inside.then(|| {
@@ -109,12 +111,12 @@ impl<'a, P: Copy> Raster<'a, P> {
     }
 }
 
-/// Which pixel of a line of `len` lies at `at` of the line padded by `before`.
+/// Returns the place in a line of `len` pixels for the place `at` of the line padded by `before`.
 fn inside(at: usize, before: usize, len: usize, mode: PadMode) -> Option<usize> {
     if (before..before + len).contains(&at) {
         return Some(at - before);
     }
-    // How far outside, from 1.
+    // Distance outside, from 1.
     let (is_before, off) = if at < before {
         (true, before - at)
     } else {

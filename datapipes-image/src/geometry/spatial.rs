@@ -1,4 +1,4 @@
-//! What a geometry can be applied to.
+//! Types that a geometry can be applied to.
 
 use datapipes::Result;
 
@@ -6,9 +6,9 @@ use super::warp::warp_image;
 use super::{Geometry, Op, pad};
 use crate::{Image, crop, hflip, resize, resized_crop, vflip};
 
-/// What lies in a picture and moves with it.
+/// A target that lies in an image and moves with it.
 ///
-/// For a struct of your own, send each part through the geometry:
+/// For a struct of your own, apply the geometry to each part:
 ///
 /// ```
 /// # use datapipes::Result;
@@ -30,7 +30,7 @@ use crate::{Image, crop, hflip, resize, resized_crop, vflip};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub trait Spatial: Sized {
-    /// Where it is after the geometry.
+    /// Returns the target after the geometry.
     ///
     /// # Errors
     /// As [`Geometry::apply`].

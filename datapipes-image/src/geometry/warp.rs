@@ -1,10 +1,10 @@
-//! Where pixels and points go when a picture is turned, moved, scaled or sheared.
+//! Positions of pixels and points in an image that is rotated, moved, scaled or sheared.
 //!
-//! The matrix is made with `f64` and rounded to multiples of 2⁻³²; from there on, which pixels are
-//! taken and how they are weighed is whole numbers. So the last bit of a platform's sine, in which
-//! libraries differ, does not reach a pixel: it would have to lie beside a tie of that rounding,
-//! one time in a million for an angle at random, and never for those whose sine is exact (the
-//! quarter turns, which are not computed).
+//! The matrix is made with `f64` and rounded to multiples of 2⁻³². From there on, the choice of
+//! pixels and their weights are computed in whole numbers. The last bit of a platform's sine, in
+//! which libraries differ, therefore does not reach a pixel: it would have to be next to a tie of
+//! that rounding, one time in a million for a random angle, and never for angles whose sine is
+//! exact (the quarter turns, which are not computed).
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -13,22 +13,22 @@ use super::raster::Raster;
 use crate::image::{MAX_PIXELS, check_edges};
 use crate::{Filter, Image};
 
-/// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels lie at whole multiples of
-/// half ones.
+/// Half a pixel is `1 << 32`, a pixel `1 << 33`: the middles of pixels are at multiples of half a
+/// pixel.
 const PIXEL: u32 = 33;
 
-/// No corner may lie farther away, in pixels: then no place overflows.
+/// Greatest distance of a corner, in pixels, so that no position overflows.
 const FARTHEST: f64 = (1 << 28) as f64;
 
-/// An affine map of a picture, resolved for its size. [`Affine`](crate::Affine) and
+/// An affine map of an image, resolved for its size. [`Affine`](crate::Affine) and
 /// [`Rotation`](crate::Rotation) make one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Warp {
     from: (u32, u32),
     to: (u32, u32),
-    /// From the picture's middle to that of the result.
+    /// Map from the image's middle to that of the result.
     forward: [f64; 6],
-    /// Back, in units of 2⁻³².
+    /// Inverse map, in units of 2⁻³².
     back: [i64; 6],
     filter: Filter,
     fill: Fill,
@@ -38,7 +38,8 @@ pub struct Warp {
 pub(crate) type Matrix = [f64; 6];
 
 impl Warp {
-    /// `forward` and `back` are inverse to each other, and about the pictures' middles.
+    /// Makes a map from `forward` and `back`, which are inverse to each other and relative to the
+    /// middles of the images.
     pub(crate) fn new(
         from: (u32, u32),
         to: (u32, u32),
@@ -66,7 +67,7 @@ impl Warp {
             reach(&m[..3]).max(reach(&m[3..]))
         };
         let farthest = farthest(&forward, from).max(farthest(&back, to));
-        // What is not a number is refused, too.
+        // NaN is refused, too.
         if !(farthest < FARTHEST && to.0 > 0 && to.1 > 0) {
             let message = format!(
                 "the matrix {forward:?} moves an image of {}x{} out of reach",
@@ -85,12 +86,12 @@ impl Warp {
         })
     }
 
-    /// The width and height of the result.
+    /// Returns the width and height of the result.
     pub fn size(&self) -> (u32, u32) {
         self.to
     }
 
-    /// An error if it was resolved for another size.
+    /// Fails if the map was resolved for another size.
     pub(crate) fn check(&self, (width, height): (u32, u32)) -> Result<()> {
         if (width, height) == self.from {
             return Ok(());
@@ -102,7 +103,7 @@ impl Warp {
         Err(Error::new(ErrorKind::Shape, message))
     }
 
-    /// Where a point goes, in pixels from the upper left corner of the first pixel.
+    /// Maps a point, in pixels from the upper left corner of the first pixel.
     pub fn point(&self, [x, y]: [f64; 2]) -> [f64; 2] {
         let (x, y) = (
             x - f64::from(self.from.0) / 2.0,
@@ -115,13 +116,13 @@ impl Warp {
         ]
     }
 
-    /// Fills a list of the result's pixels, row by row, from where each comes from.
+    /// Collects the pixels of the result, row by row, from their source positions.
     pub(crate) fn collect<P>(&self, row: impl Fn(Row, &mut Vec<P>)) -> Vec<P> {
         let (width, height) = (i64::from(self.to.0), i64::from(self.to.1));
         let mut out = Vec::with_capacity((width * height) as usize);
-        // The middle of the first pixel, in half pixels from the middle of the picture.
+        // The middle of the first pixel, in half pixels from the middle of the image.
         let x = 1 - width;
-        // `FARTHEST` bounds the sum; what is summed may wrap on its way there, which cancels out.
+        // `FARTHEST` bounds the sum; partial sums may wrap, which cancels out.
         let start = |m: &[i64], y: i64, edge: u32| {
             let here = m[0]
                 .wrapping_mul(x)
@@ -148,7 +149,7 @@ impl Warp {
     }
 }
 
-/// The places of one row of the result.
+/// Source positions of one row of the result.
 pub(crate) struct Row {
     place: Place,
     step: [i64; 2],
@@ -175,7 +176,7 @@ impl Iterator for Row {
     }
 }
 
-/// A place in the source, from the middle of its first pixel.
+/// A position in the source, from the middle of its first pixel.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     x: i64,
@@ -183,15 +184,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Its pixel. Of two that are as near, the one on the right or below: a picture turned by a
-    /// quarter whose middle falls between two pixels keeps them all.
+    /// Returns the nearest pixel. Of two equally near pixels, takes the one on the right or below:
+    /// an image that is rotated by a quarter about a middle between two pixels keeps all pixels.
     #[inline]
     pub(crate) fn nearest(self) -> (i64, i64) {
         let nearest = |at: i64| (at + (1 << (PIXEL - 1))) >> PIXEL;
         (nearest(self.x), nearest(self.y))
     }
 
-    /// The pixel above and left of it, and how far it is from there, in parts of 2048.
+    /// Returns the pixel above and to the left, and the distance from it, in parts of 2048.
     #[inline]
     fn square(self) -> ([i64; 2], [u32; 2]) {
         let fine = |at: i64| (at + (1 << (PIXEL - 12))) >> (PIXEL - 11);
@@ -200,7 +201,7 @@ impl Place {
     }
 }
 
-/// Makes the warped picture.
+/// Makes the warped image.
 pub(crate) fn warp_image(image: &Image, warp: &Warp) -> Result<Image> {
     let (width, height) = warp.size();
     let data = match image.channels() {
@@ -237,9 +238,9 @@ fn warped<P: Blend>(source: Raster<'_, P>, warp: &Warp, fill: P) -> Vec<P> {
     })
 }
 
-/// A pixel that can be between others.
+/// A pixel that can be interpolated.
 trait Blend: Copy {
-    /// The sum of four, whose weights have the sum 2²².
+    /// Returns the sum of four pixels, whose weights add up to 2²².
     fn blend(pixels: [Self; 4], weights: [u32; 4]) -> Self;
 }
 

@@ -5,10 +5,9 @@ use datapipes::{Graph, Result, Rng, Tensor};
 use super::{Step, sealed};
 use crate::{CutMix, MixUp, OneHot, RandomMix};
 
-/// What is done to batches of pictures and labels. Bring it into scope by the
-/// [`prelude`](crate::prelude).
+/// Mixing steps for batches of images and labels. Import it with the [`prelude`](crate::prelude).
 ///
-/// All run on the CPU workers, on many batches at once, and keep order. What is random depends on
+/// All run on the CPU workers, on many batches at once, and keep order. Random numbers depend on
 /// seed, epoch, node and batch alone.
 ///
 /// ```
@@ -24,13 +23,13 @@ use crate::{CutMix, MixUp, OneHot, RandomMix};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub trait BatchGraph: sealed::Sealed {
-    /// Mixes each picture with another of its batch; see [`MixUp`].
+    /// Mixes each image with another of its batch; see [`MixUp`].
     fn mixup(self, mixup: MixUp) -> Self;
 
-    /// Puts a part of another picture of the batch into each; see [`CutMix`].
+    /// Puts a part of another image of the batch into each; see [`CutMix`].
     fn cutmix(self, cutmix: CutMix) -> Self;
 
-    /// Does one or the other, batch by batch; see [`RandomMix`].
+    /// Applies one of the two to each batch; see [`RandomMix`].
     fn random_mix(self, mix: RandomMix) -> Self;
 
     /// Makes probabilities of the labels; see [`OneHot`].

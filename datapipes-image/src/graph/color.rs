@@ -1,4 +1,4 @@
-//! Colours, policies and erasing, for a graph of pictures or tensors.
+//! Colours, policies and erasing, for a graph of images or tensors.
 
 use datapipes::{Graph, Tensor};
 
@@ -9,24 +9,24 @@ use crate::{
     ColorJitter, Image, RandAugment, RandomErasing, TrivialAugmentWide, grayscale, random_grayscale,
 };
 
-/// Changes of colour, and policies, for a graph of pictures. Bring it into scope by the
+/// Changes of colour, and policies, for a graph of images. Import it with the
 /// [`prelude`](crate::prelude).
 ///
-/// What is said of [`ImageGraph`](crate::ImageGraph) holds here.
+/// The rules of [`ImageGraph`](crate::ImageGraph) apply.
 pub trait ColorGraph: sealed::Sealed {
     /// Changes brightness, contrast, saturation and hue at random; see [`ColorJitter`].
     fn color_jitter(self, jitter: ColorJitter) -> Graph<Image>;
 
-    /// Makes all pictures gray, of 1 channel or of 3; see [`grayscale`].
+    /// Makes all images gray, with 1 or 3 channels; see [`grayscale`].
     fn grayscale(self, channels: u8) -> Graph<Image>;
 
-    /// Makes pictures gray with probability `p`; see [`random_grayscale`].
+    /// Makes images gray with probability `p`; see [`random_grayscale`].
     fn random_grayscale(self, p: f64) -> Graph<Image>;
 
-    /// Does some augmentations of one strength; see [`RandAugment`].
+    /// Applies some augmentations of one strength; see [`RandAugment`].
     fn rand_augment(self, policy: RandAugment) -> Graph<Image>;
 
-    /// Does one augmentation of a random strength; see [`TrivialAugmentWide`].
+    /// Applies one augmentation of a random strength; see [`TrivialAugmentWide`].
     fn trivial_augment(self, policy: TrivialAugmentWide) -> Graph<Image>;
 }
 
@@ -72,14 +72,13 @@ impl ColorGraph for Graph<Image> {
     }
 }
 
-/// Erasing, for a graph of tensors, with a label or without, or pictures. Bring it into scope by
-/// the [`prelude`](crate::prelude).
+/// Erasing, for a graph of tensors, with a label or without, or images. Import it with the
+/// [`prelude`](crate::prelude).
 pub trait EraseGraph: sealed::Sealed {
     /// Erases a random rectangle; see [`RandomErasing`].
     ///
     /// # Errors
-    /// What it cannot be applied to takes the item's place as an error; see
-    /// [`RandomErasing::apply_tensor`].
+    /// An item that cannot be erased is replaced by an error; see [`RandomErasing::apply_tensor`].
     fn random_erasing(self, erasing: RandomErasing) -> Self;
 }
 

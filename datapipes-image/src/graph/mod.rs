@@ -1,4 +1,4 @@
-//! The methods that a graph of files or pictures gets.
+//! Methods for graphs of files or images.
 
 mod batch;
 mod color;
@@ -21,15 +21,15 @@ use crate::{
     random_rotation, resize, resize_shorter, rotate, to_tensor, to_tensor_u8, vflip,
 };
 
-/// Decoding, for a graph of files. Bring it into scope by the [`prelude`](crate::prelude).
+/// Decoding, for a graph of files. Import it with the [`prelude`](crate::prelude).
 pub trait DecodeGraph: sealed::Sealed {
-    /// Decodes files of pictures to RGB, with the usual settings. For others,
+    /// Decodes image files to RGB, with the default settings. For other settings, use
     /// `graph.pipe(`[`DecodeImage`]`)`.
     ///
-    /// It runs on the CPU workers, on many files at once; order is kept.
+    /// Runs on the CPU workers, on many files at once; order is kept.
     ///
     /// # Errors
-    /// What is not a whole image takes an item's place as an error; see [`DecodeImage::decode`].
+    /// A file that is not a complete image is replaced by an error; see [`DecodeImage::decode`].
     fn decode_image(self) -> Graph<Image>;
 }
 
@@ -39,13 +39,13 @@ impl DecodeGraph for Graph<Bytes> {
     }
 }
 
-/// Transforms, for a graph of pictures. Bring it into scope by the [`prelude`](crate::prelude).
+/// Transforms, for a graph of images. Import it with the [`prelude`](crate::prelude).
 ///
-/// All run on the CPU workers, on many pictures at once, and keep order; neighbours run as one
-/// piece of work. What is random depends on seed, epoch, node and item alone. A setting that makes
-/// no sense is found when the loader is built. For pictures inside of samples, use the functions of
-/// the same names in [`map_with_rng`](Graph::map_with_rng); for pictures with masks, boxes or
-/// points, a [`Geometry`](crate::Geometry) there.
+/// All run on the CPU workers, on many images at once, and keep order; neighbouring steps run as
+/// one segment. Random numbers depend on seed, epoch, node and item alone. An invalid setting is
+/// reported when the loader is built. For images inside of samples, use the functions of the same
+/// names in [`map_with_rng`](Graph::map_with_rng); for images with masks, boxes or points, use a
+/// [`Geometry`](crate::Geometry) there.
 pub trait ImageGraph: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;
@@ -53,20 +53,20 @@ pub trait ImageGraph: sealed::Sealed {
     /// Scales such that the shorter edge gets this length; see [`resize_shorter`].
     fn resize_shorter(self, shorter: u32, filter: Filter) -> Graph<Image>;
 
-    /// Cuts the middle out; see [`center_crop`].
+    /// Crops the middle; see [`center_crop`].
     ///
     /// # Errors
-    /// A picture that is smaller takes the item's place as an error.
+    /// A smaller image is replaced by an error.
     fn center_crop(self, width: u32, height: u32) -> Graph<Image>;
 
-    /// Takes a random part and scales it: `224`, `(width, height)`, or settings; see
+    /// Crops a random part and scales it: `224`, `(width, height)`, or settings; see
     /// [`random_resized_crop`].
     fn random_resized_crop(self, settings: impl Into<RandomResizedCrop>) -> Graph<Image>;
 
-    /// Takes a part; see [`crop`](crate::crop()).
+    /// Crops a part; see [`crop`](crate::crop()).
     ///
     /// # Errors
-    /// A picture in which the part does not lie takes the item's place as an error.
+    /// An image that does not contain the part is replaced by an error.
     fn crop(self, part: Rect) -> Graph<Image>;
 
     /// Mirrors left and right; see [`hflip`].
@@ -81,40 +81,40 @@ pub trait ImageGraph: sealed::Sealed {
     /// Mirrors top and bottom with probability `p`; see [`vflip`].
     fn random_vflip(self, p: f64) -> Graph<Image>;
 
-    /// Puts a border around: `4`, `(x, y)`, or settings; see [`pad`](pad()).
+    /// Adds a border: `4`, `(x, y)`, or settings; see [`pad`](pad()).
     ///
     /// # Errors
-    /// A picture that is too small to be mirrored so far takes the item's place as an error.
+    /// An image that is too small to be mirrored that far is replaced by an error.
     fn pad(self, padding: impl Into<Padding>) -> Graph<Image>;
 
-    /// Takes a random part: `32`, `(width, height)`, or settings; see [`random_crop`].
+    /// Crops a random part: `32`, `(width, height)`, or settings; see [`random_crop`].
     ///
     /// # Errors
-    /// A picture that is smaller, and is not padded, takes the item's place as an error.
+    /// A smaller image that is not padded is replaced by an error.
     fn random_crop(self, settings: impl Into<RandomCrop>) -> Graph<Image>;
 
-    /// Turns: `90.0`, or settings; see [`rotate`].
+    /// Rotates: `90.0`, or settings; see [`rotate`].
     fn rotate(self, rotation: impl Into<Rotation>) -> Graph<Image>;
 
-    /// Turns by a random angle: `10.0`, `(least, most)`, or settings; see [`random_rotation`].
+    /// Rotates by a random angle: `10.0`, `(least, most)`, or settings; see [`random_rotation`].
     fn random_rotation(self, settings: impl Into<RandomRotation>) -> Graph<Image>;
 
-    /// Turns, moves, scales and shears; see [`affine`](crate::affine()).
+    /// Rotates, moves, scales and shears; see [`affine`](crate::affine()).
     fn affine(self, affine: Affine) -> Graph<Image>;
 
-    /// Turns, moves, scales and shears at random; see [`random_affine`].
+    /// Rotates, moves, scales and shears at random; see [`random_affine`].
     fn random_affine(self, settings: impl Into<RandomAffine>) -> Graph<Image>;
 
-    /// Cuts out the corners and the middle; see [`five_crop`].
+    /// Crops the corners and the middle; see [`five_crop`].
     ///
     /// # Errors
-    /// A picture that is smaller takes the item's place as an error.
+    /// A smaller image is replaced by an error.
     fn five_crop(self, width: u32, height: u32) -> Graph<[Image; 5]>;
 
     /// Blurs; see [`gaussian_blur`](crate::gaussian_blur()).
     ///
     /// # Errors
-    /// A picture that is too small for the kernel takes the item's place as an error.
+    /// An image that is too small for the kernel is replaced by an error.
     fn gaussian_blur(self, kernel: u32, sigma: f64) -> Graph<Image>;
 
     /// Blurs at random: `23`, or settings; see [`RandomGaussianBlur`].
@@ -216,7 +216,7 @@ impl ImageGraph for Graph<Image> {
     fn rotate(self, rotation: impl Into<Rotation>) -> Graph<Image> {
         let rotation = rotation.into();
         let step = Step::new("rotate", move |image, _| rotate(&image, rotation));
-        // What makes no sense does not for a single pixel.
+        // Settings that are invalid are invalid for a single pixel, too.
         self.pipe(
             step.settings(rotation.full_settings())
                 .check(rotation.resolve(1, 1).map(drop)),
@@ -300,7 +300,7 @@ fn random_flip(
 }
 
 mod sealed {
-    /// The graphs that have these methods; more may be added to the traits.
+    /// Graphs that have these methods; more may be added to the traits.
     pub trait Sealed {}
 
     impl Sealed for datapipes::Graph<bytes::Bytes> {}
@@ -309,7 +309,7 @@ mod sealed {
     impl<L: Send + 'static> Sealed for datapipes::Graph<(datapipes::Tensor, L)> {}
 }
 
-/// One thing in, mostly a picture, and one out.
+/// A one-to-one step, mostly of images.
 struct Step<F> {
     name: &'static str,
     settings: String,
@@ -341,7 +341,7 @@ impl<F> Step<F> {
         Step { settings, ..self }
     }
 
-    /// An error that every item would meet.
+    /// Adds an error that every item would cause.
     fn check(self, checked: Result<()>) -> Self {
         Step {
             problem: checked.err().map(|error| error.to_string()),
@@ -382,7 +382,7 @@ where
     }
 }
 
-/// How many bytes it keeps alive.
+/// Number of bytes that a value keeps alive.
 trait Weigh: Send + 'static {
     fn bytes(&self) -> usize;
 }
@@ -405,7 +405,7 @@ impl Weigh for Tensor {
     }
 }
 
-/// A picture with its label, or a batch of both. Of labels, only tensors are counted.
+/// An image with its label, or a batch of both. Only labels that are tensors are counted.
 impl<L: Send + 'static> Weigh for (Tensor, L) {
     fn bytes(&self) -> usize {
         let label = (&self.1 as &dyn Any).downcast_ref::<Tensor>();

@@ -1,4 +1,4 @@
-//! A rectangle of another picture.
+//! CutMix: a rectangle of another image.
 
 use datapipes::{DType, Element, Error, ErrorKind, Result, Rng, Tensor};
 
@@ -7,21 +7,22 @@ use crate::layout::picture_size;
 use crate::portable::beta;
 use crate::{Layout, Rect};
 
-/// Puts a rectangle of the picture before it into each picture of a batch (Yun et al. 2019), the
-/// same rectangle for the batch. The labels are mixed by its area.
+/// Puts a rectangle of the previous image into each image of a batch (Yun et al. 2019), the same
+/// rectangle for the whole batch. The labels are mixed by its area.
 ///
-/// It is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the
+/// This is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the
 /// distribution Beta(α, α), unless it reaches over the edge, where it is cut off.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CutMix {
     alpha: f64,
     classes: usize,
-    /// As was said, or none.
+    /// Layout that was set, if any.
     layout: Option<Layout>,
 }
 
 impl CutMix {
-    /// With this α, and labels of so many classes, for pictures of `[N, channels, height, width]`.
+    /// Sets α and the number of classes of the labels, for images of `[N, channels, height,
+    /// width]`.
     pub fn new(alpha: f64, classes: usize) -> Self {
         CutMix {
             alpha,
@@ -30,9 +31,9 @@ impl CutMix {
         }
     }
 
-    /// The order of the axes of each picture. By default [`Layout::Chw`], where pictures whose
-    /// channels seem to come last (1 or 3 there, and not where they should be) are refused; what is
-    /// said here is not doubted.
+    /// Sets the order of the axes of each image. Defaults to [`Layout::Chw`], and images whose
+    /// channels seem to come last (1 or 3 there, and not in the place of `Chw`) are refused. A
+    /// layout that is set here is not checked that way.
     pub fn layout(self, layout: Layout) -> Self {
         CutMix {
             layout: Some(layout),
@@ -40,8 +41,8 @@ impl CutMix {
         }
     }
 
-    /// Which part comes from the other picture, in pictures of this size, which is not 0. Drawn are
-    /// λ, column and row of the middle.
+    /// Draws the part that comes from the other image, for images of this size, which is not 0.
+    /// Draws λ, then column and row of the middle.
     pub(crate) fn part(&self, width: u32, height: u32, rng: &mut Rng) -> Rect {
         let own = beta(self.alpha, rng);
         let (x, y) = (
@@ -51,22 +52,22 @@ impl CutMix {
         around(x, y, own, width, height)
     }
 
-    /// Mixes a batch: pictures of `f32` or `u8`, and labels as [`OneHot::encode`] takes them. The
-    /// pictures are changed in place, but for a shared tensor, which is copied; labels become
+    /// Mixes a batch: images of `f32` or `u8`, and labels as [`OneHot::encode`] takes them. The
+    /// images are changed in place, except for a shared tensor, which is copied; labels become
     /// `f32`, `[N, classes]`.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if
-    /// there are not as many pictures as labels, a label is none of the classes, or the pictures
-    /// are not of rank 4, empty, or seem to have another layout; [`ErrorKind::Unsupported`] for
-    /// pictures of another type.
+    /// the numbers of images and labels differ, a label is none of the classes, or the images are
+    /// not of rank 4, are empty, or seem to have another layout; [`ErrorKind::Unsupported`] for
+    /// images of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         check_batch("cutmix", &images, &labels)?;
         let (width, height, channels) = self.size(&images)?;
         let labels = OneHot::new(self.classes).encode(labels)?;
         let part = self.part(width, height, rng);
-        // Runs of neighbours in memory: of a row, or of a row of all channels.
+        // Contiguous runs in memory: of a row, or of a row of all channels.
         let runs = match self.layout.unwrap_or_default() {
             Layout::Chw => Runs::new(part, width, height, channels, 1),
             Layout::Hwc => Runs::new(part, width, height, 1, channels),
@@ -82,7 +83,7 @@ impl CutMix {
         Ok((images, mix_labels(labels, outside(part, width, height))?))
     }
 
-    /// Width, height and channels.
+    /// Returns width, height and channels.
     fn size(&self, images: &Tensor) -> Result<(u32, u32, usize)> {
         let &[_, a, b, c] = images.shape() else {
             let message = format!("cutmix of images {:?}: not of rank 4", images.shape());
@@ -91,7 +92,7 @@ impl CutMix {
         picture_size("cutmix of images", images.shape(), [a, b, c], self.layout)
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_alpha(self.alpha).and(OneHot::new(self.classes).check())
     }
@@ -106,7 +107,7 @@ impl CutMix {
     }
 }
 
-/// A part of the picture's shape with `1 - own` of its area, around a pixel.
+/// Returns a part of the image's shape with `1 - own` of its area, around a pixel.
 fn around(x: u32, y: u32, own: f64, width: u32, height: u32) -> Rect {
     let reach = 0.5 * (1.0 - own).sqrt();
     let along = |middle: u32, edge: u32| {
@@ -125,13 +126,13 @@ fn around(x: u32, y: u32, own: f64, width: u32, height: u32) -> Rect {
     }
 }
 
-/// How much of the area is not in a part.
+/// Returns the fraction of the area that is not in a part.
 fn outside(part: Rect, width: u32, height: u32) -> f64 {
     let area = |width: u32, height: u32| f64::from(width) * f64::from(height);
     1.0 - area(part.width, part.height) / area(width, height)
 }
 
-/// Where the values of a part lie in a picture.
+/// Places of a part's values in an image.
 struct Runs {
     planes: usize,
     plane: usize,
@@ -292,7 +293,7 @@ mod tests {
             assert!(mix(new().layout(Layout::Chw), shape).is_ok());
             assert!(mix(new().layout(Layout::Hwc), shape).is_ok());
         }
-        // A multispectral picture, and one that is 3 pixels high.
+        // A multispectral image, and an image that is 3 pixels high.
         assert!(mix(new(), [2, 12, 6, 5]).is_ok());
         assert!(mix(new().layout(Layout::Hwc), [2, 3, 6, 12]).is_ok());
     }

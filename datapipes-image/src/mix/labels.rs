@@ -2,10 +2,10 @@
 
 use datapipes::{DType, Element, Error, ErrorKind, Result, Tensor};
 
-/// Most classes that labels may have: beyond, it is a mistake, and would not fit in memory.
+/// Greatest number of classes: a larger one is a mistake, and would not fit in memory.
 const MAX_CLASSES: usize = 1 << 24;
 
-/// Makes probabilities of class numbers: 1 for the class, 0 for the others, or less sharp.
+/// Makes probabilities of class numbers: 1 for the class, 0 for the others, or smoothed values.
 ///
 /// ```
 /// # use datapipes::Tensor;
@@ -22,7 +22,7 @@ pub struct OneHot {
 }
 
 impl OneHot {
-    /// For classes numbered from 0.
+    /// Sets the number of classes, which are numbered from 0.
     pub fn new(classes: usize) -> Self {
         OneHot {
             classes,
@@ -30,19 +30,19 @@ impl OneHot {
         }
     }
 
-    /// Takes this much of the class and spreads it over all classes (Szegedy et al. 2016), as
-    /// PyTorch's `label_smoothing`.
+    /// Takes this much probability from the class and spreads it over all classes (Szegedy et al.
+    /// 2016), as PyTorch's `label_smoothing`.
     pub fn smoothing(self, smoothing: f64) -> Self {
         OneHot { smoothing, ..self }
     }
 
-    /// Makes `f32`, `[N, classes]`, of integers, `[N]`. What has that form already is smoothed at
-    /// most.
+    /// Makes `f32`, `[N, classes]`, of integers, `[N]`. Labels that have that form already are only
+    /// smoothed.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are no classes, or the smoothing is not from 0 to 1;
-    /// [`ErrorKind::Shape`] for labels of another form, and for one that is none of the classes,
-    /// which is named.
+    /// [`ErrorKind::Shape`] for labels of another form, and for a label that is none of the
+    /// classes, which the error names.
     pub fn encode(&self, labels: Tensor) -> Result<Tensor> {
         self.check()?;
         let off = (self.smoothing / self.classes as f64) as f32;
@@ -120,7 +120,7 @@ impl OneHot {
         Error::new(ErrorKind::Shape, message)
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let fault = match *self {
             OneHot { classes, .. } if !(1..=MAX_CLASSES).contains(&classes) => {

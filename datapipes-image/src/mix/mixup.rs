@@ -1,15 +1,15 @@
-//! Whole pictures, one over the other.
+//! MixUp: weighted sums of whole images.
 
 use datapipes::{DType, Error, ErrorKind, Result, Rng, Tensor};
 
 use super::{Batch, OneHot, check_alpha, check_batch, mix_labels, with_previous};
 use crate::portable::beta;
 
-/// Mixes each picture of a batch with the one before it (Zhang et al. 2018): `λ · own + (1 - λ) ·
+/// Mixes each image of a batch with the previous one (Zhang et al. 2018): `λ · own + (1 - λ) ·
 /// other`, with one λ for the batch from the distribution Beta(α, α). The labels are mixed
 /// likewise.
 ///
-/// It is torchvision's `MixUp`.
+/// This is torchvision's `MixUp`.
 ///
 /// ```
 /// # use datapipes::{Rng, Tensor};
@@ -27,22 +27,22 @@ pub struct MixUp {
 }
 
 impl MixUp {
-    /// With this α, and labels of so many classes. Small ones (0.2) mostly keep one picture, 1 is
-    /// uniform.
+    /// Sets α and the number of classes of the labels. With a small α (0.2) one image dominates in
+    /// most cases; 1 is uniform.
     pub fn new(alpha: f64, classes: usize) -> Self {
         MixUp { alpha, classes }
     }
 
-    /// Mixes a batch: pictures of `f32` or `u8` in any layout, `[N, ..]`, and labels as
-    /// [`OneHot::encode`] takes them. The pictures are changed in place, but for a shared tensor,
+    /// Mixes a batch: images of `f32` or `u8` in any layout, `[N, ..]`, and labels as
+    /// [`OneHot::encode`] takes them. The images are changed in place, except for a shared tensor,
     /// which is copied; labels become `f32`, `[N, classes]`.
     ///
-    /// Bytes are rounded to the nearest, which torchvision leaves to floats. One λ is drawn.
+    /// Bytes are rounded to nearest; torchvision mixes only floats. Draws one λ.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if α is not positive or there are no classes; [`ErrorKind::Shape`] if
-    /// there are not as many pictures as labels, or a label is none of the classes;
-    /// [`ErrorKind::Unsupported`] for pictures of another type.
+    /// the numbers of images and labels differ, or a label is none of the classes;
+    /// [`ErrorKind::Unsupported`] for images of another type.
     pub fn apply(&self, (mut images, labels): Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         check_batch("mixup", &images, &labels)?;
@@ -52,7 +52,7 @@ impl MixUp {
         Ok((images, mix_labels(labels, own)?))
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_alpha(self.alpha).and(OneHot::new(self.classes).check())
     }

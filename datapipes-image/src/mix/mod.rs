@@ -1,9 +1,8 @@
-//! Batches whose pictures are mixed with each other, and whose labels say how much of what is in
-//! them.
+//! Batches whose images are mixed with each other, and whose labels give the share of each image.
 //!
-//! Picture `i` is mixed with picture `i - 1`, the first with the last, as torchvision does; a batch
-//! of one picture is mixed with itself, so that it stays as it is. The pictures are changed in
-//! place, with one of them copied aside.
+//! Image `i` is mixed with image `i - 1`, the first with the last, as torchvision does. A batch of
+//! one image is mixed with itself and does not change. The images are changed in place, with a copy
+//! of one of them.
 
 mod cutmix;
 mod labels;
@@ -17,12 +16,13 @@ use datapipes::{Element, Error, ErrorKind, Result, Rng, Tensor};
 
 use crate::image::check_probability;
 
-/// Pictures and labels.
+/// Images and labels.
 type Batch = (Tensor, Tensor);
 
-/// Either [`MixUp`] or [`CutMix`], decided for each batch: torchvision's `RandomChoice` of both.
+/// Applies either [`MixUp`] or [`CutMix`], chosen for each batch: torchvision's `RandomChoice` of
+/// both.
 ///
-/// One number is drawn, then what the chosen one draws.
+/// Draws one number, then the numbers of the chosen one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RandomMix {
     mixup: MixUp,
@@ -31,7 +31,7 @@ pub struct RandomMix {
 }
 
 impl RandomMix {
-    /// Either with the same probability.
+    /// Chooses either with the same probability.
     pub fn new(mixup: MixUp, cutmix: CutMix) -> Self {
         RandomMix {
             mixup,
@@ -40,7 +40,7 @@ impl RandomMix {
         }
     }
 
-    /// The probability of [`MixUp`].
+    /// Sets the probability of [`MixUp`].
     pub fn mixup_probability(self, p: f64) -> Self {
         RandomMix { p, ..self }
     }
@@ -48,7 +48,7 @@ impl RandomMix {
     /// Mixes a batch; see [`MixUp::apply`] and [`CutMix::apply`].
     ///
     /// # Errors
-    /// As theirs, and [`ErrorKind::Config`] if the probability is not from 0 to 1.
+    /// The errors of both, and [`ErrorKind::Config`] if the probability is not from 0 to 1.
     pub fn apply(&self, batch: Batch, rng: &mut Rng) -> Result<Batch> {
         self.check()?;
         match rng.chance(self.p) {
@@ -57,7 +57,7 @@ impl RandomMix {
         }
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         check_probability(self.p)
             .and(self.mixup.check())
@@ -84,7 +84,7 @@ fn check_alpha(alpha: f64) -> Result<()> {
     ))
 }
 
-/// How many pictures a batch has.
+/// Returns the number of images in a batch.
 fn check_batch(what: &str, images: &Tensor, labels: &Tensor) -> Result<usize> {
     match (images.shape(), labels.shape()) {
         ([n, _, ..], [m, ..]) if n == m => Ok(*n),
@@ -95,8 +95,7 @@ fn check_batch(what: &str, images: &Tensor, labels: &Tensor) -> Result<usize> {
     }
 }
 
-/// Runs a function over each row and the row before it as it was, the first and the last being
-/// neighbours.
+/// Calls a function for each row and the original previous row; the last row precedes the first.
 fn with_previous<T: Element + Copy>(
     values: &mut [T],
     rows: usize,
@@ -114,7 +113,7 @@ fn with_previous<T: Element + Copy>(
     f(&mut values[..len], &last);
 }
 
-/// Labels mixed as the pictures were: this much of their own, the rest of the one before.
+/// Mixes labels as the images were: `own` of each label, the rest of the previous one.
 fn mix_labels(mut labels: Tensor, own: f64) -> Result<Tensor> {
     let rows = labels.shape()[0];
     let (own, other) = (own as f32, (1.0 - own) as f32);

@@ -1,4 +1,4 @@
-//! Policies that choose among many augmentations: what they choose from, and how strong.
+//! Policies that choose among many augmentations: the augmentations and their strengths.
 
 mod rand_augment;
 mod trivial_augment;
@@ -15,7 +15,7 @@ use crate::{
     Filter, Image, adjust_brightness, adjust_contrast, adjust_saturation, adjust_sharpness,
 };
 
-/// What may be done to a picture. The order is that of torchvision, and part of what is drawn.
+/// An augmentation. The order is that of torchvision; the drawn number selects by it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Identity,
@@ -52,31 +52,31 @@ const KINDS: [Kind; 14] = [
 ];
 
 impl Kind {
-    /// Whether its strength matters.
+    /// Returns true if the strength matters.
     fn is_graded(self) -> bool {
         !matches!(self, Kind::Identity | Kind::AutoContrast | Kind::Equalize)
     }
 
-    /// Whether it goes both ways.
+    /// Returns true if the augmentation has two directions.
     fn is_signed(self) -> bool {
         self.is_graded() && !matches!(self, Kind::Posterize | Kind::Solarize)
     }
 }
 
-/// The strongest of each kind.
+/// Greatest strength of each kind.
 #[derive(Clone, Copy, Debug)]
 struct Space {
     shear: f64,
-    /// Of the width and the height, in pixels.
+    /// Translation in pixels, by the width or the height.
     translate: fn(u32) -> f64,
     rotate: f64,
     factor: f64,
-    /// How many bits are taken.
+    /// Number of bits that are removed.
     posterize: f32,
 }
 
 impl Space {
-    /// Magnitude `bin` of `bins`, for a picture of this size: computed in `f32`, as
+    /// Returns magnitude `bin` of `bins`, for an image of this size: computed in `f32`, as
     /// `torch.linspace` does.
     fn magnitude(&self, kind: Kind, bin: u32, bins: u32, width: u32, height: u32) -> f64 {
         let linear =
@@ -107,7 +107,7 @@ fn linspace(start: f32, end: f32, at: u32, steps: u32) -> f32 {
     }
 }
 
-/// How pictures are moved, and what comes into view.
+/// Sampling of moved images, and the colour of new areas.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Look {
     filter: Filter,
@@ -135,7 +135,7 @@ impl Look {
     }
 }
 
-/// One choice, with its strength.
+/// A chosen augmentation, with its strength.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Op {
     kind: Kind,
@@ -212,8 +212,8 @@ mod tests {
                 .map(|bin| space.magnitude(kind, bin, bins, 500, 333))
                 .collect();
             for (is, should) in magnitudes.into_iter().zip(wanted) {
-                // Its last bit depends on how many numbers the machine computes at once, so that 16
-                // pixels may become 15 there, and are 16 here.
+                // The last bit in the original depends on how many numbers the machine computes at
+                // once: 16 pixels may become 15 there, and are 16 here.
                 assert!(
                     (is - should).abs() <= 1.2e-7 * should,
                     "{kind:?}: {is} {should}"

@@ -1,20 +1,20 @@
-//! A few augmentations of one strength.
+//! RandAugment: a few augmentations of one strength.
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use super::{Look, Op, Space};
 use crate::{Filter, Image};
 
-/// Does some augmentations one after another, each chosen at random out of 14, all of one strength:
-/// torchvision's `RandAugment` (Cubuk et al. 2020).
+/// Applies some augmentations one after another, each chosen at random out of 14, all of one
+/// strength: torchvision's `RandAugment` (Cubuk et al. 2020).
 ///
 /// The 14 are: nothing; shear by up to 0.3 and translation by up to 150/331 of the edge, along x or
 /// y; rotation by up to 30 degrees; brightness, color, contrast and sharpness by up to 0.9;
-/// posterize to 4 bits at least; solarize; autocontrast; equalize. For each, one number is drawn
-/// for the choice, and one for the sign where there is one.
+/// posterize to 4 bits at least; solarize; autocontrast; equalize. Draws for each a number for the
+/// choice, and a number for the sign if there is one.
 ///
-/// Pictures are sheared and rotated by exact fixed-point positions, where torchvision computes them
-/// in `f32`: where a position is half-way between two pixels, the other one may be taken.
+/// Images are sheared and rotated by exact fixed-point positions, while torchvision computes them
+/// in `f32`: if a position is half-way between two pixels, the other pixel may be taken.
 ///
 /// ```
 /// # use datapipes::Rng;
@@ -40,7 +40,7 @@ pub(super) const SPACE: Space = Space {
 };
 
 impl RandAugment {
-    /// So many augmentations of a strength from 0 to 30; usual are 2 and 9.
+    /// Sets the number of augmentations and their strength from 0 to 30; usual values are 2 and 9.
     pub fn new(ops: u32, magnitude: u32) -> Self {
         RandAugment {
             ops,
@@ -50,12 +50,12 @@ impl RandAugment {
         }
     }
 
-    /// How many strengths there are; 31 by default.
+    /// Sets the number of strengths; 31 by default.
     pub fn bins(self, bins: u32) -> Self {
         RandAugment { bins, ..self }
     }
 
-    /// How moved pictures are sampled: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
+    /// Sets the filter for moved images: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
     pub fn filter(self, filter: Filter) -> Self {
         RandAugment {
             look: Look {
@@ -66,7 +66,7 @@ impl RandAugment {
         }
     }
 
-    /// What comes into view; black by default. A gray picture takes the first value.
+    /// Sets the colour of new areas; black by default. A gray image takes the first value.
     pub fn fill(self, fill: [u8; 3]) -> Self {
         RandAugment {
             look: Look { fill, ..self.look },
@@ -74,7 +74,7 @@ impl RandAugment {
         }
     }
 
-    /// Changes a picture. Its size stays.
+    /// Changes an image. Its size stays the same.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if the strength is not below the number of bins, there are fewer than
@@ -88,7 +88,7 @@ impl RandAugment {
         Ok(())
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         let RandAugment {
             ops,

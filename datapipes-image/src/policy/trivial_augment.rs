@@ -1,17 +1,17 @@
-//! One augmentation of any strength.
+//! TrivialAugment: one augmentation of any strength.
 
 use datapipes::{Error, ErrorKind, Result, Rng};
 
 use super::{Look, Op, Space};
 use crate::{Filter, Image};
 
-/// Does one augmentation, chosen at random out of 14, of a random strength: torchvision's
+/// Applies one augmentation, chosen at random out of 14, of a random strength: torchvision's
 /// `TrivialAugmentWide` (Müller and Hutter 2021).
 ///
 /// The 14 are those of [`RandAugment`](crate::RandAugment), in wider ranges: shear by up to 0.99,
 /// translation by up to 32 pixels, rotation by up to 135 degrees, brightness, color, contrast and
-/// sharpness by up to 0.99, posterize to 2 bits at least. One number is drawn for the choice, one
-/// for the strength and one for the sign, where there is one.
+/// sharpness by up to 0.99, posterize to 2 bits at least. Draws one number for the choice, one for
+/// the strength and one for the sign, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TrivialAugmentWide {
     bins: u32,
@@ -36,17 +36,17 @@ impl Default for TrivialAugmentWide {
 }
 
 impl TrivialAugmentWide {
-    /// With 31 strengths.
+    /// Makes a policy with 31 strengths.
     pub fn new() -> Self {
         TrivialAugmentWide::default()
     }
 
-    /// How many strengths there are.
+    /// Sets the number of strengths.
     pub fn bins(self, bins: u32) -> Self {
         TrivialAugmentWide { bins, ..self }
     }
 
-    /// How moved pictures are sampled: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
+    /// Sets the filter for moved images: [`Filter::Nearest`], the default, or [`Filter::Bilinear`].
     pub fn filter(self, filter: Filter) -> Self {
         TrivialAugmentWide {
             look: Look {
@@ -57,7 +57,7 @@ impl TrivialAugmentWide {
         }
     }
 
-    /// What comes into view; black by default. A gray picture takes the first value.
+    /// Sets the colour of new areas; black by default. A gray image takes the first value.
     pub fn fill(self, fill: [u8; 3]) -> Self {
         TrivialAugmentWide {
             look: Look { fill, ..self.look },
@@ -65,7 +65,7 @@ impl TrivialAugmentWide {
         }
     }
 
-    /// Changes a picture. Its size stays.
+    /// Changes an image. Its size stays the same.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if there are fewer than 2 bins, or the filter is another.
@@ -74,7 +74,7 @@ impl TrivialAugmentWide {
         Op::draw(&SPACE, None, self.bins, image, rng).apply(image, &self.look)
     }
 
-    /// [`ErrorKind::Config`] if a setting makes no sense.
+    /// Fails with [`ErrorKind::Config`] if a setting is invalid.
     pub(crate) fn check(&self) -> Result<()> {
         if self.bins < 2 {
             return Err(Error::new(

@@ -1,21 +1,21 @@
-//! Moves pictures by an affine map: each pixel of the result is looked up where it came from.
+//! Affine maps of images: each pixel of the result is looked up at its source position.
 
 use crate::Image;
 use crate::portable::sin_cos_degrees;
 
-/// Where a pixel comes from, in coordinates of the middles of pixels: a matrix about a fixed point,
-/// then a shift.
+/// Source position of a pixel, in coordinates of the middles of pixels: a matrix about a fixed
+/// point, then a shift.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Warp {
     matrix: [[f64; 2]; 2],
     shift: [f64; 2],
-    /// Whether the matrix keeps the middle of the picture in place, or its upper left corner.
+    /// True if the matrix keeps the middle of the image in place, false if the upper left corner.
     about_middle: bool,
 }
 
 impl Warp {
-    /// Column `x` comes from `x + along_x * y`, row `y` from `y + along_y * x`; the upper left
-    /// corner stays.
+    /// Makes a shear: column `x` comes from `x + along_x * y`, row `y` from `y + along_y * x`; the
+    /// upper left corner stays in place.
     pub(super) fn shear(along_x: f64, along_y: f64) -> Self {
         Warp {
             matrix: [[1.0, along_x], [along_y, 1.0]],
@@ -24,7 +24,7 @@ impl Warp {
         }
     }
 
-    /// To the right and down.
+    /// Moves to the right and down.
     pub(super) fn translate(x: f64, y: f64) -> Self {
         Warp {
             matrix: [[1.0, 0.0], [0.0, 1.0]],
@@ -33,7 +33,7 @@ impl Warp {
         }
     }
 
-    /// Against the clock, in degrees, about the middle.
+    /// Rotates counter-clockwise, in degrees, about the middle.
     pub(super) fn rotate(degrees: f64) -> Self {
         let (sin, cos) = sin_cos_degrees(degrees);
         Warp {
@@ -44,13 +44,13 @@ impl Warp {
     }
 }
 
-/// Bits behind the point of a position. Edges are below 2³², matrices and shifts of this module
-/// have no number above 1 or the edge: sums stay below 2⁶³.
+/// Number of fraction bits of a position. Edges are below 2³², and matrices and shifts of this
+/// module have no number above 1 or the edge: sums stay below 2⁶³.
 const POINT: u32 = 28;
 const ONE: i64 = 1 << POINT;
 
-/// Moves a picture; `fill` comes into view. Positions are computed in whole numbers, so that the
-/// result is the same on every machine.
+/// Warps an image; new areas get the colour `fill`. Positions are computed in whole numbers, so
+/// that the result is the same on every machine.
 pub(super) fn warp(image: &mut Image, how: Warp, bilinear: bool, fill: [u8; 3]) {
     match image.channels() {
         1 => warp_pixels(image, how, bilinear, [fill[0]]),
@@ -62,7 +62,7 @@ fn warp_pixels<const C: usize>(image: &mut Image, how: Warp, bilinear: bool, fil
     let fixed = |value: f64| (value * ONE as f64).round_ties_even() as i64;
     let (width, height) = (image.width() as usize, image.height() as usize);
     let [[xx, xy], [yx, yy]] = how.matrix.map(|row| row.map(fixed));
-    // In halves of pixels, of which there are whole numbers, until the end.
+    // In half pixels, which are whole numbers, until the end.
     let middle = |edge: usize| if how.about_middle { edge as i64 } else { 0 };
     let (cx, cy) = (middle(width), middle(height));
     let place = |x: usize, y: usize| {
@@ -96,7 +96,7 @@ fn warp_pixels<const C: usize>(image: &mut Image, how: Warp, bilinear: bool, fil
     *image = out;
 }
 
-/// The four pixels around a position, weighed by how near they are.
+/// Returns the four pixels around a position, weighted by their nearness.
 fn between<const C: usize>(px: i64, py: i64, at: impl Fn(i64, i64) -> [u8; C]) -> [u8; C] {
     let (x, y) = (px >> POINT, py >> POINT);
     let part = |p: i64| ((p & (ONE - 1)) >> (POINT - 16)) as u64;
@@ -133,7 +133,7 @@ mod tests {
         ]
     }
 
-    /// Moved pictures below each other.
+    /// Warped images below each other.
     fn all(bilinear: bool, fill: [u8; 3]) -> Vec<u8> {
         let moved = |how| {
             let mut image = source();
@@ -157,8 +157,8 @@ mod tests {
         {
             let pairs = is.as_chunks::<3>().0.iter().zip(should.as_chunks::<3>().0);
             for (place, _) in pairs.enumerate().filter(|(_, (a, b))| a != b) {
-                // Turned by 135 degrees, the diagonals through the middle are half-way between
-                // pixels.
+                // After a rotation by 135 degrees, the diagonals through the middle are half-way
+                // between pixels.
                 let (x, y) = (
                     2 * (place as i32 % 28) + 1 - 28,
                     2 * (place as i32 / 28) + 1 - 22,
@@ -188,7 +188,8 @@ mod tests {
             differences.iter().max()
         );
         let ones = differences.iter().filter(|&&d| d > 0).count();
-        // Sums half-way between two levels, which are rounded to even there, and up here.
+        // Sums half-way between two levels, which the original rounds to even, and this crate
+        // rounds up.
         assert!(
             ones * 200 < differences.len(),
             "{ones} of {}",

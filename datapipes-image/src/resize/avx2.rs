@@ -1,14 +1,14 @@
-//! The passes by AVX2: products of 16-bit numbers, exact since the weights are split in two.
+//! The passes with AVX2: products of 16-bit numbers, exact since the weights are split in two.
 
 use std::arch::x86_64::*;
 
 use super::coefficients::{Group, PRECISION, SPLIT, Table};
 use super::passes::{BATCH, HALF, LANES, SLACK};
 
-/// Scales a batch of rows of RGB across.
+/// Scales a batch of RGB rows across.
 ///
 /// # Panics
-/// If a row is too short for the table, or a place too near to the end.
+/// Panics if a row is too short for the table, or a place is too near to the end.
 pub(super) fn across_rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
     check(
         rows,
@@ -25,7 +25,7 @@ pub(super) fn across_rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at
 /// Scales a batch of gray rows across.
 ///
 /// # Panics
-/// As [`across_rgb`].
+/// Panics as [`across_rgb`] does.
 pub(super) fn across_gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
     check(rows, table.reach(), table.spans().len(), out, at);
     assert!(is_x86_feature_detected!("avx2"));
@@ -46,11 +46,11 @@ fn check(rows: [&[u8]; BATCH], reach: usize, len: usize, out: &[u8], at: [usize;
     );
 }
 
-/// One row, of rows that are weighed.
+/// Computes one row from the rows that are weighed.
 ///
 /// # Panics
-/// If there are not as many places as weights (but for the last group), a place is too near to the
-/// end, or the row is shorter than [`LANES`].
+/// Panics if there are not as many places as weights (except in the last group), a place is too
+/// near to the end, or the row is shorter than [`LANES`].
 pub(super) fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
     assert!(places.len().div_ceil(4) == groups.len() && out.len() >= LANES);
     assert!(
@@ -63,12 +63,15 @@ pub(super) fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u
     unsafe { weigh(from, places, groups, out) }
 }
 
+/// Scales a batch of RGB rows across.
+///
 /// # Safety
-/// Each row has to be as long as the table reaches, and `out` behind each of `at` as long as the
-/// result and [`SLACK`].
+/// Each row must be as long as the table reaches, and `out` must have room for the result and
+/// [`SLACK`] after each of `at`.
 #[target_feature(enable = "avx2")]
 unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; BATCH]) {
-    // Of two rows side by side: the channels of the first two pixels in pairs; of the next two.
+    // For two rows side by side: the channels of the first two pixels in pairs; then of the next
+    // two.
     let first = both(_mm_setr_epi8(
         0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1,
     ));
@@ -86,7 +89,7 @@ unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; B
         let mut from = table.spans()[x].start as usize * 3;
         for group in table.groups(x) {
             let weights = Weights::of(group);
-            // SAFETY: the caller vouches for 16 bytes from here.
+            // SAFETY: the caller guarantees 16 bytes from here.
             let (ab, cd) =
                 unsafe { (two(a.add(from), b.add(from)), two(c.add(from), d.add(from))) };
             let pairs = _mm256_shuffle_epi8(ab, first);
@@ -114,7 +117,7 @@ unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; B
             _mm256_castsi256_si128(pixels),
             _mm256_extracti128_si256(pixels, 1),
         );
-        // SAFETY: the caller vouches for the last of these 8 bytes: at most 5 are behind the row.
+        // SAFETY: the caller guarantees the last of these 8 bytes: at most 5 are after the row.
         unsafe {
             _mm_storel_epi64(out.add(at[0] + x * 3).cast(), ac);
             _mm_storel_epi64(out.add(at[1] + x * 3).cast(), bd);
@@ -124,6 +127,8 @@ unsafe fn rgb(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; B
     }
 }
 
+/// Scales a batch of gray rows across.
+///
 /// # Safety
 /// As [`rgb`].
 #[target_feature(enable = "avx2")]
@@ -131,7 +136,7 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
     let [a, b, c, d] = rows.map(<[u8]>::as_ptr);
     let (zero, half) = (_mm256_setzero_si256(), _mm256_set1_epi32(HALF / 2));
     let sums = |x: usize| {
-        // Of rows a and c, then b and d. Each sum is made of two.
+        // Sums of rows a and c, then b and d. Each sum is made of two.
         let (mut high, mut low) = (zero, half);
         let mut from = table.spans()[x].start as usize;
         let (pairs, last) = table.groups(x).as_chunks::<2>();
@@ -142,7 +147,7 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
                 let groups = unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) };
                 let of_high = _mm256_permute4x64_epi64(groups, 0b10_00_10_00);
                 let of_low = _mm256_permute4x64_epi64(groups, 0b11_01_11_01);
-                // SAFETY: the caller vouches for the 8 bytes that two groups weigh.
+                // SAFETY: the caller guarantees the 8 bytes that two groups weigh.
                 let eight = |row: *const u8| unsafe { _mm_loadl_epi64(row.add(from).cast()) };
                 let ab = _mm256_cvtepu8_epi16(_mm_unpacklo_epi64(eight(a), eight(b)));
                 let cd = _mm256_cvtepu8_epi16(_mm_unpacklo_epi64(eight(c), eight(d)));
@@ -156,7 +161,7 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
             low = _mm256_add_epi32(low, _mm256_hadd_epi32(low_ab, low_cd));
         }
         if let [group] = last {
-            // SAFETY: the caller vouches for the 4 bytes that a group weighs.
+            // SAFETY: the caller guarantees the 4 bytes that a group weighs.
             let four = |row: *const u8| unsafe { row.add(from).cast::<i32>().read_unaligned() };
             let taps = _mm256_cvtepu8_epi16(_mm_setr_epi32(four(a), four(c), four(b), four(d)));
             // SAFETY: a group is 16 bytes.
@@ -166,7 +171,7 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
         }
         _mm256_add_epi32(_mm256_slli_epi32(high, SPLIT as i32), low)
     };
-    // From two pixels of rows a and c, twice, to four of each; so for b and d.
+    // From two pixels of rows a and c, twice, to four of each; likewise for b and d.
     let sort = both(_mm_setr_epi8(
         0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1,
     ));
@@ -191,16 +196,17 @@ unsafe fn gray(rows: [&[u8]; BATCH], table: &Table, out: &mut [u8], at: [usize; 
             _mm_extract_epi32(bd, 1),
         ];
         for (at, value) in at.into_iter().zip(values) {
-            // SAFETY: the caller vouches for the last of these 4 bytes: at most 3 are behind the
-            // row.
+            // SAFETY: the caller guarantees the last of these 4 bytes: at most 3 are after the row.
             unsafe { out.add(at + x).cast::<i32>().write_unaligned(value) };
         }
     }
 }
 
+/// Computes one row from the rows that are weighed.
+///
 /// # Safety
-/// `from` behind each place has to be as long as `out`, which is at least [`LANES`]; for each group
-/// but the last there have to be 4 places, and for the last one or more.
+/// `from` after each place must be as long as `out`, which is at least [`LANES`]; each group except
+/// the last must have 4 places, and the last one or more.
 #[target_feature(enable = "avx2")]
 unsafe fn weigh(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
     let (half, zero) = (_mm256_set1_epi32(HALF), _mm256_setzero_si256());
@@ -211,8 +217,8 @@ unsafe fn weigh(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8])
         for (group, places) in groups.iter().zip(places.chunks(4)) {
             let weights = Weights::of(group);
             for (pair, places) in places.chunks(2).enumerate() {
-                // SAFETY: the caller vouches for these places, and `n` is 32 below the length of
-                // `out` or less.
+                // SAFETY: the caller guarantees these places, and `n` is at most the length of
+                // `out` minus 32.
                 let load = |place: usize| unsafe {
                     _mm256_loadu_si256(from.as_ptr().add(place + n).cast())
                 };
@@ -236,12 +242,12 @@ unsafe fn weigh(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8])
             _mm256_packs_epi32(levels(high[2], low[2]), levels(high[3], low[3])),
         ];
         let bytes = _mm256_packus_epi16(words[0], words[1]);
-        // SAFETY: `n` is 32 below the length of `out` or less.
+        // SAFETY: `n` is at most the length of `out` minus 32.
         unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(n).cast(), bytes) };
     }
 }
 
-/// The weights of a group in pairs, each pair in every lane.
+/// Weights of a group in pairs, each pair in every lane.
 struct Weights {
     high: [__m256i; 2],
     low: [__m256i; 2],
@@ -262,14 +268,14 @@ impl Weights {
     }
 }
 
-/// The sum and the products of two neighbours.
+/// Adds the products of two neighbours to the sum.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn add_products(sum: __m256i, values: __m256i, weights: __m256i) -> __m256i {
     _mm256_add_epi32(sum, _mm256_madd_epi16(values, weights))
 }
 
-/// Both halves of the sums together, as levels that may still be beyond 0 or 255.
+/// Combines both halves of the sums, as levels that may still be below 0 or above 255.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn levels(high: __m256i, low: __m256i) -> __m256i {
@@ -277,21 +283,21 @@ fn levels(high: __m256i, low: __m256i) -> __m256i {
     _mm256_srai_epi32(sum, PRECISION as i32)
 }
 
-/// The same in both halves.
+/// Copies a vector to both halves.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn both(half: __m128i) -> __m256i {
     _mm256_broadcastsi128_si256(half)
 }
 
-/// 16 bytes of each of two rows.
+/// Loads 16 bytes of each of two rows.
 ///
 /// # Safety
-/// There have to be as many.
+/// Both rows must have 16 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn two(a: *const u8, b: *const u8) -> __m256i {
-    // SAFETY: as the caller vouches.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         _mm256_inserti128_si256(
             _mm256_castsi128_si256(_mm_loadu_si128(a.cast())),

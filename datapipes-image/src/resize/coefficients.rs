@@ -1,48 +1,48 @@
-//! Which pixels make up a pixel of the result, and with what weights: those of Pillow's
-//! `Image.resize`.
+//! Source pixels and weights of each pixel of the result: those of Pillow's `Image.resize`.
 
 use std::f64::consts::PI;
 
 use crate::Filter;
 
-/// Bits after the point of a weight.
+/// Number of fraction bits of a weight.
 pub(super) const PRECISION: u32 = 32 - 8 - 2;
 
-/// A weight is `high << SPLIT | low`: two halves that fit the multiplication of 16-bit numbers.
+/// Number of low bits in a weight. A weight is `high << SPLIT | low`: two halves that fit the
+/// multiplication of 16-bit numbers.
 pub(super) const SPLIT: u32 = 12;
 
 /// Four weights: their high halves, then their low halves.
 pub(super) type Group = [i16; 8];
 
-/// Taps in a [`Group`].
+/// Number of taps in a [`Group`].
 pub(super) const TAPS: usize = 4;
 
-/// The weights along one axis.
+/// Weights along one axis.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     key: Option<Axis>,
     spans: Vec<Span>,
     groups: Vec<Group>,
-    /// The weights of one pixel before they are rounded.
+    /// Weights of one pixel before they are rounded.
     exact: Vec<f64>,
-    /// Groups of a pixel.
+    /// Number of groups of a pixel.
     stride: usize,
     reach: usize,
 }
 
-/// What a table depends on.
+/// Parameters that a table depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// The edge of the whole source.
+    /// Edge of the whole source.
     pub(super) source: u32,
-    /// The part of it that is scaled.
+    /// Part of the source that is scaled.
     pub(super) part: (f32, f32),
-    /// The edge of the result.
+    /// Edge of the result.
     pub(super) target: u32,
     pub(super) filter: Filter,
 }
 
-/// The pixels of the source that make up a pixel of the result.
+/// Source pixels that make up a pixel of the result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) start: u32,
@@ -56,29 +56,29 @@ impl Span {
 }
 
 impl Axis {
-    /// Pixels of the source for a pixel of the result.
+    /// Returns the number of source pixels for a pixel of the result.
     pub(super) fn scale(&self) -> f64 {
         // Pillow's edges are of single precision, and so is their difference.
         f64::from(self.part.1 - self.part.0) / f64::from(self.target)
     }
 
-    /// How far a filter reaches to each side, in pixels of the source.
+    /// Returns the reach of the filter to each side, in pixels of the source.
     fn support(&self) -> f64 {
         reach(self.filter) * self.scale().max(1.0)
     }
 
-    /// Most taps of a pixel.
+    /// Returns the greatest number of taps of a pixel.
     pub(super) fn most_taps(&self) -> usize {
         (self.support().ceil() as usize * 2 + 1).min(self.source as usize)
     }
 
-    /// Memory that its table takes.
+    /// Returns the memory of its table.
     pub(super) fn table_bytes(&self) -> u64 {
         let pixel = size_of::<Span>() + self.most_taps().div_ceil(TAPS) * size_of::<Group>();
         u64::from(self.target) * pixel as u64 + 8 * self.most_taps() as u64
     }
 
-    /// Whether pixels are copied. The weights would say so, too.
+    /// Returns true if pixels are copied. The weights would have the same result.
     pub(super) fn is_copy(&self) -> bool {
         self.part.1 - self.part.0 == self.target as f32
             && self.part.0.fract() == 0.0
@@ -132,32 +132,32 @@ impl Table {
         self.key = Some(axis);
     }
 
-    /// For each pixel of the result, its taps. They start further right from pixel to pixel, or at
-    /// the same place.
+    /// Returns the taps of each pixel of the result. From pixel to pixel they start further right
+    /// or at the same place.
     pub(super) fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// The weights of a pixel; those after its last tap are zero.
+    /// Returns the weights of a pixel; those after its last tap are zero.
     pub(super) fn groups(&self, x: usize) -> &[Group] {
         let len = (self.spans[x].count as usize).div_ceil(TAPS);
         &self.groups[x * self.stride..][..len]
     }
 
-    /// The end of the last group that is read, in pixels of the source: it may lie behind the
+    /// Returns the end of the last group that is read, in pixels of the source: it may be after the
     /// source's end.
     pub(super) fn reach(&self) -> usize {
         self.reach
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes that are held.
     pub(super) fn memory(&self) -> usize {
         self.groups.capacity() * size_of::<Group>()
             + self.spans.capacity() * size_of::<Span>()
             + self.exact.capacity() * size_of::<f64>()
     }
 
-    /// Gives the memory back if it is more than this.
+    /// Frees the memory if it is more than `most`.
     pub(super) fn release(&mut self, most: usize) {
         if self.memory() > most {
             *self = Table::default();
@@ -165,13 +165,13 @@ impl Table {
     }
 }
 
-/// One weight of a group.
+/// Returns one weight of a group.
 #[inline(always)]
 pub(super) fn tap(group: &Group, tap: usize) -> i32 {
     (i32::from(group[tap]) << SPLIT) + i32::from(group[TAPS + tap])
 }
 
-/// How far a filter reaches to each side when it enlarges.
+/// Returns the reach of a filter to each side when it enlarges.
 fn reach(filter: Filter) -> f64 {
     match filter {
         Filter::Nearest => 0.0,
@@ -182,8 +182,8 @@ fn reach(filter: Filter) -> f64 {
     }
 }
 
-/// The weight of a pixel at this distance from the centre. Computed in the order in which Pillow
-/// does.
+/// Returns the weight of a pixel at this distance from the centre. Computed in the order in which
+/// Pillow does.
 fn weight(filter: Filter, x: f64) -> f64 {
     let sinc = |x: f64| {
         if x == 0.0 {

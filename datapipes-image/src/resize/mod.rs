@@ -1,4 +1,4 @@
-//! Scales pictures: exactly as Pillow does, without memory of its own for each picture.
+//! Scaling of images: exactly as Pillow does, without an allocation for each image.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -19,16 +19,16 @@ use crate::{Image, Rect};
 pub(crate) use self::resampler::Resampler;
 pub(crate) use self::view::{Part, View};
 
-/// How pixels are weighed when a picture is scaled. All but `Nearest` widen their kernel when they
-/// shrink, as Pillow and torchvision with `antialias=True` do.
+/// Filter for scaling an image. All filters except `Nearest` widen their kernel when they shrink,
+/// as Pillow and torchvision with `antialias=True` do.
 ///
-/// Each result is that of Pillow 13's `Image.resize`, bit by bit, and so of torchvision for
-/// pictures of Pillow:
+/// Each result is that of Pillow 13's `Image.resize`, bit by bit, and therefore of torchvision on
+/// Pillow's images:
 ///
-/// - Pillow before 13 always scales across first; 13 and this library scale down first where more
-///   than twice as many rows go away as columns. Only there do older ones differ, in a fifth to a
-///   third of the values: by 1 (`Bilinear`), up to 3 (`CatmullRom`) or 5 (`Lanczos3`) for a picture
-///   with grain, up to 34 for noise.
+/// - Pillow before 13 always scales across first. Pillow 13 and this library scale down first if
+///   more than twice as many rows as columns are removed. Only in that case do older versions
+///   differ, in a fifth to a third of the values: by 1 (`Bilinear`), up to 3 (`CatmullRom`) or 5
+///   (`Lanczos3`) for an image with grain, up to 34 for noise.
 /// - torchvision for a tensor of `u8` (0.29, `antialias=True`) has weights of fewer bits: off by at
 ///   most 1, for 0.2 % of the values (`Bilinear`) or 0.4 % (`CatmullRom`) from 500x375 to 224x224;
 ///   for none or 0.3 % to 600x450.
@@ -38,10 +38,10 @@ pub(crate) use self::view::{Part, View};
 pub enum Filter {
     /// The nearest pixel.
     Nearest,
-    /// The mean of the pixels whose centres lie in a box of 1 pixel. Nearly `Nearest` where it
+    /// The mean of the pixels whose centres lie in a box of 1 pixel. Nearly `Nearest` when it
     /// enlarges.
     Box,
-    /// A triangle over 2 pixels. What torchvision takes by default.
+    /// A triangle over 2 pixels, the default of torchvision.
     #[default]
     Bilinear,
     /// A windowed sinc over 2 pixels.
@@ -54,12 +54,12 @@ pub enum Filter {
 
 /// Scales to a width and height, whatever the aspect ratio.
 ///
-/// Allocates the result; what it needs in between is kept by the thread for the next picture;
-/// buffers of more than 16 MiB are given back.
+/// Allocates the result. The thread keeps intermediate buffers for the next image; buffers of more
+/// than 16 MiB are freed.
 ///
 /// # Errors
 /// - [`ErrorKind::Config`] if an edge is zero or the result would be huge.
-/// - [`ErrorKind::Limit`] if weights and rows in between would take more than 512 MiB: a line of
+/// - [`ErrorKind::Limit`] if weights and intermediate rows would take more than 512 MiB: a line of
 ///   millions of pixels.
 pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<Image> {
     let all = Rect {
@@ -71,7 +71,7 @@ pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<
     resized_crop(image, all, width, height, filter)
 }
 
-/// Scales such that the shorter edge gets this length and the aspect ratio stays; the longer edge
+/// Scales such that the shorter edge gets this length and the aspect ratio is kept; the longer edge
 /// is rounded down, as torchvision does.
 ///
 /// # Errors
@@ -81,11 +81,11 @@ pub fn resize_shorter(image: &Image, shorter: u32, filter: Filter) -> Result<Ima
     resize(image, width, height, filter)
 }
 
-/// The size of a picture whose shorter edge becomes `shorter`.
+/// Returns the size of an image whose shorter edge becomes `shorter`.
 ///
 /// # Errors
-/// [`ErrorKind::Config`] if `shorter` makes no sense; [`ErrorKind::Limit`] if it is this picture
-/// that would become huge.
+/// [`ErrorKind::Config`] if `shorter` is invalid; [`ErrorKind::Limit`] if only this image would
+/// become huge.
 pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32, u32)> {
     check_size(shorter, shorter)?;
     let longer = u64::from(shorter) * u64::from(width.max(height)) / u64::from(width.min(height));
@@ -103,10 +103,10 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
     })
 }
 
-/// Cuts a part out and scales it, in one pass. The same as [`crop`](crate::crop), then [`resize`].
+/// Crops a part and scales it, in one pass. Equal to [`crop`](crate::crop), then [`resize`].
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if the part is empty or not inside the picture; else as [`resize`].
+/// [`ErrorKind::Shape`] if the part is empty or not inside the image; otherwise as [`resize`].
 pub fn resized_crop(
     image: &Image,
     part: Rect,

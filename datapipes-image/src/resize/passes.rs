@@ -1,22 +1,23 @@
-//! The two passes over the pixels, and which of their versions runs: all give the same bytes.
+//! The two passes over the pixels, and the choice of their version: all versions compute the same
+//! bytes.
 
 #[cfg(target_arch = "x86_64")]
 use super::avx2;
 use super::coefficients::{Group, PRECISION, Span, TAPS, Table, tap};
 
-/// Rows that the pass across takes at once.
+/// Number of rows that the pass across takes at once.
 pub(super) const BATCH: usize = 4;
 
-/// Bytes of a row that the pass down takes at once.
+/// Number of bytes of a row that the pass down takes at once.
 pub(super) const LANES: usize = 32;
 
-/// Bytes that the pass across may write behind a row's end.
+/// Number of bytes that the pass across may write after a row's end.
 pub(super) const SLACK: usize = 8;
 
 /// Half a level.
 pub(super) const HALF: i32 = 1 << (PRECISION - 1);
 
-/// Which instructions the passes use.
+/// Instructions that the passes use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kernel {
     Portable,
@@ -25,7 +26,7 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
-    /// The fastest that this machine has.
+    /// Returns the fastest kernel that this machine supports.
     pub(super) fn best() -> Kernel {
         #[cfg(target_arch = "x86_64")]
         if is_x86_feature_detected!("avx2") {
@@ -34,13 +35,14 @@ impl Kernel {
         Kernel::Portable
     }
 
-    /// Bytes that have to follow a row's first pixel in memory, for the pass across to read.
+    /// Returns the bytes that must follow a row's first pixel in memory, for the pass across to
+    /// read.
     pub(super) fn reach(self, table: &Table, channels: usize) -> usize {
         // A load is of 16 bytes, of which a group of taps uses 12 or 4.
         table.reach() * channels + if channels == 3 { 4 } else { 0 }
     }
 
-    /// The pass across: scales rows, each to its place in `out`.
+    /// Scales rows across, each to its place in `out`.
     pub(super) fn across(
         self,
         rows: [&[u8]; BATCH],
@@ -59,7 +61,7 @@ impl Kernel {
         }
     }
 
-    /// The pass down: one row, of the rows that begin at these places.
+    /// Computes one row, from the rows that begin at these places.
     pub(super) fn down(self, from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -69,7 +71,7 @@ impl Kernel {
     }
 }
 
-/// The pixels of a batch of rows, scaled across.
+/// Scales a batch of rows across.
 fn across<const CHANNELS: usize>(
     rows: [&[u8]; BATCH],
     table: &Table,
@@ -96,7 +98,7 @@ fn across<const CHANNELS: usize>(
     }
 }
 
-/// One row, of rows that are weighed.
+/// Computes one row, from the rows that are weighed.
 fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
     for (n, out) in out.chunks_mut(LANES).enumerate() {
         let mut sums = [HALF; LANES];
@@ -115,7 +117,7 @@ fn down(from: &[u8], places: &[usize], groups: &[Group], out: &mut [u8]) {
     }
 }
 
-/// A sum with [`HALF`] in it, as a level.
+/// Converts a sum that includes [`HALF`] to a level.
 fn level(sum: i32) -> u8 {
     (sum >> PRECISION).clamp(0, 255) as u8
 }

@@ -1,4 +1,4 @@
-//! Scales one picture after another in the same memory.
+//! Scaling of one image after another in the same memory.
 
 use datapipes::{Error, ErrorKind, Result};
 
@@ -8,17 +8,16 @@ use super::view::{Part, View};
 use crate::Filter;
 use crate::image::check_size;
 
-/// Most memory that is taken for one picture.
+/// Greatest memory for one image.
 const MOST: u64 = 512 << 20;
 
-/// Larger pieces of memory are given back after a picture.
+/// Size of a buffer above which it is freed after an image.
 const KEPT: usize = 16 << 20;
 
-/// Scales pictures, with memory that grows to what the largest of them needs and is used again for
-/// the next.
+/// Scales images, with memory that grows to the need of the largest and is used again for the next.
 ///
 /// - The result is that of Pillow's `Image.resize(size, filter, box)`, bit by bit: a pass across
-///   and a pass down, with weights of 22 bits after the point, rounded to 8 bits after each pass.
+///   and a pass down, with weights of 22 fraction bits, rounded to 8 bits after each pass.
 /// - A row of the result is made as soon as the rows that it needs are there; these are kept in a
 ///   ring.
 #[derive(Debug)]
@@ -28,13 +27,13 @@ pub(crate) struct Resampler {
     down: Table,
     /// Rows that are scaled across.
     ring: Vec<u8>,
-    /// Where the rows begin that a row of the result needs.
+    /// Offsets of the rows that a row of the result needs.
     places: Vec<usize>,
     /// A row of the result.
     row: Vec<u8>,
-    /// Rows that are to be scaled across, with something behind them.
+    /// Rows that are to be scaled across, with padding after them.
     tails: [Vec<u8>; BATCH],
-    /// For each column of the result, the nearest of the source.
+    /// Nearest source column of each column of the result.
     nearest: Vec<u32>,
 }
 
@@ -58,7 +57,7 @@ impl Resampler {
         }
     }
 
-    /// Scales a part of a picture to `width` and `height`, into `out`, which has room for exactly
+    /// Scales a part of an image to `width` and `height`, into `out`, which has exactly the size of
     /// these pixels.
     ///
     /// # Errors
@@ -88,13 +87,13 @@ impl Resampler {
         })
     }
 
-    /// Scales a part of a picture to `width` and `height`, and hands over each row when it is done,
-    /// from the top.
+    /// Scales a part of an image to `width` and `height`, and passes each row to `each` when it is
+    /// done, from the top.
     ///
     /// # Errors
     /// - [`ErrorKind::Config`] if `width` or `height` is zero or the result would be huge.
-    /// - [`ErrorKind::Shape`] if the part is empty or not inside the picture.
-    /// - [`ErrorKind::Limit`] if weights and rows in between would take more than 512 MiB.
+    /// - [`ErrorKind::Shape`] if the part is empty or not inside the image.
+    /// - [`ErrorKind::Limit`] if weights and intermediate rows would take more than 512 MiB.
     pub(crate) fn resize_rows(
         &mut self,
         source: View<'_>,
@@ -131,7 +130,7 @@ impl Resampler {
         Ok(())
     }
 
-    /// The nearest pixels.
+    /// Takes the nearest pixels.
     fn pick(
         &mut self,
         source: View<'_>,
@@ -165,7 +164,7 @@ impl Resampler {
         Ok(())
     }
 
-    /// A weighted sum for each pixel, first across, then down.
+    /// Computes a weighted sum for each pixel, first across, then down.
     fn across_first(
         &mut self,
         source: View<'_>,
@@ -230,7 +229,7 @@ impl Resampler {
         Ok(())
     }
 
-    /// A weighted sum for each pixel, first down, then across.
+    /// Computes a weighted sum for each pixel, first down, then across.
     fn down_first(
         &mut self,
         source: View<'_>,
@@ -293,7 +292,7 @@ impl Resampler {
         Ok(())
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes that are held.
     #[cfg(test)]
     pub(super) fn memory(&self) -> usize {
         let bytes: usize = self
@@ -307,7 +306,7 @@ impl Resampler {
         bytes + numbers + self.across.memory() + self.down.memory()
     }
 
-    /// Gives large pieces of memory back.
+    /// Frees large buffers.
     fn release(&mut self) {
         self.across.release(KEPT);
         self.down.release(KEPT);
@@ -328,7 +327,7 @@ impl Resampler {
     }
 }
 
-/// A part as it is.
+/// Copies a part.
 fn copy(source: View<'_>, across: Axis, down: Axis, mut each: impl FnMut(u32, &[u8])) {
     let pixel = source.channels();
     let (start, len) = (
@@ -343,7 +342,7 @@ fn copy(source: View<'_>, across: Axis, down: Axis, mut each: impl FnMut(u32, &[
     }
 }
 
-/// For each pixel of the result, the nearest of the source: that in which its centre lies.
+/// Returns the nearest source pixel of each pixel of the result: the one that contains its centre.
 fn nearest(axis: Axis) -> impl Iterator<Item = u32> {
     // Pillow adds up, too.
     let step = axis.scale();
@@ -354,7 +353,7 @@ fn nearest(axis: Axis) -> impl Iterator<Item = u32> {
     places.map(move |place| (place as u32).min(axis.source - 1))
 }
 
-/// These pixels of a row.
+/// Copies these pixels of a row.
 fn pick_row(from: &[u8], columns: &[u32], channels: usize, to: &mut [u8]) {
     if channels == 1 {
         to.iter_mut()
@@ -368,21 +367,21 @@ fn pick_row(from: &[u8], columns: &[u32], channels: usize, to: &mut [u8]) {
     }
 }
 
-/// Whether Pillow takes the pass down first: since version 13, and where many more rows go away
-/// than columns.
+/// Returns true if Pillow takes the pass down first: since version 13, if many more rows than
+/// columns are removed.
 fn goes_down_first(across: Axis, down: Axis) -> bool {
     let less = |axis: Axis| i64::from(axis.source) - i64::from(axis.target);
     less(down) > 0 && less(down) > 2 * less(across)
 }
 
-/// Makes it this long, if it is shorter.
+/// Extends the buffer to this length, if it is shorter.
 fn grow(bytes: &mut Vec<u8>, len: usize) {
     if bytes.len() < len {
         bytes.resize(len, 0);
     }
 }
 
-/// An error if this much memory is too much.
+/// Fails if this much memory is too much.
 fn check_memory(bytes: u64, across: Axis, down: Axis) -> Result<()> {
     if bytes <= MOST {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Pillow's results, and that no size or part breaks anything.
+//! Tests of Pillow's results, and of all kinds of sizes and parts.
 
 use datapipes::{ErrorKind, Rng};
 
@@ -17,7 +17,7 @@ const FILTERS: [Filter; 6] = [
     Filter::Lanczos3,
 ];
 
-/// One for each kernel that this machine has.
+/// One resampler for each kernel that this machine supports.
 fn resamplers() -> Vec<Resampler> {
     let best = Kernel::best();
     let all = if best == Kernel::Portable {
@@ -36,7 +36,7 @@ fn noise(width: u32, height: u32, channels: u8) -> Image {
     Image::new(width, height, channels, data).unwrap()
 }
 
-/// A number from 1, often a small one.
+/// Returns a number from 1, often a small one.
 fn edge(rng: &mut Rng, most: u64) -> u32 {
     let most = if rng.chance(0.3) { 4 } else { most };
     1 + rng.below(most) as u32
@@ -49,7 +49,7 @@ fn scaled(
     size: (u32, u32),
     filter: Filter,
 ) -> Vec<u8> {
-    // What was there before is to be gone.
+    // Old contents must be overwritten.
     let mut out = vec![0xA5; size.0 as usize * size.1 as usize * source.channels()];
     resampler
         .resize(source, part, size.0, size.1, filter, &mut out)
@@ -102,7 +102,7 @@ fn all_kernels_give_the_same_for_any_size_and_part() {
             1 + 2 * (n % 2) as u8,
         );
         let size = (edge(&mut rng, 50), edge(&mut rng, 50));
-        // Rows further apart than they are long, and nothing behind the last pixel.
+        // The stride is longer than a row, and there are no bytes after the last pixel.
         let row = width as usize * usize::from(channels);
         let stride = row + rng.below(20) as usize;
         let len = stride * (height as usize - 1) + row;

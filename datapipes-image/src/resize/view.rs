@@ -1,11 +1,10 @@
-//! What is scaled: a picture that somebody else holds, and a part of it.
+//! Views of images that are scaled, and parts of them.
 
 use datapipes::{Error, ErrorKind, Result};
 
 use crate::{Image, Rect};
 
-/// A borrowed picture of 8 bits a channel, channels interleaved; its rows may be further apart than
-/// they are long.
+/// A borrowed image of 8 bits a channel, channels interleaved; its stride may be longer than a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     data: &'a [u8],
@@ -16,11 +15,11 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// A picture whose rows begin `stride` bytes apart.
+    /// Makes a view of an image whose rows begin `stride` bytes apart.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if an edge is zero, the channels are neither 1 nor 3, or the bytes do
-    /// not suffice.
+    /// [`ErrorKind::Shape`] if an edge is zero, the number of channels is neither 1 nor 3, or there
+    /// are too few bytes.
     pub(crate) fn new(
         data: &'a [u8],
         width: u32,
@@ -50,7 +49,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// A part of it as a picture of its own: what lies beside it does not exist any more.
+    /// Returns a part as an image of its own: pixels outside of the part are not accessible.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the part is empty or not inside.
@@ -78,7 +77,7 @@ impl<'a> View<'a> {
         usize::from(self.channels)
     }
 
-    /// All of it.
+    /// Returns the whole view as a part.
     pub(crate) fn whole(&self) -> Part {
         Part {
             left: 0.0,
@@ -88,17 +87,17 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where a row begins, from the first.
+    /// Returns the offset of a row from the first.
     pub(crate) fn place(&self, y: usize) -> usize {
         y * self.stride
     }
 
-    /// The pixels of a row.
+    /// Returns the pixels of a row.
     pub(crate) fn row(&self, y: usize) -> &'a [u8] {
         &self.rest(y)[..self.width as usize * self.channels()]
     }
 
-    /// The pixels from a row on, and whatever lies between and behind them.
+    /// Returns the pixels from a row on, with all bytes between and after the rows.
     pub(crate) fn rest(&self, y: usize) -> &'a [u8] {
         &self.data[self.place(y)..]
     }
@@ -120,7 +119,7 @@ impl<'a> From<&'a Image> for View<'a> {
 /// A part of a view in pixels, also in fractions of them: Pillow's `box`.
 ///
 /// As with Pillow, a filter also weighs the pixels just outside of the part, as long as they are in
-/// the view. To scale a part as if nothing was beside it, take [`View::crop`] first.
+/// the view. To scale a part without the pixels outside, apply [`View::crop`] first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) left: f64,
@@ -130,10 +129,10 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Its edges as Pillow knows them, in single precision: left and right, top and bottom.
+    /// Returns its edges in single precision, as in Pillow: left and right, top and bottom.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] unless it has an area and lies inside the view.
+    /// [`ErrorKind::Shape`] unless the part has an area and lies inside the view.
     pub(crate) fn edges(&self, view: &View<'_>) -> Result<[(f32, f32); 2]> {
         let edges = |start: f64, len: f64| (start as f32, (start + len) as f32);
         let (across, down) = (edges(self.left, self.width), edges(self.top, self.height));

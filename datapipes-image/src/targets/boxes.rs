@@ -1,4 +1,4 @@
-//! Boxes around things.
+//! Bounding boxes.
 
 use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
@@ -6,18 +6,18 @@ use super::Kept;
 use crate::geometry::{Geometry, Op, PadMode, Spatial};
 use crate::image::check_edges;
 
-/// Boxes around the things in a picture: left, top, right and bottom of each, in pixels from the
-/// picture's upper left corner, so that a box around everything is `[0, 0, width, height]`.
+/// Bounding boxes in an image: left, top, right and bottom of each, in pixels from the image's
+/// upper left corner, so that a box around everything is `[0, 0, width, height]`.
 ///
-/// - They lie in the picture, and their right and bottom are not less than their left and top:
-///   [`new`](Boxes::new) checks it, and every geometry keeps it.
-/// - A geometry cuts boxes off at the border, as torchvision's does, and **never drops one**, so
-///   that labels keep their places. What remains of a box outside has no area.
-///   [`sanitize`](Boxes::sanitize) at the end drops those, and says which are kept.
-/// - Of a box that is turned or sheared, it is the box around its four corners, which may be larger
-///   than one around the thing.
+/// - They lie in the image, and their right and bottom are not less than their left and top:
+///   [`new`](Boxes::new) checks this, and every geometry preserves it.
+/// - A geometry clips boxes at the border, as torchvision's does, and **never drops one**, so that
+///   labels keep their places. A box outside keeps no area. [`sanitize`](Boxes::sanitize) at the
+///   end drops such boxes, and returns which ones are kept.
+/// - A box that is rotated or sheared becomes the box around its four corners, which may be larger
+///   than a box around the object.
 ///
-/// COCO's are `[left, top, width, height]`: see [`from_xywh`](Boxes::from_xywh).
+/// For COCO's `[left, top, width, height]`, see [`from_xywh`](Boxes::from_xywh).
 ///
 /// ```
 /// # use datapipes_image::{Boxes, Geometry, Rect};
@@ -36,12 +36,12 @@ pub struct Boxes {
 }
 
 impl Boxes {
-    /// Boxes in a picture of this size: left, top, right, bottom.
+    /// Makes boxes in an image of this size: left, top, right, bottom.
     ///
     /// # Errors
-    /// [`ErrorKind::Corrupt`], naming the box, if one is not in the picture, its right or bottom is
+    /// [`ErrorKind::Corrupt`], naming the box, if one is not in the image, its right or bottom is
     /// less than its left or top, or a number is not finite; [`ErrorKind::Shape`] if an edge of the
-    /// picture is zero.
+    /// image is zero.
     pub fn new(width: u32, height: u32, corners: Vec<[f32; 4]>) -> Result<Self> {
         check_edges("boxes in an image", width, height)?;
         for (index, corner) in corners.iter().enumerate() {
@@ -60,11 +60,11 @@ impl Boxes {
         })
     }
 
-    /// As [`new`](Boxes::new), but boxes are cut off at the border of the picture: for annotations
-    /// that are rounded, or reach beyond it.
+    /// Makes boxes as [`new`](Boxes::new) does, but clips them at the border of the image: for
+    /// annotations that are rounded, or reach beyond it.
     ///
     /// # Errors
-    /// As [`new`](Boxes::new), but for the first.
+    /// As [`new`](Boxes::new), except for boxes that are not in the image.
     pub fn clamped(width: u32, height: u32, mut corners: Vec<[f32; 4]>) -> Result<Self> {
         check_edges("boxes in an image", width, height)?;
         for (index, corner) in corners.iter_mut().enumerate() {
@@ -78,7 +78,7 @@ impl Boxes {
         })
     }
 
-    /// As [`clamped`](Boxes::clamped), of boxes as left, top, width and height: COCO's.
+    /// Makes boxes as [`clamped`](Boxes::clamped) does, from left, top, width and height: COCO's.
     ///
     /// # Errors
     /// As [`clamped`](Boxes::clamped).
@@ -93,32 +93,32 @@ impl Boxes {
         Boxes::clamped(width, height, corners.collect())
     }
 
-    /// Pixels in a row of the picture.
+    /// Returns the number of pixels in a row of the image.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows of the picture.
+    /// Returns the number of rows of the image.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// How many boxes there are.
+    /// Returns the number of boxes.
     pub fn len(&self) -> usize {
         self.corners.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no boxes.
     pub fn is_empty(&self) -> bool {
         self.corners.is_empty()
     }
 
-    /// Left, top, right and bottom of each.
+    /// Returns left, top, right and bottom of each.
     pub fn corners(&self) -> &[[f32; 4]] {
         &self.corners
     }
 
-    /// A tensor of `f32`, `[boxes, 4]`, without a copy.
+    /// Makes a tensor of `f32`, `[boxes, 4]`, without a copy.
     ///
     /// # Errors
     /// None that the types do not rule out.
@@ -128,8 +128,8 @@ impl Boxes {
     }
 
     /// Drops boxes whose width or height is less than `min_size`, or whose area is less than
-    /// `min_area`: torchvision's `SanitizeBoundingBoxes`, whose defaults are 1 and 1. [`Kept`] lets
-    /// labels follow.
+    /// `min_area`: torchvision's `SanitizeBoundingBoxes`, whose defaults are 1 and 1. Apply the
+    /// returned [`Kept`] to the labels.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a limit is negative or not a number.
@@ -155,7 +155,7 @@ impl Boxes {
     }
 }
 
-/// The size of the picture, and the corners.
+/// Encodes the size of the image, and the corners.
 impl Wire for Boxes {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.width.encode(to)?;
@@ -168,7 +168,7 @@ impl Wire for Boxes {
     }
 }
 
-/// An error unless its numbers are finite and in order.
+/// Fails unless the numbers are finite and in order.
 fn check(index: usize, corner: [f32; 4]) -> Result<()> {
     let [left, top, right, bottom] = corner;
     if corner.iter().all(|value| value.is_finite()) && left <= right && top <= bottom {
@@ -181,7 +181,7 @@ fn check(index: usize, corner: [f32; 4]) -> Result<()> {
 }
 
 fn clamp([left, top, right, bottom]: [f64; 4], (width, height): (u32, u32)) -> [f32; 4] {
-    // The size as an `f32`, which may be less: so that `new` would take the result.
+    // The size as an `f32` may be less; clamping makes the result valid for `new`.
     let to = |value: f64, edge: u32| (value as f32).clamp(0.0, edge as f32);
     [
         to(left, width),
@@ -220,7 +220,7 @@ impl Spatial for Boxes {
     }
 }
 
-/// [`ErrorKind::Unsupported`] for a border in which things are to be seen a second time.
+/// Fails with [`ErrorKind::Unsupported`] for a border that repeats objects.
 pub(super) fn refuse_mirrors(what: &str, op: &Op) -> Result<()> {
     match op {
         Op::Pad(padding) if !matches!(padding.shows(), PadMode::Constant(_)) => {

@@ -1,4 +1,4 @@
-//! Points on things, such as joints.
+//! Keypoints, such as joints.
 
 use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
@@ -6,40 +6,40 @@ use super::boxes::refuse_mirrors;
 use crate::geometry::{Geometry, Op, Spatial};
 use crate::image::check_edges;
 
-/// A point on a thing.
+/// A point of an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keypoint {
     /// Pixels from the left.
     pub x: f32,
     /// Pixels from the top.
     pub y: f32,
-    /// Whether it is there.
+    /// Visibility of the point.
     pub visibility: Visibility,
 }
 
-/// Whether a [`Keypoint`] is in the picture; with COCO's numbers.
+/// Visibility of a [`Keypoint`], with COCO's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Visibility {
-    /// Not known, or not in the picture. Its place means nothing.
+    /// Not known, or not in the image. Its coordinates have no meaning.
     Absent = 0,
-    /// In the picture, behind something.
+    /// In the image, but occluded.
     Hidden = 1,
-    /// To be seen.
+    /// Visible.
     Visible = 2,
 }
 
-/// Points on the things in a picture, in an order that has a meaning.
+/// Points of the objects in an image, in an order that has a meaning.
 ///
-/// - A geometry **never drops one**, so that the n-th stays the n-th. One that leaves the picture
-///   (`x` not in `0..width`, or `y` not in `0..height`, as torchvision's `SanitizeKeyPoints` says)
-///   becomes [`Absent`](Visibility::Absent) and stays so, even if it comes back: what it shows was
-///   lost.
-/// - Their places are torchvision's, which counts in two ways. A flip takes them as indices of
-///   pixels: `x' = width - 1 - x`. All else takes them as places between pixels, as boxes: a turn
-///   by 180 degrees gives `x' = width - x`. So one in the right part of the last column, beyond
-///   `width - 1`, leaves by a flip.
-/// - After a horizontal flip, the left hand is still in the left hand's place: which pairs to
-///   exchange, only the data's user knows.
+/// - A geometry **never drops one**, so that the n-th stays the n-th. A point that leaves the image
+///   (`x` not in `0..width`, or `y` not in `0..height`, as in torchvision's `SanitizeKeyPoints`)
+///   becomes [`Absent`](Visibility::Absent) and stays absent, even if it comes back: the object at
+///   the point was lost.
+/// - Coordinates follow torchvision, which counts in two ways. A flip treats them as indices of
+///   pixels: `x' = width - 1 - x`. Every other operation treats them as positions between pixels,
+///   like boxes: a rotation by 180 degrees results in `x' = width - x`. A point in the right part
+///   of the last column, beyond `width - 1`, therefore leaves the image in a flip.
+/// - After a horizontal flip, the point of the left hand is still in the left hand's place: only
+///   the user knows which pairs to exchange.
 ///
 /// ```
 /// # use datapipes_image::{Geometry, Keypoints, Rect, Visibility};
@@ -56,11 +56,11 @@ pub struct Keypoints {
 }
 
 impl Keypoints {
-    /// Points in a picture of this size. What is outside becomes [`Absent`](Visibility::Absent).
+    /// Makes points in an image of this size. Points outside become [`Absent`](Visibility::Absent).
     ///
     /// # Errors
     /// [`ErrorKind::Corrupt`], naming the point, if a number is not finite; [`ErrorKind::Shape`] if
-    /// an edge of the picture is zero.
+    /// an edge of the image is zero.
     pub fn new(width: u32, height: u32, points: Vec<Keypoint>) -> Result<Self> {
         check_edges("key points in an image", width, height)?;
         if let Some(index) = points
@@ -82,11 +82,11 @@ impl Keypoints {
         Ok(points)
     }
 
-    /// COCO's: of each point x, y, and 0, 1 or 2 for how visible it is.
+    /// Makes points from COCO's numbers: x, y, and a visibility of 0, 1 or 2 for each.
     ///
     /// # Errors
-    /// As [`new`](Keypoints::new), also if the numbers are not three for each, or the third is
-    /// another.
+    /// As [`new`](Keypoints::new); also if there are not three numbers for each point, or the third
+    /// is another number.
     pub fn from_coco(width: u32, height: u32, numbers: &[f64]) -> Result<Self> {
         let (triples, rest) = numbers.as_chunks::<3>();
         if !rest.is_empty() {
@@ -124,22 +124,22 @@ impl Keypoints {
         )
     }
 
-    /// Pixels in a row of the picture.
+    /// Returns the number of pixels in a row of the image.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows of the picture.
+    /// Returns the number of rows of the image.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// The points.
+    /// Returns the points.
     pub fn points(&self) -> &[Keypoint] {
         &self.points
     }
 
-    /// A tensor of `f32`, `[points, 3]`: x, y, and 0, 1 or 2 for how visible it is, as COCO's.
+    /// Makes a tensor of `f32`, `[points, 3]`: x, y, and a visibility of 0, 1 or 2, as COCO's.
     ///
     /// # Errors
     /// None that the types do not rule out.
@@ -151,7 +151,7 @@ impl Keypoints {
         )
     }
 
-    /// What is outside is absent.
+    /// Marks points outside as absent.
     fn mark(&mut self) {
         let (width, height) = (self.width as f32, self.height as f32);
         for point in &mut self.points {
@@ -191,7 +191,7 @@ impl Wire for Keypoint {
     }
 }
 
-/// The size of the picture, and the points.
+/// Encodes the size of the image, and the points.
 impl Wire for Keypoints {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.width.encode(to)?;

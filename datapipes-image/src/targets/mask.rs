@@ -1,4 +1,4 @@
-//! A class for each pixel.
+//! Segmentation masks: a class for each pixel.
 
 use datapipes::{Element, Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
@@ -7,17 +7,16 @@ use crate::decode::{Classes, classes};
 use crate::geometry::raster::{Raster, hflip, vflip};
 use crate::geometry::{Geometry, Op, Spatial};
 
-/// The class of each pixel of a picture, as `u8`, `u16` or `u32`; rows from the top.
+/// The class of each pixel of an image, as `u8`, `u16` or `u32`; rows from the top.
 ///
 /// - Its width and height are at least 1, and it has `width * height` values.
-/// - Values are never mixed: whatever filter a geometry has for the picture, the mask takes the
-///   nearest, the one under the middle of the new pixel (what torchvision calls `NEAREST_EXACT`.
-///   Its plain `NEAREST` shifts a mask against its picture by up to half a pixel of the larger
-///   one).
-/// - Where there is no picture, it has the value [`outside`](Mask::outside).
+/// - Values are never mixed: whatever filter a geometry has for the image, the mask takes the
+///   nearest value, the one under the middle of the new pixel (torchvision's `NEAREST_EXACT`. Its
+///   plain `NEAREST` shifts a mask against its image by up to half a pixel of the larger one).
+/// - Areas outside of the image get the value [`outside`](Mask::outside).
 ///
-/// From a PNG: [`Mask::<u8>::decode`](Mask::decode), which reads a palette's indices, as Pascal
-/// VOC's masks have them. From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
+/// From a PNG: [`Mask::<u8>::decode`](Mask::decode), which reads a palette's indices, as in Pascal
+/// VOC's masks. From COCO's runs: `Mask::<u8>::from_tensor(rle.mask()?)`.
 ///
 /// ```
 /// # use datapipes_image::{Geometry, Mask, Padding};
@@ -34,7 +33,7 @@ pub struct Mask<T = u8> {
     outside: T,
 }
 
-/// What a [`Mask`] may consist of: `u8`, `u16` and `u32`.
+/// Types of a [`Mask`]'s values: `u8`, `u16` and `u32`.
 pub trait Class: Element + Copy + sealed::Sealed {}
 
 impl Class for u8 {}
@@ -50,7 +49,7 @@ mod sealed {
 }
 
 impl<T: Class> Mask<T> {
-    /// A mask of these values, which are not copied. Outside of it is 0.
+    /// Makes a mask of these values, which are not copied. The value outside is 0.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if an edge is zero or the length does not fit.
@@ -68,7 +67,7 @@ impl<T: Class> Mask<T> {
         })
     }
 
-    /// The values of a tensor, `[height, width]`; copied only if it shares its memory.
+    /// Makes a mask of a tensor, `[height, width]`; copied only if the tensor shares its memory.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] for another shape or type.
@@ -84,7 +83,7 @@ impl<T: Class> Mask<T> {
         Mask::new(width, height, tensor.into_vec()?)
     }
 
-    /// The value of what comes from outside of the picture, such as 255 for "ignore". By default 0.
+    /// Sets the value of areas outside of the image, such as 255 for "ignore". Defaults to 0.
     #[must_use]
     pub fn outside(self, value: T) -> Self {
         Mask {
@@ -93,22 +92,22 @@ impl<T: Class> Mask<T> {
         }
     }
 
-    /// Values in a row.
+    /// Returns the number of values in a row.
     pub fn width(&self) -> u32 {
         self.width
     }
 
-    /// Rows.
+    /// Returns the number of rows.
     pub fn height(&self) -> u32 {
         self.height
     }
 
-    /// The values.
+    /// Returns the values.
     pub fn values(&self) -> &[T] {
         &self.values
     }
 
-    /// A tensor, `[height, width]`, without a copy.
+    /// Makes a tensor, `[height, width]`, without a copy.
     ///
     /// # Errors
     /// None that the types do not rule out.
@@ -126,7 +125,7 @@ impl<T: Class> Mask<T> {
     }
 }
 
-/// Size, values, and the value outside.
+/// Encodes size, values, and the value outside.
 impl<T: Class + Wire> Wire for Mask<T> {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.width.encode(to)?;
@@ -142,9 +141,9 @@ impl<T: Class + Wire> Wire for Mask<T> {
 }
 
 impl Mask<u8> {
-    /// The values in a PNG, as they are stored: gray of up to 8 bits, not spread over 0 to 255, or
-    /// the indices of a palette, whose colours are not looked at (an index may lie beyond them).
-    /// Transparency and gamma are ignored.
+    /// Reads the values in a PNG, as they are stored: gray of up to 8 bits, not spread over 0 to
+    /// 255, or the indices of a palette, whose colours are ignored (an index may be outside of the
+    /// palette). Transparency and gamma are ignored.
     ///
     /// Limits are those of [`DecodeImage::new`](crate::DecodeImage::new). Allocates the values and
     /// a copy of the file.
@@ -158,7 +157,7 @@ impl Mask<u8> {
     /// # Errors
     /// As [`DecodeImage::decode`](crate::DecodeImage::decode). [`ErrorKind::Unsupported`] also for
     /// other formats, and for PNGs with colours, an alpha channel, an EXIF orientation, or 16 bits,
-    /// which are `Mask::<u16>::decode`'s.
+    /// for which there is `Mask::<u16>::decode`.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         match classes(bytes)? {
             (width, height, Classes::Bytes(values)) => Mask::new(width, height, values),
@@ -171,9 +170,9 @@ impl Mask<u8> {
         }
     }
 
-    /// The values of a gray picture of one channel or three equal ones, such as
-    /// [`decode`](crate::decode()) makes of a gray file. It spreads gray of less than 8 bits, and a
-    /// palette's colours are not its indices: for masks in PNGs, see [`Mask::decode`].
+    /// Makes a mask of a gray image of one channel or three equal ones, such as
+    /// [`decode`](crate::decode()) makes of a gray file. `decode` spreads gray of less than 8 bits,
+    /// and a palette's colours are not its indices: for masks in PNGs, see [`Mask::decode`].
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if a pixel has a colour.
@@ -196,12 +195,13 @@ impl Mask<u8> {
 }
 
 impl Mask<u16> {
-    /// The values in a PNG, as they are stored: gray of up to 16 bits, or the indices of a palette.
+    /// Reads the values in a PNG, as they are stored: gray of up to 16 bits, or the indices of a
+    /// palette.
     ///
-    /// All else is as for a mask of `u8`. 16 bits take the memory of their values twice.
+    /// Otherwise as for a mask of `u8`. Values of 16 bits take twice their memory during decoding.
     ///
     /// # Errors
-    /// As for a mask of `u8`, but for 16 bits.
+    /// As for a mask of `u8`, except for 16 bits.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let (width, height, values) = classes(bytes)?;
         let values = match values {

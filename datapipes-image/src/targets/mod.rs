@@ -1,4 +1,4 @@
-//! What belongs to a picture and moves with it: classes of pixels, boxes, points.
+//! Targets that belong to an image and move with it: classes of pixels, boxes, points.
 
 mod boxes;
 mod keypoints;
@@ -10,14 +10,14 @@ pub use boxes::Boxes;
 pub use keypoints::{Keypoint, Keypoints, Visibility};
 pub use mask::{Class, Mask};
 
-/// Which boxes were kept, for what belongs to them to follow; of [`Boxes::sanitize`].
+/// Boxes kept by [`Boxes::sanitize`], for selecting the data that belongs to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
     indices: Vec<usize>,
     of: usize,
 }
 
-/// The indices, and how many boxes there were.
+/// Encodes the indices, and the number of boxes before.
 impl Wire for Kept {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.indices.encode(to)?;
@@ -36,15 +36,15 @@ impl Wire for Kept {
 }
 
 impl Kept {
-    /// The indices, in order.
+    /// Returns the indices, in order.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
 
-    /// Those of a list (labels, masks) whose boxes were kept.
+    /// Selects the entries of a list (labels, masks) whose boxes were kept.
     ///
     /// # Errors
-    /// [`ErrorKind::Shape`] if it is not as long as the boxes were.
+    /// [`ErrorKind::Shape`] if the list is not as long as the boxes were.
     pub fn select<T>(&self, list: Vec<T>) -> Result<Vec<T>> {
         if list.len() != self.of {
             let message = format!("{} labels for {} boxes", list.len(), self.of);

@@ -1,4 +1,4 @@
-//! Data by index, kept in memory.
+//! Indexed data, cached in memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use crate::sync::lock;
 
 /// Keeps samples in memory, as many as fit into a number of bytes.
 ///
-/// What was kept stays: in passes that read every sample once, giving one up for another never pays
-/// (Mohan et al. 2021, "Analyzing and Mitigating Data Stalls in DNN Training").
+/// A cached sample is never evicted: in passes that read every sample once, replacing one sample by
+/// another never pays (Mohan et al. 2021, "Analyzing and Mitigating Data Stalls in DNN Training").
 pub(super) struct Cached<T> {
     above: Found<T>,
     bytes: usize,
@@ -50,8 +50,8 @@ impl<T: Clone + Send + Sync + 'static> Cached<T> {
         self.kept().cells.len()
     }
 
-    /// Counts a sample that was got, or gives up its cell if there is no room. Who waits for it has
-    /// it still.
+    /// Accounts for a new sample, or removes its cell if there is no room. Callers that wait for
+    /// the cell still receive the sample.
     fn keep(&self, key: &Index, sample: &T) {
         let own = size_of::<(Index, Arc<OnceCell<T>>)>() + size_of::<OnceCell<T>>();
         let weight = self
@@ -71,7 +71,7 @@ impl<T: Clone + Send + Sync + 'static> Cached<T> {
     }
 }
 
-/// Takes a cell away again if nothing came of it: an error, or a caller that gave up.
+/// Removes a cell whose read did not succeed: it failed, or its caller was dropped.
 struct Asking<'a, T: Clone + Send + Sync + 'static> {
     cache: &'a Cached<T>,
     key: Index,
@@ -84,7 +84,7 @@ impl<T: Clone + Send + Sync + 'static> Drop for Asking<'_, T> {
             return;
         }
         let mut kept = self.cache.kept();
-        // One in the map and this one: nobody else waits for it.
+        // One reference in the map and this one: nobody else waits for the cell.
         if Arc::strong_count(&self.cell) == 2
             && kept
                 .cells
@@ -110,8 +110,7 @@ impl<T: Clone + Send + Sync + 'static> Lookup<Index> for Cached<T> {
             key,
             cell,
         };
-        // Whoever asks at the same time waits; if this one fails or is dropped, the next tries
-        // itself.
+        // Concurrent callers wait. If this read fails or is dropped, the next caller reads.
         let sample = asking.cell.get_or_try_init(|| async {
             let sample = self.above.get(asking.key.clone()).await?;
             self.keep(&asking.key, &sample);

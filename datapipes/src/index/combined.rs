@@ -1,4 +1,4 @@
-//! Data by index, made of several samples or of several data sets.
+//! Indexed data made of several samples or of several data sets.
 
 use async_trait::async_trait;
 use futures::future::{join, join_all};
@@ -8,7 +8,7 @@ use super::order::Index;
 use super::transformed::Found;
 use crate::{Error, ErrorKind, Result};
 
-/// A sample of each of two data sets, which are read at once.
+/// Pairs the samples of two data sets; both are read at once.
 pub(super) struct Zipped<A, B>(pub Found<A>, pub Found<B>);
 
 fn parts(key: Index) -> Box<[Index]> {
@@ -30,7 +30,8 @@ impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
 
     async fn get(&self, key: Index) -> Result<(A, B)> {
         let (a, b) = two(key);
-        // Both to their end: which error comes out does not depend on which is quicker.
+        // Both reads run to their end: the error that comes out must not depend on which is
+        // quicker.
         let (a, b) = join(self.0.get(a), self.1.get(b)).await;
         Ok((a?, b?))
     }
@@ -49,7 +50,7 @@ impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
     }
 }
 
-/// A sample of one of several data sets.
+/// Samples of several data sets.
 pub(super) struct OneOf<T>(pub Vec<Found<T>>);
 
 fn which(key: Index) -> (usize, Index) {
@@ -102,7 +103,7 @@ impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
     }
 }
 
-/// Several samples of one data set.
+/// Batches of samples of one data set.
 pub(super) struct Batched<T>(pub Found<T>);
 
 #[async_trait]
@@ -133,7 +134,7 @@ impl<T: Send + 'static> Lookup<Index> for Batched<T> {
     }
 }
 
-/// Of a `get_many` that does not answer for each key.
+/// Error for a `get_many` that does not return a result for each key.
 pub(super) fn too_few() -> Error {
     Error::new(
         ErrorKind::Protocol,

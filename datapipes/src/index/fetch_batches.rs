@@ -1,4 +1,4 @@
-//! Reads what batches of keys stand for.
+//! A pipe that looks up batches of keys.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use super::Lookup;
 use super::fetch::get_all;
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Result, Work};
 
-/// Reads what batches of keys stand for; see [`Graph::fetch_batches`].
+/// Looks up batches of keys; see [`Graph::fetch_batches`].
 pub struct FetchBatches<L: ?Sized>(Arc<L>);
 
 impl<L> FetchBatches<L> {
-    /// From a lookup.
+    /// Reads from a lookup.
     pub fn new(lookup: L) -> Self {
         FetchBatches(Arc::new(lookup))
     }
@@ -75,21 +75,22 @@ where
 }
 
 impl<K: Clone + Send + 'static> Graph<Vec<K>> {
-    /// Reads what the keys of each batch stand for: one [`get_many`](Lookup::get_many) a batch,
-    /// whose requests run at once where the lookup does not say otherwise.
+    /// Looks up the keys of each batch with one [`get_many`](Lookup::get_many) per batch. The
+    /// default `get_many` sends the requests of a batch at once; a lookup can override it.
     ///
-    /// For batches that were decided on by their keys (of similar length, of one file, of one
-    /// partition of a table), or where one request can ask for many; else [`fetch`](Graph::fetch)
-    /// and then [`batch`](Graph::batch) keep the number of requests in flight, where here it is
-    /// that of batches. Data that is read by index has [`Indexed::batch`](super::Indexed::batch).
+    /// Useful for batches that were chosen by their keys (of similar length, of one file, of one
+    /// partition of a table), or where one request can ask for many keys. Otherwise use
+    /// [`fetch`](Graph::fetch) and then [`batch`](Graph::batch): there the concurrency counts
+    /// requests, here it counts batches. For data that is read by index, see
+    /// [`Indexed::batch`](super::Indexed::batch).
     ///
     /// # Errors
-    /// A batch comes whole or not at all: the first error among its samples, in order, takes its
-    /// place. The error names the sample. To lose samples instead, fetch them one by one and batch
-    /// what is there.
+    /// A batch is complete or fails: the first error among its samples, in order, takes its place.
+    /// The error names the sample. To lose single samples instead, fetch them one by one and batch
+    /// the rest.
     ///
     /// # Panics
-    /// A panic of the lookup becomes such an error.
+    /// A panic of the lookup becomes an error of the batch.
     ///
     /// # Examples
     /// ```
@@ -160,7 +161,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(alone.to_string(), "fetch_batches: 0:0: not found: odd");
         assert_eq!(FetchBatches::new(Halves).weigh(&vec![1, 2]), Some(200));
-        // What says nothing of its weight weighs what it takes.
+        // A lookup without `weigh` weighs a sample by its size.
         struct Light;
         #[async_trait]
         impl Lookup<u64> for Light {

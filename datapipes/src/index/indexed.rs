@@ -1,4 +1,4 @@
-//! A handle on data that is read by index, and what is to be done to it.
+//! A handle on indexed data and the steps applied to it.
 
 use std::fmt;
 use std::future::Future;
@@ -12,29 +12,29 @@ use super::transformed::{Found, Mapped, MappedAsync, Weighed};
 use super::{Fetch, MapPipe, Random, Sampler, Subset};
 use crate::{BoxError, Error, Graph, Rank, Result, Uneven};
 
-/// A description of data that is read by index: a [`MapPipe`], what is done to its samples, and in
-/// which order they come.
+/// A description of indexed data: a [`MapPipe`], the transforms of its samples, and the order in
+/// which the samples come.
 ///
-/// As a [`Graph`] is for streams: typed, inert, cheap to clone; nothing is read before a loader
-/// runs what [`fetch`](Indexed::fetch) makes of it. Until then all that concerns order (shuffle,
-/// shard, subset, repeat, concat, mix, zip, batch) is arithmetic on positions: nothing is
-/// materialised, and any number of samples starts at once. What concerns samples
-/// ([`map`](Indexed::map), [`cache`](Indexed::cache)) is done where they are read, and it does not
-/// matter whether it is said before or behind a shuffle.
+/// Like a [`Graph`], it is typed, inert and cheap to clone. Nothing is read before a loader runs
+/// the graph that [`fetch`](Indexed::fetch) makes. Until then all steps that concern order
+/// (shuffle, shard, subset, repeat, concat, mix, zip, batch) are arithmetic on positions: nothing
+/// is materialised, and any number of samples starts at once. Steps that concern samples
+/// ([`map`](Indexed::map), [`cache`](Indexed::cache)) are done where the samples are read. It does
+/// not matter if they are added before or after a shuffle.
 ///
-/// Order is fixed at the start of an epoch, from seed, epoch and rank. An item's origin is its
-/// sample's index, so that a sample gets the same augmentation wherever the order puts it and
-/// whichever rank has it; a sample that comes again in one epoch (a round of a repeat, a second
-/// draw, padding) is a child of it.
+/// The order is fixed at the start of an epoch, from seed, epoch and rank. The origin of an item is
+/// the index of its sample. A sample therefore gets the same augmentation at any position and on
+/// any rank. A sample that comes again in one epoch (in a round of a repeat, as a second draw, or
+/// as padding) is a child of that origin.
 ///
 /// A handle may be used any number of times: `data.clone().zip(data.shuffle())` pairs every sample
-/// with a random one. In a zip the same handle is the same order; in a concat or mix each use is
-/// data of its own, with its own order.
+/// with a random one. In a zip the same handle has the same order. In a concat or mix each use is
+/// separate data with an order of its own.
 #[must_use = "data by index does nothing until it is fetched"]
 pub struct Indexed<T> {
     order: Arc<Step>,
     samples: Found<T>,
-    /// What makes a graph of samples of the order.
+    /// Builds a graph of samples from the order.
     build: Build<T>,
     concurrency: Option<usize>,
 }
@@ -58,7 +58,7 @@ impl<T> fmt::Debug for Indexed<T> {
     }
 }
 
-/// Reads all samples as one step.
+/// Reads all samples in one step.
 fn fetched<T: Send + 'static>(samples: Found<T>) -> Build<T> {
     Arc::new(move |order, concurrency| {
         let fetched = order
@@ -72,8 +72,8 @@ fn fetched<T: Send + 'static>(samples: Found<T>) -> Build<T> {
 }
 
 impl Indexed<u64> {
-    /// The indices of `len` samples and nothing else: what is fetched from it is the index. For
-    /// keys or data that something else reads.
+    /// Makes data of the indices below `len` alone: a fetched sample is its index. For keys, or for
+    /// data that another step reads.
     ///
     /// # Examples
     /// ```
@@ -92,18 +92,18 @@ impl Indexed<u64> {
 }
 
 impl<T: Send + 'static> Indexed<T> {
-    /// The samples of a [`MapPipe`].
+    /// Reads the samples of a [`MapPipe`].
     pub fn new(samples: impl MapPipe<Out = T>) -> Self {
         Indexed::shared(Arc::new(samples))
     }
 
-    /// The samples of a [`MapPipe`] that is shared.
+    /// Reads the samples of a shared [`MapPipe`].
     pub fn shared<M: MapPipe<Out = T> + ?Sized>(samples: Arc<M>) -> Self {
         let order = Step::new(Kind::Samples(samples.len()), vec![]);
         Indexed::over(order, Arc::new(Samples(samples)), None)
     }
 
-    /// The elements of a vector.
+    /// Uses the elements of a vector as samples.
     ///
     /// # Examples
     /// ```
@@ -119,11 +119,12 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::new(FromVec(samples))
     }
 
-    /// What an async function gives for each index below `len`: a request, a query, a read. The
-    /// futures run on the async runtime, many at once, and must not block or compute for long.
+    /// Calls an async function for each index below `len`: a request, a query, a read. The futures
+    /// run on the async runtime, many at once, and must not block or compute for long.
     ///
     /// # Errors
-    /// An error of the function takes the sample's place, with the names of node and item added.
+    /// An error of the function takes the sample's place, with the names of the node and the item
+    /// added.
     ///
     /// # Examples
     /// ```
@@ -157,8 +158,8 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    /// How many samples come in an epoch, over all ranks together; what comes more than once is
-    /// counted so often.
+    /// Returns the number of samples in an epoch, over all ranks together. A sample that comes
+    /// several times is counted each time.
     ///
     /// # Examples
     /// ```
@@ -171,23 +172,23 @@ impl<T: Send + 'static> Indexed<T> {
         self.len_for(Rank::default(), Uneven::Allow)
     }
 
-    /// Whether none come.
+    /// Returns true if an epoch has no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many samples come in an epoch of one rank.
+    /// Returns the number of samples in an epoch of one rank.
     pub fn len_for(&self, rank: Rank, uneven: Uneven) -> u64 {
         self.order.len(rank, uneven)
     }
 
-    /// Gives the last step of the order a name, which errors and the plan show, and by which its
-    /// randomness is keyed: so a shuffle keeps its order when others are added to the graph. Not
-    /// the node that reads the samples: for that there is [`Graph::named`], behind
+    /// Names the last step of the order. Errors and the printed plan show the name, and it is the
+    /// key of the step's randomness: with a name, a shuffle keeps its order when other shuffles are
+    /// added to the graph. To name the node that reads the samples, use [`Graph::named`] after
     /// [`fetch`](Indexed::fetch).
     ///
-    /// Names are unique in a graph. A step without one is called after its kind: `index_shuffle`,
-    /// `index_shuffle#2`, …
+    /// Names are unique in a graph. A step without a name is called after its kind:
+    /// `index_shuffle`, `index_shuffle#2`, …
     pub fn named(self, name: impl Into<String>) -> Self {
         Indexed {
             order: self.order.named(name.into()),
@@ -195,11 +196,11 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    /// Changes the order at random, over all samples: a [`Permutation`](super::Permutation) keyed
-    /// by seed, epoch and the step's name, of which any position is computed by itself in some tens
-    /// of nanoseconds. Nothing is held.
+    /// Shuffles all samples with a [`Permutation`](super::Permutation) keyed by seed, epoch and the
+    /// step's name. Each position is computed by itself in some tens of nanoseconds, and nothing is
+    /// held in memory.
     ///
-    /// Put it before [`shard`](Indexed::shard), so that ranks get other parts each epoch.
+    /// Put it before [`shard`](Indexed::shard), so that a rank gets other samples in each epoch.
     ///
     /// # Examples
     /// ```
@@ -212,7 +213,7 @@ impl<T: Send + 'static> Indexed<T> {
         self.sampled(Random::new())
     }
 
-    /// Takes what a [`Sampler`] chooses of the samples so far.
+    /// Takes the samples that a [`Sampler`] chooses from the samples so far.
     ///
     /// # Examples
     /// ```
@@ -227,35 +228,38 @@ impl<T: Send + 'static> Indexed<T> {
     }
 
     /// Keeps this rank's part: positions `rank`, `rank + world`, and so on of the order that all
-    /// ranks agree on (see [`Builder::rank`](crate::loader::Builder::rank)). No rank computes or
-    /// reads what is another's.
+    /// ranks agree on (see [`Builder::rank`](crate::loader::Builder::rank)). A rank neither
+    /// computes nor reads the samples of another.
     ///
-    /// Of positions that do not divide evenly, as the loader's [`Uneven`] says:
+    /// If the positions do not divide evenly, the loader's [`Uneven`] decides:
     ///
-    /// - `Drop`: the last are left out, and counted by the ranks that would have had them;
-    /// - `Pad`: ranks that come short take samples from the start of the order once more, as draws
-    ///   of their own;
-    /// - `Allow`: some ranks get one more;
-    /// - `Error`: the loader is not built, or where the number is not known then, the epoch begins
+    /// - `Drop`: the last positions are left out, and counted by the ranks that would have had
+    ///   them;
+    /// - `Pad`: ranks with fewer samples take samples from the start of the order once more, as
+    ///   draws of their own;
+    /// - `Allow`: some ranks get one sample more;
+    /// - `Error`: building the loader fails, or, if the number is not known then, the epoch begins
     ///   with an error.
     ///
-    /// Fewer samples than ranks are an error unless `Allow` is said. With one rank it does nothing.
+    /// Fewer samples than ranks are an error unless `Allow` is set. With one rank the step does
+    /// nothing.
     pub fn shard(self) -> Self {
         self.step(Kind::Shard(Shard::InTurn))
     }
 
-    /// Keeps this rank's part as one range of the order: of 10 samples, ranks 0 and 1 of 2 have 0
-    /// to 4 and 5 to 9. For data that is read best in a row, such as records of one file; where the
-    /// order above is shuffled, [`shard`](Indexed::shard) does as well. What batches of all ranks
-    /// have together depends on how many ranks there are, so an epoch cannot be resumed on another
-    /// number of them.
+    /// Keeps this rank's part as one range of the order: of 10 samples on 2 ranks, rank 0 has 0 to
+    /// 4 and rank 1 has 5 to 9. For data that is read best in sequence, such as records of one
+    /// file. If the order before this step is shuffled, [`shard`](Indexed::shard) does as well. The
+    /// samples that the ranks have together after some batches depend on the number of ranks, so an
+    /// epoch cannot be resumed on another number of ranks.
     ///
-    /// Of positions that do not divide evenly, as the loader's [`Uneven`] says:
+    /// If the positions do not divide evenly, the loader's [`Uneven`] decides:
     ///
-    /// - `Drop`: all have `len / world`, and the last of the order are left out;
-    /// - `Pad`: all have `len / world`, rounded up; what is missing at the end is taken from the
-    ///   start of the order once more, as draws of their own;
-    /// - `Allow`: the first `len mod world` ranks have one more;
+    /// - `Drop`: every rank has `len / world` samples, and the last samples of the order are left
+    ///   out;
+    /// - `Pad`: every rank has `len / world` samples, rounded up; what is missing at the end is
+    ///   taken from the start of the order once more, as draws of their own;
+    /// - `Allow`: the first `len mod world` ranks have one sample more;
     /// - `Error`, and fewer samples than ranks: as for [`shard`](Indexed::shard).
     ///
     /// # Examples
@@ -274,15 +278,15 @@ impl<T: Send + 'static> Indexed<T> {
         self.step(Kind::Shard(Shard::Contiguous))
     }
 
-    /// Takes some samples: a range, or a list of indices in their order. An index that is not there
-    /// is found when the loader is built. A list takes 8 bytes an index.
+    /// Takes some samples: a range, or a list of indices in their order. An index that does not
+    /// exist is reported when the loader is built. A list takes 8 bytes an index.
     pub fn subset(self, which: impl Into<Subset>) -> Self {
         self.sampled(which.into())
     }
 
-    /// Gives everything so far `rounds` times, one round after another. Each round has other random
-    /// numbers, so that a shuffle before it gives another order in each; behind it, a shuffle mixes
-    /// the rounds.
+    /// Repeats everything so far `rounds` times, one round after another. Each round has other
+    /// random numbers: a shuffle before this step gives another order in each round. A shuffle
+    /// after this step mixes the rounds.
     ///
     /// # Examples
     /// ```
@@ -295,7 +299,7 @@ impl<T: Send + 'static> Indexed<T> {
         self.step(Kind::Repeat(rounds))
     }
 
-    /// Puts data sets one behind the other.
+    /// Concatenates data sets, one after another.
     ///
     /// # Examples
     /// ```
@@ -308,13 +312,13 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::one_of(Kind::Concat, Vec::from_iter(inputs))
     }
 
-    /// Mixes data sets by weight, in exact shares, until all are exhausted: of any `n` samples in a
-    /// row from the start, each has its part of the weights, to within one sample for each data
-    /// set. One that is exhausted is left out, and the others share its part. As [`Graph::mix`], to
-    /// the item.
+    /// Mixes data sets by weight, in exact shares, until all are exhausted. Among the first `n`
+    /// samples each data set has its share, to within one sample for each data set. An exhausted
+    /// data set is left out, and the others divide its share. The order is that of [`Graph::mix`],
+    /// item by item.
     ///
-    /// Whole weights are taken as they are, others to a millionth of the least. No random numbers:
-    /// shuffle for that.
+    /// Whole weights are used as they are, others are rounded to a millionth of the least weight.
+    /// The mix uses no random numbers; shuffle its result for a random order.
     ///
     /// # Examples
     /// ```
@@ -331,9 +335,9 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::one_of(Kind::Mix(weights, Rule::AllExhausted), inputs)
     }
 
-    /// Mixes data sets by weight, until it is the turn of one that is exhausted, so that the shares
-    /// are exact to the end; otherwise as [`mix`](Indexed::mix). For small data sets to last
-    /// longer, [`repeat`](Indexed::repeat) them.
+    /// Mixes data sets by weight and ends at the turn of a data set that is exhausted. The shares
+    /// are therefore exact to the end. Otherwise like [`mix`](Indexed::mix). To make small data
+    /// sets last longer, [`repeat`](Indexed::repeat) them.
     pub fn mix_to_first(inputs: impl IntoIterator<Item = (Indexed<T>, f64)>) -> Self {
         let (inputs, weights) = inputs.into_iter().unzip();
         Indexed::one_of(Kind::Mix(weights, Rule::FirstExhausted), inputs)
@@ -352,8 +356,8 @@ impl<T: Send + 'static> Indexed<T> {
         )
     }
 
-    /// Pairs the samples at each position with those of other data, and ends with the shorter. Both
-    /// are read at once. An item's origin is that of its first part.
+    /// Pairs the samples at each position with those of other data, and ends with the shorter one.
+    /// The two samples of a pair are read at once. The origin of an item is that of its first part.
     ///
     /// # Examples
     /// ```
@@ -371,15 +375,15 @@ impl<T: Send + 'static> Indexed<T> {
         )
     }
 
-    /// Makes one sample of `size` neighbours in the order; the last may be of fewer. Batches stay
-    /// indexable: they can be shuffled and sharded whole, and each is read by one `get_many`, whose
-    /// requests run at once.
+    /// Groups `size` neighbours in the order into one sample; the last batch may be smaller.
+    /// Batches stay indexable: they can be shuffled and sharded as a whole. Each batch is read by
+    /// one `get_many`, whose requests run at once.
     ///
-    /// To batch what was fetched, one by one and with a number in flight of its own, use
+    /// To batch samples that were fetched one by one, with a concurrency of their own, use
     /// [`Graph::batch`].
     ///
     /// # Errors
-    /// The first error among the samples, in order, takes the batch's place.
+    /// The first error among the samples, in order, takes the place of the batch.
     ///
     /// # Examples
     /// ```
@@ -394,8 +398,8 @@ impl<T: Send + 'static> Indexed<T> {
         self.batched(size, false)
     }
 
-    /// As [`batch`](Indexed::batch), without a last batch of fewer, whose samples are counted as
-    /// dropped.
+    /// Groups neighbours as [`batch`](Indexed::batch) does, without a smaller last batch. The
+    /// samples left over are counted as dropped.
     pub fn batch_drop_last(self, size: usize) -> Indexed<Vec<T>> {
         self.batched(size, true)
     }
@@ -407,10 +411,10 @@ impl<T: Send + 'static> Indexed<T> {
 
     /// Applies a function to every sample.
     ///
-    /// It becomes a [`Graph::map`] behind what reads the samples, and runs on the CPU workers; but
-    /// if a zip, concat, mix, batch or cache follows, it is part of the reading and runs on the
-    /// async runtime, where it must not compute for long. What is random belongs behind
-    /// [`fetch`](Indexed::fetch), as [`Graph::map_with_rng`].
+    /// The step becomes a [`Graph::map`] after the node that reads the samples, and runs on the CPU
+    /// workers. If a zip, concat, mix, batch or cache follows, it is part of the reading instead:
+    /// it runs on the async runtime, where it must not compute for long. Random transforms belong
+    /// after [`fetch`](Indexed::fetch), as [`Graph::map_with_rng`].
     ///
     /// # Examples
     /// ```
@@ -435,10 +439,11 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    /// Applies a function that may fail to every sample; otherwise as [`map`](Indexed::map).
+    /// Applies a function that may fail to every sample. Otherwise like [`map`](Indexed::map).
     ///
     /// # Errors
-    /// An error of the function takes the sample's place, with the names of node and item added.
+    /// An error of the function takes the sample's place, with the names of the node and the item
+    /// added.
     pub fn try_map<U, E, F>(self, f: F) -> Indexed<U>
     where
         U: Send + 'static,
@@ -459,11 +464,12 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    /// Applies an async function to every sample: a second request, say. The futures run on the
+    /// Applies an async function to every sample, such as a second request. The futures run on the
     /// async runtime, many at once, and must not block or compute for long.
     ///
     /// # Errors
-    /// An error of the function takes the sample's place, with the names of node and item added.
+    /// An error of the function takes the sample's place, with the names of the node and the item
+    /// added.
     ///
     /// # Examples
     /// ```
@@ -479,8 +485,8 @@ impl<T: Send + 'static> Indexed<T> {
         Fut: Future<Output = Result<U, E>> + Send + 'static,
         F: Fn(T) -> Fut + Clone + Send + Sync + 'static,
     {
-        // Behind other work of the runtime it would only wait for a second turn: one step reads and
-        // applies it.
+        // One step both reads and applies the function: a second step would only wait for another
+        // turn of the runtime.
         let samples = Arc::new(MappedAsync {
             above: self.samples,
             f,
@@ -488,14 +494,15 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::over(self.order, samples, self.concurrency)
     }
 
-    /// Keeps samples in memory, as many as fit into `bytes`; the later rounds and epochs get clones
-    /// of them.
+    /// Caches samples in memory, as many as fit into `bytes`. Later rounds and epochs get clones of
+    /// them.
     ///
-    /// What counts is what the [`MapPipe`] or [`weighed`](Indexed::weighed) says of a sample (else
-    /// its size without what it points to), and some for the entry. What is kept stays, and what
-    /// comes when it is full is read each time. A sample is read once even if it is asked for
-    /// several times at once; errors are not kept. The samples are read one by one. The cache
-    /// belongs to this handle and its clones, and is freed with the last of them.
+    /// The size of a sample is given by the [`MapPipe`] or by [`weighed`](Indexed::weighed), plus
+    /// some bytes for the entry. Without a weight it is the size of the value, without what it
+    /// points to. A cached sample is never evicted, and samples that come when the cache is full
+    /// are read each time. A sample is read once even if it is asked for several times at once.
+    /// Errors are not cached. The samples are read one by one. The cache belongs to this handle and
+    /// its clones, and is freed with the last of them.
     ///
     /// # Examples
     /// ```
@@ -522,8 +529,8 @@ impl<T: Send + 'static> Indexed<T> {
         )
     }
 
-    /// Tells how many bytes a sample keeps alive, for a [`cache`](Indexed::cache) and for queues
-    /// with a length in bytes.
+    /// Sets a function that gives the bytes a sample keeps alive, for a [`cache`](Indexed::cache)
+    /// and for queues whose length is in bytes.
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Clone + Send + Sync + 'static) -> Self {
         let (build, here) = (self.build, weigh.clone());
         Indexed {
@@ -539,8 +546,9 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    /// Sets how many samples are read at once, instead of the planner's choice:
-    /// [`Graph::concurrency`] of the step that reads them, whatever follows.
+    /// Sets the number of samples read at once, instead of the planner's choice. This is
+    /// [`Graph::concurrency`] of the step that reads the samples, in whatever order the methods are
+    /// called.
     pub fn concurrency(self, samples: usize) -> Self {
         Indexed {
             concurrency: Some(samples),
@@ -548,15 +556,15 @@ impl<T: Send + 'static> Indexed<T> {
         }
     }
 
-    /// Reads the samples in their order: a graph of the steps that decide on order, a step
-    /// `indices` that computes the index of one position after another, and a step that reads what
-    /// they stand for, many in flight at once, as [`Graph::fetch`] does.
+    /// Makes a graph that reads the samples in their order. The graph has the steps that decide on
+    /// the order, a step `indices` that computes the index of each position in turn, and a step
+    /// that reads the samples, many in flight at once, as [`Graph::fetch`] does.
     ///
     /// # Errors
-    /// An error takes the sample's place, with the names of node and item added.
+    /// An error takes the sample's place, with the names of the node and the item added.
     ///
     /// # Panics
-    /// A panic of what reads a sample becomes an error that names the node and the item.
+    /// A panic while a sample is read becomes an error that names the node and the item.
     ///
     /// # Cancellation
     /// Dropping the epoch drops the reads in flight.

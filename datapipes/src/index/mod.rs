@@ -1,11 +1,11 @@
 //! Data that is read by index or key, instead of as a stream.
 //!
-//! A [`MapPipe`] has a length and gives any of its samples, so that order is decided on indices,
-//! which are cheap; the samples follow. [`Indexed`] is a handle on one and what is to be done to
-//! it: transformed, shuffled as a whole, sharded, mixed, and still read by index, until
-//! [`fetch`](Indexed::fetch) makes a [`Graph`](crate::Graph) of it. [`Lookup`] is the same for data
-//! that is known by a key: a name, a UUID; there [`Graph::fetch`](crate::Graph::fetch) reads what
-//! the keys of a graph stand for. A [`Sampler`] chooses which index comes at each position.
+//! A [`MapPipe`] has a length and reads any of its samples. The order is therefore decided on
+//! indices, which are cheap, before samples are read. [`Indexed`] is a handle on a `MapPipe` and
+//! the steps applied to it: the data is transformed, shuffled as a whole, sharded, mixed, and still
+//! read by index, until [`fetch`](Indexed::fetch) makes a [`Graph`](crate::Graph) of it. [`Lookup`]
+//! reads data by a key, such as a name or a UUID; [`Graph::fetch`](crate::Graph::fetch) looks up
+//! the keys of a graph. A [`Sampler`] chooses the index at each position.
 //!
 //! ```
 //! use datapipes::{DataLoader, Error, Uneven, index::Indexed};
@@ -24,8 +24,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing about order is materialised: a position's index is computed when it is wanted, so 2⁴⁰
-//! samples start as quickly as ten.
+//! No order is materialised: the index at a position is computed when it is needed, so 2⁴⁰ samples
+//! start as quickly as ten.
 
 mod cached;
 mod combined;
@@ -60,7 +60,7 @@ use futures::future::join_all;
 
 use crate::{Error, Result};
 
-/// Data that is read by key: a store of objects, a table, a function.
+/// Data that is read by key: an object store, a table, a function.
 ///
 /// The futures run on the async runtime, many at once; they must not block or compute for long.
 ///
@@ -81,71 +81,74 @@ use crate::{Error, Result};
 /// ```
 #[async_trait]
 pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
-    /// What is found under a key.
+    /// Value found under a key.
     type Out: Send + 'static;
 
-    /// What is found under a key.
+    /// Returns the value under a key.
     ///
     /// # Errors
-    /// `NotFound` where there is nothing under it; [passing](crate::Error::transient) what may work
-    /// later.
+    /// `NotFound` if there is nothing under the key. Mark an error that may pass as
+    /// [transient](crate::Error::transient).
     async fn get(&self, key: K) -> Result<Self::Out>;
 
-    /// What is found under each of some keys, in their order. By default asks for all of them at
-    /// once, one by one; worth its own code where one request can ask for many.
+    /// Returns the values under some keys, in their order. By default calls [`get`](Lookup::get)
+    /// for all of them at once. Override it if one request can ask for many keys.
     async fn get_many(&self, keys: Vec<K>) -> Vec<Result<Self::Out>> {
         join_all(keys.into_iter().map(|key| contained(self.get(key)))).await
     }
 
-    /// What a node that reads from it is called if the user gives it no name.
+    /// Returns the default name of a node that reads from the lookup.
     fn name(&self) -> String {
         "fetch".to_owned()
     }
 
-    /// About how many bytes a sample keeps alive; `None` for its size alone.
+    /// Returns about how many bytes a sample keeps alive; `None` stands for the size of the value
+    /// alone.
     fn weigh(&self, _sample: &Self::Out) -> Option<usize> {
         None
     }
 }
 
-/// Data with a length, of which any sample can be read by its index; the RFC's `MapDataPipe`.
+/// Data with a length whose samples can be read by index; the RFC's `MapDataPipe`.
 #[async_trait]
 pub trait MapPipe: Send + Sync + 'static {
     /// A sample.
     type Out: Send + 'static;
 
-    /// How many samples there are. Always the same number.
+    /// Returns the number of samples. It must not change.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Returns true if there are no samples.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The sample at an index below [`len`](MapPipe::len).
+    /// Returns the sample at an index below [`len`](MapPipe::len).
     ///
     /// # Errors
-    /// Of the sample; [passing](crate::Error::transient) what may work later.
+    /// Any error of the sample. Mark an error that may pass as
+    /// [transient](crate::Error::transient).
     async fn get(&self, index: u64) -> Result<Self::Out>;
 
-    /// The samples at some indices, in their order. By default asks for all of them at once, one by
-    /// one; worth its own code where one request can ask for many.
+    /// Returns the samples at some indices, in their order. By default calls [`get`](MapPipe::get)
+    /// for all of them at once. Override it if one request can ask for many samples.
     async fn get_many(&self, indices: &[u64]) -> Vec<Result<Self::Out>> {
         join_all(indices.iter().map(|&index| contained(self.get(index)))).await
     }
 
-    /// What a node that reads from it is called if the user gives it no name.
+    /// Returns the default name of a node that reads from the data.
     fn name(&self) -> String {
         "fetch".to_owned()
     }
 
-    /// About how many bytes a sample keeps alive; `None` for its size alone.
+    /// Returns about how many bytes a sample keeps alive; `None` stands for the size of the value
+    /// alone.
     fn weigh(&self, _sample: &Self::Out) -> Option<usize> {
         None
     }
 }
 
-/// Any `MapPipe` is looked up by index.
+/// Every `MapPipe` is a lookup by index.
 #[async_trait]
 impl<M: MapPipe> Lookup<u64> for M {
     type Out = M::Out;
@@ -164,7 +167,7 @@ impl<M: MapPipe> Lookup<u64> for M {
     }
 }
 
-/// What is shared is looked up too.
+/// A shared lookup is a lookup, too.
 #[async_trait]
 impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
     type Out = L::Out;
@@ -183,7 +186,7 @@ impl<K: Send + 'static, L: Lookup<K> + ?Sized> Lookup<K> for Arc<L> {
     }
 }
 
-/// A panic becomes an error of the one sample it happened to.
+/// Turns a panic into an error of the one sample it happened to.
 async fn contained<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     AssertUnwindSafe(work)
         .catch_unwind()

@@ -3,22 +3,23 @@
 use crate::Rng;
 use crate::rng::mix;
 
-/// A permutation of `0..len` chosen by a key, of which any place can be computed by itself: nothing
-/// is materialised, and it starts at once for any length.
+/// A permutation of `0..len` chosen by a key. Each position is computed by itself: nothing is
+/// materialised, and any length starts at once.
 ///
-/// A Feistel network permutes the least power of two that holds all indices, and is applied again
-/// until it gives one below `len` (*cycle walking*; Black and Rogaway 2002, "Ciphers with Arbitrary
-/// Finite Domains", method 2). That is a true bijection for every length. The power of two is less
-/// than twice the length, so fewer than two steps are taken on average. The halves differ by a bit
-/// where the number of bits is odd, and take turns. Up to 16 indices are shuffled in one word
-/// instead (Fisher and Yates), where every order is exactly as likely as every other.
+/// A Feistel network permutes the least power of two that holds all indices. It is applied again
+/// until it gives an index below `len` (*cycle walking*; Black and Rogaway 2002, "Ciphers with
+/// Arbitrary Finite Domains", method 2). The result is a true bijection for every length. The power
+/// of two is less than twice the length, so fewer than two steps are taken on average. If the
+/// number of bits is odd, the halves differ by a bit and take turns. Up to 16 indices are shuffled
+/// in one word instead (Fisher and Yates), where every order is exactly as likely as every other.
 ///
-/// There are 8 rounds. Four make a pseudorandom permutation of independent random functions (Luby
-/// and Rackoff 1988), but of `n` indices only for somebody who sees about `n^(1/4)` of them, and a
-/// shuffle shows all; six hold for nearly `n^(1/2)` (Patarin 2004). Ours are hash functions, not
-/// random ones, so there are two more; and 16 rounds up to 4096 indices, where halves of a few bits
-/// mix slowly and nobody waits for it. The function is fixed: a change of any value is a change of
-/// iteration order. It is not meant to keep secrets.
+/// There are 8 rounds. Four rounds of independent random functions make a pseudorandom permutation
+/// (Luby and Rackoff 1988), but of `n` indices only for an observer who sees about `n^(1/4)` of
+/// them, and a shuffle shows all. Six rounds hold for nearly `n^(1/2)` (Patarin 2004). The
+/// functions here are hash functions, not random functions, so there are two more rounds. Up to
+/// 4096 indices there are 16 rounds: halves of a few bits mix slowly, and the time does not matter
+/// there. The function is fixed: a change of any value is a change of iteration order. The
+/// permutation is not meant to keep secrets.
 ///
 /// # Examples
 /// ```
@@ -46,15 +47,15 @@ enum How {
     Slow(Network<16>),
 }
 
-/// Lengths up to this are one word.
+/// Greatest length that is kept in one word.
 const TABLE: u64 = 16;
-/// Lengths up to this take more rounds.
+/// Greatest length that takes more rounds.
 const SLOW: u64 = 4096;
-/// The step of splitmix64, by which the keys of the rounds lie apart.
+/// Step of splitmix64, which keeps the keys of the rounds apart.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Permutation {
-    /// The permutation of `0..len` that a key chooses.
+    /// Chooses the permutation of `0..len` by a key.
     pub fn new(len: u64, key: u64) -> Self {
         let how = if len <= TABLE {
             How::Table(table(len, key))
@@ -66,20 +67,20 @@ impl Permutation {
         Permutation { len, how }
     }
 
-    /// How many indices there are.
+    /// Returns the number of indices.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no indices.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What stands at a place.
+    /// Returns the index at a place.
     ///
     /// # Panics
-    /// If there is no such place.
+    /// Panics if there is no such place.
     #[inline]
     pub fn get(&self, place: u64) -> u64 {
         assert!(place < self.len, "place {place} of {}", self.len);
@@ -90,10 +91,10 @@ impl Permutation {
         }
     }
 
-    /// At which place an index stands.
+    /// Returns the place of an index.
     ///
     /// # Panics
-    /// If there is no such index.
+    /// Panics if there is no such index.
     #[inline]
     pub fn inverse(&self, index: u64) -> u64 {
         assert!(index < self.len, "index {index} of {}", self.len);
@@ -107,14 +108,14 @@ impl Permutation {
         }
     }
 
-    /// All of it, in order.
+    /// Iterates over all indices, in the order of the permutation.
     pub fn iter(&self) -> impl Iterator<Item = u64> + Send + 'static {
         let this = *self;
         (0..this.len).map(move |place| this.get(place))
     }
 }
 
-/// Steps until it is below `len` again. The cycle leads back to where it began at the latest.
+/// Steps until the value is below `len` again. The cycle ends at its beginning at the latest.
 #[inline]
 fn walk(mut at: u64, len: u64, step: impl Fn(u64) -> u64) -> u64 {
     loop {
@@ -136,16 +137,16 @@ fn table(len: u64, key: u64) -> u64 {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Network<const ROUNDS: usize> {
-    /// Bits of the lower half; the upper has as many or one less.
+    /// Number of bits of the lower half; the upper half has as many or one less.
     low_bits: u32,
     high_bits: u32,
     keys: [u64; ROUNDS],
 }
 
 impl<const ROUNDS: usize> Network<ROUNDS> {
-    /// Over the least power of two that holds `len` indices, which are three or more.
+    /// Permutes the least power of two that holds `len` indices, which are three or more.
     fn new(len: u64, key: u64) -> Self {
-        // Of the last index: where the length is a power of two this is one bit less than the
+        // Bits of the last index: if the length is a power of two this is one bit less than the
         // length has.
         let bits = u64::BITS - (len - 1).leading_zeros();
         let mut keys = [0; ROUNDS];
@@ -187,7 +188,7 @@ impl<const ROUNDS: usize> Network<ROUNDS> {
     }
 }
 
-/// The function of a round: the upper bits of a hash of two multiplications.
+/// Mixes a half in one round: the upper bits of a hash of two multiplications.
 #[inline]
 fn scramble(half: u64, key: u64, bits: u32) -> u64 {
     let x = (half ^ key).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,13 +1,13 @@
-//! The contract of samplers: indices by position.
+//! The contract of samplers: an index for each position.
 
 use super::Indexed;
 use crate::{Facts, Graph, Rng};
 
-/// Chooses indices, position by position: which sample comes first, second, and so on.
+/// Chooses the index of the sample at each position.
 ///
-/// Nothing is materialised that the sampler does not hold already, so an epoch over any number of
-/// samples starts at once. A sampler knows nothing of ranks: what it gives at a position is the
-/// same for all of them, and [`Indexed::shard`] takes every `world`-th position.
+/// Nothing is materialised except what the sampler holds itself, so an epoch over any number of
+/// samples starts at once. A sampler does not depend on ranks: the index at a position is the same
+/// for all of them, and [`Indexed::shard`] takes every `world`-th position.
 ///
 /// # Examples
 /// ```
@@ -35,38 +35,39 @@ use crate::{Facts, Graph, Rng};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub trait Sampler: Send + Sync + 'static {
-    /// How many indices it gives of data of `len` samples. Always the same number.
+    /// Returns the number of positions for data of `len` samples. It must not change.
     fn len(&self, len: u64) -> u64;
 
     /// Starts a pass over data of `len` samples. `rng` is a function of seed, epoch, round and the
-    /// node's name; draw the keys of the pass from it. What is returned is asked for any position
-    /// below [`len`](Sampler::len), in any order, and answers the same each time. [`Rng::from_key`]
-    /// with a key and the position gives a position random numbers of its own.
+    /// node's name; draw the keys of the pass from it. The returned closure is called with any
+    /// position below [`len`](Sampler::len), in any order, and must return the same value each
+    /// time. To give each position random numbers of its own, call [`Rng::from_key`] with a key and
+    /// the position.
     ///
     /// # Panics
-    /// A panic here or in what is returned, or an index that is not below `len`, ends the epoch
+    /// A panic here or in the returned closure, or an index that is not below `len`, ends the epoch
     /// with an error that names the node.
     fn start(&self, len: u64, rng: &mut Rng) -> Draws;
 
-    /// What is wrong with it for data of `len` samples, if anything is. Asked when the loader is
-    /// built, as far as the length is known then, and before each pass.
+    /// Describes what is wrong with the sampler for data of `len` samples, if anything is. Called
+    /// when the loader is built, if the length is known then, and before each pass.
     fn problem(&self, _len: u64) -> Option<String> {
         None
     }
 
-    /// What the node is called if the user gives it no name.
+    /// Returns the default name of the node.
     fn name(&self) -> String {
         "sampler".to_owned()
     }
 
-    /// What the checker should know: the role, settings for the printed plan, mistakes that do not
-    /// depend on the data.
+    /// Returns facts for the checker: the role, settings for the printed plan, and mistakes that do
+    /// not depend on the data.
     fn facts(&self) -> Facts {
         Facts::any_order()
     }
 
-    /// The indices as a graph, over data of `len` samples, for [`Graph::fetch`] or a step of your
-    /// own.
+    /// Makes a graph of the indices over data of `len` samples, for [`Graph::fetch`] or a step of
+    /// your own.
     ///
     /// # Examples
     /// ```
@@ -84,27 +85,28 @@ pub trait Sampler: Send + Sync + 'static {
     }
 }
 
-/// What a [`Sampler`] gives at each position of one pass.
+/// Draws of one pass: the index that a [`Sampler`] chooses at each position.
 pub type Draws = Box<dyn Fn(u64) -> Drawn + Send + Sync>;
 
 /// An index that a [`Sampler`] chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drawn {
-    /// Which sample.
+    /// Index of the sample.
     pub index: u64,
-    /// Which of the times that the sample comes, for a sampler that may give one more than once in
-    /// a pass. The item's origin is this child of the sample's, so that no two draws get the same
-    /// augmentation.
+    /// Number of the draw of this sample, for a sampler that may choose an index more than once in
+    /// a pass. The origin of the item is this child of the sample's origin, so that no two draws
+    /// get the same augmentation.
     pub draw: Option<u64>,
 }
 
 impl Drawn {
-    /// From a sampler that gives each index once at most.
+    /// Makes a draw of a sampler that chooses each index at most once.
     pub fn once(index: u64) -> Self {
         Drawn { index, draw: None }
     }
 
-    /// From a sampler that may give an index again: no two draws of an index have one number.
+    /// Makes a draw of a sampler that may choose an index again. No two draws of an index may have
+    /// the same number.
     pub fn again(index: u64, draw: u64) -> Self {
         Drawn {
             index,

@@ -1,4 +1,4 @@
-//! Data by index from a vector, a function, or nothing but the indices.
+//! Indexed data from a vector, a function, or the indices alone.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl<T: Clone + Send + Sync + 'static> MapPipe for FromVec<T> {
     }
 }
 
-/// What a function gives for each index.
+/// Results of a function called with each index.
 pub(super) struct FromFn<F> {
     pub len: u64,
     pub get: F,
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// The index itself.
+/// Data whose samples are their indices.
 pub(super) struct Itself;
 
 #[async_trait]
@@ -66,7 +66,7 @@ impl Lookup<Index> for Itself {
     }
 }
 
-/// The samples of a `MapPipe`.
+/// Samples of a `MapPipe`.
 pub(super) struct Samples<M: ?Sized>(pub Arc<M>);
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! The index side as a whole: what it gives, beside what the same steps on streams give.
+//! The index side as a whole, compared with the same steps on streams.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::*;
 use crate::pipes::Stop;
 use crate::{DataLoader, Error, ErrorKind, Graph, Item, OnError, Order, Uneven};
 
-/// Samples from an index on, so that data sets differ.
+/// Samples that start at an index, so that data sets differ.
 fn data(from: u64, len: u64) -> Indexed<u64> {
     Indexed::from_vec((from..from + len).collect())
 }
@@ -109,8 +109,8 @@ fn run<T: Send + 'static>(
         .collect()
 }
 
-/// The samples of all ranks together are those of one, place by place, with the origins of one,
-/// less or more what the policy says.
+/// The samples of all ranks together are those of a single rank, position by position, with the
+/// same origins, except for what the policy adds or removes.
 #[test]
 fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
     let chains: [fn(u64) -> Indexed<u64>; 4] = [
@@ -125,7 +125,7 @@ fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
                 let whole = run(chain(len).fetch(), epoch, (0, 1), Uneven::Allow);
                 let total = whole.len();
                 for world in 2..6usize {
-                    // Fewer than there are ranks are refused, unless that is said to be right.
+                    // Fewer samples than ranks are refused unless `Allow` is set.
                     let policies: &[Uneven] = match total < world {
                         true => &[Uneven::Allow],
                         false => &[Uneven::Allow, Uneven::Drop, Uneven::Pad],
@@ -146,7 +146,7 @@ fn row_32_every_rank_gets_every_so_manieth_of_one_order() {
                                 Uneven::Pad => assert_eq!(part.len(), total.div_ceil(world)),
                                 _ => assert_eq!(part.len(), own.len()),
                             }
-                            // Padding is from the start of the order.
+                            // Padding comes from the start of the order.
                             assert!(
                                 more.iter().all(|(value, _)| whole[..world]
                                     .iter()
@@ -252,7 +252,7 @@ fn no_two_draws_of_an_epoch_have_one_origin() {
     }
 }
 
-/// An item of a shuffle keeps its sample's origin, so augmentation does not depend on order.
+/// An item of a shuffle keeps its sample's origin, so that augmentation does not depend on order.
 #[test]
 fn a_sample_keeps_its_origin_wherever_it_comes() {
     for (value, origin) in run(
@@ -528,7 +528,7 @@ fn law_9_wrong_orders_do_not_start() {
     assert_eq!(built(right, 2, drop), "");
 }
 
-/// What is known of a subset only where the rank is known.
+/// The length of a subset that is known only if the rank is known.
 #[test]
 fn a_sampler_that_does_not_fit_a_ranks_part_is_an_error_of_its_node() {
     let graph = data(0, 9).shard().subset(0..5).fetch();
@@ -698,7 +698,7 @@ fn the_plan_shows_each_step() {
     assert_eq!(loader.build().unwrap().len_hint(), Some(2));
 }
 
-/// Counts what is read, and holds every read back until it is let go.
+/// Counts reads, and holds every read back until it is released.
 #[derive(Default)]
 struct Held {
     reads: AtomicU64,
@@ -846,7 +846,7 @@ fn wrong_weights_are_found_when_the_loader_is_built_however_many_inputs_there_ar
         for inputs in 1..8u64 {
             let rest = (0..inputs).map(|n| (data(100 * n, 10), 0.3));
             let mixed = Indexed::mix(rest.chain([(data(0, 10), wrong)]));
-            // The length is asked for before anything is checked.
+            // The length is read before anything is checked.
             let graph = mixed.clone().shuffle().fetch();
             assert!(
                 DataLoader::builder(graph).build().is_err(),
@@ -888,7 +888,7 @@ fn an_error_in_a_batch_says_which_sample_it_was_in_any_data() {
 
 #[test]
 fn a_batch_weighs_what_its_samples_take() {
-    // One takes 3200 bytes, which do not fit, so that it is read in each round.
+    // One sample takes 3200 bytes, which do not fit, so it is read in each round.
     let reads = Arc::new(AtomicU64::new(0));
     let count = reads.clone();
     let data = Indexed::from_fn(8, move |n| {
@@ -900,7 +900,7 @@ fn a_batch_weighs_what_its_samples_take() {
     assert_eq!(reads.load(Ordering::SeqCst), 16);
 }
 
-/// As many positions as can be counted, of which the last row goes on behind the end.
+/// Tests the most positions that can be counted, whose last row goes past the end.
 #[test]
 fn the_last_positions_of_all_that_can_be_counted_are_padded() {
     let whole = data(0, 10).repeat(u64::MAX);
@@ -909,7 +909,8 @@ fn the_last_positions_of_all_that_can_be_counted_are_padded() {
     for rank in 0..7 {
         let graph = whole.clone().shard().subset(vec![0, last]).fetch();
         let seen = run(graph, 0, (rank, 7), Uneven::Pad);
-        // The last position is number u64::MAX - 1, and what comes behind it begins again.
+        // The last position is number u64::MAX - 1; the position after it starts from the
+        // beginning.
         let expected = if rank == 0 {
             (u64::MAX - 1) % 10
         } else {
@@ -947,7 +948,7 @@ fn each_of_many_rounds_is_started_once() {
     assert!(passes <= 200, "{passes} passes");
 }
 
-/// Joins of orders have as many as they give.
+/// Joins of orders have as many positions as they return.
 #[test]
 fn joins_by_index_are_known_before_they_run() {
     let steps = |data: Indexed<u64>| {

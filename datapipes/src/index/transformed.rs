@@ -1,4 +1,4 @@
-//! Data by index, with something done to each sample.
+//! Indexed data with a transform of each sample.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,10 +11,10 @@ use super::order::Index;
 use super::{Lookup, contained};
 use crate::{BoxError, Error, Result};
 
-/// Where the samples of an [`Indexed`](super::Indexed) are found.
+/// Lookup of the samples of an [`Indexed`](super::Indexed).
 pub(super) type Found<T> = Arc<dyn Lookup<Index, Out = T>>;
 
-/// With a function applied to each.
+/// Samples with a function applied to each.
 pub(super) struct Mapped<T, F> {
     pub above: Found<T>,
     pub f: F,
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// With an async function applied to each.
+/// Samples with an async function applied to each.
 pub(super) struct MappedAsync<T, F> {
     pub above: Found<T>,
     pub f: F,
@@ -78,7 +78,7 @@ where
     }
 }
 
-/// With a weight for each.
+/// Samples with a weight for each.
 pub(super) struct Weighed<T, F> {
     pub above: Found<T>,
     pub weigh: F,

@@ -1,19 +1,19 @@
-//! Finds joins that pair items by their places, of inputs whose places need not be those of the
-//! same samples.
+//! Finds joins that pair items by position although the positions of their inputs may not belong to
+//! the same samples.
 
 use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
-/// Identifies the sequence of samples of a stream: the output of a node that it goes back to, one
-/// item for one, and the steps on the way that regroup or thin it by place, in words. Streams with
-/// the same have the same samples at the same places.
+/// Identifies the sequence of samples of a stream: the output of a node that the stream derives
+/// from one-to-one, and the steps on the way that regroup or thin it by position, in words. Streams
+/// with equal values have the same samples at the same positions.
 #[derive(PartialEq)]
 struct Places {
     of: (usize, usize),
     steps: Vec<String>,
 }
 
-/// A remark for a node that pairs items by their places, if its inputs may not have the same
+/// Returns a remark for a node that pairs items by position, if its inputs may not have the same
 /// samples there.
 pub(super) fn remark(flow: &Flow, id: usize) -> Option<String> {
     let node = &flow.nodes[id];
@@ -49,7 +49,7 @@ fn places(flow: &Flow, of: (usize, usize)) -> Places {
     let hints = node.hints();
     let above = || places(flow, node.inputs[0]);
     match (&node.node.op, hints.facts.role) {
-        // Each rank, and each batch, takes what is at the same places.
+        // Each rank, and each batch, takes the items at the same positions.
         (Op::Pipe(_), Role::Shard { .. } | Role::Batch(_)) => {
             let mut places = above();
             places
@@ -78,7 +78,7 @@ mod tests {
     use crate::pipes::Zip;
     use crate::{DataLoader, Graph};
 
-    /// What stands at the node that zips.
+    /// Returns the remark at the node that zips.
     fn said<T: Send + 'static>(graph: Graph<T>) -> String {
         let plan = DataLoader::builder(graph)
             .workers(2)
@@ -116,7 +116,7 @@ mod tests {
             let [a, b] = Graph::range(0..9).fork();
             assert!(both(a, step(b).map(|n| n + 1)).contains("join_by_key"));
             let [a, b] = Graph::range(0..9).fork();
-            // Done to both it is done to each by itself.
+            // A step applied to both inputs runs separately for each.
             assert!(both(step(a), step(b)).contains("join_by_key"));
         }
         let [a, b] = Graph::range(0..9).fork();
@@ -147,7 +147,7 @@ mod tests {
             |graph| graph.inspect(|_| ()).map_init(|| 0, |_, n| n),
         ];
         for step in steps {
-            // What stands above the fork is done once.
+            // The steps upstream of the fork run once.
             let [a, b] = Graph::range(0..9).shuffle(5).filter(|n| *n != 3).fork();
             assert_eq!(both(a, step(b)), "");
             let [a, b] = Graph::range(0..9).fork();
@@ -167,7 +167,7 @@ mod tests {
             ),
             ""
         );
-        // What joins by key pairs nothing by place.
+        // A join by key pairs nothing by position.
         let joined = Graph::range(0..9).join_by_key(Graph::range(5..7), |n| *n, |n| *n);
         let plan = DataLoader::builder(joined).build().unwrap().explain();
         assert!(!plan.contains("pairs by place"), "{plan}");

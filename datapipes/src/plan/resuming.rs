@@ -1,19 +1,20 @@
-//! What it costs to resume an epoch: what each step takes again.
+//! The cost of resuming an epoch: the items that each step takes again.
 
 use super::{Place, Plan};
 use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
-/// A step that looks at the stream as a whole keeps its place now and then, mostly five thousand
-/// times to five hundred times a second. Where items were quick to make and become slow, so many of
-/// them may lie between two places, and what comes in one chunk besides.
+/// Greatest number of items between two saved positions. A step that reads the stream as a whole
+/// saves its position from time to time, mostly five thousand to five hundred times a second. If
+/// items were quick to make and become slow, this many may lie between two positions, plus the rest
+/// of one chunk.
 pub(crate) const BETWEEN: u64 = (1 << 16) + 1024;
 
-/// What lies between two places in most cases, which is what a resume costs in time.
+/// Typical distance between two saved positions, which is the cost of a resume in time.
 const MOSTLY: &str = "mostly those of 2 ms";
 
 impl Plan {
-    /// What it costs to resume an epoch in the middle of what a node gives.
+    /// Describes the cost of resuming an epoch in the middle of a node's output.
     pub(super) fn cost_of_resuming(&self, flow: &Flow, id: usize) -> Option<String> {
         let (node, hints) = (&flow.nodes[id], flow.nodes[id].hints());
         let in_pieces = match self.places[id] {
@@ -24,7 +25,7 @@ impl Plan {
             _ => !self.groups[id].is_empty(),
         };
         let is_inline = self.places[id] == Place::Inline && !hints.shardable && !hints.by_parent;
-        // Where order is not kept it is known of each item whether it was delivered.
+        // If order is not kept, each item is known to be delivered or not.
         let is_mixed = self.unordered(flow)[id];
         match &node.node.op {
             Op::Source(_) if hints.facts.by_position => {
@@ -66,8 +67,8 @@ impl Plan {
                     None => format!("resume: {holds}{}", last_given()),
                 })
             }
-            // What goes by position leaves out by itself what it had given; it takes it again all
-            // the same.
+            // A node that goes by position leaves out its earlier output itself, but takes its
+            // input again.
             Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
                 (hints.resumable && !hints.facts.many_readers).then(|| format!("resume: {}", last_given()))
             }
@@ -75,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Where nobody knows how many items become one of those that it gives.
+/// Describes the cost if the number of items for an output is not known.
 fn last_given() -> String {
     format!("what makes the last it gave is made again, {MOSTLY}, {BETWEEN} given items at most")
 }

@@ -1,10 +1,10 @@
-//! The planner, without running anything.
+//! Tests of the planner, which run nothing.
 
 use super::*;
 use crate::graph::Flow;
 use crate::{Context, DataLoader, Graph, Items, Pipe};
 
-/// Reads something, slowly.
+/// Reads slowly.
 struct Read;
 
 impl Pipe<u64> for Read {
@@ -99,7 +99,7 @@ fn order_is_kept_above_whoever_needs_it() {
         .map(|n| n);
     let (_, plan) = plan(&graph, &relaxed);
     let orders: Vec<_> = plan.segments.iter().map(|s| s.order).collect();
-    // What one is given is divided among those that may use it.
+    // A given bound is divided among the segments that may use it.
     assert_eq!(
         orders,
         [Order::Strict, Order::Bounded(4), Order::Bounded(4)]
@@ -227,7 +227,7 @@ fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
     );
 }
 
-/// Weights follow the items: pass through where the type stays, and add up in batches.
+/// Weights follow the items: they pass through if the type stays, and add up in batches.
 #[test]
 fn weights_follow_the_items() {
     let heavy = Graph::from_vec(vec![vec![0u8; 10]; 4])

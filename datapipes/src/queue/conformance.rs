@@ -1,4 +1,4 @@
-//! What every carrier must do. One suite, run on each.
+//! The conformance suite of queues, run on each carrier.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ impl Wake for Count {
     }
 }
 
-/// For a wake.
+/// Greatest time to wait for a wake.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const ONE: Weight = Weight { items: 1, bytes: 8 };

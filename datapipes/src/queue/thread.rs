@@ -7,8 +7,8 @@ use std::task::{Context, Poll, Waker};
 use super::{Limits, Put, Take, Weight};
 use crate::sync::lock;
 
-/// A queue between two threads. A lock is held for a few instructions at a time; nobody ever waits
-/// with it.
+/// Makes a queue between two threads. Its lock is held for a few instructions at a time, and never
+/// during a wait.
 pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
     let state = State {
         messages: VecDeque::new(),
@@ -33,7 +33,7 @@ struct State<M> {
     take_gone: bool,
     put_waits: Option<Waker>,
     take_waits: Option<Waker>,
-    /// The other end need not be woken for fewer items than these.
+    /// Number of items below which the other end need not be woken.
     wanted: usize,
 }
 
@@ -82,7 +82,7 @@ impl<M: Send> Put<M> for ThreadPut<M> {
         let waker = {
             let mut state = lock(&self.0);
             if state.take_gone {
-                // Outside the lock `message` is dropped: a message's own `drop` may do anything.
+                // The message is dropped outside the lock: its `drop` may run any code.
                 drop(state);
                 return;
             }
@@ -104,8 +104,8 @@ impl<M: Send> Put<M> for ThreadPut<M> {
 }
 
 impl<M> ThreadPut<M> {
-    /// Wakes who waits at the other end, though there may be fewer items than it wants: no more
-    /// come for now.
+    /// Wakes the waiting task at the other end, even if there are fewer items than it wants: no
+    /// more come for now.
     pub(crate) fn flush(&mut self) {
         let waker = lock(&self.0).take_waits.take();
         wake(waker);
@@ -127,8 +127,8 @@ impl<M> Drop for ThreadPut<M> {
 pub(crate) struct ThreadTake<M>(Arc<Mutex<State<M>>>);
 
 impl<M> ThreadTake<M> {
-    /// The next message. Who has to wait is woken for so many items, at the end, or when the other
-    /// end says so.
+    /// Returns the next message. A waiting task is woken for `wanted` items, at the end, or when
+    /// the other end flushes.
     pub(crate) fn poll_take_of(&mut self, cx: &Context<'_>, wanted: usize) -> Poll<Option<M>> {
         let (message, waker) = {
             let mut state = lock(&self.0);
@@ -136,7 +136,7 @@ impl<M> ThreadTake<M> {
                 Some((message, weight)) => {
                     state.held.items -= weight.items;
                     state.held.bytes -= weight.bytes;
-                    // Half a queue of room is worth waking a thread for; a place is not.
+                    // Half a queue of room is worth a wake; one place is not.
                     let waker = if 2 * state.room() >= state.limits.items {
                         state.put_waits.take()
                     } else {

@@ -30,14 +30,14 @@ thread_local! {
         Arc::new(Parked { thread: std::thread::current(), woken: AtomicBool::new(false) });
 }
 
-/// Waits for a future on this thread. Works anywhere, also inside an async runtime, whose thread it
-/// then blocks.
+/// Waits for a future on this thread. Also works inside an async runtime, whose thread is then
+/// blocked.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     block_on_unless(future, Duration::MAX, || None)
 }
 
-/// The same, but for each time that nothing wakes it for `quiet`, `give_up` may say what comes
-/// instead.
+/// Waits for a future as [`block_on`] does. Each time that nothing wakes it for `quiet`, calls
+/// `give_up`, which may return an output instead.
 pub(crate) fn block_on_unless<F: Future>(
     future: F,
     quiet: Duration,
@@ -48,7 +48,7 @@ pub(crate) fn block_on_unless<F: Future>(
     let waker = Waker::from(parked.clone());
     let mut cx = Context::from_waker(&waker);
     // A wake meant for an outer `block_on` of this thread may be taken by an inner one: poll once
-    // without it, and leave a wake behind on return.
+    // without a wake, and leave a wake for the outer one on return.
     let output = 'woken: loop {
         parked.woken.store(false, Ordering::Release);
         if let Poll::Ready(output) = future.as_mut().poll(&mut cx) {

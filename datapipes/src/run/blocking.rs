@@ -1,4 +1,4 @@
-//! Blocking work for code that has no [`Context`](crate::Context): stores, tables, caches.
+//! Blocking work for code without a [`Context`](crate::Context): stores, tables, caches.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,19 +7,19 @@ use tokio::runtime::Handle;
 use super::scope::{Busy, Scope};
 use crate::{Error, ErrorKind, Result};
 
-/// Runs blocking work, such as a query of an embedded database, where it holds up no other I/O: on
-/// the blocking threads of the async runtime that this is called in, or at once where there is
-/// none.
+/// Runs blocking work, such as a query of an embedded database, without delaying other I/O. The
+/// work runs on the blocking threads of the async runtime around the call, or at once if there is
+/// no runtime.
 ///
-/// Inside a pipe, [`Context::blocking`](crate::Context::blocking) is the one to use: it knows the
-/// loader's own runtime.
+/// Inside a pipe, use [`Context::blocking`](crate::Context::blocking) instead: it uses the loader's
+/// own runtime.
 ///
 /// # Errors
-/// [`ErrorKind::Panic`] if the work panics, `Io` if the runtime stops before the work began.
+/// [`ErrorKind::Panic`] if the work panics, `Io` if the runtime stops before the work begins.
 ///
 /// # Cancellation
-/// Nothing starts before the first poll. Work that has begun runs to its end, also when the future
-/// is dropped.
+/// The work does not start before the first poll. Work that has begun runs to its end, even if the
+/// future is dropped.
 ///
 /// # Examples
 /// ```

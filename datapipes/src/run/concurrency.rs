@@ -1,48 +1,47 @@
-//! How many pieces of a segment are in flight: it starts with what the first output needs, and then
-//! follows what is measured.
+//! Number of morsels of a segment in flight. The number starts with what the first output needs,
+//! and then follows measurements.
 //!
-//! The window grows by one for every four pieces that come through, so that what is asked for is
-//! never more than 1.25 times what arrives: "for every four consumed, five requested" (Versaci and
-//! Busonera, *Hiding Latencies in Network-Based Image Loading for Deep Learning*, 2024). It grows
-//! only while the consumer waits, and where pieces wait for something far away only while that
-//! pays:
+//! The concurrency grows by one for every four morsels that complete, so that the requests never
+//! exceed 1.25 times the arrivals: "for every four consumed, five requested" (Versaci and Busonera,
+//! *Hiding Latencies in Network-Based Image Loading for Deep Learning*, 2024). It grows only while
+//! the consumer waits. If morsels wait for a remote system, it also grows only while that pays:
 //!
-//! - as long as a piece takes less than 1.5 times as long as it did at its best, on average over a
-//!   round trip. By Little's law the queue in front of the bottleneck is then half as long as the
-//!   link itself (the reasoning of TCP Vegas, Brakmo and Peterson 1995, with a longer queue, since
-//!   pieces are of unequal size);
-//! - beyond that only where a quarter more in flight brings a tenth more through, which is tried
-//!   now and then, since the best time may be out of date: a link that got longer, objects that got
-//!   larger.
+//! - as long as a morsel takes less than 1.5 times its best duration, on average over a round trip.
+//!   By Little's law the queue before the bottleneck is then half as long as the link itself (the
+//!   reasoning of TCP Vegas, Brakmo and Peterson 1995, with a longer queue, since morsels are of
+//!   unequal size);
+//! - beyond that only if a quarter more in flight raises the throughput by a tenth. This is tried
+//!   from time to time, since the best duration may be out of date: the latency of the link or the
+//!   size of the objects may have grown.
 //!
-//! There is no clock in here; it is told the time.
+//! The code reads no clock; the caller passes the time.
 
-/// Windows up to this are not questioned.
+/// Greatest concurrency that may always be reached.
 const ALWAYS: usize = 32;
-/// So many times the best duration of a piece say that there is a queue.
+/// Multiple of the best duration of a morsel that indicates a queue.
 const CROWDED: f64 = 1.5;
-/// So many times the best duration of a piece say that this piece was slow by itself: a slow
-/// connection is no queue.
+/// Multiple of the best duration of a morsel that marks the morsel as slow by itself: a slow
+/// connection is not a queue.
 const OUTLIER: f64 = 3.0;
-/// Rounds without growth before a larger window is tried.
+/// Number of rounds without growth before a larger concurrency is tried.
 const HOLD: u32 = 16;
 /// Longest pause between two trials, in rounds.
 const MOST_HOLD: u32 = 256;
 
-/// How many pieces may be in flight.
+/// Number of morsels that may be in flight.
 #[derive(Debug)]
 pub(crate) struct Concurrency {
     size: usize,
     most: usize,
-    /// SegmentLog through since the last growth.
+    /// Number of morsels completed since the last growth.
     through: usize,
-    /// The rule that asks whether growth pays, where there is one.
+    /// Rule that limits growth, if there is one.
     rule: Option<Rule>,
 }
 
 #[derive(Debug)]
 struct Rule {
-    /// The best average of a round, in nanoseconds a piece.
+    /// Best average of a round, in nanoseconds per morsel.
     best: f64,
     phase: Phase,
     round: Round,
@@ -53,7 +52,7 @@ struct Rule {
 #[derive(Debug, Clone, Copy)]
 enum Phase {
     Growing,
-    /// Full, for so many rounds more.
+    /// Not growing for this many more rounds.
     Holding(u32),
     /// Growing to `until`, to be compared with the rate at size `from`.
     Trying {
@@ -61,7 +60,7 @@ enum Phase {
         until: usize,
         rate: f64,
     },
-    /// Measuring the trial: a round to settle, then one that counts.
+    /// Measuring the trial: one round to settle, then one round that counts.
     Judging {
         from: usize,
         rate: f64,
@@ -69,7 +68,7 @@ enum Phase {
     },
 }
 
-/// As many pieces as are in flight at once: about a round trip.
+/// A round of as many morsels as are in flight at once: about a round trip.
 #[derive(Debug, Default)]
 struct Round {
     begun: Option<u64>,
@@ -78,7 +77,7 @@ struct Round {
 }
 
 impl Concurrency {
-    /// Always so many.
+    /// Makes a concurrency that stays at `size`.
     pub(crate) fn fixed(size: usize) -> Self {
         Concurrency {
             size: size.max(1),
@@ -88,7 +87,8 @@ impl Concurrency {
         }
     }
 
-    /// From `start` up to `most`, for work of which more can always be in flight.
+    /// Makes a concurrency that grows from `start` to `most`, for work that can always have more in
+    /// flight.
     pub(crate) fn growing(start: usize, most: usize) -> Self {
         Concurrency {
             size: start.clamp(1, most.max(1)),
@@ -98,11 +98,11 @@ impl Concurrency {
         }
     }
 
-    /// From `start` up to `most`, as long as it pays. `best` is the best duration of a piece that
-    /// is known already, in nanoseconds: a start with many in flight makes a queue at once, and
-    /// would take its time for the link's.
+    /// Makes a concurrency that grows from `start` to `most` as long as that pays. `best` is the
+    /// best duration of a morsel, in nanoseconds, if known: a start with many morsels in flight
+    /// makes a queue at once, whose time would be taken for the time of the link.
     pub(crate) fn following(start: usize, most: usize, best: Option<f64>) -> Self {
-        // What was found before has grown as far as it should.
+        // A concurrency found in an earlier epoch is large enough already.
         let phase = if best.is_some() {
             Phase::Holding(HOLD)
         } else {
@@ -121,12 +121,12 @@ impl Concurrency {
         }
     }
 
-    /// How many may be in flight now.
+    /// Returns the number of morsels that may be in flight now.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
 
-    /// How many have proved worth it: the size, without what is only being tried.
+    /// Returns the concurrency that has paid: the size, without a trial that is not yet decided.
     pub(crate) fn proven(&self) -> usize {
         match self.rule.as_ref().map(|rule| rule.phase) {
             Some(Phase::Trying { from, .. } | Phase::Judging { from, .. }) => from,
@@ -134,7 +134,7 @@ impl Concurrency {
         }
     }
 
-    /// The best duration of a piece so far, in nanoseconds, if that is followed and known.
+    /// Returns the best duration of a morsel so far, in nanoseconds, if it is tracked and known.
     pub(crate) fn best(&self) -> Option<f64> {
         self.rule
             .as_ref()
@@ -142,8 +142,8 @@ impl Concurrency {
             .filter(|best| best.is_finite())
     }
 
-    /// A piece is through, at the time `now`, and took so long, both in nanoseconds. `wanted` says
-    /// whether the consumer waited for it.
+    /// Records the end of a morsel at the time `now` after a duration of `took`, both in
+    /// nanoseconds. `wanted` is true if the consumer waited for the morsel.
     pub(crate) fn through(&mut self, took: f64, now: u64, wanted: bool) {
         let may_grow = match &mut self.rule {
             None => true,
@@ -205,7 +205,7 @@ impl Rule {
                 rate,
                 settled: false,
             },
-            // Nobody wants more; no need to know.
+            // The consumer did not wait, so the trial is pointless.
             Phase::Trying { from, .. } if *size == from => Phase::Holding(self.hold),
             trying @ Phase::Trying { .. } => trying,
             Phase::Judging {

@@ -1,10 +1,9 @@
-//! Notices that a consumer that blocks its thread holds up the async runtime from which its data
-//! would come.
+//! Detection of a consumer that blocks the async runtime its data comes from.
 //!
-//! A runtime of one thread runs none of its tasks while that thread waits. Nobody can tell whether
-//! a source waits for one of them, for a network, or for a thread of somebody else. But a runtime
-//! that stands still, with tasks in it, while no function, request or piece of blocking work of the
-//! epoch is under way, has most likely been waited for in vain.
+//! A runtime of one thread runs none of its tasks while that thread waits. A source may wait for
+//! such a task, for a network, or for a thread of the user, and the cause cannot be observed. A
+//! deadlock is most likely if the runtime stands still and has tasks while no function, request or
+//! blocking work of the epoch is in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +15,19 @@ use tokio::task::JoinHandle;
 use crate::error::quietly;
 use crate::{Error, ErrorKind};
 
-/// How long nothing has to come before it is looked at, and how long again until something is said.
+/// Time without output before the first check, and between the first check and the report.
 pub(crate) const QUIET: Duration = Duration::from_millis(if cfg!(test) { 20 } else { 1000 });
 const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 9000 });
 
-/// One wait of a consumer, looked at while it lasts.
+/// One wait of a consumer, checked while it lasts.
 #[derive(Default)]
 pub(crate) struct DeadlockCheck {
     probe: Option<Probe>,
-    /// Nothing is to be said, or all has been.
+    /// True if there is nothing to report, or if it was reported.
     done: bool,
 }
 
-/// A task that runs if the runtime does.
+/// A task that runs if the runtime runs.
 struct Probe {
     runtime: Handle,
     since: Instant,
@@ -37,8 +36,9 @@ struct Probe {
 }
 
 impl DeadlockCheck {
-    /// Looks, on the thread that waits. What is wrong, if the runtime around it stands still for
-    /// it; `is_idle` says whether nothing of the epoch is under way.
+    /// Checks the runtime around the waiting thread, on that thread. Returns an error if the
+    /// runtime stands still because of it. `is_idle` returns true if no work of the epoch is in
+    /// progress.
     pub(crate) fn look(&mut self, is_idle: impl FnOnce() -> bool) -> Option<Error> {
         if self.done {
             return None;
@@ -59,7 +59,7 @@ impl DeadlockCheck {
             return None;
         }
         self.done = true;
-        // The probe is one.
+        // The probe is one of the tasks.
         let tasks = probe.runtime.metrics().num_alive_tasks().saturating_sub(1);
         let said = format!(
             "`blocking` waits on this thread, and the async runtime it is called in has one thread, this one: {tasks} of its \
@@ -108,7 +108,7 @@ mod tests {
         Builder::new_current_thread().enable_all().build().unwrap()
     }
 
-    /// A graph that is fed by a task of the runtime around, which gives five numbers.
+    /// A graph that is fed by a task of the surrounding runtime, which sends five numbers.
     fn fed(slow: Duration) -> Graph<u64> {
         let (mut send, receive) = mpsc::channel::<u64>(1);
         #[expect(clippy::disallowed_methods, reason = "a user's own task")]
@@ -143,7 +143,7 @@ mod tests {
                         said.contains("has one thread, this one: 1 of its tasks cannot run"),
                         "{said}"
                     );
-                    // Nothing is lost: with a thread of its own the iterator gets them all.
+                    // Nothing is lost: on a thread of its own the iterator receives all numbers.
                     let rest = crate::blocking(move || epoch.collect::<crate::Result<Vec<_>>>());
                     assert_eq!(rest.await.unwrap().unwrap(), [0, 2, 4, 6, 8]);
                 });
@@ -156,7 +156,7 @@ mod tests {
         let slow = 3 * (QUIET + PATIENCE);
         let runtime = single();
         runtime.block_on(async {
-            // The runtime goes on while a thread of its own waits.
+            // The runtime runs on while another thread waits.
             let loader = DataLoader::builder(fed(slow)).workers(1).build().unwrap();
             let all = crate::blocking(move || {
                 loader
@@ -165,7 +165,7 @@ mod tests {
                     .collect::<crate::Result<Vec<_>>>()
             });
             assert_eq!(all.await.unwrap().unwrap(), [0, 2, 4, 6, 8]);
-            // It stands still, with a task in it, while something is under way.
+            // The runtime stands still and has a task, while work is in progress.
             #[expect(clippy::disallowed_methods, reason = "a user's own task")]
             let other = tokio::spawn(async {});
             let graphs: [Graph<u64>; 3] = [

@@ -1,4 +1,4 @@
-//! Uploads what a stream gives, on a thread that stays the same, ahead of the consumer.
+//! Uploads the items of a stream ahead of the consumer, on one fixed thread.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,13 +18,13 @@ use super::{PATIENCE, PinnedThread};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::{Error, ErrorKind, Item, Result};
 
-/// What puts a batch on a device.
+/// Function that puts a batch on a device.
 pub(crate) type Upload<T, U> = Arc<dyn Fn(T) -> Result<U> + Send + Sync>;
 
-/// What is measured at the device stage.
+/// Measurements of the device stage.
 #[derive(Debug, Default)]
 pub(crate) struct DevicePrefetchGauge {
-    /// The consumer waited for a batch.
+    /// Time the consumer waited for a batch.
     pub waited_ns: AtomicU64,
     /// Time spent in uploads.
     pub busy_ns: AtomicU64,
@@ -34,39 +34,39 @@ pub(crate) struct DevicePrefetchGauge {
 }
 
 impl DevicePrefetchGauge {
-    /// Whether no upload is under way.
+    /// Returns true if no upload is in progress.
     pub(crate) fn is_idle(&self) -> bool {
         !self.uploading.load(Ordering::Relaxed)
     }
 }
 
-/// What was uploaded or went wrong, and, unless the stage itself failed, how far its stream had
-/// come with it.
+/// Uploaded batch or error, with the position of the stream after it; there is no position if the
+/// stage itself failed.
 pub(crate) type Uploaded<U, P> = (Result<Item<U>>, Option<P>);
 
-/// The end of the queue that the consumer takes from.
+/// Consumer's end of the queue.
 type Receiving<U, P> = Box<dyn Take<Uploaded<U, P>>>;
 
-/// The consumer's end of a stream that is uploaded ahead. Dropped, it ends the stream.
+/// Consumer's end of a stream that is uploaded ahead. Dropping it ends the stream.
 pub(crate) struct DevicePrefetch<U, P> {
     take: Option<Receiving<U, P>>,
     gauge: Arc<DevicePrefetchGauge>,
     waiting_since: Option<Instant>,
-    /// Wakes the stage for each batch that is taken: a queue alone would wait until half of it is
-    /// free.
+    /// Wakes the stage for each batch that is taken: the queue alone would wake the stage only once
+    /// half of the queue is free.
     room: Arc<AtomicWaker>,
     abort: AbortHandle,
-    /// Whether the stream came to its end, so that no more batches are missed.
+    /// True if the stream came to its end, so that no batch is missing.
     whole: Arc<AtomicBool>,
     ended: mpsc::Receiver<()>,
-    /// To the stage's thread, for what was ready, where the consumer's is not to drop it.
+    /// Sends the queue to the stage's thread, which drops the ready batches if the consumer's
+    /// thread must not.
     leave: Option<oneshot::Sender<Receiving<U, P>>>,
 }
 
 impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
-    /// Begins to upload, on this thread, keeping up to `depth` batches ready. Where it is `polled`
-    /// as a stream, dropping it waits for nothing, and what was ready is dropped on the stage's
-    /// thread.
+    /// Starts to upload on thread `on`, keeping up to `depth` batches ready. If it is `polled` as a
+    /// stream, dropping it does not wait, and ready batches are dropped on the stage's thread.
     pub(crate) fn start<T: Send + 'static>(
         on: &PinnedThread,
         source: impl Stream<Item = Uploaded<T, P>> + Send + Unpin + 'static,
@@ -140,7 +140,7 @@ impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
                 if self.whole.load(Ordering::Acquire) {
                     return Poll::Ready(None);
                 }
-                // Batches may be missing: that is no quiet end.
+                // Batches may be missing, so the end of the queue is an error.
                 let error = Error::new(ErrorKind::Panic, "the device stage broke off");
                 Poll::Ready(Some((Err(error), None)))
             }
@@ -161,7 +161,7 @@ impl<U, P> Drop for DevicePrefetch<U, P> {
     }
 }
 
-/// Uploads one batch after the other, as soon as there is room for it.
+/// Uploads one batch after another, each as soon as there is room for it.
 async fn drive<T, U, P>(
     mut source: impl Stream<Item = Uploaded<T, P>> + Unpin,
     upload: Upload<T, U>,
@@ -210,7 +210,7 @@ async fn drive<T, U, P>(
     whole.store(true, Ordering::Release);
 }
 
-/// What errors of an upload call their place.
+/// Node name in errors of an upload.
 const NODE: &str = "prefetch_to_device";
 
 #[cfg(test)]

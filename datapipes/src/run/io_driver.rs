@@ -1,10 +1,11 @@
-//! I/O on the thread of its consumer, which goes on while the consumer does something else.
+//! I/O that begins on its consumer's thread and goes on while the consumer does something else.
 //!
-//! A request that nobody polls may hold what others wait for: a permit, a lock, an object that is
-//! fetched once for all who want it. If those others are what the consumer turns to next, as with
-//! two epochs read in turn by one thread, both would wait for ever. So what does not end in the
-//! poll it began in is driven to its next chunk by the async runtime: it and all that stands above
-//! it, as blocking work. Dropped, it ends a moment later, on the runtime.
+//! A request that is not polled may hold a resource that others wait for: a permit, a lock, an
+//! object that is fetched once for several readers. If the consumer then waits for one of those
+//! others, as with two epochs read in turn by one thread, both would wait for ever. Therefore a
+//! poll that ends with I/O in progress is continued to its next chunk on the async runtime: the
+//! stream, with everything upstream of it, runs as blocking work. When dropped, it ends a moment
+//! later, on the runtime.
 
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::{Error, ErrorKind};
 
-/// A stream with I/O in it, polled where it is read; its next chunk comes in also if it is not
-/// polled again.
+/// A stream with I/O in it, polled by its reader. Its next chunk arrives even if it is not polled
+/// again.
 pub(super) struct IoDriver {
     state: State,
     scope: Scope,
@@ -31,7 +32,7 @@ pub(super) struct IoDriver {
 enum State {
     Here(Box<dyn ErasedChunks>),
     Away(Away),
-    /// The runtime was shut down while it was away. That is no end: each poll says so.
+    /// The runtime was shut down while it had the stream. This is not an end: each poll reports it.
     Lost,
 }
 
@@ -69,7 +70,7 @@ impl IoDriver {
 
 impl ErasedChunks for IoDriver {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
-        // With one item wanted, no second request is begun before the first is handed on.
+        // With one item wanted, no second request is begun before the first result is returned.
         let demand = demand.at_most(1);
         if let State::Here(chunks) = &mut self.state {
             if let Poll::Ready(chunk) = chunks.poll_chunk(cx, demand) {
@@ -83,7 +84,7 @@ impl ErasedChunks for IoDriver {
             let task = async move {
                 let next = poll_fn(|cx| {
                     told.register(cx);
-                    // What stands above is polled with it, and may block.
+                    // Everything upstream is polled with the stream, and may block.
                     let demand = Demand {
                         ahead: !told.waits(),
                         ..demand
@@ -91,7 +92,7 @@ impl ErasedChunks for IoDriver {
                     tokio::task::block_in_place(|| chunks.poll_chunk(cx, demand))
                 });
                 let chunk = next.await;
-                // Nobody to send it to: dropped.
+                // If there is no receiver, the stream is dropped.
                 let _ = send.send((chunks, chunk));
             };
             let task = super::spawn_task(self.scope.io(), Scoped::new(&self.scope, task));

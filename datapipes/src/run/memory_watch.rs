@@ -1,4 +1,4 @@
-//! Looks from time to time whether an epoch stands still for want of bytes.
+//! Periodic check for an epoch that stands still for lack of bytes.
 
 use std::sync::Weak;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use crate::budget::Budget;
 
-/// An epoch in which nothing moves for about two of them goes on above its bytes.
+/// Time between two checks. An epoch without progress for about two ticks continues above its
+/// budget.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Ticks until the budget is gone. A thread of its own, since a user's runtime may have no timers,
-/// and pool threads and the consumer may be busy or gone; it exists in epochs that had to wait for
-/// bytes.
+/// Ticks until the budget is gone. Runs on a thread of its own: a user's runtime may have no
+/// timers, and pool threads and the consumer may be busy or gone. The thread is started only in
+/// epochs that had to wait for bytes.
 pub(super) fn watch(budget: Weak<Budget>, ended: Receiver<()>) -> bool {
     let tick = move || {
         while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(TICK) {

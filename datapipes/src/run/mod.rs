@@ -1,22 +1,23 @@
 //! The executor: the only code that starts work.
 //!
-//! - [`pool`]: threads for CPU work, which run the pieces of segments as async tasks.
-//! - [`segment`]: neighbouring shardable pipes as one piece of work; cuts morsels, puts results in
-//!   order.
+//! - [`pool`]: threads for CPU work, which run the morsels of segments as async tasks.
+//! - [`segment`]: neighbouring shardable pipes as one unit of work; cuts morsels and orders their
+//!   results.
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
-//! - [`prefetch`]: runs what is above it on a thread of its own, ahead of its consumer.
-//! - [`memory_watch`]: looks whether an epoch stands still for want of bytes.
-//! - [`io_driver`]: goes on with I/O that began on the consumer's thread, while the consumer does
+//! - [`prefetch`]: runs everything upstream on a thread of its own, ahead of its consumer.
+//! - [`memory_watch`]: checks if an epoch stands still for lack of bytes.
+//! - [`io_driver`]: continues I/O that began on the consumer's thread, while the consumer does
 //!   something else.
-//! - [`restore`]: what a resumed epoch runs again, and leaves out.
-//! - [`pinned_thread`]: a thread for work that has to stay on one, such as uploads to a device.
-//! - [`deadlock`]: notices a consumer that blocks the async runtime which its data come from.
-//! - [`device_prefetch`]: reads an epoch on such a thread and uploads what comes, ahead of the
+//! - [`restore`]: the part of a resumed epoch that runs again, and the output that is left out.
+//! - [`pinned_thread`]: a thread for work that has to stay on one thread, such as uploads to a
+//!   device.
+//! - [`deadlock`]: detects a consumer that blocks the async runtime its data comes from.
+//! - [`device_prefetch`]: reads an epoch on a pinned thread and uploads its batches, ahead of the
 //!   consumer.
-//! - [`worker`]: processes of their own for parts of a graph.
-//! - [`replay`]: one sample once more, node by node.
-//! - [`runtime`]: the async runtime for I/O, where the caller has none.
-//! - [`scope`]: which epoch's functions run on a thread, and the runtime around them.
+//! - [`worker`]: child processes for parts of a graph.
+//! - [`replay`]: runs one sample again, node by node.
+//! - [`runtime`]: the async runtime for I/O, for callers without one.
+//! - [`scope`]: the epoch whose functions run on a thread, and the runtime around them.
 //! - [`engine`]: wires a flow by its plan.
 //! - [`blocking`](blocking()): blocking work of stores and tables, which have no graph around them.
 
@@ -55,18 +56,18 @@ use std::future::Future;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a drop waits for a thread to end. It ends by itself a little later where a pipe is
-/// busy.
+/// Time that a drop waits for a thread to end. If a pipe is busy, the thread ends by itself a
+/// little later.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Whether a drop may wait on this thread: not inside an async runtime, whose tasks would wait with
-/// it.
+/// Returns true if a drop may wait on this thread. It may not inside an async runtime, whose tasks
+/// would wait, too.
 fn may_wait() -> bool {
     tokio::runtime::Handle::try_current().is_err()
 }
 
-/// Starts a thread with a name. The only place that does. What it says to `tracing` is inside a
-/// span of that name.
+/// Starts a named thread. All threads are started here. Its `tracing` events are inside a span of
+/// that name.
 fn spawn_thread(
     name: String,
     body: impl FnOnce() + Send + 'static,
@@ -74,7 +75,7 @@ fn spawn_thread(
     spawn_thread_within(&tracing::Span::none(), name, body)
 }
 
-/// The same, within the span of an epoch that the thread does not outlive.
+/// Starts a thread within the span of an epoch. The thread must not outlive the epoch.
 fn spawn_thread_within(
     span: &tracing::Span,
     name: String,
@@ -86,7 +87,7 @@ fn spawn_thread_within(
         .spawn(move || span.in_scope(body))
 }
 
-/// Starts an async task. The only place that does; who calls it must abort it on drop.
+/// Starts an async task. All tasks are started here; the caller must abort the task on drop.
 #[expect(clippy::disallowed_methods, reason = "the one place that starts tasks")]
 fn spawn_task(
     handle: &tokio::runtime::Handle,

@@ -16,11 +16,11 @@ use futures::{FutureExt, Stream, StreamExt};
 use super::PATIENCE;
 use crate::sync::lock;
 
-/// Runs futures on one thread of its own: the same one, whoever asks and when. It starts with the
-/// first of them.
+/// Runs futures on one thread of its own, the same for all callers. The thread starts with the
+/// first future.
 ///
-/// Dropped, it ends the thread once its futures have ended, and waits for that a moment. Who hands
-/// in a future sees to it that it ends.
+/// Dropping the handle ends the thread once its futures have ended, and waits for that briefly. The
+/// caller of `run` must make sure that the future ends.
 #[derive(Debug)]
 pub(crate) struct PinnedThread {
     name: String,
@@ -42,7 +42,7 @@ impl PinnedThread {
         }
     }
 
-    /// Whether this is the thread, so that to wait for what it does would be to wait for ever.
+    /// Returns true on this thread, which would wait for ever if it waited for its own work.
     pub(crate) fn is_here(&self) -> bool {
         let here = std::thread::current().id();
         lock(&self.started)
@@ -50,8 +50,8 @@ impl PinnedThread {
             .is_some_and(|started| started.thread == here)
     }
 
-    /// Runs a future on the thread, beside those that run there already. A panic ends it, and
-    /// nothing else.
+    /// Runs a future on the thread, beside the futures that run there already. A panic ends only
+    /// that future.
     pub(crate) fn run(&self, job: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
         let mut started = lock(&self.started);
         let started = match &mut *started {
@@ -82,7 +82,7 @@ impl Started {
     }
 }
 
-/// Runs what is asked for, until nobody can ask any more and all has ended.
+/// Runs the futures it receives, until all senders are gone and all futures have ended.
 async fn serve(mut asked: UnboundedReceiver<BoxFuture<'static, ()>>) {
     let mut jobs = FuturesUnordered::new();
     poll_fn(|cx| {
@@ -182,7 +182,7 @@ mod tests {
         stable.run(job).unwrap();
         drop(stable);
         assert_eq!(dropped.recv().unwrap(), seen.recv().unwrap());
-        // One that nobody used never had a thread.
+        // A handle that was not used has no thread.
         assert!(PinnedThread::new("idle").started.lock().unwrap().is_none());
     }
 }

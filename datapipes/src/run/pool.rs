@@ -1,4 +1,4 @@
-//! Threads for CPU work. They run async tasks, so a task that must wait gives its thread back.
+//! Threads for CPU work. They run async tasks: a task that must wait releases its thread.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -11,11 +11,11 @@ use async_task::{Runnable, Task};
 
 use crate::sync::lock;
 
-/// How long [`Pool`]'s drop waits for its threads. A thread in a user's endless loop cannot be
-/// ended.
+/// Time that the drop of a [`Pool`] waits for its threads. A thread in a user's endless loop cannot
+/// be ended.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Threads for CPU work, started when first needed and kept until the pool is dropped.
+/// Threads for CPU work, started at first use and kept until the pool is dropped.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -24,15 +24,15 @@ pub(crate) struct Pool {
 
 struct Shared {
     state: Mutex<State>,
-    /// A job came, or the pool closed.
+    /// Signals that a job came, or that the pool closed.
     wake: Condvar,
-    /// A thread ended.
+    /// Signals that a thread ended.
     ended: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    /// By depth in the graph. What is nearest to the consumer goes first, so that finished work
+    /// Jobs by depth in the graph. Jobs nearest to the consumer run first, so that finished work
     /// flows out.
     jobs: Vec<VecDeque<Runnable>>,
     closed: bool,
@@ -77,7 +77,7 @@ impl Shared {
                 }
             }
         }
-        // Of tasks that were cancelled: what is in them is the user's.
+        // Cancelled tasks hold values of the user.
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(jobs)));
@@ -98,8 +98,8 @@ impl Pool {
         }
     }
 
-    /// Starts a task, for threads that were [started](Pool::start). Dropping what is returned
-    /// cancels it, at its next await at the latest.
+    /// Spawns a task for threads that were [started](Pool::start). Dropping the returned handle
+    /// cancels the task, at its next await at the latest.
     pub(crate) fn spawn(
         &self,
         depth: usize,
@@ -111,10 +111,10 @@ impl Pool {
         task
     }
 
-    /// Starts the threads that are missing. Fewer than asked for are enough.
+    /// Starts the missing threads. Fewer than asked for are enough.
     ///
     /// # Errors
-    /// There is none, and none can be started.
+    /// Fails if the pool has no thread and none can be started.
     pub(crate) fn start(&self) -> io::Result<()> {
         let mut threads = lock(&self.threads);
         while threads.len() < self.workers {
@@ -150,7 +150,7 @@ impl Drop for Pool {
         let jobs = {
             let mut state = self.shared.lock();
             state.closed = true;
-            // The threads drop what is left, if there are any.
+            // The threads drop the remaining jobs, if there are threads.
             if state.alive == 0 {
                 std::mem::take(&mut state.jobs)
             } else {

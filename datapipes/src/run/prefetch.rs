@@ -1,4 +1,4 @@
-//! Runs what is above it on a thread of its own, ahead of its consumer.
+//! Runs everything upstream on a thread of its own, ahead of its consumer.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,23 +21,24 @@ use crate::{Error, ErrorKind};
 
 pub(crate) struct PrefetchSettings {
     pub name: String,
-    /// Items kept ready, at most. With 0 nothing is made before somebody waits for it.
+    /// Greatest number of items kept ready. With 0, no item is made before the consumer waits for
+    /// it.
     pub depth: usize,
-    /// Whether more than `depth` may be kept ready where items are quick to make.
+    /// True if more than `depth` items may be kept ready when items are quick to make.
     pub adaptive: bool,
     pub account: Account,
     pub scope: Scope,
     pub edge: Arc<dyn Edge>,
-    /// As long as this is set, what is above is polled by who reads it, after what is ready.
+    /// While it is set, the reader itself polls the upstream, after the ready items.
     pub here: Arc<AtomicBool>,
 }
 
-/// What is measured at a queue in front of a consumer.
+/// Measurements of a queue before a consumer.
 #[derive(Debug, Default)]
 pub(crate) struct QueueGauge {
-    /// The producer waited for room.
+    /// Time the producer waited for room.
     pub full_ns: AtomicU64,
-    /// The consumer waited for an item.
+    /// Time the consumer waited for an item.
     pub empty_ns: AtomicU64,
     pub busy_ns: AtomicU64,
     pub taken: AtomicU64,
@@ -46,7 +47,7 @@ pub(crate) struct QueueGauge {
     pub depth: AtomicU64,
 }
 
-/// A queue, with a thread behind it that fills it. Nothing starts before the first poll.
+/// A queue with a thread that fills it. Nothing starts before the first poll.
 pub(crate) struct PrefetchThread {
     state: State,
     gauge: Arc<QueueGauge>,
@@ -66,13 +67,13 @@ struct Driver {
     need: Arc<Need>,
     abort: AbortHandle,
     ended: mpsc::Receiver<()>,
-    /// What was above, once the thread has given it back.
+    /// The upstream, once the thread has returned it.
     back: Arc<Mutex<Option<Above>>>,
 }
 
 type Above = (Box<dyn ErasedChunks>, PrefetchSettings);
 
-/// Whether somebody waits at the empty queue. What is above may refuse to run ahead, and is asked
+/// True if a reader waits at the empty queue. The upstream may refuse to run ahead, and is asked
 /// again then.
 #[derive(Default)]
 pub(super) struct Need {
@@ -81,7 +82,7 @@ pub(super) struct Need {
 }
 
 impl Need {
-    /// Somebody waits.
+    /// Records that a reader waits.
     pub(super) fn tell(&self) {
         self.waits.store(true, Ordering::SeqCst);
         self.waker.wake();
@@ -91,7 +92,7 @@ impl Need {
         self.waits.store(false, Ordering::SeqCst);
     }
 
-    /// Wakes when somebody comes to wait.
+    /// Wakes the task when a reader waits.
     pub(super) fn register(&self, cx: &task::Context<'_>) {
         self.waker.register(cx.waker());
     }
@@ -116,7 +117,7 @@ impl PrefetchThread {
         }
     }
 
-    /// Starts to work ahead; done by the first poll otherwise.
+    /// Starts to work ahead. Otherwise the first poll does.
     pub(crate) fn start(&mut self) {
         if let State::Fresh(..) = self.state {
             let State::Fresh(above, settings) =
@@ -150,13 +151,13 @@ impl PrefetchThread {
         );
         let (count, told, left) = (consumed.clone(), need.clone(), Arc::clone(&back));
         let loop_ = async move {
-            // The queue must end after that.
+            // The queue must end after the upstream has been returned.
             let given = drive(above, &mut put, count, told, settings, gauge).await;
             *lock(&left) = given;
         };
         let body = move || {
             let _entered = scope.enter();
-            // Aborted or not, what is above is dropped here, on its own thread.
+            // Aborted or not, the upstream is dropped here, on its own thread.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 super::block_on(Abortable::new(loop_, registration)).is_ok()
             }));
@@ -184,17 +185,17 @@ impl PrefetchThread {
     }
 }
 
-/// How much work an adaptive queue keeps ready, so that two threads need not wake each other for
+/// Amount of work an adaptive queue keeps ready, so that two threads need not wake each other for
 /// each small item.
 const READY_NS: f64 = 4e6;
-/// How much work is worth waking the consumer for.
+/// Amount of work that is worth a wake of the consumer.
 const HOP_NS: f64 = 200_000.0;
-/// Items that an adaptive queue keeps ready, at most.
+/// Greatest number of items an adaptive queue keeps ready.
 const MAX_READY: usize = 1024;
 
-/// Keeps the queue filled. It fills up gradually: of every four items taken, one makes the queue
-/// longer, until it has its full length, so that the start of an epoch asks for no more than 1.25
-/// times the steady rate. Gives back what is above where that is to be polled elsewhere.
+/// Keeps the queue filled. The queue grows gradually: of every four items taken, one makes it
+/// longer, up to its full length, so that the start of an epoch asks for no more than 1.25 times
+/// the steady rate. Returns the upstream if it is to be polled elsewhere.
 async fn drive(
     mut above: Box<dyn ErasedChunks>,
     put: &mut impl Put<AnyChunk>,
@@ -244,7 +245,8 @@ async fn drive(
             if settings.here.load(Ordering::SeqCst) {
                 return Poll::Ready(None);
             }
-            // In this order: who has just taken what was there does not wait.
+            // The order of the two checks matters: a reader that has just emptied the queue is not
+            // waiting.
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
             let waits = empty && need.waits();
             let Poll::Ready(max) = credit.poll_begin(cx, max, true, || waits) else {

@@ -1,4 +1,4 @@
-//! The async runtime for I/O, where the caller has none that runs by itself.
+//! The async runtime for I/O, for callers without a runtime that runs by itself.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,10 +7,10 @@ use tokio::runtime::{Builder, Runtime};
 
 const NAME: &str = "datapipes-io";
 
-/// A small one, of one thread.
+/// Starts a small runtime of one thread.
 pub(super) fn start() -> io::Result<Runtime> {
-    // Tokio panics where it cannot start its thread. So one is tried before, which says why; it has
-    // to be gone then, where one more is what is allowed.
+    // Tokio panics if it cannot start its thread. A thread is therefore started before, to get the
+    // error. That thread must have ended first, in case only one more thread is allowed.
     let tried = super::spawn_thread(NAME.to_owned(), || ())?;
     let _ = tried.join();
     let build = || {
@@ -20,7 +20,7 @@ pub(super) fn start() -> io::Result<Runtime> {
             .enable_all()
             .build()
     };
-    // Another may have been faster.
+    // Another thread may have been faster.
     catch_unwind(AssertUnwindSafe(build))
         .unwrap_or_else(|payload| Err(io::Error::other(crate::Error::panic(payload))))
 }

@@ -1,5 +1,5 @@
-//! Where a user's functions run: in an epoch, which has an async runtime, and may itself be run by
-//! a function of another.
+//! The surroundings of a user's functions: an epoch, which has an async runtime, and which may
+//! itself be run by a function of another epoch.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -13,27 +13,28 @@ use tokio::runtime::{EnterGuard, Handle};
 use crate::context::Offload;
 use crate::{Error, ErrorKind, Result};
 
-/// What a user's functions of one epoch run in. Entered on each thread while it runs some of them.
+/// The scope in which the user's functions of one epoch run. A thread enters it while it runs some
+/// of them.
 #[derive(Clone)]
 pub(crate) struct Scope(Arc<Inner>);
 
 struct Inner {
     io: Handle,
-    /// Which loader of this process it is of, if it is not of its parent's.
+    /// Loader of this process that the epoch belongs to, unless it is the loader of the parent.
     engine: Option<u64>,
-    /// How much is under way: pieces, requests, polls and blocking work.
+    /// Amount of work in progress: morsels, requests, polls and blocking work.
     busy: AtomicUsize,
-    /// Where the epoch was begun, if that was in a function of another.
+    /// Scope in which the epoch was begun, if that was in a function of another epoch.
     around: Option<Scope>,
 }
 
 thread_local! {
-    /// The epoch of which a function runs on this thread.
+    /// Epoch of the function that runs on this thread.
     static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
 impl Scope {
-    /// For an epoch that begins on this thread.
+    /// Makes the scope of an epoch that begins on this thread.
     pub(super) fn new(io: Handle, engine: Option<u64>) -> Self {
         Scope(Arc::new(Inner {
             io,
@@ -43,7 +44,7 @@ impl Scope {
         }))
     }
 
-    /// The scope of the function that runs on this thread, if it is one of an epoch.
+    /// Returns the scope of the function that runs on this thread, if it is a function of an epoch.
     pub(super) fn current() -> Option<Scope> {
         CURRENT
             .try_with(|current| current.borrow().clone())
@@ -51,8 +52,9 @@ impl Scope {
             .flatten()
     }
 
-    /// Fails on a thread that runs a function of this loader, or of one whose epoch such a function
-    /// runs. It would wait for itself: for the worker that it keeps busy, or for its own item.
+    /// Fails on a thread that runs a function of this loader, or of a loader whose epoch runs
+    /// inside that function. The epoch would wait for itself: for the worker it keeps busy, or for
+    /// its own item.
     ///
     /// # Errors
     /// [`ErrorKind::Config`].
@@ -69,13 +71,13 @@ impl Scope {
         }
     }
 
-    /// Says that something is under way, until it is dropped.
+    /// Marks work as in progress, until the returned guard is dropped.
     pub(super) fn busy(&self) -> Busy {
         self.0.busy.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
     }
 
-    /// Whether nothing is under way, but what waits for something outside.
+    /// Returns true if no work is in progress, except work that waits for something outside.
     pub(super) fn is_idle(&self) -> bool {
         self.0.busy.load(Ordering::Relaxed) == 0
     }
@@ -93,7 +95,7 @@ impl Scope {
         }
     }
 
-    /// The same without the runtime.
+    /// Marks this thread as [`enter`](Scope::enter) does, without the runtime.
     fn mark(&self) -> Marked {
         let replaced = CURRENT.try_with(|current| current.replace(Some(self.clone())));
         Marked(replaced.ok().flatten())
@@ -121,14 +123,14 @@ pub(crate) struct Entered<'a> {
     _io: EnterGuard<'a>,
 }
 
-/// The error of an epoch that would wait for itself.
+/// Returns the error of an epoch that would wait for itself.
 pub(crate) fn inside_itself() -> Error {
     let message = "an epoch is read inside a function of the same loader, which would wait for itself; build another loader \
                    for what the function needs";
     Error::new(ErrorKind::Config, message)
 }
 
-/// Something of an epoch that is under way.
+/// Work of an epoch that is in progress.
 pub(super) struct Busy(Scope);
 
 impl Busy {
@@ -148,13 +150,13 @@ pub(super) struct Marked(Option<Scope>);
 
 impl Drop for Marked {
     fn drop(&mut self) {
-        // Dropped outside: what goes with it may run a user's code.
+        // Dropped outside of the access: the drop may run a user's code.
         let _left = CURRENT.try_with(|current| current.replace(self.0.take()));
     }
 }
 
-/// A task of an epoch. Each poll of it runs functions of the epoch, with the runtime around them,
-/// so that CPU work may use the timers and files of that.
+/// A task of an epoch. Each poll runs functions of the epoch with the epoch's runtime around them,
+/// so that CPU work may use the timers and files of that runtime.
 #[pin_project::pin_project]
 pub(super) struct Scoped<F> {
     busy: Busy,

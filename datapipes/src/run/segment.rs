@@ -1,23 +1,23 @@
-//! A segment: neighbouring shardable pipes, run as one piece of work over morsels of the input.
+//! A segment: neighbouring shardable pipes, run as one unit of work over morsels of the input.
 //!
 //! A shardable chain distributes over concatenation, so its input may be cut anywhere. [`Segment`]
-//! takes chunks from above, hands each to a worker as a *morsel*, and puts what comes out back in
-//! order: strict, within some places of it, or as it comes. A morsel's output flows through a queue
-//! of its own, so an archive of any size passes a bounded window; a morsel whose queue is full
-//! gives its worker back until there is room.
+//! takes chunks from upstream, gives each to a worker as a *morsel*, and puts the output back in
+//! order: strict, within a bounded distance, or as it comes. The output of a morsel flows through a
+//! queue of its own, so an archive of any size passes in bounded memory. A morsel whose queue is
+//! full releases its worker until there is room.
 //!
-//! How much is in flight is the business of a [`Concurrency`]: it grows from what the first output
-//! needs, five for every four that came through, and for I/O only as long as that pays. A piece
-//! that is through and waits for an earlier one does not count, up to a bound, so that one slow
-//! connection does not idle the others. What was learned is kept for the next epoch.
+//! A [`Concurrency`] decides how many morsels are in flight. It starts with what the first output
+//! needs and grows: five are begun for every four that completed, and for I/O only as long as that
+//! pays. A complete morsel that waits for an earlier one does not count, up to a bound, so that one
+//! slow connection does not idle the others. The learned values are kept for the next epoch.
 //!
-//! Bytes are a further gate (`budget.rs`): a piece is begun when there are bytes for what one item
-//! is taken to weigh, and is polled when there are bytes for what that poll may make.
+//! Bytes are a further limit (`budget.rs`). A morsel is begun when there are bytes for the
+//! estimated weight of one item. It is polled when there are bytes for the output of that poll.
 //!
-//! A hop to a worker and back costs some microseconds. So the size of a morsel follows the cost of
-//! an item, and a chain that is cheaper than its hop even in large morsels runs inline: its input
-//! goes through a [`Tap`], which can be shut when items become expensive later, and reopened. All
-//! that is measured in here, at the edge.
+//! A hop to a worker and back costs some microseconds. The size of a morsel therefore follows the
+//! cost of an item. A chain that is cheaper than its hop even in large morsels runs inline: its
+//! input goes through a [`Tap`], which can be shut when items become expensive later, and reopened.
+//! All of this is measured in this module, at the edge.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -36,56 +36,56 @@ use crate::settings::Order;
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Work};
 
-/// Work a morsel should carry, to be worth its hop.
+/// Least work of a morsel that is worth its hop.
 const MORSEL_NS: u64 = 200_000;
-/// The same where the hop is to another process and back.
+/// Least work of a morsel that is worth its hop to another process and back.
 const MORSEL_NS_APART: u64 = 1_000_000;
-/// Most items in a morsel.
+/// Greatest number of items in a morsel.
 const MAX_MORSEL: usize = 1024;
-/// Cheaper chains than this, an item, run inline; dearer ones than twice this leave the inline
-/// mode.
+/// Cost of an item below which a chain runs inline. A chain that costs more than twice as much
+/// leaves the inline mode.
 const INLINE_NS: u64 = 150;
-/// Chunks looked at before a decision.
+/// Number of chunks measured before a decision.
 const PROBES: u32 = 4;
-/// For so long after pieces were begun it is not looked for more to begin, while there is something
-/// to be taken.
+/// Pause between two searches for morsels to begin, while there is output to take.
 const ROUND: Duration = Duration::from_micros(50);
-/// So many windows of pieces may be held while they wait for an earlier one that is slow.
+/// Number of morsels, in multiples of the concurrency, that may be held while they wait for a slow
+/// earlier one.
 const REORDER: usize = 4;
 
-/// What the executor gives a segment to run with.
+/// Settings of a segment, given by the executor.
 pub(crate) struct SegmentSettings {
     pub work: Work,
     pub order: Order,
-    /// Morsels in flight, at most.
+    /// Greatest number of morsels in flight.
     pub concurrency: usize,
-    /// Morsels in flight at the start: what the first output needs.
+    /// Number of morsels in flight at the start, as the first output needs.
     pub start: usize,
     pub workers: usize,
     pub account: Account,
-    /// How far down the graph, for the pool's priority.
+    /// Depth in the graph, for the priority in the pool.
     pub depth: usize,
     pub arity: Arity,
-    /// Whether the user fixed the number in flight, so that nothing is run inline.
+    /// True if the user fixed the concurrency, so that nothing runs inline.
     pub fixed: bool,
-    /// Whether it runs in processes of its own, so that nothing is run inline either.
+    /// True if the segment runs in child processes, so that nothing runs inline either.
     pub processes: bool,
-    /// Where reading the input may block: says whether it is read on this thread, as by an inline
-    /// chain, or on one of its own.
+    /// Set if reading the input may block. True if the input is read on this thread, as by an
+    /// inline chain, false if on a thread of its own.
     pub here: Option<Arc<AtomicBool>>,
 }
 
-/// What a segment leaves to the next epoch.
+/// Measured values that a segment passes on to the next epoch.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     concurrency: AtomicUsize,
-    /// The best duration of a piece, in nanoseconds; 0 before it is known.
+    /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
-    /// Bytes an item that came out keeps alive: the heaviest of late, 0 before the first.
+    /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,
 }
 
-/// What is measured at a segment.
+/// Measurements of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentGauge {
     pub busy_ns: AtomicU64,
@@ -107,33 +107,33 @@ pub(crate) struct Segment {
     mode: Mode,
     flight: VecDeque<Morsel>,
     flight_items: usize,
-    /// Morsels allowed in flight now.
+    /// Number of morsels allowed in flight now.
     concurrency: Concurrency,
     begun: Instant,
-    /// Whether the consumer found nothing ready when it last looked.
+    /// True if the consumer found nothing ready when it last looked.
     wanted: bool,
-    /// How many pieces were through when it last did so.
+    /// Number of complete morsels when the consumer last found nothing ready.
     wanted_at: usize,
     learned: Arc<Learned>,
-    /// Which output belongs to which input, where that has to be known.
+    /// Log of the input that each output belongs to, if it has to be known.
     pieces: Option<Arc<SegmentLog>>,
     unordered: Option<Arc<Unordered>>,
-    /// Inline, one comes out for one that goes in: which of the input is next.
+    /// Position of the next input item, for a one-to-one chain that runs inline.
     inline_at: u64,
     delivered: usize,
-    /// When it was last looked for pieces to begin, after something was taken.
+    /// Time of the last search for morsels to begin, after output was taken.
     filled: Option<Instant>,
-    /// There were no bytes for another piece; asked again in the next poll.
+    /// True if there were no bytes for another morsel; asked again in the next poll.
     refused: bool,
-    /// The bytes of a piece that is about to begin, and those who wait for them.
+    /// Bytes of a morsel that is about to begin, with the tasks that wait for them.
     credit: Option<Credit>,
-    /// Items taken so far.
+    /// Number of items taken so far.
     taken: usize,
-    /// Nanoseconds an item, on average over the last ones.
+    /// Nanoseconds per item, on average over the last ones.
     cost_ns: f64,
     probes: u32,
     idle_since: Option<(Instant, Idle)>,
-    /// Time spent inline since items were last taken in.
+    /// Time spent inline since items were last taken from the input.
     inline_ns: u64,
 }
 
@@ -144,7 +144,7 @@ enum Idle {
 }
 
 enum Mode {
-    /// Looking at single items, inline, to see what they cost.
+    /// Runs single items inline, to measure their cost.
     Probing(Box<dyn ErasedChunks>),
     Inline(Box<dyn ErasedChunks>, u32),
     Spawning,
@@ -153,17 +153,17 @@ enum Mode {
 struct Input {
     chunks: Box<dyn ErasedChunks>,
     ended: bool,
-    /// While shut, the inline chain sees the end of its input.
+    /// True while the inline chain sees the end of its input.
     shut: bool,
-    /// Time spent above, and items taken, while inline.
+    /// Time spent upstream, and number of items taken, while inline.
     above_ns: u64,
     items: u64,
-    /// Items taken so far, without errors.
+    /// Number of items taken so far, without errors.
     taken: u64,
     limit: usize,
 }
 
-/// The input of an inline chain; it can be shut, upon which the chain runs dry.
+/// The input of an inline chain. When it is shut, the chain runs to its end.
 struct Tap(Arc<Mutex<Input>>, Option<Arc<Unordered>>);
 
 impl ErasedChunks for Tap {
@@ -312,14 +312,14 @@ impl Segment {
         }
     }
 
-    /// Items to put in one morsel, by what an item costs.
+    /// Returns the number of items for one morsel, by the cost of an item.
     fn morsel(&self) -> usize {
         let most = match self.settings.work {
             _ if self.cost_ns <= 0.0 => 1,
-            // Small local files share a hop; what is far away goes one by one.
+            // Small local files share a hop; remote objects go one by one.
             Work::Io if self.settings.fixed => 1,
             Work::Io => (self.settings.concurrency / 4).max(1),
-            // Those that come together from above are not to wait for each other.
+            // Items that come together from upstream are not to wait for each other.
             Work::Cpu if self.settings.processes => MAX_MORSEL,
             Work::Cpu => MAX_MORSEL.min(items::at_once(0.0, self.taken)),
         };
@@ -331,7 +331,7 @@ impl Segment {
         ((worth as f64 / self.cost_ns) as usize).clamp(1, most)
     }
 
-    /// Whether one more morsel may start, if there are bytes for it.
+    /// Returns true if one more morsel may start, if there are bytes for it.
     fn has_room(&self) -> bool {
         if self.refused {
             return false;
@@ -341,7 +341,7 @@ impl Segment {
         }
         let concurrency = self.concurrency.size();
         let most = match self.settings.work {
-            // What is through and cannot be handed on yet makes room for others.
+            // Complete morsels that cannot be delivered yet make room for others.
             Work::Io if self.wanted => {
                 (concurrency + self.line.bell.through()).min(concurrency * REORDER)
             }
@@ -353,7 +353,8 @@ impl Segment {
         self.settings.work != Work::Io || self.flight_items < self.settings.concurrency
     }
 
-    /// Whether there are bytes for another morsel. Nobody is let wait for the first.
+    /// Returns true if there are bytes for another morsel. The first morsel never has to wait for
+    /// them.
     fn has_bytes(&mut self, cx: &task::Context<'_>, ahead: bool) -> bool {
         let account = &self.line.account;
         let credit = self.credit.get_or_insert_with(|| account.credit());
@@ -382,7 +383,7 @@ impl Segment {
             .push_back(Morsel::start(chunk, first, &self.line, credit));
     }
 
-    /// Takes a chunk of the input: which number its first item has, and which place where that has
+    /// Takes a chunk of the input, with the number of its first item, and its position if that has
     /// to be known.
     fn take_in(
         &mut self,
@@ -416,9 +417,10 @@ impl Segment {
         Some((chunk, first, begin))
     }
 
-    /// Adds more of the input to a chunk that is to be a morsel: large items come one by one from
-    /// above, so that their bytes can be counted, and each by itself would not be worth its hop. It
-    /// takes no longer than what is made together, and ends where there is no more at once.
+    /// Adds more of the input to a chunk that is to be a morsel. Large items come one by one from
+    /// upstream, so that their bytes can be counted, and a morsel of one item would not be worth
+    /// its hop. Gathering takes no longer than the items that are made together, and ends when no
+    /// more input is ready.
     fn gather(
         &mut self,
         cx: &mut task::Context<'_>,
@@ -445,8 +447,8 @@ impl Segment {
         }
     }
 
-    /// Starts as many morsels as may be in flight. `ahead` says whether nobody waits for the first
-    /// either.
+    /// Starts as many morsels as may be in flight. `ahead` is true if no reader waits for the first
+    /// one either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         self.read_here(false);
         while self.has_room() && self.has_bytes(cx, ahead) {
@@ -457,7 +459,7 @@ impl Segment {
             };
             let begun = Instant::now();
             let Some((mut chunk, first, begin)) = self.take_in(cx, demand) else {
-                // Others may have them meanwhile.
+                // Other edges may have the bytes meanwhile.
                 self.credit = None;
                 return Idle::Starved;
             };
@@ -475,13 +477,13 @@ impl Segment {
         Idle::Full
     }
 
-    /// A morsel is through: learn from it.
+    /// Removes a complete morsel and learns from its measurements.
     fn finish(&mut self, place: usize) -> Option<AnyChunk> {
         let morsel = self.flight.remove(place).expect("a place in flight");
         self.flight_items -= morsel.items;
         if let (0, Some(first)) = (place, self.flight.front()) {
             self.line.awaited.lead(first.id);
-            // It may have more of the bytes now.
+            // The next morsel may have more of the bytes now.
             self.line.account.wake(first.id);
         }
         if let Some(pieces) = &self.pieces {
@@ -490,7 +492,7 @@ impl Segment {
         self.line.bell.taken();
         self.delivered += 1;
         let now = self.begun.elapsed().as_nanos() as u64;
-        // What was waited for often comes with the rest of its round trip.
+        // Output that was waited for often comes with the rest of its round trip.
         let waited = self.delivered - self.wanted_at <= self.concurrency.size();
         self.concurrency
             .through(morsel.cost() * morsel.items as f64, now, waited);
@@ -529,8 +531,8 @@ impl Segment {
         self.probes = self.probes.saturating_add(1);
     }
 
-    /// The next chunk of the morsels in flight, in the order asked for. Who has to wait is woken
-    /// for as many items as are `needed`, or if no more come for now.
+    /// Returns the next chunk of the morsels in flight, in the requested order. A waiting reader is
+    /// woken when `needed` items are there, or if no more come for now.
     fn take(&mut self, cx: &task::Context<'_>, needed: usize) -> Poll<Option<AnyChunk>> {
         'again: loop {
             if self.flight.is_empty() {
@@ -568,7 +570,7 @@ impl Segment {
         }
     }
 
-    /// Whether a morsel may go before others that have `earlier` items left.
+    /// Returns true if a morsel may go before others that have `earlier` items left.
     fn may_overtake(&self, place: usize, earlier: usize) -> bool {
         match self.settings.order {
             Order::Strict => false,
@@ -589,13 +591,13 @@ impl Segment {
         }
     }
 
-    /// Whether filling up stopped for want of room, not of input.
+    /// Returns true if filling stopped for lack of room, not of input.
     fn poll_again(&self, idle: Idle) -> bool {
         idle == Idle::Full && !self.input().ended
     }
 
-    /// The next chunk if it is ready, and it was looked for pieces to begin a moment ago: that
-    /// costs more than many an item.
+    /// Returns the next chunk if it is ready and the search for morsels to begin was a moment ago:
+    /// the search costs more than many items.
     fn take_soon(&mut self) -> Option<AnyChunk> {
         if self.filled?.elapsed() > ROUND {
             return None;
@@ -606,10 +608,10 @@ impl Segment {
         }
     }
 
-    /// Items of one piece that are worth waking the consumer for. Any is where a piece holds up
-    /// others until it is taken, as requests do, and what waits for room in its process. Where
-    /// pieces overtake each other, they have together what is needed only if one of them has its
-    /// part of that.
+    /// Returns the number of items of one morsel that are worth a wake of the consumer. It is one
+    /// if a morsel holds up others until it is taken, as requests do, and as output does that waits
+    /// for room in its process. If morsels may overtake each other, together they have the needed
+    /// number only if one of them has its share.
     fn needed(&self, demand: Demand) -> usize {
         match (self.settings.work, self.settings.order) {
             _ if self.settings.processes => 1,
@@ -631,7 +633,8 @@ impl Segment {
         self.refused = false;
         self.line.awaited.clear();
         let taken = loop {
-            // What is finished makes room, so take first; but never leave the workers without work.
+            // Complete morsels make room, so output is taken first; but the workers must never be
+            // without work.
             let cheap = self.cheap();
             let idle = if cheap {
                 Idle::Starved
@@ -651,11 +654,11 @@ impl Segment {
                     if !demand.ahead {
                         self.line.awaited.wait(&self.line.account);
                     }
-                    // Several may be waited for at once, if that is what is needed anyway. What
-                    // fans out may give all that is needed long before it is through. Requests may
-                    // never be through before others are taken and dropped: what holds a connection
-                    // or a permit of which there are few. And a piece whose output waits for room
-                    // holds up those behind it in its process.
+                    // The reader may wait for several morsels at once if it needs several anyway. A
+                    // chain that fans out may make all the needed items long before its morsel is
+                    // complete. Requests may not complete before others are taken and dropped, if
+                    // they hold a connection or a permit of which there are few. A morsel whose
+                    // output waits for room holds up the later ones in its process.
                     let wanted = match (self.settings.arity, self.settings.work) {
                         _ if self.settings.processes => 1,
                         (Arity::Any, _) | (_, Work::Io) => 1,
@@ -678,9 +681,9 @@ impl Segment {
                     self.mode = Mode::Inline(self.inline_chain(), 0);
                     return self.poll(cx, demand);
                 }
-                // The last morsel in flight gave nothing; the input may have more.
+                // The last morsel in flight had no output; the input may have more.
                 Poll::Ready(None) if self.poll_again(idle) && !self.refused => continue,
-                // What was refused while others were in flight is now waited for.
+                // Work that was refused while other morsels were in flight is now waited for.
                 Poll::Ready(None) if asked_ahead && !demand.ahead => {
                     self.refused = false;
                     continue;
@@ -725,7 +728,7 @@ impl Segment {
         self.may_be_inline() && self.probes >= PROBES && self.cost_ns < INLINE_NS as f64
     }
 
-    /// One poll of the inline chain, timed without what is above the tap.
+    /// Polls the inline chain once, and measures the time without the upstream of the tap.
     fn poll_inline(
         &mut self,
         chunks: &mut Box<dyn ErasedChunks>,
@@ -745,7 +748,7 @@ impl Segment {
         };
         let own = total.saturating_sub(above).as_nanos() as u64;
         self.gauge.busy_ns.fetch_add(own, Ordering::Relaxed);
-        // One item may give output for many polls: they are all part of its cost.
+        // One item may give output for many polls; they are all part of its cost.
         self.inline_ns += own;
         if items > 0 {
             self.gauge.items_in.fetch_add(items, Ordering::Relaxed);
@@ -769,7 +772,7 @@ impl Segment {
                     let decided = self.probes >= PROBES || self.cost_ns > MORSEL_NS as f64 / 10.0;
                     self.mode = match decided {
                         false => Mode::Probing(chunks),
-                        // The first items pay for cold caches; be generous.
+                        // The first items pay for cold caches, so the limit is generous.
                         true if self.cost_ns < INLINE_NS as f64 * 20.0 => {
                             self.gauge.inline.store(true, Ordering::Relaxed);
                             Mode::Inline(chunks, 0)
@@ -779,7 +782,7 @@ impl Segment {
                     return polled;
                 }
                 Mode::Inline(mut chunks, polls) => {
-                    // Grow slowly into large chunks, in case items become expensive.
+                    // The size grows slowly to large chunks, in case items become expensive.
                     self.input().limit = 32 << (polls / 16).min(5);
                     let polled = self.poll_inline(&mut chunks, cx, demand);
                     if let Poll::Ready(None) = polled {
@@ -787,7 +790,7 @@ impl Segment {
                             self.mode = Mode::Inline(chunks, polls);
                             return polled;
                         }
-                        // Run dry: back to the workers.
+                        // The chain has run dry: back to the workers.
                         continue;
                     }
                     let bar = if polls > 16 { 2 } else { 20 };
@@ -802,7 +805,8 @@ impl Segment {
         }
     }
 
-    /// Shuts the tap. What the chain still holds comes out inline; then the workers take over.
+    /// Shuts the tap. The items that the chain still holds come out inline; then the workers take
+    /// over.
     fn run_dry(&mut self, chunks: Box<dyn ErasedChunks>) -> Mode {
         let mut input = self.input();
         input.shut = true;

@@ -1,11 +1,11 @@
 //! Compressed data: the bytes without their stuffing, and a reader of their bits.
 
-/// What stands behind the data, so that a read ahead needs no care. Ones are not the beginning of
-/// any code.
+/// Number of bytes after the data, so that reading ahead needs no checks. They are ones, which are
+/// not the beginning of any code.
 pub(super) const PAD: usize = 32;
 
-/// Copies compressed data up to the next marker, without the zero that follows each `0xff`. Gives
-/// where the marker is, and how long the data is; behind it stand ones.
+/// Copies compressed data up to the next marker, without the zero that follows each `0xff`. Returns
+/// the offset of the marker, and the length of the data; ones follow the data.
 pub(super) fn unstuff(bytes: &[u8], mut at: usize, data: &mut Vec<u8>) -> (usize, usize) {
     const BLOCK: usize = 32;
     let room = bytes.len() - at + BLOCK + PAD;
@@ -50,19 +50,19 @@ pub(super) fn unstuff(bytes: &[u8], mut at: usize, data: &mut Vec<u8>) -> (usize
     (at, len)
 }
 
-/// Where a reader is.
+/// Position of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct At {
-    /// The next byte to load.
+    /// Next byte to load.
     byte: usize,
-    /// The next bits, from the highest on.
+    /// Next bits, from the highest on.
     buffer: u64,
-    /// How many of those are there for sure.
+    /// Number of valid bits in the buffer.
     left: u32,
 }
 
 impl At {
-    /// Right before this byte.
+    /// Returns the position right before this byte.
     pub(super) fn at_byte(byte: usize) -> At {
         At {
             byte,
@@ -71,7 +71,7 @@ impl At {
         }
     }
 
-    /// How many bits were taken.
+    /// Returns the number of bits taken.
     pub(super) fn taken(self) -> usize {
         self.byte * 8 - self.left as usize
     }
@@ -94,7 +94,7 @@ impl<'a> Bits<'a> {
         self.at
     }
 
-    /// Sees to it that 56 bits can be looked at. Far behind the data there are only ones.
+    /// Makes at least 56 bits available. Far after the data there are only ones.
     #[inline(always)]
     pub(super) fn refill(&mut self) {
         let next = match self
@@ -110,19 +110,19 @@ impl<'a> Bits<'a> {
         self.at.left |= 56;
     }
 
-    /// There is not one bit left that was filled in.
+    /// Returns true if no available bit is left.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.at.left == 0
     }
 
-    /// The next bits, 1 to 32 of them, without taking them.
+    /// Returns the next bits, 1 to 32 of them, without taking them.
     #[inline(always)]
     pub(super) fn peek(&self, count: u32) -> usize {
         (self.at.buffer >> (64 - count)) as usize
     }
 
-    /// Goes on; no further than bits were filled in.
+    /// Skips bits, no more than are available.
     #[inline(always)]
     pub(super) fn skip(&mut self, count: u32) {
         self.at.buffer <<= count;
@@ -138,7 +138,7 @@ impl<'a> Bits<'a> {
         bits as u32
     }
 
-    /// Takes a number of so many bits, up to 15: half of the numbers are negative.
+    /// Takes a number of `size` bits, up to 15: half of the numbers are negative.
     #[inline(always)]
     pub(super) fn number(&mut self, size: u32) -> i32 {
         let bits = self.take(size) as i32;
@@ -146,7 +146,7 @@ impl<'a> Bits<'a> {
     }
 }
 
-/// The number that so many bits stand for.
+/// Returns the number that `size` bits stand for.
 #[inline(always)]
 pub(super) fn extend(bits: i32, size: u32) -> i32 {
     let half = (1 << size) >> 1;

@@ -1,11 +1,11 @@
-//! One block of a sequential scan: its coefficients, or where it ends.
+//! One block of a sequential scan: its coefficients, or its end.
 
 use super::bits::Bits;
 use super::huffman::Huffman;
 use super::stream::Bad;
 use super::tables::ORDER;
 
-/// The coefficients of a block, by rows, as they are coded: without their quantisation.
+/// Coefficients of a block, by rows, as they are coded: without dequantisation.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Block(pub(super) [i16; 64]);
@@ -13,14 +13,14 @@ pub(super) struct Block(pub(super) [i16; 64]);
 impl Block {
     pub(super) const ZERO: Block = Block([0; 64]);
 
-    /// Puts a coefficient at its place in the order of the file.
+    /// Stores a coefficient by its index in the order of the file.
     #[inline(always)]
     pub(super) fn put(&mut self, n: usize, value: i32) {
         self.0[usize::from(ORDER[n & 127]) & 63] = value as i16;
     }
 }
 
-/// Takes the difference to the last DC coefficient, and adds it to that.
+/// Takes the difference to the last DC coefficient, and adds it to `last`.
 #[inline(always)]
 pub(super) fn dc(bits: &mut Bits<'_>, table: &Huffman, last: &mut i32) -> Result<(), Bad> {
     bits.refill();
@@ -43,7 +43,7 @@ pub(super) fn dc(bits: &mut Bits<'_>, table: &Huffman, last: &mut i32) -> Result
     }
 }
 
-/// Takes a block, which has to be zero before. Gives the place of its last coefficient that is not
+/// Reads a block, which must be zero before. Returns the place of its last coefficient that is not
 /// zero.
 #[inline(always)]
 pub(super) fn read(
@@ -84,7 +84,7 @@ pub(super) fn read(
                 }
             }
         }
-        // At most 20 of 56 bits are gone; code and number have at most 31.
+        // At most 20 of 56 bits are used; code and number have at most 31.
         match ac_table.symbol_of(entry, bits)? {
             0x00 => return Ok(last as u8),
             0xf0 => {
@@ -107,7 +107,7 @@ pub(super) fn read(
     }
 }
 
-/// Passes over a block but for its DC coefficient.
+/// Skips a block except for its DC coefficient.
 #[inline(always)]
 pub(super) fn pass(
     bits: &mut Bits<'_>,
@@ -119,7 +119,7 @@ pub(super) fn pass(
     macro_rules! far {
         ($otherwise:expr) => {
             let (taken, places, ends) = ac_table.pass(bits);
-            // What follows a block's 64th coefficient is not its own.
+            // Bits after a block's 64th coefficient do not belong to the block.
             if taken != 0 && n + places < 64 {
                 bits.skip(taken);
                 n += places;
@@ -139,7 +139,7 @@ pub(super) fn pass(
             far!(continue 'block);
             continue 'block;
         }
-        // At most 12 of 56 bits are gone; code and number have at most 31.
+        // At most 12 of 56 bits are used; code and number have at most 31.
         match ac_table.symbol(bits)? {
             0x00 => return Ok(()),
             0xf0 => n += 16,

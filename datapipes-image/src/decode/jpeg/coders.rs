@@ -1,4 +1,4 @@
-//! What a scan tells of a block, where blocks are put together from several scans.
+//! A scan's data for a block, when blocks are put together from several scans.
 
 use super::bits::Bits;
 use super::block::{self, Block};
@@ -6,9 +6,10 @@ use super::huffman::Huffman;
 use super::stream::Bad;
 use super::tables::{ORDER, Tables};
 
-/// Reads a block's share of a scan.
+/// Reads a block's data from a scan.
 pub(super) trait Coder {
-    /// `held` has a bit for each coefficient but the first that is not zero, in the file's order.
+    /// Reads the data of one block. `held` has a bit for each coefficient except the first that is
+    /// not zero, in the file's order.
     fn block(
         &mut self,
         bits: &mut Bits<'_>,
@@ -17,11 +18,11 @@ pub(super) trait Coder {
         held: &mut u64,
     ) -> Result<(), Bad>;
 
-    /// Forgets what came before, at a restart marker.
+    /// Resets the state, at a restart marker.
     fn restart(&mut self);
 }
 
-/// All coefficients at once.
+/// Reads all coefficients at once.
 pub(super) struct Whole<'a> {
     pub(super) tables: &'a Tables,
     /// Huffman tables by component.
@@ -41,7 +42,7 @@ impl Coder for Whole<'_> {
         let (dc, ac) = self.coded[component & 3];
         let tables = (&self.tables.dc[dc & 3], &self.tables.ac[ac & 3]);
         let last = block::read(bits, tables, &mut self.means[component & 3], block)?;
-        // That there are others is all that is asked for.
+        // A single bit is enough to record that there are other coefficients.
         *held = u64::from(last > 0) << 63;
         Ok(())
     }
@@ -51,7 +52,7 @@ impl Coder for Whole<'_> {
     }
 }
 
-/// The high bits of DC coefficients.
+/// Reads the high bits of DC coefficients.
 pub(super) struct FirstDc<'a> {
     pub(super) tables: &'a Tables,
     pub(super) coded: [(usize, usize); 4],
@@ -80,7 +81,7 @@ impl Coder for FirstDc<'_> {
     }
 }
 
-/// One more bit of DC coefficients.
+/// Reads one more bit of DC coefficients.
 pub(super) struct MoreDc {
     pub(super) low: u32,
 }
@@ -102,13 +103,13 @@ impl Coder for MoreDc {
     fn restart(&mut self) {}
 }
 
-/// The high bits of some AC coefficients.
+/// Reads the high bits of some AC coefficients.
 pub(super) struct FirstAc<'a> {
     pub(super) table: &'a Huffman,
-    /// The first coefficient and the last.
+    /// First and last coefficient.
     pub(super) band: (usize, usize),
     pub(super) low: u32,
-    /// Blocks without any more, from the next one on.
+    /// Number of blocks without further coefficients, from the next one on.
     pub(super) empty: u32,
 }
 
@@ -154,7 +155,7 @@ impl Coder for FirstAc<'_> {
             *held |= 1 << n;
             n += 1;
         }
-        // A run of zeros that ends with the band is passed by.
+        // A run of zeros that ends with the band is skipped.
         if n > last + 1 {
             Err(Bad::Block)
         } else {
@@ -167,7 +168,7 @@ impl Coder for FirstAc<'_> {
     }
 }
 
-/// One more bit of some AC coefficients.
+/// Reads one more bit of some AC coefficients.
 pub(super) struct MoreAc<'a> {
     pub(super) table: &'a Huffman,
     pub(super) band: (usize, usize),
@@ -187,7 +188,7 @@ impl MoreAc<'_> {
             }
             let value = &mut block.0[usize::from(ORDER[n]) & 63];
             let (one, sign) = (1i16 << self.low, *value >> 15);
-            // Away from zero; not if that bit is told already, which is damage.
+            // Away from zero; not if that bit is known already, which is damage.
             let told = i16::from(*value & one == 0) & bits.take(1) as i16;
             *value = value.wrapping_add(((told << self.low) ^ sign).wrapping_sub(sign));
         }
@@ -220,7 +221,7 @@ impl Coder for MoreAc<'_> {
                     1 => -1i32 << self.low,
                     _ => return Err(Bad::Symbol),
                 };
-                // Behind so many zeros, which the others between them do not count as.
+                // After this many zeros; nonzero coefficients between them do not count.
                 let rest = u64::MAX << n & upto;
                 let mut free = !*held & rest;
                 for _ in 0..zeros {

@@ -1,13 +1,13 @@
-//! What the markers say, before anything is decoded.
+//! Contents of the markers, before anything is decoded.
 //!
-//! The walk over them is what makes a cut file an error: it looks for the end marker.
+//! The walk over the markers looks for the end marker, which makes a truncated file an error.
 
 use datapipes::{Error, ErrorKind, Result};
 use image::metadata::Orientation;
 
 use crate::decode::take;
 
-/// What stands before the first scan.
+/// Data before the first scan.
 pub(crate) struct Header {
     pub(crate) width: u32,
     pub(crate) height: u32,
@@ -16,30 +16,30 @@ pub(crate) struct Header {
     pub(super) color: Color,
     components: [Component; 4],
     count: usize,
-    /// All components are in the first scan.
+    /// True if all components are in the first scan.
     interleaved: bool,
-    /// It says that it is JFIF, so that three components are YCbCr.
+    /// True if the file declares JFIF, so that three components are YCbCr.
     jfif: bool,
-    /// What an Adobe segment says of the colours: 0 untransformed, 1 YCbCr, 2 YCCK.
+    /// Colours in an Adobe segment: 0 untransformed, 1 YCbCr, 2 YCCK.
     adobe: Option<u8>,
-    /// Where the byte behind the Adobe segment's `0xff` is.
+    /// Offset of the byte after the Adobe segment's `0xff`.
     pub(crate) adobe_at: usize,
-    /// Where the first scan's segment starts.
+    /// Offset of the first scan's segment.
     pub(crate) scan: usize,
 }
 
-/// What the frame says of a component.
+/// A component in the frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Component {
     pub(super) id: u8,
-    /// The sampling factors.
+    /// Horizontal sampling factor; the vertical one follows.
     pub(super) h: usize,
     pub(super) v: usize,
-    /// The number of its quantisation table.
+    /// Number of its quantisation table.
     pub(super) quant: usize,
 }
 
-/// What the components stand for.
+/// Meaning of the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Color {
     Gray,
@@ -47,7 +47,7 @@ pub(super) enum Color {
     YCbCr,
     /// Inverted, as Adobe writes it.
     Cmyk,
-    /// The same, with the first three as YCbCr.
+    /// Inverted CMYK, with the first three as YCbCr.
     Ycck,
 }
 
@@ -62,7 +62,7 @@ const APP0: u8 = 0xe0;
 const APP1: u8 = 0xe1;
 const APP14: u8 = 0xee;
 
-/// More scans than any encoder makes cost time without end.
+/// Greatest number of scans, more than any encoder makes: each scan costs time.
 pub(crate) const MAX_SCANS: usize = 100;
 
 impl Header {
@@ -118,7 +118,7 @@ impl Header {
         }
     }
 
-    /// The segment that tells the size.
+    /// Reads the segment with the size.
     fn frame(&mut self, body: &[u8], progressive: bool) -> Result<()> {
         let [precision, h1, h0, w1, w0, count, ref rest @ ..] = *body else {
             return corrupt("its frame header is too short");
@@ -156,7 +156,7 @@ impl Header {
             };
         }
         if count == 1 {
-            // The sampling of a single component says nothing.
+            // The sampling factors of a single component have no effect.
             (self.components[0].h, self.components[0].v) = (1, 1);
         }
         let (h, v) = self.sampling();
@@ -171,13 +171,13 @@ impl Header {
         Ok(())
     }
 
-    /// What the components stand for, by libjpeg's rules.
+    /// Returns the meaning of the components, by libjpeg's rules.
     fn told_color(&self) -> Result<Color> {
         match (self.count, self.adobe) {
             (1, _) => Ok(Color::Gray),
             (3, _) if self.jfif => Ok(Color::YCbCr),
             (3, Some(0)) => Ok(Color::Rgb),
-            // An unknown transform is the usual one.
+            // An unknown transform is treated as the usual one.
             (3, Some(_)) => Ok(Color::YCbCr),
             (3, None) if self.components().iter().map(|c| c.id).eq(*b"RGB") => Ok(Color::Rgb),
             (3, None) => Ok(Color::YCbCr),
@@ -194,19 +194,20 @@ impl Header {
         &self.components[..self.count]
     }
 
-    /// The largest sampling factors.
+    /// Returns the largest sampling factors.
     pub(crate) fn sampling(&self) -> (usize, usize) {
         let largest =
             |of: fn(&Component) -> usize| self.components().iter().map(of).max().unwrap_or(1);
         (largest(|c| c.h), largest(|c| c.v))
     }
 
-    /// Coefficients are decoded as a whole before any becomes a pixel.
+    /// Returns true if all coefficients are decoded before any becomes a pixel.
     pub(crate) fn many_scans(&self) -> bool {
         self.progressive || !self.interleaved
     }
 
-    /// About how much memory decoding takes: the pixels, and the coefficients where they are kept.
+    /// Returns about how much memory decoding takes: the pixels, and the coefficients if they are
+    /// kept.
     pub(crate) fn memory(&self) -> u64 {
         let kept = if self.many_scans() {
             2 * self.count as u64
@@ -217,7 +218,7 @@ impl Header {
     }
 }
 
-/// Where the end marker is that belongs to the first picture.
+/// Returns the offset of the first image's end marker.
 pub(crate) fn end_of_image(bytes: &[u8], header: &Header) -> Result<usize> {
     let (mut at, mut scans) = (header.scan, 0);
     loop {
@@ -238,7 +239,7 @@ pub(crate) fn end_of_image(bytes: &[u8], header: &Header) -> Result<usize> {
     }
 }
 
-/// Where the compressed data that starts here ends: at the next marker that is not a restart.
+/// Returns the end of the compressed data that starts here: the next marker that is not a restart.
 pub(super) fn entropy_end(bytes: &[u8], mut at: usize) -> usize {
     loop {
         // In blocks, which compiles to vector instructions.
@@ -264,7 +265,7 @@ pub(super) fn entropy_end(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The marker at or after `at`, and where its body is. Bytes before it are passed over.
+/// Returns the marker at or after `at`, and the range of its body. Bytes before it are skipped.
 pub(super) fn segment(bytes: &[u8], at: usize) -> Result<(u8, std::ops::Range<usize>)> {
     let mut at = at;
     loop {

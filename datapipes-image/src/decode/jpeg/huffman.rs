@@ -1,35 +1,35 @@
-//! Huffman codes: tables that tell of the next bits what they say.
+//! Huffman codes: lookup tables for the next bits.
 
 use datapipes::Result;
 
 use super::bits::{Bits, extend};
 use super::header::corrupt;
 
-/// How many bits the table of codes and numbers looks at.
+/// Number of bits that index the table of codes and numbers.
 const LOOK: u32 = 11;
-/// How many bits the table for skipping looks at.
+/// Number of bits that index the table for skipping.
 const FAR: u32 = 12;
 
-/// A Huffman code whose symbols say how many zeros come before a number (high half), and how many
-/// bits that number has (low half).
+/// A Huffman code whose symbols have the number of zeros before a number (high half), and the
+/// number of bits of that number (low half).
 pub(super) struct Huffman {
-    /// How many codes there are of each length, and their symbols: what it was made of.
+    /// Number of codes of each length, and their symbols: the definition of the code.
     counts: [u8; 16],
     symbols: [u8; 256],
-    /// By the next bits: length, symbol or zeros before, number; see [`Entry`].
+    /// Table by the next bits: length, symbol or zeros before, number; see [`Entry`].
     near: [Entry; 1 << LOOK],
-    /// By the next bits: what may be passed over at once; made when it is first needed.
+    /// Table by the next bits: the bits to skip at once; made when it is first needed.
     far: [u16; 1 << FAR],
     has_far: bool,
-    /// By length: the first 16 bits that are no code of this or a smaller length.
+    /// First 16 bits, by length, that are no code of this or a smaller length.
     limit: [u32; 17],
-    /// By length: what to add to a code for its symbol's place.
+    /// Offset, by length, from a code to its symbol's place.
     offset: [i32; 17],
 }
 
-/// What the next bits begin with. With a number (high 16 bits, never zero): the zeros before it
-/// (byte 1), the bits of code and number (byte 0). Else the symbol (byte 1), the bits of the code
-/// (byte 0, zero if it is longer than the table looks).
+/// Beginning of the next bits. With a number (high 16 bits, never zero): the zeros before it (byte
+/// 1), the bits of code and number (byte 0). Otherwise the symbol (byte 1), the bits of the code
+/// (byte 0, zero if the code is longer than the table's index).
 #[derive(Clone, Copy)]
 pub(super) struct Entry(u32);
 
@@ -54,7 +54,7 @@ impl Entry {
 pub(super) struct NoCode;
 
 impl Huffman {
-    /// Without any codes.
+    /// A table without codes.
     pub(super) const EMPTY: Huffman = Huffman {
         counts: [0; 16],
         symbols: [0; 256],
@@ -65,13 +65,13 @@ impl Huffman {
         offset: [0; 17],
     };
 
-    /// Becomes the code with so many codes of each length, and these symbols. Nothing is done if it
-    /// is already.
+    /// Sets the number of codes of each length, and their symbols. Does nothing if they are the
+    /// same as before.
     pub(super) fn set(&mut self, counts: &[u8; 16], symbols: &[u8]) -> Result<()> {
         if *counts == self.counts && *symbols == self.symbols[..symbols.len()] {
             return Ok(());
         }
-        // Until it is whole, it is none.
+        // The code is invalid until it is complete.
         self.counts = [0; 16];
         self.has_far = false;
         self.near.fill(Entry(0));
@@ -109,7 +109,7 @@ impl Huffman {
         self.counts == [0; 16]
     }
 
-    /// The largest symbol.
+    /// Returns the largest symbol.
     pub(super) fn largest(&self) -> u8 {
         let count: usize = self.counts.iter().map(|&count| usize::from(count)).sum();
         self.symbols[..count.min(256)]
@@ -119,26 +119,26 @@ impl Huffman {
             .unwrap_or(0)
     }
 
-    /// What the next bits begin with.
+    /// Returns the entry for the next bits.
     #[inline(always)]
     pub(super) fn look(&self, bits: &Bits<'_>) -> Entry {
         self.near[bits.peek(LOOK)]
     }
 
-    /// Takes the code that the entry, without a number, is of.
+    /// Takes the code of an entry without a number.
     #[inline(always)]
     pub(super) fn symbol_of(&self, entry: Entry, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
         if entry.len() != 0 {
             bits.skip(entry.len());
             return Ok(entry.zeros() as u8);
         }
-        // The reader stays in registers: only its bits go along.
+        // Only the bits are passed, so that the reader stays in registers.
         let (len, symbol) = self.long(bits.peek(16) as u32)?;
         bits.skip(len);
         Ok(symbol)
     }
 
-    /// The length and the symbol of a code that is longer than the table looks.
+    /// Returns the length and the symbol of a code that is longer than the table's index.
     #[cold]
     #[inline(never)]
     fn long(&self, next: u32) -> Result<(u32, u8), NoCode> {
@@ -155,7 +155,7 @@ impl Huffman {
         Err(NoCode)
     }
 
-    /// Takes the next code, of up to 16 bits that have been filled in.
+    /// Takes the next code, of up to 16 available bits.
     #[inline(always)]
     pub(super) fn symbol(&self, bits: &mut Bits<'_>) -> Result<u8, NoCode> {
         let entry = self.look(bits);
@@ -197,8 +197,8 @@ impl Huffman {
         self.has_far = true;
     }
 
-    /// What the next bits say that may be passed over: how many bits (0: look closer), how many
-    /// places in the block, whether the block ends.
+    /// Returns the bits to skip (0: decode one by one), the number of places in the block, and true
+    /// if the block ends.
     #[inline(always)]
     pub(super) fn pass(&self, bits: &Bits<'_>) -> (u32, usize, bool) {
         let far = self.far[bits.peek(FAR)];
@@ -275,7 +275,7 @@ mod tests {
         for (n, &symbol) in symbols.iter().enumerate() {
             let size = u32::from(symbol & 15);
             for number in [0, (1 << size) >> 1, (1 << size) - 1] {
-                // So many ones and a zero, then the number, then a code without one.
+                // A row of ones and a zero, then the number, then a code without a number.
                 let text = format!(
                     "{}0{}10",
                     "1".repeat(n),

@@ -1,11 +1,11 @@
-//! JPEG: a decoder of our own, for parts of pictures, scaled or not.
+//! JPEG: a decoder for parts of images, scaled or not.
 //!
-//! From the outside in: [`header`] walks over the markers and says what is refused, [`plan`] what
-//! has to be decoded for a part. [`sequential`] and [`scans`] read the compressed data ([`stream`],
-//! [`bits`], [`huffman`], [`block`], [`coders`]) into coefficients; [`idct`] makes samples of
-//! those, [`rows`] pixels ([`upsample`], [`color`]).
+//! From the outside in: [`header`] walks over the markers and refuses unsupported files, [`plan`]
+//! computes the data needed for a part. [`sequential`] and [`scans`] read the compressed data
+//! ([`stream`], [`bits`], [`huffman`], [`block`], [`coders`]) into coefficients; [`idct`] converts
+//! them to samples, [`rows`] to pixels ([`upsample`], [`color`]).
 //!
-//! All arithmetic is libjpeg-turbo's, to the bit. Data that is cut or damaged is an error as far as
+//! All arithmetic is libjpeg-turbo's, to the bit. Truncated or damaged data is an error as far as
 //! it is read, which is down to the last row of blocks that the part needs.
 
 mod bits;
@@ -40,7 +40,7 @@ use self::tables::{Brought, Tables};
 use super::pixels::Pixels;
 use crate::{Image, Rect};
 
-/// What is kept between pictures: in the steady state none allocates.
+/// Buffers kept between images: in the steady state no image allocates.
 struct Scratch {
     tables: Tables,
     stream: Stream,
@@ -49,10 +49,10 @@ struct Scratch {
     coefficients: Coefficients,
 }
 
-/// More than this is not kept.
+/// Greatest number of bytes that are kept.
 const KEPT: usize = 16 << 20;
 
-/// Decodes a picture.
+/// Decodes an image.
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     let mut image = Image::black(header.width, header.height, 3);
     let whole = Rect {
@@ -65,9 +65,9 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     Ok(image)
 }
 
-/// Decodes a part of a picture that is scaled by 1/1, 1/2, 1/4 or 1/8, whose edges are rounded up.
-/// The pixels are those of the same part of the whole picture at that scale. What lies below the
-/// part is not looked at, but for the end marker.
+/// Decodes a part of an image that is scaled by 1/1, 1/2, 1/4 or 1/8, whose edges are rounded up.
+/// The pixels are those of the same part of the whole image at that scale. Data below the part is
+/// not read, except for the end marker.
 pub(crate) fn decode_part(
     bytes: &[u8],
     header: &Header,

@@ -1,47 +1,47 @@
-//! What has to be decoded for a part of the picture at a scale: blocks, samples, and how they
-//! become pixels.
+//! Data to be decoded for a part of the image at a scale: blocks, samples, and their conversion to
+//! pixels.
 
 use datapipes::{Error, ErrorKind, Result};
 
 use super::header::{Color, Header};
 use crate::Rect;
 
-/// How samples of a component become as many as there are pixels.
+/// Upsampling method of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
-    /// They are as many already.
+    /// There is a sample for each pixel.
     Full,
-    /// Each is repeated.
+    /// Each sample is repeated.
     Repeat,
     /// Two for one in a row, weighted by distance.
     Across,
     /// Two rows for one, weighted by distance.
     Down,
-    /// Both.
+    /// Two for one in both directions.
     Both,
 }
 
 /// One component.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    /// The number of its quantisation table.
+    /// Number of its quantisation table.
     pub(super) quant: usize,
-    /// Blocks in a unit (MCU).
+    /// Number of blocks in a unit (MCU), across and down.
     pub(super) h: usize,
     pub(super) v: usize,
-    /// Blocks that hold samples of the picture, across and down.
+    /// Number of blocks that hold samples of the image, across and down.
     pub(super) across: usize,
     pub(super) down: usize,
-    /// Samples in an edge of a block: 8, or fewer where it is scaled.
+    /// Number of samples in an edge of a block: 8, or fewer if it is scaled.
     pub(super) size: usize,
-    /// Samples of the whole picture, across and down.
+    /// Number of samples of the whole image, across and down.
     pub(super) width: usize,
     pub(super) height: usize,
-    /// Pixels for a sample, across and down.
+    /// Number of pixels for a sample, across and down.
     pub(super) wide: usize,
     pub(super) high: usize,
     pub(super) method: Method,
-    /// The first sample of a row that is decoded, and the first that is not.
+    /// First sample of a row that is decoded, and the end of the decoded samples.
     pub(super) from: usize,
     pub(super) to: usize,
 }
@@ -63,8 +63,7 @@ impl Part {
         to: 0,
     };
 
-    /// The rows of samples that a row of pixels is made of: the near one, and the one that lies
-    /// beyond it.
+    /// Returns the rows of samples for a row of pixels: the near one, and the far one.
     pub(super) fn rows(&self, y: usize) -> (usize, usize) {
         let near = y / self.high;
         match self.method {
@@ -75,30 +74,29 @@ impl Part {
     }
 }
 
-/// What is decoded.
+/// Data to be decoded.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) color: Color,
     parts: [Part; 4],
     count: usize,
-    /// Units in the whole picture, across and down.
+    /// Number of units in the whole image, across and down.
     pub(super) across: usize,
     pub(super) down: usize,
-    /// The first unit of a row that is needed, and the first that is not any more; the same of
-    /// rows.
+    /// First unit of a row that is needed, and the end of the needed units; then the same for rows.
     pub(super) left: usize,
     pub(super) right: usize,
     pub(super) top: usize,
     pub(super) bottom: usize,
-    /// Rows of pixels in a unit.
+    /// Number of rows of pixels in a unit.
     pub(super) unit_height: usize,
-    /// A row of pixels needs samples of the row below it.
+    /// True if a row of pixels needs samples of the row below it.
     pub(super) looks_down: bool,
-    /// The first pixel of a row that there are samples for.
+    /// First pixel of a row that has samples.
     pub(super) from: usize,
-    /// Pixels of the scaled picture, down.
+    /// Number of pixel rows of the scaled image.
     pub(super) height: usize,
-    /// The pixels that are asked for.
+    /// Requested pixels.
     pub(super) x: std::ops::Range<usize>,
     pub(super) y: std::ops::Range<usize>,
 }
@@ -175,7 +173,7 @@ impl Plan {
             };
         }
         let count = header.components().len();
-        // Which units hold the samples that are needed; weighing needs one more at each edge.
+        // Units that hold the needed samples; weighting needs one more at each edge.
         let (mut left, mut right, mut top, mut bottom) = (across, 0, down, 0);
         for part in &parts[..count] {
             let beside = usize::from(matches!(part.method, Method::Across | Method::Both));

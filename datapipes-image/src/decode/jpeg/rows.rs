@@ -1,5 +1,5 @@
-//! Samples become pixels: a strip of rows for each component, as high as a unit, and one row from
-//! the strip above.
+//! Conversion of samples to pixels: a strip of rows for each component, as high as a unit, and one
+//! row from the strip above.
 
 use super::block::Block;
 use super::color;
@@ -7,22 +7,22 @@ use super::idct;
 use super::plan::{Method, Part, Plan};
 use super::upsample;
 
-/// The samples of one row of units.
+/// Samples of one row of units.
 #[derive(Default)]
 pub(super) struct Strips {
     strips: [Strip; 4],
-    /// The next row of pixels.
+    /// Next row of pixels.
     next: usize,
 }
 
 struct Strip {
-    /// By rows: the last row of the strip above, then the rows of this one.
+    /// Rows: the last row of the strip above, then the rows of this one.
     samples: Vec<u8>,
     stride: usize,
-    /// The number of its first row in the component.
+    /// Number of its first row in the component.
     top: usize,
     quant: [u16; 64],
-    /// A row of as many samples as pixels.
+    /// A row with a sample for each pixel.
     wide: Vec<u8>,
     /// Two rows, weighted.
     sums: Vec<u16>,
@@ -42,11 +42,11 @@ impl Default for Strip {
 }
 
 impl Strips {
-    /// Gets ready for a picture. `quant` are the quantisation tables of its components.
+    /// Prepares for an image. `quant` are the quantisation tables of its components.
     pub(super) fn begin(&mut self, plan: &Plan, quant: &[[u16; 64]; 4]) {
         self.next = plan.y.start;
         for ((strip, part), quant) in self.strips.iter_mut().zip(plan.parts()).zip(quant) {
-            // What is written are whole blocks; some are written or read in vectors.
+            // Whole blocks are written; some are written or read in vectors.
             strip.stride = (plan.right - plan.left) * part.h * part.size + 32;
             strip
                 .samples
@@ -78,7 +78,7 @@ impl Strips {
         );
     }
 
-    /// Makes pixels of all that can be made now that the samples of a row of units are there.
+    /// Makes all pixels that are possible with the samples of a row of units.
     pub(super) fn finish(&mut self, plan: &Plan, unit: usize, pixels: &mut [u8]) {
         for (strip, part) in self.strips.iter_mut().zip(plan.parts()) {
             strip.top = unit * part.v * part.size;
@@ -118,13 +118,13 @@ impl Strips {
 }
 
 impl Strip {
-    /// A row of samples, by its number in the component.
+    /// Returns a row of samples, by its number in the component.
     fn samples(&self, part: &Part, row: usize) -> &[u8] {
         let start = (row + 1 - self.top) * self.stride;
         &self.samples[start..start + part.to - part.from]
     }
 
-    /// Makes as many samples as pixels for a row of pixels, unless there are.
+    /// Upsamples the samples for a row of pixels, unless there are enough.
     fn widen(&mut self, part: &Part, y: usize) {
         let (near, far) = part.rows(y);
         let mut wide = std::mem::take(&mut self.wide);
@@ -156,7 +156,7 @@ impl Strip {
         self.wide = wide;
     }
 
-    /// The samples for a row of pixels, once it was widened.
+    /// Returns the samples for a row of pixels, after `widen`.
     fn row(&self, part: &Part, y: usize) -> &[u8] {
         match part.method {
             Method::Full => self.samples(part, y),

@@ -1,4 +1,4 @@
-//! A picture in several scans: its coefficients are put together before any becomes a sample.
+//! An image in several scans: its coefficients are put together before any becomes a sample.
 
 use datapipes::Result;
 
@@ -10,15 +10,15 @@ use super::rows::Strips;
 use super::stream::Stream;
 use super::tables::{Brought, Tables};
 
-/// What the segment before a scan says.
+/// Contents of the segment before a scan.
 pub(super) struct Scan {
     components: [usize; 4],
     count: usize,
     /// Huffman tables, by the number of the component in the frame.
     pub(super) coded: [(usize, usize); 4],
-    /// The first coefficient and the last.
+    /// First and last coefficient.
     band: (usize, usize),
-    /// Up to which bit the coefficients are known before and after it.
+    /// Lowest bit of the coefficients that is known before and after the scan.
     high: u8,
     low: u8,
 }
@@ -47,7 +47,7 @@ impl Scan {
             low: bits & 15,
         };
         for (n, &[id, tables]) in told.as_chunks::<2>().0.iter().enumerate() {
-            // Of components with the same name, the first that was not meant yet.
+            // Of components with the same name, the first that was not used yet.
             let mut named =
                 (0..header.components().len()).filter(|&c| header.components()[c].id == id);
             let Some(component) = named.find(|c| !scan.components[..n].contains(c)) else {
@@ -73,7 +73,7 @@ impl Scan {
         }
         let (from, to) = scan.band;
         let fits = match header.progressive {
-            // Other values mean nothing there.
+            // Other values have no meaning there.
             false => true,
             true if from == 0 => to == 0,
             true => from <= to && to < 64 && count == 1,
@@ -94,16 +94,16 @@ impl Scan {
     }
 }
 
-/// Coefficients of all components, and how far they are known.
+/// Coefficients of all components, and their known bits.
 pub(super) struct Coefficients {
     blocks: Vec<Block>,
-    /// Which coefficients of each are not zero; see [`Coder::block`].
+    /// Bit sets of the coefficients that are not zero; see [`Coder::block`].
     held: Vec<u64>,
-    /// Where each component's begin.
+    /// First block of each component.
     starts: [usize; 4],
-    /// The lowest bit that is known of each; none at first.
+    /// Lowest known bit of each coefficient; none at first.
     known: [[Option<u8>; 64]; 4],
-    /// The place of the last coefficient of each block of a row that is not zero.
+    /// Place of the last nonzero coefficient of each block of a row.
     lasts: Vec<u8>,
 }
 
@@ -120,7 +120,7 @@ impl Default for Coefficients {
 }
 
 impl Coefficients {
-    /// Gets ready for a picture: all are zero.
+    /// Prepares for an image: all coefficients are zero.
     pub(super) fn begin(&mut self, plan: &Plan) {
         let mut len = 0;
         for (start, part) in self.starts.iter_mut().zip(plan.parts()) {
@@ -134,7 +134,7 @@ impl Coefficients {
         self.known = [[None; 64]; 4];
     }
 
-    /// Adds what a scan tells; the stream has its data.
+    /// Adds the data of a scan, which the stream holds.
     pub(super) fn read(
         &mut self,
         bytes: &[u8],
@@ -253,18 +253,18 @@ impl Coefficients {
         Ok(())
     }
 
-    /// How much memory is kept.
+    /// Returns the number of bytes that are kept.
     pub(super) fn capacity(&self) -> usize {
         self.blocks.capacity() * size_of::<Block>()
     }
 
-    /// Gives it back.
+    /// Frees the memory.
     pub(super) fn release(&mut self) {
         (self.blocks, self.held) = (Vec::new(), Vec::new());
     }
 }
 
-/// One scan, as it is read.
+/// One scan that is being read.
 struct Run<'a> {
     bytes: &'a [u8],
     plan: &'a Plan,
@@ -279,7 +279,7 @@ impl Run<'_> {
     fn all(&mut self, mut coder: impl Coder) -> Result<()> {
         let parts = self.plan.parts();
         let single = parts[self.scan.components[0]];
-        // A scan of one component has units of one block, and none beyond the picture's edge.
+        // A scan of one component has units of one block, and none beyond the image's edge.
         let (across, down) = match self.scan.count {
             1 => (single.across, single.down.min(self.plan.bottom * single.v)),
             _ => (self.plan.across, self.plan.bottom),

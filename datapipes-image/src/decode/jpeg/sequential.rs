@@ -1,4 +1,4 @@
-//! A picture in one sequential scan: a row of units is decoded, becomes samples, and is gone.
+//! An image in one sequential scan: a row of units is decoded, becomes samples, and is discarded.
 
 use datapipes::Result;
 
@@ -12,23 +12,23 @@ use super::tables::Tables;
 /// One block of a unit.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// Its component, and that component's Huffman tables.
+    /// Number of its component, followed by that component's Huffman tables.
     component: usize,
     dc: usize,
     ac: usize,
-    /// Where it is kept, for the first unit that is needed, and how much further for each one after
-    /// it.
+    /// Index of the block for the first unit that is needed, and the step from one unit to the
+    /// next.
     first: usize,
     step: usize,
-    /// Only its mean is needed.
+    /// True if only its mean is needed.
     mean: bool,
 }
 
-/// The blocks of a row of units that are needed.
+/// Needed blocks of a row of units.
 #[derive(Default)]
 pub(super) struct Row {
     pub(super) blocks: Vec<Block>,
-    /// The place of the last coefficient of each that is not zero.
+    /// Place of the last nonzero coefficient of each block.
     pub(super) lasts: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn decode(
     }
 
     let mut means = [0; 4];
-    // Units before the next restart.
+    // Number of units before the next restart.
     let mut left = if tables.interval == 0 {
         usize::MAX
     } else {
@@ -86,7 +86,7 @@ pub(super) fn decode(
         } else {
             0..0
         };
-        // What lies behind the last unit that is needed is not looked at.
+        // Data after the last unit that is needed is not read.
         let end = if y + 1 == plan.bottom {
             plan.right
         } else {
@@ -100,7 +100,7 @@ pub(super) fn decode(
                 left = tables.interval;
             }
             let stop = end.min(x.saturating_add(left));
-            // All of it lies before what is needed.
+            // All of it precedes the needed units.
             if tables.interval > 0 && y * plan.across + x + left <= plan.top * plan.across {
                 stream.pass();
             } else {
@@ -152,8 +152,8 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// Takes units that are needed; their numbers are counted from the first that is.
-// On its own, so that the reader stays in registers.
+/// Reads units that are needed; their numbers are counted from the first needed one. It is a
+/// function of its own so that the reader stays in registers.
 #[inline(never)]
 fn read(
     stream: &mut Stream,
@@ -186,7 +186,7 @@ fn read(
     Ok(())
 }
 
-/// Passes over units.
+/// Skips units.
 #[inline(never)]
 fn pass(
     stream: &mut Stream,

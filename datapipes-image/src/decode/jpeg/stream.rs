@@ -1,4 +1,4 @@
-//! The compressed data of a scan: one stretch between restart markers after the other.
+//! Compressed data of a scan: one stretch between restart markers after another.
 
 use datapipes::Result;
 
@@ -6,7 +6,7 @@ use super::bits::{At, Bits, PAD, unstuff};
 use super::header::corrupt;
 use super::huffman::NoCode;
 
-/// What can be wrong with compressed data.
+/// Errors in compressed data.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Bad {
     /// Bits that are no code.
@@ -15,7 +15,7 @@ pub(super) enum Bad {
     Block,
     /// A coefficient out of range.
     Range,
-    /// A symbol that means nothing here.
+    /// A symbol that has no meaning here.
     Symbol,
 }
 
@@ -41,13 +41,13 @@ impl Bad {
 /// Reads the compressed data of one scan.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// The data of this stretch, and ones behind it.
+    /// Data of this stretch, followed by ones.
     data: Vec<u8>,
     len: usize,
     at: At,
-    /// Where the marker behind this stretch is in the file.
+    /// Offset of the marker after this stretch.
     marker: usize,
-    /// Restart markers so far.
+    /// Number of restart markers so far.
     restarts: usize,
 }
 
@@ -63,7 +63,8 @@ impl Stream {
         self.at = At::default();
     }
 
-    /// The next bits; [`keep`](Stream::keep) says how far they were taken.
+    /// Returns a reader of the next bits; call [`keep`](Stream::keep) to record how many were
+    /// taken.
     #[inline(always)]
     pub(super) fn bits(&self) -> Bits<'_> {
         Bits::new(&self.data[..self.len + PAD], self.at)
@@ -73,7 +74,7 @@ impl Stream {
         self.at = at;
     }
 
-    /// An error if more bits were taken than there are.
+    /// Fails if more bits were taken than there are.
     pub(super) fn check(&self, row: usize) -> Result<()> {
         if self.at.taken() > self.len * 8 {
             return Bad::Code.at(row);
@@ -81,12 +82,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Passes over the rest of this stretch.
+    /// Skips the rest of this stretch.
     pub(super) fn pass(&mut self) {
         self.at = At::at_byte(self.len);
     }
 
-    /// Goes on behind the restart marker, which has to be here.
+    /// Continues after the restart marker, which has to be here.
     pub(super) fn restart(&mut self, bytes: &[u8], row: usize) -> Result<()> {
         self.check(row)?;
         let left = self.len - self.at.taken().div_ceil(8);
@@ -106,7 +107,7 @@ impl Stream {
         Ok(())
     }
 
-    /// How much memory is kept.
+    /// Returns the number of bytes that are kept.
     pub(super) fn capacity(&self) -> usize {
         self.data.capacity()
     }

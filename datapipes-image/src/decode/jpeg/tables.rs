@@ -1,12 +1,12 @@
-//! The tables that segments between the scans bring: quantisation and Huffman codes.
+//! Tables in segments between the scans: quantisation and Huffman codes.
 
 use datapipes::Result;
 
 use super::header::corrupt;
 use super::huffman::Huffman;
 
-/// Places of a block in the order in which coefficients come, by rows. Behind it are places for a
-/// run of zeros that leads out of the block, which is found afterwards.
+/// Places of a block in the order of the coefficients, by rows. They are followed by places for a
+/// run of zeros that leads out of the block, which is detected afterwards.
 pub(super) const ORDER: [u8; 128] = {
     let (mut order, mut n, mut diagonal) = ([63; 128], 0, 0);
     while diagonal < 15 {
@@ -28,18 +28,18 @@ pub(super) const ORDER: [u8; 128] = {
     order
 };
 
-/// All tables, as they are at one place of the file.
+/// All tables, at one position of the file.
 pub(super) struct Tables {
-    /// By rows.
+    /// Quantisation tables, by rows.
     quant: [Option<[u16; 64]>; 4],
     pub(super) dc: [Huffman; 4],
     pub(super) ac: [Huffman; 4],
-    /// After how many units there is a restart marker; 0 for none.
+    /// Number of units between restart markers; 0 for none.
     pub(super) interval: usize,
 }
 
 impl Tables {
-    /// Without any.
+    /// No tables.
     pub(super) const EMPTY: Tables = Tables {
         quant: [None; 4],
         dc: [Huffman::EMPTY; 4],
@@ -47,7 +47,7 @@ impl Tables {
         interval: 0,
     };
 
-    /// Gets ready for the next file. Codes stay in memory: most files have the same.
+    /// Prepares for the next file. Codes stay in memory: most files have the same.
     pub(super) fn begin(&mut self) {
         self.quant = [None; 4];
         self.interval = 0;
@@ -88,7 +88,7 @@ impl Tables {
     }
 }
 
-/// Which Huffman tables the file has brought so far.
+/// Huffman tables that the file has defined so far.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Brought {
     dc: [bool; 4],
@@ -118,7 +118,7 @@ impl Brought {
         Ok(())
     }
 
-    /// An error unless this table is there and fit for differences of DC coefficients.
+    /// Fails unless this table is defined and valid for differences of DC coefficients.
     pub(super) fn check_dc(&self, id: usize, tables: &Tables) -> Result<()> {
         if !self.dc[id] || tables.dc[id].is_empty() {
             return corrupt(&format!("it has no Huffman table {id} for DC coefficients"));
@@ -129,7 +129,7 @@ impl Brought {
         Ok(())
     }
 
-    /// An error unless this table is there.
+    /// Fails unless this table is defined.
     pub(super) fn check_ac(&self, id: usize, tables: &Tables) -> Result<()> {
         if !self.ac[id] || tables.ac[id].is_empty() {
             return corrupt(&format!("it has no Huffman table {id} for AC coefficients"));

@@ -1,11 +1,11 @@
-//! As many samples as pixels, in libjpeg's ways: by repetition, or weighted by distance ("fancy").
+//! Upsampling, in libjpeg's ways: by repetition, or weighted by distance ("fancy").
 //!
-//! At the ends of a row the last sample counts twice. Where a row is only a part of one, its caller
-//! brings one sample more than it needs at each end.
+//! At the ends of a row the last sample counts twice. If a row is only a part of a longer one, its
+//! caller adds one sample more than it needs at each end.
 
 use super::idct::with_avx2;
 
-/// Each sample so many times.
+/// Repeats each sample.
 pub(super) fn repeat(row: &[u8], times: usize, out: &mut [u8]) {
     for (out, &sample) in out.chunks_exact_mut(times).zip(row) {
         out.fill(sample);
@@ -13,21 +13,21 @@ pub(super) fn repeat(row: &[u8], times: usize, out: &mut [u8]) {
 }
 
 with_avx2! {
-    /// Two for one: three parts of the nearer, one of the other neighbour.
+    /// Makes two samples of one: three parts of the nearer, one of the other neighbour.
     pub(super) fn across(row: &[u8], out: &mut [u8]) {
         across_into(row, out)
     }
 }
 
 with_avx2! {
-    /// A row between two: three parts of the nearer.
+    /// Makes a row between two: three parts of the nearer, one of the other.
     pub(super) fn down(near: &[u8], far: &[u8], upper: bool, out: &mut [u8]) {
         down_into(near, far, upper, out)
     }
 }
 
 with_avx2! {
-    /// Two for one in a row between two. `sums` is a place for the row before it is widened.
+    /// Makes two samples of one in a row between two. `sums` holds the row before it is widened.
     pub(super) fn both(near: &[u8], far: &[u8], sums: &mut [u16], out: &mut [u8]) {
         both_into(near, far, sums, out)
     }

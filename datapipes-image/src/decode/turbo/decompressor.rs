@@ -1,4 +1,4 @@
-//! One of libjpeg-turbo's decompressors, safe to use.
+//! A safe wrapper of libjpeg-turbo's decompressor.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
@@ -9,16 +9,16 @@ use turbojpeg_sys as sys;
 use crate::Rect;
 use crate::decode::jpeg::MAX_SCANS;
 
-/// Decodes one picture after another. It keeps tables and settings, not pixels.
+/// Decodes one image after another. It keeps tables and settings, not pixels.
 pub(super) struct Decompressor(NonNull<c_void>);
 
-/// A picture whose header was read.
+/// An image whose header was read.
 pub(super) struct Opened<'a> {
     decompressor: &'a mut Decompressor,
     bytes: &'a [u8],
     pub width: u32,
     pub height: u32,
-    /// Parts of it can be decoded.
+    /// True if parts of it can be decoded.
     pub has_parts: bool,
 }
 
@@ -35,23 +35,23 @@ impl Decompressor {
         let mut this = Decompressor(handle);
         this.set(sys::TJPARAM_TJPARAM_STOPONWARNING, 1)?;
         this.set(sys::TJPARAM_TJPARAM_SCANLIMIT, MAX_SCANS as c_int)?;
-        // The exact transform, and chroma from neighbours: as Pillow.
+        // The exact transform, and chroma from neighbours: as with Pillow.
         this.set(sys::TJPARAM_TJPARAM_FASTDCT, 0)?;
         this.set(sys::TJPARAM_TJPARAM_FASTUPSAMPLE, 0)?;
-        // Colour profiles are not looked at.
+        // Colour profiles are ignored.
         this.set(sys::TJPARAM_TJPARAM_SAVEMARKERS, 0)?;
         Ok(this)
     }
 
-    /// Reads the header of a picture whose decoding takes about this much memory.
+    /// Reads the header of an image whose decoding takes about this much memory.
     pub fn open<'a>(&'a mut self, bytes: &'a [u8], memory: u64) -> Result<Opened<'a>> {
-        // In MiB. What is on top is for rows and for blocks over the edge, which are at most 32
-        // wide or high.
+        // In MiB. The additional memory is for rows and for blocks over the edge, which are at most
+        // 32 wide or high.
         let most = c_int::try_from((memory >> 20) + 64).unwrap_or(c_int::MAX);
         self.set(sys::TJPARAM_TJPARAM_MAXMEMORY, most)?;
         let len = size(bytes)?;
-        // SAFETY: the handle is valid, and `bytes` are as long as told; they are not looked at
-        // after the call.
+        // SAFETY: the handle is valid, and `bytes` has the given length; it is not read after the
+        // call.
         let status = unsafe { sys::tj3DecompressHeader(self.0.as_ptr(), bytes.as_ptr(), len) };
         self.check(status)?;
         let get = |what: sys::TJPARAM| {
@@ -71,12 +71,12 @@ impl Decompressor {
     }
 
     fn set(&mut self, what: sys::TJPARAM, value: c_int) -> Result<()> {
-        // SAFETY: the handle is valid, and what and value are checked.
+        // SAFETY: the handle is valid, and parameter and value are checked.
         let status = unsafe { sys::tj3Set(self.0.as_ptr(), what as c_int, value) };
         self.check(status)
     }
 
-    /// An error with libjpeg-turbo's message, if the last call failed.
+    /// Returns an error with libjpeg-turbo's message, if the last call failed.
     fn check(&self, status: c_int) -> Result<()> {
         if status == 0 {
             return Ok(());
@@ -84,7 +84,7 @@ impl Decompressor {
         // SAFETY: the handle is valid, and so is the text that it owns until the next call with it.
         let text =
             unsafe { CStr::from_ptr(sys::tj3GetErrorStr(self.0.as_ptr())) }.to_string_lossy();
-        // Some begin with the name of the function.
+        // Some messages begin with the name of the function.
         let text = text.split_once("(): ").map_or(&*text, |(_, text)| text);
         let kind = match text {
             _ if text.starts_with("Premature end of") => ErrorKind::Truncated,
@@ -111,10 +111,10 @@ impl Drop for Decompressor {
 }
 
 impl Opened<'_> {
-    /// Decodes a part at 1/`scale` of the size: to RGB, or to CMYK where there are four channels.
+    /// Decodes a part at 1/`scale` of the size: to RGB, or to CMYK if there are four channels.
     ///
     /// # Panics
-    /// If the pixels do not fit the part.
+    /// Panics if the pixels do not fit the part.
     pub fn decode(self, scale: u32, part: Rect, channels: u32, pixels: &mut [u8]) -> Result<()> {
         let format = if channels == 4 {
             sys::TJPF_TJPF_CMYK
@@ -135,7 +135,7 @@ impl Opened<'_> {
 
         let (width, height) = (self.width.div_ceil(scale), self.height.div_ceil(scale));
         let region = match part {
-            // By zeros, for which it needs no name of the sampling.
+            // A region of zeros stands for the whole image, and needs no name of the sampling.
             _ if part
                 == (Rect {
                     x: 0,
@@ -166,10 +166,10 @@ impl Opened<'_> {
         self.decompressor.check(status)?;
 
         let (len, pitch) = (size(self.bytes)?, (part.width * channels) as c_int);
-        // SAFETY: the handle is valid, and `bytes` are as long as told. They are those whose header
-        // said how large the picture is, so that what is written are `height` rows of `pitch` bytes
-        // of the region: as long as `pixels` are, as was asserted, where it is neither empty, which
-        // would be all the rest, nor outside, which is an error.
+        // SAFETY: the handle is valid, and `bytes` has the given length. They are the bytes whose
+        // header declared the size of the image, so the call writes `height` rows of `pitch` bytes
+        // of the region: the length of `pixels`, as was asserted. The region is neither empty,
+        // which would mean all the rest, nor outside, which is an error.
         let status = unsafe {
             sys::tj3Decompress8(
                 handle,
@@ -184,7 +184,7 @@ impl Opened<'_> {
     }
 }
 
-/// The length, as the bindings have it: they say `unsigned long`.
+/// Returns the length in the type of the bindings: `unsigned long`.
 fn size(bytes: &[u8]) -> Result<sys::size_t> {
     let message = || Error::new(ErrorKind::Limit, format!("a JPEG of {} bytes", bytes.len()));
     sys::size_t::try_from(bytes.len()).map_err(|_| message())

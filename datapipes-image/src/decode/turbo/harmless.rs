@@ -1,6 +1,6 @@
-//! What libjpeg-turbo warns of though the pixels are right. It stops at its first warning, so that
-//! none hides another; here the reason for a harmless one is taken out of the file, which is then
-//! decoded anew.
+//! Warnings of libjpeg-turbo about files whose pixels are right. It stops at its first warning, so
+//! that none hides another. The cause of a harmless warning is removed from a copy of the file,
+//! which is then decoded again.
 //!
 //! Such files are not rare: collections from the web have them.
 
@@ -8,7 +8,7 @@ use datapipes::Error;
 
 use crate::decode::jpeg::Header;
 
-/// The file without what this error is about; `None` if it is not harmless.
+/// Returns the file without the cause of this error; `None` if the error is not harmless.
 pub(super) fn without(error: &Error, bytes: &[u8], header: &Header) -> Option<Vec<u8>> {
     let text = error.to_string();
     let mut bytes = bytes.to_vec();
@@ -18,7 +18,7 @@ pub(super) fn without(error: &Error, bytes: &[u8], header: &Header) -> Option<Ve
             .position(|window| window == b"JFIF\0")?;
         change(&mut bytes, jfif + 5, 1)?;
     } else if text.contains("Unknown Adobe color transform code") {
-        // The usual one, for which it takes an unknown one, too.
+        // The usual transform, which it also assumes for an unknown one.
         change(&mut bytes, header.adobe_at + 14, 1)?;
     } else {
         // Between the last pixel and the end marker.

@@ -1,10 +1,10 @@
-//! JPEG by libjpeg-turbo, which decodes at 1/2, 1/4 and 1/8 of the size, and only the rows and
-//! columns needed.
+//! JPEG by libjpeg-turbo, which decodes at 1/2, 1/4 and 1/8 of the size, and only the needed rows
+//! and columns.
 //!
-//! It takes up chroma from neighbouring pixels, and at the edges of what it is asked for it acts as
-//! if there were none. So it is asked for a few columns more, and the part is copied out. For rows
-//! it looks at the neighbours itself. What it warns of is an error: it would fill in what is
-//! missing with grey.
+//! It interpolates chroma from neighbouring pixels, and at the edges of the requested region it
+//! acts as if there were no neighbours. This module therefore requests a few columns more, and
+//! copies the part out. For rows, libjpeg-turbo reads the neighbours itself. Its warnings are
+//! errors: it would fill in missing pixels with grey.
 
 mod decompressor;
 mod harmless;
@@ -19,10 +19,11 @@ use super::jpeg::{self, Header};
 use super::pixels::Pixels;
 use crate::{Image, Rect};
 
-/// More harmless warnings about a picture cost time without end. There are three kinds.
+/// Greatest number of harmless warnings about an image, each of which costs time. There are three
+/// kinds.
 const MOST_HARMLESS: usize = 3;
 
-/// Decodes the whole picture.
+/// Decodes the whole image.
 pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     let mut pixels = Pixels::default();
     let whole = Rect {
@@ -35,11 +36,11 @@ pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
-/// Decodes a part of the picture at 1/`scale` of its size, where `scale` is 1, 2, 4 or 8 and edges
-/// are rounded up. It is equal to the same part of the whole picture at that scale.
+/// Decodes a part of the image at 1/`scale` of its size, where `scale` is 1, 2, 4 or 8 and edges
+/// are rounded up. The result is equal to the same part of the whole image at that scale.
 ///
-/// Rows below the part are not decoded, unless the picture has several scans: damage there is not
-/// seen.
+/// Rows below the part are not decoded, unless the image has several scans: damage there is not
+/// detected.
 pub(crate) fn decode_part(
     bytes: &[u8],
     header: &Header,
@@ -50,12 +51,12 @@ pub(crate) fn decode_part(
     thread_local!(static DECOMPRESSOR: RefCell<Option<Decompressor>> = const { RefCell::new(None) });
 
     part.check_within(header.width.div_ceil(scale), header.height.div_ceil(scale))?;
-    // Cut behind the end marker, so that nothing behind it is taken for the picture.
+    // Cut after the end marker, so that no later bytes are taken for the image.
     let mut bytes = Cow::Borrowed(&bytes[..jpeg::end_of_image(bytes, header)? + 2]);
     let mut harmless = 0;
     loop {
         let decoded = DECOMPRESSOR.with_borrow_mut(|kept| {
-            // One that failed is not used again: it keeps what it read of a header.
+            // A decompressor that failed is not used again: it keeps the parsed header.
             let mut decompressor = kept.take().map_or_else(Decompressor::new, Ok)?;
             decode_with(&mut decompressor, &bytes, header, scale, part, pixels)?;
             *kept = Some(decompressor);
@@ -87,7 +88,7 @@ fn decode_with(
         ));
     }
     let (width, height) = (header.width.div_ceil(scale), header.height.div_ceil(scale));
-    // Only of samplings that it has a name for does it decode parts.
+    // It decodes parts only of samplings that it has a name for.
     let decoded = match opened.has_parts {
         true => around(part, header, scale, width),
         false => Rect {
@@ -115,7 +116,7 @@ fn decode_with(
     Ok(())
 }
 
-/// What has to be decoded for the pixels of `part` to come out as they do in the whole picture.
+/// Returns the region to decode so that the pixels of `part` are those of the whole image.
 fn around(part: Rect, header: &Header, scale: u32, width: u32) -> Rect {
     // Parts begin where the blocks of all components do.
     let block = 8 / scale;
@@ -125,7 +126,7 @@ fn around(part: Rect, header: &Header, scale: u32, width: u32) -> Rect {
         block * header.sampling().0 as u32
     };
     let margin = if header.many_scans() {
-        // Where the last scans are missing, blocks are smoothed by two neighbours on each side.
+        // If the last scans are missing, blocks are smoothed by two neighbours on each side.
         3 * step
     } else if step > block && scale < 8 {
         // Chroma of half the width takes one neighbour on each side, which is two columns.
@@ -151,8 +152,8 @@ fn cut_out(data: &mut [u8], width: u32, part: Rect) {
     }
 }
 
-/// Moves a part of rows of `width` CMYK pixels to the front and makes it RGB, as Pillow does. Adobe
-/// stores inks inverted, 255 for none.
+/// Moves a part of rows of `width` CMYK pixels to the front and converts it to RGB, as Pillow does.
+/// Adobe stores inks inverted, 255 for none.
 fn cmyk_to_rgb(data: &mut [u8], width: u32, part: Rect) {
     let mut to = 0;
     for y in part.y..part.y + part.height {

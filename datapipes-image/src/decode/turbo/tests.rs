@@ -1,5 +1,5 @@
-//! Parts are those of the whole picture, which is Pillow's; what is wrong is an error, and
-//! forgotten.
+//! Tests that parts are those of the whole image, which is Pillow's, and that errors are reported
+//! and leave no state.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn file(name: &str) -> Vec<u8> {
     .unwrap()
 }
 
-/// Every pixel is another colour, so that a neighbour too few is seen.
+/// An image whose pixels all have different colours, so that a missing neighbour is detected.
 fn noise(
     width: u16,
     height: u16,
@@ -65,7 +65,7 @@ fn whole(bytes: &[u8], scale: u32) -> Result<Image> {
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
-/// Any part, with short edges as often as with long ones.
+/// Returns any part, with short edges as often as with long ones.
 fn any_part(width: u32, height: u32, rng: &mut Rng) -> Rect {
     let mut edge = |whole: u32| {
         let most = if rng.chance(0.5) { whole } else { whole.min(9) };
@@ -174,7 +174,7 @@ fn row_112_a_part_is_that_of_the_whole_picture() {
     }
 }
 
-/// Without its last scans, a picture is smoothed across blocks.
+/// Without its last scans, an image is smoothed across blocks.
 #[test]
 fn row_112_a_part_of_what_came_first_of_a_progressive_picture_is_right_too() {
     let (mut rng, mut pixels) = (Rng::from_key([112, 1, 0, 0]), Pixels::default());
@@ -197,8 +197,8 @@ fn row_112_a_part_of_what_came_first_of_a_progressive_picture_is_right_too() {
     }
 }
 
-/// It ends early, but has an end marker: what there is comes out, what there is not is an error,
-/// and nothing is grey.
+/// The scan ends early, but has an end marker: existing pixels are decoded, missing ones are an
+/// error, and none is grey.
 #[test]
 fn row_108_a_part_of_a_short_scan_is_right_or_an_error() {
     let bytes = noise(161, 120, ColorType::Rgb, |encoder| {
@@ -239,8 +239,7 @@ fn row_108_a_part_of_a_short_scan_is_right_or_an_error() {
 fn row_109_an_error_is_forgotten_with_the_next_picture() {
     let good = file("rgb420.jpg");
     let image = whole(&good, 1).unwrap();
-    // Huffman tables with more codes than there can be, in the header; and a marker within the
-    // data.
+    // Huffman tables with more codes than possible, in the header; and a marker within the data.
     let table = good.windows(2).position(|w| w == [0xff, 0xc4]).unwrap();
     let scan = good.windows(2).position(|w| w == [0xff, SOS]).unwrap();
     for (at, damage) in [(table + 5, &[0xfe; 16][..]), (scan + 40, &[0xff, 0xd0])] {
@@ -256,7 +255,7 @@ fn row_109_an_error_is_forgotten_with_the_next_picture() {
     }
 }
 
-/// As with Pillow and with the decoder in Rust, though libjpeg warns.
+/// The result is that of Pillow and of the decoder in Rust, though libjpeg warns.
 #[test]
 fn row_112_a_harmless_warning_costs_no_picture() {
     let good = file("rgb420.jpg");
@@ -275,7 +274,7 @@ fn row_112_a_harmless_warning_costs_no_picture() {
         }
     }
 
-    // Three components with a transform of 5 are YCbCr, as with one of 1.
+    // Three components with a transform of 5 are YCbCr, as with a transform of 1.
     let mut adobe = file("adobe_rgb.jpg");
     let (segment, frame, scan) = (
         at(&adobe, b"Adobe"),

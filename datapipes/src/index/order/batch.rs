@@ -1,11 +1,11 @@
-//! Neighbours of an order as one.
+//! Batches of neighbours in an order.
 
 use std::sync::Arc;
 
 use super::{Course, Index, Indices, Place, each, facts};
 use crate::{Context, Facts, Items, Origin, Pipe};
 
-/// Neighbours of the order above, as one sample of several.
+/// Batches of neighbours in the order upstream.
 #[derive(Clone, Copy)]
 pub(super) struct Batch {
     pub size: usize,

@@ -1,11 +1,11 @@
-//! Orders one behind the other.
+//! Concatenation of orders.
 
 use std::sync::Arc;
 
 use super::{Course, Index, Indices, Place, facts, join};
 use crate::{Context, Facts, Items, Join};
 
-/// Orders one behind the other.
+/// Orders, one after another.
 pub(super) struct Concat {
     pub inputs: usize,
 }
@@ -31,7 +31,7 @@ impl Join<Vec<Indices>> for Concat {
 
 struct Row {
     inputs: Vec<Indices>,
-    /// Where each ends.
+    /// End of each order.
     ends: Vec<u64>,
 }
 

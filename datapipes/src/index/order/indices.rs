@@ -1,4 +1,4 @@
-//! An order becomes a stream of indices.
+//! The stream of indices of an order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{self, Poll, ready};
@@ -9,10 +9,10 @@ use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
 use crate::{Arity, Chunk, Context, Facts, Items, Pipe};
 
-/// An order becomes a stream of what its indices are to be read by.
+/// Turns an order into a stream of the keys for its samples.
 pub(in crate::index) struct Flatten<K>(pub fn(Index) -> K);
 
-/// The number of a sample of one data set.
+/// Returns the number of a sample of a single data set.
 pub(in crate::index) fn single(index: Index) -> u64 {
     match index {
         Index::One(index) => index,
@@ -57,7 +57,7 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
 struct Open<K> {
     input: Items<Indices>,
     order: Option<Indices>,
-    /// How many positions there were in the orders before this one.
+    /// Number of positions in the orders before this one.
     before: u64,
     positions: Positions,
     key: fn(Index) -> K,
@@ -77,7 +77,7 @@ impl<K: Send + 'static> Chunks<K> for Open<K> {
                 let wanted = (places.end - places.start) as usize;
                 let (mut keys, mut origins) =
                     (Vec::with_capacity(wanted), Vec::with_capacity(wanted));
-                // What came before a panic, of a sampler, is given first.
+                // Positions computed before a panic of the sampler are returned first.
                 let taken = catch_unwind(AssertUnwindSafe(|| {
                     for position in places {
                         let place = order.at(position - self.before);

@@ -12,12 +12,13 @@ pub(super) struct Mix {
     pub rule: Rule,
 }
 
-/// When a mix ends.
+/// End condition of a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::index) enum Rule {
-    /// When it is the turn of an input that is exhausted.
+    /// The mix ends at the turn of an input that is exhausted.
     FirstExhausted,
-    /// When all are exhausted; the others share the part of one that is.
+    /// The mix ends when all inputs are exhausted; the others divide the share of an exhausted
+    /// input.
     AllExhausted,
 }
 
@@ -48,7 +49,7 @@ impl Join<Vec<Indices>> for Mix {
 }
 
 impl Mix {
-    /// How many positions there are over inputs of these lengths.
+    /// Returns the number of positions over inputs of these lengths.
     pub(super) fn len(&self, lengths: &[u64]) -> u64 {
         phases(&shares(&self.weights), lengths, self.rule)
             .last()
@@ -56,7 +57,7 @@ impl Mix {
     }
 }
 
-/// None has a share of wrong weights, with which no loader is built.
+/// Returns the shares of the weights. Invalid weights have none; no loader is built with them.
 fn shares(weights: &[f64]) -> Vec<u64> {
     match fair_share::problem(weights, false) {
         Some(_) => vec![0; weights.len()],
@@ -64,13 +65,13 @@ fn shares(weights: &[f64]) -> Vec<u64> {
     }
 }
 
-/// The positions up to the turn at which an input is exhausted, and who shares them.
+/// Positions up to the turn at which an input is exhausted, with the inputs that share them.
 struct Phase {
     begin: u64,
     end: u64,
-    /// Each input's share; 0 for one that is left out.
+    /// Share of each input; 0 for an input that is left out.
     shares: Vec<u64>,
-    /// How many positions of each input lie before.
+    /// Number of positions of each input before the phase.
     before: Vec<u64>,
 }
 
@@ -78,8 +79,8 @@ fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
     let mut phases = Vec::new();
     let (mut begin, mut shares, mut before) = (0u64, shares.to_vec(), vec![0u64; lengths.len()]);
     while shares.iter().any(|&share| share > 0) {
-        // The least number of turns of which one has more than are left, less one: they grow one by
-        // one.
+        // The least number of turns that needs more samples of the input than are left, minus one:
+        // the count grows one by one.
         let missed = |turns: u64| {
             let turns = fair_share::turns_of_each(&shares, turns).zip(lengths.iter().zip(&before));
             turns
@@ -105,7 +106,7 @@ fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
             shares: shares.clone(),
             before: before.clone(),
         });
-        // Without one there are more samples than can be counted.
+        // Without an exhausted input there are more samples than can be counted.
         let Some(input) = exhausted.filter(|_| rule == Rule::AllExhausted) else {
             break;
         };
@@ -120,7 +121,7 @@ fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
 
 struct Mixed {
     inputs: Vec<Indices>,
-    /// One for each input, at most.
+    /// At most one phase for each input.
     phases: Arc<[Phase]>,
 }
 
@@ -154,7 +155,7 @@ impl Course for Mixed {
         }
     }
     fn again(&self, round: u64) -> Indices {
-        // The lengths are the same in every round, and so are the turns.
+        // The lengths, and therefore the turns, are the same in every round.
         let inputs = self.inputs.iter().map(|input| input.again(round)).collect();
         Arc::new(Mixed {
             inputs,

@@ -1,4 +1,4 @@
-//! The order of an epoch as a value, which travels down a small graph of its own once an epoch.
+//! The order of an epoch as a value, which passes through a small graph of its own once an epoch.
 
 mod batch;
 mod concat;
@@ -23,14 +23,14 @@ pub(super) use mix::Rule;
 pub(super) use shard::Shard;
 pub(super) use step::{Kind, Step};
 
-/// Which sample: its index in one data set, or where data sets were put together a path to it.
+/// Index of a sample: its index in one data set, or a path to it if data sets were combined.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Index {
-    /// The sample of a [`MapPipe`](super::MapPipe).
+    /// Sample of a [`MapPipe`](super::MapPipe).
     One(u64),
-    /// One of the data sets of a concat or a mix, and which sample of it.
+    /// Number of a data set in a concat or a mix, and the sample of that data set.
     In(usize, Box<Index>),
-    /// A sample of each part of a zip, or those of a batch.
+    /// Samples of the parts of a zip, or of a batch.
     Many(Box<[Index]>),
 }
 
@@ -47,40 +47,40 @@ impl fmt::Display for Index {
     }
 }
 
-/// Which sample stands at a position, and where it comes from.
+/// Sample at a position, with its origin.
 pub(super) struct Place {
     pub index: Index,
     pub origin: Origin,
 }
 
-/// What stands at each position of a pass over the data, computed position by position. Fixed for
-/// an epoch: seed, epoch and rank are in it.
+/// Samples at the positions of a pass over the data, computed position by position. Fixed for an
+/// epoch: seed, epoch and rank are part of it.
 pub(super) trait Course: Send + Sync {
-    /// How many positions there are. The same in every round.
+    /// Returns the number of positions. It is the same in every round.
     fn len(&self) -> u64;
 
-    /// What stands at a position below [`len`](Course::len).
+    /// Returns the place at a position below [`len`](Course::len).
     fn at(&self, position: u64) -> Place;
 
-    /// The same with the random numbers and the origins of another round of a repeat, whichever
-    /// this one is of.
+    /// Returns the same course with the random numbers and origins of another round of a repeat.
+    /// `round` counts from the first round, not from the round of this course.
     fn again(&self, round: u64) -> Indices;
 
-    /// How many positions above are left out on purpose.
+    /// Returns the number of positions upstream that are left out on purpose.
     fn dropped(&self) -> u64 {
         0
     }
 }
 
-/// A shared [`Course`]: what travels between the nodes that decide on order.
+/// A shared [`Course`], which travels between the nodes that decide on order.
 pub(super) type Indices = Arc<dyn Course>;
 
-/// Says of a node over orders that its readers may each run it for themselves.
+/// Returns facts of a node over orders: each of its readers may run the node again.
 fn facts() -> Facts {
     Facts::any_order().with_many_readers()
 }
 
-/// Makes another order of each that passes: of one, in an epoch.
+/// Transforms each order that passes. There is one in an epoch.
 fn each(
     input: Items<Indices>,
     cx: &Context,
@@ -89,7 +89,7 @@ fn each(
     input.each(cx, move |item| Some(item.try_map(&change)))
 }
 
-/// Makes one order of one of each input.
+/// Combines one order from each input.
 fn join(
     inputs: Vec<Items<Indices>>,
     cx: &Context,

@@ -1,4 +1,4 @@
-//! The order above, several times.
+//! Repetition of an order.
 
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -7,7 +7,7 @@ use crate::rng::mix;
 use crate::sync::lock;
 use crate::{Context, Facts, Items, Pipe};
 
-/// The order above, several times.
+/// Repeats the order upstream.
 pub(super) struct Repeat {
     pub rounds: u64,
 }
@@ -18,7 +18,7 @@ impl Pipe<Indices> for Repeat {
     fn apply(&self, input: Items<Indices>, cx: &Context) -> Items<Indices> {
         let (rounds, context) = (self.rounds, cx.clone());
         each(input, cx, move |first| {
-            // The first round's are counted where they were left out.
+            // The dropped samples of the first round are counted where they are left out.
             context.count_dropped(first.dropped().saturating_mul(rounds.saturating_sub(1)));
             Ok(Rounds::start(rounds, first, context.round()))
         })
@@ -37,18 +37,18 @@ impl Pipe<Indices> for Repeat {
 
 struct Rounds {
     rounds: u64,
-    /// The order above, as it came.
+    /// Order of the first round.
     above: Indices,
-    /// The round of a repeat around this one.
+    /// Round of an enclosing repeat.
     outer: u64,
     first: Indices,
     later: Box<[OnceLock<Indices>]>,
-    /// The one of the others that was asked for last.
+    /// Last round used of those that are not kept.
     last: Mutex<Option<(u64, Indices)>>,
 }
 
-/// So many rounds are kept, and the last one of the others: a position of a shuffled mix of more
-/// starts its round anew, which is cheap for all but a few samplers.
+/// Number of rounds that are kept, besides the last one used of the others. A position of a
+/// shuffled mix of more rounds starts its round again, which is cheap for all but a few samplers.
 const KEPT: u64 = 64;
 
 impl Rounds {
@@ -77,7 +77,8 @@ impl Rounds {
         }
     }
 
-    /// Rounds within rounds are numbered as those of [`Graph::repeat`](crate::Graph::repeat).
+    /// Returns a later round. Nested rounds are numbered as those of
+    /// [`Graph::repeat`](crate::Graph::repeat).
     fn later(&self, round: u64) -> Indices {
         self.above.again(if self.outer == 0 {
             round

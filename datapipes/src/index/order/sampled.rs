@@ -1,4 +1,4 @@
-//! What a sampler chooses.
+//! Samples that a sampler chooses.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use super::{Course, Indices, Place, each};
 use crate::index::{Draws, Sampler};
 use crate::{Context, Error, ErrorKind, Facts, Items, Pipe};
 
-/// What a sampler chooses of the order above.
+/// Samples that a sampler chooses from the order upstream.
 pub(super) struct Sampled {
     pub sampler: Arc<dyn Sampler>,
-    /// What is wrong with it over data of the length that is above, as far as that is known.
+    /// Mistake of the sampler for the length upstream, as far as that length is known.
     pub problem: Option<String>,
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::{Course, Index, Indices, Place, facts};
 use crate::{Context, Facts, Items, Source};
 
-/// The samples of one data set, in order. Gives one order, which counts as its length.
+/// Samples of one data set, in order. Produces one order, whose length is counted.
 pub(super) struct Samples {
     pub len: u64,
 }
 
-/// Origins have so many bits for an index.
+/// Limit on the number of samples: origins have 48 bits for an index.
 const MOST: u64 = 1 << 48;
 
 impl Source for Samples {

@@ -1,11 +1,11 @@
-//! This rank's part.
+//! The part of a rank.
 
 use std::sync::Arc;
 
 use super::{Course, Indices, Place, each, facts};
 use crate::{Context, Error, ErrorKind, Facts, Items, Pipe, Rank, Role, Uneven};
 
-/// This rank's part of the order above.
+/// Part of a rank in the order upstream.
 #[derive(Clone, Copy)]
 pub(in crate::index) enum Shard {
     /// Positions `rank`, `rank + world`, and so on.
@@ -57,7 +57,7 @@ impl Pipe<Indices> for Shard {
             Shard::Contiguous => "index_shard_contiguous".to_owned(),
         }
     }
-    // The loader works out the part by the role.
+    // The loader computes the part from the role.
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
@@ -67,7 +67,8 @@ impl Pipe<Indices> for Shard {
 }
 
 impl Shard {
-    /// Where a rank's part of `len` begins, and how far apart its positions are.
+    /// Returns the first position of a rank's part of `len`, and the distance between its
+    /// positions.
     fn places(self, len: u64, uneven: Uneven, rank: Rank) -> (u64, u64) {
         let (index, world) = (rank.index as u64, rank.world as u64);
         match (self, uneven) {
@@ -81,11 +82,11 @@ impl Shard {
 
 struct Part {
     above: Indices,
-    /// The position above of its first, and how far apart they are.
+    /// First position upstream, followed by the distance between positions.
     first: u64,
     step: u64,
     len: u64,
-    /// What would have been this rank's, had there been one for each.
+    /// Number of samples of this rank that are left out.
     dropped: u64,
 }
 
@@ -95,13 +96,13 @@ impl Course for Part {
     }
     fn at(&self, position: u64) -> Place {
         assert!(position < self.len, "position {position} of {}", self.len);
-        // Padding goes on behind the end, from the start.
+        // Padding goes past the end and continues from the start.
         let (row, all) = (position * self.step, self.above.len());
         let Some(over) = self.first.checked_sub(all - row) else {
             return self.above.at(row + self.first);
         };
         let mut place = self.above.at(over % all);
-        // Two steps down, which no round of a repeat takes.
+        // Two levels of children, which no round of a repeat has.
         place.origin = place.origin.child(0).child(1 + over / all);
         place
     }

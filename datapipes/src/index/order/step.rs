@@ -1,4 +1,4 @@
-//! What was done to an order, as a tree that becomes a graph.
+//! The steps of an order, as a tree that becomes a graph.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::zip::Zip;
 use crate::index::Sampler;
 use crate::{Graph, Rank, Uneven};
 
-/// What was done to an order last, and what it was done to.
+/// Last step of an order, and its inputs.
 #[derive(Clone)]
 pub(in crate::index) struct Step {
     kind: Kind,
@@ -35,7 +35,7 @@ pub(in crate::index) enum Kind {
     Mix(Vec<f64>, Rule),
 }
 
-/// The nodes made so far, by the step that they were made of.
+/// Nodes made so far, by the step that they were made from.
 type Made = HashMap<*const Step, Graph<Indices>>;
 
 impl Step {
@@ -54,7 +54,7 @@ impl Step {
         })
     }
 
-    /// How many positions a rank sees.
+    /// Returns the number of positions of a rank.
     pub(in crate::index) fn len(&self, rank: Rank, uneven: Uneven) -> u64 {
         let lengths: Vec<u64> = self
             .inputs
@@ -77,7 +77,7 @@ impl Step {
         }
     }
 
-    /// How many positions there are, if that does not depend on the rank.
+    /// Returns the number of positions if it does not depend on the rank.
     fn known_len(&self) -> Option<u64> {
         (!self.shards()).then(|| self.len(Rank::default(), Uneven::Allow))
     }
@@ -86,7 +86,7 @@ impl Step {
         matches!(self.kind, Kind::Shard(_)) || self.inputs.iter().any(|input| input.shards())
     }
 
-    /// The graph that decides on the order.
+    /// Makes the graph that decides on the order.
     pub(in crate::index) fn graph(self: &Arc<Step>) -> Graph<Indices> {
         self.made(&mut Made::new())
     }
@@ -137,8 +137,8 @@ impl Step {
         graph
     }
 
-    /// The inputs, where each that has samples in common with one before is made anew: its samples
-    /// are others, with origins and an order of their own.
+    /// Returns the inputs. An input that shares samples with an earlier input is made anew: its
+    /// samples count as other samples, with origins and an order of their own.
     fn apart(&self, made: &mut Made) -> Vec<Graph<Indices>> {
         let mut seen = HashSet::new();
         let inputs = self.inputs.iter().map(|input| {

@@ -1,11 +1,11 @@
-//! What stands at the same position of several orders.
+//! Samples at the same position of several orders.
 
 use std::sync::Arc;
 
 use super::{Course, Index, Indices, Place, facts, join};
 use crate::{Context, Facts, Items, Join};
 
-/// What stands at the same position of several orders; ends with the shortest.
+/// Combines the samples at the same position of several orders; ends with the shortest.
 pub(super) struct Zip;
 
 impl Join<Vec<Indices>> for Zip {
@@ -38,8 +38,8 @@ impl Course for Zipped {
     }
     fn at(&self, position: u64) -> Place {
         let mut places = self.0.iter().map(|input| input.at(position)).peekable();
-        // The first part's origin: it belongs to a sample, where the position depends on ranks and
-        // order.
+        // Uses the origin of the first part: it belongs to a sample, while the position depends on
+        // ranks and order.
         let origin = places.peek().expect("a zip has inputs").origin.clone();
         Place {
             index: Index::Many(places.map(|place| place.index).collect()),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Lengths around powers of two, where others lose an index.
+/// Lengths around powers of two, where an implementation may lose an index.
 fn lengths() -> impl Iterator<Item = u64> {
     let around = |k: u32| [(1u64 << k) - 1, 1 << k, (1 << k) + 1, (1 << k) + 2];
     (0..=63)
@@ -45,8 +45,8 @@ fn large_lengths_are_bijections_where_looked_at() {
     }
 }
 
-/// A change of these is a breaking change. Those of more than 16 were computed by another program,
-/// too.
+/// A change of these values is a breaking change. Those of more than 16 indices were also computed
+/// by another program.
 #[test]
 fn values_are_pinned() {
     let ten: Vec<u64> = Permutation::new(10, 0).iter().collect();
@@ -82,8 +82,8 @@ fn other_keys_give_other_orders() {
     assert_eq!(orders.len(), 1000);
 }
 
-/// The sum of squared deviations from what is expected, over that: near its number of degrees of
-/// freedom.
+/// Sum of the squared deviations from the expected value, divided by it. It is near its number of
+/// degrees of freedom.
 fn chi_square(counts: &[u32]) -> f64 {
     let expected = counts.iter().map(|&c| f64::from(c)).sum::<f64>() / counts.len() as f64;
     counts
@@ -92,7 +92,7 @@ fn chi_square(counts: &[u32]) -> f64 {
         .sum()
 }
 
-/// Degrees of freedom, plus four standard deviations: one false alarm in some ten thousand, and the
+/// Degrees of freedom, plus four standard deviations: one false alarm in some ten thousand. The
 /// keys are fixed.
 fn bound(freedom: usize) -> f64 {
     freedom as f64 + 4.0 * (2.0 * freedom as f64).sqrt()
@@ -129,7 +129,7 @@ fn every_permutation_of_a_few_is_equally_likely() {
     }
 }
 
-/// Of a few more than fit into a word, and at the steps of the number of rounds.
+/// Lengths just above one word, and at the changes of the number of rounds.
 #[test]
 fn every_pair_is_equally_likely_in_two_places() {
     for len in [17u64, 24, 32, 33] {
@@ -167,7 +167,7 @@ fn the_first_is_uniform_over_keys_of_a_large_length() {
     }
 }
 
-/// Neighbours are no more often neighbours again than by chance, and the differences between them
+/// Neighbours are neighbours again no more often than by chance, and the differences between them
 /// are uniform.
 #[test]
 fn neighbours_do_not_stay_together() {
@@ -181,7 +181,7 @@ fn neighbours_do_not_stay_together() {
                 pairs += 1;
                 adjacent += u32::from(pair[0].abs_diff(pair[1]) == 1);
                 rising += u32::from(pair[0] < pair[1]);
-                // Around a circle, differences other than none are equally likely.
+                // Around a circle, all differences except zero are equally likely.
                 let apart = (pair[1] + len - pair[0]) % len - 1;
                 if apart < (len - 1) / 50 * 50 {
                     differences[(apart / ((len - 1) / 50)) as usize] += 1;
@@ -203,7 +203,7 @@ fn neighbours_do_not_stay_together() {
     }
 }
 
-/// Changing one bit of the key changes about all places.
+/// Changing one bit of the key changes almost all places.
 #[test]
 fn every_bit_of_the_key_counts() {
     let len = 1000u64;

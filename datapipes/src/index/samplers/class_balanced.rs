@@ -1,4 +1,4 @@
-//! Every class equally often.
+//! A sampler that draws every class equally often.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::rng::mix;
 use crate::{Facts, Rng};
 
-/// Every class equally often, however many samples each has.
+/// Draws every class equally often, whatever the number of its samples.
 ///
-/// Each run of as many draws as there are classes has one of every class, in random order. Within a
-/// class every sample comes once, in random order, before any comes again; so those of small
-/// classes come more often. Each time that a sample comes again it has an origin of its own. Holds
-/// 8 bytes for each sample.
+/// Each run of as many draws as there are classes has one draw of every class, in random order.
+/// Within a class every sample comes once, in random order, before any comes again. Samples of
+/// small classes therefore come more often. Each repeated draw of a sample has an origin of its
+/// own. Holds 8 bytes for each sample.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ pub struct ClassBalanced {
 }
 
 impl ClassBalanced {
-    /// From the label of each sample; as many draws as there are samples.
+    /// Balances samples by their labels; makes as many draws as there are samples.
     pub fn new<L: Ord>(labels: impl IntoIterator<Item = L>) -> Self {
         let mut classes = BTreeMap::<L, Vec<u64>>::new();
         let mut samples = 0;
@@ -45,7 +45,7 @@ impl ClassBalanced {
         }
     }
 
-    /// With another number of draws.
+    /// Sets the number of draws.
     pub fn draws(self, draws: u64) -> Self {
         ClassBalanced { draws, ..self }
     }
@@ -63,7 +63,7 @@ impl Sampler for ClassBalanced {
             let (turn, place) = (position / of, position % of);
             let class = Permutation::new(of, mix(turn_key ^ mix(turn))).get(place);
             let members = &classes[class as usize];
-            // How often the class has been gone through, and how far it is in that.
+            // Number of completed passes over the class, and the position in the current pass.
             let (pass, at) = (turn / members.len() as u64, turn % members.len() as u64);
             let key = mix(mix(sample_key ^ mix(class)) ^ pass);
             let member = Permutation::new(members.len() as u64, key).get(at);

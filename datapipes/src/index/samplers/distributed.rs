@@ -1,10 +1,10 @@
-//! This rank's part of a random order, as PyTorch's sampler of this name.
+//! The part of a rank in a random order, as with PyTorch's sampler of the same name.
 
 use crate::Graph;
 use crate::index::Indexed;
 
-/// This rank's part of a random order: what PyTorch's `DistributedSampler` gives, by the loader's
-/// settings.
+/// A rank's part of a random order: the order of PyTorch's `DistributedSampler`, configured by the
+/// loader's settings.
 ///
 /// | there | here |
 /// |---|---|
@@ -15,7 +15,8 @@ use crate::index::Indexed;
 /// | `seed`, `set_epoch(n)` | [`Builder::seed`](crate::loader::Builder::seed), `loader.epoch(n)`; no epoch repeats another |
 ///
 /// Of the one order that all ranks agree on, rank `r` takes positions `r`, `r + world`, and so on.
-/// It is short for [`Indexed::range`], [`shuffle`](Indexed::shuffle) and [`shard`](Indexed::shard).
+/// `Distributed` is short for [`Indexed::range`], [`shuffle`](Indexed::shuffle) and
+/// [`shard`](Indexed::shard).
 ///
 /// # Examples
 /// ```
@@ -33,17 +34,17 @@ pub struct Distributed {
 }
 
 impl Distributed {
-    /// In random order.
+    /// Uses a random order.
     pub fn new() -> Self {
         Distributed { sequential: false }
     }
 
-    /// In order.
+    /// Uses the order of the indices.
     pub fn sequential(self) -> Self {
         Distributed { sequential: true }
     }
 
-    /// The indices of this rank, over data of `len` samples.
+    /// Returns the indices of this rank, over data of `len` samples.
     pub fn indices(self, len: u64) -> Graph<u64> {
         let all = Indexed::range(len);
         let all = if self.sequential { all } else { all.shuffle() };
@@ -67,7 +68,7 @@ mod tests {
         loader.epoch(epoch).blocking().map(Result::unwrap).collect()
     }
 
-    /// What that sampler does, in its own words: pad or cut the permuted list, then
+    /// Repeats the algorithm of that sampler: pad or cut the permuted list, then
     /// `[rank:total:num_replicas]`.
     #[test]
     fn gives_what_the_original_does() {

@@ -1,4 +1,4 @@
-//! Samples of similar length side by side.
+//! A sampler that puts samples of similar length next to each other.
 
 use std::sync::Arc;
 
@@ -6,20 +6,21 @@ use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::rng::mix;
 use crate::{Facts, Rng, Role};
 
-/// Every sample once, in groups of similar length, so that batches need little padding; the groups
-/// come in random order.
+/// Draws every sample once, in groups of similar length, so that batches need little padding. The
+/// groups come in random order.
 ///
 /// Samples are sorted by length once. For each pass the sorted row is cut, at a random place, into
-/// stretches of 50 groups; the samples of a stretch are shuffled and dealt into its groups; then
-/// all groups are shuffled. So a group's samples differ from pass to pass, and are no further apart
-/// in length than those of a stretch. (Hugging Face's sampler of this name shuffles first and sorts
-/// stretches of 50 batches: there each stretch begins with its longest samples and ends with its
-/// shortest.) Where the samples do not divide, the one group that is short comes last, and is of
-/// any length. Holds 8 bytes for each sample; a position is computed by itself.
+/// stretches of 50 groups. The samples of a stretch are shuffled and dealt into its groups; then
+/// all groups are shuffled. The samples of a group therefore differ from pass to pass, and their
+/// lengths are no further apart than those of a stretch. (Hugging Face's sampler of this name
+/// shuffles first and sorts stretches of 50 batches: each stretch begins with its longest samples
+/// and ends with its shortest.) If the samples do not divide evenly, the one short group comes
+/// last, and its samples may have any length. Holds 8 bytes for each sample; each position is
+/// computed by itself.
 ///
-/// Follow it with [`batch`](crate::Indexed::batch) of the same size; then whole batches can be
-/// sharded and shuffled. If instead samples are sharded, and batched behind that, take groups of a
-/// batch of all ranks together.
+/// Follow the sampler with [`batch`](crate::Indexed::batch) of the same size; whole batches can
+/// then be sharded and shuffled. If samples are sharded first and batched after that, use groups as
+/// large as the batches of all ranks together.
 ///
 /// # Examples
 /// ```
@@ -34,14 +35,14 @@ use crate::{Facts, Rng, Role};
 /// ```
 #[derive(Clone, Debug)]
 pub struct LengthGrouped {
-    /// The indices by length.
+    /// Indices sorted by length.
     sorted: Arc<[u64]>,
     group: usize,
     stretch: u64,
 }
 
 impl LengthGrouped {
-    /// From the length of each sample; in groups of so many.
+    /// Groups samples by their lengths, `group` samples to a group.
     pub fn new(lengths: impl IntoIterator<Item = u64>, group: usize) -> Self {
         let mut sorted: Vec<(u64, u64)> = lengths.into_iter().zip(0..).collect();
         sorted.sort_unstable();
@@ -52,8 +53,9 @@ impl LengthGrouped {
         }
     }
 
-    /// Deals samples to so many groups of neighbouring length, instead of 50: fewer mean less
-    /// padding, more mean groups that differ more from pass to pass.
+    /// Sets the number of groups of neighbouring length among which samples are dealt; 50 by
+    /// default. Fewer groups mean less padding, more groups mean groups that differ more from pass
+    /// to pass.
     pub fn stretch(self, groups: u64) -> Self {
         LengthGrouped {
             stretch: groups,
@@ -72,8 +74,7 @@ impl Sampler for LengthGrouped {
         let stretch = self.stretch.clamp(1, full.max(1));
         let groups = Permutation::new(full, rng.next_u64());
         let key = rng.next_u64();
-        // Where the first stretch ends, and which groups in the row the one that is short lies
-        // between.
+        // End of the first stretch, and the place in the row of the one short group.
         let (first, short) = (group * rng.below(stretch), group * rng.below(full + 1));
         let (stretch, all) = (group * stretch, group * full);
         let sorted = self.sorted.clone();

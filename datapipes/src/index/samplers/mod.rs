@@ -32,7 +32,7 @@ pub(super) fn indices(sampler: &dyn super::Sampler, len: u64, key: u64) -> Vec<u
         .collect()
 }
 
-/// No two draws of one index have one number.
+/// Checks that no two draws of one index have the same number.
 #[cfg(test)]
 pub(super) fn check_draws(drawn: &[super::Drawn]) {
     let distinct: std::collections::BTreeSet<_> = drawn.iter().map(|d| (d.index, d.draw)).collect();

@@ -1,10 +1,10 @@
-//! Every sample once, in random order.
+//! A sampler of every sample once, in random order.
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::{Facts, Rng, Role};
 
-/// Every sample once, in random order: a [`Permutation`] keyed by seed, epoch and the node's name.
-/// A true global shuffle that takes no memory and no time to start; see
+/// Draws every sample once, in random order: a [`Permutation`] keyed by seed, epoch and the node's
+/// name. This is a global shuffle that takes no memory and no time to start; see
 /// [`Indexed::shuffle`](crate::Indexed::shuffle).
 ///
 /// # Examples
@@ -22,13 +22,13 @@ pub struct Random {
 }
 
 impl Random {
-    /// Over all data that is above.
+    /// Shuffles all data upstream.
     pub fn new() -> Self {
         Random { within_rank: false }
     }
 
-    /// Says that this shuffle is meant to stay within a rank's own part, so that the checker does
-    /// not ask for one before the [`shard`](crate::Indexed::shard).
+    /// Declares that this shuffle is meant to stay within a rank's own part, so that the checker
+    /// does not ask for a shuffle before the [`shard`](crate::Indexed::shard).
     pub fn within_rank(self) -> Self {
         Random { within_rank: true }
     }

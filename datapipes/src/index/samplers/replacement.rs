@@ -1,10 +1,10 @@
-//! Any sample at each position, whether it came before or not.
+//! A sampler with replacement.
 
 use crate::index::{Drawn, Draws, Sampler};
 use crate::{Facts, Rng};
 
-/// Any sample at each position, uniformly, whether it came before or not. Each draw has an origin
-/// of its own, and so its own augmentation.
+/// Draws samples uniformly, with replacement. Each draw has an origin of its own, and therefore its
+/// own augmentation.
 ///
 /// # Examples
 /// ```
@@ -20,7 +20,7 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// So many draws.
+    /// Sets the number of draws.
     pub fn new(draws: u64) -> Self {
         Replacement { draws }
     }

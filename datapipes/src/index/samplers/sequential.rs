@@ -1,9 +1,9 @@
-//! Every sample, in order.
+//! A sampler of every sample, in order.
 
 use crate::Rng;
 use crate::index::{Drawn, Draws, Sampler};
 
-/// Every sample, in order.
+/// Draws every sample, in order.
 ///
 /// # Examples
 /// ```

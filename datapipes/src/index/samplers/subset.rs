@@ -1,4 +1,4 @@
-//! Some samples, in an order given.
+//! A sampler of some samples, in a given order.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::index::{Drawn, Draws, Sampler};
 use crate::{Facts, Rng};
 
-/// Some samples, in the order given: a range, or a list of indices; see
+/// Draws some samples, in the given order: a range, or a list of indices; see
 /// [`Indexed::subset`](crate::Indexed::subset).
 ///
 /// # Examples
@@ -25,7 +25,7 @@ pub struct Subset(Which);
 enum Which {
     Range(Range<u64>),
     Once(Arc<[u64]>),
-    /// Each index with how often it came before.
+    /// Indices, each with the number of times it came before.
     Again(Arc<[(u64, u64)]>),
 }
 

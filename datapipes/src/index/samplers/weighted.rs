@@ -1,4 +1,4 @@
-//! Samples by weight, with replacement and without.
+//! Samplers by weight, with and without replacement.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crate::index::{Drawn, Draws, Sampler};
 use crate::{Facts, Rng};
 
-/// Draws by weight, with replacement: at each position a sample with a chance of its weight over
-/// their sum, whatever came before. Each draw has an origin of its own.
+/// Draws samples by weight, with replacement. At each position the probability of a sample is its
+/// weight divided by the sum of all weights, whatever came before. Each draw has an origin of its
+/// own.
 ///
-/// The alias method (Walker 1977; the table in linear time by Vose 1991): constant time for a draw.
-/// Holds 16 bytes for each weight. For a fixed number of samples that are all different see
+/// Uses the alias method (Walker 1977; the table in linear time by Vose 1991): constant time for a
+/// draw. Holds 16 bytes for each weight. For a fixed number of samples that are all different see
 /// [`WeightedOnce`].
 ///
 /// # Examples
@@ -23,14 +24,14 @@ use crate::{Facts, Rng};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// Where a place's own chance ends, and who has the rest.
+    /// Probability of each place's own sample, and the sample that has the rest.
     table: Arc<[(f64, u64)]>,
     draws: u64,
     problem: Option<&'static str>,
 }
 
 impl Weighted {
-    /// So many draws, with one weight for each sample.
+    /// Sets one weight for each sample, and the number of draws.
     pub fn new(weights: impl IntoIterator<Item = f64>, draws: u64) -> Self {
         let weights = Vec::from_iter(weights);
         let problem = wrong(&weights);
@@ -62,7 +63,8 @@ fn wrong(weights: &[f64]) -> Option<&'static str> {
     }
 }
 
-/// Vose's table. Sums, products and comparisons only, so that it is the same on every machine.
+/// Builds Vose's table. Uses sums, products and comparisons only, so that the table is the same on
+/// every machine.
 fn alias(weights: &[f64]) -> Arc<[(f64, u64)]> {
     let sum: f64 = weights.iter().sum();
     let mut scaled: Vec<f64> = weights
@@ -82,7 +84,7 @@ fn alias(weights: &[f64]) -> Arc<[(f64, u64)]> {
             small.push(more);
         }
     }
-    // What is left over by rounding has its own place, unless it must never come.
+    // Places left over by rounding keep their own sample, unless its weight is zero.
     let heaviest = (0..weights.len()).fold(0, |a, b| if weights[b] > weights[a] { b } else { a });
     for place in (0..weights.len()).filter(|&place| weights[place] == 0.0) {
         if table[place].0 > 0.0 {
@@ -119,14 +121,14 @@ impl Sampler for Weighted {
     }
 }
 
-/// Draws by weight, without replacement: each sample once at most, the next one always with a
-/// chance of its weight over the sum of those that are left.
+/// Draws samples by weight, without replacement. Each sample comes at most once, and the
+/// probability of the next sample is its weight divided by the sum of the weights that are left.
 ///
-/// Each sample gets an exponential clock that runs at its weight's rate, and those that ring first
-/// are taken, in that order (Efraimidis and Spirakis 2006). So every pass looks at all weights
-/// before its first index, some tens of nanoseconds for each, and up to half a microsecond where a
-/// large part is drawn; it holds 8 bytes for each index drawn. The logarithm is our own, so that
-/// the order is the same on every machine.
+/// Each sample gets an exponential clock that runs at the rate of its weight, and the samples whose
+/// clocks ring first are taken, in that order (Efraimidis and Spirakis 2006). Every pass therefore
+/// looks at all weights before its first index, which takes some tens of nanoseconds for each, and
+/// up to half a microsecond if a large part is drawn. It holds 8 bytes for each index drawn. The
+/// logarithm is computed by this crate, so that the order is the same on every machine.
 ///
 /// # Examples
 /// ```
@@ -144,7 +146,7 @@ pub struct WeightedOnce {
 }
 
 impl WeightedOnce {
-    /// So many draws, with one weight for each sample.
+    /// Sets one weight for each sample, and the number of draws.
     pub fn new(weights: impl IntoIterator<Item = f64>, draws: u64) -> Self {
         let weights: Arc<[f64]> = weights.into_iter().collect();
         let possible = weights.iter().filter(|&&weight| weight > 0.0).count() as u64;
@@ -163,7 +165,7 @@ impl Sampler for WeightedOnce {
         self.draws
     }
     fn start(&self, _: u64, rng: &mut Rng) -> Draws {
-        // The last to ring stands on top. Positive floats are ordered as their bits are.
+        // The last clock to ring is on top. Positive floats are ordered as their bits are.
         let mut first = BinaryHeap::with_capacity(self.draws as usize + 1);
         for (index, &weight) in (0u64..).zip(self.weights.iter()) {
             let rings = -ln(1.0 - rng.f64()) / weight;
@@ -195,7 +197,8 @@ impl Sampler for WeightedOnce {
     }
 }
 
-/// The natural logarithm of a normal positive number, by sums, products and quotients alone.
+/// Returns the natural logarithm of a normal positive number, by sums, products and quotients
+/// alone.
 fn ln(x: f64) -> f64 {
     const SQRT_2: f64 = std::f64::consts::SQRT_2;
     let bits = x.to_bits();
@@ -244,7 +247,7 @@ mod tests {
         check_draws(&drawn(&Weighted::new([1.0, 1.0], 1000), 2, 0));
     }
 
-    /// The table itself: the chances that it gives are the weights, to rounding.
+    /// The probabilities of the table are the weights, up to rounding.
     #[test]
     fn the_table_is_exact() {
         let weights: Vec<f64> = (0..1000u32).map(|n| f64::from(n * n % 97)).collect();

@@ -1,7 +1,8 @@
-//! Which unit goes into which part.
+//! Assignment of units to parts.
 
-/// The part of each unit; `None` is left out. `units` are lists of samples, in an order that is
-/// random but fixed; `classes` the class of each sample. There are at least as many units as parts.
+/// Returns the part of each unit; `None` is left out. `units` are lists of samples, in an order
+/// that is random but fixed; `classes` has the class of each sample. There are at least as many
+/// units as parts.
 pub(super) fn assign(
     units: &[Vec<usize>],
     classes: &[usize],
@@ -9,7 +10,7 @@ pub(super) fn assign(
     fractions: &[f64],
     balanced: bool,
 ) -> Vec<Option<usize>> {
-    // What is left out is a part, too, which may be empty.
+    // The samples left out are a part, too, which may be empty.
     let mut shares = fractions.to_vec();
     shares.push((1.0 - fractions.iter().sum::<f64>()).max(0.0));
     let mut part_of = if units.iter().all(|unit| unit.len() == 1) {
@@ -24,9 +25,9 @@ pub(super) fn assign(
         .collect()
 }
 
-/// Where each unit is one sample, every class (or all as one) is cut by the fractions. What
-/// rounding leaves over goes to the part that lacks most so far, so that the sizes come out right,
-/// too, with many small classes.
+/// Assigns units of one sample each: every class (or all samples as one class) is cut by the
+/// fractions. The remainder of the rounding goes to the part that lacks most so far, so that the
+/// sizes are right even with many small classes.
 fn singles(
     units: &[Vec<usize>],
     classes: &[usize],
@@ -45,7 +46,7 @@ fn singles(
             .iter()
             .map(|share| share * class.len() as f64)
             .collect();
-        // What is whole but for the last bit is whole.
+        // A value that is a whole number but for rounding errors counts as whole.
         let mut counts: Vec<usize> = wanted
             .iter()
             .map(|wanted| (wanted + 1e-9).floor() as usize)
@@ -75,25 +76,25 @@ fn singles(
     part_of
 }
 
-/// Entities of several samples on their way into parts.
+/// Entities of several samples while they are placed into parts.
 struct Placing {
-    /// The classes of each unit with their counts; one class of all if classes do not matter.
+    /// Classes of each unit with their counts; a single class if classes do not matter.
     counts: Vec<Vec<(usize, f64)>>,
     sizes: Vec<f64>,
-    /// How many samples a part has too many: of all, and of each class.
+    /// Surplus of samples of each part: of all, and of each class.
     over: Vec<f64>,
     over_class: Vec<Vec<f64>>,
-    /// What a squared deviation of each class counts, beside one of size: as if all classes were as
-    /// large as the whole, on average over them.
+    /// Weight of a squared deviation of each class, relative to one of size: as if all classes were
+    /// as large as the whole, on average over them.
     weight_class: Vec<f64>,
 }
 
-/// Times that all units are looked at for a better place. A few do.
+/// Greatest number of times that all units are checked for a better place. A few suffice.
 const ROUNDS: usize = 100;
-/// Up to so many units every two are tried in each other's place, too: few entities are hard to
-/// balance.
+/// Greatest number of units for which every two are also tried in each other's place: few entities
+/// are hard to balance.
 const SWAPPED: usize = 500;
-/// What a move must gain, so that rounding does not turn in circles.
+/// Least gain of a move, so that rounding cannot cause endless moves.
 const LEAST_GAIN: f64 = 1e-3;
 
 impl Placing {
@@ -139,7 +140,7 @@ impl Placing {
         }
     }
 
-    /// How much the sum of squared deviations grows if a unit comes into a part (`sign` 1) or
+    /// Returns the increase of the sum of squared deviations if a unit enters a part (`sign` 1) or
     /// leaves it (-1).
     fn harm(&self, unit: usize, part: usize, sign: f64) -> f64 {
         let square = |over: f64, count: f64| count * (2.0 * sign * over + count);
@@ -169,7 +170,7 @@ impl Placing {
             part_of[unit] = best;
             self.put(unit, best, 1.0);
         }
-        // Where no single move helps any more, no part is off by more than the largest unit (but
+        // When no single move helps any more, no part is off by more than the largest unit (except
         // for classes).
         for _ in 0..ROUNDS {
             let mut better = self.move_units(&order, &mut part_of);
@@ -183,7 +184,7 @@ impl Placing {
         part_of
     }
 
-    /// Moves every unit that is better elsewhere; whether there was one.
+    /// Moves every unit that fits better elsewhere; returns true if any was moved.
     fn move_units(&mut self, order: &[usize], part_of: &mut [usize]) -> bool {
         let parts = self.over.len();
         let mut moved = false;
@@ -204,7 +205,7 @@ impl Placing {
         moved
     }
 
-    /// Swaps every two units that are better so; whether there were any.
+    /// Swaps every two units if that is better; returns true if any were swapped.
     fn swap_units(&mut self, order: &[usize], part_of: &mut [usize]) -> bool {
         let mut swapped = false;
         for (at, &one) in order.iter().enumerate() {
@@ -242,15 +243,14 @@ impl Placing {
     }
 }
 
-/// Gives each part that has nothing the smallest unit of the part that has most, of those with
-/// several.
+/// Gives each empty part the smallest unit of the largest part that has several units.
 fn fill(units: &[Vec<usize>], part_of: &mut [usize], parts: usize) {
     let mut held = vec![(0usize, 0usize); parts + 1];
     for (unit, &part) in units.iter().zip(&*part_of) {
         held[part] = (held[part].0 + unit.len(), held[part].1 + 1);
     }
     while let Some(empty) = (0..parts).find(|&part| held[part].1 == 0) {
-        // What is left out may become empty; a part may not.
+        // The part of the samples left out may become empty; other parts may not.
         let may_give = (0..=parts).filter(|&part| held[part].1 > usize::from(part < parts));
         let Some(giver) = may_give.max_by_key(|&part| held[part].0) else {
             return;

@@ -1,7 +1,8 @@
-//! Splits: which samples train a model, which choose it, and which judge it.
+//! Splits of a data set, such as training, validation and test parts.
 //!
-//! Pure: from columns of keys, classes and entities to lists of keys. Where the columns come from
-//! (a table, a file, a listing) and how the samples are read by their keys is no matter here.
+//! The code is pure: it maps columns of keys, classes and entities to lists of keys. It does not
+//! depend on the source of the columns (a table, a file, a listing) or on how the samples are read
+//! by their keys.
 
 mod assign;
 mod report;
@@ -16,7 +17,7 @@ use std::str::FromStr;
 use crate::rng::{hash_name, mix};
 use crate::{Error, ErrorKind, Result};
 
-/// A sample as far as a split is concerned.
+/// Key, class and entity of a sample to be split.
 ///
 /// # Examples
 /// ```
@@ -26,17 +27,18 @@ use crate::{Error, ErrorKind, Result};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample<K> {
-    /// What it is found by.
+    /// Key of the sample.
     pub key: K,
-    /// Its class, if it has one.
+    /// Class of the sample, if it has one.
     pub class: Option<String>,
-    /// What it is a sample of (a patient, a session, a camera), where there may be several of one.
-    /// Samples of one entity are never in different parts. One without an entity stands for itself.
+    /// Subject of the sample (a patient, a session, a camera), of which there may be several
+    /// samples. Samples of one entity are never in different parts. A sample without an entity
+    /// stands for itself.
     pub entity: Option<String>,
 }
 
 impl<K> Sample<K> {
-    /// One without class and entity.
+    /// Makes a sample without class and entity.
     pub fn new(key: K) -> Self {
         Sample {
             key,
@@ -45,7 +47,7 @@ impl<K> Sample<K> {
         }
     }
 
-    /// Of a class.
+    /// Sets the class.
     pub fn class(self, class: impl fmt::Display) -> Self {
         Sample {
             class: Some(class.to_string()),
@@ -53,7 +55,7 @@ impl<K> Sample<K> {
         }
     }
 
-    /// Of an entity.
+    /// Sets the entity.
     pub fn entity(self, entity: impl fmt::Display) -> Self {
         Sample {
             entity: Some(entity.to_string()),
@@ -66,14 +68,15 @@ impl<K> Sample<K> {
 ///
 /// - The same samples, settings and seed give the same parts, in whatever order the samples come.
 ///   This never changes.
-/// - Samples of one [entity](Sample::entity) stay together. Then fractions are met as nearly as
-///   whole entities allow: without [`balance_classes`](Splitter::balance_classes), no part has more
-///   or fewer samples than it should by more than the largest entity has (but none is empty).
-/// - Without entities each part has its fraction of the samples, rounded, and of each class if that
-///   was asked for.
+/// - Samples of one [entity](Sample::entity) stay together. The fractions are then met as nearly as
+///   whole entities allow: without [`balance_classes`](Splitter::balance_classes), the size of a
+///   part is off by at most the size of the largest entity (but no part is empty).
+/// - Without entities each part has its fraction of the samples, rounded, and its fraction of each
+///   class if that was asked for.
 /// - Entities are placed as by scikit-learn's `StratifiedGroupKFold`: from the largest on, each
-///   where it does least harm to the sum of squared deviations (sizes, and class counts if asked
-///   for); then single entities are moved, and up to 500 also swapped, as long as that helps.
+///   goes to the part where it adds least to the sum of squared deviations (sizes, and class counts
+///   if asked for). Then single entities are moved, and up to 500 also swapped, as long as that
+///   helps.
 ///
 /// # Examples
 /// ```
@@ -100,7 +103,7 @@ pub struct Splitter {
     entity_column: Option<String>,
 }
 
-/// How many samples of each class are kept.
+/// Limit on the samples of each class.
 #[derive(Clone, Debug, PartialEq)]
 enum Mix {
     All,
@@ -109,7 +112,8 @@ enum Mix {
 }
 
 impl Splitter {
-    /// Parts with names, each with a fraction of the samples. What is missing to 1 is left out.
+    /// Makes parts with names, each with a fraction of the samples. If the fractions add up to less
+    /// than 1, the rest is left out.
     pub fn fractions<N: Into<String>>(parts: impl IntoIterator<Item = (N, f64)>) -> Self {
         Splitter {
             parts: parts
@@ -125,17 +129,17 @@ impl Splitter {
         }
     }
 
-    /// Equal parts for cross-validation, called `fold 0` and so on; see [`Splits::fold`].
+    /// Makes equal parts for cross-validation, named `fold 0` and so on; see [`Splits::fold`].
     pub fn k_fold(folds: usize) -> Self {
         Splitter::fractions((0..folds).map(|fold| (format!("fold {fold}"), 1.0 / folds as f64)))
     }
 
-    /// Another seed gives another split; 0 unless said otherwise.
+    /// Sets the seed. Another seed gives another split. Defaults to 0.
     pub fn seed(self, seed: u64) -> Self {
         Splitter { seed, ..self }
     }
 
-    /// Every part has the mix of classes that the whole has, as nearly as entities allow.
+    /// Gives every part the class mix of the whole, as nearly as entities allow.
     pub fn balance_classes(self) -> Self {
         Splitter {
             balanced: true,
@@ -143,7 +147,7 @@ impl Splitter {
         }
     }
 
-    /// Leaves out samples until there are equally many of each class, and
+    /// Leaves out samples until all classes have equally many, and
     /// [balances](Splitter::balance_classes). Samples without a class are left out.
     pub fn equal_classes(self) -> Self {
         Splitter {
@@ -167,7 +171,7 @@ impl Splitter {
         }
     }
 
-    /// Leaves out samples until there are no more than so many of any class.
+    /// Leaves out samples until no class has more than `samples`.
     pub fn max_per_class(self, samples: usize) -> Self {
         Splitter {
             most_per_class: Some(samples),
@@ -175,8 +179,8 @@ impl Splitter {
         }
     }
 
-    /// Says which metadata column is the class; `label` unless said otherwise. For who reads the
-    /// columns, and the record.
+    /// Sets the metadata column of the class. Defaults to `label`. Used by the reader of the
+    /// columns, and in the record.
     pub fn class_column(self, column: impl Into<String>) -> Self {
         Splitter {
             class_column: column.into(),
@@ -184,8 +188,9 @@ impl Splitter {
         }
     }
 
-    /// Says which metadata column is the entity, such as `patient`. For who reads the columns, and
-    /// the record: samples that have an [entity](Sample::entity) are kept together in any case.
+    /// Sets the metadata column of the entity, such as `patient`. Used by the reader of the
+    /// columns, and in the record. Samples that have an [entity](Sample::entity) are kept together
+    /// in any case.
     pub fn group_by(self, column: impl Into<String>) -> Self {
         Splitter {
             entity_column: Some(column.into()),
@@ -193,7 +198,7 @@ impl Splitter {
         }
     }
 
-    /// The metadata columns of class and entity.
+    /// Returns the metadata columns of class and entity.
     pub fn columns(&self) -> (&str, Option<&str>) {
         (&self.class_column, self.entity_column.as_deref())
     }
@@ -203,9 +208,9 @@ impl Splitter {
     /// Takes time in proportion to n log n of the samples, and holds all of them.
     ///
     /// # Errors
-    /// `Config` for no parts, two of one name, fractions that are not above 0 or together above 1;
-    /// for two samples of one key; for fewer entities than parts; for shares of classes of which
-    /// there is no sample.
+    /// `Config` if there are no parts, if two have one name, if fractions are not above 0 or add up
+    /// to more than 1, if two samples have one key, if there are fewer entities than parts, or if a
+    /// share is given for a class without samples.
     pub fn split<K: Clone + Ord + fmt::Display>(
         &self,
         samples: impl IntoIterator<Item = Sample<K>>,
@@ -235,8 +240,7 @@ impl Splitter {
         let salt = mix(self.seed ^ 0x7370_6c69_7473);
         let rank = |text: &str| mix(salt ^ mix(hash_name(text)));
 
-        // Which are kept: those that come first by a hash of the key, so that few change when few
-        // samples come or go.
+        // Samples are kept by a hash of the key: few change when few samples come or go.
         let mut order: Vec<usize> = (0..samples.len()).collect();
         order.sort_by_cached_key(|&at| (rank(&texts[at]), at));
         let mut room = self.room(&names, &classes)?;
@@ -330,7 +334,7 @@ impl Splitter {
         Ok(())
     }
 
-    /// How many samples of each class may be kept.
+    /// Returns the number of samples of each class that may be kept.
     fn room(&self, names: &[Class], classes: &[usize]) -> Result<Vec<usize>> {
         let mut counts = vec![0usize; names.len()];
         classes.iter().for_each(|&class| counts[class] += 1);
@@ -383,7 +387,7 @@ impl Splitter {
         else {
             return Err(config("no sample is of a class that is kept".to_owned()));
         };
-        // What is whole but for the last bit is whole.
+        // A value that is a whole number but for rounding errors counts as whole.
         Ok(shares
             .iter()
             .map(|share| (share * scale + 1e-9).floor() as usize)
@@ -391,8 +395,8 @@ impl Splitter {
     }
 }
 
-/// What is never divided: the samples that are kept of an entity, or one without an entity; in an
-/// order that depends on seed and names alone.
+/// Returns the units that are never divided: the kept samples of an entity, or one sample without
+/// an entity. Their order depends on seed and names alone.
 fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -> Vec<Vec<usize>> {
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut single = Vec::new();
@@ -404,7 +408,7 @@ fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -
     }
     let mut together: Vec<(&str, Vec<usize>)> = of.into_iter().collect();
     together.sort_by_cached_key(|(entity, _)| (rank(entity), *entity));
-    // Single ones are in the order of their own hashes already.
+    // Single samples are in the order of their own hashes already.
     together
         .into_iter()
         .map(|(_, unit)| unit)
@@ -412,7 +416,7 @@ fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -
         .collect()
 }
 
-/// Numbers in their order, then other names, then none.
+/// Class names in order: numbers by value, then other names, then samples without a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Class(Option<(Option<i64>, String)>);
 
@@ -444,8 +448,8 @@ fn config(what: String) -> Error {
     Error::new(ErrorKind::Config, format!("split: {what}"))
 }
 
-/// 128 bits of a data set's keys in order: to tell one data set from another, not to withstand
-/// anybody. Never changes.
+/// Returns 128 bits of a data set's keys in order. It tells data sets apart and is not meant to
+/// resist an attacker. It never changes.
 fn digest(texts: &[String]) -> String {
     let mut lanes = [0x6b65_7973u64, 0x6469_6765u64];
     for text in texts {
@@ -456,12 +460,12 @@ fn digest(texts: &[String]) -> String {
     format!("{:016x}{:016x}", lanes[0], lanes[1])
 }
 
-/// The parts of a data set. Printed, it is a table of what each holds.
+/// The parts of a data set. Displayed, it is a table of the contents of each part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Splits<K> {
     parts: Vec<Part<K>>,
     left_out: Vec<K>,
-    /// Samples that were to be divided: without those left out for the sake of classes.
+    /// Number of samples to be divided, without those left out for the sake of classes.
     considered: usize,
     seed: u64,
     classes: Vec<Option<String>>,
@@ -473,28 +477,28 @@ pub struct Splits<K> {
 /// One part of a data set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part<K> {
-    /// What it is called.
+    /// Name of the part.
     pub name: String,
-    /// Which fraction of the samples was asked for.
+    /// Fraction of the samples that was asked for.
     pub fraction: f64,
-    /// The keys of its samples, in their order.
+    /// Keys of the samples, in their order.
     pub keys: Vec<K>,
-    /// Of how many entities they are; a sample without one counts by itself.
+    /// Number of entities; a sample without an entity counts by itself.
     pub entities: usize,
-    /// How many there are of each class, in the order of [`Splits::classes`].
+    /// Number of samples of each class, in the order of [`Splits::classes`].
     pub classes: Vec<usize>,
 }
 
 impl<K> Splits<K> {
-    /// The parts, in the order in which they were asked for.
+    /// Returns the parts, in the order in which they were asked for.
     pub fn parts(&self) -> &[Part<K>] {
         &self.parts
     }
 
-    /// The keys of a part, in their order: shuffle them.
+    /// Returns the keys of a part, in their order: shuffle them.
     ///
     /// # Errors
-    /// `NotFound`, with the names that there are.
+    /// `NotFound`, with the names of the parts.
     pub fn keys(&self, part: &str) -> Result<&[K]> {
         self.parts
             .iter()
@@ -507,10 +511,10 @@ impl<K> Splits<K> {
             })
     }
 
-    /// Keys to train and to validate with, if part `fold` is held back.
+    /// Returns the keys to train and to validate with, if part `fold` is held back.
     ///
     /// # Errors
-    /// `NotFound` if there are not so many parts.
+    /// `NotFound` if there is no such part.
     pub fn fold(&self, fold: usize) -> Result<(Vec<K>, &[K])>
     where
         K: Clone + Ord,
@@ -527,27 +531,28 @@ impl<K> Splits<K> {
         Ok((train, &held_back.keys))
     }
 
-    /// The keys in no part: fractions below 1 in all, or classes made equal.
+    /// Returns the keys that are in no part, because the fractions add up to less than 1 or samples
+    /// of a class were left out.
     pub fn left_out(&self) -> &[K] {
         &self.left_out
     }
 
-    /// The classes, numbers first; `None` stands for samples without one.
+    /// Returns the classes, numbers first; `None` stands for samples without a class.
     pub fn classes(&self) -> &[Option<String>] {
         &self.classes
     }
 
-    /// The metadata columns of class and entity.
+    /// Returns the metadata columns of class and entity.
     pub fn columns(&self) -> (&str, Option<&str>) {
         (&self.class_column, self.entity_column.as_deref())
     }
 
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// What should not go unsaid: classes that a part has no sample of.
+    /// Returns warnings: classes of which a part has no sample.
     pub fn warnings(&self) -> Vec<String> {
         let whole: Vec<usize> = (0..self.classes.len())
             .map(|class| self.parts.iter().map(|part| part.classes[class]).sum())
@@ -575,10 +580,10 @@ impl<K> Splits<K> {
         warnings
     }
 
-    /// Whether the split was made for this data set.
+    /// Checks that the split was made for this data set.
     ///
     /// # Errors
-    /// `Changed`, with the number of samples that are gone and new.
+    /// `Changed`, with the number of samples that are gone and of those that are new.
     pub fn check_keys<'a>(&self, keys: impl IntoIterator<Item = &'a K>) -> Result<()>
     where
         K: Ord + fmt::Display + 'a,
@@ -601,7 +606,8 @@ impl<K> Splits<K> {
         Err(Error::new(ErrorKind::Changed, what))
     }
 
-    /// As plain data, with keys in words, to be written to a file: `datapipes-io` does.
+    /// Returns the split as plain data, with keys as text, to be written to a file: `datapipes-io`
+    /// does that.
     pub fn to_record(&self) -> Record
     where
         K: fmt::Display,
@@ -626,10 +632,10 @@ impl<K> Splits<K> {
         }
     }
 
-    /// From plain data.
+    /// Reads a split from plain data.
     ///
     /// # Errors
-    /// `Corrupt` if it contradicts itself, or keys are none.
+    /// `Corrupt` if the record contradicts itself, or if a key cannot be parsed.
     pub fn from_record(record: Record) -> Result<Self>
     where
         K: Ord + fmt::Display + FromStr,
@@ -694,7 +700,7 @@ impl<K> Splits<K> {
     }
 }
 
-/// [`Splits`] as plain data, with keys in words; see there.
+/// [`Splits`] as plain data, with keys as text.
 #[expect(
     missing_docs,
     reason = "they are the fields of `Splits`, documented at its methods"

@@ -1,15 +1,16 @@
-//! The table of what each part holds.
+//! The table of the contents of each part.
 
 use std::fmt;
 
 use super::Splits;
 
-/// Classes shown; the rest are counted.
+/// Number of classes shown; the rest are counted.
 const SHOWN: usize = 6;
 
-/// For each part: its samples, their percentage of all and by how many points that is off; its
-/// entities; of each class the samples, their percentage of the part, and by how many points that
-/// is off the percentage in all parts.
+/// Writes for each part: the number of samples, their percentage of all samples, and the deviation
+/// from the wanted percentage in points; the number of entities; for each class the number of
+/// samples, their percentage of the part, and the deviation from the percentage in all parts in
+/// points.
 impl<K> fmt::Display for Splits<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = self.classes.len().min(SHOWN);
@@ -27,7 +28,7 @@ impl<K> fmt::Display for Splits<K> {
         let in_parts: usize = self.parts.iter().map(|part| part.keys.len()).sum();
         let percent = |part: usize, whole: usize| 100.0 * part as f64 / whole.max(1) as f64;
         let cell = |count: usize, percent: f64, wanted: f64| {
-            // No sign before what is shown as 0.
+            // No sign before a value that is shown as 0.
             let off = ((percent - wanted) * 10.0).round() / 10.0 + 0.0;
             format!("{count} {percent:5.1} % ({off:+.1})")
         };

@@ -1,4 +1,4 @@
-//! What splits promise, on made-up data sets.
+//! Guarantees of splits, on made-up data sets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -238,7 +238,7 @@ fn wrong_settings_are_refused() {
         let error = splitter.split((0..10).map(Sample::new)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{splitter:?}: {error}");
     }
-    // Thirds, and tenths, are not exact, and fine.
+    // Thirds and tenths are not exact as floats, and still accepted.
     assert!(
         Splitter::fractions([("a", 0.1), ("b", 0.2), ("c", 0.7)])
             .split((0..10).map(Sample::new))
@@ -378,14 +378,14 @@ proptest! {
         prop_assert_eq!(outcome.is_err(), units < parts.len());
         let Ok(splits) = outcome else { return Ok(()) };
 
-        // Disjoint, and together everything.
+        // The parts are disjoint and complete.
         let mut all: Vec<u64> = splits.parts().iter().flat_map(|part| part.keys.clone()).collect();
         all.extend_from_slice(splits.left_out());
         all.sort_unstable();
         prop_assert_eq!(all, (0..samples.len() as u64).collect::<Vec<_>>());
         prop_assert!(splits.parts().iter().all(|part| !part.keys.is_empty() && part.keys.is_sorted()));
 
-        // In any order of the samples.
+        // The order of the samples does not matter.
         let mut turned = samples.clone();
         turned.reverse();
         turned.rotate_left(samples.len() / 3);
@@ -410,11 +410,11 @@ proptest! {
             }
         }
 
-        // Sizes as asked for, within one entity, or within rounding.
+        // Sizes are as asked for, within one entity, or within rounding.
         if !balanced || single {
             for part in splits.parts() {
                 let off = part.keys.len() as f64 - part.fraction * samples.len() as f64;
-                // A part that would be empty was given one, by a part that had most.
+                // A part that would be empty received a unit from a large part.
                 let slack = if units < 6 * parts.len() { largest * parts.len() } else { largest };
                 prop_assert!(off.abs() <= slack as f64 + 1e-6, "{} off, {} allowed:\n{}", off, slack, splits);
             }

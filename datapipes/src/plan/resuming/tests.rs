@@ -5,7 +5,7 @@ use super::*;
 use crate::checkpoint::{ByPosition, NodeState, Point, Recorder, Saving, SnapshotTrace, Trim};
 use crate::{Checkpoint, Context, DataLoader, Facts, Graph, Items, Pipe, Wanted};
 
-/// Counts what passes by, which is what is asked for, and nothing else.
+/// Counts the items that pass, which are those that are asked for.
 struct Tally(Arc<AtomicU64>);
 
 impl<T: Send + 'static> Pipe<T> for Tally {
@@ -28,7 +28,7 @@ impl<T: Send + 'static> Pipe<T> for Tally {
     }
 }
 
-/// How much was asked for above a shuffle, below it, and above a batch.
+/// Number of items asked for upstream of a shuffle, downstream of it, and upstream of a batch.
 #[derive(Clone, Default)]
 struct Tallies([Arc<AtomicU64>; 3]);
 
@@ -44,7 +44,7 @@ fn loader(tallies: &Tallies, size: usize, archives: u64, dear_from: u64) -> Data
     let members = Graph::range(0..archives)
         .flat_map(|n| (0..16).map(move |m| 16 * n + m))
         .pipe(a);
-    // Cheap items first, so that places come to lie far apart, and dear ones behind.
+    // Cheap items come first, so that saved positions are far apart, and expensive ones after them.
     let spin = move |n: u64| {
         let rounds = if n > dear_from { 300 } else { 1 };
         (0..rounds).fold(n, |n, _| std::hint::black_box(n))
@@ -63,7 +63,7 @@ fn loader(tallies: &Tallies, size: usize, archives: u64, dear_from: u64) -> Data
         .unwrap()
 }
 
-/// The number that stands at a node.
+/// Returns the number printed at a node.
 fn said(plan: &str, node: &str) -> u64 {
     let line = plan
         .lines()
@@ -113,7 +113,8 @@ fn no_more_is_taken_again_than_the_plan_says() {
                 again[2] <= of_batch,
                 "{again:?} of {of_batch}, stopped after {stop}"
             );
-            // A step takes again what the one below it asks for again, and what it says.
+            // A step takes again the items that its reader takes again, plus the number printed at
+            // the step.
             assert!(
                 again[0] <= again[1] + of_shuffle,
                 "{again:?} and {of_shuffle}, stopped after {stop}"
@@ -122,7 +123,7 @@ fn no_more_is_taken_again_than_the_plan_says() {
     }
 }
 
-/// The distance between two places that are kept is what the plan says it is at most.
+/// The distance between two saved positions is at most the printed one.
 #[test]
 fn places_are_kept_no_further_apart() {
     let input = Arc::new(ByPosition("input".into()));
@@ -138,12 +139,12 @@ fn places_are_kept_no_further_apart() {
         cx.snapshot(|| at);
         let saving = Saving::all(&SnapshotTrace(recorder.clone(), 0), Point::at(at));
         furthest = furthest.max(at - saving.cursors["node"].outputs[0]);
-        // A thousand at once, so that they are as quick as can be.
+        // A thousand at once, so that the items are as quick as possible.
         at += 1024;
         given.store(at, Ordering::Relaxed);
     }
     assert!(furthest <= BETWEEN, "{furthest} of {BETWEEN}");
-    // It is not as if every item were kept.
+    // Not every position is saved.
     assert!(furthest >= 1024);
 }
 

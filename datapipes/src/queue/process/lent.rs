@@ -1,5 +1,4 @@
-//! Memory of one process that another may write to: rows of batches, which are written to where
-//! they are read.
+//! Memory of one process that another may write to: rows of batches, which are filled in place.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -26,10 +25,10 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// New memory, zero, of at least so many bytes.
+    /// Makes new memory of zeros, of at least `len` bytes.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if there is not so much, or no descriptor.
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if memory or descriptors run out.
     pub(crate) fn new(len: usize) -> Result<Arc<Shared>> {
         let memory = Memfd::new(len)?;
         let mapping = Common::new(&memory)?;
@@ -53,7 +52,7 @@ impl Memory for Shared {
     }
 }
 
-/// Memory that was lent to this process. It is not mapped: who writes by mistake writes elsewhere.
+/// Memory that was lent to this process. It is not mapped: a stray write goes elsewhere.
 #[derive(Debug)]
 pub(crate) struct Lent(pub(super) Memfd);
 
@@ -62,7 +61,7 @@ impl Lender for Lent {
         self.0.len()
     }
     fn write(&self, at: usize, bytes: &[u8]) -> bool {
-        // Who passes the limit on file sizes gets a signal that ends the process.
+        // Exceeding the limit on file sizes raises a signal that ends the process.
         let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         if (at + bytes.len()) as u64 > most {
             return false;

@@ -1,4 +1,4 @@
-//! Memory that two processes share: it has no name, cannot shrink, and is all there.
+//! Memory that two processes share: it has no name, cannot shrink, and has no holes.
 
 use std::fmt::Display;
 use std::io;
@@ -18,8 +18,8 @@ const SEALS: SealFlags = SealFlags::SHRINK
     .union(SealFlags::GROW)
     .union(SealFlags::SEAL);
 
-/// A memfd whose size is fixed by seals and whose memory is all there: reading a mapping of it
-/// raises no SIGBUS.
+/// A memfd whose size is fixed by seals and whose memory is fully allocated: reading a mapping of
+/// it raises no SIGBUS.
 #[derive(Debug)]
 pub(super) struct Memfd {
     fd: OwnedFd,
@@ -27,15 +27,15 @@ pub(super) struct Memfd {
 }
 
 impl Memfd {
-    /// New memory, all zero. The length is made a multiple of a page.
+    /// Makes new memory of zeros. The length is rounded up to a multiple of a page.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if there is not so much, or no descriptor.
+    /// [`ErrorKind::Limit`] if memory or descriptors run out.
     pub(super) fn new(len: usize) -> Result<Memfd> {
         let len = len.next_multiple_of(rustix::param::page_size());
         let refused = |errno: Errno| no_memory(len, io::Error::from(errno));
-        // Who passes the limit on file sizes gets a signal that ends the process; so it is asked
-        // for first.
+        // Exceeding the limit on file sizes raises a signal that ends the process; the limit is
+        // therefore checked first.
         if let Some(most) = getrlimit(Resource::Fsize).current
             && len as u64 > most
         {
@@ -57,7 +57,7 @@ impl Memfd {
         Ok(Memfd { fd, len })
     }
 
-    /// What another process says is such memory, of exactly this length.
+    /// Accepts a descriptor from another process, which must be such memory of exactly this length.
     ///
     /// # Errors
     /// [`ErrorKind::Protocol`] if it is not.
@@ -108,7 +108,8 @@ pub(super) fn no_memory(len: usize, why: impl Display) -> Error {
     )
 }
 
-/// The size of the slot for so many bytes: at most an eighth more, so that slots fit again.
+/// Returns the size of the slot for `len` bytes: at most an eighth more, so that slots can be
+/// reused.
 pub(super) fn class(len: usize) -> usize {
     let page = rustix::param::page_size();
     let step = (1 << len.max(1).ilog2()) / 8;

@@ -1,4 +1,4 @@
-//! Mappings of shared memory: all `unsafe` of the queue between processes is here.
+//! Mappings of shared memory: all `unsafe` code of the queue between processes is here.
 
 use std::io;
 use std::marker::PhantomData;
@@ -10,8 +10,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 
 use super::memfd::Memfd;
 
-/// So many slots have a word in the control pages. More payloads than that can be kept; they travel
-/// one way.
+/// Number of slots with a word in the control pages. More payloads than that can be kept; they
+/// travel one way.
 pub(super) const SLOTS: usize = 1024;
 
 /// The whole of a [`Memfd`], mapped until dropped.
@@ -23,19 +23,19 @@ pub(super) struct Mapping {
 
 // SAFETY: memory may be read, and unmapped, on any thread.
 unsafe impl Send for Mapping {}
-// SAFETY: through `&Mapping` it is only read, but for the atomics of a `Page`.
+// SAFETY: through `&Mapping` it is only read, except for the atomics of a `Page`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// To be read only.
+    /// Maps memory for reading only.
     pub(super) fn to_read(memory: &Memfd) -> io::Result<Mapping> {
         Mapping::new(memory, ProtFlags::READ)
     }
 
     fn new(memory: &Memfd, protection: ProtFlags) -> io::Result<Mapping> {
         let (len, flags) = (memory.len(), MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: the system chooses the place, so that nothing that was mapped before is touched.
-        // A `Memfd` has so many bytes and keeps them, by its seals.
+        // SAFETY: the system chooses the place, so no existing mapping is affected. A `Memfd` has
+        // this many bytes and keeps them, by its seals.
         let start = unsafe { mmap(ptr::null_mut(), len, protection, flags, memory, 0) }?;
         let start =
             NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
@@ -46,17 +46,17 @@ impl Mapping {
         self.len
     }
 
-    /// The first bytes; all, if there are not so many.
+    /// Returns the first bytes; all, if there are fewer.
     pub(super) fn first(&self, len: usize) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives, and zero or written. The process that sent it
+        // SAFETY: mapped for as long as `self` lives, and zero or written. The sending process
         // writes to it only to fill the slot (`Fillable`), which it does while the slot is free:
-        // before it says that there is a payload, and after that was dropped here. What writes by
-        // mistake can write there at that time, too, or in a process that is trusted.
+        // before it announces a payload, and after the payload was dropped here. A stray write can
+        // also happen at that time only, or in a process that is trusted.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
     }
 
     fn protect(&mut self, protection: MprotectFlags) -> io::Result<()> {
-        // SAFETY: the whole of this mapping, which nothing in safe code points to: what is filled
+        // SAFETY: the whole of this mapping, which no safe code points to: memory that is filled
         // here is not read here.
         unsafe { mprotect(self.start.as_ptr().cast(), self.len, protection) }.map_err(Into::into)
     }
@@ -64,15 +64,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, once, with this length; what borrows from it is gone. An
+        // SAFETY: it was mapped by `new`, once, with this length; all borrows of it are gone. An
         // error would leave it mapped.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A slot as its put end has it. Unless it stays open, it can be written to while it is filled, and
-/// at no other time: who writes by mistake to what was handed over gets a signal, and whoever reads
-/// it sees nothing of that.
+/// A slot at its put end. Unless it stays open, it can be written to only while it is filled: a
+/// stray write to a payload that was sent raises a signal, and its reader sees nothing of it.
 #[derive(Debug)]
 pub(super) struct Fillable {
     mapping: Mapping,
@@ -80,7 +79,7 @@ pub(super) struct Fillable {
 }
 
 impl Fillable {
-    /// To be [filled](Fillable::fill) before it is shared.
+    /// Makes a slot to be [filled](Fillable::fill) before it is shared.
     pub(super) fn new(memory: &Memfd, stays_open: bool) -> io::Result<Fillable> {
         let mapping = Mapping::new(memory, ProtFlags::READ | ProtFlags::WRITE)?;
         Ok(Fillable {
@@ -93,14 +92,14 @@ impl Fillable {
         self.mapping.len
     }
 
-    /// Writes from the start.
+    /// Writes bytes from the start.
     ///
     /// # Errors
-    /// What the system says when it does not change what may be done there. Then it may be
-    /// writable, and must not be shared.
+    /// The error of the system if it does not change the protection. The memory may be writable
+    /// then, and must not be shared.
     ///
     /// # Panics
-    /// If that is too long.
+    /// Panics if the bytes are longer than the slot.
     pub(super) fn fill(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Mapping { start, len } = self.mapping;
         assert!(
@@ -112,9 +111,9 @@ impl Fillable {
             self.mapping
                 .protect(MprotectFlags::READ | MprotectFlags::WRITE)?;
         }
-        // SAFETY: within the mapping and writable, by the lines above. Nothing in safe code points
-        // to this mapping, as nobody else has it (`&mut self`) and no slice of it is ever given
-        // out; so `bytes` lies elsewhere.
+        // SAFETY: within the mapping and writable, by the lines above. No safe code points to this
+        // mapping: nobody else has it (`&mut self`), and no slice of it is ever returned; `bytes`
+        // therefore lies elsewhere.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), start.as_ptr(), bytes.len()) }
         if self.stays_open {
             Ok(())
@@ -124,8 +123,8 @@ impl Fillable {
     }
 }
 
-/// Memory that this process writes to, and reads where others wrote. Who may do what where, and
-/// when, is not known here: it is as long as this lives, and that is all.
+/// Memory that this process writes to, and reads where others wrote. The type does not know who may
+/// access which part and when; it only keeps the mapping alive.
 #[derive(Debug)]
 pub(super) struct Common(Mapping);
 
@@ -147,11 +146,12 @@ impl Common {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Puts {
-    /// What was put in so far.
+    /// Totals that were put in so far.
     pub put: Counters,
-    /// It waits until this was taken.
+    /// Totals of the take end at which the put end is to be woken.
     pub wake_at: Counters,
-    /// If it waits for a packet, a number that it has not waited by before; else 0.
+    /// A number that was not used for a wait before, if the put end waits for a packet; otherwise
+    /// 0.
     pub waits: Line<AtomicU32>,
 }
 
@@ -159,9 +159,9 @@ pub(super) struct Puts {
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Takes {
-    /// What was taken out so far.
+    /// Totals that were taken out so far.
     pub taken: Counters,
-    /// For each slot, how many payloads were in it and are not any more.
+    /// Number of payloads that each slot had and that were dropped.
     pub given_back: [AtomicU32; SLOTS],
 }
 
@@ -174,35 +174,35 @@ pub(super) struct Counters {
     pub bytes: AtomicU64,
 }
 
-/// Alone in its cache lines.
+/// A value alone in its cache lines.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct Line<T>(pub T);
 
-/// What one end writes and the other reads, without a system call. Each end has two: its own, and
-/// that of the other, which it cannot write to. So an end that has gone mad can spoil what it says,
-/// and not what it was told.
+/// A page that one end writes and the other reads, without a system call. Each end has two: its
+/// own, and that of the other end, which it cannot write to. A faulty end can therefore spoil only
+/// what it sends, not what it received.
 ///
 /// # Safety
-/// Made of atomics only, which are valid whatever is there and whoever writes.
+/// The type must be made of atomics only, which are valid for any bytes and any writer.
 pub(super) unsafe trait Page {}
 
-// SAFETY: as is seen above.
+// SAFETY: its definition has atomics only.
 unsafe impl Page for Puts {}
-// SAFETY: as is seen above.
+// SAFETY: its definition has atomics only.
 unsafe impl Page for Takes {}
 
-/// The bytes of a page.
+/// Number of bytes in a page.
 pub(super) const PAGE: usize = 64 << 10;
 
 /// The page that this end writes.
 #[derive(Debug)]
 pub(super) struct Own<P>(Mapping, PhantomData<P>);
 
-/// The page that the other end writes. What is read of it may be anything.
+/// The page that the other end writes. Values read from it may be anything.
 ///
-/// Loads are `Relaxed`: others are not said to work where nothing can be written. Fences order
-/// them.
+/// Loads are `Relaxed`: other orderings are not guaranteed to work on memory that is read-only.
+/// Fences order them.
 #[derive(Debug)]
 pub(super) struct Theirs<P>(Mapping, PhantomData<P>);
 

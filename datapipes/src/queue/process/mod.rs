@@ -1,20 +1,21 @@
 //! The queue between two processes: small packets on a Unix socket, large slices in shared memory.
 //!
-//! The two ends are the two sockets of a pair that has no name, so nothing is in the file system
-//! and nothing can be stale. What a message is made of is in [`packet`]. A slice of
-//! [`PAYLOAD`](crate::codec::PAYLOAD) bytes and more is copied once, into a slot: a memfd that both
-//! processes have mapped, and that is used again when the last clone of the slice is dropped over
-//! there. To say so is one store into a [control page](memory::Page). Each end has one, which also
-//! has the counters of what it put or took: as long as nobody has to wait, taking costs no system
-//! call but the one that reads the packet.
+//! The two ends are the two sockets of an unnamed pair: nothing is in the file system, and nothing
+//! can be stale. [`packet`] describes the parts of a message. A slice of
+//! [`PAYLOAD`](crate::codec::PAYLOAD) bytes or more is copied once, into a slot: a memfd that both
+//! processes have mapped, and that is used again when the last clone of the slice is dropped in the
+//! other process. The drop is reported by one store into a [control page](memory::Page). Each end
+//! has a control page, which also has the counters of the messages that it put or took: as long as
+//! nobody has to wait, taking costs no system call except the one that reads the packet.
 //!
-//! Each end takes what comes from the other for numbers that anybody may have written. A process
-//! that has gone mad may spoil the bytes that it is about to send, nothing else: lengths are
-//! checked, memory is mapped only when it can neither shrink nor has holes, no more is allocated
-//! than has arrived, and what was handed over can be written to by nobody: the put end maps it [to
-//! be read only](memory::Fillable), and has no say in when it is free again.
+//! Each end treats all input from the other as untrusted. A faulty process may spoil the bytes that
+//! it is about to send, nothing else: lengths are checked, memory is mapped only if it can neither
+//! shrink nor has holes, no more is allocated than has arrived, and sent payloads can be written to
+//! by nobody: the put end maps them [read-only](memory::Fillable), and has no influence on when
+//! they are free again.
 //!
-//! memfd, seals and passing descriptors: memfd_create(2), fcntl(2), unix(7) of the Linux manual.
+//! For memfd, seals and passing descriptors, see memfd_create(2), fcntl(2) and unix(7) of the Linux
+//! manual.
 
 mod lent;
 mod memfd;
@@ -44,16 +45,15 @@ use memory::PAGE;
 use packet::Packet;
 use socket::{Received, Sent};
 
-/// The two ends of a new queue, for [`ProcessPut::new`] and [`ProcessTake::new`], here or in a
-/// child that inherits one of them. They are closed on exec, and do not block.
+/// Makes the two ends of a new queue, for [`ProcessPut::new`] and [`ProcessTake::new`], in this
+/// process or in a child that inherits one of them. They are closed on exec, and do not block.
 ///
 /// # Errors
-/// What the system says when it has no more descriptors or memory.
+/// The error of the system if descriptors or memory run out.
 pub(crate) fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     let (put, take) = socket::pair()?;
     let pages = [new_page()?, new_page()?];
-    // Both find it when they start: each has it from its first moment, and neither waits for the
-    // other.
+    // Both control pages are there when an end starts: neither end waits for the other.
     for end in [&put, &take] {
         let fds = [pages[0].share()?, pages[1].share()?];
         match socket::send(end, &[IoSlice::new(&Packet::hello())], &fds)? {
@@ -68,7 +68,8 @@ fn new_page() -> io::Result<Memfd> {
     Memfd::new(PAGE).map_err(io::Error::other)
 }
 
-/// The control pages that wait in a socket of [`sockets`]: the put end's, and the take end's.
+/// Receives the control pages that wait in a socket of [`sockets`]: the put end's, and the take
+/// end's.
 fn greeted(socket: &OwnedFd) -> io::Result<[Memfd; 2]> {
     let mut buffer = [0; 64];
     let mut fds = Vec::new();

@@ -1,9 +1,9 @@
-//! What the two ends say to each other.
+//! Packets between the two ends.
 //!
 //! A message is any number of `Slots`, each with the descriptors of new shared memory; then any
-//! number of `Parts`, which say where large slices lie, then `Data`, with the rest of those, the
-//! weight, and the bytes. `Retire` takes a slot back. `End` is the last packet of a put end that is
-//! well. The other way there is only `Wake`.
+//! number of `Parts`, which give the places of large slices; then `Data`, with the remaining
+//! places, the weight, and the bytes. `Retire` removes a slot. `End` is the last packet of a put
+//! end without a fault. In the other direction there is only `Wake`.
 
 use crate::Result;
 use crate::codec::{Reader, Writer, damaged};
@@ -11,53 +11,53 @@ use crate::queue::Weight;
 
 use super::memory::SLOTS;
 
-/// No packet is longer. Some fit into a socket's buffer as Linux makes it (208 KiB).
+/// Greatest length of a packet. Several fit into a socket's buffer as Linux makes it (208 KiB).
 pub(super) const LONGEST: usize = 32 << 10;
-/// A head of more bytes travels in a slot: to copy it there and back costs less than what the
-/// system does with a packet.
+/// Greatest length of a head inside a packet. A longer head travels in a slot: copying it twice
+/// costs less than the system's work for a packet.
 pub(super) const INLINE: usize = 16 << 10;
-/// So many parts beside a head; those before are in packets of their own.
+/// Greatest number of parts beside a head; earlier parts are in packets of their own.
 pub(super) const PARTS_WITH_HEAD: usize = 200;
 pub(super) const PARTS_ALONE: usize = 2000;
-/// So many descriptors in a packet.
+/// Greatest number of descriptors in a packet.
 pub(super) const FDS: usize = 32;
-/// So many payloads in a message.
+/// Greatest number of payloads in a message.
 pub(super) const MOST_PARTS: usize = 1 << 16;
 
-/// A payload's place: the first `len` bytes of a slot. `ONCE` is the next of those that have no
-/// number.
+/// Place of a payload: the first `len` bytes of a slot. `ONCE` is the next slot without a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub slot: usize,
     pub len: usize,
 }
 
-/// The number of a slot that is used once, and not given back.
+/// Number that stands for a slot that is used once, and not returned.
 pub(super) const ONCE: usize = SLOTS;
 
 #[derive(Debug)]
 pub(super) enum Packet<'a> {
     Hello,
-    /// Slots by number, and their sizes; a descriptor for each.
+    /// New slots, by number and size, with a descriptor for each.
     Slots(Vec<Part>),
     Parts(Vec<Part>),
-    /// If it is `far`, the first of all parts is the head.
+    /// Last packet of a message. If it is `far`, the first of all parts is the head.
     Data {
         weight: Weight,
         far: bool,
         parts: Vec<Part>,
         head: &'a [u8],
     },
-    /// What came of a message is forgotten.
+    /// Discards the message begun so far.
     Abort,
     Retire(usize),
     Wake,
-    /// Memory of the put end's that the other may write to: its number and size, and a descriptor.
+    /// Memory of the put end that the other end may write to: its number and size, and a
+    /// descriptor.
     Lend(u64, usize),
-    /// It is not written to any more.
+    /// Ends the loan of memory.
     Unlend(u64),
     End,
-    /// The put end cannot go on.
+    /// The put end cannot continue.
     Failed(&'a [u8]),
 }
 
@@ -129,7 +129,7 @@ impl<'a> Packet<'a> {
         to.into_parts().0
     }
 
-    /// What comes before the head.
+    /// Encodes the bytes before the head.
     pub(super) fn data(weight: Weight, far: bool, parts: &[Part]) -> Vec<u8> {
         let mut to = begin(if far { DATA_FAR } else { DATA });
         to.number(weight.items as u64);

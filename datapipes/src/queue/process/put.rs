@@ -16,17 +16,18 @@ use crate::codec::Writer;
 use crate::queue::{Limits, Weight};
 use crate::{Error, ErrorKind, Result};
 
-/// Packets read before others get their turn.
+/// Number of packets read before other work gets its turn.
 const AT_ONCE: usize = 16;
 
 /// Puts messages into a queue to another process.
 ///
-/// What the socket does not take yet waits here, and [`poll_ready`](ProcessPut::poll_ready) is
-/// pending until it is gone. So that is one message at most, and what was put without asking.
+/// Bytes that the socket does not accept yet wait here, and [`poll_ready`](ProcessPut::poll_ready)
+/// is pending until they are sent. At most one message waits, plus messages that were put without
+/// asking.
 ///
-/// Dropped, it tells the other end that this was all. It does not wait: what the socket does not
-/// take at that moment is lost, and the other end ends with a fault.
-/// [`poll_flush`](ProcessPut::poll_flush) comes before.
+/// Dropping it tells the other end that the stream is complete. The drop does not wait: bytes that
+/// the socket does not accept at that moment are lost, and the other end reports a fault. Call
+/// [`poll_flush`](ProcessPut::poll_flush) first to avoid that.
 #[derive(Debug)]
 pub(crate) struct ProcessPut {
     socket: Socket,
@@ -34,16 +35,16 @@ pub(crate) struct ProcessPut {
     theirs: Theirs<Takes>,
     limits: Limits,
     put: Totals,
-    /// The number that it waited by last.
+    /// Number of its last wait.
     waited: u32,
     slots: Slots,
-    /// New slots that the other end was not told of, and their descriptors.
+    /// New slots that were not announced to the other end, and their descriptors.
     fresh: (Vec<Part>, Vec<OwnedFd>),
-    /// Packets that the socket did not take yet.
+    /// Packets that the socket did not accept yet.
     backlog: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
-    /// Nobody listens, or nothing more can be said.
+    /// True if nobody listens, or nothing more can be sent.
     gone: bool,
-    /// What nobody was told of when it happened.
+    /// Fault that was not yet reported when it happened.
     fault: Option<Error>,
 }
 
@@ -78,13 +79,13 @@ impl Totals {
 }
 
 impl ProcessPut {
-    /// The end of a socket by [`sockets`](super::sockets).
+    /// Makes a put end of one of the [`sockets`](super::sockets).
     ///
     /// # Errors
-    /// If it is none.
+    /// Fails if the descriptor is not such a socket.
     ///
     /// # Panics
-    /// Outside of a runtime of tokio's.
+    /// Panics outside of a tokio runtime.
     pub(crate) fn new(socket: OwnedFd, limits: Limits) -> io::Result<ProcessPut> {
         let [puts, takes] = super::greeted(&socket)?;
         Ok(ProcessPut {
@@ -102,8 +103,8 @@ impl ProcessPut {
         })
     }
 
-    /// The same, for a process that the other one trusts: what it handed over stays writable here,
-    /// which spares two system calls for each slice.
+    /// Makes this a put end that the other process trusts: sent payloads stay writable here, which
+    /// saves two system calls for each slice.
     pub(crate) fn trusted(mut self) -> Self {
         self.slots.stay_open = true;
         self
@@ -113,7 +114,7 @@ impl ProcessPut {
         self.limits = limits;
     }
 
-    /// As [`Put::poll_ready`](crate::queue::Put::poll_ready).
+    /// Polls for room, as [`Put::poll_ready`](crate::queue::Put::poll_ready) does.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
         self.hear();
         if !self.gone && !self.backlog.is_empty() {
@@ -127,7 +128,7 @@ impl ProcessPut {
                 0 => (),
                 room => {
                     let waits = &self.own.waits.0;
-                    // Not to be written for each message: the other end reads it for each.
+                    // Not written for each message: the other end reads it for each.
                     if waits.load(Ordering::Relaxed) != 0 {
                         waits.store(0, Ordering::Relaxed);
                     }
@@ -135,8 +136,7 @@ impl ProcessPut {
                 }
             }
             self.wait_for_half();
-            // Whoever takes from here on sees that this end waits; what was taken before is seen
-            // here.
+            // A take after this point sees that this end waits; an earlier take is seen here.
             if self.room() > 0 {
                 continue;
             }
@@ -150,14 +150,14 @@ impl ProcessPut {
     }
 
     /// Puts a message in. The large slices are copied into shared memory at once, and are not
-    /// needed any more after that.
+    /// needed after that.
     ///
     /// If nobody listens, the message is dropped.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if there is not so much shared memory, or no descriptor; then nothing
-    /// was put, and the queue is as it was. Where the system does not take a packet, the queue is
-    /// closed, and [`poll_ready`](ProcessPut::poll_ready) says so.
+    /// [`ErrorKind::Limit`] if shared memory or descriptors run out; then nothing was put, and the
+    /// queue is unchanged. If the system refuses a packet, the queue is closed, and
+    /// [`poll_ready`](ProcessPut::poll_ready) reports that.
     pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
         if self.gone {
             return Ok(());
@@ -188,10 +188,10 @@ impl ProcessPut {
         self.push(&[&Packet::data(weight, far, parts), near], Vec::new())
     }
 
-    /// Lets the other process write to memory, as it is told by messages from now on.
+    /// Lets the other process write to memory, which later messages refer to.
     ///
     /// # Errors
-    /// [`ErrorKind::Limit`] if there is no descriptor; then the queue is as it was.
+    /// [`ErrorKind::Limit`] if descriptors run out; then the queue is unchanged.
     pub(crate) fn lend(&mut self, memory: &Shared) -> Result<()> {
         let fd = memory
             .memory
@@ -200,10 +200,10 @@ impl ProcessPut {
         self.push(&[&Packet::lend(memory.id, memory.memory.len())], vec![fd])
     }
 
-    /// Tells the other process that it is not asked to write there any more.
+    /// Tells the other process that the memory is no longer lent.
     ///
     /// # Errors
-    /// Any has closed the queue.
+    /// Any error has closed the queue.
     pub(crate) fn unlend(&mut self, id: u64) -> Result<()> {
         self.push(&[&Packet::unlend(id)], Vec::new())
     }
@@ -211,7 +211,7 @@ impl ProcessPut {
     /// Ready when the system has all packets.
     ///
     /// # Errors
-    /// If it does not take one; that has closed the queue.
+    /// Fails if the system refuses a packet; the queue is closed then.
     pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             if self.flush()? {
@@ -223,19 +223,19 @@ impl ProcessPut {
         }
     }
 
-    /// Once [`poll_ready`](ProcessPut::poll_ready) gave `None`: why, if it was not the other end
-    /// that left.
+    /// Returns the fault after [`poll_ready`](ProcessPut::poll_ready) has returned `None`, unless
+    /// the other end left.
     #[cfg(test)]
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.fault.as_ref()
     }
 
-    /// Ends the stream with a fault, behind what was put.
+    /// Ends the stream with a fault, after the messages that were put.
     #[cfg(test)]
     pub(super) fn fail(&mut self, why: &Error) {
         let _ = self.push(&[&Packet::failed(&why.to_string())], Vec::new());
         if !self.backlog.is_empty() {
-            // It is the fault that counts, and the other end sees one in either case.
+            // The fault counts, and the other end sees one in either case.
             let _ = self.flush();
         }
         self.close();
@@ -279,7 +279,7 @@ impl ProcessPut {
         self.push(&[&Packet::slots(&slots)], fds)
     }
 
-    /// Sends a packet, behind those that wait.
+    /// Sends a packet, after those that wait.
     fn push(&mut self, pieces: &[&[u8]], fds: Vec<OwnedFd>) -> Result<()> {
         if self.gone {
             return Ok(());
@@ -304,7 +304,7 @@ impl ProcessPut {
         Ok(())
     }
 
-    /// Whether nothing waits any more.
+    /// Returns true if no packet waits any more.
     fn flush(&mut self) -> Result<bool> {
         while let Some((packet, fds)) = self.backlog.front() {
             match self.socket.send(&[IoSlice::new(packet)], fds) {
@@ -328,8 +328,8 @@ impl ProcessPut {
         self.socket.shut();
     }
 
-    /// Reads what the other end says: nothing but that it took something, which the counters say
-    /// better. The number of packets.
+    /// Reads packets of the other end, which only report that it took something; the counters are
+    /// more exact. Returns the number of packets.
     fn hear(&mut self) -> usize {
         let mut heard = 0;
         let mut fds = Vec::new();
@@ -347,10 +347,10 @@ impl ProcessPut {
         heard
     }
 
-    /// For how many items there is room; 0 if there is none.
+    /// Returns the number of items that there is room for; 0 if there is none.
     fn room(&self) -> usize {
         let taken = Totals::read(&self.theirs.taken);
-        // Another process may have written anything: nothing more than all can have been taken.
+        // The other process may have written anything: no more than everything can have been taken.
         let held =
             |put: u64, taken: u64| usize::try_from(put.saturating_sub(taken)).unwrap_or(usize::MAX);
         if held(self.put.messages, taken.messages) == 0 {
@@ -378,16 +378,16 @@ impl ProcessPut {
         at.write(&self.own.wake_at);
         self.waited = self.waited.wrapping_add(1).max(1);
         self.own.waits.0.store(self.waited, Ordering::Release);
-        // What was taken is looked at after this is seen, as the other end does it the other way
-        // round.
+        // The taken totals are read after this store is visible; the other end does it in the
+        // opposite order.
         fence(Ordering::SeqCst);
     }
 }
 
 impl Drop for ProcessPut {
     fn drop(&mut self) {
-        // If one of them fails there is nobody to tell here; the other end misses the last packet,
-        // and says so.
+        // Nobody here can be told of a failure; the other end misses the last packet, and reports
+        // that.
         let _ = self.push(&[&Packet::end()], Vec::new());
         let _ = self.flush();
     }

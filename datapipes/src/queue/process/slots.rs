@@ -1,4 +1,4 @@
-//! The put end's slots: which are free, and what is made new.
+//! Slots of the put end: the free ones, and new ones.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -11,36 +11,36 @@ use crate::Result;
 use crate::codec::PAYLOAD;
 use crate::queue::Limits;
 
-/// A slot is used for what fills half of it or more, but for the smallest.
+/// Greatest ratio of a slot's size to its payload, except for the smallest slots.
 const WIDEST: usize = 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// Whether slots can be written to after they were filled.
+    /// True if slots can be written to after they were filled.
     pub stay_open: bool,
-    /// By number.
+    /// Slots by number.
     all: Vec<Option<Fillable>>,
-    /// How many payloads were put into each.
+    /// Number of payloads that were put into each slot.
     uses: Vec<u32>,
     /// Numbers without memory.
     empty: Vec<usize>,
-    /// Those known to be free, by size. What was given back since is in `busy` still.
+    /// Slots known to be free, by size. Slots returned since then are still in `busy`.
     free: BTreeMap<usize, Vec<usize>>,
     free_bytes: usize,
     busy: Vec<usize>,
 }
 
-/// Where a payload was written.
+/// Place of a payload.
 #[derive(Debug)]
 pub(super) struct Placed {
     pub part: Part,
-    /// The slot's size and descriptor, if it is new to the other end.
+    /// Size and descriptor of the slot, if it is new to the other end.
     pub fresh: Option<(Part, OwnedFd)>,
 }
 
 impl Slots {
     /// Copies a payload into a slot. Slots that were given up for it are added to `retired`, and
-    /// have to be told of before.
+    /// have to be announced first.
     pub(super) fn place(
         &mut self,
         bytes: &[u8],
@@ -94,21 +94,21 @@ impl Slots {
         self.busy.push(slot);
     }
 
-    /// Takes payloads back that the other end has not been told of.
+    /// Takes back payloads that were not announced to the other end.
     pub(super) fn take_back(&mut self, parts: &[Part]) {
         for part in parts.iter().filter(|part| part.slot != ONCE) {
             self.uses[part.slot] = self.uses[part.slot].wrapping_sub(1);
         }
     }
 
-    /// The smallest of the free slots that fit, no longer free.
+    /// Takes the smallest free slot that fits.
     fn fitting(&mut self, len: usize) -> Option<usize> {
         let len = len.max(PAYLOAD);
         let (&size, slots) = self
             .free
             .range_mut(len..=len.saturating_mul(WIDEST))
             .next()?;
-        // The last to become free is the warmest.
+        // The slot freed last is the warmest in the cache.
         let slot = slots.pop();
         if slots.is_empty() {
             self.free.remove(&size);
@@ -117,7 +117,7 @@ impl Slots {
         slot
     }
 
-    /// Sees which slots were given back.
+    /// Finds the slots that were returned.
     fn sweep(&mut self, given_back: &[AtomicU32; SLOTS]) {
         let Slots {
             all,
@@ -136,12 +136,12 @@ impl Slots {
             }
             !back
         });
-        // Pairs with the stores of who has read them: what is written from now on it cannot see.
+        // Pairs with the stores of the readers: they cannot see what is written from now on.
         fence(Ordering::Acquire);
     }
 
-    /// Gives memory of free slots back to the system until no more than `keep` bytes are free, the
-    /// largest first.
+    /// Returns memory of free slots to the system until no more than `keep` bytes are free, the
+    /// largest slots first.
     fn give_up(&mut self, keep: usize, retired: &mut Vec<usize>) {
         while self.free_bytes > keep && self.give_up_one(retired) {}
     }
@@ -166,7 +166,7 @@ impl Slots {
         retired.push(slot);
     }
 
-    /// A number for a new slot; `ONCE` if all are taken.
+    /// Returns a number for a new slot; `ONCE` if all are in use.
     fn number(&mut self, retired: &mut Vec<usize>) -> usize {
         if self.empty.is_empty() && self.all.len() == SLOTS {
             self.give_up_one(retired);
@@ -183,7 +183,7 @@ impl Slots {
     }
 }
 
-/// So much free memory is kept for what comes.
+/// Returns the number of free bytes that are kept for later payloads.
 fn kept(limits: Limits) -> usize {
     (2 * limits.bytes.min(128 << 20)).max(16 << 20)
 }
@@ -209,9 +209,9 @@ mod tests {
         given_back[..3]
             .iter()
             .for_each(|slot| slot.store(1, Ordering::Release));
-        // 18 MiB are free: 2 too many. The number of what was given up is used again.
+        // 18 MiB are free: 2 too many. The number of the released slot is used again.
         assert_eq!(place(100 << 10), (1, vec![1]));
-        // Of those that fit, the smallest.
+        // The smallest of the slots that fit.
         assert_eq!(place(4 << 20), (2, vec![]));
         assert_eq!(place(3 << 20), (0, vec![]));
         assert_eq!(place(3 << 20), (3, vec![]));

@@ -18,7 +18,7 @@ use super::packet::FDS;
 use crate::codec::damaged;
 use crate::{Error, ErrorKind};
 
-/// Two sockets that are connected; packets keep their bounds and order.
+/// Makes two connected sockets; packets keep their bounds and order.
 pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(socketpair(
@@ -45,7 +45,7 @@ pub(super) enum Received {
     End,
 }
 
-/// Sends a packet, or nothing of it.
+/// Sends a packet as a whole, or nothing.
 pub(super) fn send(socket: &impl AsFd, bytes: &[IoSlice<'_>], fds: &[OwnedFd]) -> io::Result<Sent> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -72,21 +72,22 @@ pub(super) fn send(socket: &impl AsFd, bytes: &[IoSlice<'_>], fds: &[OwnedFd]) -
     }
 }
 
-/// Receives a packet and its descriptors; those that are not wanted are closed.
+/// Receives a packet and its descriptors; unwanted descriptors are closed.
 pub(super) fn receive(
     socket: &impl AsFd,
     into: &mut [u8],
     fds: &mut Vec<OwnedFd>,
 ) -> Result<Received, Error> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS))];
-    // What is left in it is closed when it is dropped.
+    // Descriptors left in it are closed when it is dropped.
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = loop {
         match retry_on_intr(|| recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, flags)) {
             Ok(received) => break received,
             Err(Errno::AGAIN) => return Ok(Received::Later),
-            // The other end has left without reading all. It is said once, before what it sent.
+            // The other end has left without reading everything. This is reported once, before its
+            // packets.
             Err(Errno::CONNRESET) => (),
             Err(errno) => return Err(io::Error::from(errno).into()),
         }
@@ -120,16 +121,16 @@ pub(super) fn receive(
     })
 }
 
-/// A socket in a runtime of tokio's.
+/// A socket in a tokio runtime.
 ///
-/// What is wanted of it is tried first; who has to wait asks by `poll_readable` or `poll_writable`,
-/// and tries again when that is ready.
+/// An operation is tried first. If it has to wait, the caller calls `poll_readable` or
+/// `poll_writable`, and tries again when that is ready.
 #[derive(Debug)]
 pub(super) struct Socket(AsyncFd<OwnedFd>);
 
 impl Socket {
     /// # Panics
-    /// Outside of a runtime.
+    /// Panics outside of a runtime.
     #[expect(
         deprecated,
         reason = "unsound for what is not owned only; the one beside it is `unsafe`"
@@ -151,7 +152,7 @@ impl Socket {
     }
 
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Only what was known before is cleared: what comes from now on makes it readable again.
+        // Only the readiness known before is cleared: new packets make the socket readable again.
         ready!(self.0.poll_read_ready(cx))?.clear_ready();
         Poll::Ready(Ok(()))
     }
@@ -161,7 +162,7 @@ impl Socket {
         Poll::Ready(Ok(()))
     }
 
-    /// Lets the other end see that nothing more comes.
+    /// Tells the other end that nothing more comes.
     pub(super) fn shut(&self) {
         let _ = shutdown(self.0.get_ref(), Shutdown::Both);
     }

@@ -19,13 +19,13 @@ use crate::codec::{Parcel, damaged};
 use crate::queue::Weight;
 use crate::{Error, ErrorKind, Result};
 
-/// Packets without a message among them that are read before others get their turn.
+/// Number of packets without a message that are read before other work gets its turn.
 const AT_ONCE: usize = 256;
 
 /// Takes messages out of a queue from another process.
 ///
-/// The payloads of a message lie in memory that both processes share, and may be kept for as long
-/// as one likes, also after the queue is gone. They do not count as held.
+/// The payloads of a message are in memory that both processes share. They may be kept for any
+/// time, even after the queue is gone. They do not count as held.
 #[derive(Debug)]
 pub(crate) struct ProcessTake {
     socket: Socket,
@@ -33,18 +33,18 @@ pub(crate) struct ProcessTake {
     theirs: Theirs<Puts>,
     buffer: Box<[u8]>,
     slots: Vec<Option<Arc<Slot>>>,
-    /// How many payloads were in each.
+    /// Number of payloads that were in each slot.
     uses: Vec<u32>,
-    /// Memory that is used for one payload, in the order of those.
+    /// Memory for one payload each, in the order of the payloads.
     once: VecDeque<Once>,
-    /// What came so far of the next message.
+    /// Parts of the next message that came so far.
     parts: Vec<Bytes>,
     taken: Totals,
-    /// The number by which the put end waited when it was woken last.
+    /// Number of the put end's wait at its last wake.
     pub(super) woken: u32,
-    /// Memory that the other end lets this process write to, if it may do that.
+    /// Memory that the other end lends to this process, if this end accepts loans.
     lent: Option<HashMap<u64, Arc<Lent>>>,
-    /// There is no more; and why, if the other end did not say so.
+    /// Set at the end of the stream; contains the error if the other end did not end properly.
     end: Option<Option<Error>>,
 }
 
@@ -54,7 +54,7 @@ struct Slot {
     memory: Mapping,
     control: Arc<Own<Takes>>,
     number: usize,
-    /// Whether a payload is in it, as this process knows.
+    /// True if a payload is in it, as far as this process knows.
     given_out: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ struct Slot {
 struct Payload {
     slot: Arc<Slot>,
     len: usize,
-    /// So many payloads were in it, with this one.
+    /// Number of payloads that were in the slot, including this one.
     uses: u32,
 }
 
@@ -79,8 +79,7 @@ impl Drop for Payload {
     }
 }
 
-/// Memory for one payload: mapped; or copied, when so much is mapped that the system allows no
-/// more.
+/// Memory for one payload: mapped, or copied if the system allows no more mappings.
 #[derive(Debug)]
 enum Once {
     Mapped(Mapping),
@@ -99,13 +98,13 @@ impl AsRef<[u8]> for OncePayload {
 }
 
 impl ProcessTake {
-    /// The end of a socket by [`sockets`](super::sockets).
+    /// Makes a take end of one of the [`sockets`](super::sockets).
     ///
     /// # Errors
-    /// If it is none.
+    /// Fails if the descriptor is not such a socket.
     ///
     /// # Panics
-    /// Outside of a runtime of tokio's.
+    /// Panics outside of a tokio runtime.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<ProcessTake> {
         let [puts, takes] = super::greeted(&socket)?;
         Ok(ProcessTake {
@@ -124,7 +123,7 @@ impl ProcessTake {
         })
     }
 
-    /// The same, for an end whose other end may lend memory.
+    /// Makes this a take end whose other end may lend memory.
     pub(crate) fn borrowing(self) -> Self {
         ProcessTake {
             lent: Some(HashMap::new()),
@@ -132,13 +131,13 @@ impl ProcessTake {
         }
     }
 
-    /// Memory that was lent, and not taken back yet.
+    /// Returns memory that was lent, and not taken back yet.
     pub(crate) fn lent(&self, id: u64) -> Option<&Arc<Lent>> {
         self.lent.as_ref()?.get(&id)
     }
 
-    /// The next message; `None` once the other end is gone, in whatever way, and all was taken. Of
-    /// a message that did not arrive as a whole nothing is given.
+    /// Returns the next message; `None` once the other end is gone, in whatever way, and all
+    /// messages were taken. Nothing is returned of a message that did not arrive completely.
     pub(crate) fn poll_parcel(&mut self, cx: &mut Context<'_>) -> Poll<Option<Parcel>> {
         let mut fds = Vec::new();
         for _ in 0..AT_ONCE {
@@ -148,7 +147,7 @@ impl ProcessTake {
             let step = match self.socket.receive(&mut self.buffer, &mut fds) {
                 Ok(Received::Packet(len)) => self.accept(len, std::mem::take(&mut fds)),
                 Ok(Received::Later) => {
-                    // It has taken all, whatever the page says of what is waited for.
+                    // All messages were taken, so the put end is woken in any case.
                     self.wake(|_| true);
                     ready!(self.socket.poll_readable(cx))
                         .map_err(Error::io)
@@ -176,14 +175,14 @@ impl ProcessTake {
         Poll::Pending
     }
 
-    /// After the last message: why there are no more, if the other end did not end well.
-    /// [`ErrorKind::Protocol`] if it sent what cannot be, [`ErrorKind::Truncated`] if it ended
-    /// without a word; [`ErrorKind::Limit`] if memory or descriptors were missing here.
+    /// Returns the error after the last message, if the other end did not end properly:
+    /// [`ErrorKind::Protocol`] if it sent invalid data, [`ErrorKind::Truncated`] if it ended
+    /// without an end packet, [`ErrorKind::Limit`] if memory or descriptors ran out here.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.end.as_ref()?.as_ref()
     }
 
-    /// What was put and not taken yet, as the other end says.
+    /// Returns the weight that was put and not taken yet, as reported by the other end.
     #[cfg(test)]
     pub(crate) fn held(&self) -> Weight {
         let put = Totals::read(&self.theirs.put);
@@ -195,7 +194,7 @@ impl ProcessTake {
         }
     }
 
-    /// Takes nothing more.
+    /// Ends the queue: nothing more is taken.
     pub(super) fn ended(&mut self, fault: Option<Error>) {
         self.end = Some(fault);
         self.slots.clear();
@@ -204,9 +203,9 @@ impl ProcessTake {
         self.socket.shut();
     }
 
-    /// Reads a packet; the message that it completes.
+    /// Reads a packet. Returns the message that it completes.
     fn accept(&mut self, len: usize, fds: Vec<OwnedFd>) -> Result<Option<Parcel>> {
-        // The buffer is put aside, as what is read of it goes on borrowing it.
+        // The buffer is put aside, as the packet borrows it.
         let buffer = std::mem::take(&mut self.buffer);
         let parcel =
             Packet::decode(&buffer[..len]).and_then(|packet| self.accept_packet(packet, fds));
@@ -280,7 +279,7 @@ impl ProcessTake {
         Ok(None)
     }
 
-    /// Maps memory that is new.
+    /// Maps new memory.
     fn add(&mut self, new: Part, fd: OwnedFd) -> Result<()> {
         let (number, len) = (new.slot, new.len);
         let memory = Memfd::received(fd, len as u64)?;
@@ -375,12 +374,12 @@ impl ProcessTake {
         Ok(())
     }
 
-    /// Says that a message was taken, and wakes the put end if that is what it waits for.
+    /// Counts a message as taken, and wakes the put end if it waits for that.
     fn count(&mut self, weight: Weight) {
         self.taken.add(weight);
         self.taken.write(&self.own.taken);
-        // Whether it waits is looked at after this is seen, as the other end does it the other way
-        // round.
+        // The wait of the other end is read after this store is visible; the other end does it in
+        // the opposite order.
         fence(Ordering::SeqCst);
         let taken = self.taken;
         self.wake(|at| {
@@ -389,7 +388,7 @@ impl ProcessTake {
         });
     }
 
-    /// Wakes the put end, once each time that it waits, if what it waits for has come.
+    /// Wakes the put end, once for each of its waits, if the awaited totals are reached.
     fn wake(&mut self, has_come: impl FnOnce(Totals) -> bool) {
         let waits = self.theirs.waits.0.load(Ordering::Relaxed);
         if waits == 0 || waits == self.woken {
@@ -398,13 +397,13 @@ impl ProcessTake {
         fence(Ordering::Acquire);
         if has_come(Totals::read(&self.theirs.wake_at)) {
             self.woken = waits;
-            // If it does not take the packet it has others to read, or is gone.
+            // If the put end does not accept the packet, it has others to read, or is gone.
             let _ = self.socket.send(&[IoSlice::new(&Packet::wake())], &[]);
         }
     }
 }
 
-/// The whole of it, in memory of this process's own.
+/// Copies the whole memory into memory of this process.
 fn copy(memory: &Memfd) -> Result<Vec<u8>> {
     let mut bytes = vec![0; memory.len()];
     let mut done = 0;

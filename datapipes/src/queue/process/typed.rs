@@ -10,13 +10,13 @@ use crate::codec::Writer;
 use crate::queue::{Limits, Put, Take, Weight};
 use crate::{Error, Wire};
 
-/// Puts values in. One that cannot be written, or for which there is no shared memory, ends the
+/// Puts values in. A value that cannot be encoded, or for which there is no shared memory, ends the
 /// stream with a fault.
 #[derive(Debug)]
 pub(crate) struct TypedPut<M>(ProcessPut, PhantomData<fn(M)>);
 
 impl<M: Wire> TypedPut<M> {
-    /// As [`ProcessPut::new`].
+    /// Makes a put end, as [`ProcessPut::new`] does.
     pub(crate) fn new(socket: OwnedFd, limits: Limits) -> io::Result<Self> {
         Ok(TypedPut(ProcessPut::new(socket, limits)?, PhantomData))
     }
@@ -42,17 +42,17 @@ impl<M: Wire> Put<M> for TypedPut<M> {
     }
 }
 
-/// Takes values out. One that cannot be read ends the stream with a fault.
+/// Takes values out. A value that cannot be decoded ends the stream with a fault.
 #[derive(Debug)]
 pub(crate) struct TypedTake<M>(ProcessTake, PhantomData<fn() -> M>);
 
 impl<M: Wire> TypedTake<M> {
-    /// As [`ProcessTake::new`].
+    /// Makes a take end, as [`ProcessTake::new`] does.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         Ok(TypedTake(ProcessTake::new(socket)?, PhantomData))
     }
 
-    /// As [`ProcessTake::fault`].
+    /// Returns the fault, as [`ProcessTake::fault`] does.
     pub(crate) fn fault(&self) -> Option<&Error> {
         self.0.fault()
     }

@@ -4,10 +4,10 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// A link: a round trip, and a bottleneck that serves one piece after another.
+/// A link: a round trip, and a bottleneck that serves one morsel after another.
 struct Link {
     rtt: u64,
-    /// Nanoseconds that the bottleneck needs for a piece.
+    /// Nanoseconds that the bottleneck needs for a morsel.
     each: u64,
     free: u64,
 }
@@ -20,8 +20,8 @@ impl Link {
     }
 }
 
-/// Runs until `end`; the rate of the last quarter, in pieces a second, and the most that were in
-/// flight.
+/// Runs until `end`. Returns the rate of the last quarter, in morsels a second, and the most that
+/// were in flight.
 fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, usize) {
     let mut flying = BinaryHeap::new();
     let (mut now, mut late, mut most) = (from, 0, 0);
@@ -41,7 +41,7 @@ fn run(window: &mut Concurrency, link: &mut Link, from: u64, end: u64) -> (f64, 
 #[test]
 fn a_capped_link_is_filled_and_not_flooded() {
     for rtt in [0, 20, 150] {
-        // 100 MB/s in pieces of 115 kB: 870 pieces/s.
+        // 100 MB/s in morsels of 115 kB: 870 morsels/s.
         let mut link = Link {
             rtt: rtt * MS,
             each: 1_150_000,
@@ -75,7 +75,7 @@ fn epoch_after_epoch_the_link_is_not_flooded() {
             epoch * 20_000 * MS,
             (epoch + 1) * 20_000 * MS,
         );
-        // All that is in flight arrives before the next epoch.
+        // Everything in flight arrives before the next epoch.
         link.free = 0;
         (learned, best) = (window.proven(), window.best());
         sizes.push(learned);
@@ -85,7 +85,8 @@ fn epoch_after_epoch_the_link_is_not_flooded() {
 
 #[test]
 fn a_trial_ends_at_the_most_that_is_allowed() {
-    // Crowded from the start, by what is known: only trials make it larger.
+    // The known best duration indicates a queue from the start: only trials make the concurrency
+    // larger.
     let mut window = Concurrency::following(64, 70, Some(1.0));
     let mut judged = false;
     for n in 0..64 * 40 {
@@ -157,7 +158,7 @@ fn nothing_grows_for_a_consumer_that_does_not_wait() {
 
 #[test]
 fn slow_connections_are_no_crowd() {
-    // Each fourth is ten times slower, and each tenth had to connect first.
+    // Every fourth is ten times slower, and every tenth had to connect first.
     let mut window = Concurrency::following(32, 1024, None);
     let mut flying = BinaryHeap::new();
     let (mut seed, mut now) = (1u64, 0);
@@ -176,7 +177,7 @@ fn slow_connections_are_no_crowd() {
 
 #[test]
 fn unequal_sizes_are_no_crowd() {
-    // A connection carries 1 MB/s, so that time follows size; there is no bottleneck.
+    // A connection carries 1 MB/s, so the time follows the size; there is no bottleneck.
     let mut window = Concurrency::following(8, 512, None);
     let (mut seed, mut now) = (1u64, 0);
     for _ in 0..20_000 {

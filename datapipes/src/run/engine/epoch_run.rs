@@ -1,4 +1,4 @@
-//! One epoch on its way: what its nodes share, and what is measured at its edges.
+//! A running epoch: the shared state of its nodes, and the measurements at its edges.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -26,11 +26,11 @@ use crate::run::worker::{RunFacts, shared_memory};
 use crate::sync::lock;
 use crate::{Context, Error, Rank, Result, Uneven, Work};
 
-/// One epoch on its way: what its nodes share, and what is measured at its edges.
+/// A running epoch: the shared state of its nodes, and the measurements at its edges.
 pub(crate) struct EpochRun {
     pub engine: Arc<Engine>,
     pub(super) info: RunInfo,
-    /// What users' functions run in.
+    /// Scope in which the user's functions run.
     pub scope: Scope,
     pub log: EpochLog,
     begun: Instant,
@@ -38,51 +38,51 @@ pub(crate) struct EpochRun {
     ended: AtomicU64,
     delivered: AtomicU64,
     skipped: AtomicU64,
-    /// Nanoseconds that the consumer spent in the graph itself, while no queue stood between.
+    /// Nanoseconds that the consumer spent in the graph itself, while there was no queue between.
     inline_ns: AtomicU64,
     pub counters: Vec<Arc<Counters>>,
     pub segments: Vec<Arc<SegmentGauge>>,
     pub queues: HashMap<usize, Arc<QueueGauge>>,
     pub root_queue: Arc<QueueGauge>,
-    /// Measured at the device stage, where one reads the epoch.
+    /// Measurements of the device stage, if one reads the epoch.
     pub device: OnceLock<Arc<DevicePrefetchGauge>>,
-    /// Outputs of splits that nobody has asked for yet.
+    /// Outputs of splits that were not asked for yet.
     pub(super) splits: Mutex<Splits>,
-    /// How far a resumed epoch had come, by node.
+    /// Positions of the nodes in a resumed epoch.
     pub(super) cursors: Option<Arc<Cursors>>,
-    /// Nodes whose items come, or leave, in any order, where states can be asked for.
+    /// Nodes whose items arrive or leave in any order, if checkpoints can be taken.
     pub(super) unordered: Vec<bool>,
-    /// Whether an epoch is resumed that other ranks began.
+    /// True if the resumed epoch was begun by other ranks.
     pub(super) other_ranks: bool,
-    /// Whether a log has become long.
+    /// Set if a log has become long.
     pub trim: Trim,
-    /// The bytes that edges share: first segments, then queues, that in front of the consumer, and
-    /// what is read ahead for segments.
+    /// Bytes that the edges share: first segments, then queues, then the queue before the consumer,
+    /// and the items read ahead for segments.
     budget: Arc<Budget>,
 }
-/// Where each node stands, by name.
+/// Position of each node, by name.
 pub(crate) type Cursors = BTreeMap<Arc<str>, Cursor>;
 
-/// Where an epoch is resumed.
+/// Starting point of a resumed epoch.
 #[derive(Clone, Debug)]
 pub(crate) struct Resume {
-    /// Items and errors that came out of the graph before.
+    /// Number of items and errors that came out of the graph before.
     pub position: u64,
     pub cursors: Arc<Cursors>,
-    /// Whether it were other ranks that began it: the last step of all may have had fewer items
-    /// than the others.
+    /// True if other ranks began the epoch: the last step of all may have had fewer items than the
+    /// others.
     pub other_ranks: bool,
 }
 
-/// Whose part of the data an epoch gives: the loader's own, or that of a rank of the job that began
-/// it.
+/// Rank whose part of the data an epoch reads: the loader's own, or a rank of the job that began
+/// the epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Share {
     pub rank: Rank,
     pub uneven: Option<Uneven>,
 }
 impl EpochRun {
-    /// An epoch of a rank that begins, or that is resumed; see [`Engine::begin`].
+    /// Makes an epoch of a rank that begins or is resumed; see [`Engine::begin`].
     pub(super) fn new(
         engine: &Arc<Engine>,
         epoch: u64,
@@ -128,7 +128,7 @@ impl EpochRun {
             splits: Mutex::default(),
             unordered: unordered(engine, resume.map(|resume| &*resume.cursors)),
             other_ranks: resume.is_some_and(|resume| resume.other_ranks),
-            // Where nothing had begun, everything begins.
+            // If no node had begun, every node begins.
             cursors: resume
                 .map(|resume| resume.cursors.clone())
                 .filter(|cursors| !cursors.is_empty()),
@@ -137,12 +137,13 @@ impl EpochRun {
         }))
     }
 
-    /// The consumer finds nothing, and waits.
+    /// Records that the consumer finds nothing, and waits.
     pub(crate) fn consumer_waits(&self, cx: &task::Context<'_>) {
         self.budget.consumer_waits(cx);
     }
 
-    /// The epoch is over, by its end or by being dropped. Every stream of it ends at its next item.
+    /// Cancels the epoch, which came to its end or was dropped. Every stream of it ends at its next
+    /// item.
     pub(super) fn cancel(&self) {
         self.info.cancelled.store(true, Ordering::Relaxed);
         self.info.shared.clear();
@@ -156,12 +157,13 @@ impl EpochRun {
         }
     }
 
-    /// Drops what no stream of a cancelled epoch owns. That runs users' code.
+    /// Drops what is owned by no stream of a cancelled epoch. The drop runs users' code.
     pub(super) fn clear(&self) {
         drop(std::mem::take(&mut *lock(&self.splits)));
     }
 
-    /// Whether nothing of it is under way, as far as is known: of what processes do it is not.
+    /// Returns true if no work of the epoch is in progress, as far as is known: work of child
+    /// processes is not counted.
     pub(crate) fn is_idle(&self) -> bool {
         #[cfg(target_os = "linux")]
         if self.engine.supervisors.iter().any(Option::is_some) {
@@ -184,13 +186,13 @@ impl EpochRun {
             .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 
-    /// How long the consumer was inside the graph, or waited for its queue.
+    /// Returns the time that the consumer was inside the graph, or waited for its queue.
     pub(crate) fn consumer_waited(&self) -> Duration {
         let queue = self.root_queue.empty_ns.load(Ordering::Relaxed);
         Duration::from_nanos(self.inline_ns.load(Ordering::Relaxed) + queue)
     }
 
-    /// Items delivered, and items skipped.
+    /// Returns the numbers of items delivered and skipped.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (
             self.delivered.load(Ordering::Relaxed),
@@ -216,7 +218,7 @@ impl EpochRun {
         )
     }
 
-    /// What a segment has of the bytes.
+    /// Returns the account of a segment in the budget.
     pub(super) fn segment_account(&self, number: usize) -> Account {
         let plan = &self.engine.plan.segments[number];
         let last = *plan.nodes.last().expect("a segment has a node");
@@ -237,7 +239,7 @@ impl EpochRun {
         Account::new(&self.budget, number, share, pollers, seen, inside)
     }
 
-    /// What has been read ahead for a segment has of its bytes.
+    /// Returns the account of the items that are read ahead for a segment.
     pub(super) fn feed_account(&self, number: usize, edge: &Arc<dyn Edge>) -> Account {
         let plan = &self.engine.plan;
         let at = plan.segments.len() + self.queues.len() + 1 + number;
@@ -252,7 +254,7 @@ impl EpochRun {
         )
     }
 
-    /// What the queue of a node has of the bytes, or that in front of the consumer.
+    /// Returns the account of a node's queue, or of the queue before the consumer.
     pub(super) fn account(&self, node: Option<usize>, edge: &Arc<dyn Edge>) -> Account {
         let earlier = |&&id: &&usize| node.is_none_or(|node| id < node);
         let number = self.engine.plan.segments.len() + self.queues.keys().filter(earlier).count();
@@ -287,7 +289,7 @@ impl EpochRun {
         }
     }
 
-    /// The rows that a node fills in one stream of items.
+    /// Returns the rows that a node fills in one stream of items.
     pub(super) fn rows(&self, id: usize) -> Option<Arc<Rows>> {
         let batch = self.engine.plan.rows[id]?;
         let rows = Rows::new(self.engine.batches[id].clone(), batch);

@@ -1,5 +1,4 @@
-//! What a node that runs inline is given: its inputs, and what it takes to stop and to resume
-//! there.
+//! Inputs and checkpoint state of a node that runs inline.
 
 use std::sync::Arc;
 
@@ -13,19 +12,19 @@ use crate::graph::{AnyItems, Edge, Op};
 use crate::plan::Place;
 use crate::{Arity, Context, Wanted};
 
-/// Positions, one range after the other.
+/// Positions, one range after another.
 pub(super) type Runs = Vec<(u64, u64)>;
 
-/// What a node that runs inline is given.
+/// Inputs and checkpoint state of a node that runs inline.
 pub(super) struct NodeInputs {
     pub context: Context,
     pub inputs: Vec<AnyItems>,
-    /// Of a node without a recorder.
+    /// Trace of a node without a recorder.
     pub trace: Option<InlineTrace>,
-    /// For each output the positions of what it gives, one range after the other, where some of
-    /// that is not wanted.
+    /// Positions of each output's items, one range after another, if some of the items are not
+    /// wanted.
     pub runs: Option<Vec<Runs>>,
-    /// Of a node that keeps something.
+    /// Recorder of a node that has a snapshot.
     pub recorder: Option<Arc<Recorder>>,
 }
 
@@ -56,7 +55,7 @@ impl InlineTrace {
     }
 }
 
-/// Nodes by how they are stopped and resumed where they run inline.
+/// Methods that stop and resume nodes that run inline.
 impl EpochRun {
     pub(super) fn inputs_of(
         self: &Arc<Self>,
@@ -131,7 +130,7 @@ impl EpochRun {
         )
     }
 
-    /// A source that opens anywhere, or that gives again what it gave.
+    /// Makes the inputs of a source that opens anywhere, or that reads again what it read before.
     fn of_source(&self, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
         let by_position = self.engine.flow.nodes[id].hints().facts.by_position;
         let context = self.context(id, round).with_node_state(wants(wanted));
@@ -144,7 +143,7 @@ impl EpochRun {
         }
     }
 
-    /// The last of some neighbours that run in pieces.
+    /// Makes the inputs of the last of some neighbours that run in morsels.
     fn of_group(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
         let (items, pieces, runs) = self.pieces(&self.engine.plan.groups[id], round, wanted);
         let context = self.context(id, round).with_node_state(wants(wanted));
@@ -166,14 +165,14 @@ impl EpochRun {
         self.recorded(id, round, wanted, recorder, Vec::new())
     }
 
-    /// A node that looks at its inputs as a whole.
+    /// Makes the inputs of a node that reads its inputs as a whole.
     fn of_whole(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
         let node = &self.engine.flow.nodes[id];
         let cursor = self.cursor(id, wanted);
         let mut wanteds: Vec<Option<Wanted>> = (0..node.inputs.len())
             .map(|at| match cursor {
                 Some(cursor) => cursor.inputs.get(at).map(Input::wanted),
-                // A node that was not there before: it stands where its reader does.
+                // A node that was not in the earlier graph stands where its reader does.
                 None => wanted.cloned(),
             })
             .collect();
@@ -188,7 +187,7 @@ impl EpochRun {
         {
             let sound = held.is_sorted_by(|a, b| a < b)
                 && held.last().is_none_or(|&last| last < input.from);
-            // What is no list of places in the input fails where the pipe reads what it kept.
+            // A list that has no valid places in the input fails when the pipe reads its snapshot.
             let held = if sound { held } else { Vec::new() };
             *first = Some(Wanted::new(held, input.from));
         }
@@ -208,15 +207,15 @@ impl EpochRun {
     }
 }
 
-/// What they are made of.
+/// Building blocks of the methods above.
 impl EpochRun {
-    /// Where a node stood, if an epoch is resumed in the middle of what it gives.
+    /// Returns the position of a node, if an epoch is resumed in the middle of its output.
     pub(super) fn cursor(&self, id: usize, wanted: Option<&Wanted>) -> Option<&Cursor> {
         wanted?;
         self.cursors.as_ref()?.get(&self.engine.flow.nodes[id].name)
     }
 
-    /// The inputs of a node.
+    /// Makes the inputs of a node.
     fn above(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> Vec<Wired> {
         let inputs = self.engine.flow.nodes[id].inputs.iter();
         inputs
@@ -247,7 +246,7 @@ impl EpochRun {
         )
     }
 
-    /// Of a node that keeps something.
+    /// Makes the inputs of a node that has a snapshot.
     fn recorded(
         &self,
         id: usize,
@@ -265,7 +264,7 @@ impl EpochRun {
         };
         let runs = match (&self.engine.flow.nodes[id].node.op, cursor, wanted) {
             (_, Some(cursor), _) => Some(begins(&cursor.outputs)),
-            // A source that was not there before has to be opened from the beginning.
+            // A source that was not in the earlier graph has to be opened from the beginning.
             (Op::Source(_), None, Some(_)) => Some(begins(&[0])),
             _ => None,
         };
@@ -281,8 +280,8 @@ impl EpochRun {
         }
     }
 
-    /// The input of what distributes over concatenation, with a log of pieces, and what sifts its
-    /// output.
+    /// Makes the input of nodes that distribute over concatenation, with a log of morsels, and the
+    /// filter of their output.
     pub(super) fn pieces(
         self: &Arc<Self>,
         nodes: &[usize],
@@ -311,7 +310,7 @@ impl EpochRun {
         (items, pieces, runs)
     }
 
-    /// The input of a node whose items come, or leave, in any order, and the log of it.
+    /// Makes the input of a node whose items arrive or leave in any order, with its log.
     pub(super) fn unordered_input(
         self: &Arc<Self>,
         id: usize,
@@ -336,7 +335,7 @@ impl EpochRun {
         )
     }
 
-    /// Whether what a node gives comes in any order, so that who resumes counts it anew.
+    /// Returns true if a node's output comes in any order, so that a resumed epoch counts it anew.
     fn is_unordered(&self, id: usize) -> bool {
         let node = &self.engine.flow.nodes[id];
         let passes = node.hints().arity == Arity::One && !node.hints().facts.lineage;
@@ -348,7 +347,7 @@ impl EpochRun {
         self.unordered[id] || (passes && above())
     }
 
-    /// The names of all nodes above one.
+    /// Returns the names of all nodes upstream of a node.
     fn names_above(&self, id: usize) -> Vec<Arc<str>> {
         let nodes = &self.engine.flow.nodes;
         let mut is_above = vec![false; nodes.len()];
@@ -367,7 +366,7 @@ impl EpochRun {
     }
 }
 
-/// For a node that keeps nothing.
+/// Makes the state of a node that has no snapshot.
 fn wants(wanted: Option<&Wanted>) -> NodeState {
     NodeState {
         wanted: wanted.cloned(),
@@ -375,7 +374,7 @@ fn wants(wanted: Option<&Wanted>) -> NodeState {
     }
 }
 
-/// What a node kept.
+/// Returns the snapshot of a node.
 fn restored(cursor: Option<&Cursor>) -> NodeState {
     let kept = cursor.map(|cursor| cursor.kept.clone().into());
     let used = cursor
@@ -388,8 +387,8 @@ fn restored(cursor: Option<&Cursor>) -> NodeState {
     }
 }
 
-/// Nodes whose items come, or leave, in any order, where states can be asked for; of an epoch that
-/// is resumed, those for which it was so.
+/// Returns the nodes whose items arrive or leave in any order, if checkpoints can be taken; for a
+/// resumed epoch, the nodes for which it was so before.
 pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool> {
     let nodes = || engine.flow.nodes.iter();
     match resumed {
@@ -406,7 +405,7 @@ pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool>
             let own = |id: usize| match engine.plan.places[id] {
                 Place::Segment(number) => engine.plan.segments[number].nodes.last() == Some(&id),
                 Place::Inline => true,
-                // What gives one for one is where what is above it is.
+                // A one-to-one node is unordered if its upstream is.
                 Place::Queue(_) => engine.flow.nodes[id].hints().facts.lineage,
             };
             (0..nodes().len())
@@ -416,7 +415,7 @@ pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool>
     }
 }
 
-/// What stands above a node that has not asked for it yet: as it was.
+/// Snapshot of the upstream of a node that has not asked for it yet: unchanged.
 struct Untouched(Arc<Cursors>, Vec<Arc<str>>);
 
 impl Trace for Untouched {

@@ -1,5 +1,4 @@
-//! What an epoch says to `tracing`: its span, what was skipped of it, and the sum of that at its
-//! end.
+//! Events of an epoch for `tracing`: its span, the skipped items, and their sum at the end.
 
 use std::sync::Mutex;
 
@@ -14,24 +13,25 @@ use crate::{Error, ErrorKind};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SkipStats {
-    /// The node in which they failed; empty where an error says none.
+    /// Node in which the items failed; empty if the error names none.
     pub node: String,
-    /// What kind of error it was.
+    /// Kind of the error.
     pub kind: ErrorKind,
-    /// How many.
+    /// Number of items.
     pub items: u64,
-    /// The first error in one line, cut after 500 characters.
+    /// First error in one line, cut after 500 characters.
     pub first: String,
-    /// The last one.
+    /// Last error, likewise.
     pub last: String,
 }
 
-/// Errors are shown up to here.
+/// Greatest length of an error text.
 const LONGEST: usize = 500;
-/// Nodes and kinds that are told apart. A graph has no more, unless its pipes make up names.
+/// Greatest number of nodes and kinds that are told apart. A graph has no more, unless its pipes
+/// make up names.
 const MOST: usize = 1000;
 
-/// What one epoch says.
+/// Log of one epoch.
 pub(crate) struct EpochLog {
     span: Span,
     epoch: u64,
@@ -57,14 +57,14 @@ impl EpochLog {
         }
     }
 
-    /// Does something as part of the epoch: what it says to `tracing` is inside the epoch's span.
+    /// Runs `work` inside the epoch's span.
     #[inline]
     pub(crate) fn within<R>(&self, work: impl FnOnce() -> R) -> R {
         self.span.in_scope(work)
     }
 
-    /// An item was skipped. The first ones are told in full, the others when their number has
-    /// doubled.
+    /// Logs a skipped item. The first ones are logged in full, later ones each time their number
+    /// has doubled.
     pub(super) fn skip(&self, error: &Error) {
         let mut skipped = lock(&self.skipped);
         skipped.add(error);
@@ -80,7 +80,7 @@ impl EpochLog {
         }
     }
 
-    /// The epoch is over: says how many were skipped, of what.
+    /// Logs the numbers of skipped items at the end of the epoch.
     pub(super) fn finish(&self, delivered: u64) {
         let EpochLog {
             span,
@@ -99,7 +99,7 @@ impl EpochLog {
         });
     }
 
-    /// What was skipped so far, in the order in which each node and kind began.
+    /// Returns the skipped items, in the order in which each node and kind first appeared.
     pub(crate) fn skipped(&self) -> Vec<SkipStats> {
         lock(&self.skipped).by.clone()
     }
@@ -135,7 +135,7 @@ impl Skipped {
         }
     }
 
-    /// How many of which node and kind, the most first.
+    /// Formats the number of each node and kind, the largest first.
     fn sum(&self) -> String {
         const SHOWN: usize = 8;
         let mut by: Vec<&SkipStats> = self.by.iter().collect();
@@ -153,7 +153,7 @@ impl Skipped {
     }
 }
 
-/// A span; none where the log panics.
+/// Makes a span; none if the log panics.
 pub(in crate::run) fn spanned(span: impl FnOnce() -> Span) -> Span {
     let mut made = Span::none();
     quietly(|| made = span());

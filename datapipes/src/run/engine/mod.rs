@@ -1,12 +1,11 @@
-//! Wires a flow by its plan. One [`Engine`] per loader keeps threads and runtime; one [`EpochRun`]
-//! per epoch.
+//! Wiring of a flow by its plan. One [`Engine`] per loader holds threads and runtime; there is one
+//! [`EpochRun`] per epoch.
 //!
-//! - [`epoch_run`]: what the nodes of an epoch share, and what is measured at its edges.
-//! - [`wiring`]: the stream of each node, by where the plan puts it.
-//! - [`inputs`]: what a node that runs inline is given, and what it takes to stop and to resume
-//!   there.
+//! - [`epoch_run`]: the shared state of the nodes of an epoch, and the measurements at its edges.
+//! - [`wiring`]: the stream of each node, by its place in the plan.
+//! - [`inputs`]: inputs and checkpoint state of a node that runs inline.
 //! - [`running`]: the stream at the root.
-//! - [`log`]: what an epoch says to `tracing`.
+//! - [`log`]: events of an epoch for `tracing`.
 
 mod epoch_run;
 mod inputs;
@@ -36,18 +35,18 @@ use crate::settings::Settings;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
-/// What a loader keeps from epoch to epoch.
+/// State that a loader keeps from epoch to epoch.
 pub(crate) struct Engine {
-    /// Which loader of the process it is.
+    /// Number of the loader in the process.
     pub id: u64,
     pub flow: Flow,
     pub plan: Plan,
     pub settings: Settings,
-    /// For each segment, what one epoch leaves to the next.
+    /// Measured values of each segment, passed from one epoch to the next.
     learned: Vec<Arc<Learned>>,
-    /// For each node, the memory of batches that it fills.
+    /// Memory of batches that each node fills.
     batches: Vec<Arc<batch_buffer::Pool>>,
-    /// For each segment, the processes that it runs in, if it does.
+    /// Child processes of each segment, if it runs in any.
     #[cfg(target_os = "linux")]
     pub supervisors: Vec<Option<Arc<Supervisors>>>,
     pool: OnceLock<Arc<Pool>>,
@@ -87,8 +86,8 @@ impl Engine {
             .clone()
     }
 
-    /// The runtime for I/O: the caller's where it has one that runs by itself, else a small one of
-    /// our own.
+    /// Returns the runtime for I/O: the caller's if it has one that runs by itself, otherwise a
+    /// small one of the loader.
     fn io(&self, may_use_callers: bool) -> std::io::Result<Handle> {
         // A runtime of one thread stands still while its thread trains; it would not work ahead.
         if may_use_callers
@@ -104,12 +103,12 @@ impl Engine {
         Ok(runtime.as_ref().expect("made above").handle().clone())
     }
 
-    /// What the nodes of an epoch need: what their functions run in, and what they are told.
-    /// `may_use_callers` runtime says whether the caller's async runtime goes on while it waits for
-    /// us.
+    /// Makes what the nodes of an epoch need: the scope of their functions, and their information
+    /// about the epoch. `may_use_callers` is true if the caller's async runtime runs on while the
+    /// caller waits for the epoch.
     ///
     /// # Errors
-    /// [`ErrorKind::Io`] if the system starts no thread.
+    /// [`ErrorKind::Io`] if the system does not start a thread.
     pub(super) fn begin(
         &self,
         epoch: u64,
@@ -146,7 +145,7 @@ impl Drop for Engine {
             .unwrap_or_else(PoisonError::into_inner)
             .take()
         {
-            // Unlike the runtime's own drop this may be called from inside another runtime.
+            // Unlike the runtime's own drop, this may be called from inside another runtime.
             runtime.shutdown_background();
         }
     }

@@ -15,32 +15,32 @@ use crate::{Items, Result, Wanted};
 /// The stream at the root of an epoch. Dropping it ends the epoch.
 pub(crate) struct Running<T> {
     pub items: Items<T>,
-    /// How it is saved where it stands, once it is wired.
+    /// Trace for checkpoints, once the stream is wired.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
     pub run: Arc<EpochRun>,
     place: Place<T>,
 }
 
-/// Where functions of the graph's root run.
+/// Place in which functions of the graph's root run.
 enum Place<T> {
-    /// On the thread that polls.
+    /// The thread that polls.
     Inline,
-    /// On a thread of their own, as items have become dear.
+    /// A thread of their own, as items have become expensive.
     Moved,
-    /// On a thread of their own from the first to the last, since the one that polls is an async
-    /// runtime's.
+    /// A thread of their own from the first item to the last, since the polling thread belongs to
+    /// an async runtime.
     Apart(Leave<T>),
 }
 
-/// Drops what may be anything of the user's, and may wait for a thread.
+/// Drops a stream, which may hold any value of the user and may wait for a thread.
 type Leave<T> = fn(&mut Items<T>, &Arc<EpochRun>);
 
 impl<T: Send + 'static> Running<T> {
-    /// Begins an epoch of a rank; see [`Engine::begin`]. A resumed one begins at a position, with
-    /// each node where it stood.
+    /// Begins an epoch of a rank; see [`Engine::begin`]. A resumed epoch begins at a position, with
+    /// each node at its saved position.
     ///
-    /// Where it is `polled` as a stream, and there are workers, everything from the wiring on runs
-    /// on other threads.
+    /// If it is `polled` as a stream, and there are workers, everything from the wiring on runs on
+    /// other threads.
     pub(crate) fn start(
         engine: &Arc<Engine>,
         epoch: u64,
@@ -73,27 +73,27 @@ impl<T: Send + 'static> Running<T> {
         })
     }
 
-    /// Where every node stands when so many items and errors have been delivered; `None` before it
-    /// is wired.
+    /// Saves the position of every node at a number of delivered items and errors; `None` before
+    /// the stream is wired.
     pub(crate) fn save(&self, position: u64) -> Option<Saving> {
         self.trace
             .get()
             .map(|trace| Saving::all(&**trace, Point::at(position)))
     }
 
-    /// The trace of what comes out, by which it can be saved where it stands at any position that
-    /// was not forgotten.
+    /// Returns the trace of the output, which can take a checkpoint at any position that was not
+    /// forgotten.
     pub(crate) fn trace(&self) -> Option<Arc<dyn Trace>> {
         self.trace.get().cloned()
     }
 
-    /// Whether logs have become long.
+    /// Returns true if logs have become long.
     #[inline]
     pub(crate) fn is_long(&self) -> bool {
         self.run.trim.is_asked() && self.trace.get().is_some()
     }
 
-    /// Forgets what no state from this position on needs.
+    /// Forgets everything that no checkpoint from this position on needs.
     #[cold]
     pub(crate) fn trim(&self, position: u64) {
         if let Some(trace) = self.trace.get() {
@@ -106,8 +106,8 @@ impl<T: Send + 'static> Running<T> {
         matches!(self.place, Place::Inline)
     }
 
-    /// Moves what is above the consumer to a thread of its own, which works ahead from now on. Says
-    /// whether it was moved just now.
+    /// Moves everything upstream of the consumer to a thread of its own, which works ahead from now
+    /// on. Returns true if it was moved by this call.
     pub(crate) fn move_to_background(&mut self) -> bool {
         if !self.is_inline() || self.run.engine.plan.prefetch.items == 0 {
             return false;
@@ -135,7 +135,7 @@ fn leave<T: Send + 'static>(items: &mut Items<T>, run: &Arc<EpochRun>) {
         over.clear();
         drop(items);
     });
-    // Where no thread can be started for it, the runtime panics, and it is dropped here.
+    // If no thread can be started, the runtime panics, and the value is dropped here.
     let _ = catch_unwind(AssertUnwindSafe(|| run.scope.offload(work)));
 }
 
@@ -144,7 +144,7 @@ impl EpochRun {
         &self.engine.flow.nodes[self.engine.flow.root.0].node.edge
     }
 
-    /// What is at the root, made ahead of the consumer on a thread of its own, which starts now.
+    /// Makes the items of the root ahead of the consumer, on a thread of its own, which starts now.
     fn ahead<T: Send + 'static>(&self, above: Box<dyn ErasedChunks>) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
         let queue = (self.engine.plan.prefetch, self.account(None, edge));
@@ -161,7 +161,7 @@ impl EpochRun {
     }
 }
 
-/// What it takes to wire an epoch.
+/// Arguments for the wiring of an epoch.
 struct Wiring {
     run: Arc<EpochRun>,
     wanted: Option<Wanted>,
@@ -180,7 +180,7 @@ impl Wiring {
     }
 }
 
-/// An epoch that is wired where it is first polled: that runs users' code, too.
+/// An epoch that is wired by its first poll: wiring runs users' code, too.
 struct Unwired(Option<Wiring>, Option<Box<dyn ErasedChunks>>);
 
 impl ErasedChunks for Unwired {
@@ -191,7 +191,7 @@ impl ErasedChunks for Unwired {
         }
         match &mut self.1 {
             Some(chunks) => chunks.poll_chunk(cx, demand),
-            // Wiring panicked, which was an error.
+            // Wiring panicked, which was returned as an error.
             None => Poll::Ready(None),
         }
     }

@@ -1,4 +1,4 @@
-//! The stream of each node, by where the plan puts it.
+//! The stream of each node, by its place in the plan.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -26,23 +26,23 @@ use crate::{Arity, Context, Error, ErrorKind, Order, Wanted, Work};
 /// Outputs of splits, by node and round.
 pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Option<Arc<Recorder>>)>;
 
-/// What is kept ready for a segment whose input is read on a thread of its own; more where it is
-/// quick.
+/// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
+/// input is quick.
 const FEED: Prefetch = Prefetch {
     items: 4,
     bytes: 0,
     adaptive: true,
 };
 
-/// A stream, and how it is saved where it stands.
+/// A stream, with its trace for checkpoints.
 pub(super) struct Wired {
     pub items: AnyItems,
-    /// Where states can be asked for.
+    /// Set if checkpoints can be taken.
     pub trace: Option<Arc<dyn Trace>>,
 }
 
 impl EpochRun {
-    /// The stream of a node's output; of a resumed epoch, what is `wanted` of it.
+    /// Returns the stream of a node's output; in a resumed epoch, its `wanted` part.
     pub(super) fn stream(
         self: &Arc<Self>,
         (id, port): (usize, usize),
@@ -54,7 +54,7 @@ impl EpochRun {
             Place::Inline => self.inline(id, port, round, wanted),
             Place::Queue(queue) => {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
-                // The queue stands behind the pipe, which may do something besides.
+                // The queue comes after the pipe, which may do other work.
                 let above = self.inline(id, port, round, wanted);
                 let queue = (
                     Prefetch {
@@ -76,7 +76,7 @@ impl EpochRun {
         }
     }
 
-    /// The output of a node, read ahead by a thread of its own.
+    /// Makes a queue after a node, filled by a thread of its own.
     fn queue(
         &self,
         id: usize,
@@ -185,7 +185,7 @@ impl EpochRun {
         let settings = SegmentSettings {
             here,
             work: plan.work,
-            // What was stopped in order goes on in order, to its end.
+            // A segment that was stopped in order resumes in order, to its end.
             order: if self.cursors.is_some() && unordered.is_none() {
                 Order::Strict
             } else {
@@ -229,7 +229,7 @@ impl EpochRun {
         Wired { items, trace }
     }
 
-    /// Neighbours as one piece of work.
+    /// Makes one chain of neighbouring nodes.
     fn chain(&self, nodes: &[usize], round: u64) -> Chain {
         let link = |&id: &usize| {
             let node = &self.engine.flow.nodes[id].node;
@@ -287,7 +287,7 @@ impl EpochRun {
                 vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)]
             }
         };
-        // A pipe's `apply` is a user's code too.
+        // A pipe's `apply` is a user's code, too.
         let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
             (Op::Pipe(_), Some(InlineTrace::SegmentLog(pieces))) => {
                 let chain = self.chain(&self.engine.plan.groups[id], round);
@@ -342,7 +342,7 @@ impl EpochRun {
         }
     }
 
-    /// What stands behind a node that runs inline, at one of its outputs.
+    /// Adds the guards and filters after a node that runs inline, at one of its outputs.
     fn behind(
         &self,
         id: usize,
@@ -378,7 +378,7 @@ impl EpochRun {
         Wired { items, trace }
     }
 
-    /// An output of a node, of which no more is given than is wanted.
+    /// Makes an output of a node that ends with its wanted items.
     fn output(
         &self,
         id: usize,
@@ -394,7 +394,7 @@ impl EpochRun {
             && node.hints().facts.by_position
             && recorder.want(port, wanted.clone())
         {
-            // It leaves out by itself what would fill its queues and is not wanted.
+            // The node itself leaves out unwanted items, which would fill its queues.
             return output;
         }
         Wired {
@@ -403,7 +403,7 @@ impl EpochRun {
         }
     }
 
-    /// An output of a split that was made when another was asked for.
+    /// Returns an output of a split that was made when another output was asked for.
     fn waiting(
         &self,
         id: usize,
@@ -419,14 +419,15 @@ impl EpochRun {
             .get_mut(port)
             .and_then(Option::take)
             .map(|output| (output, recorder.clone()));
-        // Each round of a repeat has its own; what all have asked for is not kept.
+        // Each round of a repeat has its own outputs; they are removed when all have been asked
+        // for.
         if outputs.iter().all(Option::is_none) {
             entry.remove();
         }
         waiting
     }
 
-    /// Starts what is above a node that runs it more than once.
+    /// Starts the upstream of a node that runs it more than once.
     fn upstream(
         self: &Arc<Self>,
         id: usize,
@@ -435,7 +436,7 @@ impl EpochRun {
     ) -> Box<dyn FnMut(u64) -> AnyItems + Send> {
         let (run, above) = (self.clone(), self.engine.flow.nodes[id].inputs[0]);
         let edge = self.engine.flow.nodes[above.0].node.edge.clone();
-        // The round in which an epoch is resumed; those behind it begin.
+        // The round in which an epoch is resumed; later rounds begin.
         let mut resumed = recorder
             .as_ref()
             .and_then(|recorder| recorder.resumed_round());

@@ -1,4 +1,4 @@
-//! What is wanted of what a node gives.
+//! Selection of the wanted items in a node's output.
 
 use std::sync::Arc;
 
@@ -6,20 +6,20 @@ use super::Carried;
 use crate::Origin;
 use crate::graph::{AnyChunk, Edge, Look};
 
-/// What was found among what a node gave.
+/// Wanted items found in a node's output.
 #[derive(Default)]
 pub(super) struct Found {
     pub kept: Vec<Carried>,
-    /// How many came, and the first and the last of them.
+    /// Number of items seen, with the first and the last of them.
     pub seen: u64,
     ends: Option<(Origin, Origin)>,
-    /// An error that is of no item, or of another.
+    /// Error of no item, or of another one.
     pub error: Option<String>,
     pub exact: bool,
 }
 
 impl Found {
-    /// Keeps what is wanted of a chunk.
+    /// Keeps the wanted items of a chunk.
     pub fn take(
         &mut self,
         chunk: AnyChunk,
@@ -61,7 +61,7 @@ impl Found {
             return;
         };
         let ranges: Vec<_> = places.iter().map(|&(place, _)| place..place + 1).collect();
-        // Places are known where what is kept stands in a row.
+        // Positions are known if the kept items are contiguous.
         let row = last.1 - first.1 + 1 == places.len() as u64;
         let chunk = edge.pick(chunk, &ranges);
         self.kept.push(Carried {
@@ -71,7 +71,7 @@ impl Found {
         });
     }
 
-    /// What there is instead.
+    /// Describes what the node returned instead of the item.
     pub fn instead(&self) -> String {
         match &self.ends {
             None => "none".to_owned(),

@@ -1,10 +1,10 @@
-//! Runs one sample through the graph again, node by node, and keeps what each made of it.
+//! Replay of one sample through the graph, node by node, with the result of each node.
 //!
-//! Everything runs on the caller's thread, one node after the other. Where a node is applied, its
-//! input is the sample alone (and, above a node that groups siblings, its siblings): what
-//! distributes over concatenation gives for it what it gave in the epoch, since random numbers
-//! depend on nothing but seed, epoch, node and origin. What only selects is passed by. Anything
-//! else looks at the stream as a whole, and ends the way.
+//! Everything runs on the caller's thread, one node after another. When a node is applied, its
+//! input is the sample alone (and, upstream of a node that groups siblings, its siblings). A node
+//! that distributes over concatenation returns what it returned in the epoch, since random numbers
+//! depend on nothing but seed, epoch, node and origin. Nodes that only select are passed by. Any
+//! other node reads the stream as a whole, and the replay stops before it.
 
 mod found;
 mod pass;
@@ -22,11 +22,11 @@ use crate::run::{Engine, Share};
 use crate::{Arity, Context, Error, ErrorKind, Origin, Result, Wanted};
 use pass::Pass;
 
-/// Some of what a node gave.
+/// Part of a node's output.
 pub(crate) struct Carried {
     pub chunk: AnyChunk,
     pub edge: Arc<dyn Edge>,
-    /// The place of its first item among all that the node gives in an epoch, where that is known.
+    /// Position of the first item in the node's output of an epoch, if it is known.
     position: Option<u64>,
 }
 
@@ -36,18 +36,18 @@ impl Carried {
     }
 }
 
-/// How the sample came by a node.
+/// Treatment of a node by the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It began there, or the node was applied to it.
+    /// The sample began at the node, or the node was applied to it.
     Run,
     /// The node selects, and is passed by.
     Passed,
-    /// The way ends before it, and why.
+    /// The replay stops before the node, for this reason.
     Stopped(&'static str),
 }
 
-/// What a node made of the sample.
+/// Result of a node for the sample.
 pub(crate) struct Stage<'a> {
     pub node: &'a FlowNode,
     pub way: Way,
@@ -55,7 +55,7 @@ pub(crate) struct Stage<'a> {
     pub made: &'a [&'a Carried],
 }
 
-/// Is shown what each node made, on the way.
+/// Callback for the result of each node on the way.
 pub(crate) type Show<'a> = &'a mut dyn FnMut(&Stage<'_>);
 
 /// Runs one sample of one epoch again.
@@ -64,17 +64,17 @@ pub(crate) struct Replayer<'e> {
     info: RunInfo,
     scope: super::Scope,
     target: Origin,
-    /// The item of a source that it goes back to.
+    /// Source item that the sample comes from.
     top: Origin,
-    /// For each node, how many repeats lie between the source and what comes out of it; `None` for
-    /// those that the source does not lead to.
+    /// Number of repeats between the source and the output of each node; `None` for nodes that are
+    /// not downstream of the source.
     repeats: Vec<Option<usize>>,
-    /// For each node, whether one below it groups siblings.
+    /// True for each node that has a node downstream that groups siblings.
     siblings: Vec<bool>,
 }
 
 impl<'e> Replayer<'e> {
-    /// For an item that was not made of several.
+    /// Makes a replay of an item that was not made of several items.
     pub(crate) fn new(engine: &'e Engine, epoch: u64, target: &Origin) -> Result<Self> {
         let share = Share {
             rank: engine.settings.rank,
@@ -123,8 +123,8 @@ impl<'e> Replayer<'e> {
         })
     }
 
-    /// Runs it. What came last: at the end of the graph, or before what looks at the stream as a
-    /// whole.
+    /// Runs the replay. Returns the last result: at the end of the graph, or before a node that
+    /// reads the stream as a whole.
     pub(crate) fn run(&self, show: Show<'_>) -> Result<Vec<Carried>> {
         let (mut child, mut origin) = (0, &self.target);
         while let Some(parent) = origin.parent() {
@@ -142,7 +142,7 @@ impl<'e> Replayer<'e> {
         let round = match child {
             _ if repeats == 0 => 0,
             round if round == 0 || !makes_children => round,
-            // The first child may be a round of a repeat, or one that a node of the graph made.
+            // The first child may be a round of a repeat, or a child made by a node of the graph.
             round => {
                 let mut nothing = |_: &Stage<'_>| {};
                 let mut first = Pass::new(self, 0, &mut nothing);
@@ -188,7 +188,8 @@ impl<'e> Replayer<'e> {
         )
     }
 
-    /// A node that begins again at any place, so that no more than one item of it is needed.
+    /// Returns true if a node can begin at any place, so that no more than one item of it is
+    /// needed.
     fn is_start(node: &FlowNode) -> bool {
         match node.node.op {
             Op::Source(_) => true,
@@ -197,7 +198,7 @@ impl<'e> Replayer<'e> {
         }
     }
 
-    /// All that a node gives.
+    /// Returns the whole output of a node.
     fn whole(&self, id: usize, round: u64, wanted: Option<Wanted>) -> Result<(AnyItems, Context)> {
         let node = &self.engine.flow.nodes[id];
         let mut context = self.context(node, round);
@@ -233,7 +234,7 @@ impl<'e> Replayer<'e> {
         }
     }
 
-    /// Takes what comes, chunk by chunk, until `take` says that it is enough.
+    /// Takes output chunk by chunk, until `take` returns that it is enough.
     async fn drain(
         &self,
         items: AnyItems,
@@ -256,5 +257,5 @@ impl<'e> Replayer<'e> {
     }
 }
 
-/// Items asked for at once.
+/// Number of items asked for at once.
 const MANY: usize = 64;

@@ -1,4 +1,4 @@
-//! One run of a sample, from the sources down.
+//! One run of a sample, from the sources to the end.
 
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,28 +21,28 @@ const WHOLE: &str = "it looks at the stream as a whole";
 const PLACE: &str = "it uses the place of an item, which is not known here";
 const OTHER_TYPE: &str = "what was passed by before it is of another type";
 const REPEATS: &str = "it runs what is above more than once, in a way of its own";
-/// Rounds of a repeat within a repeat are told apart from those of others by being near to where
-/// they begin.
+/// Greatest distance between rounds of the same inner repeat. Rounds of a nested repeat are told
+/// apart from other rounds by their distance from their first round.
 const SAME_ROUND: u64 = 1 << 20;
 const MOST_ROUNDS: u64 = 1 << 16;
 
-/// One run of it.
+/// One run of the sample.
 pub(super) struct Pass<'r, 'e, 's> {
     replayer: &'r Replayer<'e>,
-    /// The round of the innermost repeat.
+    /// Round of the innermost repeat.
     round: u64,
     show: Show<'s>,
     splits: HashMap<(usize, u64), Vec<Vec<Carried>>>,
     pub ends: Vec<Carried>,
     pub stopped: bool,
-    /// Whether something was passed by that gives children of its own accord.
+    /// True if a node was passed by that makes children by itself.
     pub renamed: bool,
-    /// Whether the item itself was seen.
+    /// True if the item itself was seen.
     pub found: bool,
 }
 
 impl<'r, 'e, 's> Pass<'r, 'e, 's> {
-    /// In a round of the repeat that is next to the source.
+    /// Makes a pass in a round of the repeat next to the source.
     pub fn new(replayer: &'r Replayer<'e>, round: u64, show: Show<'s>) -> Self {
         Pass {
             replayer,
@@ -78,8 +78,8 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         });
     }
 
-    /// The round that a repeat's input is in, where so many lie between it and the source, itself
-    /// included. Rounds within rounds are numbered as the executor numbers them.
+    /// Returns the round of a repeat's input. `repeats` counts the repeats between the input and
+    /// the source, including this one. Nested rounds are numbered as the executor numbers them.
     fn round_above(&self, repeats: usize) -> Result<u64> {
         let mut round = self.round;
         for _ in 1..repeats {
@@ -99,7 +99,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         Ok(round)
     }
 
-    /// What an output of a node gave of the sample.
+    /// Returns the part of a node's output that belongs to the sample.
     fn visit(&mut self, (id, port): (usize, usize), round: u64) -> Result<Vec<Carried>> {
         let replayer = self.replayer;
         let node = &replayer.engine.flow.nodes[id];
@@ -146,7 +146,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Way::Run if !inputs.iter().all(is_of_type) => self.stop(id, OTHER_TYPE, inputs),
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
-                // A cache gives later rounds children; so does what pads.
+                // A cache makes children in later rounds, and so does padding.
                 self.renamed |= matches!(hints.facts.role, Role::Shard { can_pad: true })
                     || node.node.kind == "cache";
                 if hints.arity != Arity::One {
@@ -166,7 +166,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         self.ends.extend(inputs);
     }
 
-    /// Finds the item in what a source gives.
+    /// Finds the item in the output of a source.
     fn start(&mut self, id: usize, round: u64) -> Result<Vec<Carried>> {
         let (replayer, begun) = (self.replayer, Instant::now());
         let node = &replayer.engine.flow.nodes[id];
@@ -186,7 +186,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             }));
             Ok(found)
         };
-        // Most sources that begin anywhere have item `index` at that place.
+        // Most sources that can begin anywhere have item `index` at that place.
         let jumps = matches!(node.node.op, Op::Source(_)) && node.hints().facts.by_position;
         let index = replayer.top.index();
         let jumped = if jumps {
@@ -228,7 +228,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         Ok(found.kept)
     }
 
-    /// Leaves no item but the one that is wanted, and what is of the same one: it is there.
+    /// Keeps only the wanted item and items of the same origin, if the wanted item is present.
     fn narrow(&self, kept: &mut Vec<Carried>) {
         let target = &self.replayer.target;
         for carried in std::mem::take(kept) {
@@ -270,7 +270,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         let node = &replayer.engine.flow.nodes[id];
         let (edge, hints) = (&node.node.edge, node.hints());
         let outputs = node.node.outputs();
-        // As long as siblings are grouped further down, they come along.
+        // Siblings stay with the sample as long as a node downstream groups them.
         let wide = replayer.siblings[id].then_some(&replayer.top);
         let founds: Vec<Mutex<Found>> = (0..outputs).map(|_| Mutex::default()).collect();
         let position = match &inputs[..] {
@@ -297,7 +297,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Ok(applied) => applied,
             Err(payload) => vec![edge.fail(Error::panic(payload).at(&node.name))],
         };
-        // All outputs at once: one that nobody reads would hold up the others.
+        // All outputs are read at once: an unread output would hold up the others.
         replayer.wait(join_all(applied.into_iter().zip(&founds).map(
             |(items, found)| {
                 replayer.drain(items, edge, &context, MANY, |chunk| {
@@ -323,7 +323,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         }
         self.found |= founds.iter().any(|found| found.exact);
         let mut made: Vec<Vec<Carried>> = founds.into_iter().map(|found| found.kept).collect();
-        // One came out for one that went in.
+        // The node is one-to-one.
         made.iter_mut()
             .flatten()
             .for_each(|made| made.position = position);
@@ -336,7 +336,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
     }
 }
 
-/// Chunks that are there already.
+/// Chunks that are in memory already.
 struct Given(VecDeque<AnyChunk>);
 
 impl ErasedChunks for Given {

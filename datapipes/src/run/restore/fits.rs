@@ -1,4 +1,4 @@
-//! Whether an epoch can be resumed with this plan.
+//! Check that an epoch can be resumed with this plan.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,11 @@ use crate::run::engine::{Cursors, Engine};
 use crate::{Arity, Error, ErrorKind, Result};
 
 impl Engine {
-    /// Whether nodes can be put where these say.
+    /// Checks that nodes can be set to these positions.
     ///
     /// # Errors
-    /// [`ErrorKind::Config`] if neighbours were worked on together that are not now, or the other
-    /// way round; [`ErrorKind::Corrupt`] if it is not of this graph.
+    /// [`ErrorKind::Config`] if the plan groups neighbours into segments differently;
+    /// [`ErrorKind::Corrupt`] if the positions are not of this graph.
     pub(crate) fn fits(&self, cursors: &Cursors) -> Result<()> {
         let cuts = Cuts::of(self);
         for (id, node) in self.flow.nodes.iter().enumerate() {
@@ -35,7 +35,7 @@ impl Engine {
     }
 }
 
-/// Whether a node like this can ever stand there.
+/// Returns true if a node like this can ever have this position.
 fn can_have(node: &FlowNode, cursor: &Cursor) -> bool {
     let hints = node.hints();
     let passes = hints.arity == Arity::One || hints.facts.lineage;
@@ -44,12 +44,12 @@ fn can_have(node: &FlowNode, cursor: &Cursor) -> bool {
         && (!cursor.unordered || (is_pipe(node) && passes))
 }
 
-/// Which neighbours the plan works on together.
+/// Neighbours that the plan runs together.
 struct Cuts {
-    /// How many nodes pieces go through that are not one in one out, by the one they are called
-    /// after.
+    /// Number of nodes in each group of neighbours that are not one-to-one, by the node that names
+    /// the group.
     pieces: HashMap<usize, u64>,
-    /// The last nodes.
+    /// Last nodes of the groups.
     lasts: Vec<usize>,
     workers: usize,
 }
@@ -77,7 +77,7 @@ impl Cuts {
         }
     }
 
-    /// Whether a node is cut as it was.
+    /// Returns true if a node is grouped as it was.
     fn are(&self, id: usize, node: &FlowNode, cursor: &Cursor) -> bool {
         let hints = node.hints();
         if !is_pipe(node)
@@ -88,7 +88,7 @@ impl Cuts {
         }
         match cursor.unordered {
             true => !hints.shardable || self.workers == 0 || self.lasts.contains(&id),
-            // Of a node that was not there before it is 0.
+            // The round of a node that was not in the earlier graph is 0.
             false => cursor.round == 0 || self.pieces.get(&id) == Some(&cursor.round),
         }
     }

@@ -1,4 +1,4 @@
-//! Runs a chain inline in pieces, so that it is known which output belongs to which input.
+//! Runs a chain inline in morsels, so that the input of each output is known.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,13 +7,13 @@ use crate::checkpoint::SegmentLog;
 use crate::graph::{AnyItems, Edge, Gate, SharedGate};
 use crate::sync::lock;
 
-/// A piece should be worth what it takes to begin one.
+/// Least work of a morsel that is worth its start.
 const PIECE_NS: u128 = 200_000;
-/// Most items in a piece.
+/// Greatest number of items in a morsel.
 const MOST: usize = 1 << 14;
 
-/// Applies what distributes over concatenation to one piece of its input after the other. `apply`
-/// makes a stream of one, whose first item has a number.
+/// Applies a chain that distributes over concatenation to one morsel of its input after another.
+/// `apply` makes a stream of a morsel, given the number of its first item.
 pub(in crate::run) fn in_morsels(
     above: AnyItems,
     input: &Arc<dyn Edge>,
@@ -30,7 +30,7 @@ pub(in crate::run) fn in_morsels(
             pieces.push(taken, given);
             first += taken;
             if ended || left > 0 {
-                // The input has ended, or the chain did by itself.
+                // The input has ended, or the chain ended by itself.
                 return None;
             }
             let quick = begun.elapsed().as_nanos() < PIECE_NS;

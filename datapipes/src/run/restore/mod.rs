@@ -1,9 +1,9 @@
-//! What a resumed epoch runs again, and what it leaves out.
+//! The parts of a resumed epoch that run again, and the output that is left out.
 //!
-//! - [`fits`]: whether an epoch can be resumed with this plan.
-//! - [`in_morsels`](mod@in_morsels): runs a chain inline with a log of which output belongs to
-//!   which input.
-//! - [`skip_delivered`]: leaves out what had been delivered before.
+//! - [`fits`]: checks that an epoch can be resumed with this plan.
+//! - [`in_morsels`](mod@in_morsels): runs a chain inline with a log of the input that each output
+//!   belongs to.
+//! - [`skip_delivered`]: leaves out the items that had been delivered before.
 
 mod fits;
 mod in_morsels;

@@ -1,4 +1,4 @@
-//! Leaves out of a stream that runs again what had been taken before.
+//! Leaves out the items of a stream that had been taken before it was resumed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use crate::graph::{AnyChunk, AnyItems, Edge, ErasedChunks};
 use crate::items::Demand;
 use crate::{Error, ErrorKind, Wanted};
 
-/// After so many chunks without output others get their turn.
+/// Number of chunks without output after which other tasks get their turn.
 const PATIENCE: usize = 32;
-/// Most items asked for at once where none of them is wanted.
+/// Greatest number of items asked for at once if none of them is wanted.
 const MANY: u64 = 1024;
 
-/// Lets through what is wanted. It is an error if there is less than had come before.
+/// Passes on the wanted items. It is an error if there are fewer items than had come before.
 pub(in crate::run) struct SkipDelivered {
     chunks: Box<dyn ErasedChunks>,
     edge: Arc<dyn Edge>,
-    /// The positions of what comes, one range after the other; the last has no end.
+    /// Positions of the incoming items, one range after another; the last range has no end.
     runs: std::vec::IntoIter<(u64, u64)>,
     run: (u64, u64),
     wanted: Wanted,
     node: Arc<str>,
     ended: bool,
-    /// Whether it may end before [`from`](Wanted::from) of what is wanted.
+    /// True if the stream may end before [`from`](Wanted::from) of the wanted items.
     may_end: bool,
 }
 
 impl SkipDelivered {
-    /// Of a stream whose items have these positions. `may_end` says whether it may end before
-    /// `wanted.from()`.
+    /// Filters a stream whose items have these positions. `may_end` is true if the stream may end
+    /// before `wanted.from()`.
     pub(in crate::run) fn over(
         items: AnyItems,
         (edge, node): (&Arc<dyn Edge>, &Arc<str>),
@@ -56,7 +56,7 @@ impl SkipDelivered {
         }))
     }
 
-    /// Which of the next `len` are wanted.
+    /// Returns the wanted ranges among the next `len` items.
     fn places(&mut self, len: usize) -> Vec<Range<usize>> {
         let mut places: Vec<Range<usize>> = Vec::new();
         let mut at = 0;
@@ -67,7 +67,7 @@ impl SkipDelivered {
                 continue;
             }
             let some = (*end - *position).min((len - at) as u64);
-            // Within these, what is wanted comes in stretches.
+            // Within this range, the wanted items come in stretches.
             let (mut from, to) = (*position, *position + some);
             let base = from;
             loop {

@@ -1,4 +1,4 @@
-//! A child, as its parent has it.
+//! A child process, as its parent sees it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,38 +21,39 @@ use crate::codec::Parcel;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
 use crate::{Error, Result, Wire, Writer};
 
-/// SegmentLog of what it prints that are read before others get their turn.
+/// Number of reads of a child's output before other work gets its turn.
 const AT_ONCE: usize = 16;
-/// SegmentLog that can be in a pipe when a child has ended; more comes of others who hold it.
+/// Number of reads that can be left in a pipe when a child has ended; further output comes from
+/// other processes that hold the pipe.
 const LAST: usize = 256;
 
-/// What may wait to be taken by a child. How many jobs it gets is the supervisor's business.
+/// Amount of work that may wait in a child's queue. The supervisor limits the number of jobs.
 const LIMITS: Limits = Limits {
     items: 1 << 20,
     bytes: 256 << 20,
 };
 
-/// A child process, with its queues. Dropped, it is killed with all that it started, and waited
-/// for.
+/// A child process, with its queues. Dropping it kills the process with everything that it started,
+/// and waits for it.
 pub(super) struct Child {
     process: std::process::Child,
     pid: Pid,
-    /// Readable once it has ended.
+    /// Readable once the process has ended.
     exit: AsyncFd<OwnedFd>,
     pub orders: ProcessPut,
     pub reports: ProcessTake,
-    /// What it prints.
+    /// Output of the process.
     printed: Option<AsyncFd<OwnedFd>>,
     lines: LastLines,
-    /// The part that it works on, and its place, for the log.
+    /// Part that the process works on, and its place, for the log.
     node: Arc<str>,
     place: usize,
     status: Option<ExitStatus>,
 }
 
 impl Child {
-    /// Starts a child and greets it. It has to be called inside of a tokio runtime, by a thread
-    /// that lives as long as the child.
+    /// Starts a child and greets it. Must be called inside a tokio runtime, by a thread that lives
+    /// as long as the child.
     pub(super) fn start(plan: &Plan, place: usize) -> Result<Child> {
         let start = || -> io::Result<Child> {
             let (orders, their_orders) = sockets()?;
@@ -71,7 +72,7 @@ impl Child {
                 .spawn()?;
             let pid =
                 Pid::from_raw(process.id() as i32).expect("a process has a number above zero");
-            // From here on a failure must not leave it behind.
+            // From here on a failure must not leave the process running.
             let mut process = Unless(Some(process));
             let exit = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
             Ok(Child {
@@ -99,7 +100,7 @@ impl Child {
         self.process.id()
     }
 
-    /// Its private memory now, in bytes.
+    /// Returns its current private memory, in bytes.
     pub(super) fn vitals(&self) -> Option<Vitals> {
         Vitals::of(self.pid).ok()
     }
@@ -108,7 +109,7 @@ impl Child {
         self.reports.poll_parcel(cx)
     }
 
-    /// Whether it has ended.
+    /// Returns the exit status once the process has ended.
     pub(super) fn poll_exit(&mut self, cx: &mut Context<'_>) -> Poll<ExitStatus> {
         if let Some(status) = self.status {
             return Poll::Ready(status);
@@ -119,7 +120,7 @@ impl Child {
         }
     }
 
-    /// Hands on what it printed.
+    /// Forwards its output.
     pub(super) fn poll_lines(&mut self, cx: &mut Context<'_>) {
         let Some(printed) = &self.printed else { return };
         let mut bytes = [0; 4096];
@@ -140,10 +141,11 @@ impl Child {
         cx.waker().wake_by_ref();
     }
 
-    /// Ends it at once, with all that it started.
+    /// Ends the process at once, with everything that it started.
     pub(super) fn kill(&self) {
-        // Its group has its number, which is not given to another as long as it is not waited for.
-        // A program that ignores the ends of its children has them waited for at once.
+        // The group has the number of the process, which is not reused before the process was
+        // waited for. In a program that ignores the ends of its children, the kernel waits for them
+        // at once.
         let asked = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         if self.status.is_none()
             && !matches!(waitid(WaitId::Pid(self.pid), asked), Err(Errno::CHILD))
@@ -153,12 +155,12 @@ impl Child {
         let _ = rustix::process::pidfd_send_signal(self.exit.get_ref(), Signal::KILL);
     }
 
-    /// Waits for a process that has ended, or was killed, and ends what it started.
+    /// Waits for a process that has ended or was killed, and ends what it started.
     fn wait(&mut self) -> ExitStatus {
         if let Some(status) = self.status {
             return status;
         }
-        // What it started is of its group.
+        // The processes it started are in its group.
         self.kill();
         let status = self
             .process
@@ -167,7 +169,7 @@ impl Child {
         *self.status.insert(status)
     }
 
-    /// What became of it, by `how` where that is known, and what it printed last.
+    /// Describes the end of the process, by `how` if the status is known, and its last output.
     pub(super) fn obituary(&mut self, how: impl FnOnce(ExitStatus) -> String) -> String {
         let how = how(self.end());
         match self.lines.last() {
@@ -178,11 +180,12 @@ impl Child {
 }
 
 impl Child {
-    /// Ends it, and hands on what it printed last.
+    /// Ends the process, and forwards its last output.
     fn end(&mut self) -> ExitStatus {
         self.kill();
         let status = self.wait();
-        // What it printed is in the pipe, all of it: it has ended, and so has what it started.
+        // The process and everything that it started have ended, so all of the output is in the
+        // pipe.
         let mut tell = |line: &str| tell_printed(&self.node, self.place, line);
         if let Some(printed) = self.printed.take() {
             let mut bytes = [0; 4096];
@@ -204,7 +207,7 @@ impl Drop for Child {
     }
 }
 
-/// A descriptor of which it is to be known when there is something to read.
+/// Registers a descriptor to be woken when it is readable.
 fn readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` is the same open descriptor for as long as it lives.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)

@@ -1,4 +1,4 @@
-//! Where a program turns into a child: the first line of `main`.
+//! Entry of a child process: the first line of `main`.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -13,19 +13,19 @@ use rustix::process::Pid;
 use super::{child_main, isolate};
 use crate::Processes;
 
-/// Set for a child, to the number of its parent.
+/// Variable that is set for a child, to the process number of its parent.
 const VARIABLE: &str = "DATAPIPES_WORKER";
 
-/// How long a child whose parent wants nothing more waits for being ended.
+/// Time that a child waits for its end after its parent has closed the queue.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// This executable, held open since the start: the file of its name may become another.
+/// This executable, held open since the start: its path may later be another file.
 static EXECUTABLE: OnceLock<OwnedFd> = OnceLock::new();
 
-/// This process is a child, whose part cannot have children of its own.
+/// True if this process is a child, whose part cannot have children of its own.
 static CHILD: AtomicBool = AtomicBool::new(false);
 
-/// See `datapipes::worker::init`.
+/// Implements `datapipes::worker::init`.
 pub(crate) fn init() {
     match std::env::var(VARIABLE) {
         Err(_) => {
@@ -34,7 +34,7 @@ pub(crate) fn init() {
                 OFlags::RDONLY | OFlags::CLOEXEC,
                 Mode::empty(),
             );
-            // Without /proc nothing can be started, and the loader says so.
+            // Without /proc no child can be started; the loader reports that.
             if let Ok(executable) = open {
                 let _ = EXECUTABLE.set(executable);
             }
@@ -42,8 +42,8 @@ pub(crate) fn init() {
         Ok(parent) => {
             let code = match be_a_child(&parent) {
                 Ok(()) => {
-                    // The parent has let go. If it is gone nobody but the lifeline's thread ends
-                    // what this process has started; that ends this one, too.
+                    // The parent has closed the queue. If the parent is gone, only the lifeline's
+                    // thread ends the processes that this one started; it ends this process, too.
                     std::thread::sleep(ENDING);
                     0
                 }
@@ -57,20 +57,20 @@ pub(crate) fn init() {
     }
 }
 
-/// Whether children can be started.
+/// Returns true if children can be started.
 pub(crate) fn is_ready() -> bool {
     EXECUTABLE.get().is_some()
 }
 
-/// Whether this process is a child itself.
+/// Returns true if this process is a child itself.
 pub(crate) fn is_child() -> bool {
     CHILD.load(Ordering::Relaxed)
 }
 
-/// What starts this executable as a child.
+/// Makes the command that starts this executable as a child.
 pub(super) fn command(processes: &Processes) -> Option<Command> {
     let executable = EXECUTABLE.get()?;
-    // Looked up by the new process, which has the descriptor until it executes the file.
+    // The path is resolved by the new process, which has the descriptor until it executes the file.
     let mut command = Command::new(format!("/proc/self/fd/{}", executable.as_raw_fd()));
     isolate::environment(processes, &mut command);
     command.env(VARIABLE, std::process::id().to_string());
@@ -96,8 +96,8 @@ fn be_a_child(parent: &str) -> crate::Result<()> {
     child_main::serve(orders, reports)
 }
 
-/// The two queues, which came as standard input and output, and something harmless in their places:
-/// what a part prints goes where its errors go.
+/// Takes the two queues, which came as standard input and output, and puts harmless descriptors in
+/// their places: output of a part goes to standard error.
 fn take_queues() -> io::Result<(OwnedFd, OwnedFd)> {
     let take = |fd| rustix::io::fcntl_dupfd_cloexec(fd, 3);
     let queues = (

@@ -1,4 +1,4 @@
-//! What a child says to `tracing`, on its way to the parent's.
+//! `tracing` events of a child, on their way to the parent's log.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -12,12 +12,12 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::protocol::Log;
 use crate::sync::lock;
 
-/// Lines that may wait; later ones are left out, and counted.
+/// Greatest number of waiting lines; later ones are left out, and counted.
 const WAITING: usize = 1000;
-/// Bytes of a line.
+/// Greatest length of a line, in bytes.
 const LONGEST: usize = 8 << 10;
 
-/// Lines that wait for being sent.
+/// Lines that wait to be sent.
 #[derive(Default)]
 pub(super) struct Lines {
     lines: Mutex<(VecDeque<Log>, usize)>,
@@ -25,10 +25,10 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Takes what this process says to `tracing`, up to a level.
+    /// Collects this process's `tracing` events, up to a level.
     pub(super) fn collect(level: u8) -> Arc<Lines> {
         let lines = Arc::new(Lines::default());
-        // A library that came first keeps what it has.
+        // If a library set a subscriber before, that one stays.
         let _ = tracing::subscriber::set_global_default(Forward {
             lines: lines.clone(),
             level,
@@ -54,7 +54,7 @@ impl Lines {
     }
 }
 
-/// A level as a number, from 1 (error) to 5 (trace).
+/// Returns a level as a number, from 1 (error) to 5 (trace).
 pub(crate) fn number(level: Level) -> u8 {
     match level {
         Level::ERROR => 1,
@@ -65,7 +65,7 @@ pub(crate) fn number(level: Level) -> u8 {
     }
 }
 
-/// A line for each event; spans are looked through.
+/// Makes a line of each event; spans are ignored.
 struct Forward {
     lines: Arc<Lines>,
     level: u8,
@@ -102,7 +102,7 @@ impl Subscriber for Forward {
     fn exit(&self, _: &Id) {}
 }
 
-/// The message, and then the fields as `name=value`.
+/// The message, followed by the fields as `name=value`.
 struct Line(String);
 
 impl Visit for Line {
@@ -128,7 +128,7 @@ impl Visit for Line {
 }
 
 trait CharBoundary {
-    /// The last place up to `at` where a character begins.
+    /// Returns the last character boundary up to `at`.
     fn floor_char_boundary_at(&self, at: usize) -> usize;
 }
 
@@ -141,7 +141,7 @@ impl CharBoundary for String {
     }
 }
 
-/// Says in this process's log what a child said in its own.
+/// Writes a log line of a child to this process's log.
 pub(super) fn tell(node: &str, child: usize, log: &Log) {
     let Log {
         level,
@@ -157,8 +157,7 @@ pub(super) fn tell(node: &str, child: usize, log: &Log) {
     });
 }
 
-/// Hands on a line that a child printed: to the log if there is one, else to where this process
-/// prints its errors.
+/// Forwards a line that a child printed: to the log if there is one, otherwise to standard error.
 pub(super) fn tell_printed(node: &str, child: usize, line: &str) {
     if tracing::dispatcher::get_default(|log| !log.is::<tracing::subscriber::NoSubscriber>()) {
         tell(
@@ -171,7 +170,7 @@ pub(super) fn tell_printed(node: &str, child: usize, line: &str) {
             },
         );
     } else {
-        // Nobody may be there to read it, which is no reason for a panic.
+        // Standard error may be closed, which must not cause a panic.
         crate::error::quietly(|| eprintln!("[{node}/{child}] {line}"));
     }
 }

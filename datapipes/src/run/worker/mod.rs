@@ -1,16 +1,16 @@
-//! Processes of a graph: parts that run in children of this process.
+//! Child processes that run parts of a graph.
 //!
-//! - [`entry`]: where a program turns into a child.
-//! - [`part`]: what the children of a segment are told.
-//! - [`supervisor`]: the children of a segment, and the work that waits for them; one thread looks
-//!   after them.
-//! - [`station`]: one place of a supervisor: a child in it, the next when that ends, and who is to
-//!   blame.
-//! - [`session`]: the life of one child: what it is given, and what it answers.
-//! - [`child`]: a child, as its parent has it.
-//! - [`serve`]: what a child does.
-//! - [`protocol`], [`log`]: what they say to each other.
-//! - [`isolate`]: what a child may do. [`vitals`]: what is seen of it.
+//! - [`entry`]: makes a child of this program.
+//! - [`part`]: information for the children of a segment.
+//! - [`supervisor`]: the children of a segment, and the work that waits for them; one thread
+//!   manages them.
+//! - [`worker_slot`]: one place of a supervisor: its child, the replacement when the child ends,
+//!   and the decision which item ended it.
+//! - [`session`]: the life of one child: its jobs and its answers.
+//! - [`child`]: a child, as its parent sees it.
+//! - [`child_main`]: the main loop of a child.
+//! - [`protocol`], [`log`]: messages between parent and child.
+//! - [`isolate`]: limits of a child. [`vitals`]: observations of a child.
 
 mod child;
 mod child_main;

@@ -1,4 +1,4 @@
-//! What the children of a segment are told, by the flow and its plan.
+//! Information for the children of a segment, from the flow and its plan.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use super::worker_slot::overlap_of;
 use crate::graph::{Flow, FlowNode, Part, likeness};
 use crate::plan::SegmentPlan;
 
-/// The supervisors of a segment, if it runs in processes of its own. `rows` are those of the plan.
+/// Returns the supervisors of a segment, if it runs in child processes. `rows` are those of the
+/// plan.
 pub(crate) fn supervisors(
     flow: &Flow,
     segment: &SegmentPlan,

@@ -1,4 +1,4 @@
-//! What parent and child say to each other.
+//! Messages between parent and child.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,21 +8,21 @@ use crate::context::Counters;
 use crate::graph::Recipe;
 use crate::{DType, Error, Processes, Rank, Reader, Result, Uneven, Wire, Writer};
 
-/// The first that a child hears.
+/// First message to a child.
 pub(crate) struct Hello {
     pub recipes: Vec<Recipe>,
-    /// For each node of the part: its name in the whole graph.
+    /// Names of the part's nodes in the whole graph.
     pub names: Vec<String>,
-    /// For each node: its number for origins.
+    /// Numbers of the part's nodes for origins.
     pub sources: Vec<u16>,
-    /// What the part is like in the parent; the child has to come to the same.
+    /// Description of the part in the parent; the child must arrive at the same description.
     pub likeness: String,
     pub processes: Processes,
-    /// The most detailed level that the parent's log wants, from 0 (nothing) to 5.
+    /// Most detailed level of the parent's log, from 0 (nothing) to 5.
     pub level: u8,
-    /// SegmentLog of work that the child may have open at once.
+    /// Number of jobs that the child may have in progress at once.
     pub overlap: usize,
-    /// Which of the nodes fills rows of batches.
+    /// Number of the node that fills rows of batches, if one does.
     pub fills: Option<usize>,
     /// Bytes that are kept for what it has made and nobody has taken over.
     pub room: usize,
@@ -55,7 +55,7 @@ impl Wire for Hello {
     }
 }
 
-/// What a child has to know of the run that a piece of work belongs to.
+/// Facts about the run that a job belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RunFacts {
     pub seed: u64,
@@ -66,21 +66,21 @@ pub(crate) struct RunFacts {
     pub round: u64,
 }
 
-/// What a parent asks for. Behind a job stands its chunk.
+/// Order from parent to child. The chunk of a job follows the order.
 #[derive(Debug, PartialEq)]
 pub(super) enum Order {
     Hello,
     Job(JobFacts, Option<Grants>),
-    /// Nobody wants what jobs up to this number give.
+    /// Cancels all jobs up to this number.
     Cancel(u64),
 }
 
-/// Rows of batches that a child may fill, for each item that it gets; not for all of them, where
-/// one is taken already.
+/// Rows of batches that a child may fill, for each item of a job. Items whose row is in use already
+/// have none.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Grants {
     pub wanted: Wanted,
-    /// The number of lent memory, and the place in it, in bytes.
+    /// Number of the lent memory and the offset of the row, in bytes.
     pub rows: Vec<Option<(u64, usize)>>,
 }
 
@@ -88,8 +88,8 @@ pub(super) struct Grants {
 pub(super) struct JobFacts {
     pub number: u64,
     pub run: RunFacts,
-    /// It is one item that may end the process: what comes out is to be told at once, so that it is
-    /// known how far it got.
+    /// True if the job is a single item that may end the process: its output is sent at once, so
+    /// that the parent knows how far it got.
     pub alone: bool,
 }
 
@@ -195,34 +195,34 @@ impl Order {
     }
 }
 
-/// What a child answers. Behind an output stands its chunk.
+/// Report from child to parent. The chunk of an output follows the report.
 #[derive(Debug)]
 pub(super) enum Report {
     Ready,
-    /// It cannot do the work at all.
+    /// The child cannot do the work at all.
     Refused(Error),
-    /// Something came out of a job; what was counted since the last.
+    /// Output of a job, with the counts since the last output.
     Output(u64, Counted),
     Done(Done),
     Log(Log),
 }
 
-/// A job is done.
+/// End of a job.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Done {
     pub number: u64,
-    /// Nanoseconds that it took.
+    /// Nanoseconds spent on the job.
     pub spent: u64,
-    /// What was counted since the last output.
+    /// Counts since the last output.
     pub counted: Counted,
-    /// The row that its part asked for last.
+    /// Row that the part asked for last.
     pub wanted: Option<Wanted>,
 }
 
-/// Something for the log.
+/// Line for the log.
 #[derive(Debug, PartialEq)]
 pub(super) struct Log {
-    /// From 1 (error) to 5 (trace).
+    /// Level, from 1 (error) to 5 (trace).
     pub level: u8,
     pub target: String,
     pub text: String,
@@ -300,24 +300,24 @@ impl Report {
     }
 }
 
-/// For each node, what its counters counted.
+/// Counts of each node's counters.
 pub(super) type Counted = Vec<Vec<u64>>;
 
-/// Counters as numbers, from zero again.
+/// Takes the values of counters and sets them to zero.
 pub(super) fn counted(counters: &Counters) -> Vec<u64> {
     each(counters)
         .map(|counter| counter.swap(0, Ordering::Relaxed))
         .to_vec()
 }
 
-/// Adds numbers to counters.
+/// Adds values to counters.
 pub(super) fn count(counters: &Counters, counted: &[u64]) {
     for (counter, more) in each(counters).into_iter().zip(counted) {
         counter.fetch_add(*more, Ordering::Relaxed);
     }
 }
 
-/// Takes numbers from counters that were added before.
+/// Subtracts values that were added to counters before.
 pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
     for (counter, less) in each(counters).into_iter().zip(counted) {
         counter.fetch_sub(*less, Ordering::Relaxed);
@@ -337,7 +337,7 @@ fn each(counters: &Counters) -> [&AtomicU64; 6] {
     [items, chunks, errors, dropped, retried, busy_ns]
 }
 
-/// Reads the whole of a parcel.
+/// Decodes a parcel, which must have no bytes left over.
 pub(super) fn whole<T>(
     parcel: &Parcel,
     read: impl FnOnce(&mut Reader<'_>) -> Result<T>,

@@ -1,4 +1,4 @@
-//! The life of one child: what it is given, what it answers, and how it comes to its end.
+//! The life of one child: its jobs, its answers, and its end.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -23,40 +23,39 @@ use crate::graph::AnyChunk;
 use crate::queue::{Put, Shared as SharedMemory, Weight};
 use crate::{Error, ErrorKind, Result, Writer};
 
-/// Jobs that a child has at once: one that it works on, and the next.
+/// Number of jobs that a child has at once: a current one and the next.
 const AT_ONCE: usize = 2;
-/// How long a child may take to make its part of the graph.
+/// Greatest time in which a child must build its part of the graph.
 const START: Duration = Duration::from_secs(60);
-/// How long a child may go on with what nobody wants any more.
+/// Greatest time that a child may spend on cancelled work.
 const GRACE: Duration = Duration::from_secs(1);
-/// After so long without an answer the log says so, where there is no time limit.
+/// Time without an answer after which the log reports it, if there is no time limit.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Bytes of a row from which on a child fills it where it is read.
+/// Least size of a row, in bytes, that a child fills in place.
 const WORTH_A_GRANT: usize = 16 << 10;
-/// SegmentLog of memory that a child has to write to before those of which it is granted nothing
-/// are taken back at once.
+/// Number of lent pieces of memory above which pieces without granted rows are taken back at once.
 const LENT: usize = 16;
-/// How long a child that has closed its queue may take to end by itself.
+/// Greatest time that a child may take to end after it has closed its queue.
 const CLOSING: Duration = Duration::from_millis(100);
-/// How often the memory of a child is looked at, and how often where it has a limit.
+/// Interval between two checks of a child's memory, without a limit and with one.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(10);
 
-/// Why a child is there no more.
+/// Reason for the end of a child.
 pub(super) enum End {
-    /// It ended by itself, or was killed by somebody.
+    /// The child ended by itself, or was killed by somebody.
     Died,
-    /// It did not answer in time, and was killed.
+    /// The child did not answer in time, and was killed.
     Silent(Duration),
-    /// It sent what it cannot have meant, and was killed.
+    /// The child sent an invalid message, and was killed.
     Garbage(Error),
-    /// It closed its queue, but did not end, and was killed.
+    /// The child closed its queue, but did not end, and was killed.
     Closed,
-    /// There was no memory to send it something by.
+    /// There was no memory to send a message to the child.
     Unsent(Error),
-    /// It cannot do the work.
+    /// The child cannot do the work.
     Refused(Error),
-    /// It was ended on purpose.
+    /// The child was ended on purpose.
     Dismissed,
 }
 
@@ -64,32 +63,32 @@ pub(super) enum End {
 pub(super) struct Session<'a> {
     station: &'a mut WorkerSlot,
     pub child: Child,
-    /// It has made its part of the graph.
+    /// True once the child has built its part of the graph.
     pub ready: bool,
-    /// What it has to do, in the order in which it does it.
+    /// Tasks of the child, in the order in which it works on them.
     pub tasks: VecDeque<Task>,
-    /// What came out of the first task, and waits for room.
+    /// Output of the first task that waits for room.
     held: Option<AnyChunk>,
     exited: bool,
-    /// It gets nothing more to do, and is ended once it has nothing.
+    /// True if the child gets no more tasks, and is ended after its last one.
     leaving: bool,
-    /// When it last gave an answer, or got something to do.
+    /// Time of the child's last answer or last new task.
     heard: Instant,
-    /// When it closed its queue, upon which it should end.
+    /// Time when the child closed its queue, after which it should end.
     closed: Option<Instant>,
     looked: Instant,
-    /// The number up to which it was told that nothing is wanted.
+    /// Number up to which jobs were cancelled in the child.
     cancelled: u64,
     items: u64,
-    /// The memory that was lent to it, by number. Each costs it a descriptor, and stays there
-    /// though it is gone here.
+    /// Numbers of the memory lent to the child. Each costs the child a descriptor, and stays there
+    /// even if it is gone in this process.
     lent: HashSet<u64>,
     timer: Pin<Box<Sleep>>,
     warned: bool,
 }
 
 impl<'a> Session<'a> {
-    /// Of a child that has just been started.
+    /// Begins the session of a child that has just been started.
     pub(super) fn new(station: &'a mut WorkerSlot, child: Child) -> Self {
         let mut session = Session {
             station,
@@ -123,12 +122,12 @@ impl<'a> Session<'a> {
                 Err(error) => return self.garbage(error),
             }
             if !self.exited && self.child.poll_exit(cx).is_ready() {
-                // What it sent before is there, and is read.
+                // The reports that it sent before are read first.
                 self.exited = true;
                 continue;
             }
             if self.exited {
-                // What is held waits for room; the rest was read.
+                // Held output waits for room; everything else was read.
                 return if self.held.is_some() {
                     Poll::Pending
                 } else {
@@ -162,7 +161,7 @@ impl<'a> Session<'a> {
         Poll::Ready(End::Garbage(error))
     }
 
-    /// Takes what the child says, as long as it can be handed on.
+    /// Reads the child's reports, as long as their output can be delivered.
     fn poll_reports(&mut self, cx: &mut Context<'_>) -> Result<Poll<End>> {
         loop {
             if let Some(chunk) = self.held.take() {
@@ -173,7 +172,7 @@ impl<'a> Session<'a> {
                 match poll_room(&mut task.job, chunk.bytes, cx) {
                     Poll::Pending => {
                         self.held = Some(chunk);
-                        // It is not its fault.
+                        // The wait is not the child's fault.
                         self.heard = Instant::now();
                         return Ok(Poll::Pending);
                     }
@@ -198,7 +197,7 @@ impl<'a> Session<'a> {
                     if self.exited {
                         return Ok(Poll::Ready(End::Died));
                     }
-                    // It has closed the queue, so it is about to end: or is made to.
+                    // The child has closed its queue, so it is about to end, or will be killed.
                     self.closed.get_or_insert_with(Instant::now);
                     return Ok(Poll::Pending);
                 }
@@ -262,7 +261,7 @@ impl<'a> Session<'a> {
                         chunk = plan.edge.behind(chunk, known);
                     }
                 }
-                // What came is there, whatever the steps say that it weighs.
+                // The encoded length is known here, whatever weight the steps report.
                 chunk.bytes = chunk.bytes.max(parcel.len());
                 if chunk.len > 0 {
                     self.held = Some(chunk);
@@ -322,7 +321,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Looks at the child's memory, and dismisses it before it has none left.
+    /// Checks the child's memory, and dismisses the child before its limit is reached.
     fn look(&mut self) {
         self.looked = Instant::now();
         let Some(vitals) = self.child.vitals() else {
@@ -356,7 +355,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Gives the child work, as much as it may have at once. Says whether something was done.
+    /// Gives the child as much work as it may have at once. Returns true if anything was done.
     fn give_work(&mut self, cx: &mut Context<'_>) -> Result<bool> {
         if self.closed.is_some() {
             return Ok(false);
@@ -378,7 +377,7 @@ impl<'a> Session<'a> {
             }
         }
         let most = overlap(self.station.plan()) - 1 + AT_ONCE;
-        // Whoever is at something that nobody wants may be at it for long.
+        // A child may stay for long with work that was cancelled.
         let alone = self.tasks.front().is_some_and(|task| {
             task.alone.is_some() || !self.station.shared.is_wanted(task.number)
         });
@@ -388,7 +387,7 @@ impl<'a> Session<'a> {
         let task = match self.station.redo.front() {
             Some(_) if !self.tasks.is_empty() => return Ok(false),
             Some(_) => self.station.redo.pop_front(),
-            // The next one is better with a child that has nothing to do.
+            // An idle child is a better place for the next job.
             None if !self.tasks.is_empty() && self.station.shared.has_idle() => None,
             None => self
                 .station
@@ -399,7 +398,7 @@ impl<'a> Session<'a> {
         let Some(mut task) = task else {
             return Ok(false);
         };
-        // What nobody wants any more is not begun.
+        // Cancelled work is not begun.
         if let Poll::Ready(None) = task
             .job
             .put
@@ -426,8 +425,8 @@ impl<'a> Session<'a> {
         self.send(cx, &Order::Job(facts, grants), Some(places))
     }
 
-    /// Takes memory back of which no row is granted. An error has closed the queue, which is seen
-    /// by whoever sends next.
+    /// Takes back memory without granted rows. If the queue was closed by an error, the next send
+    /// reports it.
     fn unlend(&mut self) {
         let parts = self
             .tasks
@@ -439,7 +438,7 @@ impl<'a> Session<'a> {
             .retain(|id| granted.contains(id) || orders.unlend(*id).is_err());
     }
 
-    /// The rows that a job's items will be, for the child to fill.
+    /// Grants the rows of a job's items to the child.
     fn grants(&mut self, job: &mut Job, places: Range<usize>) -> Option<Grants> {
         let rows = job.rows.as_ref()?;
         let wanted = rows
@@ -451,7 +450,7 @@ impl<'a> Session<'a> {
         }
         let mut granted = Vec::new();
         for part in job.granted.get(places)? {
-            // What the rows are like may have changed since they were granted.
+            // The shape of the rows may have changed since they were granted.
             let fits = |part: &&Part| (part.dtype(), part.len()) == wanted;
             let Some((memory, place)) = part.as_ref().filter(fits).and_then(shared) else {
                 granted.push(None);
@@ -495,24 +494,24 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The child cannot be told anything. If it has ended that is no fault of its own words.
+    /// Handles a failed send. If the child has ended, its end is reported instead.
     fn unreachable(&mut self, error: Error) -> Result<bool> {
         if error.kind() == ErrorKind::Limit {
-            // No memory to send it by: that is ours.
+            // The memory for sending is missing in this process.
             return Err(error);
         }
         self.closed.get_or_insert_with(Instant::now);
         Ok(false)
     }
 
-    /// Ends a child that takes too long.
+    /// Ends a child that exceeds a time limit.
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Option<End> {
         loop {
             let (limit, since) = match self.closed {
                 Some(closed) => (Some(CLOSING), closed),
                 None => (self.limit(), self.heard),
             };
-            // A limit without end is none.
+            // A limit that overflows is no limit.
             let deadline = since
                 .checked_add(limit.unwrap_or(SILENCE))
                 .unwrap_or(since + SILENCE);
@@ -563,7 +562,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// How long the child may be silent now.
+    /// Returns the time that the child may be silent now.
     fn limit(&self) -> Option<Duration> {
         if !self.ready {
             return Some(START);
@@ -576,7 +575,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The memory that a row lies in, if it is shared with other processes, and where, in bytes.
+/// Returns the memory of a row, if it is shared with other processes, and the offset in bytes.
 fn shared(part: &Part) -> Option<(Arc<SharedMemory>, usize)> {
     let (memory, place) = part.place()?;
     Some((memory.as_any().downcast().ok()?, place))

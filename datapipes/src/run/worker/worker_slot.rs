@@ -1,4 +1,5 @@
-//! One place of a supervisor: a child in it, the next when that ends, and what the child has to do.
+//! One place of a supervisor: its child, the replacement when the child ends, and the child's
+//! tasks.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -15,7 +16,7 @@ use super::vitals::{OomWatch, words};
 use crate::queue::Put;
 use crate::{Arity, Error, ErrorKind, Work};
 
-/// Keeps one place of a supervisor busy, for ever.
+/// Runs one place of a supervisor, for ever.
 pub(super) async fn station(shared: Rc<Shared>, place: usize) {
     let mut station = WorkerSlot {
         shared,
@@ -40,25 +41,25 @@ pub(super) async fn station(shared: Rc<Shared>, place: usize) {
 pub(super) struct WorkerSlot {
     pub shared: Rc<Shared>,
     pub place: usize,
-    /// What ended a child, to be tried once more in a fresh one, item by item. Before anything
-    /// else.
+    /// Tasks that ended a child, to be tried once more in a new child, item by item, before any
+    /// other work.
     pub redo: VecDeque<Task>,
 }
 
-/// A job at a station.
+/// A job at a worker slot.
 pub(super) struct Task {
     pub number: u64,
     pub job: Job,
-    /// Items and errors that were handed on.
+    /// Number of items and errors that were delivered.
     pub delivered: usize,
-    /// Where it is done item by item: the place of the item that is in work.
+    /// Place of the item in progress, if the task is done item by item.
     pub alone: Option<usize>,
-    /// Of what comes out item by item: how many were seen, of which those below `delivered` are
-    /// known.
+    /// Number of outputs seen when the task is done item by item; those below `delivered` were
+    /// delivered before.
     pub seen: usize,
-    /// How many of those are not of the item that is in work.
+    /// Number of those outputs that belong to earlier items.
     before: usize,
-    /// What was counted of it; where it is done item by item, of the item that is in work.
+    /// Counts of the task; if it is done item by item, counts of the item in progress.
     counted: Counted,
 }
 
@@ -67,7 +68,7 @@ impl WorkerSlot {
         &self.shared.plan
     }
 
-    /// Starts a child, and works with it as long as there is one.
+    /// Starts a child, and works with it until it ends.
     async fn employ(&mut self) {
         let out_of_memory = OomWatch::now();
         let child = match Child::start(self.plan(), self.place) {
@@ -82,7 +83,7 @@ impl WorkerSlot {
                 if !self.shared.death(self.place, &how, false) {
                     return self.give_up();
                 }
-                // What was in the way may go away: descriptors, processes.
+                // The obstacle may be transient: descriptors, processes.
                 return tokio::time::sleep(Duration::from_millis(10) * self.shared.deaths() as u32)
                     .await;
             }
@@ -106,14 +107,14 @@ impl WorkerSlot {
         let (mut kind, mut wait) = (ErrorKind::Crashed, Duration::ZERO);
         let how = match end {
             End::Dismissed => {
-                // First the child, which may be writing to rows of theirs.
+                // The child is dropped first: it may be writing to rows of its tasks.
                 drop(child);
                 tasks
                     .into_iter()
                     .for_each(|task| self.shared.give_back(task.number, task.job));
                 return;
             }
-            // What was in the way may go away, as where it cannot be started.
+            // The obstacle may be transient, as when a child cannot be started.
             End::Refused(error) if error.kind() == ErrorKind::Worker => {
                 wait = Duration::from_millis(10) * (self.shared.deaths() + 1) as u32;
                 let (kind, said) = (error.kind().to_string(), error.cause());
@@ -139,10 +140,10 @@ impl WorkerSlot {
         };
         drop(child);
         if tasks.iter().any(|task| task.is_guilty(ready)) {
-            // To know that is to get on.
+            // Knowing the guilty item counts as progress.
             self.shared.progress();
         }
-        // One that had nothing to do takes nothing with it.
+        // A child without tasks loses nothing when it ends.
         let goes_on = self.shared.death(place, &how, ready && tasks.is_empty());
         self.sort_out(tasks, ready, kind, &how).await;
         if !goes_on {
@@ -153,19 +154,19 @@ impl WorkerSlot {
         }
     }
 
-    /// Fails what is left here, since there is no going on.
+    /// Fails the remaining tasks, since all work has stopped.
     fn give_up(&mut self) {
         self.redo
             .drain(..)
             .for_each(|task| self.shared.fail(task.job));
     }
 
-    /// A child ended: what it was at is tried again item by item, and an item that was tried so
-    /// already is given up.
+    /// Sorts the tasks of a child that ended. A task in progress is tried again item by item, and
+    /// an item that was tried that way already is given up.
     async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
         let suspects = if begun { overlap(self.plan()) } else { 0 };
         let mut tasks = tasks;
-        // First what others can do while this waits for room.
+        // Tasks that other children can do go first, as this slot may wait for room.
         for task in tasks.split_off(suspects.min(tasks.len())) {
             match task.alone {
                 None => self.shared.give_back(task.number, task.job),
@@ -178,8 +179,8 @@ impl WorkerSlot {
             }
             match task.alone {
                 None => {
-                    // One by one; what was handed on already need not be made again, where it can
-                    // be told what that was.
+                    // Item by item. Items that were delivered already need not be made again if
+                    // they are known.
                     let from = if self.plan().arity == Arity::One {
                         task.delivered
                     } else {
@@ -190,11 +191,11 @@ impl WorkerSlot {
                     }
                     task.turn_to(from, from);
                 }
-                // All that comes of it has come, and it ended behind that.
+                // All output of the item has come, and the process ended after it.
                 Some(item) if self.plan().arity <= Arity::AtMostOne && task.seen > task.before => {
                     task.turn_to(item + 1, task.seen);
                 }
-                // It did more the first time: this is not what ends children.
+                // The process got further the first time, so this item is not the cause of its end.
                 Some(item) if !task.is_guilty(begun) => {
                     task.uncount();
                     task.turn_to(item, task.before);
@@ -222,12 +223,12 @@ impl WorkerSlot {
         }
     }
 
-    /// Puts a task where it is done item by item, or finishes it.
+    /// Puts a task in the list of those done item by item, or finishes it.
     fn go_on(&mut self, task: Task) {
         if task.alone.is_some_and(|item| item >= task.job.chunk.len) {
             task.job.finish();
         } else {
-            // In order of their numbers: a later one may wait for a consumer that waits for an
+            // In order of their numbers: a later task may wait for a consumer that waits for an
             // earlier one.
             let place = self
                 .redo
@@ -250,13 +251,13 @@ impl Task {
         }
     }
 
-    /// Goes on with this item alone, before which so many came out.
+    /// Continues with this item alone; `before` is the number of outputs before it.
     pub(super) fn turn_to(&mut self, item: usize, before: usize) {
         (self.alone, self.seen, self.before) = (Some(item), before, before);
         self.counted.clear();
     }
 
-    /// Adds what was counted.
+    /// Adds counts.
     pub(super) fn count(&mut self, counted: Counted) {
         for (counters, more) in self.job.counters.iter().zip(&counted) {
             protocol::count(counters, more);
@@ -275,20 +276,20 @@ impl Task {
         }
     }
 
-    /// Takes back what was counted, since it is done again.
+    /// Subtracts the counts of the item, since it is done again.
     fn uncount(&mut self) {
         for (counters, counted) in self.job.counters.iter().zip(self.counted.drain(..)) {
             protocol::uncount(counters, &counted);
         }
     }
 
-    /// Whether the item that is in work ended the process, in which it was alone.
+    /// Returns true if the item in progress ended the process while it was alone there.
     fn is_guilty(&self, begun: bool) -> bool {
         self.alone.is_some() && begun && self.seen >= self.delivered
     }
 }
 
-/// A child that is counted among those that run, until this is dropped.
+/// Counts a child as running, until it is dropped.
 struct Running {
     shared: Rc<Shared>,
     process: u32,
@@ -300,13 +301,14 @@ impl Drop for Running {
     }
 }
 
-/// SegmentLog of work that a child may have open at once, besides waiting ones: more than one where
-/// it waits for something.
+/// Returns the number of jobs that a child may have in progress at once, besides waiting ones: more
+/// than one if the part waits for something.
 pub(super) fn overlap(plan: &Plan) -> usize {
     plan.hello.overlap.max(1)
 }
 
-/// Whether a job's output of so many bytes has room; `false` if nobody wants it any more.
+/// Ready with `true` once the output of a job has room for `bytes`, or with `false` if the job was
+/// cancelled.
 pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
     let mut room = job.put.poll_ready(cx).map(|room| room.is_some());
     if room == Poll::Ready(true) {
@@ -324,9 +326,10 @@ pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Po
     room
 }
 
-/// Whether a part waits for something, so that a child should begin several pieces of work at once.
+/// Returns the number of jobs a child should begin at once: more than one if the part waits for
+/// something.
 pub(crate) fn overlap_of(works: impl Iterator<Item = Work>, share: usize) -> usize {
-    /// SegmentLog of work that wait at once in one child.
+    /// Number of jobs that wait at once in one child.
     const WAITING: usize = 64;
     if works.into_iter().any(|work| work == Work::Io) {
         WAITING.min(share).max(1)

@@ -29,7 +29,8 @@ fn load(samples: &[u8]) -> __m128i {
     unsafe { std::mem::transmute(samples) }
 }
 
-/// The factors are those with 16 bits behind the point, less what is added as a whole.
+/// Converts sixteen samples. The factors have 16 fraction bits, without the part that is added as a
+/// whole.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sixteen(y: __m128i, cb: __m128i, cr: __m128i) -> [__m128i; 3] {
@@ -37,7 +38,7 @@ fn sixteen(y: __m128i, cb: __m128i, cr: __m128i) -> [__m128i; 3] {
     let y = _mm256_cvtepu8_epi16(y);
     let cb = _mm256_sub_epi16(_mm256_cvtepu8_epi16(cb), middle);
     let cr = _mm256_sub_epi16(_mm256_cvtepu8_epi16(cr), middle);
-    // A product with 16 bits behind the point, rounded: half of twice of it and one.
+    // A product with 16 fraction bits, rounded: half of its double plus one.
     let one = _mm256_set1_epi16(1);
     let times = |twice: __m256i, factor: i16| {
         let product = _mm256_mulhi_epi16(twice, _mm256_set1_epi16(factor));
@@ -65,7 +66,7 @@ fn sixteen(y: __m128i, cb: __m128i, cr: __m128i) -> [__m128i; 3] {
     interleave(bytes(r), bytes(g), bytes(b))
 }
 
-/// Three channels of 16 become 16 pixels.
+/// Interleaves three channels of 16 samples to 16 pixels.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn interleave(r: __m128i, g: __m128i, b: __m128i) -> [__m128i; 3] {
@@ -81,8 +82,8 @@ fn interleave(r: __m128i, g: __m128i, b: __m128i) -> [__m128i; 3] {
     [part(PLACES[0]), part(PLACES[1]), part(PLACES[2])]
 }
 
-/// For each third of 16 pixels and each channel: which sample a byte is, or -1 where it is another
-/// channel's.
+/// Index of the sample for each byte, for each third of 16 pixels and each channel, or -1 if the
+/// byte is another channel's.
 const PLACES: [[[i8; 16]; 3]; 3] = {
     let mut places = [[[-1; 16]; 3]; 3];
     let mut byte = 0;
@@ -100,7 +101,7 @@ mod tests {
         if !std::arch::is_x86_feature_detected!("avx2") {
             return;
         }
-        // All of the chroma, and lengths that are no multiple of 16.
+        // All chroma values, and lengths that are not a multiple of 16.
         for (y, len) in [
             (0u8, 256),
             (1, 255),

@@ -1,5 +1,4 @@
-//! Samples of the components become RGB, with libjpeg's and, for four components, Pillow's
-//! roundings.
+//! Conversion of components to RGB, with libjpeg's roundings and, for four components, Pillow's.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -7,7 +6,7 @@ mod avx2;
 use super::header::Color;
 use super::idct::with_avx2;
 
-/// Makes a row of pixels of a row of each component.
+/// Converts a row of each component to a row of pixels.
 pub(super) fn convert(color: Color, rows: [&[u8]; 4], out: &mut [u8]) {
     match color {
         Color::Gray => gray(rows[0], out),
@@ -56,7 +55,7 @@ fn zip(rows: [&[u8]; 3], out: &mut [u8], of: impl Fn(u8, u8, u8) -> [u8; 3]) {
     }
 }
 
-/// The colour, with 16 bits behind the point; each factor is rounded to those.
+/// Converts a colour, with 16 fraction bits; each factor is rounded to those.
 #[inline(always)]
 fn rgb_of(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     let (y, cb, cr) = (i32::from(y), i32::from(cb) - 128, i32::from(cr) - 128);
@@ -69,7 +68,8 @@ fn rgb_of(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     .map(|channel| channel.clamp(0, 255) as u8)
 }
 
-/// Inverted ink: what is not absorbed by the black, and of that what is not absorbed by the colour.
+/// Converts inverted ink: the light that black does not absorb, and of that the light that the
+/// colour does not absorb.
 fn cmyk(rows: [&[u8]; 4], out: &mut [u8]) {
     let [c, m, y, k] = rows;
     for ((((out, &c), &m), &y), &k) in out
@@ -96,12 +96,13 @@ fn ycck(rows: [&[u8]; 4], out: &mut [u8]) {
         .zip(cr)
         .zip(k)
     {
-        // libjpeg makes ink of the colours: what stands in the file as light is 255 less that.
+        // libjpeg makes ink of the colours: light in the file is 255 minus ink.
         *out = rgb_of(y, cb, cr).map(|ink| under(255 - ink, k));
     }
 }
 
-/// Pillow's way: the light of the black less the part of it that the ink takes, which is rounded.
+/// Multiplies in Pillow's way: the light of the black minus the part of it that the ink takes,
+/// which is rounded.
 fn under(light: u8, black: u8) -> u8 {
     let product = u32::from(255 - light) * u32::from(black) + 128;
     black - (((product >> 8) + product) >> 8) as u8

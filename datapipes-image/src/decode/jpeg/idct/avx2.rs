@@ -39,7 +39,7 @@ pub(super) fn whole(
     }
 }
 
-/// The factor of the mean.
+/// Returns the factor of the mean.
 #[target_feature(enable = "avx2")]
 fn quant_of(row: __m256i) -> u16 {
     _mm256_extract_epi16::<0>(row) as u16
@@ -61,7 +61,7 @@ pub(super) fn rows(values: [i16; 64]) -> [__m128i; 8] {
     unsafe { std::mem::transmute(values) }
 }
 
-/// Two rows of the first block's samples and two of the second's, four times.
+/// Returns two rows of the first block's samples and two of the second's, four times.
 #[target_feature(enable = "avx2")]
 fn two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[__m128i; 2]; 4] {
     let (a, b) = (rows(first.0), rows(second.0));
@@ -92,8 +92,8 @@ fn two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[__m128i; 2]; 4]
     samples
 }
 
-/// Which halves are zero, if any is: a block without lines but the first is that line in all of
-/// them, which matters where numbers overflow.
+/// Returns a mask of the halves that are zero, if any is: a block with only a first line has that
+/// line in all of its rows, which matters if numbers overflow.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn without(rest: __m256i) -> Option<__m256i> {
@@ -103,7 +103,7 @@ pub(super) fn without(rest: __m256i) -> Option<__m256i> {
     (low || high).then(|| _mm256_setr_epi64x(mask(low), mask(low), mask(high), mask(high)))
 }
 
-/// Rows become columns, in each half.
+/// Transposes rows to columns, in each half.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn turn(l: [__m256i; 8]) -> [__m256i; 8] {
@@ -139,7 +139,7 @@ fn turn(l: [__m256i; 8]) -> [__m256i; 8] {
     ]
 }
 
-/// One dimension: each column becomes its transform.
+/// Transforms each column, in one dimension.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pass<const SHIFT: i32>(l: [__m256i; 8]) -> [__m256i; 8] {
@@ -227,14 +227,14 @@ fn half<const SHIFT: i32>(
     out
 }
 
-/// One vector of two.
+/// Combines two vectors.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn halves(low: __m128i, high: __m128i) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
-/// A pair of factors, for pairs of numbers.
+/// Makes a pair of factors, for pairs of numbers.
 #[target_feature(enable = "avx2")]
 #[inline]
 pub(super) fn factors(first: i32, second: i32) -> __m256i {
@@ -261,7 +261,7 @@ mod tests {
         for round in 0..300 {
             let mut blocks = vec![Block::ZERO; 1 + next(7) as usize];
             let mut lasts = vec![0; blocks.len()];
-            // From usual coefficients to such that overflow.
+            // From usual coefficients to values that overflow.
             let range = [20, 300, 3000, 65536][round % 4];
             for (block, last) in blocks.iter_mut().zip(&mut lasts) {
                 block.0[0] = next(range) as i16;

@@ -1,4 +1,4 @@
-//! Blocks of coefficients become samples.
+//! Inverse DCT: from blocks of coefficients to samples.
 //!
 //! The arithmetic is that of libjpeg-turbo's accurate integer transform (Loeffler, Ligtenberg and
 //! Moschytz, "Practical fast 1-D DCT algorithms with 11 multiplications", 1989), and of its
@@ -11,8 +11,8 @@ mod reduced;
 
 use super::block::Block;
 
-/// Makes a function whose body is compiled twice, with and without AVX2, of which one runs that
-/// this machine can.
+/// Makes a function whose body is compiled twice, with and without AVX2; the version that this
+/// machine supports is called.
 macro_rules! with_avx2 {
     ($(#[$doc:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
@@ -35,7 +35,7 @@ pub(super) use with_avx2;
 const BITS: u32 = 13;
 const PASS: u32 = 2;
 
-/// A factor with 13 bits behind the point.
+/// Returns a factor with 13 fraction bits.
 const fn fix(value: f64) -> i32 {
     (value * (1 << BITS) as f64 + 0.5) as i32
 }
@@ -59,7 +59,7 @@ mod factors {
 use factors::*;
 
 /// Makes samples of the blocks of a row: `size` by `size` of each, from left to right. `lasts` has
-/// the place of the last coefficient of each block that is not zero, in the file's order.
+/// the place of the last nonzero coefficient of each block, in the file's order.
 pub(super) fn row(
     size: usize,
     blocks: &[Block],
@@ -107,7 +107,7 @@ fn whole_portable(
     }
 }
 
-/// What a block of a mean alone consists of.
+/// Returns the sample of a block that has only a mean.
 #[inline(always)]
 fn flat(mean: i16, quant: u16) -> u8 {
     let value = mean.wrapping_mul(quant as i16).wrapping_shl(PASS);
@@ -121,7 +121,8 @@ fn sample(value: i32) -> u8 {
 
 type Lines = [[i16; 8]; 8];
 
-/// As libjpeg-turbo does it with vectors of 16 bits, also where those overflow in damaged pictures.
+/// Transforms a block as libjpeg-turbo does with vectors of 16 bits, even if they overflow in
+/// damaged images.
 #[inline(always)]
 fn transform(block: &[i16; 64], quant: &[u16; 64]) -> [[u8; 8]; 8] {
     let mut lines: Lines = [[0; 8]; 8];
@@ -156,7 +157,7 @@ fn turn(lines: &Lines) -> Lines {
     turned
 }
 
-/// One dimension: each column becomes its transform.
+/// Transforms each column, in one dimension.
 #[inline(always)]
 fn pass<const SHIFT: u32>(lines: &Lines) -> Lines {
     let mut out = [[0; 8]; 8];
@@ -212,7 +213,7 @@ fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     quarter_portable(blocks, quant, out, stride);
 }
 
-/// Blocks of 4 by 4.
+/// Makes blocks of 4 by 4.
 fn quarter_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     for (n, block) in blocks.iter().enumerate() {
         let lines = quantised(&block.0, quant);
@@ -234,7 +235,7 @@ fn quarter_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride:
     }
 }
 
-/// What fits in 16 bits.
+/// Truncates to 16 bits.
 #[inline(always)]
 fn narrow(value: i32) -> i32 {
     value.clamp(i16::MIN.into(), i16::MAX.into())
@@ -257,7 +258,7 @@ fn quantised(block: &[i16; 64], quant: &[u16; 64]) -> [[i32; 8]; 8] {
     lines
 }
 
-/// Four values of coefficients 0, 1, 2, 3, 5, 6 and 7.
+/// Returns four values of coefficients 0, 1, 2, 3, 5, 6 and 7.
 #[inline(always)]
 fn four<const SHIFT: u32>([z0, z1, z2, z3, z5, z6, z7]: [i32; 7]) -> [i32; 4] {
     let mean = z0.wrapping_shl(BITS + 1);
@@ -300,7 +301,7 @@ fn sixteenth(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize)
     sixteenth_portable(blocks, quant, out, stride);
 }
 
-/// Blocks of 2 by 2.
+/// Makes blocks of 2 by 2.
 fn sixteenth_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     for (n, block) in blocks.iter().enumerate() {
         let lines = quantised(&block.0, quant);
@@ -318,7 +319,7 @@ fn sixteenth_portable(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], strid
     }
 }
 
-/// Two values of coefficients 0, 1, 3, 5 and 7.
+/// Returns two values of coefficients 0, 1, 3, 5 and 7.
 #[inline(always)]
 fn two<const SHIFT: u32>([z0, z1, z3, z5, z7]: [i32; 5]) -> [i32; 2] {
     let mean = z0.wrapping_shl(BITS + 2);
@@ -333,11 +334,11 @@ fn two<const SHIFT: u32>([z0, z1, z3, z5, z7]: [i32; 5]) -> [i32; 2] {
         .map(|value| value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT)
 }
 
-/// Blocks of one sample.
+/// Makes blocks of one sample.
 fn mean(blocks: &[Block], quant: &[u16; 64], out: &mut [u8]) {
     for (out, block) in out.iter_mut().zip(blocks) {
         let value = i32::from(block.0[0]).wrapping_mul(i32::from(quant[0]));
-        // In damaged pictures, what has more than ten bits loses the others.
+        // In damaged images, values of more than ten bits lose the upper bits.
         *out = sample(((value + 4) >> 3) << 22 >> 22);
     }
 }

@@ -6,7 +6,7 @@ use super::super::block::Block;
 use super::avx2::{factors, halves, rows, without};
 use super::{BITS, PASS, fix};
 
-/// Blocks of 4 by 4.
+/// Makes blocks of 4 by 4.
 #[target_feature(enable = "avx2")]
 pub(super) fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     let quant = rows(quant.map(|factor| factor as i16)).map(|row| _mm256_broadcastsi128_si256(row));
@@ -21,7 +21,7 @@ pub(super) fn quarter(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], strid
     }
 }
 
-/// Blocks of 2 by 2.
+/// Makes blocks of 2 by 2.
 #[target_feature(enable = "avx2")]
 pub(super) fn sixteenth(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], stride: usize) {
     let quant = rows(quant.map(|factor| factor as i16)).map(|row| _mm256_broadcastsi128_si256(row));
@@ -35,7 +35,8 @@ pub(super) fn sixteenth(blocks: &[Block], quant: &[u16; 64], out: &mut [u8], str
     }
 }
 
-/// The lines of both blocks, times their factors; and what is not zero in them but for lines 0 and 4.
+/// Returns the lines of both blocks, times their factors, and the nonzero bits of all lines except
+/// 0 and 4.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn lines(first: &Block, second: &Block, quant: &[__m256i; 8]) -> ([__m256i; 8], __m256i) {
@@ -51,7 +52,7 @@ fn lines(first: &Block, second: &Block, quant: &[__m256i; 8]) -> ([__m256i; 8], 
     (lines, rest)
 }
 
-/// Four rows of four samples of each block.
+/// Returns four rows of four samples of each block.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn four_by_four(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [u8; 32] {
@@ -106,7 +107,8 @@ fn four_by_four(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [u8; 32]
     unsafe { std::mem::transmute(samples) }
 }
 
-/// One dimension, of numbers in pairs: the mean as the upper half, 2 and 6, 7 and 5, 3 and 1.
+/// Transforms one dimension, of numbers in pairs: the mean as the upper half, 2 and 6, 7 and 5, 3
+/// and 1.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn four<const SHIFT: i32>(z0: __m256i, z26: __m256i, z75: __m256i, z31: __m256i) -> [__m256i; 4] {
@@ -130,7 +132,7 @@ fn four<const SHIFT: i32>(z0: __m256i, z26: __m256i, z75: __m256i, z31: __m256i)
     ]
 }
 
-/// Two rows of two samples of each block.
+/// Returns two rows of two samples of each block.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn two_by_two(first: &Block, second: &Block, quant: &[__m256i; 8]) -> [[u8; 4]; 2] {

@@ -1,4 +1,4 @@
-//! Ends whose other end has gone mad.
+//! Tests of ends whose other end misbehaves.
 
 use std::cell::Cell;
 use std::io::IoSlice;
@@ -21,7 +21,7 @@ use crate::queue::process::packet::{FDS, LONGEST, ONCE, Packet, Part};
 use crate::queue::process::{ProcessPut, ProcessTake, greeted, socket, sockets};
 use crate::queue::{Limits, Weight};
 
-/// Sends whatever it is told to; the socket's buffer may be full.
+/// Sends the given bytes; the socket's buffer may be full.
 fn say(socket: &OwnedFd, bytes: &[u8], fds: &[OwnedFd]) {
     let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     let mut space = vec![std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(200))];
@@ -66,7 +66,7 @@ impl Fd {
     }
 }
 
-/// What a packet says, mostly nearly right.
+/// Makes a packet that is nearly valid in most cases.
 fn packet() -> impl Strategy<Value = (Vec<u8>, Vec<Fd>)> {
     let slot = prop_oneof![9 => 0usize..2, 1 => 2usize..4, 1 => Just(ONCE), 1 => Just(ONCE - 1)];
     let len = prop_oneof![9 => Just(PAYLOAD), 1 => 0..3 * PAYLOAD, 1 => Just(usize::MAX)];
@@ -98,7 +98,7 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Vec<Fd>)> {
         1 => Just(Fd::Holes),
         1 => Just(Fd::Socket),
     ];
-    // As many as are said, mostly.
+    // In most cases as many as are announced.
     (
         said,
         prop::collection::vec(fd, 40),
@@ -145,7 +145,7 @@ fn garbage() {
             let fds: Vec<OwnedFd> = fds.into_iter().map(Fd::make).collect();
             say(&put, &bytes, &fds);
             while let Poll::Ready(Some(parcel)) = take.poll_parcel(&mut noop()) {
-                // Everything that was given can be read.
+                // Everything that was received can be read.
                 assert!(
                     parcel
                         .payloads
@@ -159,7 +159,7 @@ fn garbage() {
         }
         drop(put);
         prop_assert!(next(&mut take).is_none());
-        // Among all the garbage may be the packet that says that this was all.
+        // The random packets may include the one that ends the stream.
         if let Some(fault) = take.fault() {
             prop_assert!(
                 matches!(fault.kind(), ErrorKind::Protocol | ErrorKind::Truncated),
@@ -172,7 +172,7 @@ fn garbage() {
         Ok(())
     });
     tested.unwrap();
-    // The cases do reach what they are for.
+    // The cases reach what they are meant for.
     let (faults, payloads) = (faults.get(), payloads.get());
     assert!(
         faults > 100 && payloads > 100,

@@ -1,4 +1,4 @@
-//! Both ends in one process.
+//! Tests with both ends in one process.
 
 mod mean;
 mod two;
@@ -59,7 +59,8 @@ pub(super) fn next(take: &mut ProcessTake) -> Option<Parcel> {
     block_on(poll_fn(|cx| take.poll_parcel(cx)))
 }
 
-/// The lines of `/proc/self/maps` that are shared memory of queues, as addresses and rights.
+/// Returns the lines of `/proc/self/maps` that are shared memory of queues, as addresses and
+/// rights.
 pub(super) fn mapped() -> Vec<(usize, usize, String)> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let ours = maps.lines().filter(|line| line.contains("memfd:datapipes"));
@@ -139,7 +140,7 @@ fn a_payload_lies_in_shared_memory_that_can_be_read_only() {
     );
     assert_eq!(rights, "r--s");
 
-    // It is there for as long as it is held, also when the queue is gone.
+    // The memory is there as long as it is held, even after the queue is gone.
     drop((put, take, parcel));
     let part = large.slice(1000..);
     drop(large);
@@ -184,7 +185,7 @@ fn a_thousand_payloads_in_a_message_and_more_kept_than_there_are_slots() {
     let mut bytes = vec![0; PAYLOAD];
     let mut kept = Vec::new();
     for round in 0..3u32 {
-        // One message is always let in.
+        // One message always fits.
         assert_eq!(put.poll_ready(&mut noop()), Poll::Ready(Some(1)));
         bytes[..4].copy_from_slice(&round.to_le_bytes());
         send(&mut put, b"many", &vec![&*bytes; 1000]).unwrap();
@@ -196,7 +197,7 @@ fn a_thousand_payloads_in_a_message_and_more_kept_than_there_are_slots() {
     for (place, payload) in kept.iter().enumerate() {
         assert_eq!(payload[..4], (place as u32 / 1000).to_le_bytes());
     }
-    // Given back, the numbered slots serve again; those that were used once are gone.
+    // After their return, the numbered slots are used again; those that are used once are gone.
     kept.clear();
     send(&mut put, &[], &vec![&*bytes; 1000]).unwrap();
     assert_eq!(next(&mut take).unwrap().payloads.len(), 1000);
@@ -252,7 +253,8 @@ fn what_the_put_end_has_not_read_costs_nothing_that_it_put() {
     });
     send(&mut put, b"0", &[]).unwrap();
     assert!(put.poll_ready(&mut noop()).is_pending());
-    // This says that there is room; the other end never hears it, of which the system makes an
+    // This reports that there is room. The other end does not read it, which the system turns into
+    // an error on this side.
     // error on this side.
     assert_eq!(next(&mut take).unwrap().head, b"0");
     send(&mut put, b"1", &[&[1; PAYLOAD]]).unwrap();
@@ -357,11 +359,11 @@ fn who_waits_is_polled_no_more_than_it_is_woken() {
         assert_eq!(std::iter::from_fn(|| next(&mut take)).count(), 4000);
         puts.join().unwrap()
     });
-    // One when there is room; two where it has to wait, for half of the queue or more.
+    // One poll if there is room; two if it has to wait, for half of the queue or more.
     assert!(polls <= 4000 + 2 * 4000 / 8, "{polls}");
 }
 
-/// What is shared and can be written to.
+/// Returns the shared mappings that can be written to.
 fn writable() -> Vec<(usize, usize)> {
     let rights =
         |(from, to, rights): (usize, usize, String)| (rights == "rw-s").then_some((from, to));
@@ -386,7 +388,7 @@ fn what_was_put_is_read_only() {
     assert_eq!(pages.len(), 2, "each end its own");
     let mut kept = Vec::new();
     for round in 0..40u8 {
-        // Slots that are new, and that were given back; more than there are numbers, in the end.
+        // New slots and returned ones; in the end more than there are numbers.
         let bytes = vec![round; PAYLOAD + 9 * usize::from(round)];
         send(&mut put, &[], &vec![&*bytes; 40]).unwrap();
         let payloads = next(&mut take).unwrap().payloads;
@@ -397,7 +399,7 @@ fn what_was_put_is_read_only() {
                 .map(|payload| (round, payload)),
         );
         assert_eq!(writable(), pages);
-        // What an end may write to does not say that memory is free.
+        // The data that an end may write does not mark memory as free.
         put.own.put.messages.store(u64::MAX, Ordering::Relaxed);
         put.own.wake_at.messages.store(u64::MAX, Ordering::Relaxed);
         put.own.waits.0.store(0xa5, Ordering::Relaxed);
@@ -426,7 +428,7 @@ fn who_waits_is_woken_whatever_its_page_says() {
     assert_eq!(take.woken, 1);
 }
 
-/// Cannot be written, or not be read.
+/// A value that cannot be encoded, or not decoded.
 #[derive(Debug)]
 struct Broken(bool);
 

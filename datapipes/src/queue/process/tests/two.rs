@@ -1,4 +1,4 @@
-//! The ends in two processes, and what has to be counted in a process of its own.
+//! Tests with the ends in two processes, and tests that count resources in a process of their own.
 
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
@@ -13,11 +13,11 @@ use crate::queue::Limits;
 use crate::queue::process::{ProcessPut, ProcessTake, sockets};
 use crate::run::block_on;
 
-/// Set where such a test is meant to run: a process of its own.
+/// Variable that is set where such a test is meant to run: a process of its own.
 const ALONE: &str = "DATAPIPES_TEST_ALONE";
 const MESSAGES: u32 = 500;
 
-/// Starts this executable again, for one of the tests beside that are ignored otherwise.
+/// Starts this executable again, for one of the tests here that are ignored otherwise.
 fn start(test: &str, input: Stdio) -> Child {
     let beside = module_path!()
         .strip_prefix("datapipes::")
@@ -35,7 +35,7 @@ fn start(test: &str, input: Stdio) -> Child {
         .unwrap()
 }
 
-/// Waits for it; it did run, and passed.
+/// Waits for the child, which must have run and passed.
 fn passed(child: Child) {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
@@ -80,7 +80,7 @@ fn put_all(mut put: ProcessPut, messages: u32) {
     block_on(poll_fn(|cx| put.poll_flush(cx))).unwrap();
 }
 
-/// Takes what `put_all` puts, and says how many; some are kept for a while.
+/// Takes the messages of `put_all`, and returns their number; some are kept for a while.
 fn take_all(take: &mut ProcessTake) -> u32 {
     let mut kept = std::collections::VecDeque::new();
     let mut count = 0u32;
@@ -207,7 +207,7 @@ fn a_child_that_is_killed_while_it_takes_ends_the_put_end() {
     child.kill().unwrap();
     child.wait().unwrap();
     let bytes = payload(0);
-    // Whatever it has room for, then nobody.
+    // Fills the queue until nobody listens.
     while block_on(poll_fn(|cx| put.poll_ready(cx))).is_some() {
         send(&mut put, &[], &[&bytes]).unwrap();
     }
@@ -250,7 +250,7 @@ fn nothing_is_left() {
             drop(put);
         }
         assert_eq!(descriptors(), before.0);
-        // What is kept needs the control page, to be given back.
+        // The kept payloads need the control page, for their return.
         assert_eq!(mapped().len(), before.1 + 1100 + 1);
         drop(kept);
         assert_eq!((descriptors(), mapped().len()), before);
@@ -293,7 +293,7 @@ fn no_shared_memory() {
     assert!(parcel.head.starts_with(b"next"));
     assert_eq!(parcel.payloads, [fits]);
     assert_eq!(take.held().items, 0);
-    // Both slots of the three messages: the one that was lost gave its slot back.
+    // Both slots of the three messages: the lost one returned its slot.
     assert_eq!(mapped().len(), 2 + 4);
 }
 
@@ -321,7 +321,7 @@ fn no_descriptors() {
     setrlimit(Resource::Nofile, all).unwrap();
     send(&mut put, b"next", &[&bytes]).unwrap();
     assert_eq!(next(&mut take).unwrap().payloads, [&*bytes]);
-    // Where the descriptors that were sent find no place here, it ends.
+    // If the descriptors that were sent find no place here, the queue ends.
     send(&mut put, b"", &[&bytes, &bytes, &bytes]).unwrap();
     setrlimit(
         Resource::Nofile,

@@ -1,5 +1,4 @@
-//! What a child may do, which it sets itself before any user code runs, and that it ends with its
-//! parent.
+//! Limits that a child sets itself before any user code runs, and its end with its parent.
 //!
 //! A child calls, on its first thread and in this order: [`die_with`], [`apply`], [`watch`].
 
@@ -31,12 +30,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_no_new_pr
 use crate::run::spawn_thread;
 use crate::{Error, ErrorKind, Processes, Result};
 
-/// Gives a child the variables that it keeps. The parent calls it before it sets its own for the
-/// child.
+/// Sets the environment variables that a child keeps. The parent calls this before it sets its own
+/// variables for the child.
 pub(super) fn environment(processes: &Processes, command: &mut Command) {
     let Some(names) = &processes.env else { return };
     command.env_clear();
-    // Without the last one a child may not find the libraries that it is linked to.
+    // Without the last one a child may not find its shared libraries.
     for name in names.iter().map(String::as_str).chain(["LD_LIBRARY_PATH"]) {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);
@@ -44,25 +43,24 @@ pub(super) fn environment(processes: &Processes, command: &mut Command) {
     }
 }
 
-/// Takes from this process, and from the threads and processes that it starts later, what was not
-/// allowed.
+/// Removes the rights that were not granted from this process, and from the threads and processes
+/// that it starts later.
 ///
-/// It must have one thread, since most of this holds for a thread and what comes from it.
+/// The process must have one thread, since most limits apply to a thread and its descendants.
 ///
 /// # Errors
-/// [`ErrorKind::Worker`] if the system refuses something that was asked for. Nothing of the user
-/// may run then.
+/// [`ErrorKind::Worker`] if the system refuses a requested limit. No user code may run then.
 pub(super) fn apply(processes: &Processes) -> Result<()> {
     // A crash is expected here, and its core file would be as large as the memory. With 0 the
-    // kernel would still hand it to a program that wants them; 1 means none at all (core(5)).
+    // kernel would still pipe a core to a handler program; 1 means no core at all (core(5)).
     let none = Rlimit {
         current: Some(1),
         maximum: Some(1),
     };
     setrlimit(Resource::Core, none).map_err(refused("no core files"))?;
-    // Where memory runs out, the kernel takes a child before the job: with 1000, one of any size
-    // comes before anything else. Nobody asked for this, so where it cannot be had (no `/proc`), it
-    // is left.
+    // If memory runs out, the kernel should kill a child before the parent: with 1000, a child of
+    // any size comes first. The user did not ask for this setting, so a failure (no `/proc`) is
+    // ignored.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     if let Some(memory) = processes.memory {
         let most = getrlimit(Resource::Data)
@@ -81,8 +79,8 @@ pub(super) fn apply(processes: &Processes) -> Result<()> {
     if let Some(cpus) = &processes.cpus {
         pin(cpus)?;
     }
-    // Both of what follows need it. Without them, it keeps the promise that a child ends with its
-    // parent: a program with the privileges of another user could not be killed.
+    // The next two limits need this. Without them, it ensures that a child ends with its parent: a
+    // program with the privileges of another user could not be killed.
     set_no_new_privs(true).map_err(refused("no new privileges"))?;
     restrict(processes)
 }
@@ -99,7 +97,7 @@ fn pin(cpus: &[usize]) -> Result<()> {
         set.set(*cpu);
     }
     sched_setaffinity(None, &set).map_err(refused("the set of CPUs"))?;
-    // The kernel leaves out those which the control group forbids, and says nothing.
+    // The kernel silently leaves out the CPUs that the control group forbids.
     match sched_getaffinity(None).map_err(refused("the set of CPUs"))? {
         now if now == set => Ok(()),
         now => Err(refused("the set of CPUs")(format_args!(
@@ -125,7 +123,7 @@ fn restrict(processes: &Processes) -> Result<()> {
     }
 }
 
-/// The error for what the system refuses.
+/// Makes the error for a request that the system refuses.
 fn refused<E: Display>(what: impl Display) -> impl FnOnce(E) -> Error {
     move |error| {
         Error::new(
@@ -136,45 +134,45 @@ fn refused<E: Display>(what: impl Display) -> impl FnOnce(E) -> Error {
 }
 
 /// Makes this process end when its parent does, as long as it has not started anything itself, and
-/// makes it the first of a group of processes, so that what it will start can be ended with it.
+/// makes it the leader of a group of processes, so that its later children can be ended with it.
 ///
-/// It ends at once if the parent is no longer `parent`. The first call of a child, on its first
-/// thread. The thread of the parent that started the child has to live until the child has called
-/// [`watch`], since the kernel takes its end for that of the parent.
+/// The process ends at once if the parent is no longer `parent`. This is the first call of a child,
+/// on its first thread. The thread of the parent that started the child has to live until the child
+/// has called [`watch`], since the kernel takes its end for that of the parent.
 pub(super) fn die_with(parent: Pid) -> io::Result<()> {
     if getpgrp() != getpid() {
         setpgid(None, None)?;
     }
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before that.
+    // The parent may have ended before the call.
     if getppid() != Some(parent) {
         std::process::exit(1);
     }
     Ok(())
 }
 
-/// Makes this process and its group end when the parent does: however that ends, whatever this
-/// process does then. Called after [`die_with`], on the same thread, before any user code.
+/// Makes this process and its group end when the parent does, however the parent ends and whatever
+/// this process is doing. Called after [`die_with`], on the same thread, before any user code.
 ///
 /// The lifeline is a socket or a pipe whose other end nobody but the parent holds. It is not read
 /// from.
 ///
-/// # Why so
-/// A death signal that kills reaches this process only, and before it could do anything about what
-/// it has started. So that is for the time before there is anything. From now on a thread waits for
-/// the parent's end and kills the whole group, itself included. It needs nothing of the others:
-/// native code may compute or wait without end on them.
+/// # Design
+/// A death signal that kills reaches only this process, which then cannot end the processes it has
+/// started. That signal therefore covers the time before any exist. From now on a thread waits for
+/// the parent's end and kills the whole group, including this process. The thread does not depend
+/// on other threads: native code may compute or wait without end on them.
 ///
-/// - It waits for two things. The lifeline ends also where the parent only lets go of this child.
-///   The parent's descriptor (Linux 5.3) tells its end even if a process that it has forked still
-///   holds the lifeline's other end.
-/// - A process that is stopped has no thread that could act. So the death signal becomes `SIGCONT`,
-///   which has no effect on one that is not stopped.
+/// - The thread waits for two descriptors. The lifeline also ends if the parent only releases this
+///   child. The parent's pidfd (Linux 5.3) reports its end even if a process that it has forked
+///   still holds the lifeline's other end.
+/// - A stopped process has no thread that could act. The death signal therefore becomes `SIGCONT`,
+///   which has no effect on a process that is not stopped.
 ///
-/// What has left the group (`setsid`) is not found. If the child ends first, its group is the
-/// parent's to end, before it waits for the child.
+/// Processes that have left the group (`setsid`) are not found. If the child ends first, the parent
+/// ends its group, before it waits for the child.
 pub(super) fn watch(lifeline: OwnedFd) -> io::Result<()> {
-    // Still the one of `die_with`: its end would have killed us.
+    // The parent is still the one of `die_with`: its end would have killed this process.
     let parent = getppid().and_then(|parent| pidfd_open(parent, PidfdFlags::empty()).ok());
     spawn_thread("lifeline".into(), move || {
         wait_for_end(&lifeline, parent.as_ref());
@@ -184,7 +182,7 @@ pub(super) fn watch(lifeline: OwnedFd) -> io::Result<()> {
 }
 
 fn wait_for_end(lifeline: &OwnedFd, parent: Option<&OwnedFd>) {
-    // Of the socket nothing is asked, so only its end is told; what comes through it is read
+    // No events of the socket are requested, so only its end is reported; its data is read
     // elsewhere.
     let mut fds = vec![PollFd::from_borrowed_fd(
         lifeline.as_fd(),

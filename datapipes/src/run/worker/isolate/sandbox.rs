@@ -1,7 +1,7 @@
-//! The paths that a child may use, by Landlock, which also keeps it from the network together with
+//! Paths that a child may use, restricted by Landlock, which also blocks the network together with
 //! [`sockets`](super::sockets).
 //!
-//! What a child may read in any case is listed here, and in the documentation of
+//! The paths that a child may read in any case are listed here, and in the documentation of
 //! `Processes::only_reads`.
 
 use std::collections::BTreeSet;
@@ -22,13 +22,12 @@ use super::sockets::no_sockets;
 use crate::error::escape;
 use crate::{Processes, Result};
 
-/// The newest version whose rules the tests have seen at work. An older kernel keeps what it knows
-/// of them.
+/// Newest version whose rules were tested. An older kernel applies the rules that it supports.
 const TESTED: ABI = ABI::V7;
 
-/// What any program may read, where it is there: libraries that are loaded later (for names of
-/// hosts and users, for unwinding), the time zone, what `malloc` and `available_parallelism` ask
-/// the system. Nothing of it is a user's.
+/// Paths that any program may read, if they exist: libraries that are loaded later (for names of
+/// hosts and users, for unwinding), the time zone, files that `malloc` and `available_parallelism`
+/// read. None of them contains user data.
 const READABLE: &[&str] = &[
     "/lib",
     "/lib32",
@@ -46,7 +45,7 @@ const READABLE: &[&str] = &[
     "/sys/kernel/mm/transparent_hugepage",
 ];
 
-/// The same in `/proc`. Not the whole of it: others' command lines are nobody's business.
+/// Readable files in `/proc`. Not all of it: the command lines of other processes stay private.
 const PROC: &[&str] = &[
     "/proc/self",
     "/proc/cpuinfo",
@@ -63,7 +62,7 @@ const DEVICES: &[&str] = &[
     "/dev/urandom",
 ];
 
-/// To read is not to execute: nothing gives that, so nothing can be started.
+/// Read access does not include execution: no rule grants execution, so nothing can be started.
 const READ: BitFlags<AccessFs> = make_bitflags!(AccessFs::{ReadFile | ReadDir});
 
 pub(super) fn restrict(processes: &Processes) -> Result<()> {
@@ -80,8 +79,8 @@ fn landlock(processes: &Processes) -> Result<()> {
     let cannot = |error: RulesetError| refused("a limit by Landlock")(error);
     let mut ruleset = Ruleset::default();
     if processes.limits_paths() {
-        // Without Landlock there is no limit: an error. Rules that came with later kernels are
-        // wanted, but not needed.
+        // Without Landlock there is no limit, which is an error. Rules of later kernels are applied
+        // if possible.
         let needed = ruleset.set_compatibility(CompatLevel::HardRequirement);
         let needed = needed
             .handle_access(AccessFs::from_all(ABI::V1))
@@ -92,7 +91,7 @@ fn landlock(processes: &Processes) -> Result<()> {
             .map_err(cannot)?;
     }
     if processes.no_network {
-        // For sockets that a child is given; it makes none itself, by the filter.
+        // For sockets that a child inherits; the filter keeps it from making sockets itself.
         ruleset = ruleset
             .handle_access(AccessNet::from_all(TESTED))
             .map_err(cannot)?;
@@ -115,7 +114,7 @@ fn landlock(processes: &Processes) -> Result<()> {
         for path in PROC {
             if let Ok(fd) = PathFd::new(path) {
                 ruleset = allow(ruleset, &fd, READ).map_err(cannot)?;
-                // The rule holds for a file that `/proc` makes anew once nobody has it open and
+                // The rule applies to an inode that `/proc` makes anew once nobody has it open and
                 // memory is short.
                 mem::forget(fd);
             }
@@ -150,7 +149,7 @@ fn open(path: &Path) -> Result<PathFd> {
     PathFd::new(path).map_err(refused(format_args!("the path `{}`", escape(&shown))))
 }
 
-/// Allows something below a folder, or as much of it as there is for a file.
+/// Grants access to everything below a folder, or as much of it as applies to a file.
 fn allow(
     ruleset: RulesetCreated,
     fd: &PathFd,
@@ -166,15 +165,15 @@ fn allow(
     ruleset.add_rule(PathBeneath::new(fd, access))
 }
 
-/// The files that code of this process was loaded from: the executable (for back-traces) and its
-/// libraries, wherever they are.
+/// Returns the files from which this process's code was loaded: the executable (for back-traces)
+/// and its libraries, in any folder.
 fn mapped() -> BTreeSet<PathBuf> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     maps.lines().filter_map(code).map(PathBuf::from).collect()
 }
 
-/// The path in a line `7f00-7f01 r-xp 00000000 fe:00 1234 /usr/lib/libc.so.6` of a mapping that can
-/// be executed.
+/// Returns the path in a line `7f00-7f01 r-xp 00000000 fe:00 1234 /usr/lib/libc.so.6` of an
+/// executable mapping.
 fn code(line: &str) -> Option<&str> {
     let (addresses, rest) = line.split_once(' ')?;
     let (allowed, rest) = rest.split_once(' ')?;

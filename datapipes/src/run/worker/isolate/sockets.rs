@@ -1,4 +1,4 @@
-//! Takes from a child the calls that make sockets: a filter by seccomp.
+//! A seccomp filter that blocks the system calls that make sockets.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::Result;
 mod calls {
     pub(super) const SOCKET: i64 = 41;
     pub(super) const SOCKETPAIR: i64 = 53;
-    /// The same calls have other numbers, too, where the kernel knows the interface x32.
+    /// Bit of the additional call numbers, if the kernel supports the interface x32.
     pub(super) const ALSO: i64 = 0x4000_0000;
 }
 #[cfg(target_arch = "aarch64")]
@@ -26,12 +26,12 @@ mod calls {
     pub(super) const ALSO: i64 = 0;
 }
 
-/// The same everywhere, as all newer calls.
+/// Call number on all architectures, as for all newer calls.
 const IO_URING_SETUP: i64 = 425;
 const PIDFD_GETFD: i64 = 438;
 
-/// Lets calls fail that make a socket of another family than Unix, or get one in another way.
-/// Sockets that are there are not touched: the child talks to its parent by one.
+/// Makes system calls fail that create a socket of another family than Unix, or obtain one in
+/// another way. Existing sockets are not affected: the child talks to its parent over one.
 pub(super) fn no_sockets() -> Result<()> {
     let program = filter().map_err(refused("no network"))?;
     seccompiler::apply_filter(&program).map_err(refused("no network"))

@@ -1,32 +1,31 @@
-//! The last lines of what a child wrote.
+//! The last lines of a child's output.
 
 use std::collections::VecDeque;
 
 use crate::error::escape;
 
-/// So many lines are kept.
+/// Number of lines that are kept.
 const LINES: usize = 20;
-/// So many bytes are kept, and a longer line is cut.
+/// Number of bytes that are kept; a longer line is cut.
 const BYTES: usize = 4 << 10;
 
-/// Makes lines of what a child writes to an output, and keeps the last of them for an error
-/// message.
+/// Splits a child's output into lines, and keeps the last of them for an error message.
 ///
-/// It takes any bytes in any pieces. What is not UTF-8 is replaced, and control characters are
-/// escaped, so that a line can forge nothing in a log. Empty lines are left out. No more than 20
-/// lines or 4 KiB are kept, besides 4 KiB of the line that has not ended yet.
+/// Accepts any bytes in any pieces. Invalid UTF-8 is replaced, and control characters are escaped,
+/// so that a line cannot forge log entries. Empty lines are left out. At most 20 lines or 4 KiB are
+/// kept, besides 4 KiB of a line that has not ended yet.
 #[derive(Debug, Default)]
 pub(in super::super) struct LastLines {
     kept: VecDeque<String>,
-    /// Of all lines together.
+    /// Bytes of all lines together.
     bytes: usize,
-    /// What came after the last end of a line; at most `BYTES`.
+    /// Bytes after the last line end; at most `BYTES`.
     begun: Vec<u8>,
 }
 
 impl LastLines {
-    /// The next piece. Gives each line that ends in it to `each`; a line of more than 4 KiB in
-    /// parts.
+    /// Adds a piece of output. Calls `each` for each line that ends in it; a line of more than 4
+    /// KiB is passed in parts.
     pub(in super::super) fn push(&mut self, mut bytes: &[u8], each: &mut dyn FnMut(&str)) {
         while !bytes.is_empty() {
             let room = BYTES - self.begun.len();
@@ -51,13 +50,13 @@ impl LastLines {
         }
     }
 
-    /// The output has ended: what came without the end of a line is one, too.
+    /// Ends the output; bytes without a line end become the last line.
     pub(in super::super) fn finish(&mut self, each: &mut dyn FnMut(&str)) {
         let line = std::mem::take(&mut self.begun);
         self.line(&line, each);
     }
 
-    /// The last lines as one, with ` | ` between; none where nothing was written.
+    /// Returns the last lines as one, separated by ` | `; none if there was no output.
     pub(in super::super) fn last(&self) -> Option<String> {
         let begun = short(text(&self.begun));
         let lines = self.kept.iter().map(String::as_str).chain([begun.as_str()]);
@@ -80,12 +79,12 @@ impl LastLines {
     }
 }
 
-/// As it may be shown.
+/// Makes text that is safe to show.
 fn text(line: &[u8]) -> String {
     escape(String::from_utf8_lossy(line).trim_end()).into_owned()
 }
 
-/// The beginning, where escapes have made it longer than what is kept.
+/// Returns the beginning, if escapes have made the line longer than the limit.
 fn short(mut line: String) -> String {
     if line.len() > BYTES {
         let end = (0..=BYTES)
@@ -97,9 +96,9 @@ fn short(mut line: String) -> String {
     line
 }
 
-/// How many of these bytes there are before a character that is not complete.
+/// Returns the number of bytes before an incomplete character.
 fn whole_characters(bytes: &[u8]) -> usize {
-    // A character has up to 4 bytes, so its first is among the last 3 if it is cut.
+    // A character has up to 4 bytes, so the first byte of a cut character is among the last 3.
     let tail = bytes.len().saturating_sub(3);
     let cut = bytes[tail..]
         .iter()
@@ -174,7 +173,7 @@ mod tests {
             assert!(seen.iter().all(|line| line.len() <= BYTES));
             assert!(lines.last().unwrap().len() <= BYTES);
         }
-        // Bytes that begin a character again and again, and never end one.
+        // Bytes that begin characters but never complete one.
         let (seen, _) = lines(&[&[0xf0; 3 * BYTES]]);
         assert_eq!(seen.concat().chars().count(), 3 * BYTES);
     }

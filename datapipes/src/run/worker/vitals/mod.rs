@@ -1,4 +1,4 @@
-//! What the parent sees of a child: its memory, how it ended, and what it wrote last.
+//! Observations of a child by its parent: its memory, the way it ended, and its last output.
 
 mod lines;
 
@@ -12,18 +12,18 @@ use rustix::process::Pid;
 
 pub(super) use self::lines::LastLines;
 
-/// Memory of a process that nobody else has: not what it shares with us, and no files.
+/// Private memory of a process: no memory shared with its parent, and no files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Vitals {
     /// Private bytes in memory.
     pub resident: u64,
-    /// Private bytes that were moved out of memory.
+    /// Private bytes that were swapped out.
     pub swapped: u64,
 }
 
 impl Vitals {
-    /// Of a child that was not waited for yet, so that the number is still its own. One small file
-    /// of `/proc`.
+    /// Reads the memory of a child that was not waited for yet, so that its process number is still
+    /// valid. Reads one small file of `/proc`.
     pub(super) fn of(pid: Pid) -> io::Result<Vitals> {
         let status = fs::read(format!("/proc/{}/status", pid.as_raw_nonzero()))?;
         // A process that has ended and was not waited for has no memory, and no such lines.
@@ -33,13 +33,13 @@ impl Vitals {
         })
     }
 
-    /// Whether it should be replaced before the limit ends it: at 7/8 of it.
+    /// Returns true if the child should be replaced before the limit ends it: at 7/8 of the limit.
     pub(super) fn near(&self, limit: u64) -> bool {
         self.resident.saturating_add(self.swapped) > limit / 8 * 7
     }
 }
 
-/// The number of a line `Name:   123 kB`; 0 where there is none.
+/// Returns the number of a line `Name:   123 kB`; 0 if there is none.
 fn kib(status: &[u8], name: &[u8]) -> u64 {
     let line = status
         .split(|byte| *byte == b'\n')
@@ -50,8 +50,8 @@ fn kib(status: &[u8], name: &[u8]) -> u64 {
         .unwrap_or(0)
 }
 
-/// How a child ended: `ended by SIGSEGV (signal 11)`. `out_of_memory` is what [`OomWatch::rose`]
-/// said after that.
+/// Describes the end of a child: `ended by SIGSEGV (signal 11)`. `out_of_memory` is the result of
+/// [`OomWatch::rose`] after the end.
 pub(super) fn words(status: ExitStatus, out_of_memory: bool) -> String {
     let core = if status.core_dumped() {
         ", core dumped"
@@ -59,7 +59,7 @@ pub(super) fn words(status: ExitStatus, out_of_memory: bool) -> String {
         ""
     };
     match (status.signal(), status.code()) {
-        // The kernel ends by this signal where memory runs out, and by no other.
+        // The kernel uses this signal, and no other, if memory runs out.
         (Some(9), _) if out_of_memory => {
             "ended by SIGKILL (out of memory, says the control group)".into()
         }
@@ -73,7 +73,8 @@ pub(super) fn words(status: ExitStatus, out_of_memory: bool) -> String {
     }
 }
 
-/// A signal by its number on Linux, but for MIPS and SPARC, which number some of their own way.
+/// Returns the name of a signal by its number on Linux. MIPS and SPARC number some signals
+/// differently.
 fn name(signal: i32) -> Option<&'static str> {
     const NAMES: [&str; 31] = [
         "SIGHUP",
@@ -121,14 +122,14 @@ fn name(signal: i32) -> Option<&'static str> {
     }
 }
 
-/// Whether the kernel killed a process of our control group, for want of memory, since this was
-/// made.
+/// Detects if the kernel has killed a process of this control group for lack of memory since the
+/// watch was made.
 ///
-/// A child that ends by `SIGKILL` meanwhile was most likely that process; the kernel does not say
-/// which it was.
+/// A child that ended by `SIGKILL` in that time was most likely that process; the kernel does not
+/// report which process it was.
 #[derive(Debug)]
 pub(super) struct OomWatch {
-    /// The file and what it said; none where the system counts no such thing.
+    /// File and its earlier count; none if the system has no such count.
     before: Option<(PathBuf, u64)>,
 }
 
@@ -147,8 +148,8 @@ impl OomWatch {
         }
     }
 
-    /// Whether there was one more. The kernel counts before it kills, so this is certain once the
-    /// child has ended.
+    /// Returns true if the count has risen. The kernel counts before it kills, so the result is
+    /// certain once the child has ended.
     pub(super) fn rose(&self) -> bool {
         self.before
             .as_ref()
@@ -156,9 +157,9 @@ impl OomWatch {
     }
 }
 
-/// Where the count may be, by `/proc/self/cgroup`: version 2 as it is mounted alone and beside
-/// version 1, then version 1. In a container the path may be the host's, and the group's files lie
-/// at the root of what is mounted.
+/// Returns the possible files of the count, by `/proc/self/cgroup`: version 2 mounted alone and
+/// beside version 1, then version 1. In a container the path may be the host's, and the group's
+/// files are at the root of the mount.
 fn candidates(groups: &str) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut group = |mount: &str, path: &str, file: &str| {
@@ -186,7 +187,7 @@ fn candidates(groups: &str) -> Vec<PathBuf> {
     files
 }
 
-/// The line `oom_kill 3`, which both versions have.
+/// Reads the line `oom_kill 3`, which both versions have.
 fn count(file: &Path) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     text.lines()
@@ -243,7 +244,7 @@ mod tests {
     fn memory_of_our_own_is_seen() {
         let pid = rustix::process::getpid();
         let before = Vitals::of(pid).unwrap();
-        // Large enough that what other tests give back meanwhile does not hide it.
+        // Large enough that memory freed by other tests does not hide it.
         let block = vec![1u8; 64 << 20];
         let with = Vitals::of(pid).unwrap();
         assert!(

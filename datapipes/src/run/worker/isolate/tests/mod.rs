@@ -1,4 +1,4 @@
-//! Limits and deaths of real processes: this test binary again, told by a variable what to try.
+//! Limits and deaths of real processes: this test binary runs again, and a variable names the test.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,11 +14,11 @@ use super::*;
 #[cfg(feature = "isolation")]
 mod restricted;
 
-/// What to try.
+/// Variable that names the test.
 const ROLE: &str = "DATAPIPES_TEST_CHILD";
-/// The exit code of a child that saw what it should; a run of no test at all ends with 0.
+/// Exit code of a successful child; a run of no test at all ends with 0.
 const GOOD: i32 = 42;
-/// No test waits longer for anything.
+/// Greatest time that a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn again(role: &str) -> Command {
@@ -86,7 +86,7 @@ fn child() {
     std::process::exit(GOOD);
 }
 
-/// Nothing, until it is killed; not for ever, if it is not.
+/// Does nothing until it is killed; ends by itself if it is not.
 fn idle() {
     let (_sender, receiver) = mpsc::channel::<()>();
     let _ = receiver.recv_timeout(4 * PATIENCE);
@@ -170,7 +170,7 @@ fn memory() {
 fn the_environment_is_what_was_kept() {
     let processes = Processes::new(1).only_env(["DATAPIPES_TEST_KEPT", "DATAPIPES_TEST_NOT_SET"]);
     let mut command = again("environment");
-    // As the parent has them; here they cannot be set without disturbing other tests.
+    // The variable comes from the parent; setting it in this process would disturb other tests.
     command.env("DATAPIPES_TEST_SECRET", "1");
     environment(&processes, &mut command);
     let set: Vec<_> = command
@@ -228,15 +228,15 @@ fn row_13_a_child_whose_parent_is_gone_ends_before_it_begins() {
     assert_eq!(output.status.code(), Some(1), "{text}");
 }
 
-/// A parent, its child and its grandchild; how the child is when the parent is killed, by its
-/// arguments.
+/// A parent, its child and its grandchild; the arguments give the child's condition when the parent
+/// is killed.
 struct Family {
-    /// The parent, or who has started it and adopts what it leaves.
+    /// The parent, or the process that started it and adopts its orphans.
     started: Child,
     parent: Pid,
     worker: (Pid, OwnedFd),
     grandchild: (Pid, OwnedFd),
-    /// Who holds the other end of the lifeline, too.
+    /// Another process that holds the other end of the lifeline.
     holder: Option<Pid>,
 }
 
@@ -286,7 +286,7 @@ impl Family {
         })
     }
 
-    /// Kills the parent; then the others are gone.
+    /// Kills the parent and checks that the others end.
     fn dies_with_its_parent(mut self) {
         assert!(
             !ended(&self.worker.1, Duration::ZERO) && !ended(&self.grandchild.1, Duration::ZERO)
@@ -320,7 +320,7 @@ fn ended(pidfd: &OwnedFd, patience: Duration) -> bool {
     poll(&mut fds, Some(&patience.try_into().unwrap())).unwrap() == 1
 }
 
-/// Takes over the processes that its child leaves, as a service manager of the same session would.
+/// Adopts the orphans of its child, as a service manager of the same session would.
 fn adopting() {
     rustix::process::set_child_subreaper(Some(getpid())).unwrap();
     let mut parent = again("parent").spawn().unwrap();
@@ -384,7 +384,7 @@ fn worker() {
     match mode.as_str() {
         "stopped" | "stopped, adopted" => kill_process(getpid(), Signal::STOP).unwrap(),
         _ => {
-            // As native code that never returns.
+            // Behaves like native code that never returns.
             let begun = Instant::now();
             while std::hint::black_box(begun.elapsed()) < 4 * PATIENCE {}
         }
@@ -402,7 +402,8 @@ fn row_13_a_child_that_is_stopped_ends_with_its_parent_and_so_do_grandchildren()
     dies_with_its_parent("stopped");
 }
 
-/// The kernel wakes what is stopped in a group that has no parent left in its session; not so here.
+/// Outside this test, the kernel wakes a stopped process in a group that has no parent left in its
+/// session.
 #[test]
 fn row_13_a_child_that_is_stopped_and_adopted_ends_with_its_parent() {
     dies_with_its_parent("stopped, adopted");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A folder with a file that may be read, one that may be written, and one for neither.
+/// Makes a folder with a readable file, a writable file, and an inaccessible file.
 fn folder(name: &str) -> PathBuf {
     let folder =
         std::env::temp_dir().join(format!("datapipes-isolate-{name}-{}", std::process::id()));
@@ -75,7 +75,7 @@ fn reads(folder: &Path) {
     let cores = std::thread::available_parallelism().unwrap();
     // Neither a link nor a path with dots leads out.
     std::os::unix::fs::symlink(folder.join("closed/file"), folder.join("open/link")).unwrap();
-    // A file that was open stays so.
+    // A file that was open stays open.
     let mut held = fs::File::open(folder.join("closed/file")).unwrap();
     apply(&Processes::new(1).only_reads([folder.join("open"), folder.join("scratch/file")]))
         .unwrap();
@@ -116,7 +116,7 @@ fn reads(folder: &Path) {
     assert_eq!(text, "no");
     denied(Command::new("/bin/true").status());
     denied(kill_process(getppid().unwrap(), Signal::CONT).map_err(io::Error::from));
-    // What any program needs.
+    // Files that any program needs.
     assert_eq!(std::thread::available_parallelism().unwrap(), cores);
     assert!(
         fs::read_to_string("/proc/self/status")
@@ -185,7 +185,7 @@ fn there_is_no_network_but_the_socket_that_was_given() {
 fn network() {
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
-    // As if it was inherited: Landlock's part.
+    // As if it was inherited: the part of Landlock.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     apply(&Processes::new(1).no_network()).unwrap();
     let check = move || {
@@ -209,7 +209,7 @@ fn network() {
         other_calls();
     };
     check();
-    // The socket that was given carries bytes.
+    // The inherited socket carries bytes.
     let mut given = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     let mut ping = [0; 4];
     given.read_exact(&mut ping).unwrap();
@@ -217,14 +217,14 @@ fn network() {
     given.write_all(b"pong").unwrap();
 }
 
-/// Calls that no safe function makes.
+/// Makes system calls that no safe function makes.
 #[cfg(target_arch = "x86_64")]
 fn other_calls() {
-    /// The call with these arguments and zeros.
+    /// Makes the call with these arguments and zeros.
     fn call(number: i64, first: u64, second: u64) -> i64 {
         let result;
-        // SAFETY: none of the calls below gets a pointer but null, which the kernel refuses; the
-        // registers are those that a call changes.
+        // SAFETY: all pointers passed to the calls below are null, which the kernel refuses; the
+        // declared registers are those that a call changes.
         unsafe {
             std::arch::asm!(
                 "syscall", inlateout("rax") number => result, in("rdi") first, in("rsi") second, in("rdx") 0, in("r10") 0,
@@ -236,7 +236,7 @@ fn other_calls() {
     let denied = -i64::from(Errno::ACCESS.raw_os_error());
     let (inet, stream) = (2, 1);
     assert_eq!(call(41, inet, stream), denied);
-    // The upper half of an argument is not looked at by the kernel, so not by the filter.
+    // The kernel ignores the upper half of the argument, and so does the filter.
     assert_eq!(call(41, inet | 1 << 32, stream), denied);
     assert_eq!(
         call(41 | 0x4000_0000, inet, stream),
