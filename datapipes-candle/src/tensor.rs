@@ -1,19 +1,19 @@
-//! One tensor: which bytes are moved, and which are copied.
+//! Conversion of one tensor, with or without a copy.
 
 use candle_core::{Device, Error, Result, Tensor};
 use datapipes::{DType, TypedVec};
 
 /// Moves a tensor to candle, to a device.
 ///
-/// - On the CPU a tensor that owns its numbers is moved: no copy, the same address. One of shared
-///   bytes ([`Tensor::is_shared`](datapipes::Tensor::is_shared)) is copied once, since candle's
-///   tensors on the CPU own a vector.
-/// - On a GPU the numbers are uploaded from where they lie, once, and the tensor is dropped.
+/// - On the CPU a tensor that owns its numbers is moved: no copy, the same address. A tensor of
+///   shared bytes ([`Tensor::is_shared`](datapipes::Tensor::is_shared)) is copied once, since
+///   candle's tensors on the CPU own a vector.
+/// - On a GPU the numbers are uploaded once, directly from their memory, and the tensor is dropped.
 /// - `bool` becomes `u8`, 0 or 1, also without a copy.
 ///
 /// # Errors
-/// For `i8`, `u16` and `u64`, which candle does not have (see [`to_candle_widened`]); those of the
-/// device.
+/// Fails for `i8`, `u16` and `u64`, which candle does not have (see [`to_candle_widened`]), and
+/// with the errors of the device.
 ///
 /// # Examples
 /// ```
@@ -48,7 +48,7 @@ pub fn to_candle(tensor: datapipes::Tensor, device: &Device) -> Result<Tensor> {
     }
 }
 
-/// One upload from where the numbers lie, owned or shared.
+/// Uploads the numbers directly from their memory, owned or shared.
 fn upload(tensor: &datapipes::Tensor, device: &Device) -> Result<Tensor> {
     macro_rules! from_slice {
         ($type:ty) => {
@@ -85,11 +85,12 @@ fn unsupported(dtype: DType) -> Error {
     Error::Msg(format!("candle has no tensors of {dtype}{how}"))
 }
 
-/// As [`to_candle`], but gives the types that candle does not have as wider ones that hold the same
-/// values: `i8` as `i16`, `u16` as `u32`, `u64` as `i64`. These are copied, once.
+/// Moves a tensor as [`to_candle`] does, but converts types that candle does not have to wider ones
+/// that hold the same values: `i8` to `i16`, `u16` to `u32`, `u64` to `i64`. These are copied once.
 ///
 /// # Errors
-/// For a number of `u64` that `i64` cannot hold, with its place; those of the device.
+/// Fails for a number of `u64` that `i64` cannot hold, with its position, and with the errors of
+/// the device.
 ///
 /// # Examples
 /// ```
@@ -134,7 +135,7 @@ fn widened<A: datapipes::Element + Into<B>, B>(tensor: &datapipes::Tensor) -> Re
         .collect())
 }
 
-/// An error of ours with its whole text. `Error::wrap` would put a backtrace behind it.
+/// Wraps an error with its whole text. `Error::wrap` would add a backtrace.
 pub(crate) fn wrapped(error: datapipes::Error) -> Error {
     Error::Wrapped(Box::new(error))
 }

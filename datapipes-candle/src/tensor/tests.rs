@@ -5,7 +5,7 @@ use half::{bf16, f16};
 
 use super::*;
 
-/// Where the numbers of a tensor on the CPU lie.
+/// Returns the address of the numbers of a tensor on the CPU.
 fn address<T: WithDType>(tensor: &Tensor) -> *const u8 {
     match &*tensor.storage_and_layout().0 {
         Storage::Cpu(storage) => storage.as_slice::<T>().unwrap().as_ptr().cast(),
@@ -91,7 +91,7 @@ fn shared_bytes_are_copied_wherever_they_begin() {
 
 #[test]
 fn uploads_give_the_same_values() {
-    // What a GPU takes, on this machine's CPU: the same code of ours.
+    // Checks the path of a GPU on this machine's CPU: the same code of this crate.
     let check = |tensor: datapipes::Tensor| {
         let (moved, uploaded) = (
             to_candle(tensor.clone(), &Device::Cpu).unwrap(),

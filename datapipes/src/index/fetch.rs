@@ -1,4 +1,4 @@
-//! Reads what keys stand for.
+//! A pipe that looks up each key it receives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use super::combined::too_few;
 use super::{Lookup, contained};
 use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Result, Work};
 
-/// Reads what keys stand for; see [`Graph::fetch`].
+/// Looks up each key it receives; see [`Graph::fetch`].
 pub struct Fetch<L: ?Sized>(Arc<L>);
 
 impl<L> Fetch<L> {
-    /// From a lookup.
+    /// Reads from a lookup.
     pub fn new(lookup: L) -> Self {
         Fetch(Arc::new(lookup))
     }
 }
 
 impl<L: ?Sized> Fetch<L> {
-    /// From a lookup that is shared.
+    /// Reads from a shared lookup.
     pub fn shared(lookup: Arc<L>) -> Self {
         Fetch(lookup)
     }
@@ -36,7 +36,7 @@ impl<L: ?Sized> fmt::Debug for Fetch<L> {
     }
 }
 
-/// What is found under each of some keys. A panic costs the key it happened to, however many were
+/// Looks up several keys. A panic is reported for the key it happened to, even if several keys were
 /// asked for at once.
 pub(super) async fn get_all<K, L>(lookup: &L, mut keys: Vec<K>) -> Vec<Result<L::Out>>
 where
@@ -50,7 +50,7 @@ where
         };
     }
     let asked = keys.len();
-    // A panic over several does not say whose it was: each is asked for again, by itself.
+    // A panic over several keys does not tell which key caused it: each is looked up again, alone.
     let first = keys.clone();
     let together = contained(async { Ok(lookup.get_many(first).await) });
     let Ok(found) = together.await else {
@@ -125,22 +125,26 @@ where
 }
 
 impl<K: Clone + Send + 'static> Graph<K> {
-    /// Reads what each key stands for: the samples of a [`MapPipe`](super::MapPipe) by index, the
-    /// rows of a table, the objects of a store, anything that is a [`Lookup`].
+    /// Looks up each key: the samples of a [`MapPipe`](super::MapPipe) by index, the rows of a
+    /// table, the objects of a store, or anything else that is a [`Lookup`].
     ///
-    /// Many are in flight at once, on the async runtime ([`concurrency`](Graph::concurrency), or
-    /// the loader's [`in_flight`](crate::loader::Builder::concurrency), sets how many), and order
-    /// is kept if the loader's is strict. Keys that are at hand together are asked for by one
-    /// [`get_many`](Lookup::get_many). For data that should stay indexable see
-    /// [`Indexed`](super::Indexed); where a batch of keys should be one request,
-    /// [`fetch_batches`](Graph::fetch_batches); for a closure, [`map_async`](Graph::map_async).
+    /// Many lookups are in flight at once, on the async runtime. Their number is set by
+    /// [`concurrency`](Graph::concurrency), or by the loader's
+    /// [`concurrency`](crate::loader::Builder::concurrency). Order is kept if the loader's order is
+    /// strict. Keys that are available together are looked up by one
+    /// [`get_many`](Lookup::get_many).
+    ///
+    /// For data that should stay indexable, see [`Indexed`](super::Indexed). To make one request
+    /// for a batch of keys, see [`fetch_batches`](Graph::fetch_batches). For a closure, see
+    /// [`map_async`](Graph::map_async).
     ///
     /// # Errors
-    /// An error of the lookup takes the item's place, with the names of node and item added.
+    /// An error of the lookup takes the item's place, with the names of the node and the item
+    /// added.
     ///
     /// # Panics
-    /// A panic of the lookup becomes an error that names the node and the item. If it happens to
-    /// several that are asked for at once, each is asked for once more, by itself.
+    /// A panic of the lookup becomes an error that names the node and the item. If several keys
+    /// were looked up together, each is looked up once more, alone.
     ///
     /// # Cancellation
     /// Dropping the epoch drops the requests in flight.

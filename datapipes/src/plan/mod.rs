@@ -1,4 +1,4 @@
-//! Where each part of a graph runs: a pure function of graph, hints and settings.
+//! The place of each part of a graph: a pure function of graph, hints and settings.
 
 mod pairing;
 mod resuming;
@@ -10,30 +10,30 @@ use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::{Order, Settings};
 use crate::{Arity, Facts, Processes, Role, Work};
 
-/// Where each node of a flow runs. Made without running anything, so it can be printed and tested.
+/// Place of each node of a flow. Made without running anything, so it can be printed and tested.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// For each node of the flow.
+    /// Place of each node of the flow.
     pub places: Vec<Place>,
-    /// For each node of the flow that fills rows of batches: of how many items these are.
+    /// Number of items in a batch, for each node of the flow that fills rows of batches.
     pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
-    /// Without workers, for the last node of what would be a segment, all of its nodes, if an epoch
-    /// has to know which of their output belongs to which input: a state must not depend on the
-    /// number of workers.
+    /// Nodes of each group that would be a segment with workers, by its last node; set without
+    /// workers if an epoch has to know which input each output belongs to: a checkpoint must not
+    /// depend on the number of workers.
     pub groups: Vec<Vec<usize>>,
-    /// The queue in front of the consumer; 0 for none.
+    /// Queue before the consumer; 0 for none.
     pub prefetch: Prefetch,
 }
 
-/// Where one node runs.
+/// Place of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On the thread of whoever reads it.
+    /// On the thread of its reader.
     Inline,
-    /// As part of a segment.
+    /// In a segment.
     Segment(usize),
-    /// As a queue, filled by a thread of its own.
+    /// On a thread of its own, which fills a queue.
     Queue(Prefetch),
 }
 
@@ -42,11 +42,11 @@ pub(crate) enum Place {
 pub(crate) struct Prefetch {
     pub items: usize,
     pub bytes: usize,
-    /// Whether it may be longer where items are quick to make.
+    /// True if the queue may be longer when items are quick to make.
     pub adaptive: bool,
 }
 
-/// A run of shardable pipes of one kind of work.
+/// A row of shardable pipes with the same kind of work.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SegmentPlan {
     /// Numbers of the nodes, in order.
@@ -54,48 +54,47 @@ pub(crate) struct SegmentPlan {
     pub work: Work,
     pub workers: usize,
     pub concurrency: usize,
-    /// Requests in flight at the start of an I/O segment: what the first output needs.
+    /// Number of requests in flight at the start of an I/O segment, as the first output needs.
     pub start: usize,
-    /// Whether the user fixed the number in flight.
+    /// True if the user fixed the concurrency.
     pub fixed: bool,
     pub bytes: usize,
     pub order: Order,
     pub arity: Arity,
-    /// Whether one of them makes children, so that siblings are never in two morsels.
+    /// True if a node makes children, so that siblings are never in two morsels.
     pub children: bool,
-    /// How many segments lie above, at most.
+    /// Greatest number of segments upstream.
     pub depth: usize,
-    /// The processes that it runs in, if not on threads.
+    /// Processes that the segment runs in, if it does not run on threads.
     pub processes: Option<Processes>,
-    /// Whether its input is read on a thread of its own, since reading it may block: what is ready
-    /// is handed on meanwhile.
+    /// True if the input is read on a thread of its own, since reading may block: ready items are
+    /// delivered meanwhile.
     pub fed: bool,
 }
 
 impl SegmentPlan {
-    /// Whether it runs where it is read as long as its items are cheap.
+    /// Returns true if the segment runs on its reader's thread as long as its items are cheap.
     pub(crate) fn may_be_inline(&self) -> bool {
         self.work == Work::Cpu && !self.fixed && self.processes.is_none()
     }
 }
 
-/// Morsels in flight for each CPU worker: as many as one slow item may take the time of, so that
-/// strict order does not idle the others.
+/// Morsels in flight for each CPU worker: one slow item may take the time of that many, so that
+/// strict order does not idle the other workers.
 const PER_WORKER: usize = 32;
-/// Requests in flight for I/O at most, where nothing else is said; how many there are is found
-/// while it runs.
+/// Default limit on the requests in flight for I/O; the actual number is found at run time.
 const IO_IN_FLIGHT: usize = 2048;
-/// Requests in flight at the start of I/O, at most.
+/// Greatest number of requests in flight at the start of I/O.
 const IO_START: usize = 512;
-/// Requests in flight at the start of I/O where the user gave a number, at least, if it is not
-/// smaller.
+/// Least number of requests in flight at the start of I/O if the user gave a number, unless that
+/// number is smaller.
 const IO_FAIR: usize = 256;
-/// Items kept ready for the consumer, where nothing else is said.
+/// Default number of items kept ready for the consumer.
 const PREFETCH: usize = 4;
-/// Bytes that may wait on all edges together, where no budget is given.
+/// Bytes that may wait on all edges together, if no budget is given.
 const DEFAULT_BYTES: usize = 1 << 30;
 
-/// Whether parts of a graph can run in processes of their own.
+/// True if parts of a graph can run in child processes.
 pub(crate) const PROCESSES: bool = cfg!(target_os = "linux");
 
 impl Plan {
@@ -199,7 +198,8 @@ impl Plan {
                         && (fixed.is_none() || last.node.concurrency == fixed)
                 }
             };
-            // What groups the children of one parent must stand below the fan-out that made them.
+            // A pipe that groups the children of one parent must be downstream of the fan-out that
+            // made them.
             let same = same && (hints.shardable || segment.children);
             if alone && same && segment.nodes.last() == Some(&above.0) {
                 segment.nodes.push(id);
@@ -254,7 +254,7 @@ impl Plan {
         });
     }
 
-    /// Whether reading a node's output may run functions of users on the thread that reads.
+    /// Returns true if reading a node's output may run users' functions on the reading thread.
     fn may_block(&self, flow: &Flow, id: usize) -> bool {
         let node = &flow.nodes[id];
         let Facts {
@@ -269,7 +269,7 @@ impl Plan {
         );
         let is_built_in = match (self.places[id], &node.node.op) {
             (Place::Queue(_), _) => return false,
-            // What is cheap runs where it is read; what a segment reads is its own business.
+            // Cheap work runs where it is read; the input of a segment is no concern of its reader.
             (Place::Segment(number), _) => return self.segments[number].may_be_inline(),
             (_, Op::Source(source)) => source.is_built_in(),
             (_, Op::Pipe(pipe)) => pipe.is_built_in(),
@@ -283,8 +283,8 @@ impl Plan {
                 .any(|&(above, _)| self.may_block(flow, above))
     }
 
-    /// Works out how many items the first output of the graph needs of each I/O segment: those are
-    /// asked for at once.
+    /// Computes how many items the first output of the graph needs from each I/O segment: these are
+    /// requested at once.
     fn set_starts(&mut self, flow: &Flow) {
         let mut needed = vec![1usize; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate().rev() {
@@ -294,7 +294,7 @@ impl Plan {
                     needed[id].saturating_add(facts.buffered)
                 }
                 (Arity::One | Arity::AtMostOne, _) => needed[id],
-                // A batch needs all of its items; where one item becomes many, one may do.
+                // A batch needs all of its items; if one item becomes many, one may be enough.
                 (Arity::Any, _) if facts.buffered > 0 => needed[id].saturating_mul(facts.buffered),
                 (Arity::Any, _) => 1,
             };
@@ -308,7 +308,7 @@ impl Plan {
             .filter(|segment| segment.work == Work::Io)
         {
             let above = flow.nodes[segment.nodes[0]].inputs[0].0;
-            // Who gives a number expects a fair part of it at once.
+            // A user who gives a number expects a fair part of it at once.
             let least = if segment.fixed { IO_FAIR } else { 1 };
             segment.start = needed[above]
                 .min(IO_START)
@@ -317,15 +317,15 @@ impl Plan {
         }
     }
 
-    /// Keeps strict order above whatever depends on it.
+    /// Keeps strict order upstream of everything that depends on it.
     fn set_orders(&mut self, flow: &Flow, settings: &Settings) {
         let mut needed = vec![false; flow.nodes.len()];
         for id in (0..flow.nodes.len()).rev() {
             let node = &flow.nodes[id];
             let in_segment = matches!(self.places[id], Place::Segment(_));
-            // What runs in a segment treats each morsel by itself.
+            // A pipe in a segment treats each morsel by itself.
             let own = node.hints().facts.needs_order && !in_segment;
-            // Where an item becomes any number nobody can say how many places they move.
+            // If an item becomes any number of items, the distance that they move is not bounded.
             let fans_out = node.hints().shardable && node.hints().arity == Arity::Any;
             let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));
             let own = own || (settings.resumable && !resumes_unordered(node, in_segment));
@@ -346,7 +346,7 @@ impl Plan {
         }
     }
 
-    /// Which nodes are below a segment that does not keep order, or in one.
+    /// Returns true for each node in or downstream of a segment that does not keep order.
     pub(crate) fn unordered(&self, flow: &Flow) -> Vec<bool> {
         let mut unordered = vec![false; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate() {
@@ -359,8 +359,8 @@ impl Plan {
         unordered
     }
 
-    /// Finds the pipes whose output becomes the rows of batches, one after the other, so that they
-    /// can be filled in place.
+    /// Finds the pipes whose output becomes the rows of batches, in order, so that the rows can be
+    /// filled in place.
     fn set_rows(&mut self, flow: &Flow) {
         for (id, node) in flow
             .nodes
@@ -371,8 +371,8 @@ impl Plan {
             if let Place::Segment(number) = self.places[id] {
                 let segment = &self.segments[number];
                 let above = segment.nodes.iter().take_while(|&&above| above != id);
-                // Which number an item has is known where the input is cut, and must not change up
-                // to this pipe.
+                // The number of an item is known where the input is cut, and must not change before
+                // this pipe.
                 let counted = above
                     .into_iter()
                     .all(|&above| flow.nodes[above].hints().arity == Arity::One);
@@ -444,7 +444,7 @@ impl Plan {
         self.rows.iter().flatten().count() + apart.count()
     }
 
-    /// The bytes that all edges share.
+    /// Returns the bytes that all edges share.
     pub(crate) fn bytes(&self) -> usize {
         let queues = self
             .places
@@ -456,8 +456,8 @@ impl Plan {
     }
 }
 
-/// Whether a state can be made of a node to which items come in any order: it says which of them
-/// its outputs are made of, or each is made of the one at its place.
+/// Returns true if a checkpoint can include a node whose items arrive in any order: the node knows
+/// the items that its outputs are made of, or each output is made of the item at the same place.
 fn resumes_unordered(node: &FlowNode, in_segment: bool) -> bool {
     let hints = node.hints();
     hints.facts.lineage || (hints.arity == Arity::One && (in_segment || hints.facts.by_position))
@@ -468,7 +468,7 @@ pub(crate) struct Explain<'a> {
     pub flow: &'a Flow,
     pub plan: &'a Plan,
     pub settings: &'a Settings,
-    /// A remark behind each node or segment: what was measured.
+    /// Remarks after each node or segment: the measurements.
     pub remarks: Vec<String>,
 }
 
@@ -535,7 +535,8 @@ impl fmt::Display for Explain<'_> {
 }
 
 impl Explain<'_> {
-    /// Whether what a node gives waits somewhere, so that its bytes are counted.
+    /// Returns true if a node's output waits in a queue or a segment, so that its bytes are
+    /// counted.
     fn is_counted(&self, id: usize) -> bool {
         let ends_segment = match self.plan.places[id] {
             Place::Segment(number) => self.plan.segments[number].nodes.last() == Some(&id),

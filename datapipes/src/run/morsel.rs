@@ -1,5 +1,5 @@
-//! A morsel: a piece of a segment's input on its way through the segment's chain, as a task with a
-//! queue for what comes out.
+//! A morsel: a piece of a segment's input that passes through the segment's chain as a task, with a
+//! queue for its output.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,17 +22,17 @@ use crate::run::segment::SegmentGauge;
 use crate::run::worker::{Job, Lease, RunFacts};
 use crate::{Arity, Context, Error, ErrorKind, Work};
 
-/// What a morsel's queue may hold before its worker goes on to something else: items. Bytes are
-/// counted for all of a segment together.
+/// Number of items in a morsel's queue before its worker turns to other work. Bytes are counted for
+/// all of a segment together.
 const LIMITS: Limits = Limits {
     items: 256,
     bytes: usize::MAX,
 };
 
-/// The chain of a segment, which every morsel passes.
+/// The chain of a segment, through which every morsel passes.
 pub(crate) struct Chain {
     pub links: Vec<Link>,
-    /// The edge above the first node.
+    /// Edge upstream of the first node.
     pub input: Arc<dyn Edge>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Link {
     pub pipe: Arc<dyn AnyPipe>,
     pub context: Context,
     pub edge: Arc<dyn Edge>,
-    /// The rows of batches that it fills.
+    /// Rows of batches that the chain fills.
     pub rows: Option<Arc<Rows>>,
 }
 
@@ -66,7 +66,7 @@ impl Chain {
         items
     }
 
-    /// The same in a poll, where a pipe that panics when it is applied is an error of its own.
+    /// Applies the chain inside a poll. A panic of a pipe while it is applied becomes an error.
     pub(super) fn apply_caught(&self, items: AnyItems, first: u64) -> AnyItems {
         catch_unwind(AssertUnwindSafe(|| self.apply(items, first)))
             .unwrap_or_else(|payload| self.output().fail(self.name(Error::panic(payload))))
@@ -81,24 +81,24 @@ impl Chain {
     }
 }
 
-/// Where morsels run.
+/// Executor of morsels.
 #[derive(Clone)]
 pub(crate) enum Spawner {
     Pool(Arc<Pool>, Scope),
     Io(Scope),
-    /// In processes of their own.
+    /// Child processes.
     #[cfg(target_os = "linux")]
     Supervisor(Arc<Lease>, RunFacts),
 }
 
-/// Cancels a morsel when dropped.
+/// A running morsel, which is cancelled when dropped.
 enum Running {
     Pool {
         _task: async_task::Task<()>,
     },
     Io(tokio::task::JoinHandle<()>),
-    /// Nothing runs here: a supervisor has it, which sees that nobody takes what comes, or it has
-    /// failed already.
+    /// Nothing runs in this process: a supervisor has the morsel and notices if nobody takes the
+    /// output, or the morsel has failed already.
     Elsewhere,
 }
 
@@ -110,20 +110,20 @@ impl Drop for Running {
     }
 }
 
-/// What the morsels of one segment share.
+/// Properties shared by the morsels of one segment.
 pub(super) struct Line {
     pub chain: Arc<Chain>,
     pub spawner: Spawner,
     pub work: Work,
-    /// How many come out for one that goes in.
+    /// Number of output items for each input item.
     pub arity: Arity,
-    /// For the pool's priority.
+    /// Depth in the graph, for the priority in the pool.
     pub depth: usize,
     pub bell: Arc<Bell>,
-    /// The bytes of what comes out, and of what went in and is still there.
+    /// Bytes of the output, and of the input that is still there.
     pub account: Account,
     pub awaited: Arc<Awaited>,
-    /// What items cost of late, and how many there were.
+    /// Recent cost of items, and their number.
     pub pace: Arc<Pace>,
     pub busy: Arc<SegmentGauge>,
 }
@@ -139,12 +139,12 @@ impl Line {
     }
 }
 
-/// How many items may be made in one poll: what is made together comes out together, so that one
-/// that takes for ever holds up the others. They are few where items are dear, and as long as
-/// little is known.
+/// Number of items that may be made in one poll. Items made together come out together, so an item
+/// that never completes holds up the others. The number is small if items are expensive, or as long
+/// as their cost is not known.
 #[derive(Default)]
 pub(crate) struct Pace {
-    /// Nanoseconds an item.
+    /// Nanoseconds per item.
     cost: AtomicU64,
     seen: AtomicUsize,
 }
@@ -159,7 +159,7 @@ impl Pace {
 
     fn learn(&self, items: usize, ns: u64) {
         let (cost, known) = (ns / items.max(1) as u64, self.cost.load(Ordering::Relaxed));
-        // Quick to believe that items are cheap: the first ones pay for cold caches.
+        // Adapts quickly to cheap items: the first ones pay for cold caches.
         self.cost.store(
             if cost < known || known == 0 {
                 cost
@@ -172,13 +172,13 @@ impl Pace {
     }
 }
 
-/// What became of a morsel.
+/// Outcome of a morsel.
 #[derive(Default)]
 pub(crate) struct Fate {
-    /// Nanoseconds spent on it: of work for CPU work; for I/O from its start to its end, without
-    /// waiting for room.
+    /// Nanoseconds spent on the morsel. For CPU work, the time of the work; for I/O, the time from
+    /// start to end without waits for room.
     spent: AtomicU64,
-    /// It came to its end. If not, its runtime was shut down under it.
+    /// True if the morsel came to its end. If it did not, its runtime was shut down.
     complete: AtomicBool,
 }
 
@@ -199,13 +199,13 @@ pub(super) struct Morsel {
     _running: Running,
     fate: Arc<Fate>,
     pub items: usize,
-    /// How many items came out of it so far.
+    /// Number of items that came out so far.
     pub out: usize,
-    /// By which number it is known to who waits for it.
+    /// Number that identifies the morsel to the tasks that wait for it.
     pub id: u64,
-    /// Which of the input its first item is, where that has to be known.
+    /// Position of its first item in the input, if it has to be known.
     pub begin: u64,
-    /// How many items of later morsels went before those it still has.
+    /// Number of items of later morsels that were delivered before the remaining items of this one.
     pub overtaken: usize,
 }
 
@@ -229,7 +229,7 @@ impl Morsel {
         }
     }
 
-    /// One that failed as a whole.
+    /// Makes a morsel that failed as a whole.
     fn failed(error: Error, items: usize, line: &Line, id: u64) -> Morsel {
         let (mut put, take) = thread::<AnyChunk>(LIMITS);
         let ringer = Ringer(Some(line.bell.clone()));
@@ -247,8 +247,8 @@ impl Morsel {
         Morsel::new(take, Running::Elsewhere, Arc::new(fate), items, id)
     }
 
-    /// Starts a piece of the input on its way, whose first item is number `first`. It has bytes for
-    /// its first item. Dropping it cancels it.
+    /// Starts a piece of the input, whose first item is number `first`. `credit` has bytes for its
+    /// first item. Dropping the morsel cancels it.
     pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, mut credit: Credit) -> Morsel {
         let (id, items) = (credit.id(), chunk.len);
         if let Spawner::Pool(pool, _) = &line.spawner
@@ -310,7 +310,7 @@ impl Morsel {
                 });
                 let Some(room) = room.await else { return };
                 waited += full.map_or(Duration::ZERO, |since| since.elapsed());
-                // Nothing comes any more but the end, which weighs nothing.
+                // Only the end follows, which weighs nothing.
                 let is_over = arity == Arity::One && given >= items;
                 let (mut spent, mut refused) = (0, None);
                 let next = poll_fn(|cx| {
@@ -364,14 +364,14 @@ impl Morsel {
                     }
                 });
                 match next.await.unwrap_or_else(|payload| {
-                    // Guards catch what pipes do while they run; this is a pipe that panics when
+                    // Guards catch panics of running pipes; this is a pipe that panics when
                     // applied.
                     output = Some(Box::new(End));
                     Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
                 }) {
                     Some(mut chunk) => {
                         given += chunk.len;
-                        // Of what went in, the rest is still there.
+                        // Part of the input is still there.
                         let left = match arity {
                             Arity::One => input / items * items.saturating_sub(given),
                             _ => input,
@@ -386,13 +386,13 @@ impl Morsel {
                         let failed = chunk.errors > 0;
                         put.put(chunk, weight);
                         if failed {
-                            // Nobody needs others to go with an error.
+                            // An error is sent without waiting for more items.
                             put.flush();
                         }
                     }
                     None => {
                         if let (Work::Io, Some(started)) = (work, started) {
-                            // The wait for the consumer tells nothing of the work.
+                            // Waiting for the consumer is no part of the work.
                             let spent = started.elapsed().saturating_sub(waited);
                             told.spent.store(spent.as_nanos() as u64, Ordering::Relaxed);
                         }
@@ -414,36 +414,36 @@ impl Morsel {
         Morsel::new(take, running, fate, items, id)
     }
 
-    /// Nanoseconds that an item of it took.
+    /// Returns the nanoseconds spent per item.
     pub(super) fn cost(&self) -> f64 {
         self.fate.spent.load(Ordering::Relaxed) as f64 / self.items.max(1) as f64
     }
 
-    /// Whether it came to its end. If not, its runtime was shut down under it.
+    /// Returns true if the morsel came to its end. If it did not, its runtime was shut down.
     pub(super) fn is_complete(&self) -> bool {
         self.fate.complete.load(Ordering::SeqCst)
     }
 }
 
-/// Tells the consumer that morsels are through. Waking a thread for each costs more than many a
-/// morsel; so it says how many it can wait for, which is what it needs anyway, and less than what
-/// keeps the workers busy.
+/// Tells the consumer that morsels are complete. Waking a thread for each morsel costs more than
+/// many morsels themselves. The consumer therefore gives the number it waits for, which is the
+/// number it needs anyway, and less than the number that keeps the workers busy.
 #[derive(Default)]
 pub(crate) struct Bell {
-    /// Morsels in flight that are through, or have filled their queues. One too few for a moment
-    /// where the consumer has already taken away a morsel that is about to ring.
+    /// Number of morsels in flight that are complete or have filled their queues. Too low by one
+    /// for a moment if the consumer has already removed a morsel that is about to ring.
     through: AtomicIsize,
     wanted: AtomicIsize,
     waker: AtomicWaker,
 }
 
 impl Bell {
-    /// A morsel was taken away.
+    /// Records that a morsel was removed.
     pub(super) fn taken(&self) {
         self.through.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Morsels in flight that are through, or have filled their queues.
+    /// Returns the number of morsels in flight that are complete or have filled their queues.
     pub(super) fn through(&self) -> usize {
         self.through.load(Ordering::SeqCst).max(0) as usize
     }
@@ -454,7 +454,7 @@ impl Bell {
         }
     }
 
-    /// Whether so many are through; if not, wakes when they are.
+    /// Returns true if `wanted` morsels are complete; otherwise wakes the task when they are.
     pub(super) fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
         let wanted = wanted as isize;
         self.wanted.store(wanted, Ordering::SeqCst);
@@ -480,7 +480,7 @@ impl Drop for Ringer {
     }
 }
 
-/// Nothing more.
+/// An empty stream.
 struct End;
 
 impl ErasedChunks for End {

@@ -3,11 +3,11 @@ use crate::index::Indexed;
 use crate::{DataLoader, Error, ErrorKind, OnError, async_trait, testing};
 use std::sync::Mutex;
 
-/// Fails for some, panics for others, and writes down what it is asked for.
+/// A lookup that fails for some keys, panics for others, and records what it is asked for.
 #[derive(Default)]
 struct Awkward {
     asked: Mutex<Vec<Vec<u64>>>,
-    /// `get_many` panics as a whole.
+    /// True if `get_many` panics as a whole.
     together: bool,
 }
 
@@ -113,7 +113,7 @@ fn a_lookup_that_forgets_keys_is_found_out() {
     );
 }
 
-/// As many as are asked for are in flight, no more, and in strict order.
+/// Keeps as many lookups in flight as are asked for, in strict order.
 #[test]
 fn the_number_in_flight_is_the_one_given() {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -124,7 +124,7 @@ fn the_number_in_flight_is_the_one_given() {
             let (now, most) = (concurrency.clone(), peak.clone());
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                // Until others had their turn, or there are none.
+                // Yields until other lookups had their turn.
                 for _ in 0..50 {
                     tokio::task::yield_now().await;
                 }

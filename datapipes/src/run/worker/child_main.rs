@@ -1,4 +1,4 @@
-//! What a child does: makes its part of the graph, and works on what it is given.
+//! Main loop of a child process: builds its part of the graph, and works on the jobs it receives.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -42,9 +42,9 @@ const PARTS_OF_ROOM: usize = 5;
 /// Where that is full of what has come before its turn, and the job whose turn it is gives nothing
 /// for so long, the next one goes on: it may hold what that waits for.
 const STANDSTILL: Duration = Duration::from_secs(1);
-/// Items in a message, at most.
+/// Greatest number of items in a message.
 const ITEMS: usize = 1024;
-/// Lines for the log that are sent before the work gets its turn.
+/// Number of log lines sent before the work gets its turn.
 const LOGS: usize = 64;
 
 /// Works until the parent closes the queue. `orders` is the take end of one queue, `reports` the
@@ -96,19 +96,19 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
     outcome
 }
 
-/// The part of the graph that runs here.
+/// The part of the graph that runs in this process.
 struct Part {
     flow: Flow,
     input: Arc<dyn ChunkWire>,
     output: Arc<dyn ChunkWire>,
     overlap: usize,
-    /// Which of the nodes fills rows of batches.
+    /// Number of the node that fills rows of batches, if one does.
     fills: Option<usize>,
     /// The most bytes that may wait in the queue, or be made in one poll where items turn out much
     /// larger than those before.
     room: usize,
     lines: Arc<Lines>,
-    /// What its nodes share, of the epoch that had a piece last.
+    /// State shared by the nodes, of the epoch of the last job.
     shared: Mutex<(u64, Arc<Shared>)>,
 }
 
@@ -121,7 +121,7 @@ impl Part {
                 format!("{other:?} before anything else"),
             )),
         })?;
-        // In this order, and before anything of the user runs.
+        // The order matters, and the limits come before any user code runs.
         isolate::apply(&hello.processes)?;
         isolate::watch(lifeline).map_err(|error| {
             Error::new(
@@ -187,7 +187,7 @@ impl Part {
         shared.1.clone()
     }
 
-    /// Starts a piece of work.
+    /// Starts a job.
     fn begin(
         &self,
         facts: JobFacts,
@@ -246,7 +246,7 @@ impl Part {
         let edge = chain.output().clone();
         let (stream, ready) = match applied {
             Ok(stream) => (Some(stream), None),
-            // Guards catch what pipes do while they run; this is a pipe that panics when applied.
+            // Guards catch panics of running pipes; this is a pipe that panics when applied.
             Err(payload) => (
                 None,
                 Some(edge.fail_chunk(chain.name(Error::panic(payload)))),
@@ -268,14 +268,14 @@ impl Part {
     }
 }
 
-/// A piece of work.
+/// A job: the input of a morsel, worked on in this process.
 struct Job {
     number: u64,
-    /// What comes out of it is sent one by one.
+    /// True if output is sent item by item.
     alone: bool,
-    /// `None` at its end.
+    /// The output stream; `None` at its end.
     stream: Option<Box<dyn ErasedChunks>>,
-    /// What came out while it was not its turn.
+    /// Output that came while it was another job's turn.
     ready: Option<AnyChunk>,
     edge: Arc<dyn Edge>,
     counters: Vec<Arc<Counters>>,
@@ -284,7 +284,7 @@ struct Job {
     begun: Instant,
     /// Nanoseconds of work.
     busy: u64,
-    /// Bytes of an item that came out; 0 before the first.
+    /// Bytes of an output item; 0 before the first one.
     each: usize,
 }
 
@@ -303,7 +303,7 @@ impl Job {
         }
     }
 
-    /// What was counted since this was asked last.
+    /// Returns the counts since the last call.
     fn counted(&self) -> Counted {
         self.counters
             .iter()
@@ -355,9 +355,9 @@ struct Server {
     part: Part,
     orders: ProcessTake,
     reports: ProcessPut,
-    /// Memory of rows, until they are written to where they were granted.
+    /// Memory of rows, until they are written to the place that was granted.
     pool: Arc<Pool>,
-    /// In the order in which they came, which is the one in which their outputs leave.
+    /// Jobs in the order of arrival, which is the order of their output.
     jobs: VecDeque<Job>,
     /// Since there is no room for what comes before its turn.
     still: Option<Pin<Box<Sleep>>>,
@@ -366,14 +366,14 @@ struct Server {
 }
 
 impl Server {
-    /// Goes on with everything; ready when the parent has closed the queue.
+    /// Continues all jobs; ready when the parent has closed the queue.
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<()>> {
         let mut logs = 0;
         loop {
             loop {
                 match self.orders.poll_parcel(cx) {
                     Poll::Ready(Some(parcel)) => self.order(&parcel)?,
-                    // Nobody is there to take what is left.
+                    // Nobody is left to take the rest.
                     Poll::Ready(None) => return Poll::Ready(Ok(())),
                     Poll::Pending => break,
                 }
@@ -462,7 +462,7 @@ impl Server {
         Ok(())
     }
 
-    /// The rows that came with a job.
+    /// Returns the rows that came with a job.
     fn granted(&self, grants: Option<Grants>, job: u64) -> Result<Granted> {
         let Some(Grants { wanted, rows }) = grants else {
             return Ok(Granted::default());
@@ -485,8 +485,7 @@ impl Server {
             Err(error) if error.kind() == ErrorKind::Limit => {}
             sent => return sent,
         }
-        // There is not so much shared memory, or no descriptor. That is the error of the items for
-        // which it is so.
+        // Shared memory or descriptors may run out. That is an error of the items that need them.
         for place in 0..chunk.len {
             match self.send(&chunk, place..place + 1) {
                 Err(error) if error.kind() == ErrorKind::Limit => {
@@ -504,7 +503,7 @@ impl Server {
         Ok(())
     }
 
-    /// Sends a part of what came out of the first job.
+    /// Sends a part of the first job's output.
     fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
         let number = self.jobs.front().expect("it gave the chunk").number;
         let counted = self.jobs.front().expect("as above").counted();
@@ -513,7 +512,7 @@ impl Server {
         report.write(&mut writer)?;
         let (items, known) = (places.len(), chunk.bytes / chunk.len.max(1) * places.len());
         self.part.output.encode(&*chunk.chunk, places, &mut writer);
-        // What a step of the user's gives may not say what it weighs; here it is seen.
+        // A user's step may not report the weight of its output; the encoded length is known here.
         let bytes = known.max(writer.len());
         self.jobs.front_mut().expect("as above").each = (bytes / items.max(1)).max(1);
         self.reports.send(writer, Weight { items, bytes })
@@ -521,7 +520,7 @@ impl Server {
 
     fn done(&mut self) -> Result<()> {
         let mut job = self.jobs.pop_front().expect("it has ended");
-        // What its pipes hold of it goes first.
+        // The values that its pipes hold are dropped first.
         job.stream = None;
         let spent = if self.part.overlap > 1 {
             job.begun.elapsed().as_nanos() as u64

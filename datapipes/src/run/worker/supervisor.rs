@@ -1,9 +1,8 @@
 //! The children of a segment, and the work that waits for them.
 //!
-//! All children of a supervisor are looked after by one thread, which starts them (they end with
-//! it, however it ends), gives them work, takes what they made and hands it on to the segment. A
-//! supervisor works for one segment of one epoch at a time; in between its children wait for the
-//! next.
+//! One thread manages all children of a supervisor. It starts them (they end with the thread,
+//! however it ends), gives them work, takes their output and passes it to the segment. A supervisor
+//! works for one segment of one epoch at a time; in between, its children wait for the next epoch.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,46 +32,46 @@ use crate::run::segment::SegmentGauge;
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Processes};
 
-/// How long a drop waits for the thread of a supervisor, which has to kill its children.
+/// Time that a drop waits for the thread of a supervisor, which has to kill its children.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the children of a segment have in common, epoch after epoch.
+/// Settings shared by the children of a segment, in all epochs.
 pub(crate) struct Plan {
     pub processes: Processes,
     pub hello: Hello,
-    /// The part's nodes in words, for messages and errors.
+    /// Names of the part's nodes, for messages and errors.
     pub node: Arc<str>,
     pub input: Arc<dyn ChunkWire>,
     pub output: Arc<dyn ChunkWire>,
-    /// The edge below the part.
+    /// Edge downstream of the part.
     pub edge: Arc<dyn Edge>,
-    /// How many come out for one that goes in.
+    /// Number of output items for each input item.
     pub arity: Arity,
     pub figures: Figures,
 }
 
-/// What is seen of children, over all epochs of a loader.
+/// Figures about children, over all epochs of a loader.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
-    /// How many were started.
+    /// Number of children started.
     pub started: AtomicU64,
-    /// How many ended without being asked to.
+    /// Number of children that ended without being asked to.
     pub died: AtomicU64,
-    /// How many were replaced because of their memory.
+    /// Number of children replaced because of their memory.
     pub replaced: AtomicU64,
-    /// Items that were given up.
+    /// Number of items that were given up.
     pub crashed: AtomicU64,
     alive: Mutex<BTreeMap<u32, Alive>>,
 }
 
-/// A child that runs.
+/// A running child.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Alive {
-    /// Its place among the children of its part.
+    /// Place among the children of its part.
     pub place: usize,
-    /// Its private memory, in bytes, as it was last looked at.
+    /// Private memory, in bytes, at the last check.
     pub resident: u64,
-    /// Items that came out of it.
+    /// Number of output items.
     pub items: u64,
 }
 
@@ -81,7 +80,7 @@ impl Figures {
         lock(&self.alive)
     }
 
-    /// The children that run, by their process numbers.
+    /// Returns the running children, by process number.
     pub(crate) fn alive(&self) -> BTreeMap<u32, Alive> {
         self.lock().clone()
     }
@@ -90,7 +89,7 @@ impl Figures {
         self.lock().insert(pid, alive);
     }
 
-    /// So many items came out of a child by now.
+    /// Sets the number of output items of a child.
     pub(super) fn count(&self, pid: u32, items: u64) {
         if let Some(alive) = self.lock().get_mut(&pid) {
             alive.items = items;
@@ -102,23 +101,23 @@ impl Figures {
     }
 }
 
-/// A piece of work on its way. Dropped before it is finished, it is lost, and the segment sees
+/// A job on its way. If it is dropped before it is finished, it is lost, and the segment notices
 /// that.
 pub(crate) struct Job {
     pub run: RunFacts,
-    /// The number of its first item in the segment's input.
+    /// Number of its first item in the segment's input.
     pub first: u64,
-    /// The rows that its part fills.
+    /// Rows that the part fills.
     pub rows: Option<Arc<Rows>>,
-    /// Those of them that were granted to a child, by the places of the items; `None` once
-    /// something has come in them.
+    /// Rows that were granted to a child, by the places of the items; `None` once a row has been
+    /// returned.
     pub granted: Vec<Option<Part>>,
-    /// What goes in, kept until all that comes of it has come.
+    /// Input, kept until all of its output has come.
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
     pub gauge: Arc<SegmentGauge>,
     pub fate: Arc<Fate>,
-    /// The bytes of what goes in and of what comes out.
+    /// Bytes of the input and the output.
     pub credit: Credit,
     pub awaited: Arc<Awaited>,
     // The queue must end before the bell rings, so it is dropped first.
@@ -146,7 +145,7 @@ impl Job {
         self.fate.complete();
     }
 
-    /// Fails as a whole.
+    /// Fails the job as a whole.
     fn fail(mut self, error: Error, edge: &Arc<dyn Edge>) {
         self.put
             .put(edge.fail_chunk(error), Weight { items: 1, bytes: 0 });
@@ -164,11 +163,11 @@ pub(crate) fn shared_memory() -> Maker {
 
 enum Command {
     Job(Box<Job>),
-    /// Nobody wants what was asked for so far.
+    /// Cancels everything that was asked for so far.
     Release,
 }
 
-/// The supervisors of a segment: those that wait for work. They end with the loader.
+/// Supervisors of a segment that wait for work. They end with the loader.
 pub(crate) struct Supervisors {
     pub plan: Arc<Plan>,
     idle: Mutex<Vec<Supervisor>>,
@@ -182,7 +181,7 @@ impl Supervisors {
         })
     }
 
-    /// A supervisor for one segment of one epoch; it starts with the first job.
+    /// Lends a supervisor for one segment of one epoch; it starts with the first job.
     pub(crate) fn lend(self: &Arc<Self>) -> Arc<Lease> {
         Arc::new(Lease {
             supervisors: self.clone(),
@@ -191,8 +190,8 @@ impl Supervisors {
     }
 }
 
-/// A supervisor that works for one segment. Dropped, it gives the supervisor back, without what was
-/// asked for.
+/// A supervisor that works for one segment. Dropping the lease cancels its jobs and returns the
+/// supervisor.
 pub(crate) struct Lease {
     supervisors: Arc<Supervisors>,
     supervisor: Mutex<Option<Supervisor>>,
@@ -221,7 +220,7 @@ impl Lease {
                 };
         }
         let supervisor = supervisor.as_ref().expect("started above");
-        // A supervisor that is gone drops the job, which the segment sees.
+        // A supervisor that has ended drops the job, and the segment notices that.
         let _ = supervisor.commands.send(Command::Job(Box::new(job)));
     }
 }
@@ -239,7 +238,7 @@ impl Drop for Lease {
             return;
         };
         let mut idle = lock(&self.supervisors.idle);
-        // One is kept; a second is there where two epochs ran at once.
+        // One supervisor is kept; there is a second one if two epochs ran at once.
         let surplus = if idle.is_empty() {
             idle.push(supervisor);
             None
@@ -251,7 +250,7 @@ impl Drop for Lease {
     }
 }
 
-/// The thread that looks after some children. Dropped, it ends them and waits for that.
+/// The thread that manages some children. Dropping it ends them and waits for that.
 struct Supervisor {
     commands: mpsc::UnboundedSender<Command>,
     ended: Option<std_mpsc::Receiver<()>>,
@@ -268,8 +267,8 @@ impl Supervisor {
             let _told_at_the_end = send_ended;
             let body = AssertUnwindSafe(|| runtime.block_on(look_after(plan, receive)));
             if let Err(payload) = catch_unwind(body) {
-                // A value's `drop`, for instance. What was in work is lost, and the segment sees
-                // that.
+                // The `drop` of a value, for instance. Jobs in progress are lost, and the segment
+                // notices that.
                 let error = Error::panic(payload);
                 crate::error::quietly(
                     || tracing::error!(%error, "the thread that looks after processes ended"),
@@ -298,7 +297,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Runs the stations until nobody can ask for anything any more.
+/// Runs the worker slots until all senders of commands are gone.
 async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let shared = Rc::new(Shared::new(plan));
     let mut stations: FuturesUnordered<_> = (0..shared.plan.processes.count)
@@ -306,7 +305,7 @@ async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Comma
         .collect();
     let mut work = pin!(poll_fn(|cx| {
         loop {
-            // WorkerSlots never end; they are polled when something happens to one of them.
+            // Worker slots never end; they are polled when something happens to one of them.
             let _ = stations.poll_next_unpin(cx);
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
@@ -319,20 +318,20 @@ async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Comma
     work.as_mut().await;
 }
 
-/// What the stations of a supervisor share, all on one thread.
+/// State shared by the worker slots of a supervisor, all on one thread.
 pub(super) struct Shared {
     pub plan: Arc<Plan>,
-    /// Jobs that no child has, by their numbers.
+    /// Jobs that no child has, by number.
     pending: RefCell<BTreeMap<u64, Job>>,
     next: Cell<u64>,
-    /// Nobody wants jobs below this number.
+    /// Number below which jobs are cancelled.
     released: Cell<u64>,
-    /// Children that ended one after the other, without an item getting through.
+    /// Number of children that ended in a row, without an item getting through.
     deaths: Cell<usize>,
-    /// Why there is no going on, until the next epoch.
+    /// Error that stops all work until the next epoch.
     broken: RefCell<Option<(ErrorKind, String)>>,
     wakers: RefCell<Vec<Option<Waker>>>,
-    /// Whether the child at each place is ready, and has nothing to do.
+    /// True for each place whose child is ready and has nothing to do.
     idle: RefCell<Vec<bool>>,
 }
 
@@ -379,7 +378,7 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes a station when there is work, or when what there was is not wanted any more.
+    /// Wakes a worker slot when there is work, or when earlier work was cancelled.
     pub(super) fn register(&self, place: usize, waker: &Waker) {
         match &mut self.wakers.borrow_mut()[place] {
             Some(known) => known.clone_from(waker),
@@ -387,8 +386,8 @@ impl Shared {
         }
     }
 
-    /// Whether the child at a place has nothing to do. When it gets something, those who left that
-    /// to it look again.
+    /// Sets if the child at a place has nothing to do. When it gets work, worker slots that had
+    /// left the work to it look again.
     pub(super) fn set_idle(&self, place: usize, idle: bool) {
         let was = std::mem::replace(&mut self.idle.borrow_mut()[place], idle);
         if was && !idle && self.has_pending() {
@@ -400,7 +399,7 @@ impl Shared {
         self.idle.borrow().contains(&true)
     }
 
-    /// How many children ended one after the other, without an item getting through.
+    /// Returns the number of children that ended in a row, without an item getting through.
     pub(super) fn deaths(&self) -> usize {
         self.deaths.get()
     }
@@ -409,8 +408,9 @@ impl Shared {
         !self.pending.borrow().is_empty()
     }
 
-    /// The next job, if it is later than one that the child has: it works and answers in order, so
-    /// an earlier one behind a later one could wait for ever, for a consumer that waits for it.
+    /// Returns the next job, if it is later than the jobs of the child. A child works and answers
+    /// in order, so an earlier job after a later one could wait for ever, for a consumer that waits
+    /// for the earlier one.
     pub(super) fn take(&self, behind: Option<u64>) -> Option<(u64, Job)> {
         let mut pending = self.pending.borrow_mut();
         let entry = pending
@@ -419,7 +419,7 @@ impl Shared {
         Some(entry.remove_entry())
     }
 
-    /// Gives back a job that a child had not begun.
+    /// Returns a job that a child had not begun.
     pub(super) fn give_back(&self, number: u64, job: Job) {
         if self.why_broken().is_some() {
             self.fail(job);
@@ -433,18 +433,18 @@ impl Shared {
         number >= self.released.get()
     }
 
-    /// The number below which nothing is wanted.
+    /// Returns the number below which jobs are cancelled.
     pub(super) fn released(&self) -> u64 {
         self.released.get()
     }
 
-    /// An item got through, or it is known that it cannot.
+    /// Records that an item got through, or that it is known not to.
     pub(super) fn progress(&self) {
         self.deaths.set(0);
     }
 
-    /// A child ended. Says whether there is to be another. One that was idle is not counted against
-    /// that.
+    /// Records the end of a child. Returns true if another child is to be started. The end of an
+    /// idle child is not counted.
     pub(super) fn death(&self, place: usize, how: &str, idle: bool) -> bool {
         let deaths = self.deaths.get() + usize::from(!idle);
         self.deaths.set(deaths);
@@ -455,8 +455,7 @@ impl Shared {
         crate::error::quietly(|| {
             tracing::warn!(node = &**node, child = place, "a process ended: {how}")
         });
-        // Each child may end once before it is known which item was guilty, all of them at the same
-        // time.
+        // Each child may end once before the guilty item is known, all of them at the same time.
         let others = if processes.restarts > 0 {
             processes.count - 1
         } else {
@@ -475,9 +474,9 @@ impl Shared {
         false
     }
 
-    /// There is no going on: all that is asked for fails.
+    /// Stops all work: everything that is asked for fails.
     pub(super) fn break_off(&self, error: Error) {
-        // It is about none of the items, whatever its kind: no policy may skip it.
+        // The error is about none of the items, whatever its kind: no policy may skip it.
         let kind = if error.kind().is_about_an_item() {
             ErrorKind::Worker
         } else {
@@ -496,7 +495,7 @@ impl Shared {
         self.wake();
     }
 
-    /// Fails a job for the reason for which there is no going on.
+    /// Fails a job with the error that stopped all work.
     pub(super) fn fail(&self, job: Job) {
         if let Some(error) = self.why_broken() {
             job.fail(error, &self.plan.edge);
