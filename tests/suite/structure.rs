@@ -145,6 +145,17 @@ fn the_library_keeps_its_structure() {
 }
 
 #[test]
+fn doc_comments_begin_with_a_verb_or_a_name() {
+    let broken: Vec<String> = workspace().iter().flat_map(check_first_words).collect();
+    assert!(
+        broken.is_empty(),
+        "{} doc comments:\n{}",
+        broken.len(),
+        broken.join("\n")
+    );
+}
+
+#[test]
 fn every_unsafe_says_why_it_is_sound() {
     let broken: Vec<String> = workspace().iter().flat_map(check_unsafe).collect();
     assert!(
@@ -284,6 +295,12 @@ fn a_broken_rule_is_named_with_file_and_line() {
         ]
     );
     assert!(product(&files).all(|file| !file.path.contains("/tests")));
+
+    let words = Source::new("x.rs", "//! X.\n\n/// Whether.\n/// How.\nfn f() {}\n");
+    assert_eq!(
+        check_first_words(&words),
+        ["x.rs:3: a doc comment begins with a verb or a name, not with `Whether`"]
+    );
 
     let careless = "//! X.\nfn f() {\n    unsafe { g() }\n}\n\n\n\n\n\n\n// SAFETY: ours alone.\nunsafe impl Send for X {}\n";
     let broken = check_unsafe(&Source::new("x.rs", careless));
@@ -597,6 +614,31 @@ fn check_crate(file: &Source, exports: &Exports, broken: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// Words that a doc comment does not begin with: a reader looks for what the thing does or is.
+const NO_FIRST_WORDS: &[&str] = &[
+    "What", "How", "Whether", "Which", "Where", "Who", "Whose", "Whom", "Why", "When", "Of",
+    "That", "As", "Says", "So", "And", "Or", "But", "By", "If", "For",
+];
+
+fn check_first_words(file: &Source) -> Vec<String> {
+    let mut broken = Vec::new();
+    let mut before = "";
+    for (number, line) in file.text.lines().enumerate() {
+        let mark = ["///", "//!"]
+            .into_iter()
+            .find(|mark| line.trim_start().starts_with(mark))
+            .unwrap_or_default();
+        let text = line.trim_start().strip_prefix(mark).unwrap_or_default();
+        let first = text.split_whitespace().next().unwrap_or_default();
+        if !mark.is_empty() && before != mark && NO_FIRST_WORDS.contains(&first) {
+            let rule = format!("a doc comment begins with a verb or a name, not with `{first}`");
+            broken.push(format!("{}:{}: {rule}", file.path, number + 1));
+        }
+        before = mark;
+    }
+    broken
 }
 
 fn check_unsafe(file: &Source) -> Vec<String> {
