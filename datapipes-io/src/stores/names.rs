@@ -41,8 +41,7 @@ impl fmt::Display for Names {
     }
 }
 
-/// The state of a listing that may be resumed: names that were given before come first, and have to
-/// be the same.
+/// A listing that may be resumed: names that were given before come first, and have to be the same.
 pub(crate) struct Listed {
     names: Names,
     /// True if checkpoints can be requested.

@@ -21,8 +21,8 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 pub enum InFlight {
     /// A fixed number. 0 counts as 1.
     Fixed(usize),
-    /// As many requests as saturate the network, found by measuring throughput and latency; halved
-    /// if the service reports an overload; never more than `most`.
+    /// An adaptive number, as many requests as saturate the network, found by measuring throughput
+    /// and latency; halved if the service reports an overload; never more than `most`.
     ///
     /// Other numbers are tried from time to time, and kept if they are better (after PCC; Dong and
     /// others, 2015).
