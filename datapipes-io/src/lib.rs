@@ -14,7 +14,7 @@
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
-//! and [`Format`], the trait to implement for another format.
+//!   and [`Format`], the trait to implement for another format.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, read from their original file layouts.
 //! - [`SplitsFile`]: saves the splits of a data set to a file.
 //!

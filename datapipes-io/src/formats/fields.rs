@@ -25,13 +25,11 @@ use super::value::{Rule, Value};
 /// | others | [`Value::Bytes`], a slice of the archive |
 ///
 /// - The last part of a compound extension counts: `seg.json` is JSON. A field that ends in `.gz`
-///   is
-/// decompressed first, and the part before counts. Fields keep their names and their order.
+///   is decompressed first, and the part before counts. Fields keep their names and their order.
 /// - Text is UTF-8; a byte order mark at its start is removed. JSON is strict: no `NaN`.
 /// - [`with`](FieldDecoder::with) adds decoders or replaces the built-in ones. For images as
-///   tensors,
-/// with the crate `datapipes-image`: `.with(datapipes_image::EXTENSIONS,
-/// datapipes_image::decode_tensor)`.
+///   tensors, with the crate `datapipes-image`: `.with(datapipes_image::EXTENSIONS,
+///   datapipes_image::decode_tensor)`.
 /// - Numbers and texts are copied from the sample; bytes keep the archive in memory.
 ///
 /// `V` is the type of decoded fields: [`Value`], or a user's type that can be made of a [`Value`].

@@ -18,9 +18,8 @@ use crate::File;
 ///
 /// - Blank lines are skipped. Lines and compression are those of [`Lines`](super::Lines).
 /// - Values are parsed by [`serde_json`]: of a duplicate key the last value counts in a `Value`,
-///   and
-/// the key is an error in a struct; `NaN` and `Infinity` are errors; arrays and objects nest up to
-/// 127 deep.
+///   and the key is an error in a struct; `NaN` and `Infinity` are errors; arrays and objects nest
+///   up to 127 deep.
 /// - A value is parsed directly from its line. Memory holds that value and the file.
 ///
 /// # Errors

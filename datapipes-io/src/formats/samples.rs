@@ -179,15 +179,14 @@ impl fmt::Debug for Sample {
 /// The rules are WebDataset's, so that shards written for it give the same samples here:
 ///
 /// - The key is the folder and the name up to the first dot of its last part, the field is the rest
-/// after that dot: `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are converted to lower
-/// case, keys are not. A file without a dot is left out, and so is a file whose name begins with a
-/// dot unless it is in a folder, which then is its key.
+///   after that dot: `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are converted to
+///   lower case, keys are not. A file without a dot is left out, and so is a file whose name begins
+///   with a dot unless it is in a folder, which then is its key.
 /// - Names that begin with a part such as `__meta__` are left out.
 /// - Only neighbors belong together: a key that comes again later is another sample. A sample never
-/// spans two archives.
+///   spans two archives.
 /// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample
-///   keeps
-/// the first file.
+///   keeps the first file.
 /// - A sample with a field `__bad__` that is not empty is left out.
 ///
 /// One rule is stricter: a sample of which a member could not be read (the file is gone, the member

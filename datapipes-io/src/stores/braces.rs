@@ -14,14 +14,13 @@ const DEPTH: usize = 64;
 /// Returns the names that a pattern with braces stands for, in order, as bash and WebDataset do.
 ///
 /// - `{000..099}` counts, up or down, with leading zeros if one of the two numbers has them;
-/// `{0..20..5}` counts in steps. `{a..e}` goes through letters (capitals before small letters,
-/// nothing between `Z` and `a`).
+///   `{0..20..5}` counts in steps. `{a..e}` goes through letters (capitals before small letters,
+///   nothing between `Z` and `a`).
 /// - `{train,val}` is one part after the other; parts may be empty and have braces of their own. If
-/// there are several groups, the last group changes first.
+///   there are several groups, the last group changes first.
 /// - `a.tar::b.tar` are two patterns, one after the other.
 /// - Braces with neither a range nor a comma in them are left unchanged, and so is a character
-///   after
-/// a backslash.
+///   after a backslash.
 ///
 /// These are the rules of Python's package `braceexpand`, which WebDataset uses. There are two
 /// differences: a closing brace that was not opened is always an error, and, unlike in WebDataset,

@@ -33,21 +33,20 @@ use super::{Body, Get, Meta, Object, Store, redacted};
 /// connections.
 ///
 /// - Credentials come from the builder, the environment, the usual files, or the machine's own
-/// service; see [`CloudBuilder`]. If they expire while the store is used, they are requested again,
-/// once for all requests that were refused by then.
+///   service; see [`CloudBuilder`]. If they expire while the store is used, they are requested
+///   again, once for all requests that were refused by then.
 /// - Requests are made once. An error is [transient](Error::transient) if a retry may help; retries
-/// and the resumption of cut bodies are left to a wrapper.
+///   and the resumption of cut bodies are left to a wrapper.
 /// - An answer has no time limit as a whole, so that a body may be read as slowly as it is used; an
-/// answer that does not begin, or pauses, is ended after
-/// [30 seconds](CloudBuilder::stall_timeout).
+///   answer that does not begin, or pauses, is ended after [30
+///   seconds](CloudBuilder::stall_timeout).
 /// - Each request in flight has a connection of its own (HTTP/1.1); idle connections are kept for a
-/// minute and a half.
+///   minute and a half.
 /// - A body is streamed: only the few kilobytes in transit are buffered.
 /// - Lists are requested in pages of 1000 keys, and one page is held. S3 and Google list in
-///   ascending
-/// order of the keys' bytes; S3 Express and Azure with a hierarchical namespace in an order of
-/// their
-/// own. Empty objects whose keys end in `/`, which consoles use to mark folders, are left out.
+///   ascending order of the keys' bytes; S3 Express and Azure with a hierarchical namespace in an
+///   order of their own. Empty objects whose keys end in `/`, which consoles use to mark folders,
+///   are left out.
 /// - Keys with empty parts (`a//b`), with the parts `.` and `..`, with control characters or a `/`
 ///   at the end cannot be read, and are an error in a listing.
 /// - A [version](Meta::version) is the strong ETag.

@@ -40,11 +40,11 @@ use fault::Secrets;
 /// The store accepts only these answers, so that no bytes are ever wrong:
 /// - status 200 for a whole object, 206 with exactly the requested range for a range;
 /// - an announced length, or chunks, so that a cut body is recognized (see
-/// [`allow_unknown_length`](HttpBuilder::allow_unknown_length));
+///   [`allow_unknown_length`](HttpBuilder::allow_unknown_length));
 /// - no content encoding: `identity` is requested, and anything else is refused;
 /// - a strong ETag is the [version](Meta::version). A read of one version requests that version
-/// (`If-Match`), and also compares the version of the answer. A weak ETag or a modification time
-/// is not precise enough and is ignored.
+///   (`If-Match`), and also compares the version of the answer. A weak ETag or a modification time
+///   is not precise enough and is ignored.
 ///
 /// A server that answers 200 with a page for people (a login, a notice) cannot be told from a
 /// server that answers with the object. The decoder of the data will fail.

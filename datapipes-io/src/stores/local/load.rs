@@ -18,20 +18,19 @@ use crate::{File, FileRef};
 /// Reads files whole; see [`FileRefGraph::load_files`](crate::FileRefGraph::load_files).
 ///
 /// - A file is read in one pass into memory of its own, off the threads that compute. The executor
-/// chooses how many files are read at once.
+///   chooses how many files are read at once.
 /// - Files of at least 256 KiB are read into buffers that return to a pool when the last slice of
-///   the
-/// file is dropped, so that a stream of shards causes no page faults. At most
-/// [`keep`](LoadFiles::keep) bytes are idle, as long as the graph lives.
+///   the file is dropped, so that a stream of shards causes no page faults. At most
+///   [`keep`](LoadFiles::keep) bytes are idle, as long as the graph lives.
 /// - A file whose length or modification time changes during the read is `Corrupt`: its content may
-/// be a mix. A file that is replaced by a rename is read as it was when it was opened.
+///   be a mix. A file that is replaced by a rename is read as it was when it was opened.
 /// - An object of a [store](FileRef::store) is read by that store, with adaptive concurrency; an
-/// object whose size differs from the listed size is `Changed`. The next points are about local
-/// files.
+///   object whose size differs from the listed size is `Changed`. The next points are about local
+///   files.
 /// - Symbolic links are followed. A path that is not a regular file is refused without waiting for
-/// it. A file of length 0 is read nevertheless, since files of `/proc` report that length.
+///   it. A file of length 0 is read nevertheless, since files of `/proc` report that length.
 /// - Errors of a failing device and stale network handles are retried once; if too many files are
-/// open, the read waits up to 10 seconds.
+///   open, the read waits up to 10 seconds.
 #[derive(Clone, Debug)]
 pub struct LoadFiles {
     buffers: Arc<Buffers>,

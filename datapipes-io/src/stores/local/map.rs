@@ -14,12 +14,12 @@ use crate::{File, FileRef};
 /// Maps local files into memory; see [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
 ///
 /// - A file is opened and mapped off the threads that compute; a page is read when a thread touches
-/// it, by that thread. The file stays mapped until its last slice is dropped, even if its name is
-/// removed.
+///   it, by that thread. The file stays mapped until its last slice is dropped, even if its name is
+///   removed.
 /// - Symbolic links are followed. A path that is not a regular file is refused without waiting for
-/// it. A file of length 0 is read instead, since files of `/proc` report that length.
+///   it. A file of length 0 is read instead, since files of `/proc` report that length.
 /// - A queue with a limit in bytes counts only the name of a mapped file: its pages belong to the
-/// system, which reclaims them when it needs to.
+///   system, which reclaims them when it needs to.
 #[derive(Clone, Debug, Default)]
 pub struct MapFiles;
 

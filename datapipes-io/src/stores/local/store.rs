@@ -25,21 +25,20 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 /// `/` between its parts.
 ///
 /// - Reading blocks, and runs off the async threads ([`blocking`]). Up to 4 MiB are read at once,
-/// together with opening the file; a larger body is read in pieces of this size, each when it is
-/// requested.
+///   together with opening the file; a larger body is read in pieces of this size, each when it is
+///   requested.
 /// - The [version](Meta::version) consists of modification time, size and inode. Equal versions
-///   have
-/// equal bytes unless a program wrote twice within the clock resolution of the file system, or set
-/// the time back.
+///   have equal bytes unless a program wrote twice within the clock resolution of the file system,
+///   or set the time back.
 /// - A file that changes while it is read is `Changed`. A file that is replaced by a rename is read
-/// to its end as it was.
+///   to its end as it was.
 /// - Lists are sorted by the bytes of keys, and read folders one at a time, as
-/// [`list_files`](crate::list_files) does: links are followed, also out of the root, special files
-/// are left out. Sizes and versions are not determined. A name that is not UTF-8 is an error in
-/// its place.
+///   [`list_files`](crate::list_files) does: links are followed, also out of the root, special
+///   files are left out. Sizes and versions are not determined. A name that is not UTF-8 is an
+///   error in its place.
 /// - A key that leaves the root by `..`, is absolute or has empty parts is refused.
 /// - Errors of a failing device and stale network handles are retried once; if too many files are
-/// open, the read waits.
+///   open, the read waits.
 ///
 /// # Examples
 /// ```

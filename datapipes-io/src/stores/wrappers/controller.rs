@@ -3,22 +3,18 @@
 //! There are two rules; the lower of their limits applies:
 //!
 //! - **Overload**: no limit until the first answer that reports an overload; then additive
-//!   increase,
-//! multiplicative decrease (Chiu and Jain, 1989). An overload halves the limit, and the controller
-//! stores the number of requests in flight at that time. Below this number, the limit recovers by
-//! an
-//! eighth in each round; above it, by one in sixteen rounds, as CUBIC does around the last loss
-//! (RFC
-//! 9438). Requests that began before a decrease are ignored.
+//!   increase, multiplicative decrease (Chiu and Jain, 1989). An overload halves the limit, and the
+//!   controller stores the number of requests in flight at that time. Below this number, the limit
+//!   recovers by an eighth in each round; above it, by one in sixteen rounds, as CUBIC does around
+//!   the last loss (RFC 9438). Requests that began before a decrease are ignored.
 //! - **Throughput**: as many requests as saturate the network, found by trial, as PCC does for
-//!   packets
-//! (Dong and others, *PCC: Re-architecting Congestion Control for Consistent High Performance*,
-//! NSDI 2015): only the measured throughput counts. At first the concurrency doubles until doubling
-//! brings no more throughput twice in a row. Then, from time to time, half of it is tried, and kept
-//! (plus a fifth in reserve) if throughput does not fall; or half as much again is tried, and kept
-//! if throughput rises. If the throughput falls by itself, since the latency has grown, the
-//! concurrency doubles again. The result is between one and several times the concurrency that
-//! saturates the network.
+//!   packets (Dong and others, *PCC: Re-architecting Congestion Control for Consistent High
+//!   Performance*, NSDI 2015): only the measured throughput counts. At first the concurrency
+//!   doubles until doubling brings no more throughput twice in a row. Then, from time to time, half
+//!   of it is tried, and kept (plus a fifth in reserve) if throughput does not fall; or half as
+//!   much again is tried, and kept if throughput rises. If the throughput falls by itself, since
+//!   the latency has grown, the concurrency doubles again. The result is between one and several
+//!   times the concurrency that saturates the network.
 //!
 //! Rules based on latency (Vegas, BBR, gradients) need the latency without a queue. Here it would
 //! have to be a mean, by Little's law. If a quarter of the connections is ten times slower, that

@@ -50,14 +50,13 @@ impl Default for Tail {
 /// other is dropped.
 ///
 /// - Measured are the time to the first byte and, for the body, the time per byte (the last 256 of
-/// each); so a large object is not mistaken for a slow one. Nothing is hedged before 32 reads.
+///   each); so a large object is not mistaken for a slow one. Nothing is hedged before 32 reads.
 /// - [`read`](Store::read) is hedged to its end, since a slow connection may answer quickly and
-///   send
-/// its body slowly. The second request asks only for the missing part, of the same version; without
-/// versions, for the whole object. Bytes are joined only if both parts are of the same version.
+///   send its body slowly. The second request asks only for the missing part, of the same version;
+///   without versions, for the whole object. Bytes are joined only if both parts are of the same
+///   version.
 /// - [`get`](Store::get) and [`head`](Store::head) are hedged until the answer has begun: bytes
-///   that
-/// were returned cannot be replaced.
+///   that were returned cannot be replaced.
 /// - If one of the two requests fails, the other counts; if both do, the error is that of the
 ///   first.
 ///

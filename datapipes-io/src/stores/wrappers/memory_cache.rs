@@ -30,15 +30,13 @@ pub enum Evict {
 /// [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
 ///
 /// - At most `limit` bytes of content are cached, plus some 200 bytes for each object. An object
-/// larger than an eighth of the limit, or of unknown length, is not cached.
+///   larger than an eighth of the limit, or of unknown length, is not cached.
 /// - Concurrent requests for an object are made once. An error is not cached: the next caller in
-///   line
-/// makes the request itself.
+///   line makes the request itself.
 /// - Cached objects are returned without asking whether the store has a newer version, unless a
-/// version is requested ([`Get::version`]) and differs: then the object is requested again.
+///   version is requested ([`Get::version`]) and differs: then the object is requested again.
 /// - A range is a slice of the cached object; a range of an object that is not cached is passed to
-///   the
-/// store. [`head`](Store::head) is answered from the cache; a listing is passed to the store.
+///   the store. [`head`](Store::head) is answered from the cache; a listing is passed to the store.
 /// - An object that is small enough is read whole before it is returned.
 ///
 /// Clones share the cache. Returned bytes live as long as they are referenced, even after eviction.

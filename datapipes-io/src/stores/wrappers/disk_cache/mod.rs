@@ -27,31 +27,25 @@ use crate::stores::{Get, Meta, Object, Store};
 /// [`StoreExt::cache_on_disk`](super::StoreExt::cache_on_disk).
 ///
 /// - **Bounded.** The files take at most `limit` bytes, files in progress included; the least
-///   recently
-/// used entries are evicted ([`evict`](DiskCache::evict)). An object larger than an eighth of the
-/// limit, or of unknown length, is not cached.
+///   recently used entries are evicted ([`evict`](DiskCache::evict)). An object larger than an
+///   eighth of the limit, or of unknown length, is not cached.
 /// - **Right or absent.** An entry is written under another name, synced to the disk and renamed,
-///   and
-/// holds key, version and a BLAKE3 sum of its whole content. The entry is read whole and checked
-/// before its first byte is returned; a damaged or truncated entry is removed and the object
-/// requested again. Neither a crash nor a power failure leads to wrong data.
+///   and holds key, version and a BLAKE3 sum of its whole content. The entry is read whole and
+///   checked before its first byte is returned; a damaged or truncated entry is removed and the
+///   object requested again. Neither a crash nor a power failure leads to wrong data.
 /// - **Versions.** Entries are returned without asking whether the store has a newer version,
-///   unless a
-/// version is requested ([`Get::version`]) and differs, or
-/// [`check_versions`](DiskCache::check_versions) is set.
+///   unless a version is requested ([`Get::version`]) and differs, or
+///   [`check_versions`](DiskCache::check_versions) is set.
 /// - **Shared.** Any number of processes of one user on one machine may use a folder. Each process
-///   may
-/// then request the same object; within one process the object is requested once. A process that
-/// dies blocks no other. (The locks are `flock`s: keep the folder on a local file system.)
+///   may then request the same object; within one process the object is requested once. A process
+///   that dies blocks no other. (The locks are `flock`s: keep the folder on a local file system.)
 /// - **Private.** The folder is created for its user alone. A folder that others may write to, that
-/// belongs to another user, or that is a link, is refused. Files are named by hashes of URL, key
-/// and
-/// range, and no link is followed.
+///   belongs to another user, or that is a link, is refused. Files are named by hashes of URL, key
+///   and range, and no link is followed.
 /// - **Never an obstacle.** A full or read-only disk costs one warning (`tracing`); objects are
-///   still
-/// delivered, and writing is tried again after ten seconds.
+///   still delivered, and writing is tried again after ten seconds.
 /// - A range is an entry of its own, so that records of a large file can be cached. `head` and
-/// listings are passed to the store.
+///   listings are passed to the store.
 ///
 /// Files are read and written on the blocking threads of the tokio runtime, and hashed on the
 /// thread that polls. Memory holds the object that is read or written, and some 150 bytes for each
