@@ -1,4 +1,4 @@
-//! MessagePack values, one behind the other.
+//! MessagePack values in sequence.
 
 mod scan;
 
@@ -15,22 +15,23 @@ use super::json_lines::shortened;
 use super::{Entries, Format, value};
 use crate::File;
 
-/// Files of [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md) values, one
-/// behind the other, as [`rmpv::Value`] or any type of serde's.
+/// Reads files of consecutive [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md)
+/// values, as [`rmpv::Value`] or any type that implements serde's `Deserialize`.
 ///
-/// - [`MsgPack::values`] gives a value with all that the format has: binary data, extensions, keys
-///   of any kind. [`MsgPack::new`] gives a type: a struct from a map or an array,
-///   [`serde_json::Value`] where the values are such.
-/// - A compressed file is inflated as its values are wanted, by its first bytes.
-/// - Each value is copied out of the file; [`rmpv::Value`] takes up to 40 times the bytes of the
-///   file, since a number of one byte is one too. The end of a value is found before the value is
-///   made, so nothing is allocated by what a size claims.
+/// - [`MsgPack::values`] yields values with all features of the format: binary data, extensions,
+///   keys of any kind. [`MsgPack::new`] yields a type: a struct from a map or an array, or
+///   [`serde_json::Value`] if the values permit it.
+/// - A compressed file is recognized by its first bytes and decompressed as its values are
+///   requested.
+/// - Each value is copied from the file; [`rmpv::Value`] takes up to 40 times the bytes of the
+///   file, since a number of one byte is a value too. The end of a value is found before the value
+///   is made, so a stated size alone causes no allocation.
 ///
 /// # Errors
 /// A value that is cut, or has a size larger than the file, is `Truncated`; 0xc1 is `Corrupt`;
-/// arrays and maps deeper than [`max_depth`](MsgPack::max_depth) are `Limit`. Nothing can follow
-/// them. A value that is not of the type is `Corrupt`, and the next ones follow. All tell the byte
-/// at which the value begins.
+/// arrays and maps deeper than [`max_depth`](MsgPack::max_depth) are `Limit`. No values follow
+/// these errors. A value that does not match the type is `Corrupt`, and the next values follow. All
+/// errors contain the position at which the value begins.
 ///
 /// # Examples
 /// ```
@@ -52,7 +53,8 @@ pub struct MsgPack<T = Value> {
     read: ReadValue<T>,
 }
 
-/// Makes a value of its bytes, or says why not. How deep they nest is known to be allowed.
+/// Function that makes a value of its bytes, or returns an error. Their nesting depth is known to
+/// be allowed.
 type ReadValue<T> = fn(&[u8]) -> Result<T, String>;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +65,7 @@ struct Options {
 }
 
 impl MsgPack {
-    /// Values of any kind.
+    /// Reads values of any kind.
     pub fn values() -> Self {
         MsgPack::by(|mut bytes| {
             rmpv::decode::read_value_with_max_depth(&mut bytes, usize::MAX)
@@ -73,7 +75,7 @@ impl MsgPack {
 }
 
 impl<T: DeserializeOwned> MsgPack<T> {
-    /// Values of a type of serde's.
+    /// Reads values of a type that implements `Deserialize`.
     pub fn new() -> Self {
         MsgPack::by(|bytes| {
             let mut values = rmp_serde::Deserializer::from_read_ref(bytes);
@@ -89,7 +91,7 @@ impl<T: DeserializeOwned> Default for MsgPack<T> {
     }
 }
 
-/// Deeper values would not fit into the stack of a thread.
+/// Maximum nesting depth; deeper values would overflow the stack of a thread.
 const MOST_LEVELS: usize = 1024;
 
 impl<T> MsgPack<T> {
@@ -104,22 +106,22 @@ impl<T> MsgPack<T> {
         }
     }
 
-    /// Refuses arrays and maps that nest more than `levels` deep. By default 128, and 1024 at most:
-    /// each level takes some of the stack.
+    /// Refuses arrays and maps that nest more than `levels` deep. Defaults to 128, with a maximum
+    /// of 1024: each level uses some of the stack.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.options.max_depth = levels;
         self
     }
 
-    /// Ends a file with an error (`Limit`) at a value of more than `bytes`. By default 1 GiB.
+    /// Ends a file with an error (`Limit`) at a value of more than `bytes`. Defaults to 1 GiB.
     pub fn max_value(mut self, bytes: usize) -> Self {
         self.options.max_value = bytes;
         self
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
-    /// its own size once it is past 1 MiB. By default any number of bytes, which are never in
-    /// memory together, and 1100 times.
+    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
+    /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
             bytes,
@@ -185,7 +187,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
             max_value,
             ..
         } = self.options;
-        // What is longer is refused, however much of it is there.
+        // Longer values are refused, however many of their bytes are available.
         let most = data.len().min(max_value);
         match scan::value_len(&data[..most], at.offset, max_depth) {
             Ok(len) => Ok(Frame::cut(len, Part::Record)),
@@ -198,7 +200,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
                 Err(Error::new(ErrorKind::Limit, what))
             }
             Err(error) if ended => Err(error),
-            // It is looked through from its beginning, so that should not be often.
+            // Each attempt scans the value from its beginning, so the buffer is doubled.
             Err(_) => Ok(Frame::More(2 * data.len())),
         }
     }
@@ -275,7 +277,7 @@ mod tests {
             x: u8,
             y: f32,
         }
-        // By name, by place, and one that does not fit.
+        // By name, by position, and a value that does not fit.
         let data =
             b"\x82\xa1x\x01\xa1y\xcb\x3f\xf8\0\0\0\0\0\0\x92\x02\xca\x3e\x80\0\0\x81\xa1x\xa1?\x92\x03\x00";
         let read = read_all(MsgPack::<Point>::new(), &data[..]);
