@@ -51,7 +51,7 @@ pub fn read_arriving<F: Format>(
         .expect("errors are items")
 }
 
-/// Formats an error with the number of its file instead of a name, if the file has one.
+/// Formats an error with the number of its file in place of the name `file`.
 pub(crate) fn unnamed(error: &Error) -> String {
     error.to_string().replacen(": file", ": 0:0", 1)
 }

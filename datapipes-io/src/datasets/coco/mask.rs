@@ -71,7 +71,7 @@ wire_struct!(Rle {
 /// Encoding of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// As numbers.
+    /// Runs as numbers.
     Runs(Vec<u32>),
     /// Text of pycocotools: five bits in a letter, numbers from the fourth on as differences.
     Packed(String),
