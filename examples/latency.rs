@@ -1,4 +1,4 @@
-//! The same pictures, read one by one over links of 0, 20 and 150 ms, in each order, with the
+//! Reads the same pictures one by one over links of 0, 20 and 150 ms, in each order, with the
 //! duration of each batch drawn over time as in figure 4 of *Hiding Latencies in Network-Based
 //! Image Loading for Deep Learning* (Versaci and Busonera, 2024).
 //!
