@@ -52,7 +52,7 @@ impl<T> RowFraming<T> {
         let parser = self.parser.get_or_insert_with(|| {
             let mut parser = parser(&self.options);
             if at.offset > 0 {
-                // After a first row, the parser drops no byte order mark.
+                // After an empty row, the parser drops no byte order mark.
                 parser.read_record(b"\r", &mut text, &mut ends);
             }
             parser
