@@ -1,9 +1,9 @@
-//! A data set in a table: written once, divided by its metadata, and trained on by key, in a true
-//! random order.
+//! A data set in a table: written once, split by its metadata, and read by key for training, in a
+//! global random order.
 //!
 //! `cargo run --release --features sqlite --example cassandra` makes 1000 photo-like pictures of
-//! made-up patients, writes them into an SQLite file in the cache folder (again: only what is
-//! missing), divides them so that no patient is in two parts, and reads them as training would.
+//! made-up patients, writes them into an SQLite file in the cache folder (a second run writes only
+//! missing rows), splits them so that no patient is in two parts, and reads them as training would.
 //! With `--features cassandra` and `--url cassandra://HOST/KEYSPACE.TABLE` the table is on a
 //! server, and nothing else changes.
 //!
@@ -63,13 +63,13 @@ fn run() -> Result<(), BoxError> {
         None => sqlite_url(folder.as_deref())?,
     };
 
-    // A driver lives on the runtime in which it was made; the loader uses it, too.
+    // A driver belongs to the runtime in which it was made; the loader uses the same runtime.
     let runtime = tokio::runtime::Runtime::new()?;
     let _entered = runtime.enter();
     let table = runtime.block_on(datapipes_tables::create(&url, &schema))?;
     println!("table {}", table.url());
 
-    // Write: what is there already is not even read.
+    // Write: rows that exist already are not even read.
     let ingest = Ingest::new(table.clone());
     let (writing, total) = match &folder {
         Some(folder) => (ingest.folder(folder, folder)?, None),
@@ -77,7 +77,7 @@ fn run() -> Result<(), BoxError> {
     };
     write(writing, total, &ingest)?;
 
-    // Choose and divide, by metadata alone.
+    // Select and split, by metadata alone.
     let mut splitter = Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)])
         .balance_classes()
         .seed(seed);
@@ -117,7 +117,7 @@ fn run() -> Result<(), BoxError> {
         args.get("batch").unwrap_or(64),
     );
     let batches = images::training_batches(labelled.named("label"), size, batch);
-    // Here a model would be trained.
+    // A training step would be here.
     measure(
         "reading, decoding, augmenting",
         batches,
@@ -136,7 +136,8 @@ fn made_up_schema() -> Schema {
     ])
 }
 
-/// Pictures of patients, some of each, by number. The weight is not known of all.
+/// Returns pictures of made-up patients, several of each, by number. Some patients have no known
+/// weight.
 fn made_up(ingest: &Ingest, count: u64) -> Graph<Written> {
     let key_of = |number: u64| key("made up", number.to_le_bytes());
     let numbers = ingest.unknown(Graph::range(0..count), move |number| key_of(*number));
@@ -187,7 +188,8 @@ fn write(writing: Graph<Written>, total: Option<u64>, ingest: &Ingest) -> Result
     Ok(())
 }
 
-/// Runs epochs over a graph; `count` says how many images a batch has, and how many bytes.
+/// Runs epochs over a graph; `count` returns the number of images in a batch, and their size in
+/// bytes.
 fn measure<T: Send + 'static>(
     what: &str,
     graph: Graph<T>,
@@ -221,7 +223,8 @@ fn measure<T: Send + 'static>(
     Ok(())
 }
 
-/// A file in the cache folder: one for made-up pictures, and one for each folder's name.
+/// Returns the URL of a file in the cache folder: one for made-up pictures, and one for each
+/// folder's name.
 fn sqlite_url(folder: Option<&str>) -> Result<String, BoxError> {
     let cache = shards::cache_folder();
     std::fs::create_dir_all(&cache)?;

@@ -1,6 +1,6 @@
 //! A decoder that calls native code which crashes on one sample in a thousand, hangs on another,
-//! and leaks now and then. In processes of its own it costs the samples that it cannot decode, and
-//! nothing else: the epoch delivers all others, in order, and says which were bad, and why.
+//! and leaks now and then. In child processes it costs only the samples that it cannot decode: the
+//! epoch delivers all others, in order, and names each bad sample with its error.
 //!
 //! `cargo run --release --no-default-features --example crashing_decoder [--n SAMPLES] [--processes
 //! N]`
@@ -14,19 +14,19 @@ use support::args::Args;
 
 const USAGE: &str = "crashing_decoder [--n SAMPLES] [--processes N]";
 
-/// What the decoder does with a sample, by the sample's number.
+/// Native code whose behavior depends on the sample's number.
 mod native {
-    /// Every thousandth sample, from this one on, makes it write where nothing is.
+    /// First sample that makes it write to an invalid address; every thousandth after it does too.
     pub const CRASHES: u64 = 499;
-    /// Every thousandth makes it compute for ever.
+    /// First sample that makes it run forever; every thousandth after it does too.
     pub const HANGS: u64 = 700;
-    /// Every tenth makes it forget 8 MiB.
+    /// First sample that makes it leak 8 MiB; every tenth after it does too.
     pub const LEAKS: u64 = 5;
 
-    /// As if it came from a C library.
+    /// Simulates a function of a C library.
     pub fn decode(sample: u64, pixels: &mut [u8]) {
         match sample % 1000 {
-            // SAFETY: none. That is what this example is about: the process ends here, by SIGSEGV.
+            // SAFETY: none. The example shows exactly this: the process ends here, by SIGSEGV.
             CRASHES => unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(1) },
             HANGS => loop {
                 std::hint::spin_loop();
@@ -40,14 +40,14 @@ mod native {
             .for_each(|(place, value)| *value = pixel(sample, place));
     }
 
-    /// About as costly as what a decoder does for one.
+    /// Computes a pixel, at about the cost of a real decoder.
     pub fn pixel(sample: u64, place: usize) -> u8 {
         let mix = |value: u64, _| (value ^ (value >> 7)).wrapping_mul(0x9e37_79b9);
         (0..12).fold(sample << 20 | place as u64, mix) as u8
     }
 }
 
-/// 256x256 grey pixels.
+/// Decodes 256x256 gray pixels.
 fn decode(sample: u64) -> Result<(u64, Tensor)> {
     let mut pixels = vec![0; 256 * 256];
     native::decode(sample, &mut pixels);
@@ -55,16 +55,16 @@ fn decode(sample: u64) -> Result<(u64, Tensor)> {
 }
 
 fn main() -> Result<(), BoxError> {
-    // If this process is a child, this is where it works, and ends.
+    // If this process is a child process, it works here, and ends.
     datapipes::worker::init();
 
     let args = Args::parse(&[], &["n", "processes"], USAGE);
     let samples: u64 = args.get("n").unwrap_or(3000);
     let processes = Processes::new(args.get("processes").unwrap_or(2))
-        // More than it should need; a child that has used nearly all of it is replaced between two
-        // samples.
+        // More than the decoder should need; a child process that has used nearly all of it is
+        // replaced between two samples.
         .memory(96 << 20)
-        // No honest sample takes so long.
+        // No valid sample takes this long.
         .time_limit(Duration::from_millis(500));
 
     let graph = Graph::range(0..samples)

@@ -1,11 +1,11 @@
-//! A pipe of your own that the executor spreads over workers: it hides a square of each picture, at
+//! A user's pipe that the executor spreads over workers: it hides a square of each picture, at
 //! random, and the square grows from epoch to epoch.
 //!
 //! `cargo run --no-default-features --example custom_pipe`
 //!
-//! Most steps need no such type: a closure in [`Graph::map_with_rng`] does. Write a [`Pipe`] where
-//! a step has settings to check before anything runs, wants to know the epoch, should show in the
-//! plan what it does, or is for others to use.
+//! Most steps need no such type: a closure in [`Graph::map_with_rng`] suffices. Write a [`Pipe`] if
+//! a step has settings to check before anything runs, depends on the epoch, should show its
+//! settings in the plan, or is a part of a library.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,9 +19,9 @@ use datapipes_image::{Image, hflip};
 /// first epochs, so that training begins with easy pictures.
 #[derive(Clone, Debug)]
 struct Cutout {
-    /// The edge of the square in the end, in pixels.
+    /// Final edge of the square, in pixels.
     edge: u32,
-    /// In which epoch, from 0, it has this edge.
+    /// Number of the epoch, from 0, in which the edge has its final size.
     full_in: u64,
 }
 
@@ -32,8 +32,7 @@ impl Cutout {
     }
 }
 
-/// What is done to one picture, without knowing of graphs: easy to test, and of use in a closure,
-/// too.
+/// Processes one picture, independently of graphs: easy to test, and usable in a closure, too.
 fn hide_square(image: &mut Image, edge: u32, rng: &mut Rng) -> datapipes::Result<()> {
     let (width, height, channels) = (image.width(), image.height(), usize::from(image.channels()));
     if edge > width.min(height) {
@@ -57,14 +56,14 @@ fn hide_square(image: &mut Image, edge: u32, rng: &mut Rng) -> datapipes::Result
 impl Pipe<Image> for Cutout {
     type Out = Image;
 
-    /// Does nothing yet: the closure runs when somebody asks for items, on any worker.
+    /// Does nothing yet: the closure runs when items are requested, on any worker.
     fn apply(&self, input: Items<Image>, cx: &Context) -> Items<Image> {
         let (edge, context) = (self.edge_in(cx.epoch()), cx.clone());
         input.each(cx, move |item| {
-            // Random numbers of this item alone: by seed, epoch, the node's name and where the item
-            // comes from. So it does not matter which worker takes it, or when.
+            // The random numbers belong to this item: they depend on seed, epoch, the node's name
+            // and the item's origin, and not on the worker or the time.
             let mut rng = context.rng(item.origin());
-            // `try_map` names the item in an error. `None` here would leave it out.
+            // `try_map` names the item in an error. `None` here would drop the item.
             Some(item.try_map(|mut image| {
                 hide_square(&mut image, edge, &mut rng)?;
                 Ok(image)
@@ -72,20 +71,20 @@ impl Pipe<Image> for Cutout {
         })
     }
 
-    // Hints: what the executor may do with it. Left out, it would be right as well, and run on one
-    // thread.
+    // Hints for the executor. Without them the result is the same, computed on one thread.
 
-    /// It looks at one picture at a time and keeps nothing, so that its input may be cut anywhere.
+    /// The pipe processes one picture at a time and has no state, so that its input may be split
+    /// anywhere.
     fn is_shardable(&self) -> bool {
         true
     }
 
-    /// One comes out for each that goes in: the length of the data stays known.
+    /// There is one output item for each input item, so the length of the data stays known.
     fn arity(&self) -> Arity {
         Arity::One
     }
 
-    /// For the checker and the printed plan.
+    /// Facts for the checker and the printed plan.
     fn facts(&self) -> Facts {
         let problem = (self.edge == 0).then_some("a square without pixels");
         let settings = format!("edge {} from epoch {} on", self.edge, self.full_in);
@@ -94,13 +93,13 @@ impl Pipe<Image> for Cutout {
             .with_problem(problem)
     }
 
-    /// For queues that are bounded in bytes.
+    /// Size for queues that are bounded in bytes.
     fn weigh(&self, image: &Image) -> Option<usize> {
         Some(image.data().len())
     }
 }
 
-/// A gray disk, at another place for each number. The one with number 13 is broken: it is tiny.
+/// Draws a gray disk, at another place for each number. Picture 13 is broken: it is tiny.
 fn draw(n: u64) -> Image {
     let (width, height) = if n == 13 { (4, 4) } else { (22, 11) };
     let (cx, cy) = (5.0 + (n % 12) as f64, 3.0 + (n % 5) as f64);
@@ -118,7 +117,7 @@ fn draw(n: u64) -> Image {
     Image::new(width, height, 1, data).expect("as many pixels as its size says")
 }
 
-/// The pipe among closures.
+/// Returns a graph with the pipe among closures.
 fn training() -> Graph<Image> {
     let mirrored = Graph::range(0..1000)
         .map(draw)
@@ -135,9 +134,8 @@ fn training() -> Graph<Image> {
 }
 
 fn main() -> Result<(), BoxError> {
-    // The kit that this library's own pipes are tested with: laziness, order, pauses, errors that
-    // pass by, drop, and whether what the hints promise is true. It would be in a test; it panics
-    // if something is wrong.
+    // The contract test of this library's own pipes: laziness, order, pauses, errors of the input,
+    // drop, and the truth of the hints. It belongs in a test; it panics if a check fails.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {})); // it raises a panic on purpose, to see it arrive
     datapipes::testing::check_pipe(
@@ -150,7 +148,7 @@ fn main() -> Result<(), BoxError> {
     std::panic::set_hook(hook);
     println!("check_pipe: Cutout keeps the contract\n");
 
-    // A setting without sense is found before anything runs.
+    // An invalid setting is found before anything runs.
     let error = DataLoader::builder(Graph::range(0..1).map(draw).pipe(Cutout {
         edge: 0,
         full_in: 3,
@@ -158,8 +156,8 @@ fn main() -> Result<(), BoxError> {
     .build();
     println!("an edge of 0: {}\n", error.err().ok_or("it was not found")?);
 
-    // The same pictures whatever the number of workers; others in another epoch, and with larger
-    // squares.
+    // The pictures are the same for any number of workers; in another epoch they differ, with
+    // larger squares.
     let mut digests = BTreeSet::new();
     for workers in [0, 1, 4] {
         let policy = OnError::skip(1);
@@ -205,7 +203,7 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Picture 8 in each epoch, in characters.
+/// Prints picture 8 of each epoch, in characters.
 fn print_beside(images: &[Image]) {
     for (epoch, image) in images.iter().enumerate() {
         print!(

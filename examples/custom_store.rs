@@ -1,5 +1,5 @@
-//! A store for a system of your own: here one whose objects are computed. It gets retries, limits,
-//! caches, listing by pattern and reading by index from the library, as any other store does.
+//! A user's store: its objects are computed. Like any other store it gets retries, limits, caches,
+//! listing by pattern and reading by index from the library.
 //!
 //! `cargo run --example custom_store`
 
@@ -11,7 +11,7 @@ use datapipes_io::stores::{Get, Meta, Object, Store, StoreExt};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 
-/// The squares of the first so many numbers, as texts: `squares/7.txt` holds `49`.
+/// A store of the squares of the first numbers, as texts: `squares/7.txt` holds `49`.
 #[derive(Clone, Debug)]
 struct Squares {
     many: u64,
@@ -19,7 +19,8 @@ struct Squares {
 
 impl Squares {
     fn meta(&self, n: u64) -> Meta {
-        // A strong version lets a cut body go on by range, and a cache know what is new.
+        // With a strong version, a cut body can be resumed by range, and a cache can detect new
+        // content.
         Meta {
             key: format!("squares/{n}.txt"),
             size: Some((n * n).to_string().len() as u64),
@@ -41,8 +42,7 @@ impl Store for Squares {
         let number = number
             .and_then(|number| number.parse::<u64>().ok())
             .filter(|&n| n < self.many);
-        // Errors begin with the URL of the object. One that may pass is `.transient()`, and is
-        // tried again.
+        // Errors begin with the URL of the object. An error marked `.transient()` is retried.
         let n = number.ok_or_else(|| Error::new(ErrorKind::NotFound, self.url_of(key)))?;
         if get.version.is_some_and(|version| version != "1") {
             return Err(Error::new(ErrorKind::Changed, self.url_of(key)));
@@ -71,7 +71,7 @@ fn main() -> Result<(), BoxError> {
         .retry(Backoff::default())
         .cache_in_memory(1 << 20, Evict::Oldest);
 
-    // By pattern, as a stream.
+    // Reads by pattern, as a stream.
     let graph = store
         .clone()
         .list_files("squares/*.txt")
@@ -86,7 +86,7 @@ fn main() -> Result<(), BoxError> {
         );
     }
 
-    // By index: shuffled as a whole, then read.
+    // Reads by index: shuffled as a whole, then read.
     let keys = (0..1000).map(|n| format!("squares/{n}.txt"));
     let graph = store.clone().index(keys).shuffle().subset(0..5).fetch();
     for file in DataLoader::builder(graph)

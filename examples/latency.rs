@@ -1,6 +1,6 @@
-//! The same pictures, read one by one over links of 0, 20 and 150 ms, in each order; and how long
-//! each batch took, drawn over time as in figure 4 of *Hiding Latencies in Network-Based Image
-//! Loading for Deep Learning* (Versaci and Busonera, 2024).
+//! Reads the same pictures one by one over links of 0, 20 and 150 ms, in each order, with the
+//! duration of each batch drawn over time as in figure 4 of *Hiding Latencies in Network-Based
+//! Image Loading for Deep Learning* (Versaci and Busonera, 2024).
 //!
 //! `cargo run --release --features http --example latency [-- OPTIONS]`. The server runs on this
 //! machine, and models the link: its round trip, its bandwidth, and every tenth connection ten
@@ -43,7 +43,7 @@ fn main() -> Result<(), BoxError> {
     });
     names.collect()?;
     let server = Link::folder(&folder);
-    // The server holds them in memory.
+    // The server holds the pictures in memory.
     std::fs::remove_dir_all(&folder)?;
     let server = server?;
 
@@ -94,7 +94,7 @@ fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// When each batch came, and how long the consumer waited for it, in seconds.
+/// Time of each batch, and waiting time of the consumer for it, in seconds.
 struct Curve {
     order: Order,
     points: Vec<(f64, f64)>,
@@ -119,7 +119,7 @@ impl Curve {
         waits[waits.len() / 2]
     }
 
-    /// Without the first, which is a round trip in any order.
+    /// Returns the longest wait without the first, which is a round trip in any order.
     fn slowest(&self) -> f64 {
         self.points
             .iter()
@@ -131,7 +131,8 @@ impl Curve {
 
 const COLOURS: [&str; 3] = ["#c0392b", "#2471a3", "#1e8449"];
 
-/// A panel for each link: time across, the wait for each batch upward, a line for each order.
+/// Draws a panel for each link: time on the x axis, the wait for each batch on the y axis, a line
+/// for each order.
 fn draw(panels: &[(u64, Vec<Curve>)]) -> String {
     let (width, height, left, top) = (860.0, 190.0, 64.0, 40.0);
     let total = top + panels.len() as f64 * (height + 62.0);

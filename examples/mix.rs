@@ -1,8 +1,7 @@
 //! Three sources mixed by weight, with a curriculum: exact shares at every point, a stop and a
-//! resume, other weights in the middle, and one sample looked at again.
+//! resume, changed weights in the middle, and the replay of one sample.
 //!
-//! `cargo run --no-default-features --example mix`. Exits with an error if anything is not as it
-//! says.
+//! `cargo run --no-default-features --example mix`. Exits with an error if any check fails.
 
 use std::process::ExitCode;
 
@@ -13,10 +12,10 @@ const NAMES: [&str; 3] = ["web", "books", "code"];
 const BATCH: usize = 8;
 const BATCHES: usize = 60;
 
-/// A sample: of which source, which one, and a number that only this epoch's random numbers give.
+/// A sample: number of its source, number in the source, and a random number of this epoch.
 type Sample = (usize, u64, u64);
 
-/// At first the web alone; books come in at step 64, code at step 160.
+/// Returns the weights: at first the web alone; books begin at step 64, code at step 160.
 fn curriculum() -> Schedule {
     Schedule::new([1.0, 0.0, 0.0])
         .then(64, [3.0, 1.0, 0.0])
@@ -49,7 +48,7 @@ fn counts<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> [usize; 3] {
     counts
 }
 
-/// Whether the samples have their exact part of some weights, to within one for each source.
+/// Checks that the share of each source matches the weights, to within one sample.
 fn check_shares(samples: &[Sample], weights: &[f64]) -> Result<(), BoxError> {
     let total: f64 = weights.iter().sum();
     for end in 1..=samples.len() {
@@ -84,7 +83,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), BoxError> {
-    // An epoch of a mix without end, in a budget of steps.
+    // An epoch of an endless mix, with a budget of steps.
     let loader = loader(curriculum())?;
     let whole: Vec<Vec<Sample>> = loader
         .epoch(0)
@@ -107,7 +106,7 @@ fn run() -> Result<(), BoxError> {
         );
     }
 
-    // Stopped behind 25 batches, and gone on with in what could be another process.
+    // Stopped after 25 batches, and resumed as another process would.
     let mut epoch = loader.epoch(0).blocking();
     let first: Vec<_> = epoch.by_ref().take(25).collect::<datapipes::Result<_>>()?;
     let bytes = epoch.checkpoint()?.to_bytes();
@@ -126,7 +125,7 @@ fn run() -> Result<(), BoxError> {
         bytes.len()
     );
 
-    // From there on mostly code: not by accident, but where it is asked for.
+    // From here on mostly code, on explicit request.
     let code = self::loader(Schedule::new([1.0, 1.0, 6.0]))?;
     check(
         code.resume(&state).is_err(),
@@ -138,7 +137,7 @@ fn run() -> Result<(), BoxError> {
         .collect::<datapipes::Result<_>>()?;
     let before = counts(&first.concat());
     let after = rest.concat();
-    // Each source goes on where it stood: no sample of its first round comes twice.
+    // Each source resumes at its position: no sample of its first round comes twice.
     for source in 0..3 {
         let own = |samples: &[Sample]| -> Vec<Sample> {
             samples
@@ -154,8 +153,8 @@ fn run() -> Result<(), BoxError> {
             "each source goes on where it stood",
         )?;
     }
-    // What had been mixed ahead of the batches stays as it was; the last steps are behind all of
-    // that.
+    // Items that had been mixed ahead of the batches are unchanged; the last steps come after all
+    // of them.
     let shares = counts(&after[after.len() - 80..]);
     check(
         shares == [10, 10, 60],
@@ -163,7 +162,7 @@ fn run() -> Result<(), BoxError> {
     )?;
     println!("resumed with weights 1 : 1 : 6: {before:?} before, {shares:?} in the last 80 steps");
 
-    // One sample of the last batch, once more, node by node.
+    // Replays one sample of the last batch, node by node.
     let mut batches = loader.epoch(0).blocking().items();
     let batch = batches
         .by_ref()

@@ -1,13 +1,13 @@
-//! Tar shards of JPEGs become shuffled, augmented, batched tensors, on all cores; then the plan and
-//! the figures.
+//! Turns tar shards of JPEGs into shuffled, augmented, batched tensors, on all cores; then prints
+//! the plan and the figures.
 //!
 //! `cargo run --release --example quickstart` makes 4000 photo-like pictures (once, about 450 MB in
 //! a cache folder) and runs an epoch over them. `cargo run --release --example quickstart -- PATH`
 //! runs on your own tar shards, or on a folder with a folder of images for each class.
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size
-//! PIXELS`, `--seed N`, `--images N` (how many pictures to make), `--skip N` (how many bad ones may
-//! be left out).
+//! PIXELS`, `--seed N`, `--images N` (number of pictures to make), `--skip N` (maximum number of
+//! bad pictures to skip).
 
 mod support;
 
@@ -47,7 +47,7 @@ fn run() -> Result<(), BoxError> {
         None => shards::quickstart_shards(args.get("images").unwrap_or(4000).max(1))?,
     };
 
-    // Describe: what happens to an item, and nothing about threads.
+    // Describe: the processing of an item, without threads.
     let encoded = match images::has_shards(&path)? {
         true => images::from_shards(&path, 10_000, 1000),
         false => images::from_folder(&path, 1_000_000)?,
@@ -77,8 +77,8 @@ fn run() -> Result<(), BoxError> {
         for result in loader.epoch(epoch).blocking() {
             let (images, labels) = result?;
             first.get_or_insert_with(|| begun.elapsed());
-            // Here a model would be trained. We look at one value of each picture, to show that
-            // they are there.
+            // A training step would be here. Reading one value of each picture shows that the
+            // pictures are there.
             let pixels = images.as_slice::<f32>()?;
             mean += pixels
                 .iter()

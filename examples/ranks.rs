@@ -1,19 +1,19 @@
-//! A job of several ranks, each a process: parts that are disjoint and complete, as many steps on
-//! each, a stop, and the rest of the epoch on another number of ranks.
+//! A job of several ranks, each a process: parts that are disjoint and complete, equally many steps
+//! on each, a stop, and the rest of the epoch on another number of ranks.
 //!
-//! `cargo run --example ranks` starts itself as 4 ranks, stops them behind step 5, merges their
-//! states, and starts itself as 2 ranks that resume. It does so with two graphs:
+//! `cargo run --example ranks` starts itself as 4 ranks, stops them after step 5, merges their
+//! checkpoints, and starts itself as 2 ranks that resume. It does so with two graphs:
 //!
-//! - pictures, of which each step has 24 over all ranks: every step is that of one process,
+//! - pictures, of which each step has 24 over all ranks: every step equals that of one process,
 //!   whatever the number of ranks;
-//! - members of archives, shuffled by each rank: two ranks read what four have left, a batch of
-//!   each in turn.
+//! - members of archives, shuffled by each rank: two ranks read the rest of four, a batch of each
+//!   in turn.
 //!
-//! Each process finds its rank in `RANK` and `WORLD_SIZE`, as under torchrun; so it would under
-//! SLURM, Open MPI or in an indexed job of Kubernetes.
+//! Each process finds its rank in `RANK` and `WORLD_SIZE`, as under torchrun; under SLURM, Open MPI
+//! or in an indexed job of Kubernetes the variables are found as well.
 //!
-//! Options: `--then N`, `--now N` (numbers of ranks that divide 24; of archives `now` has to divide
-//! `then`), `--items N`, `--stop STEP`.
+//! Options: `--then N`, `--now N` (numbers of ranks that divide 24; for archives `now` has to
+//! divide `then`), `--items N`, `--stop STEP`.
 
 mod support;
 
@@ -28,7 +28,7 @@ use support::args::Args;
 
 const USAGE: &str = "ranks [--then N] [--now N] [--items N] [--stop STEP]";
 
-/// How many items a step has, over all ranks.
+/// Number of items in a step, over all ranks.
 const GLOBAL: usize = 24;
 
 fn main() -> ExitCode {
@@ -42,11 +42,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// How many items an archive has.
+/// Number of items in an archive.
 const MEMBERS: u64 = 12;
 
-/// Made-up file names, in a shuffled order that all ranks have in common; each rank takes its part
-/// and "reads" it.
+/// Returns a loader of made-up file names, in a shuffled order that all ranks share; each rank
+/// takes its part and "reads" it.
 fn loader(
     kind: &str,
     items: u64,
@@ -75,12 +75,12 @@ fn loader(
         .seed(42)
         .rank(rank.index, rank.world)
         .uneven(Uneven::Drop);
-    // Archives may have unequally many members, so the ranks agree before each step.
+    // Archives may have different numbers of members, so the ranks agree before each step.
     Ok(loader.ranks_agree().resumable().build()?)
 }
 
-/// One of the ranks: reads its part up to a step, writes it and its state to files, and stops where
-/// all agree that one of them has no more.
+/// Runs as one of the ranks: reads its part up to a step, writes the batches and its checkpoint to
+/// files, and stops when all agree that one of them has no more.
 fn rank() -> Result<(), BoxError> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [kind, items, folder, stop, state] = &words[..] else {
@@ -92,8 +92,7 @@ fn rank() -> Result<(), BoxError> {
         "" => loader.epoch(0),
         file => loader.resume(&Checkpoint::from_bytes(&std::fs::read(file)?)?)?,
     };
-    // What a collective of the training framework would do: all ranks say whether they have a
-    // batch.
+    // Replaces a collective of the training framework: all ranks tell if they have a batch.
     let (mut answers, mut out) = (std::io::stdin().lines(), std::io::stdout());
     let agree = move |mine: bool| {
         writeln!(out, "{mine}")?;
@@ -109,8 +108,8 @@ fn rank() -> Result<(), BoxError> {
         |kind: &str| Path::new(folder).join(format!("{kind}-{}-of-{}", rank.index, rank.world));
     std::fs::write(file("steps"), text)?;
     std::fs::write(file("state"), epoch.checkpoint()?.to_bytes())?;
-    // What all ranks have in common: the graph and its settings, the number of steps, and, once all
-    // was read, the list.
+    // Facts that all ranks share: the graph and its settings, the number of steps, and, after the
+    // end, the list.
     let list = if epoch.checkpoint()?.is_finished() {
         digest.value(0)
     } else {
@@ -125,7 +124,7 @@ fn rank() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// What ranks left behind: by step and rank the batches, and of each rank its state.
+/// Output of the ranks: the batches by step and rank, and the checkpoint of each rank.
 struct Part {
     steps: Vec<Vec<Vec<String>>>,
     states: Vec<Checkpoint>,
@@ -153,7 +152,7 @@ fn job() -> Result<(), BoxError> {
     archives(then, now, items, stop)
 }
 
-/// Runs on so many ranks, stops, and resumes on others.
+/// Runs on one number of ranks, stops, and resumes on another.
 fn stopped(
     kind: &str,
     [then, now]: [usize; 2],
@@ -188,7 +187,7 @@ fn stopped(
     Ok([first, rest])
 }
 
-/// Where the global order does not depend on the number of ranks.
+/// Tests a graph whose global order does not depend on the number of ranks.
 fn pictures(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxError> {
     let [first, rest] = stopped("pictures", [then, now], items, stop)?;
     let mut seen: Vec<String> = Vec::new();
@@ -208,7 +207,7 @@ fn pictures(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxE
     )?;
     for (step, (ranks, expected)) in steps.iter().zip(&whole).enumerate() {
         let all = ranks.concat();
-        // Of a last step that is not full, fewer items than there are ranks may be left out.
+        // If the last step is not full, fewer items than there are ranks may be left out.
         let missing = expected.iter().filter(|item| !all.contains(item)).count();
         let left_out = if expected.len() < GLOBAL { now } else { 1 };
         let same = missing < left_out && all.len() + missing == expected.len();
@@ -222,8 +221,8 @@ fn pictures(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxE
     seen.sort();
     seen.dedup();
     check(seen.len() == taken, "no item came twice".into())?;
-    // Where the items do not divide among the ranks that ended the epoch, fewer than those are left
-    // out.
+    // If the items do not divide among the ranks that ended the epoch, fewer items than ranks are
+    // left out.
     check(
         items as usize - taken < now,
         format!("{taken} of {items} items came"),
@@ -235,7 +234,7 @@ fn pictures(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxE
     Ok(())
 }
 
-/// Where it does: fewer ranks read in turn what the others have left.
+/// Tests a graph whose order depends on it: fewer ranks read the rest of the others in turn.
 fn archives(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxError> {
     if !then.is_multiple_of(now) {
         println!("archives: {now} ranks cannot share what {then} have left to read");
@@ -259,7 +258,7 @@ fn archives(then: usize, now: usize, items: u64, stop: usize) -> Result<(), BoxE
     Ok(())
 }
 
-/// Starts ranks, is the collective that they agree by, and reads what they left.
+/// Starts ranks, provides the collective by which they agree, and reads their output.
 fn ranks(
     kind: &str,
     world: usize,
@@ -301,7 +300,7 @@ fn ranks(
             .iter_mut()
             .map(|lines| lines.next().transpose())
             .collect::<Result<Vec<_>, _>>()?;
-        // A rank that has stopped says nothing any more; so should the others.
+        // A rank that has stopped sends nothing any more; the others should stop as well.
         if said.iter().any(Option::is_none) {
             break;
         }

@@ -1,12 +1,12 @@
-//! A training run that is killed at random batches goes on each time, and has seen exactly what it
-//! would have seen in one go.
+//! A training run that is killed at random batches, resumes each time, and has seen exactly the
+//! same batches as an uninterrupted run.
 //!
 //! `cargo run --release --no-default-features --example resume [--n SAMPLES] [--kills N] [--every
 //! N]`
 //!
-//! The run is a process of its own, which this one starts again whenever it has ended. It writes
-//! down each batch that it was given, saves its state every few batches, and ends itself, without
-//! warning, at a batch that nobody chose. Each time it has another number of workers.
+//! The run is a child process, which this process starts again whenever it has ended. It logs each
+//! batch that it was given, saves its checkpoint every few batches, and aborts at a random batch.
+//! Each time it has another number of workers.
 
 mod support;
 
@@ -21,7 +21,8 @@ use support::args::Args;
 
 const USAGE: &str = "resume [--n SAMPLES] [--kills N] [--every N]";
 
-/// Archives of some members each, shuffled, decoded with random numbers, in batches.
+/// Returns a graph of archives of some members each, shuffled, decoded with random numbers, in
+/// batches.
 fn graph(samples: u64) -> Graph<Vec<u64>> {
     Graph::range(0..samples / 100)
         .shuffle(100)
@@ -40,7 +41,7 @@ fn loader(samples: u64, workers: usize) -> Result<DataLoader<Vec<u64>>, BoxError
         .build()?)
 }
 
-/// One line for each batch.
+/// Formats a batch as a line.
 fn line(batch: &[u64]) -> String {
     let numbers: Vec<String> = batch.iter().map(u64::to_string).collect();
     numbers.join(" ") + "\n"
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The run: from the state that is there, or from the beginning.
+/// Runs from the existing checkpoint, or from the beginning.
 fn train(
     folder: &Path,
     samples: u64,
@@ -87,7 +88,7 @@ fn train(
         }
         false => (loader.epoch(0).blocking(), 0),
     };
-    // What came behind the state comes again, as the steps of a model do that were not saved.
+    // Batches after the checkpoint come again, like the steps of a model that were not saved.
     let log = fs::read_to_string(&log_file).unwrap_or_default();
     let kept: String = log.split_inclusive('\n').take(behind as usize).collect();
     fs::write(&log_file, kept)?;
@@ -100,7 +101,7 @@ fn train(
             epoch.checkpoint()?.save(&state_file)?;
         }
         if die_at == Some(step - behind) {
-            // As SIGKILL does: nothing is closed, nothing is told.
+            // Ends like SIGKILL: nothing is closed, nothing is reported.
             std::process::abort();
         }
     }
@@ -108,7 +109,7 @@ fn train(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Starts the run again until it comes to its end, and looks at what it has seen.
+/// Starts the run again until it is complete, and checks the batches that it has seen.
 fn supervise(samples: u64, every: u64, kills: u64) -> Result<ExitCode, BoxError> {
     let mut whole = String::new();
     for batch in loader(samples, 0)?.epoch(0).blocking() {
@@ -141,7 +142,7 @@ fn supervise(samples: u64, every: u64, kills: u64) -> Result<ExitCode, BoxError>
             let most = (batches / kills).max(1);
             command.args(["--die-at", &(1 + (entropy >> 33) % most).to_string()]);
         }
-        // The text of an abort is of no interest.
+        // The message of an abort is not needed.
         let begun = Instant::now();
         let output = command.output()?;
         let state = Checkpoint::load(folder.path().join("state")).ok();

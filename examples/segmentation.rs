@@ -1,9 +1,9 @@
-//! Pictures, masks and boxes together: the same random part, flip and turn for all three, then
+//! Pictures, masks and boxes together: the same random crop, flip and rotation for all three, then
 //! batches.
 //!
 //! `cargo run --release --example segmentation` makes 120 pictures of shapes (once, in a cache
-//! folder), runs an epoch over them, and measures on every pixel of every batch whether its colour
-//! is still that of its class in the mask.
+//! folder), runs an epoch over them, and checks for every pixel of every batch that its color still
+//! matches its class in the mask.
 //!
 //! Options: `--out DIR` (writes a sheet of pictures and masks there), `--pictures N`, `--batch N`,
 //! `--size PIXELS`, `--workers N`, `--seed N`, `--epochs N`.
@@ -27,10 +27,10 @@ use support::{png, shapes};
 const USAGE: &str = "segmentation [--out DIR] [--pictures N] [--batch N] [--size PIXELS] [--workers N] [--seed N] \
                      [--epochs N]";
 
-/// What is outside of a picture has no class, and is not to be learned from.
+/// Class of pixels outside of a picture, which training ignores.
 const IGNORE: u8 = 255;
 
-/// A picture, the class of each of its pixels, and what is where in it.
+/// A picture, the class of each of its pixels, and the boxes of its objects.
 struct Scene {
     image: Image,
     mask: Mask,
@@ -58,7 +58,7 @@ impl Scene {
         })
     }
 
-    /// One geometry is drawn; then all parts go through it.
+    /// Draws one geometry, and applies it to all parts.
     fn augment(self, size: u32, rng: &mut Rng) -> Result<Scene> {
         let geometry = Geometry::of(&self.image)
             .draw(&RandomResizedCrop::new(size, size).scale(0.3, 1.0), rng)?
@@ -67,7 +67,7 @@ impl Scene {
         geometry.apply(self)
     }
 
-    /// Tensors, and the boxes of which something is left, with their labels.
+    /// Returns tensors, and the boxes that are still visible, with their labels.
     fn into_item(self) -> Result<Item> {
         let (boxes, kept) = self.boxes.sanitize(1.0, 1.0)?;
         let labels = kept.select(self.labels)?;
@@ -98,8 +98,8 @@ impl Spatial for Scene {
     }
 }
 
-/// What a model sees of it. A batch has the fields `image`, `[n, 3, size, size]` of `f32`; `mask`,
-/// `[n, size, size]` of `u8`; and a list of `things`, of which each picture has its own number.
+/// Input of a model. A batch has the fields `image`, `[n, 3, size, size]` of `f32`; `mask`, `[n,
+/// size, size]` of `u8`; and a list of `things`, of which each picture has its own number.
 #[derive(Collate)]
 struct Item {
     image: Tensor,
@@ -166,8 +166,8 @@ fn run() -> Result<(), BoxError> {
         let mut boxed = Share::default();
         for batch in loader.epoch(epoch).blocking() {
             let batch = batch?;
-            // Here a model would be trained. We look whether pictures, masks and boxes still belong
-            // together.
+            // A training step would be here. The example checks that pictures, masks and boxes
+            // still match.
             for (index, things) in batch.things.iter().enumerate() {
                 let image = picture(&batch.image.row(index)?)?;
                 let mask = Mask::<u8>::from_tensor(batch.mask.row(index)?)?;
@@ -214,7 +214,7 @@ fn run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// A tensor `[3, height, width]` as a picture again.
+/// Converts a tensor `[3, height, width]` back to a picture.
 fn picture(tensor: &Tensor) -> Result<Image> {
     let (height, width) = (tensor.shape()[1], tensor.shape()[2]);
     let values = tensor.as_slice::<f32>()?;
@@ -224,7 +224,7 @@ fn picture(tensor: &Tensor) -> Result<Image> {
     Image::new(width as u32, height as u32, 3, pixels.collect())
 }
 
-/// How many of how many pixels.
+/// Number of matching pixels, and total number.
 #[derive(Default)]
 struct Share {
     right: u64,
@@ -232,7 +232,7 @@ struct Share {
 }
 
 impl Share {
-    /// Pixels whose colour is that of their class; those without a class are left out.
+    /// Counts pixels whose color is that of their class; pixels without a class are left out.
     fn count(&mut self, image: &Image, mask: &Mask) {
         for (rgb, class) in image.data().as_chunks::<3>().0.iter().zip(mask.values()) {
             if *class != IGNORE {
@@ -242,7 +242,7 @@ impl Share {
         }
     }
 
-    /// Pixels of things whose middle is in a box of their class.
+    /// Counts pixels of things whose center is in a box of their class.
     fn count_boxed(&mut self, mask: &Mask, things: &Things) {
         for (at, class) in mask
             .values()
@@ -267,7 +267,7 @@ impl Share {
     }
 }
 
-/// Three columns of pictures with their boxes, each with its mask beside it.
+/// Draws three columns of pictures with their boxes, each with its mask beside it.
 fn draw(sheet: &[(Image, Mask, Boxes)]) -> Result<Image, BoxError> {
     let (image, ..) = sheet.first().ok_or("no pictures")?;
     let (width, height) = (image.width(), image.height());
@@ -287,7 +287,7 @@ fn draw(sheet: &[(Image, Mask, Boxes)]) -> Result<Image, BoxError> {
                 .copied()
                 .unwrap_or([255; 3]);
             put(x, y, image.pixel(x, y));
-            // The mask over the picture, so that what does not fit shows.
+            // The mask over the picture, so that a mismatch is visible.
             let over: Vec<u8> = image
                 .pixel(x, y)
                 .iter()

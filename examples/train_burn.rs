@@ -1,10 +1,10 @@
-//! A small convolutional net learns digits with burn's own learner, fed from tar shards of JPEGs.
+//! Trains a small convolutional net on digits with burn's own learner, from tar shards of JPEGs.
 //!
 //! `cargo run --release --no-default-features --features burn --example train_burn` makes the
-//! shards (once, in a cache folder), trains on the CPU for one to two minutes, and prints how often
-//! the net is right about pictures that it has not seen, and how long the training waited for data.
-//! In a terminal it shows burn's dashboard. `… -- PATH` trains on MNIST or CIFAR-10, whichever the
-//! files below the path are.
+//! shards (once, in a cache folder), trains on the CPU for one to two minutes, and prints the
+//! accuracy of the net on test pictures, and the time that the training waited for data. In a
+//! terminal it shows burn's dashboard. `… -- PATH` trains on MNIST or CIFAR-10, by the files below
+//! the path.
 //!
 //! Options: `--small` (a few hundred pictures, one epoch), `--epochs N`, `--batch N`, `--workers
 //! N`, `--seed N`.
@@ -72,7 +72,7 @@ fn run() -> Result<(), BoxError> {
         if let Some(workers) = args.get("workers") {
             loader = loader.workers(workers);
         }
-        // Burn's metrics compare classes with guesses, which are integers of the type that the
+        // Burn's metrics compare classes with predictions, which are integers of the type that the
         // device prefers.
         let into_burn = |batch: (datapipes::Tensor, datapipes::Tensor), device: &Device| {
             let (pictures, classes): Batch = batch.into_burn(device)?;
@@ -121,7 +121,7 @@ fn run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The share of the pictures that a net is right about.
+/// Returns the accuracy of a net.
 fn accuracy(
     net: &Net,
     test: &BurnLoader<(datapipes::Tensor, datapipes::Tensor), Batch>,
@@ -136,8 +136,8 @@ fn accuracy(
     Ok(right as f64 / all.max(1) as f64)
 }
 
-/// Four convolutions, each with a norm and a ReLU, the first three with a pool; then the mean of
-/// each channel decides.
+/// Four convolutions, each with a norm and a ReLU, the first three with a pool; then a linear
+/// decision on the mean of each channel.
 #[derive(Module, Debug)]
 struct Net {
     convs: Vec<Conv2d>,
@@ -170,7 +170,7 @@ impl Net {
         }
     }
 
-    /// Pictures to the logits of their classes.
+    /// Maps pictures to the logits of their classes.
     fn forward(&self, pictures: Tensor<4>) -> Tensor<2> {
         let mut x = pictures;
         for (place, (conv, norm)) in self.convs.iter().zip(&self.norms).enumerate() {

@@ -2,9 +2,9 @@
 //! itself.
 //!
 //! `cargo run --release --no-default-features --features candle --example train_candle` draws 22
-//! 000 pictures (once, some 70 MB in a cache folder), trains for some 80 s of CPU time, and says
-//! how many of the test pictures it gets right and how long training waited for data. With a PATH
-//! it takes MNIST or CIFAR-10 from the files there.
+//! 000 pictures (once, some 70 MB in a cache folder), trains for some 80 s of CPU time, and prints
+//! the number of test pictures that it classifies correctly, and the time that the training waited
+//! for data. With a PATH it uses MNIST or CIFAR-10 from the files there.
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--small` (a few seconds, to see that it
 //! runs).
@@ -28,7 +28,7 @@ use support::bar_style;
 use support::digits::{CLASSES, Pictures, SIZE};
 
 const USAGE: &str = "train_candle [PATH] [--epochs N] [--batch N] [--workers N] [--small]";
-/// The learning rate of the first step; it falls to zero.
+/// Learning rate of the first step; it falls to zero.
 const RATE: f64 = 3e-3;
 
 fn main() -> ExitCode {
@@ -48,7 +48,7 @@ fn run() -> Result<(), BoxError> {
     let batch = args.get("batch").unwrap_or(64);
     let device = Device::cuda_if_available(0)?;
 
-    // The data: two graphs of batches, each run by a loader that gives candle's tensors.
+    // The data: two graphs of batches, each run by a loader that yields candle's tensors.
     let pictures = Pictures::open(args.words.first().map(Path::new), small)?;
     let run_on = |graph| -> Result<_, BoxError> {
         let mut builder = DataLoader::builder(graph).seed(42);
@@ -124,7 +124,7 @@ fn run() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// The part of the pictures for which the net says the right class.
+/// Returns the accuracy of the net.
 fn accuracy(net: &Net, test: &CandleLoader<(Tensor, Tensor)>) -> Result<f64, BoxError> {
     let (mut right, mut all) = (0.0, 0);
     for batch in test.epoch(0).blocking() {
@@ -172,7 +172,7 @@ impl Net {
 }
 
 impl Module for Net {
-    /// `[n, channels, 32, 32]` to `[n, 10]`.
+    /// Maps `[n, channels, 32, 32]` to `[n, 10]`.
     fn forward(&self, images: &Tensor) -> candle_core::Result<Tensor> {
         let mut x = images.clone();
         for convolution in &self.convolutions {

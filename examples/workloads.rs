@@ -1,20 +1,19 @@
-//! Runs a workload and prints one JSON line, in the format of common loader benchmarks, to stand
-//! beside other loaders.
+//! Runs a workload and prints one JSON line, in the format of common loader benchmarks, for
+//! comparison with other loaders.
 //!
 //! `cargo run --release --example workloads -- w5|w1|w2|w3 [--workers N] [--batch N] [--epochs N]
 //! [--n N] [--order ORDER] [--data DIR] [--src wds|folder] [--url URL] [--keys FILE] [--in-flight
 //! N] [--processes N] [--stats] --json`; options may also be given as `key=value`.
 //!
-//! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); what an item costs.
+//! - `w5`: integers → +1 → keep even → shuffle(1000) → batch(100); the cost of an item.
 //! - `w1`: bytes of images from tar shards or a folder, page cache warm, batches of 256.
-//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalised → batches of 64;
-//!   with `--scaled`, decoded at a lower scale where that is enough; with `--processes`, decoded in
-//!   so many processes instead of on threads.
-//! - `w3`: single files far away, without decoding, in batches of 256: all below `--url`
-//!   (`http://`, `s3://`, …; needs `--features http` or `cloud`), or those that `--keys` names, one
-//!   a line.
+//! - `w2`: read → decode → random resized crop to 224 → flip → f32 CHW normalized → batches of 64;
+//!   with `--scaled`, decoded at a lower scale if that suffices; with `--processes`, decoded in
+//!   this number of child processes instead of on threads.
+//! - `w3`: single remote files, without decoding, in batches of 256: all below `--url` (`http://`,
+//!   `s3://`, …; needs `--features http` or `cloud`), or those named in `--keys`, one on each line.
 //!
-//! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); without `--data` it is
+//! `w1` and `w2` read `DIR/wds/*.tar` (or `DIR/img/train/CLASS/*.jpg`); the default of `--data` is
 //! `$BENCH_DATA`, else the shards that the quickstart example makes.
 
 mod support;
@@ -141,7 +140,7 @@ fn w2(args: &Args) -> Result<(), BoxError> {
     meter.print()
 }
 
-/// The part of W2 that may run in processes of its own.
+/// Returns the part of W2 that may run in child processes.
 fn image_rows(images: Graph<(Bytes, u32)>, scaled: &bool) -> Graph<(Tensor, u32)> {
     let rows = images::training(224);
     images.image_rows(if *scaled { rows.scaled() } else { rows })
@@ -175,7 +174,7 @@ fn source(folder: bool) -> &'static str {
     if folder { "folder" } else { "wds" }
 }
 
-/// Where the data is, and whether it is a folder of images.
+/// Returns the path of the data, and true if it is a folder of images.
 fn data(args: &Args) -> Result<(PathBuf, bool), BoxError> {
     let folder = args.get::<String>("src").is_some_and(|src| src == "folder");
     let root = args
@@ -196,7 +195,7 @@ fn bytes_below(path: &std::path::Path) -> Result<u64, BoxError> {
         .sum())
 }
 
-/// Times epochs and prints the line.
+/// Meter that times epochs and prints the line.
 struct Meter {
     workload: &'static str,
     params: serde_json::Value,
@@ -320,7 +319,7 @@ fn round(value: f64, digits: i32) -> f64 {
     (value * scale).round() / scale
 }
 
-/// User and system time of this process so far.
+/// Returns user and system time of this process so far.
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat
@@ -338,7 +337,7 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// The largest part of this process that was in memory at once.
+/// Returns the peak memory of this process.
 fn peak_rss_mb() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status

@@ -1,4 +1,4 @@
-//! What stores yield: a reference to a file, and a file.
+//! Items that stores yield: a reference to a file, and a file with its content.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,8 +14,8 @@ use crate::wire::wire_struct;
 
 /// A file that was listed, or is known by name, and has not been read.
 ///
-/// It can go to other processes if it is a file of this machine; one of a [`store`](FileRef::store)
-/// has to be read before.
+/// A reference to a local file can be sent to other processes; a file of a
+/// [`store`](FileRef::store) has to be read before.
 ///
 /// ```
 /// use datapipes_io::FileRef;
@@ -23,18 +23,18 @@ use crate::wire::wire_struct;
 /// ```
 #[derive(Clone)]
 pub struct FileRef {
-    /// Where it is: below the root it was listed under, absolute if that was. For an object of a
-    /// [`store`](FileRef::store) its key.
+    /// Path of the file: below the root under which it was listed, absolute if the root was. For an
+    /// object of a [`store`](FileRef::store), its key.
     pub path: PathBuf,
-    /// How many bytes it has, where that was known without asking.
+    /// Size in bytes, if it was known without an additional request.
     pub size: Option<u64>,
-    /// Where the name begins in the path.
+    /// Position in the path at which the name begins.
     name_at: usize,
     store: Option<Arc<dyn Store>>,
 }
 
 impl FileRef {
-    /// A file by its path; the whole path is its name.
+    /// Returns a reference to a local file; its name is the whole path.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         FileRef {
             path: path.into(),
@@ -44,7 +44,7 @@ impl FileRef {
         }
     }
 
-    /// An object of a store by its key, which is its name.
+    /// Returns a reference to an object of a store by its key, which is also its name.
     pub fn stored(store: Arc<dyn Store>, key: impl Into<String>, size: Option<u64>) -> Self {
         FileRef {
             path: key.into().into(),
@@ -54,18 +54,18 @@ impl FileRef {
         }
     }
 
-    /// The same, now that its size is known, or still is not.
+    /// Returns the same reference with another `size`.
     pub(crate) fn with_size(self, size: Option<u64>) -> Self {
         FileRef { size, ..self }
     }
 
-    /// The store it is in; `None` for a file of this machine.
+    /// Returns the store that holds the file; `None` for a local file.
     pub fn store(&self) -> Option<&Arc<dyn Store>> {
         self.store.as_ref()
     }
 
-    /// `relative` below `root`; an empty `relative` is the root itself, and called by its last
-    /// part.
+    /// Returns a reference to `relative` below `root`. If `relative` is empty, the file is the root
+    /// itself, and its name is the last part of the root.
     pub(crate) fn below(root: &Path, relative: &Path) -> Self {
         let (path, name) = match relative.as_os_str().len() {
             0 => (
@@ -83,16 +83,16 @@ impl FileRef {
         }
     }
 
-    /// Its name: the path relative to the root it was listed under.
+    /// Returns the name: the path relative to the root under which the file was listed.
     ///
-    /// Bytes that are not UTF-8 are shown as `\xNN`, so that two files never share a name for that
-    /// reason. The path itself is kept as it is.
+    /// Bytes that are not UTF-8 are shown as `\xNN`, so that different files always have different
+    /// names. The path itself is unchanged.
     pub fn name(&self) -> Cow<'_, str> {
         let bytes = self.path.as_os_str().as_encoded_bytes();
         readable(bytes.get(self.name_at..).unwrap_or(bytes))
     }
 
-    /// What tells it from others: its store, and its path there.
+    /// Returns the values that identify the file: URL of its store, and path.
     fn identity(&self) -> (Option<&str>, &Path) {
         (self.store.as_ref().map(|store| store.url()), &self.path)
     }
@@ -109,11 +109,11 @@ impl fmt::Debug for FileRef {
     }
 }
 
-/// Files are equal if they are the same object of the same store.
+/// Two references are equal if they name the same object of the same store.
 impl PartialEq for FileRef {
     fn eq(&self, other: &Self) -> bool {
-        // Paths are equal part by part; keys of a store are not the same with another number of
-        // slashes.
+        // Local paths are compared part by part; keys of a store differ if their number of slashes
+        // does.
         let same_key = || self.store.is_none() || self.path.as_os_str() == other.path.as_os_str();
         self.identity() == other.identity() && same_key()
     }
@@ -127,12 +127,13 @@ impl Hash for FileRef {
     }
 }
 
-/// A file of this machine, with its size and name.
+/// A local file is sent as its path, size and name.
 ///
-/// One of a [`store`](FileRef::store) cannot travel: a store is connections, credentials and
-/// caches, which its URL does not tell. It is an error of [`Config`](ErrorKind::Config), which ends
-/// the epoch. Read such files before they go to other processes, by
-/// [`load_files`](crate::FileRefGraph::load_files): a [`File`] travels.
+/// A file of a [`store`](FileRef::store) cannot be sent: a store holds connections, credentials and
+/// caches that its URL does not contain. Sending such a file is an error of kind
+/// [`Config`](ErrorKind::Config), which ends the epoch. Read the files with
+/// [`load_files`](crate::FileRefGraph::load_files) before they are sent to other processes: a
+/// [`File`] can be sent.
 #[cfg(any(unix, windows))]
 impl Wire for FileRef {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
@@ -159,7 +160,7 @@ impl Wire for FileRef {
     }
 }
 
-/// A file with its content: one of a store, or a member of an archive.
+/// A file with its content: an object of a store, or a member of an archive.
 ///
 /// ```
 /// use datapipes_io::File;
@@ -168,15 +169,16 @@ impl Wire for FileRef {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct File {
-    /// Its name: relative to the root it was listed under, or as it stands in the archive. Bytes
-    /// that are not UTF-8 are shown as `\xNN`.
+    /// Name of the file: relative to the root under which it was listed, or as stored in the
+    /// archive. Bytes that are not UTF-8 are shown as `\xNN`.
     pub name: Arc<str>,
-    /// Its content. A member's is a slice of its archive's, and keeps that in memory.
+    /// Content of the file. The content of a member is a slice of its archive and keeps the archive
+    /// in memory.
     pub data: Bytes,
 }
 
 impl File {
-    /// A file from a name and its content.
+    /// Returns a file with the given name and content.
     pub fn new(name: impl Into<Arc<str>>, data: impl Into<Bytes>) -> Self {
         File {
             name: name.into(),
@@ -184,7 +186,7 @@ impl File {
         }
     }
 
-    /// How many bytes it holds.
+    /// Returns the number of bytes that the file occupies in memory.
     pub(crate) fn weight(&self) -> usize {
         self.data.len() + self.name.len() + size_of::<Self>()
     }
@@ -198,7 +200,7 @@ impl fmt::Debug for File {
     }
 }
 
-/// Text of bytes that should be UTF-8, with escapes for those that are not.
+/// Decodes bytes that should be UTF-8, with escapes for invalid bytes.
 pub(crate) fn readable(bytes: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return text.into();

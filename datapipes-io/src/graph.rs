@@ -1,4 +1,4 @@
-//! The methods that add this crate's pipes to a graph.
+//! Traits with the methods that add this crate's pipes to a graph.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::stores::names::Names;
 use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
 
-/// What every store can begin.
+/// Graphs that begin with a store.
 pub trait StoreGraph: Store + Sized {
-    /// The objects whose keys match `pattern`, in the order in which the store lists them.
+    /// Lists the objects whose keys match `pattern`, in the order in which the store lists them.
     ///
-    /// Patterns are those of [`list_files`](crate::list_files()). The listing streams: pages are
-    /// asked for as they are needed, and only below what the pattern begins with.
+    /// The syntax of patterns is that of [`list_files`](crate::list_files()). The listing streams:
+    /// pages are requested when they are needed, and only below the fixed beginning of the pattern.
     ///
     /// # Errors
-    /// A pattern that cannot be read is found when the loader is built. `NotFound` if nothing
-    /// matches, and what the store says.
+    /// An invalid pattern is an error when the loader is built. `NotFound` if nothing matches, and
+    /// the errors of the store.
     ///
     /// # Examples
     /// ```
@@ -36,11 +36,12 @@ pub trait StoreGraph: Store + Sized {
     /// ```
     fn list_files(self, pattern: &str) -> Graph<FileRef>;
 
-    /// The objects under some keys, in that order, without asking the store for a list.
+    /// Yields references to the objects with the given keys, in that order, without listing the
+    /// store.
     ///
     /// # Errors
-    /// A key that the store refuses, such as one that leaves a folder, is an error where the object
-    /// is loaded.
+    /// A key that the store refuses, for example a path that leaves the folder, is an error when
+    /// the object is loaded.
     ///
     /// # Examples
     /// ```
@@ -53,11 +54,11 @@ pub trait StoreGraph: Store + Sized {
     /// ```
     fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef>;
 
-    /// The objects under some keys as data that is read by index: shuffled as a whole, sharded,
-    /// split and mixed before anything is read. Holds the keys.
+    /// Returns the objects with the given keys as data that is read by index: it can be shuffled as
+    /// a whole, sharded, split and mixed before any object is read. Holds the keys in memory.
     ///
     /// # Errors
-    /// Of a sample: what the store says.
+    /// Errors of the store, in place of the sample.
     ///
     /// # Examples
     /// ```
@@ -72,7 +73,7 @@ pub trait StoreGraph: Store + Sized {
     fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File>;
 }
 
-/// Some objects of a store, in this order.
+/// References to objects of a store, in this order.
 struct Files(Arc<[FileRef]>);
 
 impl Source for Files {
@@ -94,7 +95,8 @@ impl Source for Files {
     fn len_hint(&self) -> Option<u64> {
         Some(self.0.len() as u64)
     }
-    /// The names are a setting, so that a state of other ones is refused.
+    /// The names are part of the settings, so that a checkpoint of a graph with other names is
+    /// refused.
     fn facts(&self) -> Facts {
         let mut names = Names::default();
         self.0.iter().for_each(|file| names.add(&file.name(), None));
@@ -138,7 +140,7 @@ impl<S: Store> StoreGraph for S {
         let store: Arc<dyn Store> = Arc::new(self);
         let file = |key: K| match (store.folder(), key.into()) {
             (Some(folder), key) if is_inside(&key) => FileRef::below(folder, Path::new(&key)),
-            // A key that leaves the folder the store itself refuses, in its place.
+            // The store itself refuses a key that leaves the folder, when the object is read.
             (_, key) => FileRef::stored(store.clone(), key, None),
         };
         Graph::source(Files(keys.into_iter().map(file).collect()))
@@ -151,13 +153,13 @@ impl<S: Store> StoreGraph for S {
     }
 }
 
-/// A graph of `T`s: what a method takes that this crate adds to graphs.
+/// A graph of `T`s: the receiver of the methods that this crate adds to graphs.
 #[diagnostic::on_unimplemented(
     message = "this step takes a graph of `{T}`, and `{Self}` is another",
     note = "`list_files` gives `FileRef`s; put `.load_files()` before what takes `File`s, and `.samples()` before what takes `Sample`s"
 )]
 pub trait GraphOf<T>: Sized {
-    /// The graph itself.
+    /// Returns the graph itself.
     #[doc(hidden)]
     fn graph(self) -> Graph<T>;
 }
@@ -168,14 +170,14 @@ impl<T> GraphOf<T> for Graph<T> {
     }
 }
 
-/// What [`map_files`](FileRefGraph::map_files) takes: a list of files, in a build with the feature
-/// `mmap`.
+/// A graph that [`map_files`](FileRefGraph::map_files) accepts: a list of files, in a build with
+/// the feature `mmap`.
 #[diagnostic::on_unimplemented(
     message = "`map_files` needs the feature `mmap` of `datapipes-io`",
     note = "in Cargo.toml: `datapipes-io = {{ version = \"…\", features = [\"mmap\"] }}`"
 )]
 pub trait CanMap {
-    /// The files, mapped.
+    /// Returns a graph of the mapped files.
     #[doc(hidden)]
     fn mapped(self) -> Graph<File>;
 }
@@ -187,13 +189,13 @@ impl CanMap for Graph<FileRef> {
     }
 }
 
-/// What [`read_as`](FileGraph::read_as) takes: a graph of files, loaded or listed.
+/// A graph that [`read_as`](FileGraph::read_as) accepts: a graph of files, loaded or listed.
 #[diagnostic::on_unimplemented(
     message = "`read_as` takes a graph of `File`s or `FileRef`s, and `{Self}` is another",
     note = "`list_files` gives `FileRef`s, `.load_files()` makes `File`s of them"
 )]
 pub trait Readable {
-    /// What is in the files.
+    /// Reads the files in the format, and returns a graph of their items.
     #[doc(hidden)]
     fn read_files<F: Format>(self, format: F) -> Graph<F::Item>;
 }
@@ -210,22 +212,21 @@ impl Readable for Graph<FileRef> {
     }
 }
 
-/// Larger files are read as they arrive: about as many bytes as arrive while one more request is
-/// made.
+/// Size in bytes above which a file is read as it arrives: about as much as arrives in the time of
+/// one more request.
 const STREAMED: u64 = 8 << 20;
 
-/// What can follow a list of files.
+/// Methods for graphs of file references.
 pub trait FileRefGraph: Sized {
     /// Reads each file whole, many at a time, in order.
     ///
-    /// A file that cannot be read is an error in its place, and the next ones follow. Buffers of
-    /// large files are used again once nothing refers to what was read into them; see
-    /// [`LoadFiles`].
+    /// A file that cannot be read is an error in its place, and the next files follow. The buffers
+    /// of large files are reused once nothing refers to their content; see [`LoadFiles`].
     ///
     /// # Errors
-    /// `NotFound` and `Denied` name the path. `Unsupported` is what is no regular file (a folder
-    /// named `x.jpg`, a pipe); `Corrupt` a file that changed while it was read; `Limit` one that
-    /// memory cannot hold.
+    /// `NotFound` and `Denied` name the path. `Unsupported` if the path is not a regular file (a
+    /// folder named `x.jpg`, a pipe); `Corrupt` if the file changed while it was read; `Limit` if
+    /// it does not fit in memory.
     ///
     /// # Examples
     /// ```
@@ -242,12 +243,12 @@ pub trait FileRefGraph: Sized {
     where
         Self: GraphOf<FileRef>;
 
-    /// Reads as [`read_as`](FileGraph::read_as) does, and loads whole only files of at most `whole`
-    /// bytes; with 0 only empty ones. A larger limit takes fewer requests, and reads more files at
-    /// once; with a smaller one there is less in memory.
+    /// Reads files as [`read_as`](FileGraph::read_as) does, but loads whole only files of at most
+    /// `whole` bytes; with 0 only empty files. A larger limit makes fewer requests and reads more
+    /// files at once; a smaller limit uses less memory.
     ///
     /// # Errors
-    /// As [`read_as`](FileGraph::read_as).
+    /// The errors of [`read_as`](FileGraph::read_as).
     ///
     /// # Examples
     /// ```
@@ -266,18 +267,19 @@ pub trait FileRefGraph: Sized {
 
     /// Maps each file into memory instead of reading it (`MapFiles`). Needs the feature `mmap`.
     ///
-    /// For large files of this machine of which only parts are wanted, or that are read again and
-    /// again: nothing is copied, and what was not touched is not read. Reading whole files once is
-    /// faster by [`load_files`](FileRefGraph::load_files), which asks for many at a time; a mapped
-    /// one is waited for page by page, on the thread that computes.
+    /// Mapping suits large local files of which only parts are needed, or that are read repeatedly:
+    /// nothing is copied, and untouched pages are not read. To read whole files once,
+    /// [`load_files`](FileRefGraph::load_files) is faster, because it requests many files at a
+    /// time; a mapped file is read page by page, and the thread that computes waits for each page.
     ///
-    /// **Only for files that nobody changes meanwhile.** If another program cuts a file that is
-    /// mapped, or the disk fails, touching the missing part ends this process (`SIGBUS`); if it
-    /// writes to the file, the data change under their reader, which Rust holds to be impossible.
-    /// Nothing here can prevent that.
+    /// **Use it only for files that nobody changes meanwhile.** If another program truncates a
+    /// mapped file, or the disk fails, touching the missing part ends this process (`SIGBUS`). If
+    /// another program writes to the file, the data change while they are read, which is undefined
+    /// behavior in Rust. This library cannot prevent either.
     ///
     /// # Errors
-    /// As [`load_files`](FileRefGraph::load_files); `Unsupported` for an object of a store.
+    /// The errors of [`load_files`](FileRefGraph::load_files); `Unsupported` for an object of a
+    /// store.
     ///
     /// # Examples
     /// ```
@@ -298,14 +300,15 @@ pub trait FileRefGraph: Sized {
 
     /// Opens each tar archive while it arrives, and yields its regular files in order.
     ///
-    /// As `load_files().untar()`, but no archive is ever whole in memory, and its first member
-    /// comes before the rest is read. Members are slices of the pieces that arrive, or copied
-    /// together where they cross from one to the next. A compressed archive is read whole first.
-    /// See [`StreamUntar`] for the rules.
+    /// Yields the same files as `load_files().untar()`, but no archive is ever whole in memory, and
+    /// its first member comes before the rest is read. A member is a slice of a piece that arrived,
+    /// or a copy if it spans several pieces. A compressed archive is read whole first. See
+    /// [`StreamUntar`] for the rules.
     ///
     /// # Errors
-    /// Those of [`load_files`](FileRefGraph::load_files) and [`untar`](FileGraph::untar), in the
-    /// place of the archive, behind the members that arrived before; the next archive follows.
+    /// The errors of [`load_files`](FileRefGraph::load_files) and [`untar`](FileGraph::untar), in
+    /// place of the archive, after the members that arrived before the error; the next archive
+    /// follows.
     ///
     /// # Examples
     /// ```
@@ -325,8 +328,8 @@ pub trait FileRefGraph: Sized {
         Self: GraphOf<FileRef>;
 }
 
-/// For any graph, so that the compiler says which items a method takes where it is called on
-/// others.
+/// Implemented for graphs of any item, so that a call on a graph of other items gets a compiler
+/// error that names the items the method accepts.
 impl<T> FileRefGraph for Graph<T> {
     fn load_files(self) -> Graph<File>
     where
@@ -361,18 +364,18 @@ impl<T> FileRefGraph for Graph<T> {
     }
 }
 
-/// What can follow files with their content.
+/// Methods for graphs of files with their content.
 pub trait FileGraph: Sized {
-    /// Opens each tar archive, also a compressed one, and yields its regular files in order.
+    /// Opens each tar archive, compressed or not, and yields its regular files in order.
     ///
     /// Members are slices of the archive: nothing is copied, and a member keeps its archive in
-    /// memory. Those of a compressed archive are slices of the pieces in which it is inflated. They
-    /// stream out one by one. Where a format allows no quiet end there is none; see [`Untar`] for
-    /// the rules.
+    /// memory. Members of a compressed archive are slices of the pieces into which it is
+    /// decompressed. Members are yielded one by one. An archive that ends where its format requires
+    /// more is an error; see [`Untar`] for the rules.
     ///
     /// # Errors
-    /// An archive that is damaged or cut yields the members before the damage, then one error, and
-    /// the next archive follows. A sparse member is `Unsupported` in its place.
+    /// An archive that is damaged or truncated yields the members before the damage, then one
+    /// error, and the next archive follows. A sparse member is `Unsupported` in its place.
     ///
     /// # Examples
     /// ```
@@ -393,14 +396,15 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Inflates each file that is compressed, by whatever [`Codec`](crate::formats::Codec) its
-    /// first bytes tell, and leaves the others as they are; see [`Decompress`]. An archive needs no
-    /// such step before [`untar`](FileGraph::untar), and neither do lines and rows.
+    /// Decompresses each file that is compressed, with the [`Codec`](crate::formats::Codec) that
+    /// its first bytes indicate, and passes the other files on unchanged; see [`Decompress`].
+    /// Archives need no such step before [`untar`](FileGraph::untar), and neither do lines and
+    /// rows.
     ///
     /// # Errors
-    /// A file that is damaged or cut, has more behind its end, or is not compressed though its name
-    /// says so, is an error in its place. `Limit` is one that becomes too large, `Unsupported` one
-    /// whose codec's feature is not on.
+    /// A file that is damaged or truncated, has more bytes after its end, or is not compressed
+    /// though its name says that it is, is an error in its place. `Limit` if the decompressed file
+    /// is too large, `Unsupported` if the feature of its codec is not enabled.
     ///
     /// # Examples
     /// ```
@@ -419,12 +423,12 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Inflates each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before
+    /// Decompresses each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before
     /// [`untar`](FileGraph::untar).
     ///
     /// # Errors
-    /// A file that is not gzip, is damaged or cut, or has more behind its end, is an error in its
-    /// place.
+    /// A file that is not gzip, is damaged or truncated, or has more bytes after its end, is an
+    /// error in its place.
     ///
     /// # Examples
     /// ```
@@ -442,45 +446,45 @@ pub trait FileGraph: Sized {
     where
         Self: GraphOf<File>;
 
-    /// Reads each file as what a [`Format`] says, and yields what is in it one by one, in order:
-    /// lines, rows, records. The files are loaded ones, or those of a list, which are read as they
-    /// arrive where they are large.
+    /// Reads each file in a [`Format`], and yields its items one by one, in order: lines, rows,
+    /// records. The input is a graph of loaded files, or a list of files; large files of a list are
+    /// read as they arrive.
     ///
-    /// What comes out is a child of its file: numbered, and named where the format has names. Files
-    /// are spread over workers; one loaded file is read by one of them, as far as its items are
-    /// wanted. Whether an item keeps its file in memory is told by the format.
+    /// An item is a child of its file: numbered, and named if the format has names. Files are
+    /// spread over workers; one worker reads one loaded file, as far as its items are needed. The
+    /// format documents if an item keeps its file in memory.
     ///
     /// # A list of files
-    /// It gives what `load_files().read_as(format)` gives, with the same origins and so the same
-    /// random numbers. But a file of more than 8 MiB is never whole in memory, if the format can be
-    /// [cut](Format::splitter): lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow
-    /// streams can. It is read as its bytes arrive, inflated if it is compressed, and cut between
-    /// records into blocks of 256 KiB, or of one larger record, which workers read. So of a file
-    /// there is a piece of the store's in memory (4 MiB of a file of this machine), a record, and
-    /// the blocks that are on their way. Smaller files, and those of other formats, are loaded
+    /// A list gives the same items as `load_files().read_as(format)`, with the same origins and
+    /// therefore the same random numbers. But a file of more than 8 MiB is never whole in memory,
+    /// if the format can be [cut](Format::splitter): lines, JSON lines, CSV, TFRecord, RecordIO,
+    /// MessagePack and Arrow streams can. The file is read as its bytes arrive, decompressed if it
+    /// is compressed, and cut between records into blocks of 256 KiB, or of one larger record,
+    /// which workers parse. Memory holds one piece from the store (4 MiB for a local file), one
+    /// record, and the blocks in progress. Smaller files, and files of other formats, are loaded
     /// whole, many at a time.
     ///
-    /// Large files are read one after the other, in one place; what is in them is read by all
-    /// workers. An epoch that is [resumed](datapipes::loader::Builder::resumable) in the middle of
-    /// a file asks for the rest of it, by a range that begins at a record at most some blocks
-    /// before the next one. A compressed file is inflated from its beginning again, and what was
-    /// given is left out.
+    /// Large files are read one after the other, in one place; all workers parse their blocks. An
+    /// epoch that is [resumed](datapipes::loader::Builder::resumable) in the middle of a file
+    /// requests the rest of the file, by a range that begins at a record at most some blocks before
+    /// the next record. A compressed file is decompressed from its beginning again, and items that
+    /// were already delivered are skipped.
     ///
-    /// [`stream_as`](FileRefGraph::stream_as) sets the size from which on files are read so. Use
-    /// `load_files().read_as(format)` for what wants files whole: to replay samples, or to run in
-    /// other processes.
+    /// [`stream_as`](FileRefGraph::stream_as) sets the size above which files are read this way.
+    /// Use `load_files().read_as(format)` for uses that need whole files: to replay samples, or to
+    /// run in other processes.
     ///
     /// # Errors
-    /// What cannot be read of a file is an error in its place. What comes after it in the file
-    /// follows if the format can find it, and the next file in any case.
+    /// An error in a file takes the place of the part that cannot be read. The items after it
+    /// follow if the format can find them, and the next file follows in any case.
     ///
-    /// Of a list of files, those of [`load_files`](FileRefGraph::load_files), too. An error of the
-    /// store in the middle of a file comes after what was read before it, and the next file
-    /// follows. A file that became another while it was read, or while the epoch was stopped, is
-    /// `Changed` where the store can tell.
+    /// For a list of files, also the errors of [`load_files`](FileRefGraph::load_files). An error
+    /// of the store in the middle of a file comes after the items that were read before it, and the
+    /// next file follows. A file that was replaced while it was read, or while the epoch was
+    /// stopped, is `Changed` if the store can tell.
     ///
     /// # Panics
-    /// A panic of the format becomes an error that ends the stream and names the file.
+    /// A panic of the format becomes an error that names the file and ends the stream.
     ///
     /// # Examples
     /// ```
@@ -500,13 +504,13 @@ pub trait FileGraph: Sized {
     /// Groups consecutive files into samples by WebDataset's rules: `a/1.jpg` and `a/1.cls` are
     /// sample `a/1` with the fields `jpg` and `cls`.
     ///
-    /// A sample never spans two archives. It works over plain files too, whose names then tell.
-    /// Behind [`untar`](FileGraph::untar) it spreads over archives with it; elsewhere it sees the
-    /// stream as a whole and runs in one place. Holds one sample. See [`Samples`] for the rules.
+    /// A sample never spans two archives. Plain files are grouped by their names in the same way.
+    /// After [`untar`](FileGraph::untar) the grouping is spread over archives; elsewhere it needs
+    /// the whole stream and runs in one place. Holds one sample. See [`Samples`] for the rules.
     ///
     /// # Errors
     /// A second file for the same field of a sample is `Corrupt`, in its place; the sample keeps
-    /// the first.
+    /// the first file.
     ///
     /// # Examples
     /// ```
@@ -557,16 +561,16 @@ impl<T> FileGraph for Graph<T> {
     }
 }
 
-/// What can follow samples.
+/// Methods for graphs of samples.
 pub trait SampleGraph: Sized {
     /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON;
     /// see [`FieldDecoder`].
     ///
-    /// It runs on the CPU workers, on many samples at once; order is kept.
+    /// Runs on the CPU workers, on many samples at once; the order is preserved.
     ///
     /// # Errors
-    /// `Corrupt` in the sample's place if a field is not what its extension says, naming sample,
-    /// field and byte.
+    /// `Corrupt` in place of the sample if a field does not match its extension; the error names
+    /// sample, field and byte.
     ///
     /// # Examples
     /// ```

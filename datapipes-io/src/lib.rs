@@ -1,4 +1,4 @@
-//! Stores and formats for [`datapipes`]: where bytes come from, and what is in them.
+//! Stores and formats for [`datapipes`]: sources of bytes, and parsers of their content.
 //!
 //! ```
 //! use datapipes_io::prelude::*;
@@ -14,20 +14,20 @@
 //!
 //! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
 //! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
-//!   and [`Format`], the door for one of your own.
-//! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, as their files lie in a folder.
-//! - [`SplitsFile`]: splits of a data set in a file.
+//!   and [`Format`], the trait to implement for another format.
+//! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, read from their original file layouts.
+//! - [`SplitsFile`]: saves the splits of a data set to a file.
 //!
-//! What graphs carry is [`Wire`](datapipes::Wire), so that it can go to other processes: files,
-//! samples, arrays, records. Three are not. A [`FileRef`] into a store says so when it is sent:
-//! load the file before. JSON, and rows of CSV and the like ([`formats::Row`]), are `serde_json`'s:
-//! put them into `datapipes::Serde`. Record batches are Arrow's, and an `NpzMember` is a place in
-//! an archive: take from them what you need before they are sent.
+//! Items that graphs carry implement [`Wire`](datapipes::Wire) and can be sent to other processes:
+//! files, samples, arrays, records. Three kinds of items cannot be sent as they are. A [`FileRef`]
+//! into a store fails when it is sent: load the file before. JSON values, and rows of CSV and
+//! similar formats ([`formats::Row`]), are types of `serde_json`: wrap them in `datapipes::Serde`.
+//! Record batches are types of Arrow, and an `NpzMember` is a position in an archive: extract the
+//! data that you need from them before they are sent.
 //!
-//! Payloads are [`bytes::Bytes`], and stay where they were read: the members of an archive, and the
-//! fields of a sample, are slices of the archive's buffer. A small slice therefore keeps its whole
-//! archive in memory; copy it out (`Bytes::copy_from_slice`) before it enters a buffer in which it
-//! waits for long.
+//! Payloads are [`bytes::Bytes`] and are not copied: the members of an archive, and the fields of a
+//! sample, are slices of the archive's buffer. A small slice therefore keeps its whole archive in
+//! memory; copy it (`Bytes::copy_from_slice`) before it enters a buffer in which it waits for long.
 
 pub mod datasets;
 pub mod formats;
@@ -49,7 +49,7 @@ pub use stores::LoadFiles;
 pub use stores::local::MapFiles;
 pub use stores::local::{ListFiles, list_files};
 
-/// The methods that this crate adds to a [`Graph`](datapipes::Graph) and to
+/// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph) and to
 /// [`Splits`](datapipes::index::split::Splits).
 pub mod prelude {
     pub use crate::{FileGraph, FileRefGraph, SampleGraph, SplitsFile, StoreGraph};

@@ -1,4 +1,4 @@
-//! Splits in a file, so that all who train and judge a model mean the same samples.
+//! Splits in a file, so that all programs that train and evaluate a model use the same samples.
 
 use std::fmt;
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 const FORMAT: &str = "datapipes splits";
 const VERSION: u64 = 1;
 
-/// Writes splits to a file, and reads them.
+/// Methods that write splits to a file and read them back.
 ///
 /// # Examples
 /// ```
@@ -32,28 +32,30 @@ const VERSION: u64 = 1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait SplitsFile<K>: Sized {
-    /// Writes the splits as JSON: keys in words, seed, columns, and a digest of all keys. Blocks.
-    /// Whoever reads the file meanwhile sees the old one or the new one.
+    /// Writes the splits as JSON: keys, seed, columns, and a digest of all keys. Blocks. A
+    /// concurrent reader of the file sees either the old or the new content.
     ///
     /// # Errors
-    /// Those of the file system, naming the file.
+    /// The errors of the file system, with the name of the file.
     fn save(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Reads what [`save`](SplitsFile::save) wrote. Blocks.
+    /// Reads the splits that [`save`](SplitsFile::save) wrote. Blocks.
     ///
-    /// `keys` are those of the data set as it is now: a split that was made for another is refused.
+    /// `keys` are the keys of the current data set: splits of another data set are refused.
     ///
     /// # Errors
-    /// Those of the file system; `Corrupt` for what is no such file or contradicts itself;
-    /// `Unsupported` for a later version; `Changed` as [`Splits::check_keys`]. All name the file.
+    /// The errors of the file system; `Corrupt` if the file does not hold splits or is
+    /// inconsistent; `Unsupported` for a later version; `Changed` as in [`Splits::check_keys`]. All
+    /// errors name the file.
     fn load<'a>(path: impl AsRef<Path>, keys: impl IntoIterator<Item = &'a K>) -> Result<Self>
     where
         K: 'a;
 
-    /// Reads what [`save`](SplitsFile::save) wrote, whatever data set it was made for. Blocks.
+    /// Reads the splits that [`save`](SplitsFile::save) wrote, without a check of the data set.
+    /// Blocks.
     ///
     /// # Errors
-    /// As [`load`](SplitsFile::load).
+    /// The errors of [`load`](SplitsFile::load).
     fn load_unchecked(path: impl AsRef<Path>) -> Result<Self>;
 }
 

@@ -1,4 +1,4 @@
-//! Conditions on the metadata of samples, as SQL understands them.
+//! Conditions on the metadata of samples, with the semantics of SQL.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,13 +11,12 @@ use super::{ColumnType, Metadata, Schema, Table, Value, failing};
 
 /// A condition on the metadata of a sample.
 ///
-/// It is made of [`col`], or read from text, as in `age > 30 and sex = "f"`. The columns are those
-/// of the [`Schema`], and `label`, the class of a sample.
+/// A filter is made of [`col`], or parsed from text, as in `age > 30 and sex = "f"`. The columns
+/// are those of the [`Schema`], and `label`, the class of a sample.
 ///
-/// What it means is what SQL means: a comparison with a value that is not there is neither true nor
-/// false, `not` of that is the same, and a sample is let through only where the whole is true.
-/// Whole numbers and others are compared by what they are worth, without rounding; text is compared
-/// by its bytes.
+/// The semantics are those of SQL: a comparison with a missing value is neither true nor false,
+/// `not` of such a comparison is the same, and a sample matches only if the whole filter is true.
+/// Whole numbers and floats are compared by value, without rounding; text is compared by its bytes.
 ///
 /// # Examples
 /// ```
@@ -36,15 +35,15 @@ pub enum Filter {
     In(String, Vec<Value>),
     /// A column without a value.
     IsNull(String),
-    /// The contrary.
+    /// The negation of a filter.
     Not(Box<Filter>),
-    /// All of these; true of none.
+    /// The conjunction of filters; true if empty.
     And(Vec<Filter>),
-    /// Any of these; false of none.
+    /// The disjunction of filters; false if empty.
     Or(Vec<Filter>),
 }
 
-/// How a column is compared with a value.
+/// An operator that compares a column with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compare {
     /// `=`
@@ -61,11 +60,11 @@ pub enum Compare {
     Ge,
 }
 
-/// A column of which something is to be said; see [`col`].
+/// A column in a filter; see [`col`].
 #[derive(Clone, Debug)]
 pub struct Column(String);
 
-/// Begins a [`Filter`]: says something of a column.
+/// Begins a [`Filter`] on a column.
 pub fn col(name: impl Into<String>) -> Column {
     Column(name.into())
 }
@@ -74,50 +73,50 @@ impl Column {
     fn compare(self, how: Compare, value: impl Into<Value>) -> Filter {
         Filter::Compare(self.0, how, value.into())
     }
-    /// It equals a value.
+    /// Matches samples whose value equals `value`.
     pub fn eq(self, value: impl Into<Value>) -> Filter {
         self.compare(Compare::Eq, value)
     }
-    /// It is another than a value.
+    /// Matches samples whose value differs from `value`.
     pub fn ne(self, value: impl Into<Value>) -> Filter {
         self.compare(Compare::Ne, value)
     }
-    /// It is below a value.
+    /// Matches samples whose value is less than `value`.
     pub fn lt(self, value: impl Into<Value>) -> Filter {
         self.compare(Compare::Lt, value)
     }
-    /// It is at most a value.
+    /// Matches samples whose value is at most `value`.
     pub fn le(self, value: impl Into<Value>) -> Filter {
         self.compare(Compare::Le, value)
     }
-    /// It is above a value.
+    /// Matches samples whose value is greater than `value`.
     pub fn gt(self, value: impl Into<Value>) -> Filter {
         self.compare(Compare::Gt, value)
     }
-    /// It is at least a value.
+    /// Matches samples whose value is at least `value`.
     pub fn ge(self, value: impl Into<Value>) -> Filter {
         self.compare(Compare::Ge, value)
     }
-    /// It is one of some values.
+    /// Matches samples whose value is one of `values`.
     pub fn is_in<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
         Filter::In(self.0, values.into_iter().map(Into::into).collect())
     }
-    /// It has no value.
+    /// Matches samples without a value.
     pub fn is_null(self) -> Filter {
         Filter::IsNull(self.0)
     }
 }
 
-/// How deep conditions may lie in each other.
+/// Maximum nesting depth of conditions.
 pub(super) const DEEPEST: usize = 64;
 
 impl Filter {
-    /// What lets everything through.
+    /// Returns a filter that matches every sample.
     pub fn all() -> Filter {
         Filter::And(Vec::new())
     }
 
-    /// This and the other.
+    /// Returns the conjunction of this filter and another.
     pub fn and(self, other: Filter) -> Filter {
         match (self, other) {
             (Filter::And(mut terms), Filter::And(more)) => {
@@ -133,7 +132,7 @@ impl Filter {
         }
     }
 
-    /// This or the other.
+    /// Returns the disjunction of this filter and another.
     pub fn or(self, other: Filter) -> Filter {
         match self {
             Filter::Or(mut terms) => {
@@ -144,7 +143,7 @@ impl Filter {
         }
     }
 
-    /// The contrary. Where this is neither true nor false, neither is its contrary.
+    /// Returns the negation. If this filter is neither true nor false, neither is its negation.
     #[expect(
         clippy::should_implement_trait,
         reason = "it stands beside `and` and `or`"
@@ -153,11 +152,11 @@ impl Filter {
         Filter::Not(Box::new(self))
     }
 
-    /// Whether it can be asked of a schema.
+    /// Checks that the filter is valid for a schema.
     ///
     /// # Errors
-    /// `NotFound` for a column that is not there; `Shape` for a comparison of different types, or
-    /// with NaN; `Limit` for one that is nested deeper than 64 levels.
+    /// `NotFound` for a missing column; `Shape` for a comparison of different types, or with NaN;
+    /// `Limit` for a filter that is nested deeper than 64 levels.
     pub fn check(&self, schema: &Schema) -> Result<()> {
         self.check_at(schema, 0)
     }
@@ -199,7 +198,7 @@ impl Filter {
         }
     }
 
-    /// The columns that it looks at, each once, without `label`.
+    /// Returns the columns that the filter uses, each once, without `label`.
     pub fn columns(&self) -> Vec<&str> {
         let mut columns = Vec::new();
         self.each_column(&mut |name| {
@@ -222,8 +221,8 @@ impl Filter {
         }
     }
 
-    /// Whether it is true of a sample; `None` where it is neither true nor false. `value_of` gives
-    /// the value of a column, also of `label`.
+    /// Evaluates the filter for a sample; `None` if it is neither true nor false. `value_of`
+    /// returns the value of a column, also of `label`.
     pub fn matches(&self, value_of: &dyn Fn(&str) -> Value) -> Option<bool> {
         match self {
             Filter::Compare(column, how, value) => {
@@ -246,7 +245,7 @@ impl Filter {
     }
 }
 
-/// The name under which a filter asks for the class.
+/// Name of the class in filters.
 pub(super) const LABEL: &str = "label";
 
 fn kind_of(schema: &Schema, column: &str) -> Result<ColumnType> {
@@ -256,7 +255,7 @@ fn kind_of(schema: &Schema, column: &str) -> Result<ColumnType> {
     Ok(schema.columns[schema.places(&[column])?[0]].1)
 }
 
-/// Kleene's "or": true where one is, else unknown where one is.
+/// Returns Kleene's "or": true if one is true, else unknown if one is unknown.
 fn any(truths: impl Iterator<Item = Option<bool>>) -> Option<bool> {
     let mut known = true;
     for truth in truths {
@@ -281,7 +280,7 @@ impl Compare {
         }
     }
 
-    /// As it stands in a filter, and in SQL.
+    /// Returns the operator as written in a filter, and in SQL.
     pub(super) fn sign(self) -> &'static str {
         match self {
             Compare::Eq => "=",
@@ -294,7 +293,7 @@ impl Compare {
     }
 }
 
-/// How two values compare; `None` with one that is not there, or of another type.
+/// Compares two values; `None` if one is missing, or the types differ.
 fn order(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Int(a), Value::Int(b)) => Some(a.cmp(b)),
@@ -314,7 +313,7 @@ fn int_and_float(int: i64, float: f64) -> Option<Ordering> {
         _ if float.is_nan() => None,
         _ if float >= END => Some(Ordering::Less),
         _ if float < -END => Some(Ordering::Greater),
-        // What is cut off is exact, and so is the cast.
+        // The truncated part is exact, and so is the cast.
         _ => Some(
             int.cmp(&(float.trunc() as i64))
                 .then(0.0.partial_cmp(&float.fract())?),
@@ -322,7 +321,7 @@ fn int_and_float(int: i64, float: f64) -> Option<Ordering> {
     }
 }
 
-/// What [`Table::find`] does where the database does not filter.
+/// Implements [`Table::find`] for databases that do not filter.
 pub(super) fn scan_and_filter<T: Table + ?Sized>(
     table: &T,
     columns: &[&str],
@@ -366,7 +365,7 @@ pub(super) fn scan_and_filter<T: Table + ?Sized>(
 
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Inside of another term stand parentheses around what holds less closely.
+        // Inside of another term, terms of lower precedence get parentheses.
         let join = |f: &mut fmt::Formatter<'_>, terms: &[Filter], word: &str, of_none: &str| {
             if terms.is_empty() {
                 return f.write_str(of_none);

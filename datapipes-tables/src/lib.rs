@@ -1,5 +1,5 @@
-//! Data sets in a database for [`datapipes`]: a row a sample, found by its UUID, with metadata to
-//! choose by.
+//! Data sets in a database for [`datapipes`]: each sample is a row, found by its UUID, with
+//! metadata to select by.
 //!
 //! ```
 //! # #[cfg(feature = "sqlite")] {
@@ -27,15 +27,15 @@
 //! # }
 //! ```
 //!
-//! - [`Table`] is what a database has to do; [`open`] and [`create`] take a URL: SQLite (feature
-//!   `sqlite`), Cassandra and ScyllaDB (feature `cassandra`). [`RetryTable`] around any table tries
-//!   again what may work later.
+//! - [`Table`] is the trait of a table in a database; [`open`] and [`create`] take a URL: SQLite
+//!   (feature `sqlite`), Cassandra and ScyllaDB (feature `cassandra`). [`RetryTable`] around any
+//!   table retries transient errors.
 //! - [`Ingest`] writes samples into a table, from any graph, and from folders and archives (feature
 //!   `files`).
 //! - [`TableExt::select`] finds samples by their metadata, and splits them.
-//! - [`rows()`] and [`RowsByIndex`] read the samples in a graph, a request each.
+//! - [`rows()`] and [`RowsByIndex`] read the samples in a graph, one request each.
 //! - `SqliteRows` (feature `sqlite`) reads any table of an SQLite file by index.
-//! - `testing` (feature `testing`) checks a table of your own.
+//! - `testing` (feature `testing`) checks a user's table.
 //!
 //! The layout is that of Versaci and Busonera, *Hiding Latencies in Network-Based Image Loading for
 //! Deep Learning* (2024): data and metadata in two tables, written together; label and data in one
@@ -72,31 +72,31 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use uuid::Uuid;
 
-/// The methods that this crate adds to tables.
+/// Traits with the methods that this crate adds to tables.
 pub mod prelude {
     pub use crate::TableExt;
 }
 
-/// What a sample is trained towards.
+/// The training target of a sample.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Wire)]
 pub enum Label {
-    /// There is none.
+    /// No label.
     #[default]
     None,
     /// A class.
     Class(i64),
-    /// Anything else: a mask as PNG, a tensor as NPY.
+    /// Any other target: a mask as PNG, a tensor as NPY.
     Blob(Bytes),
 }
 
 /// A sample as it is read in training: label and data together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Its key.
+    /// Key of the sample.
     pub key: Uuid,
-    /// Its label.
+    /// Label of the sample.
     pub label: Label,
-    /// Its content, as the file had it.
+    /// Content of the sample, as in its file.
     pub data: Bytes,
 }
 
@@ -122,15 +122,15 @@ fn decode_key(from: &mut Reader<'_>) -> Result<Uuid> {
 /// A value of a metadata column.
 #[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Value {
-    /// Nothing.
+    /// No value.
     Null,
     /// A whole number.
     Int(i64),
-    /// A number, not NaN: databases differ in what that is.
+    /// A number, not NaN: databases differ in the meaning of NaN.
     Float(f64),
-    /// Words.
+    /// Text.
     Text(String),
-    /// Yes or no.
+    /// A truth value.
     Bool(bool),
 }
 
@@ -147,8 +147,8 @@ pub enum ColumnType {
     Bool,
 }
 
-/// What the metadata of a sample is: names and types of columns, in order. `key` and `label` are
-/// there besides.
+/// Names and types of the metadata columns of a sample, in order. The columns `key` and `label`
+/// exist in addition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     /// Name and type of each column. A name is a letter followed by letters, digits and `_`.
@@ -156,7 +156,7 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// With these columns.
+    /// Returns a schema with these columns.
     pub fn new<N: Into<String>>(columns: impl IntoIterator<Item = (N, ColumnType)>) -> Self {
         Schema {
             columns: columns
@@ -166,12 +166,11 @@ impl Schema {
         }
     }
 
-    /// Whether every name may stand in a database.
+    /// Checks that every name is valid in a database.
     ///
     /// # Errors
-    /// `Config` for a name that is no letter followed by letters, digits and `_`; that is `key`,
-    /// `label` or `data`; that is there twice. Large and small letters are the same here, as they
-    /// are in databases.
+    /// `Config` for a name that is not a letter followed by letters, digits and `_`; that is `key`,
+    /// `label` or `data`; or that is a duplicate. The case of letters is ignored, as in databases.
     pub fn check(&self) -> Result<()> {
         let mut seen = std::collections::BTreeSet::new();
         for (name, _) in &self.columns {
@@ -193,10 +192,10 @@ impl Schema {
         Ok(())
     }
 
-    /// Whether values are of these columns, in order.
+    /// Checks that values match the columns, in order.
     ///
     /// # Errors
-    /// `Shape` where they are not as many, of another type, or not a number.
+    /// `Shape` if their number or a type is different, or a value is NaN.
     pub fn accept(&self, values: &[Value]) -> Result<()> {
         let shape = |what| Err(Error::new(ErrorKind::Shape, what));
         if values.len() != self.columns.len() {
@@ -222,10 +221,10 @@ impl Schema {
         Ok(())
     }
 
-    /// The places of some columns, by name.
+    /// Returns the positions of some columns, by name.
     ///
     /// # Errors
-    /// `NotFound` for a column that is not there, with those that are.
+    /// `NotFound` for a missing column, naming the existing columns.
     pub fn places(&self, columns: &[&str]) -> Result<Vec<usize>> {
         let place = |wanted: &str| {
             self.columns
@@ -252,8 +251,8 @@ impl Schema {
     }
 }
 
-/// Whether something may be the name of a table or column: a letter followed by letters, digits and
-/// `_`, of ASCII.
+/// Returns true if a text may be the name of a table or column: a letter followed by letters,
+/// digits and `_`, all ASCII.
 pub(crate) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
@@ -271,8 +270,8 @@ impl fmt::Display for ColumnType {
     }
 }
 
-/// As it stands in a filter: text in quotes, and a number of floating point is told from a whole
-/// one.
+/// Formats the value as in a filter: text in quotes, and a floating-point number different from a
+/// whole one.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -327,14 +326,14 @@ impl<V: Into<Value>> From<Option<V>> for Value {
     }
 }
 
-/// The metadata of a sample: its values are in the order of the columns asked for.
+/// The metadata of a sample, with its values in the order of the requested columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metadata {
-    /// The key of the sample.
+    /// Key of the sample.
     pub key: Uuid,
-    /// Its class, if its label is one.
+    /// Class of the sample, if its label is one.
     pub class: Option<i64>,
-    /// The values.
+    /// Values of the requested columns.
     pub values: Vec<Value>,
 }
 
@@ -356,9 +355,9 @@ impl Wire for Metadata {
 /// A sample to be written.
 #[derive(Clone, Debug, PartialEq, Wire)]
 pub struct NewRow {
-    /// The sample.
+    /// Key, label and data of the sample.
     pub row: Row,
-    /// Its metadata, a value for each column of the schema.
+    /// Metadata of the sample, a value for each column of the schema.
     pub values: Vec<Value>,
 }
 
@@ -367,37 +366,37 @@ pub struct NewRow {
 /// # Errors
 /// Every error names the table ([`Table::url`]) and the key, and never a secret. `NotFound` is a
 /// missing row or table; `Denied` a wrong user or password; `Shape` a column of another type;
-/// [passing](datapipes::Error::transient) what may work later.
+/// errors that may not occur again are [transient](datapipes::Error::transient).
 #[async_trait]
 pub trait Table: fmt::Debug + Send + Sync + 'static {
-    /// Where it is, without anything secret: `cassandra://host/keyspace.table`.
+    /// Returns the URL of the table, without secrets: `cassandra://host/keyspace.table`.
     fn url(&self) -> &str;
 
-    /// What the metadata is.
+    /// Returns the schema of the metadata.
     fn schema(&self) -> &Schema;
 
-    /// One sample, in one query.
+    /// Returns a sample, in one query.
     ///
     /// # Errors
-    /// `NotFound` where there is no such row.
+    /// `NotFound` if there is no such row.
     async fn get(&self, key: Uuid) -> Result<Row>;
 
-    /// Some samples, in the order of their keys, each with its own outcome.
+    /// Returns some samples, in the order of their keys, each with its own result.
     async fn get_many(&self, keys: &[Uuid]) -> Vec<Result<Row>>;
 
-    /// The metadata of all samples, page by page, in an order that is the same while nothing is
-    /// written. `columns` says which values, by name.
+    /// Returns the metadata of all samples, page by page, in an order that is the same while
+    /// nothing is written. `columns` are the names of the requested values.
     fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>>;
 
-    /// Writes samples, data and metadata together or not at all each. Writing a sample again puts
-    /// it in place of itself.
+    /// Writes samples; for each sample, data and metadata are written together or not at all.
+    /// Writing a sample again replaces it.
     ///
     /// # Errors
-    /// `Shape` where values do not fit the schema ([`Schema::accept`]); then nothing is written.
+    /// `Shape` if values do not match the schema ([`Schema::accept`]); then nothing is written.
     async fn put(&self, rows: Vec<NewRow>) -> Result<()>;
 
-    /// Whether there is a row of each of some keys, in their order. By default the rows are read
-    /// for it; worth its own code everywhere.
+    /// Returns true for each key that has a row, in the order of the keys. The default reads the
+    /// rows, so an implementation should replace it.
     async fn contains(&self, keys: &[Uuid]) -> Result<Vec<bool>> {
         let known = |row: Result<Row>| match row {
             Ok(_) => Ok(true),
@@ -407,14 +406,15 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
         self.get_many(keys).await.into_iter().map(known).collect()
     }
 
-    /// As [`scan`](Table::scan), of the rows that a filter lets through. By default all are scanned
-    /// and filtered here; worth its own code where the database can filter.
+    /// Returns the same as [`scan`](Table::scan) for the rows that match a filter. The default
+    /// scans all rows and filters them in this process; an implementation should replace it if the
+    /// database can filter.
     fn find(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
         filter::scan_and_filter(self, columns, filter)
     }
 }
 
-/// What is shared is a table too.
+/// Implemented so that a shared table is a table too.
 #[async_trait]
 impl<T: Table + ?Sized> Table for Arc<T> {
     fn url(&self) -> &str {
@@ -443,12 +443,13 @@ impl<T: Table + ?Sized> Table for Arc<T> {
     }
 }
 
-/// The key of a sample by its name: the same name gives the same key, so that writing a data set
-/// again writes the same rows. The `namespace` keeps apart what has the same names in different
-/// data sets.
+/// Returns the key of a sample by its name: the same name gives the same key, so that writing a
+/// data set again writes the same rows. The `namespace` separates equal names in different data
+/// sets.
 ///
-/// It is a UUID of version 8: the first 128 bits (less version and variant) of BLAKE3 over the
-/// length of the namespace, 8 bytes little-endian, the namespace, and the name. This never changes.
+/// The key is a UUID of version 8: the first 128 bits (less version and variant) of BLAKE3 over the
+/// length of the namespace, 8 bytes little-endian, the namespace, and the name. This function never
+/// changes.
 pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
     let mut hash = blake3::Hasher::new();
     hash.update(&(namespace.len() as u64).to_le_bytes())
@@ -463,8 +464,8 @@ pub fn key(namespace: &str, name: impl AsRef<[u8]>) -> Uuid {
 /// `cassandra://host/keyspace.table`.
 ///
 /// # Errors
-/// `Config` for a URL that is none of these, or needs a feature of this crate that is off; those of
-/// opening it.
+/// `Config` for any other URL, or if the URL needs a feature of this crate that is not enabled;
+/// errors of opening the data set.
 pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
     match scheme(url) {
         #[cfg(feature = "sqlite")]
@@ -483,10 +484,12 @@ pub async fn open(url: &str) -> Result<Arc<dyn Table>> {
     }
 }
 
-/// Makes the data set that a URL names, with this schema, or opens it if it is there with the same.
+/// Creates the data set that a URL names, with this schema, or opens it if it exists with the same
+/// schema.
 ///
 /// # Errors
-/// As [`open`]; `Shape` if it is there with another schema; those of making it.
+/// The errors of [`open`]; `Shape` if the data set exists with another schema; errors of creating
+/// it.
 #[cfg_attr(
     not(any(feature = "sqlite", feature = "cassandra")),
     expect(unused_variables, reason = "no table can be made")
@@ -513,7 +516,7 @@ fn scheme(url: &str) -> &str {
     url.split_once("://").map_or("", |(scheme, _)| scheme)
 }
 
-/// What is wrong with a URL that no table answers to.
+/// Returns the error of a URL that no table supports.
 fn cannot(url: &str) -> Error {
     let needs = |feature| {
         format!("this needs the feature `{feature}` of datapipes-tables, which is not built in")
@@ -526,7 +529,7 @@ fn cannot(url: &str) -> Error {
             format!("a table's URL begins with sqlite:// or cassandra://; {stores}")
         }
     };
-    // The rest may hold a password, and so may what has no scheme.
+    // The rest of the URL may hold a password, and so may a text without a scheme.
     let shown = if url.contains("://") {
         format!("{}://…: ", scheme(url))
     } else {
@@ -535,7 +538,7 @@ fn cannot(url: &str) -> Error {
     Error::new(ErrorKind::Config, shown + &what)
 }
 
-/// A stream of one error.
+/// Returns a stream of one error.
 pub(crate) fn failing(error: Error) -> BoxStream<'static, Result<Metadata>> {
     futures::stream::iter([Err(error)]).boxed()
 }

@@ -1,4 +1,4 @@
-//! Filters from text: `age > 30 and (sex = "f" or site in ("a", "b")) and not weight is null`.
+//! Parser of filters: `age > 30 and (sex = "f" or site in ("a", "b")) and not weight is null`.
 
 use std::str::FromStr;
 
@@ -7,13 +7,13 @@ use datapipes::{Error, ErrorKind, Result};
 use super::filter::{Compare, DEEPEST, Filter};
 use super::{Value, is_name};
 
-/// `or` binds loosest, then `and`, then `not`. Compared are a column and a value, by `=` (or `==`),
-/// `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`, `is [not] null`. Text stands in quotes of
-/// either kind, and a quote in it twice. Words may be large or small. `true` and `false` alone are
-/// filters, too.
+/// Parses a filter. `or` has the lowest precedence, then `and`, then `not`. A comparison has a
+/// column and a value, with `=` (or `==`), `!=` (or `<>`), `<`, `<=`, `>`, `>=`, `[not] in (…)`,
+/// `is [not] null`. Text is in single or double quotes, and a quote inside is written twice.
+/// Keywords may be in any case. `true` and `false` alone are filters, too.
 ///
 /// # Errors
-/// `Config`, with the place.
+/// `Config`, with the position.
 impl FromStr for Filter {
     type Err = Error;
 
@@ -40,7 +40,7 @@ enum Token {
     Sign(&'static str),
 }
 
-/// Longer signs stand before those that they begin with.
+/// A longer sign comes before the signs that are its beginning.
 const SIGNS: [&str; 11] = ["==", "!=", "<>", "<=", ">=", "=", "<", ">", "(", ")", ","];
 
 fn wrong(at: usize, what: &str) -> Error {
@@ -50,7 +50,7 @@ fn wrong(at: usize, what: &str) -> Error {
     )
 }
 
-/// The tokens with their places.
+/// Returns the tokens with their positions.
 fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
     let mut tokens = Vec::new();
     let mut at = 0;
@@ -64,7 +64,7 @@ fn tokens(text: &str) -> Result<Vec<(Token, usize)>> {
         } else if c == '"' || c == '\'' {
             quoted(rest, c).ok_or_else(|| wrong(at, "the text has no end"))?
         } else if c.is_ascii_digit() || matches!(c, '-' | '+' | '.') {
-            // A sign of its own stands in front, or in the exponent.
+            // A sign belongs to the number at its beginning or in its exponent.
             let mut last = ' ';
             let part_of = |c: char| {
                 let part = c.is_ascii_alphanumeric()
@@ -111,7 +111,7 @@ fn not(mut f: impl FnMut(char) -> bool) -> impl FnMut(char) -> bool {
     move |c| !f(c)
 }
 
-/// Text in quotes, and how long it is with them.
+/// Parses text in quotes, and returns its length including the quotes.
 fn quoted(rest: &str, quote: char) -> Option<(Token, usize)> {
     let mut text = String::new();
     let mut at = 1;

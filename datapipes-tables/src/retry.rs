@@ -1,4 +1,4 @@
-//! Tries again what may work later.
+//! Retries of transient errors of a table.
 
 use async_trait::async_trait;
 use datapipes::{Backoff, Result};
@@ -8,12 +8,12 @@ use uuid::Uuid;
 
 use super::{Filter, Metadata, NewRow, Row, Schema, Table, failing};
 
-/// A table whose passing errors are tried again.
+/// A table whose transient errors are retried.
 ///
-/// Each sample of [`get_many`](Table::get_many) counts its own attempts; those that worked are not
-/// asked for again. [`put`](Table::put) is tried again as a whole, since writing a sample again
-/// changes nothing. A [`scan`](Table::scan) is begun again only before its first row: behind that,
-/// order alone could say where it was.
+/// Each sample of [`get_many`](Table::get_many) counts its own attempts; samples that were read are
+/// not requested again. [`put`](Table::put) is retried as a whole, since writing a sample again
+/// changes nothing. A [`scan`](Table::scan) is restarted only before its first row: after it, only
+/// the order of rows could tell the position.
 ///
 /// # Examples
 /// ```
@@ -31,17 +31,17 @@ pub struct RetryTable<T> {
 }
 
 impl<T: Table + Clone> RetryTable<T> {
-    /// Of a table; an `Arc` of one will do.
+    /// Wraps a table; an `Arc` of a table works as well.
     pub fn new(table: T, policy: Backoff) -> Self {
         RetryTable { table, policy }
     }
 
-    /// The table.
+    /// Returns the table.
     pub fn into_inner(self) -> T {
         self.table
     }
 
-    /// The rows of a scan that is begun again while it fails before its first row.
+    /// Returns the rows of a scan, which is restarted while it fails before its first row.
     fn begun_again(
         &self,
         columns: &[&str],
@@ -89,8 +89,7 @@ impl<T: Table + Clone> Table for RetryTable<T> {
         let mut rows = self.table.get_many(keys).await;
         let mut pauses = self.policy.begin();
         loop {
-            // All that failed are tried together; the one that asks for the longest pause is
-            // obeyed.
+            // All failed samples are retried together, after the longest requested pause.
             let failed = |row: &Result<Row>| {
                 row.as_ref()
                     .err()
@@ -141,8 +140,8 @@ mod tests {
     use bytes::Bytes;
     use datapipes::{Error, ErrorKind};
 
-    /// Fails in passing some times for each key in turn, for ever for the largest key, and never
-    /// has the smallest.
+    /// A table that fails transiently some times for each key in turn, always for the largest key,
+    /// and lacks the smallest.
     #[derive(Debug, Default)]
     struct Shaky {
         schema: Schema,
@@ -264,8 +263,8 @@ mod tests {
                 Err(error) => assert!(key.is_max() && error.is_transient(), "{key}: {error}"),
             }
         }
-        // Half of those that are left fail in each round: 5, 3, 1, and at the last one of them once
-        // more.
+        // Half of the remaining samples fail in each round: 5, 3, 1, and at the end one of them
+        // again.
         assert!(inner.asked.load(Ordering::Relaxed) <= 11);
     }
 

@@ -13,8 +13,8 @@ use super::{Label, Row, Table};
 #[derive(Clone, Debug)]
 pub struct Rows(Arc<dyn Table>);
 
-/// Looks up the samples of a table by their keys, label and data together: what a graph of keys is
-/// joined to.
+/// Looks up the samples of a table by their keys, label and data together: the argument for a join
+/// of a graph of keys.
 ///
 /// # Examples
 /// ```
@@ -58,7 +58,7 @@ impl Lookup<Uuid> for Rows {
     }
 }
 
-/// The samples of a table in the order of a list of keys: a split, or what a query found.
+/// The samples of a table in the order of a list of keys: a split, or the result of a query.
 #[derive(Clone, Debug)]
 pub struct RowsByIndex {
     rows: Rows,
@@ -66,7 +66,7 @@ pub struct RowsByIndex {
 }
 
 impl RowsByIndex {
-    /// These samples of a table.
+    /// Returns these samples of a table.
     pub fn new(table: impl Table, keys: impl Into<Arc<[Uuid]>>) -> Self {
         RowsByIndex {
             rows: rows(table),
@@ -74,7 +74,7 @@ impl RowsByIndex {
         }
     }
 
-    /// The keys, in order.
+    /// Returns the keys, in order.
     pub fn keys(&self) -> &[Uuid] {
         &self.keys
     }
@@ -125,7 +125,7 @@ impl MapPipe for RowsByIndex {
 }
 
 impl Row {
-    /// How many bytes it keeps alive.
+    /// Returns the number of bytes that the sample keeps alive.
     pub(crate) fn weight(&self) -> usize {
         let label = if let Label::Blob(blob) = &self.label {
             blob.len()

@@ -1,4 +1,4 @@
-//! Questions about the metadata of a table.
+//! Queries of the metadata of a table.
 
 use datapipes::Result;
 use datapipes::index::split::{Sample, Splits, Splitter};
@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::{Filter, Metadata, Table, Value};
 
-/// The methods that every table has besides those of [`Table`].
+/// Methods of every table, in addition to those of [`Table`].
 pub trait TableExt: Table {
-    /// Asks for some metadata columns of all samples, or of those that a filter lets through.
+    /// Queries some metadata columns of all samples, or of the samples that match a filter.
     ///
     /// # Examples
     /// ```
@@ -45,7 +45,7 @@ pub trait TableExt: Table {
 
 impl<T: Table + ?Sized> TableExt for T {}
 
-/// A question about metadata; see [`TableExt::select`].
+/// A query of metadata; see [`TableExt::select`].
 #[derive(Clone, Debug)]
 pub struct Select<'a, T: ?Sized> {
     table: &'a T,
@@ -54,7 +54,7 @@ pub struct Select<'a, T: ?Sized> {
 }
 
 impl<T: Table + ?Sized> Select<'_, T> {
-    /// Only samples of which this is true, too.
+    /// Restricts the query to samples that match the filter, in addition to earlier filters.
     pub fn filter(self, filter: Filter) -> Self {
         Select {
             filter: self.filter.and(filter),
@@ -62,12 +62,12 @@ impl<T: Table + ?Sized> Select<'_, T> {
         }
     }
 
-    /// The answers as they come, page by page, in an order that is the same while nothing is
-    /// written.
+    /// Returns the results as they come, page by page, in an order that is the same while nothing
+    /// is written.
     ///
     /// # Errors
-    /// Those of [`Filter::check`] and [`Schema::places`](super::Schema::places), and of the
-    /// database. An error ends it.
+    /// The errors of [`Filter::check`] and [`Schema::places`](super::Schema::places), and of the
+    /// database. An error ends the stream.
     pub fn stream(self) -> BoxStream<'static, Result<Metadata>> {
         if self.filter == Filter::all() {
             return self.table.scan(self.columns);
@@ -75,18 +75,18 @@ impl<T: Table + ?Sized> Select<'_, T> {
         self.table.find(self.columns, &self.filter)
     }
 
-    /// All answers.
+    /// Returns all results.
     ///
     /// # Errors
-    /// As [`stream`](Select::stream).
+    /// The errors of [`stream`](Select::stream).
     pub async fn all(self) -> Result<Vec<Metadata>> {
         self.stream().try_collect().await
     }
 
-    /// The keys alone; the columns are not asked for.
+    /// Returns only the keys; the columns are not read.
     ///
     /// # Errors
-    /// As [`stream`](Select::stream).
+    /// The errors of [`stream`](Select::stream).
     pub async fn keys(self) -> Result<Vec<Uuid>> {
         Select {
             columns: &[],
@@ -98,12 +98,11 @@ impl<T: Table + ?Sized> Select<'_, T> {
         .await
     }
 
-    /// Divides the samples into parts: classes and entities are the columns that the splitter
-    /// names. Columns of this question are not asked for. Holds the keys, classes and entities of
-    /// all samples.
+    /// Splits the samples into parts. Classes and entities are the columns that the splitter names;
+    /// the columns of this query are not read. Holds the keys, classes and entities of all samples.
     ///
     /// # Errors
-    /// As [`stream`](Select::stream), and those of [`Splitter::split`].
+    /// The errors of [`stream`](Select::stream), and those of [`Splitter::split`].
     ///
     /// # Examples
     /// ```
@@ -156,7 +155,7 @@ impl<T: Table + ?Sized> Select<'_, T> {
     }
 }
 
-/// A value as the name of a class or entity.
+/// Converts a value to the name of a class or entity.
 fn in_words(value: Value) -> Option<String> {
     match value {
         Value::Null => None,

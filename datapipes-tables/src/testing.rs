@@ -1,4 +1,4 @@
-//! What every table must do: one suite, for ours and for yours.
+//! Contract tests for tables, of this crate and of users.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
     ColumnType, Filter, Label, Metadata, NewRow, Row, Schema, Table, TableExt, Value, col, key,
 };
 
-/// The schema that [`check_table`] needs: a column of each type.
+/// Returns the schema that [`check_table`] needs: a column of each type.
 pub fn schema() -> Schema {
     Schema::new([
         ("count", ColumnType::Int),
@@ -22,7 +22,7 @@ pub fn schema() -> Schema {
     ])
 }
 
-/// A sample with this key and data, and metadata that depend on the number.
+/// Returns a sample with this key and data, and metadata that depend on the number.
 pub fn sample(number: u64, data: impl Into<Bytes>) -> NewRow {
     let row = Row {
         key: key("testing", number.to_le_bytes()),
@@ -39,12 +39,12 @@ pub fn sample(number: u64, data: impl Into<Bytes>) -> NewRow {
     NewRow { row, values }
 }
 
-/// Checks an empty table of [`schema`]: reading what was written, in order, with what is missing;
-/// all types with their extremes; atomic and repeated writing; filters; much at the same time.
-/// Leaves some hundred rows behind.
+/// Checks an empty table of [`schema`]: reading written rows, in order, with missing ones; all
+/// types with their extremes; atomic and repeated writing; filters; many concurrent operations.
+/// Leaves some hundred rows in the table.
 ///
 /// # Panics
-/// Where the table does not keep the contract.
+/// Panics if the table does not keep the contract.
 pub async fn check_table(table: &dyn Table) {
     assert_eq!(table.schema(), &schema(), "the table is of another schema");
     assert_eq!(scan(table, &[]).await.len(), 0, "the table is not empty");
@@ -185,7 +185,7 @@ async fn order_is_that_of_the_keys(table: &dyn Table) {
         .put(rows.clone())
         .await
         .expect("300 rows can be written");
-    // Backwards, each third missing, and some twice.
+    // In reverse order, each third missing, and some twice.
     let numbers: Vec<u64> = (0..300).rev().chain([7, 7, 7]).collect();
     let key_of = |number: u64| match number % 3 {
         0 => key("testing missing", number.to_le_bytes()),

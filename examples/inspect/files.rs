@@ -1,4 +1,5 @@
-//! Finds what a path or URL names: one file, the files of a folder, or a data set that is a folder.
+//! Finds the files of a path or URL: one file, the files of a folder, or a data set that is a
+//! folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,27 +14,27 @@ use percent_encoding::percent_decode_str;
 use crate::kind::Kind;
 use crate::show::with_errors;
 
-/// What there is to see.
+/// Content of a path or URL.
 pub enum Found {
-    /// Files of a store, with what they are: neighbours of one kind together.
+    /// Files of a store, with their kinds: consecutive files of one kind together.
     Files(Arc<dyn Store>, Vec<(Kind, Vec<String>)>),
     /// A folder with MosaicML's `index.json`.
     Mds(Arc<dyn Store>),
-    /// An LMDB database, a folder with a `data.mdb` or such a file.
+    /// An LMDB database: a folder with a `data.mdb`, or such a file.
     Lmdb(std::path::PathBuf),
 }
 
-/// Bytes looked at to see what a file is.
+/// Number of bytes read to recognize the kind of a file.
 const HEAD: u64 = 512;
 
-/// Finds what a path or URL names, and what could not be listed.
+/// Returns the content of a path or URL, and the errors of its listing.
 ///
 /// # Errors
-/// `NotFound` if there is nothing; what the store says.
+/// `NotFound` if there is nothing; the errors of the store.
 pub fn find(place: &str) -> Result<(Found, Vec<Error>)> {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     if let Some(rest) = place.strip_prefix("file://") {
-        // Behind the host, which is empty or this machine.
+        // After the host, which is empty or this machine.
         let path = &rest[rest.find('/').unwrap_or(rest.len())..];
         return find(&decoded(path));
     }
@@ -74,7 +75,8 @@ fn single(store: Arc<dyn Store>, name: &str) -> Result<(Found, Vec<Error>)> {
     ))
 }
 
-/// The first bytes of some files; none of one that cannot be read, which is told when it is loaded.
+/// Reads the first bytes of some files; returns none for a file that cannot be read, which is
+/// reported when it is loaded.
 fn heads(store: &Arc<dyn Store>, names: Vec<String>) -> Result<Vec<Bytes>> {
     let store = store.clone();
     let heads = Graph::from_vec(names).map_async(move |name| {
@@ -87,7 +89,7 @@ fn heads(store: &Arc<dyn Store>, names: Vec<String>) -> Result<Vec<Bytes>> {
 async fn head(store: &dyn Store, name: &str) -> Result<Bytes> {
     match store.get(name, Get::range(0..HEAD)).await {
         Ok(object) => object.bytes().await,
-        // A server that knows no ranges: the first piece of the whole.
+        // A server without ranges: the first piece of the whole file.
         Err(error) if error.kind() == ErrorKind::Protocol => {
             let mut object = store.get(name, Get::default()).await?;
             object.body.next().await.unwrap_or_else(|| Ok(Bytes::new()))
@@ -96,7 +98,7 @@ async fn head(store: &dyn Store, name: &str) -> Result<Bytes> {
     }
 }
 
-/// What a file is; of a compressed one whose name does not tell, by what it holds.
+/// Returns the kind of a file; for a compressed file with an ambiguous name, by its content.
 fn kind(store: &Arc<dyn Store>, name: &str, head: &[u8]) -> Kind {
     if !Kind::is_hidden(name, head) {
         return Kind::of(name, head);
@@ -131,7 +133,7 @@ fn folder(store: Arc<dyn Store>) -> Result<(Found, Vec<Error>)> {
     {
         return Ok((Found::Mds(store), errors));
     }
-    // Most tell by their names; the others are looked into.
+    // Most files are recognized by their names; the others are opened.
     let unknown: Vec<String> = names
         .iter()
         .filter(|name| Kind::of(name, &[]) == Kind::Other)

@@ -1,10 +1,10 @@
-//! What a file is, by its name and its first bytes, and as what it is seen.
+//! Kinds of files, by name and first bytes, and their views.
 
 use std::str::FromStr;
 
 use datapipes_io::formats::Codec;
 
-/// As what a file is seen.
+/// A view of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum As {
     Auto,
@@ -41,7 +41,7 @@ impl FromStr for As {
     }
 }
 
-/// What a file is.
+/// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Tar,
@@ -64,8 +64,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// By the first bytes where a format has such, else by the ending of the name; of a compressed
-    /// file, by what is inside.
+    /// Returns the kind by the first bytes if the format has a magic, else by the ending of the
+    /// name; for a compressed file, by its content.
     pub fn of(name: &str, head: &[u8]) -> Kind {
         let bare = Codec::of_name(name).map(|(_, bare)| bare);
         let packed = Codec::of_magic(head).is_some();
@@ -74,7 +74,7 @@ impl Kind {
         match (by_magic, by_name) {
             // An `.npz` is a zip archive.
             (Some(Kind::Zip), Some(Kind::Npz)) => Kind::Npz,
-            // Indexes of records are called so, too.
+            // Indexes of records have this ending, too.
             (None, Some(Kind::Idx))
                 if !packed && !head.is_empty() && !head.starts_with(&[0, 0]) =>
             {
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// Whether the name leaves it open and the content is compressed.
+    /// Returns true if the name is ambiguous and the content is compressed.
     pub fn is_hidden(name: &str, head: &[u8]) -> bool {
         Codec::of_magic(head).is_some() && Kind::of(name, head) == Kind::Other
     }
@@ -105,12 +105,12 @@ impl Kind {
 
     fn of_name(name: &str) -> Option<Kind> {
         let base = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
-        // `train-images-idx3-ubyte`, as MNIST calls its files, has no ending.
+        // `train-images-idx3-ubyte`, a name of MNIST's files, has no ending.
         if base.contains("idx") && base.ends_with("-ubyte") {
             return Some(Kind::Idx);
         }
         let ending = base.rsplit_once('.').map(|(_, ending)| ending)?;
-        // TensorFlow numbers its shards behind the ending: `train.tfrecord-00000-of-00010`.
+        // TensorFlow numbers its shards after the ending: `train.tfrecord-00000-of-00010`.
         let ending = ending.split_once("-0").map_or(ending, |(ending, _)| ending);
         Some(match ending {
             "tar" => Kind::Tar,
@@ -139,7 +139,7 @@ impl Kind {
         })
     }
 
-    /// As what it is seen if nobody says.
+    /// Returns the default view.
     pub fn usual(self) -> As {
         match self {
             Kind::Tar | Kind::Zip => As::Members,

@@ -1,12 +1,12 @@
-//! Prints what is in files, one JSON object an item: of an archive, a shard of samples, records,
-//! arrays, rows, pictures.
+//! Prints the content of files, one JSON object for each item: of an archive, a shard of samples,
+//! records, arrays, rows, pictures.
 //!
-//! `cargo run --release --example inspect -- URL_OR_PATH` goes by name and content; a folder is
-//! taken file by file, or as the data set it is. `--as` says what to see: `bytes`, `members`,
-//! `samples`, `lines`, `records`, `arrays`, `rows` or `images`. `--limit N` ends after so many.
-//! What cannot be read is an object with `error` in its place, and the exit status 1; with
-//! `--skip-errors` it goes on behind it. `--dump DIR` writes each array or picture as an `.npy`
-//! file, `--pack OUT.tar` the samples as a new shard.
+//! `cargo run --release --example inspect -- URL_OR_PATH` recognizes files by name and content; a
+//! folder is read file by file, or as a data set if it is one. `--as` selects the view: `bytes`,
+//! `members`, `samples`, `lines`, `records`, `arrays`, `rows` or `images`. `--limit N` ends after N
+//! items. An item that cannot be read is an object with `error` in its place, and the exit status
+//! is 1; with `--skip-errors` the program continues after it. `--dump DIR` writes each array or
+//! picture as an `.npy` file, `--pack OUT.tar` the samples as a new shard.
 
 #[path = "../support/args.rs"]
 mod args;
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     match run(place, seen_as, limit, args.has("skip-errors"), &outputs) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        // Who reads has gone.
+        // The reader of the pipe has ended.
         Err(error) if broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -61,13 +61,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Where else things go.
+/// Additional outputs.
 struct Outputs {
     dump: Option<PathBuf>,
     pack: Option<PathBuf>,
 }
 
-/// Whether all could be read.
+/// Runs the graph; returns true if everything could be read.
 fn run(
     place: &str,
     seen_as: As,
@@ -138,7 +138,7 @@ fn run(
     Ok(skips || failed == 0)
 }
 
-/// An error as an object; what happened before there was an item happened to the whole.
+/// Formats an error as an object; an error before the first item concerns the whole input.
 fn failure(error: &datapipes::Error, place: &str) -> serde_json::Value {
     let item = error
         .item()
@@ -153,7 +153,7 @@ fn broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
         .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
-/// A shard that is there once it is whole: what it is made of may be what it takes the place of.
+/// A shard that appears when it is complete, since it may replace one of its own inputs.
 struct Pack<'a> {
     path: &'a Path,
     shard: SampleWriter<BufWriter<NamedTempFile>>,
@@ -201,10 +201,10 @@ impl Dump {
         })
     }
 
-    /// Writes an array under its name, of which nothing leaves the folder; one that comes again
-    /// gets a number.
+    /// Writes an array under its name, which cannot leave the folder; a duplicate name gets a
+    /// number.
     fn write(&mut self, name: &str, npy: &[u8]) -> Result<(), BoxError> {
-        // Names of files are bounded, in bytes.
+        // Names of files have a maximum length in bytes.
         let plain: String = name
             .chars()
             .take(50)

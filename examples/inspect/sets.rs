@@ -14,10 +14,10 @@ use serde_json::{Map, Value, json};
 use crate::kind::As;
 use crate::show::{Shown, dtype, sha256, show, size_and_hash};
 
-/// A data set of MosaicML's, as rows or as samples.
+/// Opens a data set of MosaicML's, as rows or as samples.
 ///
 /// # Errors
-/// An index that cannot be read; what it cannot be seen as.
+/// Returns an error for an index that cannot be read, and for an unsupported view.
 pub fn mds(store: Arc<dyn Store>, seen_as: As) -> Result<Graph<Shown>> {
     let index = store
         .clone()
@@ -54,7 +54,7 @@ pub fn mds(store: Arc<dyn Store>, seen_as: As) -> Result<Graph<Shown>> {
     }
 }
 
-/// A value as it is; of what is no text or number, size and hash.
+/// Converts a value to JSON; a value that is neither text nor number to size and hash.
 fn shown(value: &MdsValue) -> Value {
     match value {
         MdsValue::Bytes(data) => size_and_hash(data),
@@ -74,7 +74,7 @@ fn shown(value: &MdsValue) -> Value {
     }
 }
 
-/// A value as the content of a file.
+/// Converts a value to the content of a file.
 fn stored(value: &MdsValue) -> Bytes {
     match value {
         MdsValue::Bytes(data) => data.clone(),
@@ -85,10 +85,10 @@ fn stored(value: &MdsValue) -> Bytes {
     }
 }
 
-/// An LMDB database as records, in the order of the keys.
+/// Opens an LMDB database as records, in the order of the keys.
 ///
 /// # Errors
-/// A database that cannot be opened; what it cannot be seen as.
+/// Returns an error for a database that cannot be opened, and for an unsupported view.
 pub fn lmdb(path: &Path, seen_as: As) -> Result<Graph<Shown>> {
     if !matches!(seen_as, As::Auto | As::Records) {
         return Err(Error::new(

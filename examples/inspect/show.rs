@@ -1,4 +1,4 @@
-//! The graphs: from files of a kind to what is printed of them.
+//! Graphs from files of a kind to the printed objects.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use crate::files::Found;
 use crate::kind::{As, Kind};
 
-/// What is printed of an item, and what else may be done with it.
+/// The printed form of an item, and its other outputs.
 #[derive(Clone)]
 pub struct Shown {
     pub json: Value,
@@ -60,11 +60,11 @@ impl Shown {
     }
 }
 
-/// What there is, seen as what is wanted; with arrays and pictures as files, if they are to be
-/// dumped.
+/// Returns the graph of the files in the requested view; with arrays and pictures as files, if they
+/// are to be dumped.
 ///
 /// # Errors
-/// What cannot be seen so.
+/// Returns an error for an unsupported view.
 pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
     match found {
         Found::Files(store, groups) => {
@@ -91,7 +91,7 @@ pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
 fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
     let whole = |files: Graph<FileRef>| files.load_files().decompress();
     let members = |files: Graph<FileRef>| match kind {
-        // What may have been cut off is told; with samples it would cost the last one.
+        // A possible cut is reported; for samples it would drop the last one.
         Kind::Tar if seen_as == As::Members => {
             Some(files.load_files().pipe(Untar::new().require_end()))
         }
@@ -153,7 +153,7 @@ fn files(files: Graph<FileRef>, kind: Kind, seen_as: As, dump: bool) -> Result<G
         As::Rows => rows(files, kind)?,
         As::Images => {
             let pictures = opened(files).filter(move |file| {
-                // Of an archive the pictures; else what was asked for.
+                // For an archive the pictures; else the requested view.
                 !matches!(kind, Kind::Tar | Kind::Zip)
                     || Kind::of(&file.name, &file.data) == Kind::Image
             });
@@ -192,7 +192,7 @@ fn rows(files: Graph<FileRef>, kind: Kind) -> Result<Graph<Shown>> {
     })
 }
 
-/// A value as JSON: of bytes size and hash, of extensions their number besides.
+/// Converts a value to JSON: bytes to size and hash, extensions also to their number.
 fn message_pack(value: &rmpv::Value) -> Value {
     let key = |key: &rmpv::Value| key.as_str().map_or_else(|| key.to_string(), str::to_owned);
     match value {
@@ -220,7 +220,7 @@ fn message_pack(value: &rmpv::Value) -> Value {
     }
 }
 
-/// An error for each file.
+/// Returns an error for each file.
 fn refused(files: Graph<FileRef>, kind: Kind, what: &'static str) -> Graph<Shown> {
     show(files, move |_, _: FileRef| {
         Err(Error::new(
@@ -234,7 +234,7 @@ fn record(origin: &Origin, data: &[u8], features: Value) -> Value {
     json!({ "index": origin.index(), "size": data.len(), "sha256": sha256(data), "features": features })
 }
 
-/// Numbers as they are; of bytes the text, if they are some, else size and hash.
+/// Converts features: numbers unchanged; bytes to text if they are text, else to size and hash.
 fn features(example: &Example) -> Value {
     let shown = |feature: &Feature| match feature {
         Feature::Floats(values) => json!(values),
@@ -288,7 +288,7 @@ fn show_arrays(arrays: Graph<Array>, dump: bool) -> Graph<Shown> {
     })
 }
 
-/// Tensors; `parts` gives the name, if the item has one, and the tensor.
+/// Shows tensors; `parts` returns the name, if the item has one, and the tensor.
 fn show_tensors<T: Send + 'static>(
     tensors: Graph<T>,
     parts: fn(T) -> (Option<Arc<str>>, Tensor),
@@ -321,7 +321,7 @@ fn show_tensors<T: Send + 'static>(
     })
 }
 
-/// NumPy's name.
+/// Returns NumPy's name of the type.
 pub fn dtype(tensor: &Tensor) -> String {
     Array::from_tensor(tensor).map_or_else(
         |_| format!("{:?}", tensor.dtype()).to_lowercase(),
@@ -329,7 +329,7 @@ pub fn dtype(tensor: &Tensor) -> String {
     )
 }
 
-/// The member's name; of a file that is one array, the file's without its ending.
+/// Returns the member's name; for a file that is one array, the file's name without its ending.
 fn array_name(origin: &Origin) -> String {
     if let Some(name) = origin.name() {
         return name.to_owned();
@@ -370,7 +370,8 @@ fn picture(file: &File, dump: bool) -> Result<Shown> {
     })
 }
 
-/// The arrays among the members of an archive: `.npy`, `.npz`; a format of its own, made of others.
+/// A format for the arrays among the members of an archive, `.npy` and `.npz`, made of other
+/// formats.
 struct Arrays;
 
 impl Format for Arrays {
@@ -393,7 +394,7 @@ impl Format for Arrays {
     }
 }
 
-/// Items and errors alike as items, so that errors keep their places.
+/// Turns errors into items, so that they keep their places.
 pub fn with_errors<T: Send + 'static>(items: Items<T>) -> Items<Result<T>> {
     let mut number = 0;
     Items::from_stream(items.map(move |item| {
@@ -405,7 +406,7 @@ pub fn with_errors<T: Send + 'static>(items: Items<T>) -> Items<Result<T>> {
     }))
 }
 
-/// What is printed of each item; hashing is done by the workers.
+/// Formats each item for printing; the workers compute the hashes.
 pub fn show<T, F>(graph: Graph<T>, shown: F) -> Graph<Shown>
 where
     T: Send + 'static,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-/// What was given; one word at most.
+/// Arguments of the program; at most one word.
 #[derive(Debug, Default)]
 pub struct Args {
     pub words: Vec<String>,
@@ -52,12 +52,13 @@ impl Args {
         args
     }
 
-    /// Whether an option was given.
+    /// Returns true if an option was given.
     pub fn has(&self, key: &str) -> bool {
         self.options.contains_key(key)
     }
 
-    /// The value of an option, if it was given; one that does not parse ends the program.
+    /// Returns the value of an option, if it was given; a value that does not parse ends the
+    /// program.
     pub fn get<T: FromStr<Err: std::fmt::Display>>(&self, key: &str) -> Option<T> {
         let text = self.options.get(key)?;
         match text.parse() {

@@ -12,36 +12,37 @@ use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-/// Edge of every picture that the graphs give.
+/// Edge of every picture in the graphs.
 pub const SIZE: usize = 32;
-/// How many classes there are.
+/// Number of classes.
 pub const CLASSES: usize = 10;
 
-/// A data set: graphs of batches, and what a model has to know.
+/// A data set: graphs of batches, and properties that a model needs.
 pub struct Pictures {
-    /// What it is called.
+    /// Name of the data set.
     pub name: &'static str,
-    /// 3, or 1 for MNIST.
+    /// Number of channels: 3, or 1 for MNIST.
     pub channels: usize,
-    /// How many pictures to train with, and to test with.
+    /// Number of pictures for training, and for testing.
     pub train: usize,
     pub test: usize,
     normalize: Normalize,
-    /// Whether a mirrored picture is of the same class.
+    /// True if a mirrored picture is of the same class.
     mirror: bool,
     data: Data,
 }
 
 enum Data {
-    /// `train-NNNN.tar` and `test-NNNN.tar` in a folder.
+    /// Shards `train-NNNN.tar` and `test-NNNN.tar` in a folder.
     Shards(PathBuf),
-    /// To train and to test with.
+    /// Samples for training and for testing.
     Indexed([Indexed<(Tensor, u8)>; 2]),
 }
 
 impl Pictures {
-    /// MNIST or CIFAR-10, whichever the files below `path` are; or else digits, made now if they
-    /// are not in the cache folder: 20 000 to train and 2000 to test with, or few if `small`.
+    /// Opens MNIST or CIFAR-10, by the files below `path`; without a path, digits, which are drawn
+    /// now if they are not in the cache folder: 20 000 for training and 2000 for testing, or few if
+    /// `small`.
     pub fn open(path: Option<&Path>, small: bool) -> Result<Pictures, BoxError> {
         let Some(path) = path else {
             let (train, test) = if small { (640, 200) } else { (20_000, 2000) };
@@ -93,8 +94,8 @@ impl Pictures {
         })
     }
 
-    /// Batches to train with: shuffled, moved by up to 2 pixels, normalised. `[n, channels, 32,
-    /// 32]` of `f32` and `[n]` of `i64`. The last, partial batch is left out.
+    /// Returns batches for training: shuffled, moved by up to 2 pixels, normalized. `[n, channels,
+    /// 32, 32]` of `f32` and `[n]` of `i64`. The last, partial batch is left out.
     pub fn training_batches(&self, batch: usize) -> Graph<(Tensor, Tensor)> {
         let images = match &self.data {
             Data::Shards(folder) => decoded(
@@ -125,7 +126,7 @@ impl Pictures {
             .collate()
     }
 
-    /// Batches to test with: all, in order, as they are. Otherwise as
+    /// Returns batches for testing: all, in order, unchanged. Otherwise like
     /// [`training_batches`](Pictures::training_batches).
     pub fn test_batches(&self, batch: usize) -> Graph<(Tensor, Tensor)> {
         let images = match &self.data {
@@ -148,7 +149,7 @@ impl Pictures {
     }
 }
 
-/// Samples of a shard as pictures with labels.
+/// Decodes samples of a shard to pictures with labels.
 fn decoded(samples: Graph<Sample>) -> Graph<(Image, i64)> {
     samples
         .try_map(|sample| Ok::<_, Error>((decode(sample.get("jpg")?)?, sample.parse("cls")?)))
@@ -156,7 +157,7 @@ fn decoded(samples: Graph<Sample>) -> Graph<(Image, i64)> {
         .weighed(|(image, _)| image.data().len())
 }
 
-/// Rows of an array as pictures with labels: `[height, width]`, or three planes.
+/// Converts rows of an array to pictures with labels: `[height, width]`, or three planes.
 fn unpacked(rows: Graph<(Tensor, u8)>) -> Graph<(Image, i64)> {
     let image = |(tensor, label): (Tensor, u8)| {
         let pixels = tensor.as_slice::<u8>()?;
@@ -179,7 +180,8 @@ fn unpacked(rows: Graph<(Tensor, u8)>) -> Graph<(Image, i64)> {
     rows.try_map(image).named("unpack")
 }
 
-/// The picture in the middle of one of 32x32, moved right and down; its edges go on around it.
+/// Places the picture in the middle of one of 32x32, moved right and down; its edge pixels are
+/// repeated around it.
 fn framed(image: &Image, right: i64, down: i64) -> Result<Image> {
     let place = |at: usize, edge: u32, shift: i64| {
         let start = (SIZE as i64 - i64::from(edge)) / 2 + shift;
@@ -198,8 +200,8 @@ fn framed(image: &Image, right: i64, down: i64) -> Result<Image> {
     Image::new(SIZE as u32, SIZE as u32, image.channels(), data)
 }
 
-/// The folder of the digits, in the cache folder. Makes them, with a progress bar, if they are not
-/// there yet: shards of 1000, with `000123.jpg` and `000123.cls` for each.
+/// Returns the folder of the digits, in the cache folder. Draws them, with a progress bar, if they
+/// do not exist yet: shards of 1000, with `000123.jpg` and `000123.cls` for each.
 pub fn digit_shards(train: usize, test: usize) -> Result<PathBuf, BoxError> {
     let folder = super::shards::cache_folder().join(format!("digits-{train}-{test}"));
     let (done, made_with) = (folder.join("done"), "version 1\n");
@@ -275,12 +277,12 @@ const FONT: [[u8; 7]; CLASSES] = [
     ],
 ];
 
-/// A digit in 32x32 RGB pixels, the same for the same numbers: of random place, size, slant and
-/// colour, over a gradient with bars and noise.
+/// Draws a digit in 32x32 RGB pixels, the same for the same numbers: with random place, size, slant
+/// and color, over a gradient with bars and noise.
 fn digit(class: usize, index: u64, seed: u64) -> Vec<u8> {
     let mut rng = Rng::from_key([seed, index, 0, 0x6469_6769_7473]);
     let mut colour = |low: f64, high: f64| [0; 3].map(|_: i32| rng.range(low, high));
-    // The paper and the ink differ in brightness; which is the darker one is drawn.
+    // Paper and ink differ in brightness; the darker one is chosen at random.
     let (paper, other, ink) = (
         colour(10.0, 110.0),
         colour(10.0, 110.0),
@@ -291,8 +293,8 @@ fn digit(class: usize, index: u64, seed: u64) -> Vec<u8> {
         (rng.range(-1.0, 1.0), rng.range(-1.0, 1.0)),
     );
 
-    // From a pixel to the glyph: a turn by up to 20 degrees (by the half angle's tangent), a shear,
-    // a scale.
+    // From a pixel to the glyph: a rotation by up to 20 degrees (by the half angle's tangent), a
+    // shear, a scale.
     let half = rng.range(-0.176, 0.176);
     let (cos, sin) = (
         (1.0 - half * half) / (1.0 + half * half),
@@ -326,7 +328,7 @@ fn digit(class: usize, index: u64, seed: u64) -> Vec<u8> {
     let mut pixels = Vec::with_capacity(SIZE * SIZE * 3);
     for y in 0..SIZE {
         for x in 0..SIZE {
-            // Four points in each pixel, so that edges are smooth.
+            // Four points in each pixel, for smooth edges.
             let points = [(0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75)];
             let cover = points
                 .iter()

@@ -1,4 +1,4 @@
-//! Graphs from what people have: tar shards, or folders of images with a folder for each class.
+//! Graphs of common inputs: tar shards, or folders of images with a folder for each class.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use datapipes_image::prelude::*;
 use datapipes_io::prelude::*;
 use datapipes_io::{Sample, list_files};
 
-/// Encoded images and their labels, from all tar shards below a folder (or one shard).
+/// Returns encoded images and their labels, from all tar shards below a folder (or one shard).
 pub fn from_shards(path: &Path, names: usize, samples: usize) -> Graph<(Bytes, u32)> {
     list_files(path, "**/*.{tar,tar.gz,tgz}")
         .shuffle(names)
@@ -32,7 +32,7 @@ fn labelled(sample: Sample) -> Result<(Bytes, u32)> {
     Ok((sample.get(field)?.clone(), sample.parse("cls")?))
 }
 
-/// Encoded images and their labels, from a folder of folders; classes are numbered by their
+/// Returns encoded images and their labels, from a folder of folders; classes are numbered by their
 /// folders' names.
 pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u32)>> {
     let mut classes = BTreeMap::new();
@@ -60,8 +60,8 @@ pub fn from_folder(path: &Path, names: usize) -> std::io::Result<Graph<(Bytes, u
     Ok(labelled.named("label"))
 }
 
-/// What ImageNet training does: decode, random resized crop to `size`, flip, normalise; then
-/// batches of tensors, `[n, 3, size, size]` of `f32` and `[n]` of `u32`.
+/// Applies the augmentation of ImageNet training: decode, random resized crop to `size`, flip,
+/// normalize; then batches of tensors, `[n, 3, size, size]` of `f32` and `[n]` of `u32`.
 pub fn training_batches(
     images: Graph<(Bytes, u32)>,
     size: u32,
@@ -70,14 +70,15 @@ pub fn training_batches(
     images.image_rows(training(size)).batch(batch).collate()
 }
 
-/// What becomes of a picture in training.
+/// Returns the processing of a picture in training.
 pub fn training(size: u32) -> ImageRows {
     ImageRows::random_resized_crop(size)
         .random_hflip(0.5)
         .normalize(Normalize::IMAGENET)
 }
 
-/// Whether there are tar shards at or below a path, or else images; an error if neither.
+/// Returns true if there are tar shards at or below a path, false if there are images; an error if
+/// neither.
 pub fn has_shards(path: &Path) -> Result<bool, BoxError> {
     if let Err(error) = std::fs::metadata(path) {
         return Err(format!("{}: {error}", path.display()).into());

@@ -1,14 +1,14 @@
-//! A web server on loopback at the other end of a long link, to measure with: objects in memory,
-//! and round trips, bandwidth and slow connections as the URL asks for.
+//! A web server on loopback at the end of a simulated long link, for measurements: objects in
+//! memory, with round trips, bandwidth and slow connections as set by the URL.
 //!
 //! `http://127.0.0.1:PORT/rtt=150,cap=100,slow=25/KEY` is object `KEY` over a link of 150 ms round
 //! trip (one to connect, one for each answer), of which all connections together carry 100 MB/s,
 //! with every fourth connection ten times slower. `index.txt` in the place of `KEY` lists the
-//! objects. It runs in a process of its own (this program again), so that its work is not counted
-//! as the reader's, and ends with its parent.
+//! objects. The server runs in a child process (this program again), so that its work is not
+//! counted as the reader's, and ends with its parent.
 //!
-//! The link has no congestion window: a large object costs one round trip, as on a link that was
-//! warm.
+//! The link has no congestion window: a large object costs one round trip, as on a link that is
+//! already warm.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,18 +24,18 @@ use tokio::time::{Instant, sleep_until};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The argument by which the program knows that it is to serve.
+/// Argument that makes the program a server.
 const ROLE: &str = "--serve-a-link";
 
-/// A server that runs; dropping it ends it.
+/// A running server; dropping it ends the server.
 pub struct Link {
     child: Child,
     port: u16,
 }
 
 impl Link {
-    /// Serves so many objects of about 115 kB of noise, `000000.jpg` and on. `main` must begin with
-    /// [`serve_if_asked`].
+    /// Serves this number of objects of about 115 kB of noise, `000000.jpg` and on. `main` must
+    /// begin with [`serve_if_asked`].
     #[allow(dead_code, reason = "not all who use this want noise")]
     pub fn noise(objects: usize) -> Result<Link, Failure> {
         Link::start(&format!("noise:{objects}"))
@@ -62,12 +62,12 @@ impl Link {
         Ok(Link { child, port })
     }
 
-    /// The URL of the objects over a link such as `rtt=150,cap=100`.
+    /// Returns the URL of the objects over a link such as `rtt=150,cap=100`.
     pub fn url(&self, link: &str) -> String {
         format!("http://127.0.0.1:{}/{link}/", self.port)
     }
 
-    /// CPU seconds of the server so far.
+    /// Returns the CPU seconds of the server so far.
     #[allow(dead_code, reason = "not all who use this ask")]
     pub fn cpu_seconds(&self) -> f64 {
         let stat =
@@ -102,7 +102,7 @@ pub fn serve_if_asked() {
         return;
     }
     let what = args.next().unwrap_or_default();
-    // The parent holds the other end for as long as it lives.
+    // The parent holds the other end as long as it lives.
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
@@ -156,14 +156,14 @@ async fn serve(what: &str) -> Result<(), Failure> {
         let accepted = Instant::now();
         #[expect(clippy::disallowed_methods, reason = "a server of its own process")]
         tokio::spawn(async move {
-            // A client that goes away is no news.
+            // A client that disconnects is normal.
             let _ = server.connection(stream, number, accepted).await;
         });
     }
     Ok(())
 }
 
-/// Objects of 57 to 173 kB, slices of one piece of memory.
+/// Returns objects of 57 to 173 kB, slices of one piece of memory.
 fn noise(objects: usize) -> BTreeMap<String, Object> {
     let mut seed = 1u64;
     let mut draw = move || {
@@ -210,13 +210,13 @@ fn files(root: &Path, below: &str) -> Result<BTreeMap<String, Object>, Failure> 
     Ok(found)
 }
 
-/// What a URL asks of its link.
+/// Link settings in a URL.
 #[derive(Default)]
 struct Profile {
     rtt: Duration,
-    /// MB/s of all connections together; 0 for no limit.
+    /// Bandwidth in MB/s of all connections together; 0 for no limit.
     cap: f64,
-    /// Connections that are ten times slower, in percent.
+    /// Percentage of connections that are ten times slower.
     slow: u64,
 }
 
@@ -229,7 +229,7 @@ impl Profile {
                 "rtt" => profile.rtt = Duration::from_secs_f64(value.parse::<f64>().ok()? / 1e3),
                 "cap" => profile.cap = value.parse().ok()?,
                 "slow" => profile.slow = value.parse().ok()?,
-                // Tells one measurement's link from another's.
+                // Distinguishes one measurement's link from another's.
                 "run" => {}
                 _ => return None,
             }
@@ -238,17 +238,17 @@ impl Profile {
     }
 }
 
-/// When a capped link has carried all that was put on it.
+/// Time at which a link with limited bandwidth has carried all its bytes.
 struct Clock(Mutex<Instant>);
 
 impl Clock {
-    /// When the last of so many bytes will have passed, behind all that wait.
+    /// Returns the time at which the last of these bytes will have passed, after all that wait.
     fn pass(&self, bytes: usize, cap: f64) -> Instant {
         let mut free = self
             .0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        // What a timer of 1 ms slept too long is made up for.
+        // Compensates for timers that slept up to 1 ms too long.
         let begin = (*free).max(
             Instant::now()
                 .checked_sub(Duration::from_millis(2))
@@ -259,7 +259,7 @@ impl Clock {
     }
 }
 
-/// Bytes put on a capped link at once.
+/// Number of bytes put on such a link at once.
 const PIECE: usize = 32 << 10;
 
 impl Server {

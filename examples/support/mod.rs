@@ -1,4 +1,4 @@
-//! What the examples share.
+//! Code that the examples share.
 #![allow(dead_code, reason = "each example uses a part of it")]
 
 pub mod args;
@@ -9,7 +9,7 @@ pub mod png;
 pub mod shapes;
 pub mod shards;
 
-/// A style for progress bars.
+/// Returns a style for progress bars.
 pub fn bar_style(template: &str) -> indicatif::ProgressStyle {
     indicatif::ProgressStyle::with_template(template)
         .expect("a right template")

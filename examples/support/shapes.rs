@@ -12,10 +12,10 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{png, shards};
 
-/// The colour of each class: background, disks, rectangles, triangles.
+/// Color of each class: background, disks, rectangles, triangles.
 pub const COLOURS: [[u8; 3]; 4] = [[128, 128, 120], [205, 60, 50], [60, 175, 70], [60, 80, 205]];
 
-/// The class of a colour: that of the most similar one of [`COLOURS`].
+/// Returns the class of a color: that of the most similar one of [`COLOURS`].
 pub fn class_of(rgb: [f32; 3]) -> u8 {
     let distance = |class: &u8| {
         let colour = COLOURS[usize::from(*class)];
@@ -29,9 +29,9 @@ pub fn class_of(rgb: [f32; 3]) -> u8 {
         .unwrap_or(0)
 }
 
-/// The folder of shards with so many pictures: `x.jpg`, `x.mask.png` (gray, the class of each
-/// pixel) and `x.boxes.json` (`[[class, left, top, right, bottom], …]`). They are made if they are
-/// not there yet.
+/// Returns the folder of shards with this number of pictures: `x.jpg`, `x.mask.png` (gray, the
+/// class of each pixel) and `x.boxes.json` (`[[class, left, top, right, bottom], …]`). They are
+/// made if they do not exist yet.
 pub fn make(pictures: u64) -> Result<PathBuf, BoxError> {
     let folder = shards::cache_folder().join(format!("shapes-1-{pictures}"));
     let done = folder.join("done");

@@ -9,14 +9,14 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use datapipes::Rng;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-/// How many classes [`photo`] makes; picture `index` is of class `index % CLASSES`.
+/// Number of classes of [`photo`]; picture `index` is of class `index % CLASSES`.
 pub const CLASSES: u64 = 20;
 
-/// A photo-like JPEG, the same for the same numbers: about 455x380 pixels and 110 kB on average, as
-/// ImageNet's.
+/// Makes a photo-like JPEG, the same for the same numbers: about 455x380 pixels and 110 kB on
+/// average, like those of ImageNet.
 ///
-/// A few regions with hard edges, each of its own colour (the first by class) and texture, with
-/// noise over all.
+/// The picture has a few regions with hard edges, each with its own color (the first by class) and
+/// texture, with noise over all.
 pub fn photo(index: u64, seed: u64) -> Vec<u8> {
     let mut rng = Rng::from_key([seed, index, 0, 0x0070_686f_746f]);
     let (width, height) = size(&mut rng);
@@ -78,7 +78,7 @@ pub fn photo(index: u64, seed: u64) -> Vec<u8> {
     jpeg
 }
 
-/// Least and most of the noise over all, tuned for the mean size of a file.
+/// Minimum and maximum noise, tuned for the mean size of a file.
 const GRAIN: (f64, f64) = (5.0, 14.0);
 
 fn size(rng: &mut Rng) -> (usize, usize) {
@@ -100,9 +100,8 @@ fn size(rng: &mut Rng) -> (usize, usize) {
 /// Edge of a [`FIELDS`] field.
 const FIELD: usize = 1024;
 
-/// Random fields with about a 1/f spectrum, as natural pictures have: value noise, twice as fine
-/// and about half as strong in each octave. Their values lie from -128 to 127. Made once in a
-/// process.
+/// Random fields with about a 1/f spectrum, as in natural pictures: value noise, twice as fine and
+/// about half as strong in each octave. Their values are from -128 to 127. Made once in a process.
 static FIELDS: LazyLock<Vec<Vec<i8>>> = LazyLock::new(|| {
     (0..6)
         .map(|field| {
@@ -175,7 +174,7 @@ impl View {
     }
 }
 
-/// Where examples keep what they make: `$DATAPIPES_CACHE`, or the user's cache folder.
+/// Returns the folder for files that examples make: `$DATAPIPES_CACHE`, or the user's cache folder.
 pub fn cache_folder() -> PathBuf {
     let from = |name| std::env::var_os(name).map(PathBuf::from);
     from("DATAPIPES_CACHE")
@@ -184,8 +183,8 @@ pub fn cache_folder() -> PathBuf {
         .unwrap_or_else(|| std::env::temp_dir().join("datapipes"))
 }
 
-/// The folder of the shards that the quickstart example makes: in `$DATAPIPES_CACHE`, or in the
-/// user's cache folder. Makes them, with a progress bar, if they are not there yet.
+/// Returns the folder of the shards that the quickstart example makes: in `$DATAPIPES_CACHE`, or in
+/// the user's cache folder. Makes them, with a progress bar, if they do not exist yet.
 pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
     let dir = cache_folder().join(format!("photos-{images}"));
     let bar = indicatif::ProgressBar::new(images as u64)
@@ -199,11 +198,11 @@ pub fn quickstart_shards(images: usize) -> io::Result<PathBuf> {
 }
 
 /// Writes pictures 0 to `images` as WebDataset shards, `per_shard` in each, on all cores, and
-/// returns their paths in order. `progress` hears how many pictures there are so far.
+/// returns their paths in order. `progress` receives the number of pictures so far.
 ///
-/// A shard holds `000123.jpg` and `000123.cls`. What an earlier run finished is reused; what one
-/// left unfinished, or made with other numbers, is made anew. Nobody sees a shard that is half
-/// written.
+/// A shard holds `000123.jpg` and `000123.cls`. Shards that an earlier run finished are reused;
+/// shards that it left unfinished, or made with other numbers, are made again. An incomplete shard
+/// is never visible.
 pub fn make_shards(
     dir: &Path,
     images: usize,
@@ -229,7 +228,7 @@ pub fn make_shards(
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    // Shards of other numbers would be read by whoever lists the folder.
+    // A program that lists the folder would read shards of other numbers.
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
@@ -290,7 +289,7 @@ fn write_shard(path: &Path, images: std::ops::Range<usize>, made: impl Fn()) -> 
     })
 }
 
-/// Writes a file under another name, and gives it its own when it is whole.
+/// Writes a file under a temporary name, and renames it when it is complete.
 fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,

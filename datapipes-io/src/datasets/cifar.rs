@@ -11,31 +11,31 @@ use super::{Labelled, Split, first_of, read};
 use crate::File;
 use crate::formats::{Entries, Entry, Format};
 
-/// Bytes of an image: three planes of 32 rows.
+/// Size of an image in bytes: three planes of 32 rows.
 const IMAGE: usize = 3 * 32 * 32;
 
-/// Which label of a CIFAR-100 image.
+/// Choice between the two labels of a CIFAR-100 image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Labels {
     /// One of 100 classes.
     Fine,
-    /// One of 20 classes of classes.
+    /// One of 20 superclasses.
     Coarse,
 }
 
-/// CIFAR-10 in its binary version: images of `u8`, `[3, 32, 32]`, planes of red, green and blue,
-/// each with its label.
+/// Opens CIFAR-10 in its binary version: images of `u8`, `[3, 32, 32]`, planes of red, green and
+/// blue, each with its label.
 ///
-/// The files `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`, are looked for in the
-/// folder, and in `cifar-10-batches-bin` below it. They are read here, as a whole (154 MB for the
-/// training part), so this blocks; images are slices of what was read. Classes are named by
-/// `batches.meta.txt`, where it is there.
+/// The files `data_batch_1.bin` to `data_batch_5.bin`, or `test_batch.bin`, are searched in the
+/// folder, and in `cifar-10-batches-bin` below it. The function reads them whole (154 MB for the
+/// training part), so it blocks; images are slices of the buffer. Classes are named by
+/// `batches.meta.txt`, if it exists.
 ///
-/// For other files in this layout, or from another place: the format [`Cifar`].
+/// Use the format [`Cifar`] for other files in this layout, or for other places.
 ///
 /// # Errors
-/// `NotFound` naming the file; `Truncated` and `Corrupt` for one that has not its 10,000 images,
-/// and for a label that there is not.
+/// `NotFound` naming the file; `Truncated` and `Corrupt` for a file without exactly 10,000 images,
+/// and for an invalid label.
 pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
     let names: &[&str] = match split {
         Split::Train => &[
@@ -55,13 +55,13 @@ pub fn cifar10(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor
     places.load(Cifar::ten(), names, 10_000)
 }
 
-/// CIFAR-100 in its binary version, with fine or coarse labels; otherwise as [`cifar10`].
+/// Opens CIFAR-100 in its binary version, with fine or coarse labels; otherwise like [`cifar10`].
 ///
 /// The files are `train.bin` or `test.bin`, in the folder or in `cifar-100-binary` below it.
-/// Classes are named by `fine_label_names.txt` or `coarse_label_names.txt`, where they are there.
+/// Classes are named by `fine_label_names.txt` or `coarse_label_names.txt`, if they exist.
 ///
 /// # Errors
-/// As [`cifar10`], with 50,000 images to train with.
+/// The errors of [`cifar10`], with 50,000 images for training.
 pub fn cifar100(
     folder: impl AsRef<Path>,
     split: Split,
@@ -90,8 +90,8 @@ pub fn cifar100(
 /// `u8` tensors `[3, 32, 32]`, slices of the file.
 ///
 /// # Errors
-/// `Corrupt` in the place of a record whose label is out of range; the next follows. `Truncated`
-/// behind the last whole record, and for an empty file.
+/// `Corrupt` in place of a record whose label is out of range; the next record follows. `Truncated`
+/// after the last whole record, and for an empty file.
 ///
 /// # Examples
 /// ```
@@ -104,15 +104,15 @@ pub fn cifar100(
 /// ```
 #[derive(Clone, Debug)]
 pub struct Cifar {
-    /// Bytes before the image.
+    /// Number of bytes before the image.
     head: usize,
-    /// Which of them is the label.
+    /// Index of the label among these bytes.
     label: usize,
     classes: u8,
 }
 
 impl Cifar {
-    /// CIFAR-10's layout.
+    /// Returns CIFAR-10's layout.
     pub fn ten() -> Self {
         Cifar {
             head: 1,
@@ -121,7 +121,7 @@ impl Cifar {
         }
     }
 
-    /// CIFAR-100's layout.
+    /// Returns CIFAR-100's layout.
     pub fn hundred(labels: Labels) -> Self {
         match labels {
             Labels::Fine => Cifar {
@@ -137,12 +137,12 @@ impl Cifar {
         }
     }
 
-    /// Bytes of a record.
+    /// Returns the size of a record in bytes.
     fn size(&self) -> usize {
         self.head + IMAGE
     }
 
-    /// A record of a file that has it.
+    /// Returns a record of a file that contains it.
     fn record(&self, data: &Bytes, record: usize) -> Result<(Tensor, u8)> {
         let at = record * self.size();
         let label = data[at + self.label];
@@ -178,7 +178,7 @@ impl Format for Cifar {
     }
 }
 
-/// Where the files are.
+/// Candidate folders of the files.
 struct Places<'a> {
     folder: &'a Path,
     below: &'a str,
@@ -186,7 +186,7 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// Reads files with so many records each.
+    /// Reads files with this number of records each.
     fn load(self, format: Cifar, names: &[&str], count: usize) -> Result<Labelled<Tensor, u8>> {
         let (mut files, mut labels) = (Vec::new(), Vec::new());
         let both = |name: &str| {
@@ -235,7 +235,7 @@ impl Places<'_> {
     }
 }
 
-/// The names of classes, a line each.
+/// Reads the names of classes, one on each line.
 fn names_in(path: &Path, want: usize) -> Result<Vec<String>> {
     let data = read(path)?;
     let wrong =
@@ -254,7 +254,7 @@ fn names_in(path: &Path, want: usize) -> Result<Vec<String>> {
     }
 }
 
-/// The records of files that have as many each.
+/// The records of files with equally many records each.
 struct Records {
     format: Cifar,
     files: Vec<Bytes>,
@@ -288,7 +288,7 @@ mod tests {
     use super::*;
     use crate::testing::{check_format, read_all};
 
-    /// Records whose image and labels tell their number.
+    /// Returns records whose image and labels contain their number.
     fn records(from: u8, count: u8, head: usize) -> Vec<u8> {
         (from..from + count)
             .flat_map(|n| [vec![n % 10; head], vec![n; IMAGE]].concat())
@@ -362,7 +362,7 @@ mod tests {
             "{error}"
         );
 
-        // As large as the real one, and sparse.
+        // A sparse file as large as the real one.
         let test = fs::File::create(dir.path().join("test.bin")).unwrap();
         test.set_len(10_000 * 3074).unwrap();
         let set = cifar100(dir.path(), Split::Test, Labels::Coarse).unwrap();

@@ -15,29 +15,29 @@ use crate::file::readable;
 use crate::stores::Store;
 use crate::stores::local::Local;
 
-/// The endings that [`image_folder`] takes for images: torchvision's.
+/// File extensions of images for [`image_folder`], as in torchvision.
 pub const IMAGE_EXTENSIONS: &[&str] = &[
     "jpg", "jpeg", "png", "ppm", "bmp", "pgm", "tif", "tiff", "webp",
 ];
 
-/// A folder of images, with a folder for each class: `root/cat/1.jpg`, `root/dog/a/b.png`. A sample
-/// is a file with its content, and the number of its class. By torchvision's rules, so that numbers
-/// and order are those of its `ImageFolder`:
+/// Opens a folder of images, with a folder for each class: `root/cat/1.jpg`, `root/dog/a/b.png`. A
+/// sample is a file with its content, and the number of its class. Numbers and order are those of
+/// torchvision's `ImageFolder`:
 ///
-/// - Classes are the folders in `root`, numbered in the order of their names' bytes; hidden ones,
-///   too.
-/// - Images are the files below, however deep, whose names end in one of [`IMAGE_EXTENSIONS`], in
-///   capitals or not. Those of one folder come together, in the order of their names, and folders
-///   in the order of their paths.
+/// - Classes are the folders in `root`, numbered in the order of their names' bytes; hidden folders
+///   count, too.
+/// - Images are the files below at any depth whose names end in one of [`IMAGE_EXTENSIONS`], in any
+///   case. The images of one folder come together, in the order of their names, and folders in the
+///   order of their paths.
 /// - A class without an image is an error. Files in `root` itself are left out.
-/// - Links are followed; one that leads back to a folder it is in is not entered again.
+/// - Links are followed; a link that leads back to an enclosing folder is not entered again.
 ///
-/// The names of all files are read here, so this blocks, and they stay in memory; the files are
-/// read when they are asked for. A sample's file is named by its path below `root`.
+/// The function lists the names of all files, so it blocks; the names stay in memory, and the files
+/// are read when they are requested. A sample's file is named by its path below `root`.
 ///
 /// # Errors
 /// `NotFound` if there is no such folder, no class in it, or a class without an image;
-/// `Unsupported` for a name that is not UTF-8. Of a sample: what its file says.
+/// `Unsupported` for a name that is not UTF-8. For a sample: the errors of reading its file.
 ///
 /// # Examples
 /// ```
@@ -58,10 +58,10 @@ pub fn image_folder(root: impl AsRef<Path>) -> Result<Labelled<File, u32>> {
     image_folder_of(root, IMAGE_EXTENSIONS)
 }
 
-/// As [`image_folder`], for files with other endings: `&["npy"]`.
+/// Opens a folder as [`image_folder`] does, for files with other extensions: `&["npy"]`.
 ///
 /// # Errors
-/// As [`image_folder`].
+/// The errors of [`image_folder`].
 pub fn image_folder_of(root: impl AsRef<Path>, extensions: &[&str]) -> Result<Labelled<File, u32>> {
     let root = root.as_ref();
     let endings: Vec<String> = extensions
@@ -124,7 +124,7 @@ pub fn image_folder_of(root: impl AsRef<Path>, extensions: &[&str]) -> Result<La
     })
 }
 
-/// What is in a folder, sorted.
+/// Content of a folder, sorted.
 struct Folder {
     folders: BTreeMap<String, PathBuf>,
     files: Vec<String>,
@@ -141,7 +141,7 @@ impl Folder {
             let entry = entry.map_err(failed)?;
             let mut kind = entry.file_type().map_err(failed)?;
             if kind.is_symlink() {
-                // A link that leads nowhere is neither.
+                // A broken link is neither.
                 let Ok(there) = fs::metadata(entry.path()) else {
                     continue;
                 };
@@ -168,8 +168,8 @@ impl Folder {
     }
 }
 
-/// Adds the files of a folder and of those below it, each with the path below the root. `above` are
-/// the folders it is in, without links.
+/// Adds the files of a folder and of its subfolders, each with the path below the root. `above` are
+/// the enclosing folders, with links resolved.
 fn walk(
     path: PathBuf,
     name: String,
@@ -251,8 +251,8 @@ mod tests {
             .collect()
     }
 
-    /// The order is what torchvision's `make_dataset` gives for this tree: `sorted(os.walk(…))`,
-    /// then sorted names.
+    /// The order is that of torchvision's `make_dataset` for this tree: `sorted(os.walk(…))`, then
+    /// sorted names.
     #[test]
     fn order_and_numbers_are_torchvisions() {
         let dir = tree(&[
@@ -346,7 +346,7 @@ mod tests {
         let read = image_folder(dir.path().join("in")).unwrap();
         let read = read.samples.fetch().collect().unwrap();
         let names: Vec<&str> = read.iter().map(|(file, _)| &*file.name).collect();
-        // `up` leads to the root, whose `a` is above it and whose `b` is not.
+        // `up` links to the root, whose `a` encloses it and whose `b` does not.
         assert_eq!(names, ["a/1.jpg", "a/up/b/2.jpg", "b/2.jpg"]);
 
         let odd = std::ffi::OsStr::from_bytes(b"\xff.jpg");

@@ -1,4 +1,4 @@
-//! MNIST, and all that come in files like its.
+//! MNIST, and data sets in the same files.
 
 use std::path::{Path, PathBuf};
 
@@ -9,19 +9,19 @@ use datapipes::{DType, Error, ErrorKind, Result, Tensor};
 use super::{Labelled, Split, first_of, read};
 use crate::formats::Idx;
 
-/// MNIST, and Fashion-MNIST, KMNIST and others with the same names of files: images of `u8`, `[28,
-/// 28]`, each with its label.
+/// Opens MNIST, or Fashion-MNIST, KMNIST and others with the same names of files: images of `u8`,
+/// `[28, 28]`, each with its label.
 ///
-/// The files are `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-…`; with `.gz`
-/// behind, or a dot before `idx`, too. They are looked for in the folder, and in `raw` and
-/// `MNIST/raw` below it, where torchvision puts them. Both are read here, as a whole (47 MB for the
-/// training part), so this blocks; images are slices of what was read.
+/// The files are `train-images-idx3-ubyte` and `train-labels-idx1-ubyte`, or `t10k-…`, optionally
+/// with `.gz` at the end, or a dot before `idx`. They are searched in the folder, and in `raw` and
+/// `MNIST/raw` below it, where torchvision puts them. The function reads both whole (47 MB for the
+/// training part), so it blocks; images are slices of the buffer.
 ///
-/// For files with other names, such as EMNIST's: [`mnist_files`].
+/// Use [`mnist_files`] for files with other names, such as EMNIST's.
 ///
 /// # Errors
-/// `NotFound` naming the file and the places where it is not; `Shape` if there are more images than
-/// labels, or fewer; else as [`Idx`], naming the file.
+/// `NotFound` naming the file and the searched places; `Shape` if the numbers of images and labels
+/// differ; else the errors of [`Idx`], naming the file.
 pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, u8>> {
     let folder = folder.as_ref();
     let part = match split {
@@ -59,11 +59,11 @@ pub fn mnist(folder: impl AsRef<Path>, split: Split) -> Result<Labelled<Tensor, 
     mnist_files(find("images", 3)?, find("labels", 1)?)
 }
 
-/// Images and labels of two IDX files, whatever their names: the elements along the first axis of
-/// one, each with the byte of the other. Otherwise as [`mnist`].
+/// Opens images and labels of two IDX files with any names: the elements along the first axis of
+/// one, each with the byte of the other. Otherwise like [`mnist`].
 ///
 /// # Errors
-/// As [`mnist`]; `Shape` if the labels are no list of bytes.
+/// The errors of [`mnist`]; `Shape` if the labels are no list of bytes.
 ///
 /// # Examples
 /// ```

@@ -1,11 +1,10 @@
-//! Data sets that people try first, as their files lie in a folder: MNIST, CIFAR, COCO, a folder of
-//! images.
+//! Common data sets in their original file layouts: MNIST, CIFAR, COCO, a folder of images.
 //!
-//! Each is a function that gives data by index ([`Indexed`]): shuffled as a whole, sharded, split
-//! into parts before anything is decoded. Nothing is downloaded.
+//! Each is a function that returns data by index ([`Indexed`]), which can be shuffled as a whole,
+//! sharded, and split before anything is decoded. Nothing is downloaded.
 //!
-//! The functions block: they read what tells how many samples there are, and small sets as a whole.
-//! Call them before the loop, not in async code.
+//! The functions block: they read the files that contain the number of samples, and small sets
+//! whole. Call them before the loop, not in async code.
 //!
 //! ```
 //! use datapipes::DataLoader;
@@ -42,23 +41,23 @@ use bytes::Bytes;
 use datapipes::index::Indexed;
 use datapipes::{Error, ErrorKind, Result};
 
-/// Which part of a data set, where it comes in parts.
+/// A part of a data set that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
-    /// To train with.
+    /// The training set.
     Train,
-    /// To judge by.
+    /// The test set.
     Test,
 }
 
 /// A data set in which each sample has a label.
 #[derive(Clone)]
 pub struct Labelled<T, L> {
-    /// The samples, by index, each with its label.
+    /// Samples by index, each with its label.
     pub samples: Indexed<(T, L)>,
-    /// The labels in the order of the samples, for samplers and splits that go by them.
+    /// Labels in the order of the samples, for samplers and splits that use them.
     pub labels: Vec<L>,
-    /// What the labels are called: label `n` is the `n`-th. Empty where the files do not tell.
+    /// Names of the labels: label `n` has the `n`-th name. Empty if the files contain no names.
     pub classes: Vec<String>,
 }
 
@@ -72,7 +71,7 @@ impl<T, L> fmt::Debug for Labelled<T, L> {
     }
 }
 
-/// The first of some paths that is there, or an error that names what was looked for.
+/// Returns the first path that exists, or an error that names the searched paths.
 fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {
     if let Some(path) = paths.iter().find(|path| path.exists()) {
         return Ok(path.clone());
@@ -87,7 +86,7 @@ fn first_of(what: &str, paths: &[PathBuf]) -> Result<PathBuf> {
     ))
 }
 
-/// The content of a file. Blocks.
+/// Reads the content of a file. Blocks.
 fn read(path: &Path) -> Result<Bytes> {
     std::fs::read(path)
         .map(Bytes::from)

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-/// A line of the cache, and what NumPy and Arrow align to.
+/// Size of a cache line, and the alignment that NumPy and Arrow use.
 const ALIGN: usize = 64;
-/// More may not be there, so it is asked for.
+/// Size above which an allocation is first tried without aborting.
 const ASK: usize = 1 << 30;
 
 /// A buffer that is filled once. Bytes before `at` are padding.
@@ -16,7 +16,7 @@ pub(super) struct Aligned {
 }
 
 impl Aligned {
-    /// Room for `len` bytes.
+    /// Returns an empty buffer with room for `len` bytes.
     pub(super) fn with_capacity(len: usize) -> Result<Aligned> {
         let mut buffer = Vec::new();
         let room = len.checked_add(ALIGN);
@@ -27,7 +27,7 @@ impl Aligned {
         Ok(Aligned { buffer, at })
     }
 
-    /// So many zeros, which memory fresh from the system has at no cost.
+    /// Returns a buffer of zeros, which cost nothing in fresh memory from the system.
     pub(super) fn zeroed(len: usize) -> Result<Aligned> {
         let room = len.checked_add(ALIGN).ok_or_else(|| no_memory(len))?;
         if room > ASK {
@@ -41,36 +41,36 @@ impl Aligned {
         Ok(Aligned { buffer, at })
     }
 
-    /// A copy of these bytes.
+    /// Returns a copy of the bytes.
     pub(super) fn copy(data: &[u8]) -> Result<Aligned> {
         let mut copy = Aligned::with_capacity(data.len())?;
         copy.buffer.extend_from_slice(data);
         Ok(copy)
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     pub(super) fn len(&self) -> usize {
         self.buffer.len() - self.at
     }
 
-    /// What there is from `from` on.
+    /// Returns the bytes from `from` on.
     pub(super) fn part_mut(&mut self, from: usize) -> &mut [u8] {
         &mut self.buffer[self.at + from..]
     }
 
-    /// Puts bytes behind the others. Within the room that was asked for, nothing moves.
+    /// Appends bytes. Nothing moves within the reserved room.
     pub(super) fn extend(&mut self, data: &[u8]) {
         debug_assert!(self.buffer.len() + data.len() <= self.buffer.capacity());
         self.buffer.extend_from_slice(data);
     }
 
-    /// The buffer, to fill its spare room without clearing it first.
+    /// Returns the buffer, so that its spare room can be filled without clearing it first.
     #[cfg(feature = "zip")]
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// The bytes, where they are.
+    /// Returns the bytes without a copy.
     pub(super) fn into_bytes(self) -> Bytes {
         Bytes::from(self.buffer).slice(self.at..)
     }

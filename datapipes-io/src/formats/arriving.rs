@@ -1,4 +1,4 @@
-//! The bytes of a file as they arrive, from wherever it is.
+//! The bytes of a file as they arrive from a store or from memory.
 
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
@@ -10,20 +10,21 @@ use crate::file::readable;
 use crate::stores::local::open_file;
 use crate::stores::{Body, Get, Object};
 
-/// A smaller piece may be a slice of a network's buffer, which would stay as long as a part of it.
+/// Size below which a piece is copied: it may be a slice of a network buffer, which would stay in
+/// memory as long as any part of it.
 const LARGE: usize = 256 << 10;
-/// Small pieces are gathered up to so many bytes.
+/// Maximum number of bytes collected from small pieces.
 const GATHERED: usize = 1 << 20;
 
-/// The body of an object, or of what follows a place in it.
+/// The body of an object, or the rest of it from a position on.
 pub(super) struct Arriving {
     body: Fuse<Body>,
     url: String,
     version: Option<String>,
-    /// How long it is, where that was announced, and how much of it has come.
+    /// Length if it was announced, and number of bytes that have arrived.
     len: Option<u64>,
     got: u64,
-    /// What came while pieces were gathered, and is told after them.
+    /// Error that came while pieces were collected; it is returned after them.
     failed: Option<Error>,
 }
 
@@ -58,22 +59,23 @@ impl Arriving {
         }
     }
 
-    /// How long it is, where that was announced.
+    /// Returns the length, if it was announced.
     pub(super) fn len(&self) -> Option<u64> {
         self.len
     }
 
-    /// What tells this content from an earlier or later one.
+    /// Returns the version of the content.
     pub(super) fn version(&self) -> Option<&String> {
         self.version.as_ref()
     }
 
-    /// What is wrong with the body, if that was seen.
+    /// Takes the error of the body, if there was one.
     pub(super) fn failed(&mut self) -> Option<Error> {
         self.failed.take()
     }
 
-    /// The beginning, `least` bytes of it if there are so many; `None` if there is nothing.
+    /// Returns the beginning, at least `least` bytes of it if there are that many; `None` if the
+    /// body is empty.
     pub(super) async fn first(&mut self, least: usize) -> Result<Option<Bytes>> {
         let Some(mut first) = self.piece().await? else {
             return Ok(None);
@@ -86,7 +88,7 @@ impl Arriving {
         Ok(Some(first))
     }
 
-    /// The next piece, large enough to stay; `None` at the end, if that is where it should be.
+    /// Returns the next piece, large enough to be kept; `None` at the end, if the length is right.
     pub(super) async fn piece(&mut self) -> Result<Option<Bytes>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -140,7 +142,7 @@ impl Arriving {
         }
     }
 
-    /// All of it, after the beginning.
+    /// Returns the whole body, after the beginning.
     pub(super) async fn all(mut self, first: Bytes) -> Result<Bytes> {
         let mut data = Vec::from(first);
         while let Some(piece) = self.piece().await? {

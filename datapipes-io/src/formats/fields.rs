@@ -1,4 +1,4 @@
-//! Decodes the fields of samples by their extensions.
+//! Decoding of the fields of samples by their extensions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use super::Sample;
 use super::compression::{Expansion, content};
 use super::value::{Rule, Value};
 
-/// Decodes the fields of a sample by their extensions, as WebDataset's `decode()` does; see
+/// Decoder of the fields of a sample by their extensions, as WebDataset's `decode()` does; see
 /// [`SampleGraph::decode_fields`](crate::SampleGraph::decode_fields).
 ///
-/// | Extension | becomes |
+/// | Extension | Result |
 /// |---|---|
-/// | `cls`, `cls2`, `class`, `count`, `index`, `inx`, `id` | [`Value::Int`]: a decimal number, white space around it left out |
+/// | `cls`, `cls2`, `class`, `count`, `index`, `inx`, `id` | [`Value::Int`]: a decimal number; surrounding white space is ignored |
 /// | `txt`, `text`, `transcript` | [`Value::Text`] |
 /// | `json`, `jsn` | [`Value::Json`], at most 128 levels deep |
 /// | `mp`, `msg`, `msgpack` | [`Value::MessagePack`] with the feature `msgpack`, at most 128 levels deep |
-/// | `npy` | [`Value::Tensor`], a slice of the archive where it is aligned, native and in C order, else a copy |
+/// | `npy` | [`Value::Tensor`], a slice of the archive if it is aligned, native and in C order, else a copy |
 /// | others | [`Value::Bytes`], a slice of the archive |
 ///
-/// - The last part of a compound extension tells: `seg.json` is JSON. A field that ends in `.gz` is
-///   inflated first, and the part before tells. Fields keep their names and their order.
-/// - Text is UTF-8; a byte order mark at its start is left out. JSON is strict: no `NaN`.
-/// - [`with`](FieldDecoder::with) adds decoders of your own, or replaces these. For images as
+/// - The last part of a compound extension counts: `seg.json` is JSON. A field that ends in `.gz`
+///   is decompressed first, and the part before counts. Fields keep their names and their order.
+/// - Text is UTF-8; a byte order mark at its start is removed. JSON is strict: no `NaN`.
+/// - [`with`](FieldDecoder::with) adds decoders or replaces the built-in ones. For images as
 ///   tensors, with the crate `datapipes-image`: `.with(datapipes_image::EXTENSIONS,
 ///   datapipes_image::decode_tensor)`.
-/// - Numbers and texts are copied out of the sample; bytes keep the archive in memory.
+/// - Numbers and texts are copied from the sample; bytes keep the archive in memory.
 ///
-/// `V` is what fields become: [`Value`], or a type of your own that can be made of one.
+/// `V` is the type of decoded fields: [`Value`], or a user's type that can be made of a [`Value`].
 ///
 /// ```
 /// use datapipes_io::formats::{FieldDecoder, Value};
@@ -49,7 +49,7 @@ use super::value::{Rule, Value};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub struct FieldDecoder<V = Value> {
-    /// The last one comes first.
+    /// User's decoders; the last one takes precedence.
     own: Vec<Own<V>>,
     expansion: Expansion,
 }
@@ -90,14 +90,14 @@ impl Default for FieldDecoder {
 }
 
 impl FieldDecoder {
-    /// With the decoders of the table above.
+    /// Returns a decoder with the rules of the table above.
     pub fn new() -> Self {
         FieldDecoder::into_values()
     }
 }
 
 impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
-    /// With the decoders of the table above, into a type of your own.
+    /// Returns a decoder with the rules of the table above, into a user's type.
     ///
     /// # Examples
     /// ```
@@ -120,9 +120,10 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
         }
     }
 
-    /// Decodes fields with one of these extensions, separated by spaces, by a function. One with a
-    /// dot in it must be there as a whole: `seg.png` is for fields `seg.png` and `a.seg.png`, not
-    /// for `png`. Of several that fit, the one added last is taken. Case does not count.
+    /// Decodes fields with one of these extensions, separated by spaces, by a function. An
+    /// extension with a dot must match as a whole: `seg.png` matches fields `seg.png` and
+    /// `a.seg.png`, not `png`. If several match, the last added decoder is used. Case does not
+    /// matter.
     ///
     /// # Examples
     /// ```
@@ -153,9 +154,9 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
         self
     }
 
-    /// Refuses a field ending in `.gz` that inflates to more than `bytes`, or to more than `ratio`
-    /// times its own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more
-    /// than gzip can reach.
+    /// Refuses a field ending in `.gz` that decompresses to more than `bytes`, or to more than
+    /// `ratio` times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is
+    /// more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         FieldDecoder {
             expansion: Expansion {
@@ -170,8 +171,8 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
     /// Decodes all fields of a sample.
     ///
     /// # Errors
-    /// `Corrupt` for a field that is not what its extension says, naming the sample, the field and
-    /// the byte. What a function of your own says, with the field's name.
+    /// `Corrupt` for a field that does not match its extension, naming the sample, the field and
+    /// the byte. Errors of a user's function, with the field's name.
     pub fn decode(&self, sample: Sample) -> Result<Decoded<V>> {
         self.decode_in(sample, &Context::default())
     }
@@ -205,7 +206,7 @@ impl<V: From<Value> + Send + 'static> FieldDecoder<V> {
     }
 }
 
-/// Whether a field ends in these whole parts.
+/// Returns true if a field ends in these whole parts.
 fn has_extension(field: &str, extension: &str) -> bool {
     field
         .strip_suffix(extension)
@@ -255,7 +256,7 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
     }
 }
 
-/// A sample whose fields are decoded: a key, and by name what each became.
+/// A sample whose fields are decoded: a key, and named values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded<V = Value> {
     key: Arc<str>,
@@ -276,20 +277,20 @@ impl<V: Wire> Wire for Decoded<V> {
 }
 
 impl<V> Decoded<V> {
-    /// What its files have in common; see [`Sample::key`].
+    /// Returns the common part of the file names; see [`Sample::key`].
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The fields in the order of the archive.
+    /// Returns the fields in the order of the archive.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &V)> {
         self.fields.iter().map(|(name, value)| (&**name, value))
     }
 
-    /// A field.
+    /// Returns a field.
     ///
     /// # Errors
-    /// `NotFound`, naming the fields that there are.
+    /// `NotFound`, naming the existing fields.
     pub fn get(&self, field: &str) -> Result<&V> {
         let found = self.fields.iter().find(|(name, _)| **name == *field);
         found
@@ -297,10 +298,10 @@ impl<V> Decoded<V> {
             .ok_or_else(|| self.lacks(field))
     }
 
-    /// Takes a field out.
+    /// Removes a field and returns it.
     ///
     /// # Errors
-    /// As [`get`](Decoded::get).
+    /// The errors of [`get`](Decoded::get).
     pub fn take(&mut self, field: &str) -> Result<V> {
         match self.fields.iter().position(|(name, _)| **name == *field) {
             Some(place) => Ok(self.fields.remove(place).1),

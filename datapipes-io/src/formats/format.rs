@@ -1,4 +1,4 @@
-//! The door for a file format: what is in a file, one by one.
+//! The trait of file formats, and the pipe that reads files with it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use futures::Stream;
 use super::framing::{Block, Splitter};
 use crate::File;
 
-/// How files of one format are read.
+/// A file format: parses a file into items.
 ///
-/// A format is given whole files, in memory, and gives what is in them one by one, best as slices
-/// of the file ([`bytes::Bytes::slice`]), and no faster than it is asked. One that can say where
-/// its records end also gives a [`splitter`](Format::splitter), so that [large
-/// files](crate::FileGraph::read_as) are read as they arrive; see [`Framing`](super::Framing). It
-/// must take any bytes: sizes that a file states are believed only as far as there are bytes, and
-/// what is wrong is an [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a quiet end.
+/// A format gets whole files, in memory, and yields their items one by one, best as slices of the
+/// file ([`bytes::Bytes::slice`]), and lazily. A format that can find the ends of its records also
+/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraph::read_as) are
+/// read as they arrive; see [`Framing`](super::Framing). A format must accept any bytes: sizes that
+/// a file states are trusted only as far as there are bytes, and an error in the file is an
+/// [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a silent end.
 ///
 /// # Examples
 /// Numbers, each with its length before it:
@@ -56,66 +56,69 @@ use crate::File;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 pub trait Format: Send + Sync + 'static {
-    /// What a file holds.
+    /// Type of the items.
     type Item: Send + 'static;
 
-    /// What is in a file. Runs on a CPU worker, as the iterator does; `cx` tells whether the epoch
-    /// was dropped, for work that is long before the next item.
+    /// Opens a file and returns its items. Runs on a CPU worker, as the iterator does; `cx` tells
+    /// if the epoch was dropped, for long work before the next item.
     ///
     /// # Errors
-    /// A file that is not of this format, or cannot be begun.
+    /// Returns an error for a file that is not of this format, or whose beginning is invalid.
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
 
-    /// Returns what cuts a file of this format into records as it arrives, for
-    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It gives what [`open`](Format::open)
-    /// gives of the whole file. By default there is none, and files are read whole.
+    /// Returns the splitter that cuts a file of this format into records as it arrives, for
+    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It yields the same items as
+    /// [`open`](Format::open) yields for the whole file. Defaults to none: files are then read
+    /// whole.
     fn splitter(&self) -> Option<Splitter<Self::Item>> {
         None
     }
 
-    /// What the node is called if the user gives it no name. By default the type's name in snake
+    /// Returns the name of the node if the user gives it none. Defaults to the type's name in snake
     /// case.
     fn name(&self) -> String {
         snake_case(std::any::type_name::<Self>())
     }
 
-    /// Its settings in words, for the printed plan. By default none.
+    /// Returns the settings as text, for the printed plan. Defaults to none.
     fn settings(&self) -> String {
         String::new()
     }
 
-    /// Mistakes in its settings that are visible before anything runs. By default none.
+    /// Returns an error in the settings that is visible before anything runs. Defaults to none.
     fn problem(&self) -> Option<String> {
         None
     }
 
-    /// About how many bytes an item keeps alive; see [`Pipe::weigh`]. By default its own size.
+    /// Returns the approximate number of bytes that an item keeps alive; see [`Pipe::weigh`].
+    /// Defaults to the item's own size.
     fn weigh(&self, _item: &Self::Item) -> Option<usize> {
         None
     }
 }
 
-/// What is in a file, one by one. Behind an [`Entry::Broken`] it is not asked again.
+/// An iterator over the entries of a file. It is not polled again after an [`Entry::Broken`].
 pub type Entries<T> = Box<dyn Iterator<Item = Entry<T>> + Send>;
 
-/// What is found in a file.
+/// An entry of a file.
 #[derive(Debug)]
 pub enum Entry<T> {
     /// An item, and its name if it has one.
     Item(Option<Arc<str>>, T),
-    /// An item that is there and cannot be read; others may follow.
+    /// An item that cannot be read; others may follow.
     Bad(Option<Arc<str>>, Error),
-    /// Nothing more can be read.
+    /// An error after which nothing more can be read.
     Broken(Error),
 }
 
 impl<T> Entry<T> {
-    /// An item without a name.
+    /// Returns an item without a name.
     pub fn item(value: T) -> Self {
         Entry::Item(None, value)
     }
 
-    /// An item without a name, or one that cannot be read, behind which others may follow.
+    /// Converts a result into an item without a name, or an item that cannot be read, after which
+    /// others may follow.
     pub fn from_result(result: Result<T>) -> Self {
         match result {
             Ok(value) => Entry::item(value),
@@ -123,7 +126,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// With its place: entry `index` of a file.
+    /// Adds the origin: entry `index` of a file.
     pub(super) fn placed(self, file: &Origin, children: &Children, index: u64) -> Result<Item<T>> {
         let place = |name: Option<Arc<str>>| match name {
             Some(name) => children.at(index).named(name),
@@ -137,11 +140,11 @@ impl<T> Entry<T> {
     }
 }
 
-/// Reads files by a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
+/// Reads files in a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
 pub struct ReadAs<F: ?Sized>(pub(crate) Arc<F>);
 
 impl<F> ReadAs<F> {
-    /// By a format.
+    /// Returns the pipe of a format.
     pub fn new(format: F) -> Self {
         ReadAs(Arc::new(format))
     }
@@ -189,7 +192,7 @@ impl<F: Format> Pipe<File> for ReadAs<F> {
     }
 }
 
-/// Blocks of records of files that are read as they arrive.
+/// Reads blocks of records of files that are read as they arrive.
 impl<F: Format> Pipe<Block<F::Item>> for ReadAs<F> {
     type Out = F::Item;
 
@@ -213,7 +216,7 @@ impl<F: Format> Pipe<Block<F::Item>> for ReadAs<F> {
     }
 }
 
-/// What is in each item of the input, numbered on from what `open` says.
+/// Yields the entries of each input item, numbered from the first number that `open` returns.
 fn reading<I: Send + 'static, T: Send + 'static>(
     input: Items<I>,
     cx: &Context,
@@ -234,7 +237,7 @@ struct Reading<I, T, O> {
     open: Option<Opened<T>>,
 }
 
-/// A file on its way.
+/// A file that is being read.
 struct Opened<T> {
     entries: Entries<T>,
     origin: Origin,
@@ -254,7 +257,7 @@ where
                 return Poll::Ready(None);
             }
             if let Some(open) = &mut self.open {
-                // Most files are not so long that what was asked for is too much.
+                // Most files are too short to need the room for all requested items.
                 let mut chunk = Chunk::with_capacity(demand.max.min(64));
                 let ended = open.read(&mut chunk, demand.max);
                 if ended {
@@ -291,7 +294,7 @@ where
 }
 
 impl<T> Opened<T> {
-    /// The next items, up to so many. Whether the file has ended.
+    /// Reads the next items, up to `most`. Returns true if the file has ended.
     fn read(&mut self, chunk: &mut Chunk<T>, most: usize) -> bool {
         while chunk.len() < most {
             let Some(entry) = self.entries.next() else {
@@ -308,7 +311,7 @@ impl<T> Opened<T> {
     }
 }
 
-/// The last part of a path of types, without parameters, in snake case.
+/// Returns the last part of a path of types, without parameters, in snake case.
 fn snake_case(path: &str) -> String {
     let path = path.split('<').next().unwrap_or(path);
     let mut name = String::new();
@@ -329,7 +332,7 @@ mod tests {
     use super::*;
     use crate::FileGraph;
 
-    /// Letters; `x` is a bad one, `!` breaks the file.
+    /// A format of letters; `x` is a bad letter, `!` breaks the file.
     struct Letters;
 
     impl Format for Letters {

@@ -1,7 +1,8 @@
-//! Cuts files into records: whole ones, and those whose bytes are still arriving.
+//! Splits files into records: whole files, and files whose bytes are still arriving.
 //!
-//! A format says where the record at the beginning of some bytes ends ([`Framing`]); what keeps the
-//! bytes, asks for more of them and gives them out in blocks is the same for all ([`Splitter`]).
+//! A format implements [`Framing`], which finds the end of the record at the beginning of some
+//! bytes; [`Splitter`] holds the bytes, asks for more of them and returns them in blocks, in the
+//! same way for all formats.
 
 use std::fmt;
 use std::io::Read;
@@ -13,21 +14,21 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use super::compression::{Expansion, Packing, packing_of, unpack, unpacker};
 use super::{Entries, Entry};
 
-/// Position of a record in a file; in a compressed one, in what that inflates to.
+/// Position of a record in a file; in a compressed file, in the decompressed content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The byte at which it begins.
+    /// Position of the first byte.
     pub offset: u64,
-    /// How many records come before it, those that cannot be read included.
+    /// Number of records before it, including those that cannot be read.
     pub record: u64,
-    /// How many lines do, for a format that counts them.
+    /// Number of lines before it, for a format that counts lines.
     pub line: u64,
 }
 
 /// Result of looking for the end of a record.
 #[derive(Debug)]
 pub enum Frame {
-    /// There is not enough to tell. So many bytes are wanted, or all that there are.
+    /// The bytes do not suffice. At least this many bytes are needed, or all that there are.
     More(usize),
     /// Bytes that belong together.
     Cut {
@@ -35,7 +36,7 @@ pub enum Frame {
         len: usize,
         /// Number of lines that end in them, for a format that counts lines.
         lines: u64,
-        /// Their kind.
+        /// Kind of the bytes.
         part: Part,
     },
 }
@@ -45,17 +46,17 @@ pub enum Frame {
 pub enum Part {
     /// A record.
     Record,
-    /// Several records, all that are in a batch.
+    /// All records of a batch.
     Records(u64),
-    /// A record, without which those that follow it cannot be read.
+    /// A record that is needed to read the records after it.
     First,
-    /// No record, and without it those that follow cannot be read: names of columns, a schema.
+    /// A header that is needed to read the records after it: names of columns, a schema.
     Head,
-    /// No record: a blank line, padding.
+    /// Bytes without a record: a blank line, padding.
     Blank,
-    /// A record that cannot be given, or the end of one.
+    /// A record that cannot be read, or the end of one.
     Bad(Error),
-    /// Some of a record that is refused and is not to be kept in memory. The rest follows.
+    /// A part of a record that is refused and is not to be kept in memory. The rest follows.
     Refused,
 }
 
@@ -72,7 +73,7 @@ impl Frame {
 
 /// Finds the records of a format in bytes that arrive piece by piece.
 ///
-/// One value goes through one file, from its beginning. A [`Format`](super::Format) gives it by
+/// One value processes one file, from its beginning. A [`Format`](super::Format) returns it from
 /// [`Format::splitter`](super::Format::splitter), and can open whole files with it too
 /// ([`Splitter::open`]).
 ///
@@ -124,42 +125,42 @@ pub trait Framing: Clone + Send + 'static {
     /// Type of a record.
     type Item: Send + 'static;
 
-    /// Finds the end of the record, or of what else `data` begins with. `data` is not empty and
-    /// begins at `at`; if the file has `ended`, nothing follows it.
+    /// Finds the end of the record, or of other content, at the beginning of `data`. `data` is not
+    /// empty and begins at `at`; if the file has `ended`, nothing follows it.
     ///
-    /// It is asked again, from the same byte on, where it wanted more, and after what it cut else.
-    /// So it may remember what it looked through in vain.
+    /// The method is called again, from the same byte on, after it asked for more bytes, and after
+    /// each cut. It may therefore remember the bytes that it has already searched.
     ///
     /// # Errors
-    /// What is there is no record, and nobody knows where the next one begins: the last that is
-    /// read of the file.
+    /// Returns an error if the bytes are no record, and the next record cannot be found: the rest
+    /// of the file is not read.
     fn frame(&mut self, data: &[u8], at: Place, ended: bool) -> Result<Frame>;
 
-    /// Checks that a file may end here, after its last record. By default it may.
+    /// Checks that a file may end here, after its last record. Defaults to success.
     ///
     /// # Errors
-    /// That it may not.
+    /// Returns an error if the file may not end here.
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// Reads `data`, which begins at `at` and is whole records, or a whole file. Mostly by
-    /// [`records`].
+    /// Reads `data`, which begins at `at` and holds whole records, or a whole file. Most
+    /// implementations call [`records`].
     fn entries(self, data: Bytes, at: Place) -> Entries<Self::Item>;
 
-    /// Tells the length of the file, before anything else, where that is known and it is not
-    /// compressed. By default it does not matter.
+    /// Receives the length of the file before anything else, if the length is known and the file is
+    /// not compressed. Ignored by default.
     fn begin(&mut self, _len: u64) {}
 
-    /// Tells whether this file cannot be read as it arrives, by its first bytes; then it is read
-    /// whole. By default none.
+    /// Returns true if, by its first bytes, this file cannot be read as it arrives; the file is
+    /// then read whole. Defaults to false.
     fn is_whole(&self, _first: &[u8]) -> bool {
         false
     }
 }
 
-/// Reads the records of a block, cut by [`Framing::frame`], by a function of each: the bytes, the
-/// range of the record in them, and its place in the file.
+/// Reads the records of a block, cut by [`Framing::frame`], by a function of each record: the
+/// bytes, the range of the record in them, and its position in the file.
 pub fn records<F: Framing>(
     mut framing: F,
     data: Bytes,
@@ -207,7 +208,7 @@ pub fn records<F: Framing>(
     }))
 }
 
-/// Moves on; the place before that.
+/// Advances `at`; returns the position before.
 fn advance(at: &mut Place, len: usize, lines: u64) -> Place {
     let before = *at;
     at.offset += len as u64;
@@ -217,18 +218,18 @@ fn advance(at: &mut Place, len: usize, lines: u64) -> Place {
 
 /// Bytes at the front of a file that were not cut yet.
 ///
-/// They are slices of the pieces that arrive. What crosses from one to the next is joined: of the
-/// next piece no more than it takes.
+/// The bytes are slices of the pieces that arrive. A record that spans two pieces is joined, with
+/// as little of the next piece as possible.
 #[derive(Default)]
 struct Window {
     joined: BytesMut,
     piece: Bytes,
-    /// So much of the piece is at the end of what is joined, too.
+    /// Number of bytes of the piece that are also at the end of the joined buffer.
     taken: usize,
     ended: bool,
 }
 
-/// Less of the next piece is not joined.
+/// Minimum number of bytes of the next piece that are joined.
 const JOINED: usize = 4 << 10;
 
 impl Window {
@@ -240,12 +241,12 @@ impl Window {
         }
     }
 
-    /// Whether nothing follows what is there.
+    /// Returns true if nothing follows the bytes in the window.
     fn is_last(&self) -> bool {
         self.ended && (self.joined.is_empty() || self.taken == self.piece.len())
     }
 
-    /// Makes what is there longer; `false` if that takes another piece.
+    /// Makes the window longer; returns `false` if that needs another piece.
     fn grow(&mut self, wanted: usize) -> bool {
         if self.joined.is_empty() {
             self.joined
@@ -266,7 +267,7 @@ impl Window {
         some > 0
     }
 
-    /// Another piece; [`grow`](Window::grow) asked for it.
+    /// Adds a piece that [`grow`](Window::grow) asked for.
     fn push(&mut self, piece: Bytes) {
         debug_assert!(self.piece.is_empty(), "there was more to use");
         self.piece = piece;
@@ -277,7 +278,7 @@ impl Window {
             return self.piece.split_to(len);
         }
         let taken = self.joined.split_to(len).freeze();
-        // What is left is in the piece as well.
+        // The remaining bytes are in the piece as well.
         if self.joined.len() <= self.taken {
             self.piece.advance(self.taken - self.joined.len());
             (self.joined, self.taken) = (BytesMut::new(), 0);
@@ -286,28 +287,28 @@ impl Window {
     }
 }
 
-/// What follows in a file.
+/// Next step in reading a file.
 pub(super) enum Step<T> {
     Block(Block<T>),
-    /// Another [piece](Splitter::push) is wanted, or word that there is [none](Splitter::end).
+    /// Another [piece](Splitter::push) is needed, or a notice that there is [none](Splitter::end).
     More,
     End,
 }
 
-/// Reads the records of a block.
+/// Function that reads the records of a block.
 type Open<T> = Box<dyn FnOnce(&Context) -> Result<Entries<T>> + Send>;
 
-/// Consecutive records of a file that are not read yet.
+/// Consecutive records of a file that are not parsed yet.
 pub(crate) struct Block<T> {
-    /// Of its first record.
+    /// Number of its first record.
     pub(super) first: u64,
-    /// How many bytes it holds.
+    /// Size in bytes.
     pub(super) weight: usize,
     pub(super) open: Open<T>,
 }
 
 impl<T: 'static> Block<T> {
-    /// Nothing but an error of the file.
+    /// Returns a block with only an error of the file.
     pub(super) fn failed(error: Error) -> Self {
         Block {
             first: 0,
@@ -317,11 +318,11 @@ impl<T: 'static> Block<T> {
     }
 }
 
-/// So many bytes of records are given out together, or one more record. Where a block ends does not
-/// depend on the pieces that arrive, so that a resumed epoch finds the same ones.
+/// Size in bytes of a block; a block may hold one more record. The ends of blocks do not depend on
+/// the pieces that arrive, so that a resumed epoch finds the same blocks.
 const BLOCK: usize = 256 << 10;
 
-/// Cuts a file into blocks of whole records as it arrives; made of a [`Framing`].
+/// Splits a file into blocks of whole records as it arrives; made of a [`Framing`].
 pub struct Splitter<T> {
     split: Box<dyn Split<T>>,
     pub(super) expansion: Expansion,
@@ -335,8 +336,8 @@ impl<T> fmt::Debug for Splitter<T> {
 }
 
 impl<T: Send + 'static> Splitter<T> {
-    /// Cuts by this framing. A compressed file is inflated, by its first bytes, as
-    /// [`Decompress`](super::Decompress) does.
+    /// Splits with this framing. A compressed file, recognized by its first bytes, is decompressed
+    /// as [`Decompress`](super::Decompress) does.
     pub fn new<F: Framing<Item = T>>(framing: F) -> Self {
         let split = Splitting {
             framing,
@@ -355,21 +356,21 @@ impl<T: Send + 'static> Splitter<T> {
         }
     }
 
-    /// Sets other limits to what a compressed file may become.
+    /// Sets other limits on the size of decompressed files.
     pub fn expansion(self, expansion: Expansion) -> Self {
         Splitter { expansion, ..self }
     }
 
-    /// With another way to tell how a file is compressed.
+    /// Sets another function that recognizes compressed files.
     pub(super) fn packing(self, packing: fn(&[u8], &str) -> Result<Option<Packing>>) -> Self {
         Splitter { packing, ..self }
     }
 
-    /// Reads a file that is all there: for [`Format::open`](super::Format::open). One that is not
-    /// compressed is not copied.
+    /// Reads a file that is whole in memory: for [`Format::open`](super::Format::open). An
+    /// uncompressed file is not copied.
     ///
     /// # Errors
-    /// Its name says that it is compressed, and it is not.
+    /// Returns an error if the name says that the file is compressed, and it is not.
     pub fn open(self, file: crate::File, cx: &Context) -> Result<Entries<T>> {
         let Some(packing) = (self.packing)(&file.data, &file.name)? else {
             return Ok(self.split.whole(file.data));
@@ -383,22 +384,22 @@ impl<T: Send + 'static> Splitter<T> {
         }))
     }
 
-    /// Whether a file that begins so has to be read whole.
+    /// Returns true if a file that begins with these bytes has to be read whole.
     pub(super) fn is_whole(&self, first: &[u8]) -> bool {
         self.split.is_whole(first)
     }
 
-    /// How long the file is, if it is not compressed.
+    /// Sets the length of the file, if it is not compressed.
     pub(super) fn begin(&mut self, len: u64) {
         self.split.begin(len);
     }
 
-    /// The next piece, when it is asked for.
+    /// Adds the next piece, when it is requested.
     pub(super) fn push(&mut self, piece: Bytes) {
         self.split.push(piece);
     }
 
-    /// There are no more pieces.
+    /// Ends the input: there are no more pieces.
     pub(super) fn end(&mut self) {
         self.split.end();
     }
@@ -407,17 +408,17 @@ impl<T: Send + 'static> Splitter<T> {
         self.split.step()
     }
 
-    /// What there is of the next block: no more follows of it.
+    /// Returns the incomplete next block, for which no more bytes are expected.
     pub(super) fn flush(&mut self) -> Option<Block<T>> {
         self.split.flush()
     }
 
-    /// Where the next block begins, and which bytes before it are needed to read it.
+    /// Returns the position of the next block, and the ranges before it that are needed to read it.
     pub(super) fn place(&self) -> (Place, &[(u64, u64)]) {
         self.split.place()
     }
 
-    /// Goes on at a place of a file, after the bytes before it that are needed.
+    /// Resumes at a position of a file, after the earlier bytes that are needed.
     pub(super) fn resume(&mut self, at: Place, heads: Vec<((u64, u64), Bytes)>) -> Result<()> {
         self.split.resume(at, heads)
     }
@@ -439,12 +440,12 @@ struct Splitting<F> {
     framing: F,
     window: Window,
     at: Place,
-    /// Where the next block begins.
+    /// Position of the next block.
     safe: Place,
     heads: Vec<(u64, u64)>,
-    /// A block that waits for more: what reads it, where it begins, and how long it is.
+    /// The current block: its framing, its position, and its length.
     begun: Option<(F, Place, usize)>,
-    /// What is wrong with the next record, which was passed over.
+    /// Error of the next record, which was skipped.
     bad: Option<Error>,
     done: bool,
 }
@@ -457,7 +458,7 @@ impl<F: Framing> Splitting<F> {
         }
     }
 
-    /// A block of whole records, and what is wrong after them.
+    /// Returns a block of whole records, and the error after them.
     fn block(
         &mut self,
         framing: F,
@@ -551,14 +552,15 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
                 Part::Record => self.at.record += 1,
                 Part::Records(some) => self.at.record += some,
                 Part::Blank => {}
-                // What follows it is read by another framing.
+                // The records after it are read by another framing.
                 Part::First | Part::Head => {
                     self.at.record += u64::from(matches!(part, Part::First));
                     self.head(before.offset, self.at.offset);
                     len += cut;
                     break None;
                 }
-                // Not in the block, which is the same however much was there of what follows.
+                // The error is not part of the block, so that the block does not depend on the
+                // bytes that have arrived after it.
                 Part::Bad(_) | Part::Refused => {
                     if let Part::Bad(error) = part {
                         self.bad = Some(error);
@@ -624,17 +626,17 @@ impl<F: Framing> Split<F::Item> for Splitting<F> {
     }
 }
 
-/// A compressed file that is all there, inflated as its entries are wanted.
+/// A compressed file that is whole in memory, decompressed as its entries are requested.
 struct Unpacked<T> {
     split: Box<dyn Split<T>>,
     reader: Option<Box<dyn Read + Send>>,
     entries: Entries<T>,
-    /// What ends it, after what was read before.
+    /// Error that ends the file, after the entries before it.
     failed: Option<Error>,
     cx: Context,
 }
 
-/// So many bytes are inflated at once.
+/// Number of bytes decompressed at once.
 const PIECE: usize = 64 << 10;
 
 impl<T> Unpacked<T> {

@@ -1,4 +1,4 @@
-//! Reads IDX arrays, the format of MNIST.
+//! IDX arrays, the format of MNIST.
 
 use bytes::Bytes;
 use datapipes::{Context, DType, Error, ErrorKind, Result, Tensor};
@@ -7,20 +7,20 @@ use super::compression::{Expansion, content};
 use super::{Entries, Entry, Format};
 use crate::File;
 
-/// Reads IDX arrays, the format of MNIST's files, also gzipped ones: one tensor a file, or one for
-/// each [row](Idx::rows).
+/// Reads IDX arrays, the format of MNIST's files, gzipped or not: one tensor for each file, or one
+/// for each [row](Idx::rows).
 ///
 /// The layout (<http://yann.lecun.com/exdb/mnist/>) is two zeros, a byte for the type of the
 /// numbers (`u8`, `i8`, `i16`, `i32`, `f32` or `f64`), one for the number of axes, the length of
 /// each axis as a `u32`, and the numbers, row-major; all of it big endian.
 ///
-/// Tensors of one-byte numbers are slices of the file, or of what it was inflated to; others are
-/// copied once, into the machine's byte order. Nothing is allocated by what the header says before
-/// as many bytes are there.
+/// Tensors of one-byte numbers are slices of the file, or of its decompressed content; others are
+/// copied once, into the machine's byte order. The header alone causes no allocation: memory grows
+/// with the bytes that exist.
 ///
 /// # Errors
-/// `Corrupt` for what is no IDX file, or has bytes behind its end; `Truncated` with the bytes
-/// wanted and there.
+/// `Corrupt` if the file is no IDX file, or has bytes after its end; `Truncated` with the expected
+/// and the actual number of bytes.
 ///
 /// # Examples
 /// ```
@@ -39,19 +39,19 @@ pub struct Idx {
 }
 
 impl Idx {
-    /// One tensor a file.
+    /// Reads one tensor for each file.
     pub fn new() -> Self {
         Idx::default()
     }
 
-    /// One tensor for each element of the first axis: each image of many.
+    /// Reads one tensor for each element of the first axis: each image of many.
     pub fn rows(self) -> Self {
         Idx { rows: true, ..self }
     }
 
-    /// Refuses a gzipped file that inflates to more than `bytes`, or to more than `ratio` times its
-    /// own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than gzip
-    /// can reach.
+    /// Refuses a gzipped file that decompresses to more than `bytes`, or to more than `ratio` times
+    /// its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than
+    /// gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Idx {
             expansion: Expansion {
@@ -63,10 +63,10 @@ impl Idx {
         }
     }
 
-    /// The array in a file, which may be gzipped.
+    /// Parses the array in a file, which may be gzipped.
     ///
     /// # Errors
-    /// As [`Idx`].
+    /// The errors of [`Idx`].
     pub fn parse(data: Bytes) -> Result<Tensor> {
         parse(content(data, Expansion::default(), &Context::default())?)
     }
@@ -307,7 +307,7 @@ mod tests {
             let (got, text) = kind_and_text(data);
             assert!(got == kind && text.contains(what), "{text}, not {what}");
         }
-        // Not four thousand million empty rows.
+        // An array of 2³² empty rows must not yield that many rows.
         let rows = read_all(Idx::new().rows(), idx(0x08, &[u32::MAX, 0], b""));
         assert!(rows.len() == 1 && rows[0].is_err());
     }

@@ -1,4 +1,4 @@
-//! JSON values, one a line.
+//! JSON values, one on each line.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,19 +13,19 @@ use super::lines::{Line, Options};
 use super::{Entries, Format, Splitter, value};
 use crate::File;
 
-/// JSON lines (`jsonl`, `ndjson`): a JSON value a line, as a [`serde_json::Value`] or any type of
-/// serde's.
+/// Reads JSON lines (`jsonl`, `ndjson`): a JSON value on each line, as a [`serde_json::Value`] or
+/// any type that implements serde's `Deserialize`.
 ///
 /// - Blank lines are skipped. Lines and compression are those of [`Lines`](super::Lines).
-/// - Values are what [`serde_json`] makes of them: of a key that is there twice the last counts in
-///   a `Value` and is an error in a struct; `NaN` and `Infinity` are errors; arrays and objects
-///   nest up to 127 deep.
-/// - A value is read from where the line is. What is in memory is that value alone, and the file.
+/// - Values are parsed by [`serde_json`]: of a duplicate key the last value counts in a `Value`,
+///   and the key is an error in a struct; `NaN` and `Infinity` are errors; arrays and objects nest
+///   up to 127 deep.
+/// - A value is parsed directly from its line. Memory holds that value and the file.
 ///
 /// # Errors
-/// A line that is no JSON, or not the type that is wanted, is `Corrupt`, and `Limit` if it nests
-/// too deep; it tells the line and column, from one, and the place in the text. `Truncated` is a
-/// last line that ends within its value. The next lines follow.
+/// A line that is no JSON, or not of the requested type, is `Corrupt`, and `Limit` if it nests too
+/// deep; the error contains the line and column, from one, and the position in the text. The last
+/// line is `Truncated` if it ends within its value. The next lines follow.
 ///
 /// # Examples
 /// ```
@@ -54,14 +54,14 @@ pub struct JsonLines<T = Value> {
 }
 
 impl JsonLines {
-    /// Values of any kind, with the default limits.
+    /// Reads values of any kind, with the default limits.
     pub fn values() -> Self {
         JsonLines::new()
     }
 }
 
 impl<T> JsonLines<T> {
-    /// With the default limits.
+    /// Reads values of a type, with the default limits.
     pub fn new() -> Self {
         JsonLines {
             options: Options::default(),
@@ -69,15 +69,15 @@ impl<T> JsonLines<T> {
         }
     }
 
-    /// Refuses a line of more than `bytes`. By default 64 MiB.
+    /// Refuses a line of more than `bytes`. Defaults to 64 MiB.
     pub fn max_line(mut self, bytes: usize) -> Self {
         self.options.max_line = bytes;
         self
     }
 
-    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than
-    /// `ratio` times its own size and 1 MiB. By default any number of bytes, which are never in
-    /// memory together, and 1100 times.
+    /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
+    /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
+    /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
             bytes,
@@ -127,7 +127,7 @@ impl<T: DeserializeOwned + Send + 'static> Format for JsonLines<T> {
     }
 }
 
-/// What is wrong, with its place in the file instead of that in the line.
+/// Formats an error with its position in the file instead of that in the line.
 fn said(error: &serde_json::Error, line: &Line<'_>) -> Error {
     let text = error.to_string();
     let (number, column) = (line.number, error.column());
@@ -139,7 +139,7 @@ fn said(error: &serde_json::Error, line: &Line<'_>) -> Error {
         _ if text == "recursion limit exceeded" => ErrorKind::Limit,
         _ => ErrorKind::Corrupt,
     };
-    // A column is one behind the byte it is about.
+    // The column is the position of the byte in the line, plus one.
     let at = line.offset + column.saturating_sub(1) as u64;
     Error::new(
         kind,
@@ -150,7 +150,7 @@ fn said(error: &serde_json::Error, line: &Line<'_>) -> Error {
     )
 }
 
-/// What serde says may have a value in it, however long.
+/// Shortens a message of serde, which may contain a value of any length.
 pub(super) fn shortened(text: &str) -> std::borrow::Cow<'_, str> {
     match text.char_indices().nth(200) {
         Some((end, _)) => format!("{}...", &text[..end]).into(),

@@ -1,14 +1,14 @@
-//! What is in the bytes: archives, compression, records, arrays, rows, samples.
+//! File formats: archives, compression, records, arrays, rows, samples.
 //!
-//! A format reads a [`File`](crate::File) and yields what is in it, one by one, through one door:
-//! [`Format`]. So `files.read_as(format)` is a pipe like any other, with origins, errors that name
-//! their place, and spread over workers; a format of your own is one `impl` in a file of yours.
+//! A format reads a [`File`](crate::File) and yields its items, one by one, through the trait
+//! [`Format`]. `files.read_as(format)` is a pipe like any other, with origins, errors that contain
+//! their position, and parallel workers; a user's format is one `impl` of the trait.
 //!
 //! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their
-//! bytes arrive, in constant memory, by [`read_as`](crate::FileGraph::read_as) of the files' names
+//! bytes arrive, in constant memory, by [`read_as`](crate::FileGraph::read_as) of file references
 //! (`list_files(…).read_as(format)`); after `load_files()` files are whole.
 //!
-//! | what | reads | writes | without a copy | parts of a file in parallel | by index | feature |
+//! | format | reads | writes | without a copy | parts of a file in parallel | by index | feature |
 //! |---|---|---|---|---|---|---|
 //! | tar (v7, ustar, GNU, pax; sparse refused) | [`Untar`], [`Tar`]; as it arrives [`StreamUntar`] | [`TarWriter`], [`ShardWriter`] | members are slices | by [`TarIndex`] | [`IndexedTar`] | |
 //! | WebDataset samples | [`Samples`], fields by [`FieldDecoder`] | [`SampleWriter`], [`ShardWriter`] | fields are slices | by [`TarIndex`] | [`IndexedTar::samples`] | |
@@ -30,8 +30,8 @@
 //! | LMDB | – | – | one copy | – | [`Lmdb`] | `lmdb` |
 //! | Beton (FFCV) | out of scope | | | | | |
 //!
-//! Data sets that are folders of known files (MNIST, CIFAR, COCO, a folder of images) are in
-//! [`datasets`](crate::datasets); tables of databases in the crate `datapipes-tables`.
+//! Data sets with a known folder layout (MNIST, CIFAR, COCO, a folder of images) are in
+//! [`datasets`](crate::datasets); tables of databases are in the crate `datapipes-tables`.
 
 mod aligned;
 mod arriving;

@@ -1,4 +1,4 @@
-//! What a table is where its types are not known before: rows by name.
+//! Rows of tables whose column types are not known in advance.
 
 /// A row of a table: values by the names of their columns.
 ///

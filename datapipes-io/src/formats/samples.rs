@@ -13,7 +13,7 @@ use super::Codec;
 use crate::File;
 use crate::wire::wire_struct;
 
-/// The files that belong together: a key, and by suffix the content of each.
+/// A group of files that belong together: a key, and the content of each file by suffix.
 ///
 /// ```
 /// use datapipes_io::Sample;
@@ -31,7 +31,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// A sample without fields.
+    /// Returns a sample without fields.
     pub fn new(key: impl Into<Arc<str>>) -> Self {
         Sample {
             key: key.into(),
@@ -39,7 +39,7 @@ impl Sample {
         }
     }
 
-    /// With a field more, or another content of one that is there.
+    /// Adds a field, or replaces the content of an existing field.
     pub fn with(mut self, field: impl Into<Arc<str>>, data: impl Into<Bytes>) -> Self {
         let (field, data) = (field.into(), data.into());
         match self.fields.iter_mut().find(|(name, _)| *name == field) {
@@ -49,25 +49,25 @@ impl Sample {
         self
     }
 
-    /// What its files have in common: folder and name up to the first dot.
+    /// Returns the common part of the file names: folder and name up to the first dot.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The fields in the order of the archive.
+    /// Returns the fields in the order of the archive.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = (&str, &Bytes)> {
         self.fields.iter().map(|(name, data)| (&**name, data))
     }
 
-    /// Whether it has a field.
+    /// Returns true if the sample has the field.
     pub fn has(&self, field: &str) -> bool {
         self.fields.iter().any(|(name, _)| **name == *field)
     }
 
-    /// The content of a field.
+    /// Returns the content of a field.
     ///
     /// # Errors
-    /// `NotFound`, naming the fields that there are.
+    /// `NotFound`, naming the existing fields.
     pub fn get(&self, field: &str) -> Result<&Bytes> {
         self.fields
             .iter()
@@ -76,10 +76,10 @@ impl Sample {
             .ok_or_else(|| self.lacks(field))
     }
 
-    /// Takes the content of a field out.
+    /// Removes a field and returns its content.
     ///
     /// # Errors
-    /// `NotFound`, naming the fields that there are.
+    /// `NotFound`, naming the existing fields.
     pub fn take(&mut self, field: &str) -> Result<Bytes> {
         match self.fields.iter().position(|(name, _)| **name == *field) {
             Some(place) => Ok(self.fields.remove(place).1),
@@ -87,21 +87,21 @@ impl Sample {
         }
     }
 
-    /// A field as text. A byte order mark is left out.
+    /// Returns a field as text, without a byte order mark.
     ///
     /// # Errors
-    /// `NotFound` as [`get`](Sample::get); `Corrupt` if it is not UTF-8, with the place.
+    /// The error of [`get`](Sample::get); `Corrupt` if the field is not UTF-8, with the position.
     pub fn text(&self, field: &str) -> Result<&str> {
         let text =
             std::str::from_utf8(self.get(field)?).map_err(|error| self.wrong(field, error))?;
         Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
     }
 
-    /// A field as a value that has a text form, such as the number of a class. White space around
-    /// it is left out.
+    /// Parses a field as a value that has a text form, such as the number of a class. Surrounding
+    /// white space is ignored.
     ///
     /// # Errors
-    /// As [`text`](Sample::text); `Corrupt` if the text is not such a value.
+    /// The errors of [`text`](Sample::text); `Corrupt` if the text cannot be parsed.
     pub fn parse<T>(&self, field: &str) -> Result<T>
     where
         T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
@@ -112,7 +112,7 @@ impl Sample {
             .map_err(|error: T::Err| self.wrong(field, error))
     }
 
-    /// How many bytes it holds.
+    /// Returns the size in bytes.
     pub(super) fn weight(&self) -> usize {
         let fields = self
             .fields
@@ -138,7 +138,7 @@ impl Sample {
     }
 }
 
-/// The error of a field that is not there.
+/// Returns the error of a missing field.
 pub(super) fn lacks<'a>(
     key: &str,
     field: &str,
@@ -176,27 +176,27 @@ impl fmt::Debug for Sample {
 
 /// Groups consecutive files into samples; see [`FileGraph::samples`](crate::FileGraph::samples).
 ///
-/// The rules are WebDataset's, so that shards written for it load here as they do there:
+/// The rules are WebDataset's, so that shards written for it give the same samples here:
 ///
-/// - The key is the folder and the name up to the first dot of its last part, the field what
-///   follows that dot: `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are in lower case,
-///   keys keep theirs. A file without a dot is left out, and so is one whose name begins with a dot
-///   unless it is in a folder, which then is its key.
-/// - Left out are names that begin with a part such as `__meta__`.
-/// - Only neighbours belong together: a key that comes again later is another sample. A sample
-///   never spans two archives.
+/// - The key is the folder and the name up to the first dot of its last part, the field is the rest
+///   after that dot: `a/b.seg.png` is field `seg.png` of sample `a/b`. Fields are converted to
+///   lower case, keys are not. A file without a dot is left out, and so is a file whose name begins
+///   with a dot unless it is in a folder, which then is its key.
+/// - Names that begin with a part such as `__meta__` are left out.
+/// - Only neighbors belong together: a key that comes again later is another sample. A sample never
+///   spans two archives.
 /// - Two files for one field are an error, as is a field named `__key__` or `__url__`; the sample
-///   keeps the first.
+///   keeps the first file.
 /// - A sample with a field `__bad__` that is not empty is left out.
 ///
-/// One thing is stricter: a sample of which a member could not be read, because the file is gone,
-/// the member was refused, or the archive ends there with an error, is left out as well, so that
-/// none ever lacks what failed. Errors are passed on in their places, and tell the key by the name
-/// of their [item](Error::item). Where an error names no file, as one of a pipe of your own may,
-/// the samples beside it are left out, the one before and the one behind. All that is left out is
-/// counted as dropped, in files or in samples.
+/// One rule is stricter: a sample of which a member could not be read (the file is gone, the member
+/// was refused, or the archive ends there with an error) is left out as well, so that no sample
+/// ever lacks a failed member. Errors are passed on in their places, and contain the key as the
+/// name of their [item](Error::item). If an error names no file, as an error of a user's pipe may,
+/// the samples before and after it are left out. All files and samples that are left out are
+/// counted as dropped.
 ///
-/// A sample's [origin](datapipes::Origin) is that of its first member, named by the key.
+/// The [origin](datapipes::Origin) of a sample is that of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
     only: Option<Arc<[String]>>,
@@ -204,12 +204,12 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// With all fields, in lower case.
+    /// Groups files into samples with all fields, in lower case.
     pub fn new() -> Self {
         Samples::default()
     }
 
-    /// Keeps these fields only. A sample that has none of them still comes out, without fields.
+    /// Keeps only these fields. A sample that has none of them is still yielded, without fields.
     pub fn only<S: Into<String>>(self, fields: impl IntoIterator<Item = S>) -> Self {
         Samples {
             only: Some(fields.into_iter().map(Into::into).collect()),
@@ -217,7 +217,7 @@ impl Samples {
         }
     }
 
-    /// Leaves the case of fields as it is.
+    /// Preserves the case of field names.
     pub fn keep_case(self) -> Self {
         Samples {
             keep_case: true,
@@ -225,7 +225,7 @@ impl Samples {
         }
     }
 
-    /// The key and the field of a file, or `None` if it is left out.
+    /// Returns the key and the field of a file, or `None` if the file is left out.
     pub(super) fn place<'a>(&self, name: &'a str) -> Option<(&'a str, Cow<'a, str>)> {
         let (key, suffix) = if is_meta(name) { None } else { split(name) }?;
         Some((
@@ -238,14 +238,14 @@ impl Samples {
         ))
     }
 
-    /// Whether a field is kept.
+    /// Returns true if a field is wanted.
     pub(super) fn wants(&self, field: &str) -> bool {
         self.only
             .as_ref()
             .is_none_or(|only| only.iter().any(|name| *name == *field))
     }
 
-    /// Whether WebDataset has something else under this name.
+    /// Returns true if WebDataset uses this name for something else.
     pub(super) fn is_reserved(field: &str) -> bool {
         matches!(field, "__key__" | "__url__")
     }
@@ -304,43 +304,42 @@ impl Pipe<File> for Samples {
     }
 }
 
-/// Most names of fields that are remembered, so that samples share them.
+/// Maximum number of field names that are remembered, so that samples share them.
 const REMEMBERED: usize = 32;
 
 struct Grouper {
     settings: Samples,
     cx: Context,
-    /// The archive, and what makes origins below it.
+    /// The archive, and the factory of origins below it.
     parent: Option<(Origin, Children)>,
     open: Option<Open>,
-    /// A file that failed and whose sample is not known; it may be the next one.
+    /// A file that failed and whose sample is not known; it may belong to the next sample.
     lost: Option<Lost>,
     suffixes: Vec<Arc<str>>,
 }
 
-/// The sample that is being put together.
+/// The sample that is being assembled.
 struct Open {
     sample: Sample,
     origin: Origin,
-    /// Its key by the names of origins, by which errors know it: a step above may have given its
-    /// files other names.
+    /// Its key by the names of origins, which errors contain: an upstream step may have renamed its
+    /// files.
     known: Option<Arc<str>>,
-    /// One of its members failed.
+    /// True if one of its members failed.
     broken: bool,
-    /// All that was seen of it are errors.
+    /// True if only errors of it were seen.
     unseen: bool,
-    /// What was taken since it began.
+    /// Number of input items taken since it began.
     taken: u64,
-    /// An error of it was passed on.
+    /// True if an error of it was passed on.
     told: bool,
 }
 
-/// A file that failed, as far as it was told which.
+/// A file that failed, with its origin if it is known.
 struct Lost(Option<Origin>);
 
 impl Lost {
-    /// Whether a sample below this parent, known by this key, may lack it: nothing tells them
-    /// apart.
+    /// Returns true if the sample with this parent and key may lack the file: nothing rules it out.
     fn may_be_of(&self, parent: Option<&Origin>, known: Option<&str>) -> bool {
         let Lost(Some(item)) = self else { return true };
         item.parent() == parent && (item.name().is_none() || known.is_none())
@@ -361,8 +360,8 @@ impl Grouper {
         }
     }
 
-    /// How many items must be taken again for the sample at hand, if they would give what they
-    /// gave: nothing so far.
+    /// Returns the number of input items to take again for the current sample, if they have
+    /// produced no output yet.
     fn begun(&self) -> Option<u64> {
         match &self.open {
             _ if self.lost.is_some() => None,
@@ -390,7 +389,7 @@ impl Grouper {
         };
         let suffix = self.remember(&suffix);
         let wanted = self.settings.wants(&suffix);
-        // An error may have come first, which knows the sample by the names of origins alone.
+        // An error may have come first, which contains only the key by the names of origins.
         let is_same = |open: &Open| match open.unseen {
             true => open.known.as_deref() == known.or(Some(key)),
             false => *open.sample.key == *key,
@@ -416,7 +415,7 @@ impl Grouper {
         }
     }
 
-    /// Passes an error on, and sees to it that no sample is given that lacks what failed.
+    /// Passes an error on, and drops the sample that lacks the failed file.
     fn pass(&mut self, error: Error, ready: &mut Ready) {
         let here = self.parent.as_ref().map(|(parent, _)| parent);
         match error.item() {
@@ -443,8 +442,8 @@ impl Grouper {
         self.open.iter_mut().for_each(|open| open.told = true);
     }
 
-    /// Something failed that is not known by a key: what may lack it, the sample at hand and the
-    /// next one, is not given.
+    /// Handles a failure without a key: the current sample and the next one may lack the file, and
+    /// are dropped.
     fn lose(&mut self, file: Option<Origin>) {
         let lost = Lost(file);
         let parent = self.parent.as_ref().map(|(parent, _)| parent);
@@ -457,7 +456,7 @@ impl Grouper {
         }
     }
 
-    /// The key that the name of an origin tells.
+    /// Returns the key in the name of an origin.
     fn key<'a>(&self, name: &'a str) -> Option<&'a str> {
         self.settings.place(name).map(|(key, _)| key)
     }
@@ -470,7 +469,7 @@ impl Grouper {
         }
     }
 
-    /// The sample at hand if it is the one that is looked for, else a new one.
+    /// Returns the current sample if it has this key, else a new one.
     fn open(
         &mut self,
         is_same: impl FnOnce(&Open) -> bool,
@@ -512,7 +511,7 @@ impl Grouper {
         self.open.as_mut().expect("opened above")
     }
 
-    /// Ends the sample at hand.
+    /// Ends the current sample.
     fn close(&mut self, ready: &mut Ready) {
         let Some(Open {
             sample,
@@ -529,7 +528,7 @@ impl Grouper {
             .iter()
             .any(|(name, data)| &**name == "__bad__" && !data.is_empty());
         if unseen && origin.name().is_some_and(is_archive) {
-            // Nobody knows how many samples it had.
+            // The number of lost samples is unknown.
         } else if broken || bad {
             self.cx.count_dropped(1);
         } else {
@@ -560,7 +559,8 @@ fn lower(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a file that failed, and of which nothing else is known, is an archive by its name.
+/// Returns true if the name of a failed file, of which nothing else is known, is that of an
+/// archive.
 fn is_archive(name: &str) -> bool {
     let plain = Codec::of_name(name).map(|(_, plain)| plain);
     let ending = plain
@@ -573,7 +573,7 @@ fn is_archive(name: &str) -> bool {
     })
 }
 
-/// Whether a name is one that WebDataset leaves out: at the top `__name__`, and whatever matches
+/// Returns true if WebDataset leaves a name out: at the top `__name__`, and any name that matches
 /// `__[^/]*__($|/)` at its start. As in Python, `$` is also true before a line feed at the end.
 fn is_meta(name: &str) -> bool {
     if !name.starts_with("__") {
@@ -588,12 +588,13 @@ fn is_meta(name: &str) -> bool {
     }
 }
 
-/// Key and suffix, by `^((?:.*/|)[^.]+)[.]([^/]*)$`. As in Python, `.` is not a line feed.
+/// Splits a name into key and suffix, by `^((?:.*/|)[^.]+)[.]([^/]*)$`. As in Python, `.` is not a
+/// line feed.
 fn split(name: &str) -> Option<(&str, &str)> {
     let base = name.rfind('/').map_or(0, |slash| slash + 1);
     let dot = base + name[base..].find('.')?;
     let key = &name[..dot];
-    // `.*/` takes all up to a slash of the first line, and leaves something to `[^.]+`.
+    // `.*/` matches up to a slash of the first line, and leaves at least one character to `[^.]+`.
     let line = key.split('\n').next().unwrap_or(key).as_bytes();
     let line = &line[..line.len().min(dot.saturating_sub(1))];
     let rest = line

@@ -22,7 +22,8 @@ use crate::{File, FileRef};
 /// MiB from elsewhere.
 const HELD: usize = 8 << 20;
 
-/// Cuts files into blocks of whole records: small ones, which are there already, are one block.
+/// Splits files into blocks of whole records; small files, which are already in memory, are one
+/// block.
 ///
 /// It reads one file after the other. Blocks of a file have the origin of the file.
 pub(crate) struct SplitRecords<F: ?Sized>(pub(crate) Arc<F>);
@@ -33,15 +34,15 @@ impl<F: ?Sized> fmt::Debug for SplitRecords<F> {
     }
 }
 
-/// Where a file is to be gone on with.
+/// Position at which the reading of a file is to be resumed.
 #[derive(Clone)]
 struct Stop {
-    /// The name of the file, and what tells its content from another.
+    /// The name of the file, and the version of its content.
     name: String,
     version: Option<String>,
     packed: bool,
     at: Place,
-    /// Which bytes before that have to be read again.
+    /// Ranges before the position that have to be read again.
     heads: Vec<(u64, u64)>,
 }
 
@@ -84,7 +85,7 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
                 };
                 match file.give(stop.take()).await {
                     Err(error) if file.lost => {
-                        // What follows would be taken for what is missing.
+                        // The following records would be taken for the missing ones.
                         warn!(file = %file.origin, %error, "an epoch cannot go on in the middle of a file");
                         let error = Error::new(ErrorKind::Config, "cannot go on in this file")
                             .with_source(error);
@@ -110,14 +111,14 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
     }
 }
 
-/// A file that is being cut.
+/// A file that is being split.
 struct Reading<'a, F: Format + ?Sized> {
     format: &'a Arc<F>,
     out: &'a Emitter<Block<F::Item>>,
     origin: Origin,
     cx: &'a Context,
     read: Loaded,
-    /// Whether it could not be gone on with where the epoch was stopped.
+    /// True if the file could not be resumed where the epoch was stopped.
     lost: bool,
 }
 
@@ -139,7 +140,7 @@ impl<F: Format + ?Sized> Reading<'_, F> {
         .await;
     }
 
-    /// Gives its blocks, from a place on.
+    /// Yields the blocks of the file, from a position on.
     async fn give(&mut self, stop: Option<Stop>) -> Result<()> {
         let file = match &self.read {
             Loaded::Large(file) => file.clone(),
@@ -202,19 +203,20 @@ impl<F: Format + ?Sized> Reading<'_, F> {
     }
 }
 
-/// So much of a file is looked at to tell how it is compressed, if there is so much.
+/// Number of bytes of a file that are examined to recognize its compression, if there are that
+/// many.
 const FIRST: usize = 64 << 10;
 
-/// The content of a file, from some place on.
+/// The content of a file, from a position on.
 struct Source {
     arriving: Option<Arriving>,
-    /// If it is compressed.
+    /// Decompressor, if the file is compressed.
     inflating: Option<Inflating>,
     version: Option<String>,
 }
 
 impl Source {
-    /// Opens a file for what cuts it, or reads it whole if it has to be.
+    /// Opens a file for the splitter, or reads it whole if it cannot be split.
     async fn open<T: Send + 'static>(
         file: &FileRef,
         splitter: &mut Splitter<T>,
@@ -273,7 +275,7 @@ impl Source {
         Ok(Ok(source))
     }
 
-    /// Asks for what is read again, and for what follows, and for nothing else.
+    /// Requests only the ranges that are read again, and the rest of the file.
     async fn resume<T: Send + 'static>(
         file: &FileRef,
         splitter: &mut Splitter<T>,
@@ -304,7 +306,7 @@ impl Source {
         })
     }
 
-    /// Inflates what comes before a place, and leaves it out.
+    /// Decompresses and discards the bytes before a position.
     async fn skip<T: Send + 'static>(
         &mut self,
         splitter: &mut Splitter<T>,
@@ -353,7 +355,7 @@ impl Source {
         }
     }
 
-    /// The next piece of the content; `None` at the end.
+    /// Returns the next piece of the content; `None` at the end.
     async fn next(&mut self, cx: &Context) -> Result<Option<Bytes>> {
         loop {
             let Some(mut inflating) = self.inflating.take() else {

@@ -1,4 +1,4 @@
-//! What a field of a sample becomes, by its extension.
+//! Values of decoded fields.
 
 use super::{Array, Row};
 use std::any::Any;
@@ -8,19 +8,19 @@ use datapipes::{Error, ErrorKind, Reader, Result, Tensor, Wire, Writer};
 
 use crate::wire;
 
-/// What a field of a sample was decoded to; see [`FieldDecoder`](super::FieldDecoder).
+/// The decoded value of a field of a sample; see [`FieldDecoder`](super::FieldDecoder).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value {
-    /// What it was.
+    /// The bytes of the field, not decoded.
     Bytes(Bytes),
-    /// UTF-8, without a byte order mark.
+    /// UTF-8 text, without a byte order mark.
     Text(String),
     /// A whole number.
     Int(i64),
-    /// JSON.
+    /// A JSON value.
     Json(serde_json::Value),
-    /// MessagePack.
+    /// A MessagePack value.
     #[cfg(feature = "msgpack")]
     MessagePack(rmpv::Value),
     /// Numbers: an array, an image.
@@ -76,7 +76,7 @@ impl Wire for Value {
 }
 
 impl Value {
-    /// The bytes, if it was not decoded.
+    /// Returns the bytes, if the field was not decoded.
     pub fn as_bytes(&self) -> Option<&Bytes> {
         if let Value::Bytes(bytes) = self {
             Some(bytes)
@@ -85,7 +85,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the value is one.
     pub fn as_text(&self) -> Option<&str> {
         if let Value::Text(text) = self {
             Some(text)
@@ -94,7 +94,7 @@ impl Value {
         }
     }
 
-    /// The number, if it is one.
+    /// Returns the number, if the value is one.
     pub fn as_int(&self) -> Option<i64> {
         if let Value::Int(number) = self {
             Some(*number)
@@ -103,7 +103,7 @@ impl Value {
         }
     }
 
-    /// The JSON, if it is that.
+    /// Returns the JSON value, if the value is one.
     pub fn as_json(&self) -> Option<&serde_json::Value> {
         if let Value::Json(json) = self {
             Some(json)
@@ -112,7 +112,7 @@ impl Value {
         }
     }
 
-    /// The MessagePack value, if it is that.
+    /// Returns the MessagePack value, if the value is one.
     #[cfg(feature = "msgpack")]
     pub fn as_message_pack(&self) -> Option<&rmpv::Value> {
         if let Value::MessagePack(value) = self {
@@ -122,7 +122,7 @@ impl Value {
         }
     }
 
-    /// The tensor, if it is one.
+    /// Returns the tensor, if the value is one.
     pub fn as_tensor(&self) -> Option<&Tensor> {
         if let Value::Tensor(tensor) = self {
             Some(tensor)
@@ -131,7 +131,7 @@ impl Value {
         }
     }
 
-    /// About how many bytes it keeps alive.
+    /// Returns the approximate number of bytes that the value keeps alive.
     pub(super) fn weight(&self) -> usize {
         size_of::<Value>()
             + match self {
@@ -146,8 +146,8 @@ impl Value {
     }
 }
 
-/// About how many bytes a value keeps that formats make where nothing is said of its type; `None`
-/// for other types.
+/// Returns the approximate number of bytes that a value keeps alive, for the item types of generic
+/// formats; `None` for other types.
 #[allow(dead_code, reason = "each of several features uses it")]
 pub(super) fn weigh<T: 'static>(item: &T) -> Option<usize> {
     let item: &dyn Any = item;
@@ -253,7 +253,7 @@ impl From<Tensor> for Value {
     }
 }
 
-/// How an extension is decoded.
+/// The rule that decodes an extension.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
     Bytes,
@@ -266,7 +266,7 @@ pub(super) enum Rule {
 }
 
 impl Rule {
-    /// By the last part of a field's name, which is in lower case.
+    /// Returns the rule for the last part of a field's name, which is in lower case.
     pub(super) fn of(name: &str) -> Rule {
         match name.rsplit('.').next().unwrap_or(name) {
             "cls" | "cls2" | "class" | "count" | "index" | "inx" | "id" => Rule::Int,
@@ -292,14 +292,14 @@ impl Rule {
     }
 }
 
-/// What is wrong, and where. The name of the field comes before it.
+/// Returns an error with its position. The name of the field is added before it.
 fn corrupt(at: usize, what: impl std::fmt::Display) -> Error {
     Error::new(ErrorKind::Corrupt, format!("byte {at}: {what}"))
 }
 
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Where the text begins, and the text.
+/// Returns the text, and the position at which it begins.
 fn text(data: &[u8]) -> Result<(usize, &str)> {
     let begin = if data.starts_with(MARK) {
         MARK.len()
@@ -347,7 +347,7 @@ fn json(data: &[u8]) -> Result<serde_json::Value> {
     })
 }
 
-/// Where in the text an error is: it tells line and column, from 1.
+/// Returns the position of an error in the text from its line and column, which count from 1.
 pub(crate) fn offset(text: &[u8], error: &serde_json::Error) -> usize {
     let mut breaks = text
         .iter()
@@ -361,7 +361,7 @@ pub(crate) fn offset(text: &[u8], error: &serde_json::Error) -> usize {
     (line + error.column().saturating_sub(1)).min(text.len())
 }
 
-/// Deeper values are refused.
+/// Maximum nesting depth; deeper values are refused.
 #[cfg(feature = "msgpack")]
 const DEPTH: usize = 128;
 

@@ -1,37 +1,36 @@
-//! Names of shards in one word: `train-{000..099}.tar`.
+//! Names of shards from a pattern with braces: `train-{000..099}.tar`.
 
 use datapipes::{Error, ErrorKind, Graph, Result};
 
 use crate::FileRef;
 
-/// Most names that a pattern makes unless told otherwise.
+/// Default maximum number of names that a pattern makes.
 const MOST: u64 = 1_000_000;
-/// So many bytes a name may have, over all of them.
+/// Maximum average length of a name in bytes.
 const LENGTH: u64 = 1 << 10;
-/// Braces inside of braces.
+/// Maximum nesting depth of braces.
 const DEPTH: usize = 64;
 
-/// The names that a pattern with braces stands for, in order, as bash and WebDataset write those of
-/// shards.
+/// Returns the names that a pattern with braces stands for, in order, as bash and WebDataset do.
 ///
-/// - `{000..099}` counts, up or down, with zeros in front where one of the two numbers has them;
-///   `{0..20..5}` by steps. `{a..e}` goes through letters (capitals before small ones, nothing
-///   between `Z` and `a`).
-/// - `{train,val}` is one after the other; parts may be empty and have braces of their own. Of
-///   several groups, the last changes first.
+/// - `{000..099}` counts, up or down, with leading zeros if one of the two numbers has them;
+///   `{0..20..5}` counts in steps. `{a..e}` goes through letters (capitals before small letters,
+///   nothing between `Z` and `a`).
+/// - `{train,val}` is one part after the other; parts may be empty and have braces of their own. If
+///   there are several groups, the last group changes first.
 /// - `a.tar::b.tar` are two patterns, one after the other.
-/// - Braces with neither a range nor a comma in them stay as they are, and so does a character
-///   behind a backslash.
+/// - Braces with neither a range nor a comma in them are left unchanged, and so is a character
+///   after a backslash.
 ///
-/// These are the rules of Python's package `braceexpand`, which WebDataset uses. One thing is
-/// stricter: a closing brace that was not opened is always an error. Unlike in WebDataset,
-/// `${NAME}` is not looked up in the environment.
+/// These are the rules of Python's package `braceexpand`, which WebDataset uses. There are two
+/// differences: a closing brace that was not opened is always an error, and, unlike in WebDataset,
+/// `${NAME}` is not replaced by an environment variable.
 ///
-/// At most a million names, of 1 KiB on average; see [`expand_braces_to`] for more.
+/// The limit is a million names, of 1 KiB on average; see [`expand_braces_to`] for more.
 ///
 /// # Errors
-/// `Config` if braces do not match, a number has more than 18 digits, or they are nested more than
-/// 64 deep; `Limit` if there are too many names, before any is made.
+/// `Config` if braces do not match, a number has more than 18 digits, or braces are nested more
+/// than 64 deep; `Limit` if there are too many names, before any name is made.
 ///
 /// # Examples
 /// ```
@@ -54,10 +53,10 @@ pub fn expand_braces(pattern: &str) -> Result<Vec<String>> {
     expand_braces_to(pattern, MOST)
 }
 
-/// As [`expand_braces`], with another limit on the number of names.
+/// Expands a pattern as [`expand_braces`] does, with another limit on the number of names.
 ///
 /// # Errors
-/// As [`expand_braces`].
+/// The errors of [`expand_braces`].
 pub fn expand_braces_to(pattern: &str, most: u64) -> Result<Vec<String>> {
     let parts = pattern.split("::").map(|part| Parser::new(part).whole());
     let whole = Node::Choice(parts.collect::<Result<_>>()?);
@@ -72,14 +71,14 @@ pub fn expand_braces_to(pattern: &str, most: u64) -> Result<Vec<String>> {
     Ok(whole.expand())
 }
 
-/// The files of this machine that a pattern with braces stands for, in order, without looking
-/// whether they are there: `shards("data/train-{000..099}.tar")`. See [`expand_braces`] for the
-/// patterns. For those in a store: `store.files(expand_braces(pattern)?)`.
+/// Returns the local files that a pattern with braces stands for, in order, without a check that
+/// they exist: `shards("data/train-{000..099}.tar")`. See [`expand_braces`] for the patterns. For
+/// files in a store, use `store.files(expand_braces(pattern)?)`.
 ///
-/// A file's name is what the pattern gives, with its folders.
+/// The name of a file is what the pattern gives, with its folders.
 ///
 /// # Errors
-/// As [`expand_braces`]. A file that is not there is an error where it is loaded.
+/// The errors of [`expand_braces`]. A missing file is an error when it is loaded.
 ///
 /// # Examples
 /// ```
@@ -102,17 +101,17 @@ pub fn shards(pattern: &str) -> Result<Graph<FileRef>> {
 /// A part of a pattern.
 enum Node {
     Text(String),
-    /// From, to, by a step, with so many digits at least.
+    /// Range of numbers: first, last, step, minimum number of digits.
     Count(i64, i64, u64, usize),
-    /// As [`Node::Count`], of places in the alphabet.
+    /// Range of letters, with the fields of [`Node::Count`] as positions in the alphabet.
     Letters(i64, i64, u64),
-    /// One after the other in each name.
+    /// Parts that are concatenated in each name.
     Row(Vec<Node>),
-    /// One after the other, in names of their own.
+    /// Alternatives, each of which makes names of its own.
     Choice(Vec<Node>),
 }
 
-/// How much a part makes; what is too large for a number is the largest.
+/// Number and length of the names that a part makes; saturates.
 struct Size {
     names: u64,
     bytes: u64,
@@ -238,7 +237,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Up to the end, or the comma or closing brace of the group it is in.
+    /// Parses up to the end, or to the comma or closing brace of the enclosing group.
     fn row(&mut self) -> Result<Node> {
         let (mut parts, mut text) = (Vec::new(), String::new());
         while let Some(c) = self.pattern[self.at..].chars().next() {
@@ -268,7 +267,7 @@ impl<'a> Parser<'a> {
         Ok(Node::Row(parts))
     }
 
-    /// What is in braces.
+    /// Parses the content of braces.
     fn group(&mut self) -> Result<Node> {
         let begin = self.at;
         if self.depth == DEPTH {
@@ -308,8 +307,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// What `1..3`, `a..e` and those with a step stand for; `None` if it is no range, and inside if a
-/// number is too long.
+/// Parses a range such as `1..3` or `a..e`, with or without a step; `None` if the text is no range,
+/// and `Some(None)` if a number is too long.
 fn count(inside: &str) -> Option<Option<Node>> {
     let (from, rest) = inside.split_once("..")?;
     let (to, step) = match rest.split_once("..") {
@@ -321,7 +320,7 @@ fn count(inside: &str) -> Option<Option<Node>> {
     if !step.is_none_or(is_digits) {
         return None;
     }
-    // `0` counts as 1, as if it had not been said.
+    // A step of `0` counts as 1, the default.
     let step = step.map_or(Some(1), |step| {
         short(step).map(|step| step.unsigned_abs().max(1))
     });
@@ -342,7 +341,7 @@ fn count(inside: &str) -> Option<Option<Node>> {
     Some(step.map(|step| Node::Letters(from, to, step)))
 }
 
-/// A number of at most 18 digits, however many zeros are before them.
+/// Parses a number of at most 18 digits, not counting leading zeros.
 fn short(number: &str) -> Option<i64> {
     number
         .parse()

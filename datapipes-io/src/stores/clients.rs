@@ -1,4 +1,4 @@
-//! Connections that are polled by whoever uses them.
+//! HTTP clients, separate for each runtime.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,27 +6,27 @@ use reqwest::Client;
 use reqwest::header::{CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING};
 use tokio::runtime::{Handle, Id};
 
-/// Clients of HTTP, all alike, one for each runtime of tokio that they are used in.
+/// HTTP clients with the same settings, one for each tokio runtime that uses them.
 ///
-/// What moves a connection is a task of the runtime that it was made in. A runtime of a single
-/// thread stands still while that thread does something else (it trains, or waits for a loader),
-/// and with it the connections that it left in a pool: another runtime that took one of them would
-/// wait for an answer that nobody reads. A runtime that is ending takes its connections with it,
-/// also from under whoever has just taken one.
+/// A connection is driven by a task of the runtime in which it was made. A single-threaded runtime
+/// stands still while its thread does something else (it trains, or waits for a loader), and so do
+/// the connections that it left in a pool: another runtime that took such a connection would wait
+/// for an answer that nobody reads. A runtime that ends closes its connections, even if another
+/// runtime has just taken them from the pool.
 pub(super) struct Clients {
     make: Box<dyn Fn() -> reqwest::Result<Client> + Send + Sync>,
-    /// By whose they are; the last one was used last.
+    /// Clients with the runtime that they belong to, the last used last.
     known: Mutex<Vec<(Option<Id>, Client)>>,
-    /// The first, before it is anybody's.
+    /// The first client, before it belongs to a runtime.
     first: Client,
 }
 
-/// Most clients that are kept. The one that was not used for the longest time gives way.
+/// Maximum number of clients. The least recently used client is dropped.
 const MOST: usize = 16;
 
 impl Clients {
     /// # Errors
-    /// If no client can be made so.
+    /// Returns an error if no client can be made with these settings.
     pub fn new(
         make: impl Fn() -> reqwest::Result<Client> + Send + Sync + 'static,
     ) -> reqwest::Result<Clients> {
@@ -38,7 +38,7 @@ impl Clients {
         })
     }
 
-    /// The client of the runtime that this is called in.
+    /// Returns the client of the current runtime.
     pub fn here(&self) -> Client {
         let whose = Handle::try_current().ok().map(|handle| handle.id());
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,7 +48,7 @@ impl Clients {
                 .last()
                 .map_or_else(|| self.first.clone(), |(_, client)| client.clone());
         }
-        // What could be made once can be made again; a client that is shared is better than none.
+        // Making a client again should succeed; if it fails, sharing a client is better than none.
         let made = if known.is_empty() {
             None
         } else {
@@ -62,13 +62,13 @@ impl Clients {
         client
     }
 
-    /// Refuses an answer whose end is told in two ways, a length and a transfer coding (RFC 9112,
-    /// 6.3). Who believes the other one, a proxy on the way, takes a part of the body for the next
-    /// answer, or the next answer for a part of the body. So the connections that are kept are not
-    /// used again.
+    /// Refuses an answer with two indications of its end, a length and a transfer coding (RFC 9112,
+    /// 6.3). A proxy on the way that believes the other indication takes a part of the body for the
+    /// next answer, or the next answer for a part of the body. The idle connections are therefore
+    /// not used again.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// Returns the problem in words.
     pub fn check_framing(&self, headers: &HeaderMap) -> Result<(), &'static str> {
         if !headers.contains_key(CONTENT_LENGTH) || !headers.contains_key(TRANSFER_ENCODING) {
             return Ok(());

@@ -23,7 +23,7 @@ pub struct ListStore {
 }
 
 impl ListStore {
-    /// The objects of `store` whose keys match `pattern`.
+    /// Returns a source of the objects of `store` whose keys match `pattern`.
     pub fn new(store: Arc<dyn Store>, pattern: &str) -> Self {
         let parsed = Pattern::parse(pattern).map(Arc::new);
         ListStore {
@@ -34,7 +34,7 @@ impl ListStore {
         }
     }
 
-    /// Lets it be no error if nothing matches.
+    /// Makes an empty result no error.
     pub fn allow_empty(self) -> Self {
         ListStore {
             allow_empty: true,
@@ -103,7 +103,7 @@ impl Source for ListStore {
             }
         })
     }
-    /// What it keeps is a digest of the names that it has given.
+    /// The snapshot is a digest of the names that were given.
     fn takes_snapshots(&self) -> bool {
         true
     }

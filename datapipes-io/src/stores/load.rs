@@ -1,4 +1,4 @@
-//! Reads files whole, of this machine or of a store.
+//! Reads whole files, from this machine or from a store.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
@@ -17,19 +17,20 @@ use crate::{File, FileRef};
 
 /// Reads files whole; see [`FileRefGraph::load_files`](crate::FileRefGraph::load_files).
 ///
-/// - A file is read in one pass into memory of its own, off the threads that compute. How many are
-///   read at once is the executor's choice.
-/// - Files from 256 KiB up are read into buffers that come back when the last slice of the file is
-///   dropped, so that a stream of shards causes no page faults. At most [`keep`](LoadFiles::keep)
-///   bytes lie idle, for as long as the graph lives.
-/// - A file whose length or time of change is another after reading is `Corrupt`: it may be a mix.
-///   One that is replaced by renaming another over it is read as it was when it was opened.
-/// - An object of a [store](FileRef::store) is read by that store, as many at once as pays; one
-///   whose size is not what was listed is `Changed`. What follows is about files of this machine.
-/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A
-///   file that says that it is empty is read nevertheless, since those of `/proc` say so.
-/// - A failing device or a stale network handle is tried once more; too many open files are waited
-///   for, 10 seconds.
+/// - A file is read in one pass into memory of its own, off the threads that compute. The executor
+///   chooses how many files are read at once.
+/// - Files of at least 256 KiB are read into buffers that return to a pool when the last slice of
+///   the file is dropped, so that a stream of shards causes no page faults. At most
+///   [`keep`](LoadFiles::keep) bytes are idle, as long as the graph lives.
+/// - A file whose length or modification time changes during the read is `Corrupt`: its content may
+///   be a mix. A file that is replaced by a rename is read as it was when it was opened.
+/// - An object of a [store](FileRef::store) is read by that store, with adaptive concurrency; an
+///   object whose size differs from the listed size is `Changed`. The next points are about local
+///   files.
+/// - Symbolic links are followed. A path that is not a regular file is refused without waiting for
+///   it. A file of length 0 is read nevertheless, since files of `/proc` report that length.
+/// - Errors of a failing device and stale network handles are retried once; if too many files are
+///   open, the read waits up to 10 seconds.
 #[derive(Clone, Debug)]
 pub struct LoadFiles {
     buffers: Arc<Buffers>,
@@ -44,12 +45,12 @@ impl Default for LoadFiles {
 }
 
 impl LoadFiles {
-    /// Keeps up to 256 MiB of idle buffers.
+    /// Returns the pipe with up to 256 MiB of idle buffers.
     pub fn new() -> Self {
         LoadFiles::default()
     }
 
-    /// Keeps at most so many bytes of idle buffers; none with 0.
+    /// Sets the maximum number of bytes in idle buffers; 0 for none.
     pub fn keep(self, bytes: usize) -> Self {
         LoadFiles {
             buffers: Buffers::new(bytes),
@@ -93,14 +94,15 @@ impl Pipe<FileRef> for LoadFiles {
     }
 }
 
-/// A file that was loaded, or is too large for that.
+/// A file that was loaded, or is too large to be loaded.
 #[derive(Clone, Debug)]
 pub(crate) enum Loaded {
     Whole(File),
     Large(FileRef),
 }
 
-/// Loads files up to a size, and says of the others how large they are, where that can be known.
+/// A pipe that loads files up to a size, and passes on the size of larger files, if it can be
+/// known.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenFiles {
     load: LoadFiles,
@@ -151,11 +153,11 @@ impl Pipe<FileRef> for OpenFiles {
     }
 }
 
-/// How files are loaded.
+/// Settings for loading files.
 #[derive(Clone)]
 struct Loading {
     buffers: Arc<Buffers>,
-    /// Larger ones are not.
+    /// Files above this size are not loaded.
     most: u64,
     cx: Context,
 }
@@ -166,13 +168,14 @@ fn loaded<T: Send + 'static>(
     made: fn(Loaded) -> T,
 ) -> Items<T> {
     Items::generate(async move |out| {
-        // Files that are asked for together share one hop to a blocking thread.
+        // Files that are requested together share one task on a blocking thread.
         while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
             let is_local =
                 |item: &Result<Item<FileRef>>| item.as_ref().is_ok_and(|f| f.store().is_none());
             let files: Vec<_> = files.into_iter().collect();
             if !files.iter().all(is_local) {
-                // Each of them is waited for; together they take as long as one.
+                // The wait for each file runs concurrently; together they take as long as the
+                // slowest.
                 let mut files: FuturesOrdered<_> = files
                     .into_iter()
                     .map(|item| loading.clone().load_any(item))
@@ -202,14 +205,14 @@ fn loaded<T: Send + 'static>(
     })
 }
 
-/// Most files read in one hop.
+/// Maximum number of files read in one task.
 pub(super) const TOGETHER: usize = 32;
-/// Smaller files get memory of their own.
+/// Size below which a file gets memory of its own.
 const POOLED: u64 = 256 << 10;
-/// After so many bytes, a dropped epoch is noticed.
+/// Number of bytes after which the read checks if the epoch was dropped.
 const STEP: usize = 8 << 20;
 
-/// A file whose origin has a name, by which errors of this step and of later ones tell which it is.
+/// Returns the file with a name in its origin, which errors of this step and of later steps show.
 pub(super) fn named(file: Item<FileRef>) -> Item<FileRef> {
     match file.origin().name() {
         Some(_) => file,
@@ -221,7 +224,7 @@ pub(super) fn named(file: Item<FileRef>) -> Item<FileRef> {
 }
 
 impl Loading {
-    /// A file, wherever it is.
+    /// Loads a file, local or of a store.
     async fn load_any(self, item: Result<Item<FileRef>>) -> Result<Item<Loaded>> {
         let item = named(item?);
         let Some(store) = item.store().cloned() else {
@@ -234,14 +237,14 @@ impl Loading {
         item.try_map(|_| outcome)
     }
 
-    /// An object of a store.
+    /// Loads an object of a store.
     async fn load_stored(&self, file: &FileRef, store: &Arc<dyn Store>) -> Result<Loaded> {
         let name = file.name();
         let large = |size| Ok(Loaded::Large(file.clone().with_size(size)));
         let data = match file.size {
             Some(size) if size > self.most => return large(Some(size)),
             None if self.most < u64::MAX => {
-                // One request, whose answer says how large it is.
+                // One request, whose answer contains the size.
                 let object = store.get(&name, Get::default()).await?;
                 match object.len() {
                     Some(size) if size <= self.most => object.bytes().await?,
@@ -263,7 +266,7 @@ impl Loading {
         }
     }
 
-    /// A file of this machine.
+    /// Loads a local file.
     fn load(&self, file: FileRef) -> Result<Loaded> {
         if self.most < u64::MAX
             && let Ok(known) = fs::metadata(&file.path)
@@ -283,7 +286,7 @@ impl Loading {
     }
 }
 
-/// The content, or what is wrong with the file itself.
+/// Returns the content, or a problem with the file itself.
 pub(super) fn read(
     file: &FileRef,
     buffers: &Arc<Buffers>,
@@ -333,7 +336,7 @@ pub(super) fn open(file: &FileRef) -> io::Result<fs::File> {
     options.read(true);
     #[cfg(unix)]
     {
-        // A pipe that nobody writes to would be waited for.
+        // Opening a pipe without a writer would block.
         use std::os::unix::fs::OpenOptionsExt;
         options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     }
@@ -344,7 +347,7 @@ pub(super) fn read_small(mut handle: &fs::File, size: u64) -> io::Result<Bytes> 
     let mut data = Vec::with_capacity(size as usize);
     match size {
         0 => handle.read_to_end(&mut data)?,
-        // Asks for no more than there was; whether there is more by now is seen by the length.
+        // Reads no more than the size at first; if the file has grown, its length shows it.
         _ => handle.take(size).read_to_end(&mut data)?,
     };
     Ok(data.into())
@@ -369,7 +372,7 @@ fn fill(mut reader: impl Read, space: &mut [u8], stop: &dyn Fn() -> bool) -> io:
 mod tests {
     use super::*;
 
-    /// One byte at a time, and every other call interrupted.
+    /// A reader that yields one byte at a time, with every other call interrupted.
     struct Awkward<'a>(&'a [u8], bool);
 
     impl Read for Awkward<'_> {

@@ -11,7 +11,7 @@ use futures::stream::BoxStream;
 
 use super::{Get, Meta, Object, Store};
 
-/// Objects in memory. Clones share them.
+/// A store of objects in memory. Clones share the objects.
 ///
 /// # Examples
 /// ```
@@ -25,19 +25,19 @@ use super::{Get, Meta, Object, Store};
 pub struct Memory(Arc<RwLock<BTreeMap<String, (u64, Bytes)>>>);
 
 impl Memory {
-    /// Nothing yet.
+    /// Returns an empty store.
     pub fn new() -> Self {
         Memory::default()
     }
 
-    /// Puts an object under a key, in place of what was there.
+    /// Stores an object under a key, and replaces the previous object of that key.
     pub fn put(&self, key: impl Into<String>, data: impl Into<Bytes>) {
         let mut objects = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let object = objects.entry(key.into()).or_default();
         *object = (object.0 + 1, data.into());
     }
 
-    /// Takes an object away.
+    /// Removes an object.
     pub fn remove(&self, key: &str) {
         self.0
             .write()

@@ -1,7 +1,7 @@
-//! Where bytes come from: objects under keys, on this machine or far away.
+//! Sources of bytes: objects under keys, local or remote.
 //!
-//! A [`Store`] is three methods. What makes one robust and fast (retries, limits, caches) is
-//! written once, as [`wrappers`] that are stores themselves.
+//! A [`Store`] has three methods. Features that make a store robust and fast (retries, limits,
+//! caches) are written once, as [`wrappers`] that are stores themselves.
 
 mod braces;
 #[cfg(any(feature = "cloud", feature = "http"))]
@@ -42,69 +42,71 @@ use bytes::Bytes;
 use datapipes::Result;
 use futures::stream::BoxStream;
 
-/// Objects under keys: a bucket, a web server, a folder.
+/// A collection of objects under keys: a bucket, a web server, a folder.
 ///
-/// A key is a relative path with `/` between its parts, such as `train/0001.jpg`; never empty,
-/// never beginning with `/`.
+/// A key is a relative path with `/` between its parts, such as `train/0001.jpg`; it is never empty
+/// and never begins with `/`.
 ///
 /// # Errors
-/// Every error says what is known: `NotFound`, `Denied`, `Changed`, `Truncated`, `Protocol`,
-/// `Unavailable`, `Io`. One is [passing](datapipes::Error::transient) if the same request may
-/// succeed later, and only those are tried again. Its words begin with the URL of the object
-/// ([`Store::url_of`]). It never holds a secret: no user, password, signed query, token or header.
+/// The kind of an error tells what is known: `NotFound`, `Denied`, `Changed`, `Truncated`,
+/// `Protocol`, `Unavailable`, `Io`. An error is [transient](datapipes::Error::transient) if the
+/// same request may succeed later, and only transient errors are retried. The message begins with
+/// the URL of the object ([`Store::url_of`]). It never holds a secret: no user, password, signed
+/// query, token or header.
 #[async_trait]
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Where it is, without anything secret, and with a `/` at its end: `s3://bucket/prefix/`.
+    /// Returns the URL of the store, without secrets, and with a `/` at its end:
+    /// `s3://bucket/prefix/`.
     fn url(&self) -> &str;
 
     /// Opens an object, or a range of it. Returns once the answer has begun; the body follows.
     ///
     /// # Errors
-    /// `NotFound` where there is no such object; `Changed` where it is no longer the version asked
-    /// for.
+    /// `NotFound` if there is no such object; `Changed` if it no longer is the requested version.
     async fn get(&self, key: &str, get: Get) -> Result<Object>;
 
-    /// What is known of an object without its content. By default opens it and drops the body.
+    /// Returns the metadata of an object without its content. By default opens the object and drops
+    /// the body.
     ///
     /// # Errors
-    /// As [`get`](Store::get).
+    /// The errors of [`get`](Store::get).
     async fn head(&self, key: &str) -> Result<Meta> {
         Ok(self.get(key, Get::default()).await?.meta)
     }
 
-    /// The objects whose keys begin with `prefix`, in ascending order of their keys' bytes or
-    /// another order that is always the same. Pages are asked for as the stream is polled; what is
-    /// held does not grow with their number where the system allows.
+    /// Lists the objects whose keys begin with `prefix`, in ascending order of the bytes of the
+    /// keys, or in another order that is always the same. Pages are requested as the stream is
+    /// polled; memory use does not grow with the number of pages where the system allows.
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>>;
 
-    /// The URL of an object, without anything secret, for messages.
+    /// Returns the URL of an object, without secrets, for messages.
     fn url_of(&self, key: &str) -> String {
         format!("{}{key}", self.url())
     }
 
-    /// What tells it from every other store, for what is kept across runs. It is shown nowhere, and
-    /// yet has nothing secret as it is. By default its URL; more where two places have the same
-    /// URL, as buckets of one name at two endpoints have.
+    /// Returns a text that identifies the store, for data that are kept across runs. It is not
+    /// shown anywhere, but must still hold no plain secrets. By default the URL; a store adds more
+    /// if two places have the same URL, for example buckets of the same name at two endpoints.
     fn identity(&self) -> String {
         self.url().to_owned()
     }
 
-    /// The whole content of an object.
+    /// Returns the whole content of an object.
     ///
     /// # Errors
-    /// As [`get`](Store::get), and those of [`Object::bytes`].
+    /// The errors of [`get`](Store::get) and [`Object::bytes`].
     async fn read(&self, key: &str) -> Result<Bytes> {
         self.get(key, Get::default()).await?.bytes().await
     }
 
-    /// The folder whose files the objects are, where they are nothing else: then graphs list and
-    /// read them directly. A wrapper has none, or it would be passed by.
+    /// Returns the folder whose files are the objects, if the store is a plain folder: graphs then
+    /// list and read the files directly. A wrapper has none, since it would be bypassed.
     fn folder(&self) -> Option<&Path> {
         None
     }
 }
 
-/// What is shared is a store too.
+/// Implemented so that a shared store is a store too.
 #[async_trait]
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn url(&self) -> &str {

@@ -1,4 +1,4 @@
-//! What a list of files is known by, so that another one is told from it.
+//! Digest of a list of file names, to recognize the same list later.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use datapipes::{Context, Error, ErrorKind, Item, Result};
 
 use crate::FileRef;
 
-/// The digest (BLAKE3) of some names, in their order, and of sizes where they are known.
+/// The digest (BLAKE3) of names, in their order, and of sizes if they are known.
 #[derive(Clone, Default)]
 pub(crate) struct Names {
     hasher: blake3::Hasher,
@@ -14,7 +14,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// One more.
+    /// Adds a name.
     pub fn add(&mut self, name: &str, size: Option<u64>) {
         self.hasher.update(&(name.len() as u64).to_le_bytes());
         self.hasher.update(name.as_bytes());
@@ -23,7 +23,7 @@ impl Names {
         self.count += 1;
     }
 
-    /// Their number and 64 bits of their digest.
+    /// Returns the number of names and 64 bits of their digest.
     pub fn digest(&self) -> (u64, u64) {
         let digest = self.hasher.finalize();
         let first = digest
@@ -41,18 +41,17 @@ impl fmt::Display for Names {
     }
 }
 
-/// A listing that goes on: the names that were given before come first, and have to be the same
-/// ones.
+/// A listing that may be resumed: names that were given before come first, and have to be the same.
 pub(crate) struct Listed {
     names: Names,
-    /// Whether states can be asked for.
+    /// True if checkpoints can be requested.
     keeps: bool,
-    /// How many were given before, and their digest.
+    /// Number of names given before, and their digest.
     before: Option<(u64, u64)>,
 }
 
 impl Listed {
-    /// Where an epoch begins or goes on.
+    /// Starts or resumes the listing of an epoch.
     pub fn of(cx: &Context) -> Result<Listed> {
         let before = cx.restored()?.filter(|&(count, _)| count > 0);
         Ok(Listed {
@@ -62,18 +61,17 @@ impl Listed {
         })
     }
 
-    /// Takes note of the next one, or of an error in its place, and says whether it is to be given.
+    /// Adds the next name, or an error in its place; returns true if it is to be passed on.
     ///
     /// # Errors
-    /// `Config`, which ends the epoch whatever the policy, if the first names are not what they
-    /// were.
+    /// `Config`, which ends the epoch under every error policy, if the first names have changed.
     pub fn next(&mut self, found: &Result<Item<FileRef>>) -> Result<bool> {
         if !self.keeps {
             return Ok(true);
         }
         match found {
             Ok(file) => self.names.add(&file.name(), file.size),
-            // It may be another one by now, or none.
+            // The name at this place may have changed, or be gone.
             Err(_) => self.names.add("", None),
         }
         match self.before {
@@ -89,10 +87,10 @@ impl Listed {
         }
     }
 
-    /// There are no more.
+    /// Checks the end of the listing.
     ///
     /// # Errors
-    /// As [`next`](Listed::next), if there are fewer than there were.
+    /// The error of [`next`](Listed::next), if there are fewer names than before.
     pub fn end(&self) -> Result<()> {
         match self.before {
             None => Ok(()),
@@ -106,12 +104,12 @@ impl Listed {
         }
     }
 
-    /// Whether all that had been given before is through.
+    /// Returns true if all names that were given before have passed.
     pub fn is_new(&self) -> bool {
         self.before.is_none()
     }
 
-    /// What is kept of it.
+    /// Returns the snapshot.
     pub fn kept(&self) -> (u64, u64) {
         self.names.digest()
     }
@@ -154,7 +152,7 @@ mod tests {
         }
     }
 
-    /// It stands in states and plans.
+    /// The digest is part of checkpoints and plans.
     #[test]
     fn the_digest_is_pinned() {
         let mut names = Names::default();

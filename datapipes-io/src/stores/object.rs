@@ -1,4 +1,4 @@
-//! What stores answer: an object, what is known of it, and its body.
+//! Answers of stores: an object, its metadata, and its body.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,17 +12,18 @@ use futures::{Stream, StreamExt};
 
 use super::pieces::Pieces;
 
-/// What to read of an object.
+/// The part of an object to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Get {
-    /// Which bytes; all if `None`. An end of `u64::MAX` is the end of the object.
+    /// Range of bytes; the whole object if `None`. An end of `u64::MAX` is the end of the object.
     pub range: Option<Range<u64>>,
-    /// Only if the object still is this version ([`Meta::version`]); else the error is `Changed`.
+    /// Version that the object must still have ([`Meta::version`]); otherwise the error is
+    /// `Changed`.
     pub version: Option<String>,
 }
 
 impl Get {
-    /// A range of bytes.
+    /// Requests a range of bytes.
     pub fn range(range: Range<u64>) -> Self {
         Get {
             range: Some(range),
@@ -30,7 +31,7 @@ impl Get {
         }
     }
 
-    /// Only of this version.
+    /// Requests only this version.
     pub fn of_version(self, version: impl Into<Option<String>>) -> Self {
         Get {
             version: version.into(),
@@ -39,20 +40,20 @@ impl Get {
     }
 }
 
-/// What is known of an object without its content.
+/// Metadata of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// Its key.
+    /// Key of the object.
     pub key: String,
-    /// How many bytes it has, where that is known.
+    /// Size in bytes, if it is known.
     pub size: Option<u64>,
-    /// What tells this content from an earlier or later one under the same key, where the store has
-    /// such a thing: an ETag, a time of change. Strong: equal versions are equal bytes.
+    /// Identifier of this content among earlier and later contents under the same key, if the store
+    /// has one: an ETag, a modification time. It is strong: equal versions have equal bytes.
     pub version: Option<String>,
 }
 
 impl Meta {
-    /// Of an object of which nothing else is known.
+    /// Returns the metadata of an object of which only the key is known.
     pub fn new(key: impl Into<String>) -> Self {
         Meta {
             key: key.into(),
@@ -62,21 +63,22 @@ impl Meta {
     }
 }
 
-/// An object that was opened: what is known of it, and its body or a range of that.
+/// An open object: its metadata, and its body or a range of the body.
 #[derive(Debug)]
 pub struct Object {
-    /// What is known of the whole object.
+    /// Metadata of the whole object.
     pub meta: Meta,
-    /// Which bytes of it the body holds. Its end is `u64::MAX` where the length was not announced.
+    /// Range of the object that the body holds. Its end is `u64::MAX` if the length was not
+    /// announced.
     pub range: Range<u64>,
-    /// The bytes.
+    /// Body of the object.
     pub body: Body,
-    /// The URL, for messages.
+    /// URL for messages.
     pub url: String,
 }
 
 impl Object {
-    /// The whole of an object, from memory.
+    /// Returns a whole object from memory.
     pub fn whole(url: String, meta: Meta, data: Bytes) -> Self {
         let range = 0..data.len() as u64;
         Object {
@@ -87,13 +89,14 @@ impl Object {
         }
     }
 
-    /// A part of an object that is whole and in memory, as [`Get::range`] asks for it.
+    /// Returns a part of an object that is whole and in memory, as requested by [`Get::range`].
     ///
     /// # Errors
-    /// `Protocol` for a range that begins behind the end, or ends before it begins.
+    /// `Protocol` if the range begins after the end of the object, or ends before it begins.
     ///
     /// # Panics
-    /// If the body is not all there: it is for stores that have it ([`Object::whole`]).
+    /// Panics if the body is not complete: the method is for stores that have the whole object in
+    /// memory ([`Object::whole`]).
     pub fn part(self, range: Option<Range<u64>>) -> Result<Self> {
         let Some(range) = range else { return Ok(self) };
         let Inner::Once(data) = &self.body.0 else {
@@ -113,21 +116,21 @@ impl Object {
         })
     }
 
-    /// How many bytes the body has, where that was announced.
+    /// Returns the size of the body in bytes, if it was announced.
     pub fn len(&self) -> Option<u64> {
         (self.range.end != u64::MAX).then(|| self.range.end.saturating_sub(self.range.start))
     }
 
-    /// Whether the body is known to be empty.
+    /// Returns true if the body is known to be empty.
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
     }
 
-    /// Reads the body to its end, into one piece of memory.
+    /// Reads the body to its end, into one contiguous buffer.
     ///
     /// # Errors
-    /// Those of the body. `Truncated` (passing) if it ends before the length that was announced,
-    /// `Protocol` if it goes on behind it.
+    /// The errors of the body. `Truncated` (transient) if the body ends before the announced
+    /// length, `Protocol` if it continues after it.
     pub async fn bytes(self) -> Result<Bytes> {
         let want = self.len();
         let url = self.url;
@@ -169,7 +172,8 @@ impl Object {
     }
 }
 
-/// The bytes of an object: at once, or as they arrive. Dropping it ends the transfer.
+/// The bytes of an object, available at once or as they arrive. Dropping the body ends the
+/// transfer.
 pub struct Body(Inner);
 
 enum Inner {
@@ -178,12 +182,12 @@ enum Inner {
 }
 
 impl Body {
-    /// Bytes that are here already.
+    /// Returns a body of bytes that are in memory.
     pub fn once(data: Bytes) -> Self {
         Body(Inner::Once(data))
     }
 
-    /// Bytes as they arrive. An error ends it.
+    /// Returns a body of bytes that arrive in pieces. An error ends the body.
     pub fn stream(stream: impl Stream<Item = Result<Bytes>> + Send + 'static) -> Self {
         Body(Inner::Stream(stream.boxed()))
     }

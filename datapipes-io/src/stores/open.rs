@@ -9,10 +9,10 @@ use percent_encoding::percent_decode_str;
 use super::local::Local;
 use super::{Store, redacted, resilient};
 
-/// Opens the store that a URL names. Nothing is connected to yet.
+/// Opens the store that a URL names. Makes no connection yet.
 ///
-/// Around stores beyond this machine it puts [`resilient`]: what may pass is tried again, cut
-/// bodies go on where they were cut, and an overloaded service gets fewer requests at once.
+/// A remote store is wrapped in [`resilient`]: transient errors are retried, bodies that were cut
+/// are resumed at the point of the cut, and an overloaded service gets fewer concurrent requests.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
@@ -22,12 +22,12 @@ use super::{Store, redacted, resilient};
 /// | `gs://bucket/prefix` | Google Cloud Storage | `cloud` |
 /// | `az://container/prefix`, `abfss://container@account.dfs.core.windows.net/prefix` | Azure Blob Storage | `cloud` |
 ///
-/// What a query may say is written at the store. The parts of a path in a URL are percent-encoded
-/// where they must be; a plain path is taken as it is.
+/// The documentation of each store lists the parameters that a query may hold. The parts of a path
+/// in a URL are percent-encoded where they must be; a plain path is used unchanged.
 ///
 /// # Errors
-/// `Config` for a URL that cannot be read, a scheme that is not known, or a feature that is not
-/// built in; else those of the store. No error shows user, password or query.
+/// `Config` for an invalid URL, an unknown scheme, or a feature that is not built in; otherwise the
+/// errors of the store. No error shows user, password or query.
 ///
 /// # Examples
 /// ```
@@ -46,19 +46,19 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
     OpenOptions::new().open(url)
 }
 
-/// How a store is opened; see [`open`].
+/// Options for opening a store; see [`open`].
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
     bare: bool,
 }
 
 impl OpenOptions {
-    /// As [`open`] does it.
+    /// Returns the options that [`open`] uses.
     pub fn new() -> Self {
         OpenOptions::default()
     }
 
-    /// Leaves out the wrappers that are put around stores beyond this machine: the store alone.
+    /// Leaves out the wrappers that are put around remote stores.
     pub fn bare(self) -> Self {
         OpenOptions { bare: true }
     }
@@ -66,11 +66,11 @@ impl OpenOptions {
     /// Opens the store that a URL names.
     ///
     /// # Errors
-    /// As [`open`].
+    /// The errors of [`open`].
     pub fn open(&self, url: &str) -> Result<Arc<dyn Store>> {
         let Some((scheme, _)) = url.split_once("://") else {
             return match url.split_once(':') {
-                // A slash was forgotten. What follows may hold a password.
+                // A slash is missing. The rest may hold a password and is not shown.
                 Some((scheme, _)) if SCHEMES.contains(&&*scheme.to_ascii_lowercase()) => {
                     let words = format!(
                         "{scheme}:…: a URL begins with {scheme}://, and a path of this name with ./"
@@ -92,12 +92,12 @@ impl OpenOptions {
     }
 }
 
-/// What is hardly the beginning of a path.
+/// Schemes that are unlikely to be the beginning of a path.
 const SCHEMES: &[&str] = &[
     "file", "http", "https", "s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss",
 ];
 
-/// The folder that a `file://` URL names: an absolute path of this machine, and nothing else.
+/// Returns the folder that a `file://` URL names: an absolute local path.
 fn file(url: &str) -> Result<PathBuf> {
     let path = url.split_once("://").map_or("", |(_, path)| path);
     let path = path.strip_prefix("localhost").unwrap_or(path);
@@ -122,7 +122,7 @@ fn file(url: &str) -> Result<PathBuf> {
         })
 }
 
-/// A store beyond this machine.
+/// Opens a remote store.
 fn far(scheme: &str, url: &str) -> Result<Arc<dyn Store>> {
     match scheme {
         #[cfg(feature = "http")]

@@ -1,4 +1,4 @@
-//! Which names a pattern accepts, and which folders can hold them.
+//! Patterns of file names: the names they accept, and the folders that can hold them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use globset::{GlobBuilder, GlobMatcher};
 #[derive(Debug)]
 pub(super) struct Pattern {
     whole: GlobMatcher,
-    /// What comes before the first part with a wildcard: nothing else needs to be looked at.
+    /// The path before the first part with a wildcard: nothing else needs to be listed.
     pub(super) start: PathBuf,
     /// The last part, if there is no wildcard at all.
     pub(super) name: Option<String>,
-    /// What folders below `start` must be called, by depth.
+    /// Patterns of the folders below `start`, by depth.
     folders: Vec<GlobMatcher>,
-    /// Whether folders below those are entered, whatever their names.
+    /// True if folders below those are entered, whatever their names.
     deep: bool,
 }
 
@@ -66,7 +66,7 @@ impl Pattern {
         })
     }
 
-    /// What every key that matches begins with.
+    /// Returns the common prefix of all keys that match.
     pub(super) fn prefix(&self) -> String {
         let mut prefix = self.start.to_string_lossy().into_owned();
         if !prefix.is_empty() {
@@ -75,7 +75,8 @@ impl Pattern {
         prefix + self.name.as_deref().unwrap_or("")
     }
 
-    /// All files in `start` that are called `name` and more, and those below folders that are.
+    /// Accepts all files in `start` whose names begin with `name`, and the files below folders
+    /// whose names do.
     pub(super) fn below(start: &str, name: &str) -> Result<Self, String> {
         let glob = |pattern: &str| glob(pattern).map_err(|error| error.to_string());
         let folders = vec![glob(&format!("{}*", globset::escape(name)))?];
@@ -88,12 +89,12 @@ impl Pattern {
         })
     }
 
-    /// Whether a path relative to the root matches.
+    /// Returns true if a path relative to the root matches.
     pub(super) fn accepts(&self, path: &Path) -> bool {
         self.whole.is_match(path)
     }
 
-    /// Whether a folder can hold a match, `depth` folders below the start.
+    /// Returns true if a folder, `depth` folders below the start, can hold a match.
     pub(super) fn enters(&self, name: &Path, depth: usize) -> bool {
         self.folders
             .get(depth)
@@ -109,7 +110,7 @@ fn glob(pattern: &str) -> Result<GlobMatcher, globset::Error> {
     Ok(glob.compile_matcher())
 }
 
-/// Cuts at slashes that are not inside braces.
+/// Splits at slashes that are not inside braces.
 fn parts(pattern: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut braces = 0usize;

@@ -1,4 +1,4 @@
-//! The pieces of a body, gathered.
+//! Buffer that collects the pieces of a body.
 
 use std::ops::Range;
 
@@ -7,25 +7,26 @@ use datapipes::Result;
 
 use super::{Body, Meta, Object};
 
-/// Memory that is set aside for a body by its announced length alone.
+/// Maximum memory reserved for a body because of its announced length alone.
 const BELIEVED: u64 = 64 << 20;
 
-/// A smaller piece is copied also if it is all there is: it may be a slice of a network's buffer of
-/// some hundred kilobytes, which would stay as long as the piece is kept.
+/// Size below which a piece is copied even if it is the whole body: it may be a slice of a network
+/// buffer of some hundred kilobytes, which would stay in memory as long as the piece.
 const LARGE: usize = 256 << 10;
 
-/// The pieces of a body that have arrived, in one piece of memory. So the buffers they came in can
-/// be used again.
+/// The pieces of a body that have arrived, in one contiguous buffer, so that the buffers in which
+/// they came can be reused.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// Where one piece is all there is.
+    /// The only piece so far.
     one: Bytes,
     data: Vec<u8>,
     space: usize,
 }
 
 impl Pieces {
-    /// Of a body that holds this range. What a stranger announces is believed step by step.
+    /// Creates the buffer for a body of this range. Memory grows as bytes arrive, since the
+    /// announced length may be wrong.
     pub(super) fn of(range: &Range<u64>) -> Self {
         let known = if range.end == u64::MAX {
             0
@@ -55,7 +56,7 @@ impl Pieces {
         (self.one.len() + self.data.len()) as u64
     }
 
-    /// Keeps only what came first.
+    /// Drops the bytes after the first `len`.
     pub(super) fn truncate(&mut self, len: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         self.one.truncate(len);
@@ -70,14 +71,14 @@ impl Pieces {
         if self.data.is_empty() {
             return self.one;
         }
-        // It grew beyond what it needed, or was announced to be longer.
+        // The buffer grew beyond its need, or the announced length was too large.
         if self.data.capacity() > self.data.len() + self.data.len() / 8 {
             self.data.shrink_to_fit();
         }
         self.data.into()
     }
 
-    /// One piece of memory, whose length is checked against what was announced.
+    /// Collects the body in one buffer, and checks its length against the announced length.
     pub(super) async fn join(self, url: String, meta: Meta, range: Range<u64>) -> Result<Bytes> {
         Object {
             meta,
@@ -126,7 +127,7 @@ mod tests {
             assert_eq!((kept.len(), buffer.is_unique()), (len, !keeps));
             drop(kept);
         }
-        // Also behind another piece.
+        // The same holds after another piece.
         let buffer = Bytes::from(vec![7; 2 * LARGE]);
         let mut pieces = Pieces::of(&(0..2 * LARGE as u64));
         pieces.push(buffer.slice(..LARGE));

@@ -1,10 +1,10 @@
-//! URLs without what must not be shown.
+//! URLs without the parts that must not be shown.
 
-/// A URL without user, password, query and fragment, for messages. What stands before the `@` of an
-/// `abfss://` URL is no user but the container, and stays.
+/// Returns a URL without user, password, query and fragment, for messages. The part before the `@`
+/// of an `abfss://` URL is the container, not a user, and stays.
 ///
-/// It errs on the side of saying too little: where a password holds a `/` or `?` that nobody
-/// encoded, more is left out than needs be.
+/// In doubtful cases the function removes too much: if a password holds an unencoded `/` or `?`,
+/// more than necessary is left out.
 ///
 /// ```
 /// use datapipes_io::stores::redacted;
@@ -23,7 +23,7 @@ pub fn redacted(url: &str) -> String {
         }
         Some((_, host)) => format!("{host}{path}"),
         None if is_host(authority) => rest.to_owned(),
-        // Perhaps the beginning of a password.
+        // The rest may be the beginning of a password.
         None => match rest.rsplit_once('@') {
             Some((_, rest)) => rest.to_owned(),
             None => "…".to_owned(),
@@ -32,7 +32,7 @@ pub fn redacted(url: &str) -> String {
     format!("{scheme}://{rest}")
 }
 
-/// Whether a `:` in it is followed by a port or belongs to an address of IPv6.
+/// Returns true if a `:` in the text is followed by a port or belongs to an IPv6 address.
 fn is_host(authority: &str) -> bool {
     authority.starts_with('[')
         || authority

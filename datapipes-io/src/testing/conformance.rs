@@ -1,4 +1,4 @@
-//! What every store must do, and every wrapper around one.
+//! Contract tests for stores, and for wrappers around stores.
 
 use bytes::Bytes;
 use datapipes::ErrorKind;
@@ -6,8 +6,8 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::stores::{Get, Store};
 
-/// The objects that a store must hold, and no others, to be checked by [`check_store`]: keys and
-/// contents.
+/// Returns keys and contents of the objects that a store must hold, and no others, to be checked by
+/// [`check_store`].
 pub fn fixtures() -> Vec<(String, Bytes)> {
     let noise = |seed: u32, len: usize| {
         let step = |x: &mut u32| {
@@ -40,11 +40,11 @@ pub fn fixtures() -> Vec<(String, Bytes)> {
 /// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`]: all of
 /// [`check_reads`], and
 ///
-/// - *lists* all, with a prefix (also one that ends within a name), and nothing; the same order
-///   each time; sizes and versions are those of `head`; a listing may be dropped half-way.
+/// - *listings*: all objects, a prefix (also one that ends within a name), and nothing; the same
+///   order each time; sizes and versions are those of `head`; a listing may be dropped half-way.
 ///
 /// # Panics
-/// If something does not hold; the message says what.
+/// Panics if a check fails, with a message.
 pub async fn check_store(store: &impl Store) {
     check_reads(store).await;
 
@@ -112,21 +112,21 @@ pub async fn check_store(store: &impl Store) {
     drop(half);
 }
 
-/// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`], but for
-/// listing, which some systems do not have:
+/// Checks that a store that holds the [`fixtures`] keeps the contract of [`Store`], except for
+/// listing, which some systems do not support:
 ///
-/// - whole objects, also empty and with awkward names, by `get` and by `read`; many at once;
-/// - ranges: inside, to the end, past the end, empty, at the end, of an empty object; what is
-///   announced is what comes;
-/// - a range that begins behind the end, or ends before it begins, is `Protocol`;
-/// - `head`: key and size, and a version that `get` has, too;
-/// - a missing key is `NotFound`, named by its URL; a version that is not there is `Changed`, the
-///   right one is given;
-/// - what cannot be a key (empty, absolute, with `..` in it or `/` at its end) is a final error;
-/// - a body that is dropped half-way harms nothing.
+/// - whole objects, including empty ones and awkward names, by `get` and by `read`; many at once;
+/// - ranges: inside, to the end, past the end, empty, at the end, of an empty object; the announced
+///   range is that of the body;
+/// - a range that begins after the end, or ends before it begins, is `Protocol`;
+/// - `head`: key and size, and the same version as `get`;
+/// - a missing key is `NotFound`, with its URL; a version that does not exist is `Changed`, the
+///   right version is returned;
+/// - invalid keys (empty, absolute, with `..` in it or `/` at its end) are a final error;
+/// - a body that is dropped half-way does no harm.
 ///
 /// # Panics
-/// If something does not hold; the message says what.
+/// Panics if a check fails, with a message.
 pub async fn check_reads(store: &impl Store) {
     let fixtures = fixtures();
     assert!(

@@ -1,4 +1,4 @@
-//! What every format must keep, whatever bytes it is given.
+//! Contract tests for formats, with arbitrary bytes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use futures::stream::{self, BoxStream};
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
 use crate::{File, FileGraph, FileRef, FileRefGraph, Format};
 
-/// What a format reads of a file: its items and errors, in order, to the end.
+/// Reads a file in a format, and returns its items and errors, in order, to the end.
 pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Result<F::Item>> {
     let files = Graph::from_vec(vec![File::new("file", data)]);
-    // The first error would end it; as items they keep their places.
+    // The first error would end the stream; as items, errors keep their places.
     files
         .read_as(format)
         .through(both)
@@ -23,12 +23,12 @@ pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Resu
         .expect("errors are items")
 }
 
-/// The same where the file arrives in pieces of these sizes, over and over, and is read as it does:
-/// with [`stream_as`](crate::FileRefGraph::stream_as). It has to be what [`read_all`] reads, with
+/// Reads a file that arrives in pieces of these sizes, repeated, with
+/// [`stream_as`](crate::FileRefGraph::stream_as). The result must equal that of [`read_all`], with
 /// errors at the same places.
 ///
 /// # Panics
-/// Without a size, or with one of 0.
+/// Panics without a size, or with a size of 0.
 pub fn read_arriving<F: Format>(
     format: F,
     data: impl Into<bytes::Bytes>,
@@ -51,12 +51,12 @@ pub fn read_arriving<F: Format>(
         .expect("errors are items")
 }
 
-/// An error in words, by the number of its file; one that was opened may be named.
+/// Formats an error with the number of its file in place of the name `file`.
 pub(crate) fn unnamed(error: &Error) -> String {
     error.to_string().replacen(": file", ": 0:0", 1)
 }
 
-/// Objects that come in pieces of these sizes, of which none is there before the one before is
+/// Objects that come in pieces of these sizes; a piece arrives only after the previous piece was
 /// used.
 #[derive(Debug)]
 struct Pieces {
@@ -111,8 +111,9 @@ fn both<T: Send + 'static>(items: datapipes::Items<T>) -> datapipes::Items<Resul
     }))
 }
 
-/// Places in a file of this length at which a test damages it: all of a short file, else both ends
-/// and some hundreds between, unless `DATAPIPES_LONG_TESTS` is set.
+/// Returns the positions in a file of this length at which a test damages it: all positions of a
+/// short file, else those at both ends and some hundreds between, unless `DATAPIPES_LONG_TESTS` is
+/// set.
 pub(crate) fn places(len: usize) -> impl Iterator<Item = usize> {
     let step = if long() { 1 } else { len / 512 + 1 };
     (0..len).filter(move |at| at % step == 0 || *at < 64 || at + 64 >= len)
@@ -122,18 +123,17 @@ fn long() -> bool {
     std::env::var_os("DATAPIPES_LONG_TESTS").is_some()
 }
 
-/// Checks that a format survives what may be in a file that looks like `seed`: cut at every byte
-/// (of a seed of more than 512 bytes, at some hundreds of them, unless the variable
-/// `DATAPIPES_LONG_TESTS` is set), bytes turned to others, pieces taken out, repeated and put
-/// elsewhere, by a generator that always does the same. A format that can be
-/// [cut](Format::splitter) is given files also as they arrive, in pieces, and has to read the same:
-/// all those of a seed of less than 128 bytes, else some.
+/// Checks that a format handles damaged variants of `seed`: cut at every byte (a seed of more than
+/// 512 bytes at some hundreds of them, unless the variable `DATAPIPES_LONG_TESTS` is set), with
+/// bytes changed, pieces removed, repeated and moved, by a deterministic generator. A format that
+/// can be [cut](Format::splitter) also gets files as they arrive, in pieces, and has to yield the
+/// same items: all files for a seed of less than 128 bytes, else some.
 ///
-/// The seed itself must be read without an error; how many items it gives is returned.
+/// The seed itself must be read without an error; the function returns the number of its items.
 ///
 /// # Panics
-/// If the format panics, does not end, gives more items than there can be, or others where the file
-/// arrives in pieces.
+/// Panics if the format panics, does not end, yields more items than possible, or other items if
+/// the file arrives in pieces.
 pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
     let streams = make().splitter().is_some();
     let round = std::cell::Cell::new(0);
@@ -146,7 +146,7 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
             1 + round % 17 + len / 50,
             1 + round % 67,
         ];
-        // It takes much longer; of a long seed some of the files do.
+        // Reading in pieces takes much longer; with a long seed only some of the files are.
         let both_ways = streams && (seed.len() < 128 || round % 16 == 1);
         let arrived = both_ways.then(|| {
             let read = || read_arriving(make(), data.clone(), pieces.clone());
@@ -198,7 +198,7 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
     for (turn, at) in places(seed.len()).enumerate() {
         let mut values = [0, 0xff, 0x7f, seed[at] ^ 1, seed[at] ^ 0x80];
         values.rotate_left(turn % 5);
-        // Each place has some of them, which ones goes round.
+        // Each position gets some of the values, in turn.
         let values = if long() || seed.len() < 128 {
             &values[..]
         } else {

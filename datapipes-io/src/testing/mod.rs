@@ -1,9 +1,8 @@
-//! For tests of stores, formats and of what reads from them: conformance suites, and a store that
-//! follows a script.
+//! Tools for tests of stores, formats and their users: contract tests, and a store that follows a
+//! script.
 //!
-//! It needs the feature `testing`, best among the `[dev-dependencies]`: `datapipes-io = { …,
-//! features = ["testing"] }`. What is in here panics, with what is wrong, where something does not
-//! hold.
+//! The module needs the feature `testing`, usually in the `[dev-dependencies]`: `datapipes-io = {
+//! …, features = ["testing"] }`. Its functions panic with a message if a check fails.
 
 mod conformance;
 mod formats;

@@ -1,5 +1,5 @@
-//! A store in memory that follows a script: slow, refusing, cutting, stalling; and remembers what
-//! it was asked.
+//! A store in memory that follows a script (slow, refusing, cutting, stalling) and records its
+//! requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
 
 /// A store in memory that follows a script, by tokio's clock: with `#[tokio::test(start_paused =
-/// true)]` hours pass in no time. Clones share everything.
+/// true)]` hours pass at once. Clones share everything.
 ///
 /// Each request for a key takes the next [`Reaction`] of its script; without one, the usual
 /// reaction.
@@ -51,20 +51,20 @@ struct State {
     most: usize,
 }
 
-/// A request that was made of a [`Scripted`] store.
+/// A request to a [`Scripted`] store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// For which object, or below which prefix if [`list`](Request::list).
+    /// Key of the object, or prefix of the listing if [`list`](Request::list).
     pub key: String,
-    /// What of it.
+    /// Requested range and version.
     pub get: Get,
-    /// Whether it was a listing.
+    /// True for a listing.
     pub list: bool,
-    /// When, since the store was made.
+    /// Time since the store was made.
     pub at: Duration,
 }
 
-/// How a [`Scripted`] store answers one request. By default at once, and in one piece.
+/// The answer of a [`Scripted`] store to one request. By default immediate, and in one piece.
 #[derive(Clone, Default)]
 pub struct Reaction {
     latency: Duration,
@@ -86,12 +86,12 @@ enum Fault {
 }
 
 impl Reaction {
-    /// Answers after so long.
+    /// Delays the answer.
     pub fn after(self, latency: Duration) -> Self {
         Reaction { latency, ..self }
     }
 
-    /// The body comes in pieces of so many bytes, with a pause before each.
+    /// Sends the body in pieces of this size in bytes, with a pause before each.
     pub fn pieces(self, bytes: usize, pause: Duration) -> Self {
         Reaction {
             piece: bytes,
@@ -100,7 +100,7 @@ impl Reaction {
         }
     }
 
-    /// No answer but an error. The URL is put before its words.
+    /// Answers with an error. The URL is added before its message.
     pub fn refuse(self, error: impl Fn() -> Error + Send + Sync + 'static) -> Self {
         Reaction {
             fault: Fault::Refuse(Arc::new(error)),
@@ -108,12 +108,12 @@ impl Reaction {
         }
     }
 
-    /// As [`refuse`](Reaction::refuse), with an error of `Unavailable` that passes.
+    /// Answers with a transient error of kind `Unavailable`; see [`refuse`](Reaction::refuse).
     pub fn unavailable(self) -> Self {
         self.refuse(|| Error::new(ErrorKind::Unavailable, "503").transient())
     }
 
-    /// The body breaks off after so many bytes, with an error that passes.
+    /// Ends the body after this number of bytes with a transient error.
     pub fn cut(self, after: u64) -> Self {
         Reaction {
             fault: Fault::Cut(after),
@@ -121,7 +121,7 @@ impl Reaction {
         }
     }
 
-    /// The body ends after so many bytes as if that were all.
+    /// Ends the body after this number of bytes without an error.
     pub fn short(self, after: u64) -> Self {
         Reaction {
             fault: Fault::Short(after),
@@ -129,7 +129,7 @@ impl Reaction {
         }
     }
 
-    /// After so many bytes of the body nothing comes any more, and no end.
+    /// Stalls the body after this number of bytes, without an end.
     pub fn stall(self, after: u64) -> Self {
         Reaction {
             fault: Fault::Stall(after),
@@ -137,7 +137,7 @@ impl Reaction {
         }
     }
 
-    /// One bit of this byte of the body is another.
+    /// Flips one bit of this byte of the body.
     pub fn flip(self, at: u64) -> Self {
         Reaction {
             fault: Fault::Flip(at),
@@ -145,7 +145,7 @@ impl Reaction {
         }
     }
 
-    /// The body goes on behind its announced length.
+    /// Continues the body after its announced length.
     pub fn extra(self) -> Self {
         Reaction {
             fault: Fault::Extra,
@@ -163,7 +163,7 @@ impl fmt::Debug for Reaction {
 }
 
 impl Scripted {
-    /// Without objects.
+    /// Returns a store without objects.
     pub fn new() -> Self {
         Scripted {
             objects: Memory::new(),
@@ -172,17 +172,17 @@ impl Scripted {
         }
     }
 
-    /// Puts an object under a key, in place of what was there: a new version.
+    /// Stores an object under a key, as a new version, and replaces the previous one.
     pub fn put(&self, key: impl Into<String>, data: impl Into<Bytes>) {
         self.objects.put(key, data);
     }
 
-    /// How requests without a script are answered from now on.
+    /// Sets the answer to requests without a script from now on.
     pub fn usual(&self, reaction: Reaction) {
         self.lock().usual = reaction;
     }
 
-    /// How the next requests for a key are answered, one after the other.
+    /// Sets the answers to the next requests for a key, in sequence.
     pub fn script(&self, key: impl Into<String>, reactions: impl IntoIterator<Item = Reaction>) {
         self.lock()
             .scripts
@@ -191,28 +191,28 @@ impl Scripted {
             .extend(reactions);
     }
 
-    /// After how many keys the next listings break off, one after the other.
+    /// Sets the numbers of keys after which the next listings break off, in sequence.
     pub fn cut_listings(&self, after: impl IntoIterator<Item = usize>) {
         self.lock().listings.extend(after);
     }
 
-    /// From now on objects have no version, and none can be asked for.
+    /// Removes the versions of objects from now on; none can be requested.
     pub fn without_versions(&self) {
         self.lock().no_versions = true;
     }
 
-    /// With more requests than this in flight, further ones are refused as `Unavailable`, after
-    /// their latency.
+    /// Refuses requests as `Unavailable`, after their latency, while more requests than this are in
+    /// flight.
     pub fn overload_above(&self, in_flight: usize) {
         self.lock().overload = Some(in_flight);
     }
 
-    /// The requests so far, in order.
+    /// Returns the requests so far, in order.
     pub fn requests(&self) -> Vec<Request> {
         self.lock().requests.clone()
     }
 
-    /// The times between the requests so far.
+    /// Returns the times between the requests so far.
     pub fn pauses(&self) -> Vec<Duration> {
         self.lock()
             .requests
@@ -221,13 +221,13 @@ impl Scripted {
             .collect()
     }
 
-    /// How many requests are unanswered or have a body that was neither read to its end nor
-    /// dropped.
+    /// Returns the number of requests that are unanswered or have a body that was neither read to
+    /// its end nor dropped.
     pub fn in_flight(&self) -> usize {
         self.lock().in_flight
     }
 
-    /// The most requests that were in flight at once.
+    /// Returns the maximum number of requests that were in flight at once.
     pub fn most_in_flight(&self) -> usize {
         self.lock().most
     }
@@ -370,7 +370,7 @@ impl Store for Scripted {
     }
 }
 
-/// The body of an answer.
+/// Returns the body of an answer.
 fn play(url: String, mut data: Vec<u8>, reaction: Reaction, flying: Flying) -> Body {
     let Reaction {
         piece,

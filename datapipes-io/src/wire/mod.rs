@@ -1,4 +1,4 @@
-//! `Wire` for what this crate's graphs carry: a line beside each type.
+//! `Wire` for the types that this crate's graphs carry; implementations are beside the types.
 
 #[cfg(test)]
 mod tests;
@@ -6,10 +6,10 @@ mod tests;
 use datapipes::{Error, ErrorKind, Reader, Result, Writer};
 use serde_json::Value;
 
-/// How deep JSON and MessagePack may be: less than what their readers take.
+/// Maximum nesting depth of JSON and MessagePack; below the limits of their parsers.
 const DEEPEST: usize = 100;
 
-/// For a struct: its fields, one behind the other.
+/// Implements `Wire` for a struct: its fields in sequence.
 macro_rules! wire_struct {
     ($type:ident { $($field:ident),* }) => {
         impl ::datapipes::Wire for $type {
@@ -25,7 +25,7 @@ macro_rules! wire_struct {
 }
 pub(crate) use wire_struct;
 
-/// For an enum: the number of the variant, and its value if it has one.
+/// Implements `Wire` for an enum: the number of the variant, and its value if it has one.
 macro_rules! wire_enum {
     ($type:ident { $($number:literal $variant:ident $(($value:ident))?),* }) => {
         impl ::datapipes::Wire for $type {
@@ -62,7 +62,7 @@ fn too_deep(what: &str) -> Error {
     )
 }
 
-/// JSON, as its text.
+/// Encodes JSON as text.
 pub(crate) fn encode_json(value: &Value, to: &mut Writer<'_>) -> Result<()> {
     fn fits(value: &Value, depth: usize) -> bool {
         depth > 0
@@ -86,7 +86,7 @@ pub(crate) fn decode_json(from: &mut Reader<'_>) -> Result<Value> {
     serde_json::from_slice(from.raw(len)?).map_err(Reader::damaged)
 }
 
-/// MessagePack, as it is.
+/// Encodes a MessagePack value in its own format.
 #[cfg(feature = "msgpack")]
 pub(crate) fn encode_message_pack(value: &rmpv::Value, to: &mut Writer<'_>) -> Result<()> {
     fn fits(value: &rmpv::Value, depth: usize) -> bool {
@@ -107,11 +107,11 @@ pub(crate) fn encode_message_pack(value: &rmpv::Value, to: &mut Writer<'_>) -> R
 
 #[cfg(feature = "msgpack")]
 pub(crate) fn decode_message_pack(from: &mut Reader<'_>) -> Result<rmpv::Value> {
-    // All that is left is looked at, since only the value knows how long it is.
+    // The parser sees all remaining bytes, since only the value tells its own length.
     let mut ahead = from.clone();
     let whole = ahead.raw(ahead.left())?;
     let mut rest = whole;
-    // It counts a map twice.
+    // The parser counts a map as two levels.
     let deepest = 2 * (DEEPEST + 1);
     let value =
         rmpv::decode::read_value_with_max_depth(&mut rest, deepest).map_err(Reader::damaged)?;

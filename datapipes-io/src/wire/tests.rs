@@ -1,4 +1,4 @@
-//! What graphs carry makes the round trip, and survives damage.
+//! Round trips of the types that graphs carry, and damaged encodings.
 
 use std::fmt::Debug;
 use std::sync::Arc;

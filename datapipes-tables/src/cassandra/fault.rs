@@ -1,4 +1,4 @@
-//! What the driver reports, sorted by what can be done about it.
+//! Conversion of the driver's errors, by the reaction that they require.
 
 use datapipes::{Error, ErrorKind};
 use scylla::errors::{
@@ -7,12 +7,12 @@ use scylla::errors::{
     PrepareError, RequestAttemptError, RequestError, SchemaAgreementError, UseKeyspaceError,
 };
 
-/// What is told of an error of the driver.
+/// Conversion of an error of the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     kind: ErrorKind,
     passing: bool,
-    /// Words in place of the server's, which name the user.
+    /// Text in place of the server's message, which names the user.
     words: Option<&'static str>,
 }
 
@@ -41,11 +41,11 @@ impl Fault {
         }
     }
 
-    /// The error, which begins with what it happened to.
+    /// Returns the error, which begins with the affected object.
     pub(super) fn error(self, at: impl Into<String>, cause: &dyn std::error::Error) -> Error {
         let error = Error::new(self.kind, at);
         let error = match self.words {
-            // The driver's errors print their own causes, so that a line is all there is to keep.
+            // The driver's errors print their own causes, so the text is sufficient.
             None => error.with_source(cause.to_string()),
             Some(words) => error.with_source(words),
         };
@@ -61,7 +61,7 @@ pub(super) fn session(error: &NewSessionError) -> Fault {
     match error {
         NewSessionError::MetadataError(error) => metadata(error),
         NewSessionError::UseKeyspaceError(error) => keyspace(error),
-        // A name that is not known stays so for long, as a rule.
+        // An unknown host name usually stays unknown.
         NewSessionError::FailedToResolveAnyHostname(_) => Fault::of(ErrorKind::Unavailable),
         _ => Fault::of(ErrorKind::Config),
     }
@@ -82,7 +82,7 @@ pub(super) fn execution(error: &ExecutionError) -> Fault {
         },
         ExecutionError::MetadataError(error) => metadata(error),
         ExecutionError::BadQuery(_) => Fault::of(ErrorKind::Shape),
-        // No node is in the data centre that was asked for.
+        // No node is in the requested data center.
         ExecutionError::EmptyPlan => Fault::of(ErrorKind::Config),
         _ => Fault::of(ErrorKind::Io),
     }
@@ -181,7 +181,7 @@ fn attempt(error: &RequestAttemptError) -> Fault {
     }
 }
 
-/// What the server says. Its words tell apart what its codes do not.
+/// Converts an error of the server. Its message distinguishes cases that its codes do not.
 fn database(error: &DbError, reason: &str) -> Fault {
     let says = |words: &[&str]| {
         let reason = reason.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! The two tables of a data set: how they are made, and what is read of them.
+//! The two tables of a data set: creating and reading their layout.
 
 use datapipes::{Error, ErrorKind, Result};
 use scylla::client::session::Session;
@@ -48,7 +48,7 @@ impl Native {
         }
     }
 
-    /// A value for a column of this type; none if it does not fit.
+    /// Converts a value for a column of this type; `None` if it does not fit.
     pub(super) fn cql(self, value: &Value) -> Option<Option<CqlValue>> {
         Some(Some(match (self, value) {
             (_, Value::Null) => return Some(None),
@@ -66,7 +66,7 @@ impl Native {
     }
 }
 
-/// The type of a new column.
+/// Returns the CQL type of a new column.
 fn cql_name(column: ColumnType) -> &'static str {
     match column {
         ColumnType::Int => "bigint",
@@ -76,7 +76,7 @@ fn cql_name(column: ColumnType) -> &'static str {
     }
 }
 
-/// A value out of the database; none if it is of a type that is not read.
+/// Converts a value of the database; `None` if its type is not supported.
 pub(super) fn value(cql: Option<CqlValue>) -> Option<Value> {
     Some(match cql {
         None => Value::Null,
@@ -92,31 +92,31 @@ pub(super) fn value(cql: Option<CqlValue>) -> Option<Value> {
     })
 }
 
-/// What is known of the tables.
+/// Layout of the tables.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) schema: Schema,
     pub(super) natives: Vec<Native>,
 }
 
-/// The name of the table with labels and data, for CQL.
+/// Returns the name of the table with labels and data, for CQL.
 pub(super) fn data(options: &CassandraOptions) -> String {
     format!("\"{}\".\"{}_data\"", options.keyspace, options.table)
 }
 
-/// The name of the table with metadata, for CQL.
+/// Returns the name of the table with metadata, for CQL.
 pub(super) fn metadata(options: &CassandraOptions) -> String {
     format!("\"{}\".\"{}_metadata\"", options.keyspace, options.table)
 }
 
-/// What a comment on the metadata table begins with if we made it. The order of the columns
-/// follows: the database itself keeps them by name.
+/// Beginning of the comment on a metadata table that this crate created. The order of the columns
+/// follows: the database sorts them by name.
 const COMMENT: &str = "datapipes: ";
 
-/// Reads what the tables are.
+/// Reads the layout of the tables.
 ///
 /// # Errors
-/// `NotFound` where one is missing, `Shape` where one is of another kind.
+/// `NotFound` if one is missing, `Shape` if one has another layout.
 pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Result<Layout> {
     let url = &options.url;
     let mut columns = Vec::new();
@@ -180,10 +180,10 @@ pub(super) async fn read(session: &Session, options: &CassandraOptions) -> Resul
     })
 }
 
-/// Makes what is missing.
+/// Creates missing tables.
 ///
 /// # Errors
-/// `Shape` where the tables are there with other columns.
+/// `Shape` if the tables exist with other columns.
 pub(super) async fn create(
     session: &Session,
     options: &CassandraOptions,
@@ -191,7 +191,7 @@ pub(super) async fn create(
     replication: &Replication,
 ) -> Result<Layout> {
     schema.check().map_err(|error| error.within(&options.url))?;
-    // Who may only write to what is there may not ask for it to be made.
+    // A user who may only write to existing tables may not run `CREATE … IF NOT EXISTS`.
     match read(session, options).await {
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         other => return fits(options, other?, schema),
@@ -260,7 +260,7 @@ fn fits(options: &CassandraOptions, layout: Layout, schema: &Schema) -> Result<L
     Err(Error::new(ErrorKind::Shape, what))
 }
 
-/// Changes the schema, which takes longer than to read.
+/// Changes the schema, which takes longer than reading.
 async fn define(session: &Session, options: &CassandraOptions, cql: String) -> Result<()> {
     let mut statement = Statement::new(cql);
     statement.set_request_timeout(Some(options.timeout.saturating_mul(6)));
@@ -298,8 +298,8 @@ async fn has_keyspace(session: &Session, options: &CassandraOptions) -> Result<b
     )
 }
 
-/// The metadata columns in the order in which they were given when the table was made; none where
-/// somebody else made it.
+/// Returns the metadata columns in the order in which they were given at creation; `None` for a
+/// table that this crate did not create.
 async fn order_of(session: &Session, options: &CassandraOptions) -> Result<Vec<String>> {
     let cql = "SELECT comment FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
     let table = format!("{}_metadata", options.table);

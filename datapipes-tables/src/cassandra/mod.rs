@@ -31,37 +31,38 @@ use crate::{Label, Metadata, NewRow, Row, Schema, Table, Value};
 /// A data set in Apache Cassandra or ScyllaDB.
 ///
 /// # Layout
-/// Two tables, after Versaci and Busonera (2024):
+/// The layout has two tables, after Versaci and Busonera (2024):
 ///
 /// ```cql
 /// CREATE TABLE keyspace.table_data     (key uuid PRIMARY KEY, class bigint, label blob, data blob);
 /// CREATE TABLE keyspace.table_metadata (key uuid PRIMARY KEY, label bigint, …a column for each of the schema…);
 /// ```
 ///
-/// A sample is written to both by one logged batch. Both have the same key and keyspace, so that a
-/// node takes it as one mutation, which needs no batch log and is not subject to the limit on the
-/// size of batches; it must stay below half a segment of the commit log (16 MB, if nobody changed
-/// that). Label and data are read by one query. A row with a class and a label in bytes has
-/// [`Label::Blob`].
+/// A sample is written to both tables by one logged batch. Both have the same key and keyspace, so
+/// that a node handles the batch as one mutation, which needs no batch log and is not subject to
+/// the limit on the size of batches; the batch must stay below half a segment of the commit log (16
+/// MB by default). Label and data are read by one query. A row with a class and a label in bytes
+/// has [`Label::Blob`].
 ///
 /// # Requests
-/// Each key is a request of its own, sent to a node that has the row; many are under way at once
+/// Each key is a request of its own, sent to a node that has the row; many requests are in flight
 /// over each connection, and are answered in any order. At most
-/// [`requests`](CassandraOptions::requests) are under way, others wait.
-/// [`get_many`](Table::get_many) puts the answers back in order. Data and label of a row are slices
-/// of the answer, not copied. A node that does not answer is left for another; an error that passes
-/// may be tried again with [`RetryTable`](crate::RetryTable).
+/// [`requests`](CassandraOptions::requests) are in flight, others wait.
+/// [`get_many`](Table::get_many) restores the order of the answers. Data and label of a row are
+/// slices of the answer, not copied. If a node does not answer, another is asked; use
+/// [`RetryTable`](crate::RetryTable) to retry transient errors.
 ///
 /// # Runtimes
-/// The driver's connections live on the async runtime in which they were made, and die with it. A
-/// handle therefore connects once in each runtime it is used in, at the first use there; clones
-/// share this. Used in an epoch of a loader outside of a runtime with several threads, it connects
-/// once more, in the loader's own. It keeps the connections of the last four runtimes.
+/// The driver's connections belong to the async runtime in which they were made, and end with it. A
+/// handle therefore connects once in each runtime in which it is used, at the first use there;
+/// clones share the connections. In an epoch of a loader outside of a multi-threaded runtime, the
+/// handle connects once more, in the loader's own runtime. It keeps the connections of the last
+/// four runtimes.
 ///
 /// # Cancellation
-/// A request whose future is dropped is still answered by the server, and the answer is thrown
-/// away. So that a dropped epoch cannot make the driver give up a connection, requests under way
-/// are bounded as said.
+/// The server still answers a request whose future was dropped, and the answer is discarded. The
+/// limit on requests in flight ensures that a dropped epoch does not make the driver close a
+/// connection.
 ///
 /// # Examples
 /// ```no_run
@@ -85,13 +86,13 @@ struct Inner {
     sessions: Mutex<Vec<(Id, Place)>>,
 }
 
-/// Where the session of a runtime will be.
+/// Slot for the session of a runtime.
 type Place = Arc<OnceCell<Arc<Connected>>>;
 
-/// Sessions that are kept.
+/// Maximum number of sessions.
 const SESSIONS: usize = 4;
 
-/// What requests need.
+/// Session and prepared statements for requests.
 struct Connected {
     session: Session,
     read: PreparedStatement,
@@ -100,31 +101,31 @@ struct Connected {
 }
 
 impl Cassandra {
-    /// Connects to a data set that is there:
+    /// Connects to an existing data set:
     /// `cassandra://user:password@host1,host2:9042/keyspace.table?option=value&…`.
     ///
-    /// Other nodes are found through those named. User and password are percent-encoded; they may
-    /// be left out, or be given by [`CassandraOptions::credentials`]. The options are `tls` (true
-    /// or false), `ca` (a PEM file; implies TLS), `dc`, `connections`, `requests`, `timeout` and
-    /// `connect_timeout` (seconds), `consistency` and `write_consistency` (`one`, `local_one`,
+    /// The named nodes are contacted to find the others. User and password are percent-encoded;
+    /// they may be left out, or be set by [`CassandraOptions::credentials`]. The options are `tls`
+    /// (true or false), `ca` (a PEM file; implies TLS), `dc`, `connections`, `requests`, `timeout`
+    /// and `connect_timeout` (seconds), `consistency` and `write_consistency` (`one`, `local_one`,
     /// `quorum`, `local_quorum`, `all`), `compression` (`lz4`, `snappy`), `speculate` (seconds) and
-    /// `page`; [`CassandraOptions`] says what they are and what holds if they are not said.
+    /// `page`; see [`CassandraOptions`] for their meaning and their defaults.
     ///
     /// # Errors
-    /// `Config` where the URL is wrong, or this is not called in a tokio runtime; `NotFound` where
-    /// keyspace or table are missing; `Shape` where the tables are others than ours; `Denied` where
-    /// user, password or certificate are not accepted; `Unavailable`, passing unless a name is
-    /// unknown, where no node answers.
+    /// `Config` if the URL is invalid, or the function is not called in a tokio runtime; `NotFound`
+    /// if keyspace or table are missing; `Shape` if the tables have another layout; `Denied` if
+    /// user, password or certificate are not accepted; `Unavailable`, transient unless a host name
+    /// is unknown, if no node answers.
     pub async fn connect(url: &str) -> Result<Self> {
         CassandraOptions::from_url(url)?.connect().await
     }
 
-    /// Makes the keyspace and the tables where they are missing, and connects. The URL is as in
+    /// Creates missing keyspace and tables, and connects. The URL is as in
     /// [`connect`](Cassandra::connect).
     ///
     /// # Errors
-    /// As [`connect`](Cassandra::connect); `Shape` where the tables are there with other columns,
-    /// or a column cannot be named as it is; `Denied` where the user may not make them.
+    /// The errors of [`connect`](Cassandra::connect); `Shape` if the tables exist with other
+    /// columns, or the name of a column is not allowed; `Denied` if the user may not create them.
     pub async fn create(url: &str, schema: &Schema, replication: &Replication) -> Result<Self> {
         CassandraOptions::from_url(url)?
             .create(schema, replication)
@@ -167,7 +168,7 @@ impl Cassandra {
         })))
     }
 
-    /// The session of the current runtime; made if there is none yet.
+    /// Returns the session of the current runtime; makes one if necessary.
     async fn connected(&self) -> Result<Arc<Connected>> {
         let inner = &*self.0;
         let here = runtime(&inner.options)?;
@@ -193,7 +194,7 @@ impl Cassandra {
             let session = session::connect(&inner.options).await?;
             Connected::new(session, &inner.options).await.map(Arc::new)
         });
-        // Where many wait and each would try in turn, none waits for all.
+        // If many requests wait and each tries to connect in turn, none waits for all attempts.
         match tokio::time::timeout(inner.options.timeout, make).await {
             Ok(connected) => connected.cloned(),
             Err(_) => {
@@ -228,7 +229,7 @@ impl Cassandra {
             Error::new(ErrorKind::Shape, format!("{}: {error}", self.at(key)))
         };
         let rows = answer.into_rows_result().map_err(|error| odd(&error))?;
-        // `Bytes` are slices of the answer, which holds nothing but this row.
+        // `Bytes` are slices of the answer, which holds only this row.
         let row = rows.maybe_first_row::<(Option<i64>, Option<Bytes>, Option<Bytes>)>();
         let (class, label, data) = row.map_err(|error| odd(&error))?.ok_or_else(|| {
             Error::new(
@@ -281,7 +282,7 @@ impl Cassandra {
             .map_err(|error| fault::execution(&error).error(self.at(row.key), &error))
     }
 
-    /// A value that fits the schema, but not the column, which is narrower.
+    /// Returns the error of a value that matches the schema, but not the narrower column.
     fn unfit(&self, key: Uuid, value: &Value) -> Error {
         Error::new(
             ErrorKind::Shape,
@@ -289,7 +290,7 @@ impl Cassandra {
         )
     }
 
-    /// Asks something for each key, many at once; the answers in the order of the keys.
+    /// Makes a request for each key, many at once; returns the answers in the order of the keys.
     async fn each<T, F: Future<Output = T>>(
         &self,
         keys: &[Uuid],
@@ -340,7 +341,7 @@ impl Connected {
         })
     }
 
-    /// Asks whether there is a row.
+    /// Returns the statement that checks for a row.
     async fn knowing(&self, options: &CassandraOptions) -> Result<PreparedStatement> {
         let cql = format!("SELECT key FROM {} WHERE key = ?", layout::data(options));
         let statement = self.session.prepare(cql).await;
@@ -350,7 +351,7 @@ impl Connected {
         Ok(statement)
     }
 
-    /// The batch that writes a sample; who only reads needs none.
+    /// Returns the batch that writes a sample; readers need none.
     async fn writing(&self, inner: &Inner) -> Result<Batch> {
         let (options, columns) = (&inner.options, &inner.layout.schema.columns);
         let names: String = columns
@@ -380,7 +381,7 @@ impl Connected {
     }
 }
 
-/// The current runtime.
+/// Returns the current runtime.
 fn runtime(options: &CassandraOptions) -> Result<Id> {
     let here = Handle::try_current().map(|handle| handle.id());
     here.map_err(|_| {
@@ -418,8 +419,8 @@ impl Table for Cassandra {
             .collect()
     }
 
-    /// In the order of the tokens, hashes of the keys. A page that fails in passing is read again
-    /// some times.
+    /// Scans in the order of the tokens, which are hashes of the keys. A page with a transient
+    /// error is read again some times.
     fn scan(&self, columns: &[&str]) -> BoxStream<'static, Result<Metadata>> {
         scan::rows(
             self.clone(),
@@ -427,8 +428,8 @@ impl Table for Cassandra {
         )
     }
 
-    /// Each sample is written as a whole or not at all; after an error, those before and behind it
-    /// may be written.
+    /// Writes each sample as a whole or not at all; after an error, any of the other samples may
+    /// have been written.
     async fn put(&self, rows: Vec<NewRow>) -> Result<()> {
         let Layout { schema, natives } = &self.0.layout;
         for row in &rows {
@@ -453,8 +454,8 @@ impl Table for Cassandra {
             let (table, connected) = (self.clone(), connected.clone());
             async move { table.write(&connected, row).await }
         });
-        // What is under way is waited for, also behind an error: nothing is written any more when
-        // this returns.
+        // Waits for the requests in flight even after an error: nothing is written after this
+        // function returns.
         let mut writes = pin!(stream::iter(writes).buffer_unordered(self.0.options.concurrency()));
         let mut outcome = Ok(());
         while let Some(done) = writes.next().await {

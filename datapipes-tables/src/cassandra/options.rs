@@ -1,4 +1,4 @@
-//! What a connection to a cluster can be told: by its URL, or by methods.
+//! Options of a connection to a cluster: from its URL, or set by methods.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,23 +10,23 @@ use percent_encoding::percent_decode_str;
 use super::Cassandra;
 use crate::{Schema, is_name};
 
-/// How many replicas must answer.
+/// Number of replicas that must answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consistency {
-    /// One.
+    /// One replica.
     One,
-    /// One of the data centre that is asked.
+    /// One replica of the local data center.
     LocalOne,
-    /// More than half.
+    /// More than half of the replicas.
     Quorum,
-    /// More than half of the data centre that is asked.
+    /// More than half of the replicas of the local data center.
     LocalQuorum,
-    /// All.
+    /// All replicas.
     All,
 }
 
-/// How answers and requests are packed on the wire. Pictures are packed already; masks and tensors
-/// may gain.
+/// Compression of requests and answers in transit. Pictures are compressed already; masks and
+/// tensors may become smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
     /// LZ4: fast.
@@ -35,16 +35,16 @@ pub enum Compression {
     Snappy,
 }
 
-/// Where the copies of a new keyspace lie.
+/// Placement of the copies of a new keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replication {
-    /// So many copies, on any nodes.
+    /// A number of copies, on any nodes.
     Copies(u32),
-    /// So many copies in each data centre, by name.
+    /// A number of copies in each data center, by name.
     ByDatacenter(Vec<(String, u32)>),
 }
 
-/// What a connection to a cluster can be told; see [`Cassandra::connect`] for the URL.
+/// Options of a connection to a cluster; see [`Cassandra::connect`] for the URL.
 ///
 /// `Debug` shows neither user nor password.
 ///
@@ -81,17 +81,17 @@ pub struct CassandraOptions {
     pub(super) page: usize,
 }
 
-/// Requests that one connection may have under way. The driver gives a connection up when more than
-/// 1024 answers that nobody waits for any more (an epoch was dropped) are missing for a second;
-/// fewer can never be too many.
+/// Maximum number of requests in flight on one connection. The driver closes a connection if more
+/// than 1024 answers that nobody waits for any more (an epoch was dropped) are missing for a
+/// second; with at most 1024 requests that cannot happen.
 const REQUESTS_A_CONNECTION: usize = 1024;
 
 impl CassandraOptions {
-    /// Reads a URL; see [`Cassandra::connect`].
+    /// Parses a URL; see [`Cassandra::connect`].
     ///
     /// # Errors
-    /// `Config` if it is not one of these, or has an option that does not exist. The words hold no
-    /// user and no password.
+    /// `Config` for any other URL, or an unknown option. The message contains no user and no
+    /// password.
     pub fn from_url(url: &str) -> Result<Self> {
         let wrong =
             |what: &str| Error::new(ErrorKind::Config, format!("a cassandra:// URL: {what}"));
@@ -150,9 +150,9 @@ impl CassandraOptions {
         Ok(options)
     }
 
-    /// By the name and value of an option of the URL.
+    /// Sets an option by its name and value in the URL.
     fn told(self, name: &str, value: &str) -> Result<Self> {
-        // No value in the words: somebody may have put a password there.
+        // The message contains no value, which may be a misplaced password.
         let wrong = |expected: &str| {
             Error::new(
                 ErrorKind::Config,
@@ -243,7 +243,7 @@ impl CassandraOptions {
         })
     }
 
-    /// User and password, for a cluster that asks for them.
+    /// Sets user and password, for a cluster that requires them.
     pub fn credentials(self, user: impl Into<String>, password: impl Into<String>) -> Self {
         CassandraOptions {
             credentials: Some((user.into(), password.into())),
@@ -251,8 +251,8 @@ impl CassandraOptions {
         }
     }
 
-    /// TLS, with the authorities of this PEM file, or those of the system. The certificate of a
-    /// node must name the IP address it is reached at.
+    /// Uses TLS, with the certificate authorities of this PEM file, or those of the system. The
+    /// certificate of a node must contain the IP address at which it is reached.
     pub fn tls(self, authorities: Option<PathBuf>) -> Self {
         CassandraOptions {
             tls: true,
@@ -261,7 +261,8 @@ impl CassandraOptions {
         }
     }
 
-    /// Which data centre is near; any if not said. The others are asked where it has no answer.
+    /// Sets the local data center; by default any. Other data centers are asked if the local one
+    /// does not answer.
     pub fn datacenter(self, name: impl Into<String>) -> Self {
         CassandraOptions {
             datacenter: Some(name.into()),
@@ -269,7 +270,7 @@ impl CassandraOptions {
         }
     }
 
-    /// How many connections to each node; 8 if not said.
+    /// Sets the number of connections to each node. Defaults to 8.
     ///
     /// # Panics
     /// Panics at 0.
@@ -281,8 +282,8 @@ impl CassandraOptions {
         }
     }
 
-    /// How many requests may be under way at once, over all connections; others wait. 1024 if not
-    /// said, and never more than 1024 a connection.
+    /// Sets the maximum number of requests in flight, over all connections; others wait. Defaults
+    /// to 1024, and is never more than 1024 for each connection.
     ///
     /// # Panics
     /// Panics at 0.
@@ -296,13 +297,14 @@ impl CassandraOptions {
             .min(self.connections.saturating_mul(REQUESTS_A_CONNECTION))
     }
 
-    /// How long a request may take, with all its attempts on other nodes; 10 s if not said.
+    /// Sets the maximum time of a request, including all its attempts on other nodes. Defaults to
+    /// 10 s.
     pub fn timeout(self, timeout: Duration) -> Self {
         CassandraOptions { timeout, ..self }
     }
 
-    /// How long the making of a connection may take; 5 s if not said. Connecting to a cluster is
-    /// given up after this and one [`timeout`](CassandraOptions::timeout).
+    /// Sets the maximum time to make a connection. Defaults to 5 s. Connecting to a cluster fails
+    /// after this time and one [`timeout`](CassandraOptions::timeout).
     pub fn connect_timeout(self, timeout: Duration) -> Self {
         CassandraOptions {
             connect_timeout: timeout,
@@ -310,8 +312,8 @@ impl CassandraOptions {
         }
     }
 
-    /// How many replicas a read waits for; [`LocalOne`](Consistency::LocalOne) if not said, since a
-    /// data set does not change once it is written.
+    /// Sets the number of replicas for which a read waits. Defaults to
+    /// [`LocalOne`](Consistency::LocalOne), since a data set does not change once it is written.
     pub fn consistency(self, consistency: Consistency) -> Self {
         CassandraOptions {
             consistency,
@@ -319,7 +321,8 @@ impl CassandraOptions {
         }
     }
 
-    /// How many replicas a write waits for; [`LocalQuorum`](Consistency::LocalQuorum) if not said.
+    /// Sets the number of replicas for which a write waits. Defaults to
+    /// [`LocalQuorum`](Consistency::LocalQuorum).
     pub fn write_consistency(self, consistency: Consistency) -> Self {
         CassandraOptions {
             write_consistency: consistency,
@@ -327,7 +330,7 @@ impl CassandraOptions {
         }
     }
 
-    /// Packs what goes over the wire; not if not said.
+    /// Compresses requests and answers. Defaults to no compression.
     pub fn compression(self, compression: Compression) -> Self {
         CassandraOptions {
             compression: Some(compression),
@@ -335,8 +338,8 @@ impl CassandraOptions {
         }
     }
 
-    /// Asks another node too where the first has not answered for so long, up to two; not if not
-    /// said.
+    /// Asks another node too if the first has not answered after this time, up to two. Off by
+    /// default.
     pub fn speculate(self, after: Duration) -> Self {
         CassandraOptions {
             speculate: Some(after),
@@ -344,7 +347,7 @@ impl CassandraOptions {
         }
     }
 
-    /// How many rows of metadata a page has; 5000 if not said.
+    /// Sets the number of rows in a page of metadata. Defaults to 5000.
     ///
     /// # Panics
     /// Panics at 0.
@@ -353,29 +356,29 @@ impl CassandraOptions {
         CassandraOptions { page: rows, ..self }
     }
 
-    /// Connects; as [`Cassandra::connect`].
+    /// Connects, as [`Cassandra::connect`] does.
     ///
     /// # Errors
-    /// As [`Cassandra::connect`].
+    /// The errors of [`Cassandra::connect`].
     pub async fn connect(self) -> Result<Cassandra> {
         Cassandra::open(self).await
     }
 
-    /// Makes keyspace and table where they are missing, and connects; as [`Cassandra::create`].
+    /// Creates missing keyspace and tables, and connects, as [`Cassandra::create`] does.
     ///
     /// # Errors
-    /// As [`Cassandra::create`].
+    /// The errors of [`Cassandra::create`].
     pub async fn create(self, schema: &Schema, replication: &Replication) -> Result<Cassandra> {
         Cassandra::make(self, schema, replication).await
     }
 }
 
-/// `host1,host2:port`, each with the port that stands behind it or behind a later one.
+/// Parses `host1,host2:port`; each host has its own port or that of the next host with one.
 fn nodes(hosts: &str) -> Option<Vec<String>> {
     let mut port = "9042";
     let mut nodes = Vec::new();
     for host in hosts.rsplit(',') {
-        // An IPv6 address stands in brackets.
+        // An IPv6 address is in brackets.
         let bare = match host.rsplit_once(':') {
             Some((bare, own)) if !own.ends_with(']') => {
                 own.parse::<u16>().ok()?;

@@ -13,10 +13,10 @@ use scylla::value::{CqlValue, Row};
 use super::{Cassandra, Connected, fault, layout};
 use crate::Metadata;
 
-/// How many pages are asked for ahead of the reader.
+/// Number of pages requested ahead of the reader.
 const AHEAD: usize = 8;
 
-/// Part of the ring: tokens above `after`, up to and with `to`.
+/// A part of the ring: tokens greater than `after`, up to and including `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
     after: i64,
@@ -29,7 +29,7 @@ const RING: Range = Range {
     to: i64::MAX,
 };
 
-/// The rows of a page with their tokens, and where it goes on.
+/// Rows of a page with their tokens, and the position of the next page.
 struct Page {
     rows: Vec<(i64, Metadata)>,
     next: Option<PagingState>,
@@ -41,10 +41,10 @@ struct Scan {
     statement: PreparedStatement,
 }
 
-/// The rows by token. The first page tells how dense they lie (tokens are hashes, so that they lie
-/// evenly); the rest of the ring is cut into ranges of about half a page, [`AHEAD`] of which are
-/// asked for at once. A range that holds more than a page is followed to its end, so that the order
-/// holds and no more than some pages are in memory.
+/// Returns the rows by token. The density of the rows is estimated from the first page (tokens are
+/// hashes, and therefore evenly distributed); the rest of the ring is cut into ranges of about half
+/// a page, [`AHEAD`] of which are requested at once. A range with more than a page is read to its
+/// end, so that the order is preserved and only a few pages are in memory.
 pub(super) fn rows(table: Cassandra, columns: Vec<String>) -> BoxStream<'static, Result<Metadata>> {
     let begin = async move {
         let scan = Arc::new(Scan::new(table, columns).await?);
@@ -55,7 +55,7 @@ pub(super) fn rows(table: Cassandra, columns: Vec<String>) -> BoxStream<'static,
                 step: 1,
             },
             Some(_) => {
-                // The page may end between two rows of one token: both are left to the ranges.
+                // The page may end between two rows of one token: the ranges read both again.
                 let last = first.rows.last().map_or(RING.after, |(token, _)| *token);
                 while first.rows.last().is_some_and(|(token, _)| *token == last) {
                     first.rows.pop();
@@ -79,7 +79,7 @@ pub(super) fn rows(table: Cassandra, columns: Vec<String>) -> BoxStream<'static,
         )
     };
     let mut failed = false;
-    // Behind an error nobody could say what is missing.
+    // After an error the missing rows would be unknown.
     let sound = move |row: &Result<Metadata>| {
         std::future::ready(!std::mem::replace(&mut failed, row.is_err()))
     };
@@ -119,7 +119,7 @@ impl Scan {
         })
     }
 
-    /// A page of a range. It is tried again while the error passes: with the same state the same
+    /// Reads a page of a range. A transient error is retried: with the same paging state the same
     /// page is read.
     async fn page(&self, range: Range, from: PagingState) -> Result<Page> {
         Backoff::default()
@@ -154,7 +154,7 @@ impl Scan {
         Ok(Page { rows, next })
     }
 
-    /// All rows of a range of which a page was read.
+    /// Returns all rows of a range of which one page was read.
     fn follow(self: Arc<Self>, range: Range, first: Page) -> BoxStream<'static, Result<Metadata>> {
         let pages = stream::try_unfold(
             (self, Some(first), None),
@@ -191,18 +191,19 @@ fn metadata(row: Row) -> Option<(i64, Metadata)> {
     Some((token, Metadata { key, class, values }))
 }
 
-/// Cuts what lies behind a token into ranges of equal length.
+/// The ranges of equal length after a token.
 struct Ranges {
     after: i64,
     step: u64,
 }
 
 impl Ranges {
-    /// Of about half as many rows each as there were from the beginning of the ring to `after`.
+    /// Returns ranges with about half as many rows each as there were from the beginning of the
+    /// ring to `after`.
     fn behind(after: i64, rows: usize) -> Self {
         let seen = after.abs_diff(RING.after);
         let step = if rows == 0 { u64::MAX / 64 } else { seen / 2 };
-        // With few rows in a page the guess is poor; there are never more than a million ranges.
+        // With few rows in a page the estimate is poor; there are never more than a million ranges.
         Ranges {
             after,
             step: step.max(u64::MAX >> 20),

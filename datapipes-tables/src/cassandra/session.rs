@@ -59,8 +59,8 @@ pub(super) async fn connect(options: &CassandraOptions) -> Result<Session> {
     if options.tls {
         builder = builder.tls_context(Some(tls(options)?));
     }
-    // The driver's own limit ends with the connection; a node that then says nothing it would wait
-    // for a minute.
+    // The driver's own limit applies only until the connection is made; for a node that does not
+    // answer after that the driver would wait for a minute.
     let limit = options.connect_timeout.saturating_add(options.timeout);
     match tokio::time::timeout(limit, builder.build()).await {
         Ok(built) => built.map_err(|error| fault::session(&error).error(&options.url, &error)),
@@ -104,7 +104,8 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
     for certificate in CertificateDer::pem_file_iter(&path).map_err(|error| unreadable(&error))? {
         let certificate = certificate.map_err(|error| unreadable(&error))?;
         let added = roots.add(certificate);
-        // A system's file may hold one that is too old to be read; one that was named must be good.
+        // A system's file may contain a certificate that is too old to be parsed; all certificates
+        // of a named file must be valid.
         if options.ca.is_some() {
             added.map_err(|error| unreadable(&error))?;
         }
@@ -121,7 +122,7 @@ fn tls(options: &CassandraOptions) -> Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// Where systems keep the authorities they trust.
+/// Returns the file in which the system stores its certificate authorities.
 fn systems_authorities() -> Option<PathBuf> {
     let named = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     let usual = [
@@ -136,8 +137,8 @@ fn systems_authorities() -> Option<PathBuf> {
         .find(|path| Path::exists(path))
 }
 
-/// Asks the next node where one cannot answer now. Each of our requests may be asked twice: reads
-/// change nothing, and a sample that is written again is put in place of itself.
+/// A retry policy that asks the next node if one cannot answer now. Every request may be repeated:
+/// reads change nothing, and a sample that is written again replaces itself.
 #[derive(Debug)]
 struct OtherNode;
 

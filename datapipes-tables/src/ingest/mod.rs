@@ -1,4 +1,4 @@
-//! Writes samples into a table: many at once, again and again until all are there.
+//! Writes samples into a table: many at once, repeatable until all are written.
 
 #[cfg(feature = "files")]
 mod sources;
@@ -16,19 +16,19 @@ use uuid::Uuid;
 
 use super::{NewRow, Table};
 
-/// Writes samples into a table, from any graph.
+/// A writer of samples into a table, from any graph.
 ///
-/// - It is a description like every graph: a `DataLoader` runs it, reads and writes with many in
-///   flight, and its `OnError` says whether a sample that cannot be read or written ends it, or is
-///   skipped, counted and listed.
-/// - What comes out is how far it got, batch by batch: for a progress bar.
-///   [`report`](Ingest::report) has the sums.
-/// - Rows whose keys are there already are not written again, unless
-///   [`overwrite`](Ingest::overwrite) says so. With keys made of names ([`key`](super::key)) it may
-///   therefore be stopped, or crash, and be run again; no row is ever half there.
-/// - A batch that cannot be written is tried row by row, so that an error is about one sample.
-///   Where the table says that it may work later, the batch is one error; `graph.retry(3, ingest)`
-///   in place of `graph.pipe(ingest)` tries again.
+/// - It makes a graph like any other: a `DataLoader` runs it, reads and writes with many requests
+///   in flight, and its `OnError` decides if a sample that cannot be read or written ends the
+///   epoch, or is skipped, counted and listed.
+/// - The graph yields the progress, batch by batch: for a progress bar. [`report`](Ingest::report)
+///   returns the sums.
+/// - Rows whose keys exist already are not written again, unless [`overwrite`](Ingest::overwrite)
+///   is set. With keys made of names ([`key`](super::key)) an ingest may therefore be stopped, or
+///   crash, and be run again; no row is ever half written.
+/// - A batch that cannot be written is tried row by row, so that an error is about one sample. If
+///   the error of the table is transient, the batch is one error; `graph.retry(3, ingest)` in place
+///   of `graph.pipe(ingest)` retries it.
 ///
 /// Clones share the report.
 ///
@@ -69,24 +69,24 @@ struct Counts {
     bytes: AtomicU64,
 }
 
-/// What was done: by a batch, or in all.
+/// Counts of an ingest: of a batch, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Wire)]
 pub struct Written {
-    /// Rows that were written.
+    /// Number of rows that were written.
     pub written: u64,
-    /// Rows that were there already and were let be.
+    /// Number of rows that existed already and were not changed.
     pub known: u64,
-    /// Bytes of data that were written.
+    /// Number of bytes of data that were written.
     pub bytes: u64,
 }
 
-/// Rows written together, unless a graph of batches says otherwise.
+/// Number of rows written together, unless a graph of batches sets another.
 const TOGETHER: usize = 64;
-/// Keys asked for together.
+/// Number of keys looked up together.
 const KEYS: usize = 512;
 
 impl Ingest {
-    /// Writes into this table.
+    /// Returns an ingest into this table.
     pub fn new(table: impl Table) -> Self {
         Ingest {
             table: Arc::new(table),
@@ -95,7 +95,7 @@ impl Ingest {
         }
     }
 
-    /// Writes rows in place of those that are there already.
+    /// Overwrites existing rows.
     pub fn overwrite(self) -> Self {
         Ingest {
             overwrite: true,
@@ -103,7 +103,7 @@ impl Ingest {
         }
     }
 
-    /// What was done so far, by all graphs of this and its clones.
+    /// Returns the counts so far, of all graphs of this value and its clones.
     pub fn report(&self) -> Written {
         let Counts {
             written,
@@ -119,20 +119,21 @@ impl Ingest {
         }
     }
 
-    /// Writes the rows of a graph, 64 together. For another number use
+    /// Writes the rows of a graph, in batches of 64. For another number use
     /// `rows.batch(n).pipe(ingest)`.
     ///
     /// # Errors
-    /// `Shape` for a row that does not fit the schema, in its place; those of the table.
+    /// `Shape` for a row that does not match the schema, in its place; the errors of the table.
     pub fn rows(&self, rows: Graph<NewRow>) -> Graph<Written> {
         rows.batch(TOGETHER).named("batch rows").pipe(self.clone())
     }
 
-    /// Leaves out what is in the table already, before it is read or made: `key` says which row an
-    /// item will be. What is left out is counted as known; nothing is left out if rows are
-    /// [overwritten](Ingest::overwrite).
+    /// Leaves out items that are in the table already, before they are read or made: `key` returns
+    /// the key of the row that an item will become. Items that are left out are counted as known;
+    /// nothing is left out if rows are [overwritten](Ingest::overwrite).
     ///
-    /// Keys are asked for 512 together, and so many items wait for it. Order is kept.
+    /// Keys are looked up in groups of 512, and that many items wait for the result. The order is
+    /// preserved.
     pub fn unknown<T, F>(&self, items: Graph<T>, key: F) -> Graph<T>
     where
         T: Send + 'static,
@@ -147,7 +148,7 @@ impl Ingest {
         })
     }
 
-    /// Writes rows; what happened, and the rows that failed, by their place.
+    /// Writes rows; returns the counts, and the rows that failed, by their position.
     async fn write(&self, rows: Vec<NewRow>) -> Result<(Written, Vec<(usize, Error)>)> {
         let keys: Vec<Uuid> = rows.iter().map(|new| new.row.key).collect();
         let known = match self.overwrite {
@@ -239,12 +240,12 @@ impl Pipe<Vec<NewRow>> for Ingest {
     }
 }
 
-/// The origin of a row in a batch.
+/// Returns the origin of a row in a batch.
 fn part(batch: &Origin, place: usize) -> &Origin {
     batch.parts().get(place).unwrap_or(batch)
 }
 
-/// Leaves out what a table has already; see [`Ingest::unknown`].
+/// A pipe that leaves out items that a table has already; see [`Ingest::unknown`].
 struct Unknown<F> {
     ingest: Ingest,
     key: Arc<F>,

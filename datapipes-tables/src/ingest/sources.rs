@@ -1,5 +1,4 @@
-//! What data sets are made of before they are in a table: folders of classes, and samples of
-//! archives.
+//! Sources of samples for an ingest: folders of classes, and archives.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +10,11 @@ use datapipes_io::{File, FileRef, FileRefGraph, Sample, list_files};
 use super::{Ingest, Written};
 use crate::{ColumnType, Label, NewRow, Row, Schema, Table, Value, key};
 
-/// Files of a folder that are images.
+/// Pattern of the image files in a folder.
 const IMAGES: &str = "*/**/*.{jpg,jpeg,png,JPG,JPEG,PNG}";
 
 impl Ingest {
-    /// The metadata of [`folder`](Ingest::folder): `class`, `path` and `size`.
+    /// Returns the metadata columns of [`folder`](Ingest::folder): `class`, `path` and `size`.
     pub fn folder_schema() -> Schema {
         Schema::new([
             ("class", ColumnType::Text),
@@ -24,18 +23,18 @@ impl Ingest {
         ])
     }
 
-    /// Writes a folder with a folder of images for each class: `class/name.jpg`, also deeper. The
+    /// Writes a folder with a folder of images for each class: `class/name.jpg`, at any depth. The
     /// label is the number of the class in the order of the names' bytes; the key is that of the
     /// namespace and the path below `folder`.
     ///
-    /// Columns of the table that are called `class`, `path` and `size` get what they say, others
-    /// nothing. Files whose keys are known are not read. Looks at the classes at once, and blocks
-    /// for that; the files are listed when it runs.
+    /// The table's columns `class`, `path` and `size` get these values, other columns get none.
+    /// Files with known keys are not read. The classes are listed at once, which blocks; the files
+    /// are listed when the graph runs.
     ///
     /// # Errors
-    /// Those of reading the folder; `NotFound` if there is no folder in it. When it runs, those of
-    /// [`list_files`], [`load_files`](FileRefGraph::load_files) and [`rows`](Ingest::rows), each
-    /// naming its file.
+    /// Errors of reading the folder; `NotFound` if there is no folder in it. When the graph runs,
+    /// the errors of [`list_files`], [`load_files`](FileRefGraph::load_files) and
+    /// [`rows`](Ingest::rows), each naming its file.
     ///
     /// # Examples
     /// ```
@@ -93,18 +92,18 @@ impl Ingest {
         Ok(self.rows(rows.named("row").weighed(weigh)))
     }
 
-    /// Writes the samples of archives: the first of the `data` fields that a sample has, such as
-    /// `["jpg", "png"]`, with the number in its field `cls` as label, if there is one; the key is
-    /// that of the namespace and the sample's key.
+    /// Writes the samples of archives. The data are the first of the `data` fields that a sample
+    /// has, such as `["jpg", "png"]`; the label is the number in its field `cls`, if there is one;
+    /// the key is that of the namespace and the sample's key.
     ///
-    /// Columns of the table that are called `name` and `size` get the sample's key and the length
-    /// of its data; others get what stands under their names in its field `json`, or nothing. The
-    /// archives are read again each time.
+    /// The table's columns `name` and `size` get the sample's key and the length of its data; other
+    /// columns get the values of their names in its field `json`, or none. The archives are read
+    /// again each time.
     ///
     /// # Errors
-    /// When it runs: `NotFound` for a sample without data, `Corrupt` for a field that is no number
-    /// or no JSON object, `Shape` for JSON that is not of its column; those of
-    /// [`rows`](Ingest::rows).
+    /// When the graph runs: `NotFound` for a sample without data, `Corrupt` for a field that is no
+    /// number or no JSON object, `Shape` for a JSON value that does not match its column; the
+    /// errors of [`rows`](Ingest::rows).
     pub fn samples(
         &self,
         namespace: &str,
@@ -123,7 +122,7 @@ fn weigh(new: &NewRow) -> usize {
     new.row.weight() + new.values.len() * size_of::<Value>()
 }
 
-/// The folders of a folder, numbered in the order of their names' bytes.
+/// Returns the subfolders of a folder, numbered in the order of their names' bytes.
 fn classes(folder: &Path) -> Result<BTreeMap<String, i64>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {

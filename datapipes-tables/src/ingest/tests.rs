@@ -77,7 +77,7 @@ fn all_rows_arrive_once_and_again_is_nothing() {
             bytes: 4500
         }
     );
-    // Overwriting writes, and does not double.
+    // Overwriting makes no duplicates.
     assert_eq!(
         run(
             Ingest::new(table.clone()).overwrite().rows(numbers(1000)),
@@ -87,7 +87,7 @@ fn all_rows_arrive_once_and_again_is_nothing() {
         all
     );
     assert_eq!(keys(&table).len(), 1000);
-    // What is known is not even made.
+    // Known items are not even made.
     let made = Arc::new(AtomicU64::new(0));
     let counted = made.clone();
     let fresh = ingest
@@ -110,11 +110,11 @@ fn all_rows_arrive_once_and_again_is_nothing() {
     );
 }
 
-/// A table whose `put` fails when it is told to, perhaps after it has written.
+/// A table whose `put` fails on demand, optionally after it has written.
 #[derive(Debug)]
 struct Failing {
     inner: Sqlite,
-    /// Calls that work, and what then happens.
+    /// Number of calls that succeed, and the behavior after them.
     fails: Mutex<Box<dyn Plan>>,
 }
 
@@ -200,7 +200,7 @@ fn what_broke_off_is_finished_by_the_next_run() {
             "{error}"
         );
         assert!(keys(&table).len() < 1000);
-        // Whatever is there is whole.
+        // Every row is complete.
         for key in keys(&table) {
             futures::executor::block_on(table.get(key)).unwrap();
         }
@@ -235,7 +235,7 @@ fn a_passing_failure_is_tried_again_by_retry() {
     assert_eq!((ingest.report().written, keys(&table).len()), (300, 300));
 }
 
-/// Refuses some rows for good.
+/// A table that refuses some rows permanently.
 #[derive(Debug)]
 struct Refuses(u64);
 
@@ -293,7 +293,7 @@ fn a_row_that_cannot_be_written_costs_itself_and_is_named() {
         "{shape}"
     );
     assert_eq!(keys(&table).len(), 995);
-    // And without a policy it is an error.
+    // Without a policy it is an error.
     let error = run(Ingest::new(table).overwrite().rows(rows), OnError::fail()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
 }
@@ -355,13 +355,13 @@ fn a_folder_of_classes_becomes_rows_and_known_files_are_not_read() {
             .unwrap();
         assert_eq!(zebras[0].values, ["zebra/1.jpg".into(), Value::Int(11)]);
     });
-    // The next run reads the new file only: one that is known may have become unreadable.
+    // The next run reads the new file only: a known file may have become unreadable.
     write("bee/new.png");
     std::fs::remove_file(images.join("zebra/1.jpg")).unwrap();
     std::os::unix::fs::symlink("gone", images.join("zebra/1.jpg")).unwrap();
     let outcome = run(ingest.folder("zoo", &images).unwrap(), OnError::skip(5)).unwrap();
     assert_eq!((outcome.written, ingest.report().written), (1, 4));
-    // What is wrong with a folder is said at once.
+    // An error of a folder is reported at once.
     let error = ingest.folder("zoo", images.join("none")).unwrap_err();
     assert!(
         error.kind() == ErrorKind::NotFound && error.to_string().contains("none"),

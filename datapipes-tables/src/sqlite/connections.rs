@@ -9,19 +9,19 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use tokio::sync::Semaphore;
 use url::Url;
 
-/// A database file and the connections to it. Its errors do not name the file: who calls knows
-/// more.
+/// A database file and the connections to it. Its errors do not name the file: the callers add more
+/// context.
 #[derive(Debug)]
 pub(super) struct Connections {
     pub path: PathBuf,
-    /// The URL without the table's name.
+    /// URL without the table's name.
     pub url: String,
     pub readers: usize,
-    /// How long a query waits for others' locks.
+    /// Time for which a query waits for the locks of others.
     pub patience: Duration,
     may_read: Arc<Semaphore>,
     may_write: Arc<Semaphore>,
-    /// Closed before the one that writes, which then clears the log away.
+    /// Closed before the connection that writes, which then removes the log.
     idle: Mutex<Vec<Connection>>,
     writer: Mutex<Option<Connection>>,
 }
@@ -62,7 +62,7 @@ impl Connections {
                 .pop();
             let connection = idle.map_or_else(|| this.open_to_read(), Ok)?;
             let outcome = work(&connection);
-            // One that failed may be of no use any more.
+            // A connection that failed may be unusable.
             if outcome.is_ok() {
                 this.idle
                     .lock()
@@ -97,9 +97,9 @@ impl Connections {
         .await?
     }
 
-    /// A connection to read by. Where nothing may be written beside the file, SQLite cannot make
-    /// the files that its log needs; if there is no log, the file is whole without it, and read as
-    /// one that nobody changes.
+    /// Opens a connection for reading. If the folder is read-only, SQLite cannot create the files
+    /// that its log needs; if there is no log, the file is complete without it, and is opened as
+    /// immutable.
     pub(super) fn open_to_read(&self) -> Result<Connection> {
         let connection = self.open(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let look = |connection: &Connection| {
@@ -134,7 +134,7 @@ impl Connections {
 
     pub(super) fn open(&self, flags: OpenFlags) -> Result<Connection> {
         if !flags.contains(OpenFlags::SQLITE_OPEN_CREATE) {
-            // Says more than SQLite does.
+            // This error is more specific than that of SQLite.
             let file = std::fs::metadata(&self.path).map_err(Error::io)?;
             if !file.is_file() {
                 return Err(Error::new(ErrorKind::Unsupported, "not a file"));
@@ -145,7 +145,8 @@ impl Connections {
                 Connection::open_with_flags(&self.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
             connection.busy_timeout(self.patience)?;
             connection.set_prepared_statement_cache_capacity(32);
-            // Behind a loss of power the last writes may be missing, but what is there is whole.
+            // After a power failure the last writes may be missing, but the remaining data are
+            // consistent.
             connection.pragma_update(None, "synchronous", "NORMAL")?;
             Ok(connection)
         };
@@ -162,7 +163,7 @@ impl Connections {
     }
 }
 
-/// An error of SQLite, sorted by its code.
+/// Converts an error of SQLite by its code.
 pub(super) fn failed(error: rusqlite::Error) -> Error {
     let words = error.to_string();
     let (kind, passing) = match error.sqlite_error_code() {

@@ -1,4 +1,4 @@
-//! A data set in an SQLite file: no server, one file, many readers.
+//! Data sets in an SQLite file: no server, one file, many readers.
 
 mod any;
 mod connections;
@@ -29,17 +29,17 @@ use super::{Filter, Metadata, NewRow, Row, Schema, Table, Value, failing, is_nam
 /// A data set in an SQLite file: data and labels in the SQL table `NAME_data`, metadata in
 /// `NAME_metadata`.
 ///
-/// - Made by [`create`](Sqlite::create), and by [`open`](Sqlite::open) from a file that is there.
-///   Its URL is `sqlite:///folder/file.db?table=NAME`.
+/// - [`create`](Sqlite::create) makes a data set, and [`open`](Sqlite::open) opens an existing
+///   file. Its URL is `sqlite:///folder/file.db?table=NAME`.
 /// - Several connections read at once, one writes; each opens when it is first needed. Readers see
-///   what was written when their query began. The file is in SQLite's WAL mode, which does not work
-///   over network file systems.
+///   the data that were written when their query began. The file is in SQLite's WAL mode, which
+///   does not work over network file systems.
 /// - Queries run on the blocking threads of the async runtime ([`datapipes::blocking`]). A query
-///   that has begun runs to its end, also when its future is dropped.
-/// - A [`put`](Table::put) is one transaction: all of its rows are there, or none. After a loss of
-///   power the last ones may be missing.
-/// - Locks of other processes are waited for, 5 seconds unless [`patience`](Sqlite::patience) says
-///   otherwise; then the error is passing.
+///   that has begun runs to its end, even if its future is dropped.
+/// - A [`put`](Table::put) is one transaction: all of its rows are written, or none. After a power
+///   failure the last rows may be missing.
+/// - A query waits for the locks of other processes, 5 seconds unless set by
+///   [`patience`](Sqlite::patience); then the error is transient.
 ///
 /// Clones share the connections.
 #[derive(Clone, Debug)]
@@ -50,25 +50,26 @@ pub struct Sqlite {
     url: Arc<str>,
 }
 
-/// Connections that read, unless said otherwise.
+/// Default number of connections that read.
 const READERS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes of a page: rows of some 100 kB would be chains of many small ones.
+/// Size of a page in bytes: rows of some 100 kB would be chains of many small pages.
 const PAGE: u32 = 16384;
-/// Most keys of one query for samples, for metadata, and rows of a page of a scan.
+/// Maximum number of keys in a query for samples, in a query for metadata, and of rows in a page of
+/// a scan.
 const TOGETHER: usize = 64;
 const KEYS: usize = 512;
 const PAGE_ROWS: usize = 1000;
-/// Values in a condition that SQLite is given; it takes 32766.
+/// Maximum number of values in a condition that is passed to SQLite, which accepts 32766.
 const MOST_VALUES: usize = 30_000;
 
 impl Sqlite {
-    /// Opens the one data set of a file. Reads its schema, and blocks for that.
+    /// Opens the only data set of a file. Reads its schema, and blocks meanwhile.
     ///
     /// # Errors
     /// `NotFound` if there is no such file, or no data set in it; `Config` if there are several,
-    /// see [`open_table`](Sqlite::open_table); `Corrupt` if it is no SQLite file or a damaged one;
-    /// `Shape` if a column has a type that is none of ours.
+    /// see [`open_table`](Sqlite::open_table); `Corrupt` if the file is no SQLite file or is
+    /// damaged; `Shape` if a column has an unknown type.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let connections = connect(path.as_ref())?;
         let connection = connections
@@ -91,7 +92,7 @@ impl Sqlite {
     /// Opens the data set of a name.
     ///
     /// # Errors
-    /// As [`open`](Sqlite::open); `NotFound` if the file has no such data set.
+    /// The errors of [`open`](Sqlite::open); `NotFound` if the file has no such data set.
     pub fn open_table(path: impl AsRef<Path>, table: &str) -> Result<Self> {
         let connections = connect(path.as_ref())?;
         let connection = connections
@@ -100,12 +101,12 @@ impl Sqlite {
         Sqlite::with(connections, &connection, table)
     }
 
-    /// Makes a data set, in a file that may be there already or not. One of this name and schema is
+    /// Creates a data set, in a new or an existing file. A data set of this name and schema is
     /// opened.
     ///
     /// # Errors
-    /// `Config` for names that cannot be ([`Schema::check`]); `Shape` if there is one of this name
-    /// and another schema; those of the file system.
+    /// `Config` for invalid names ([`Schema::check`]); `Shape` if there is a data set of this name
+    /// and another schema; errors of the file system.
     pub fn create(path: impl AsRef<Path>, table: &str, schema: &Schema) -> Result<Self> {
         let connections = connect(path.as_ref())?;
         let fail = |error| failed(error).within(&connections.url);
@@ -121,7 +122,7 @@ impl Sqlite {
         let mut connection = connections
             .open(flags)
             .map_err(|error| error.within(&connections.url))?;
-        // Says nothing to a file that has pages already.
+        // Has no effect on a file that has pages already.
         connection
             .pragma_update(None, "page_size", PAGE)
             .map_err(fail)?;
@@ -143,11 +144,11 @@ impl Sqlite {
         Ok(made)
     }
 
-    /// Opens what a URL names: `sqlite:///folder/file.db?table=NAME`, or without a name the one
-    /// data set of the file.
+    /// Opens the data set of a URL: `sqlite:///folder/file.db?table=NAME`, or without a name the
+    /// only data set of the file.
     ///
     /// # Errors
-    /// `Config` if it is no such URL; as [`open`](Sqlite::open).
+    /// `Config` for any other URL; the errors of [`open`](Sqlite::open).
     pub fn open_url(url: &str) -> Result<Self> {
         let (path, table) = path_and_table(url)?;
         match table {
@@ -156,10 +157,11 @@ impl Sqlite {
         }
     }
 
-    /// Makes what a URL names, as [`create`](Sqlite::create) does.
+    /// Creates the data set of a URL, as [`create`](Sqlite::create) does.
     ///
     /// # Errors
-    /// `Config` if it is no such URL, or has no name; as [`create`](Sqlite::create).
+    /// `Config` for any other URL, or a URL without a name; the errors of
+    /// [`create`](Sqlite::create).
     pub fn create_url(url: &str, schema: &Schema) -> Result<Self> {
         match path_and_table(url)? {
             (path, Some(table)) => Sqlite::create(path, &table, schema),
@@ -167,7 +169,7 @@ impl Sqlite {
         }
     }
 
-    /// With so many connections to read by; 4 unless said otherwise.
+    /// Sets the number of connections that read. Defaults to 4.
     pub fn readers(self, readers: usize) -> Self {
         let Connections {
             path,
@@ -182,7 +184,7 @@ impl Sqlite {
         }
     }
 
-    /// Waits so long for the locks of others.
+    /// Sets the time for which queries wait for the locks of others.
     pub fn patience(self, patience: Duration) -> Self {
         let Connections {
             path, url, readers, ..
@@ -212,7 +214,7 @@ impl Sqlite {
         })
     }
 
-    /// Samples of at most [`TOGETHER`] keys, by one query, in order.
+    /// Reads the samples of at most [`TOGETHER`] keys, by one query, in order.
     async fn fetch(&self, keys: Vec<Uuid>) -> Vec<Result<Row>> {
         let (table, asked) = (self.table.clone(), keys.clone());
         let found = self
@@ -220,7 +222,7 @@ impl Sqlite {
             .read(move |connection| fetch(connection, &table, &asked).map_err(failed));
         let mut found = match found.await {
             Ok(found) => found,
-            // One reason for all.
+            // All keys get the same error.
             Err(error) => {
                 return keys
                     .iter()
@@ -240,7 +242,7 @@ impl Sqlite {
         format!("{}: {key}", self.url)
     }
 
-    /// Metadata page by page, of rows for which a condition is true.
+    /// Returns metadata page by page, of rows for which a condition is true.
     fn pages(&self, columns: &[&str], filter: &Filter) -> BoxStream<'static, Result<Metadata>> {
         let places = match self.schema.places(columns) {
             Ok(places) => places,
@@ -365,7 +367,7 @@ impl Table for Sqlite {
     }
 }
 
-/// An error that was one for several keys, for one of them.
+/// Copies an error of several keys for one of them.
 fn again(error: &Error) -> Error {
     let words = error.to_string();
     let said = words
@@ -380,7 +382,7 @@ fn again(error: &Error) -> Error {
     }
 }
 
-/// The samples that there are of some keys.
+/// Reads the existing samples of some keys.
 fn fetch(
     connection: &Connection,
     table: &str,
@@ -395,7 +397,7 @@ fn fetch(
     let mut found = statement.query(params_from_iter(padded(keys, count)))?;
     let mut rows = HashMap::with_capacity(keys.len());
     while let Some(row) = found.next()? {
-        // It was found by its key, so this is one.
+        // The row was found by its key, so the value is a key.
         let Ok(key) = sql::key(row.get_ref(0)?) else {
             continue;
         };
@@ -414,8 +416,8 @@ fn fetch(
     Ok(rows)
 }
 
-/// Keys as they are bound, the last one again and again until there are `count`, so that there are
-/// few statements.
+/// Returns keys in bound form, with the last one repeated up to `count` keys, so that there are few
+/// different statements.
 fn padded(keys: &[Uuid], count: usize) -> impl Iterator<Item = &[u8]> {
     let last = keys.last();
     keys.iter()
@@ -471,7 +473,7 @@ fn put(
     transaction.commit()
 }
 
-/// The metadata of rows behind a key, in the order of their keys.
+/// Returns the metadata of the rows after a key, in the order of their keys.
 fn page(
     connection: &Connection,
     query: &str,
@@ -517,7 +519,7 @@ fn page(
     Ok(found)
 }
 
-/// The names of the data sets in a file.
+/// Returns the names of the data sets in a file.
 fn data_sets(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement = connection.prepare(
         "SELECT substr(name, 1, length(name) - 5) AS data_set FROM sqlite_schema WHERE type = 'table' \
@@ -573,7 +575,7 @@ fn read_schema(connection: &Connection, table: &str) -> Result<Schema> {
 
 fn connect(path: &Path) -> Result<Arc<Connections>> {
     let path = std::path::absolute(path).map_err(Error::io)?;
-    // A path that is no URL is shown as it is.
+    // A path that is no URL is shown unchanged.
     let url = url_of(&path).unwrap_or_else(|| format!("sqlite://{}", path.display()));
     Ok(Arc::new(Connections::new(path, url, READERS, PATIENCE)))
 }
@@ -584,10 +586,11 @@ fn url_of(path: &Path) -> Option<String> {
         .map(|url| url.as_str().replacen("file:", "sqlite:", 1))
 }
 
-/// The URL of a data set in a file, made absolute: `sqlite:///folder/file.db?table=NAME`.
+/// Returns the URL of a data set in a file, with an absolute path:
+/// `sqlite:///folder/file.db?table=NAME`.
 ///
 /// # Errors
-/// `Config` for a name that cannot be, and a path that cannot be made absolute.
+/// `Config` for an invalid name, and a path that cannot be made absolute.
 ///
 /// # Examples
 /// ```
@@ -617,8 +620,7 @@ fn wrong_url(what: &str) -> Error {
     )
 }
 
-/// File and table of a URL. What is wrong is said without the URL, which may hold what is not for
-/// everybody.
+/// Returns file and table of a URL. The error does not show the URL, which may hold secrets.
 pub(super) fn path_and_table(url: &str) -> Result<(PathBuf, Option<String>)> {
     let parsed = Url::parse(url).map_err(|error| wrong_url("no URL").with_source(error))?;
     if parsed.scheme() != "sqlite" {

@@ -1,4 +1,4 @@
-//! The SQL of an SQLite table, and what goes in and out of it.
+//! The SQL of an SQLite table, and conversions of values.
 
 use datapipes::{Error, ErrorKind, Result};
 use rusqlite::types::{ToSql, ToSqlOutput, Type, ValueRef};
@@ -7,7 +7,8 @@ use uuid::Uuid;
 use crate::filter::LABEL;
 use crate::{ColumnType, Filter, Label, Schema, Value};
 
-/// What makes the two tables of the paper: data and labels in one, metadata in the other.
+/// Returns the statements that create the two tables of the paper: data and labels in one, metadata
+/// in the other.
 pub(super) fn create(table: &str, schema: &Schema) -> String {
     let columns: String = schema
         .columns
@@ -30,7 +31,7 @@ fn declared(kind: ColumnType) -> &'static str {
     }
 }
 
-/// The type of a column from the words of its declaration.
+/// Returns the type of a column from the words of its declaration.
 pub(super) fn column_type(declared: &str) -> Option<ColumnType> {
     match &*declared.to_ascii_uppercase() {
         "INTEGER" | "INT" | "BIGINT" => Some(ColumnType::Int),
@@ -41,15 +42,15 @@ pub(super) fn column_type(declared: &str) -> Option<ColumnType> {
     }
 }
 
-/// `?, ?, ?`
+/// Returns `?, ?, ?`.
 pub(super) fn places(count: usize) -> String {
     let mut places = "?, ".repeat(count);
     places.truncate(places.len().saturating_sub(2));
     places
 }
 
-/// A filter as a condition, and the values that stand where its `?` are. Names of columns were
-/// checked before.
+/// Returns a filter as a condition, and the values of its `?`. Names of columns were checked
+/// before.
 pub(super) fn condition<'a>(filter: &'a Filter, values: &mut Vec<&'a Value>) -> String {
     match filter {
         Filter::Compare(column, how, value) => {
@@ -75,7 +76,7 @@ fn name(column: &str) -> String {
     }
 }
 
-/// Terms in a tree that is as flat as can be: SQLite allows a depth of 1000.
+/// Joins terms in a tree of minimum depth: SQLite allows a depth of 1000.
 fn join<'a>(terms: &'a [Filter], word: &str, of_none: &str, values: &mut Vec<&'a Value>) -> String {
     match terms {
         [] => of_none.to_owned(),
@@ -110,7 +111,7 @@ impl ToSql for Label {
     }
 }
 
-/// What stands in a place that should hold something else.
+/// Returns the error of a value of another type than wanted.
 fn not_a(found: ValueRef<'_>, wanted: &str) -> Error {
     let found = match found.data_type() {
         Type::Null => "nothing",

@@ -1,4 +1,4 @@
-//! What is SQLite's own: files, locks, damage, and filters that it evaluates.
+//! Tests specific to SQLite: files, locks, damage, and filters that it evaluates.
 
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ fn names_that_cannot_be_are_refused() {
             ErrorKind::Config
         );
     }
-    // Words of SQL are names like others.
+    // SQL keywords are valid names.
     let words = Schema::new([
         ("select", ColumnType::Int),
         ("order", ColumnType::Text),
@@ -320,7 +320,7 @@ async fn row_72_what_is_wrong_with_a_row_costs_that_row() {
         "{error}"
     );
 
-    // A table that goes away.
+    // A table that is dropped.
     connection.execute_batch("DROP TABLE t_data").unwrap();
     assert_eq!(
         table.get(keys[0]).await.unwrap_err().kind(),
@@ -346,11 +346,11 @@ async fn row_72_a_lock_is_waited_for_and_then_passing() {
             .starts_with(&format!("unavailable: {}: ", table.url())),
         "{error}"
     );
-    // Readers are not held up.
+    // Readers are not blocked.
     assert_eq!(table.get(sample(1, "").row.key).await.unwrap().data, "one");
     other.execute_batch("ROLLBACK").unwrap();
     table.put(vec![sample(2, "two")]).await.unwrap();
-    // Somebody who ends in time is waited for.
+    // A lock that is released in time is waited for.
     let patient = Sqlite::open(folder.path().join("a.db")).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let ends = std::thread::spawn(move || {
@@ -446,7 +446,7 @@ async fn row_72_a_damaged_file_is_corrupt_and_never_a_wrong_sample() {
         !path.with_file_name("a.db-wal").exists(),
         "the last connection clears the log away"
     );
-    // The pages are there, but what they say of themselves is not.
+    // The pages exist, but their headers are wrong.
     let mut bytes = whole.clone();
     for page in bytes.chunks_mut(PAGE as usize).skip(1) {
         page[..64].fill(0xee);
@@ -544,12 +544,12 @@ async fn a_scan_goes_over_pages_and_can_be_dropped() {
     let mut stream = table.scan(&["count"]);
     assert!(stream.try_next().await.unwrap().is_some());
     drop(stream);
-    // A filter of more values than SQLite takes is applied here instead.
+    // A filter of more values than SQLite accepts is applied in this process instead.
     let filter = col("count").is_in((0..=MOST_VALUES as i64).map(|n| n * 2));
     let even = table.select(&["count"]).filter(filter).all().await.unwrap();
     let wanted = (0..count).filter(|n| n % 2 == 0 && n % 5 != 0).count();
     assert_eq!(even.len(), wanted);
-    // Terms by the thousand, and levels by the dozen.
+    // Thousands of terms, and dozens of levels.
     let many = (0..5000).fold(Filter::Or(vec![]), |filter, n| {
         filter.or(col("count").eq(n))
     });
@@ -561,7 +561,7 @@ async fn a_scan_goes_over_pages_and_can_be_dropped() {
     );
 }
 
-/// Values that meet each other often, and the awkward ones.
+/// Returns values that are often equal to each other, and unusual values.
 fn value(kind: ColumnType) -> BoxedStrategy<Value> {
     let ints = prop_oneof![
         -3..3i64,
@@ -666,7 +666,7 @@ proptest! {
                 let wanted: Vec<_> =
                     crate::filter::scan_and_filter(&table, &["name"], &filter).try_collect().await.unwrap();
                 assert_eq!(found, wanted, "{filter}");
-                // What is printed means the same.
+                // The printed filter has the same meaning.
                 let read: Filter = filter.to_string().parse().unwrap();
                 let again: Vec<_> = table.find(&["name"], &read).try_collect().await.unwrap();
                 assert_eq!(again, wanted, "{filter} was read as {read}");

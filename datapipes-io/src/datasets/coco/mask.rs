@@ -8,14 +8,14 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::wire::{wire_enum, wire_struct};
 
-/// Most pixels that a mask may have by default: as many as an image.
+/// Default maximum number of pixels of a mask: that of an image.
 const MOST: u64 = 178_956_970;
 
 /// The outline of an object.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Segmentation {
-    /// Polygons: of each the corners, x and y in turn, in pixels.
+    /// Polygons: the corners of each, x and y alternating, in pixels.
     Polygons(Vec<Vec<f64>>),
     /// Runs of pixels.
     Rle(Rle),
@@ -24,7 +24,7 @@ pub enum Segmentation {
 wire_enum!(Segmentation { 0 Polygons(polygons), 1 Rle(rle) });
 
 impl Segmentation {
-    /// The runs, if it is given by such.
+    /// Returns the runs, if the outline has this form.
     pub fn rle(&self) -> Option<&Rle> {
         if let Segmentation::Rle(rle) = self {
             Some(rle)
@@ -33,7 +33,7 @@ impl Segmentation {
         }
     }
 
-    /// The polygons, if it is given by such.
+    /// Returns the polygons, if the outline has this form.
     pub fn polygons(&self) -> Option<&[Vec<f64>]> {
         if let Segmentation::Polygons(polygons) = self {
             Some(polygons)
@@ -43,8 +43,8 @@ impl Segmentation {
     }
 }
 
-/// A mask as lengths of runs, down the columns, from the left: so many pixels outside, so many
-/// inside, and so on.
+/// A mask as lengths of runs, column by column from the left: alternately the number of pixels
+/// outside and inside.
 ///
 /// ```
 /// use datapipes_io::datasets::coco::Rle;
@@ -54,11 +54,11 @@ impl Segmentation {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rle {
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
-    /// Pixels in a row.
+    /// Width in pixels.
     pub width: u32,
-    /// The runs.
+    /// Lengths of the runs.
     pub counts: Counts,
 }
 
@@ -68,20 +68,19 @@ wire_struct!(Rle {
     counts
 });
 
-/// How runs are written.
+/// Encoding of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Counts {
-    /// As numbers.
+    /// Runs as numbers.
     Runs(Vec<u32>),
-    /// As the text that pycocotools makes: five bits in a letter, numbers from the fourth on as
-    /// differences.
+    /// Text of pycocotools: five bits in a letter, numbers from the fourth on as differences.
     Packed(String),
 }
 
 wire_enum!(Counts { 0 Runs(runs), 1 Packed(text) });
 
 impl Rle {
-    /// Runs as numbers.
+    /// Returns a mask with runs as numbers.
     pub fn runs_of(height: u32, width: u32, runs: impl Into<Vec<u32>>) -> Rle {
         Rle {
             height,
@@ -90,7 +89,7 @@ impl Rle {
         }
     }
 
-    /// Runs as pycocotools writes them.
+    /// Returns a mask with runs in the text form of pycocotools.
     pub fn packed(height: u32, width: u32, text: impl Into<String>) -> Rle {
         Rle {
             height,
@@ -99,11 +98,11 @@ impl Rle {
         }
     }
 
-    /// The lengths of the runs: outside, inside, outside, and so on.
+    /// Returns the lengths of the runs: outside, inside, outside, and so on.
     ///
     /// # Errors
-    /// `Corrupt` if the text is none that pycocotools makes, with the byte; or if the runs are not
-    /// as long as the mask has pixels.
+    /// `Corrupt` if the text is not in the form of pycocotools, with the position; or if the total
+    /// length of the runs differs from the number of pixels.
     pub fn runs(&self) -> Result<Vec<u32>> {
         let runs = match &self.counts {
             Counts::Runs(runs) => runs.clone(),
@@ -128,18 +127,20 @@ impl Rle {
         u64::from(self.height) * u64::from(self.width)
     }
 
-    /// The mask: `u8`, `[height, width]`, 1 inside and 0 outside. At most 178,956,970 pixels.
+    /// Returns the mask: `u8`, `[height, width]`, 1 inside and 0 outside. At most 178,956,970
+    /// pixels.
     ///
     /// # Errors
-    /// As [`runs`](Rle::runs); `Limit` if it has too many pixels, before anything is allocated.
+    /// The errors of [`runs`](Rle::runs); `Limit` if the mask has too many pixels, before anything
+    /// is allocated.
     pub fn mask(&self) -> Result<Tensor> {
         self.mask_to(MOST)
     }
 
-    /// As [`mask`](Rle::mask), with another limit on the number of pixels.
+    /// Returns the mask as [`mask`](Rle::mask) does, with another limit on the number of pixels.
     ///
     /// # Errors
-    /// As [`mask`](Rle::mask).
+    /// The errors of [`mask`](Rle::mask).
     pub fn mask_to(&self, most: u64) -> Result<Tensor> {
         let Rle { height, width, .. } = self;
         if self.pixels() > most {
@@ -149,7 +150,7 @@ impl Rle {
         let runs = self.runs()?;
         let (height, width) = (*height as usize, *width as usize);
         let mut mask = vec![0u8; height * width];
-        // The runs are as long as the mask together, so all places are in it.
+        // The total length of the runs is that of the mask, so all positions are inside.
         let mut at = 0;
         for (number, run) in runs.into_iter().enumerate() {
             let end = at + run as usize;
@@ -170,9 +171,9 @@ fn corrupt(what: String) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// The numbers in a text of pycocotools: little end first, five bits in a letter from `0` on, of
-/// which a sixth says that more follow; the last one has the sign. From the fourth number on, what
-/// is added to the last but one.
+/// Decodes the numbers in a text of pycocotools: least significant digit first, five bits in a
+/// letter from `0` on, with a sixth bit that marks continuation; the last digit has the sign. From
+/// the fourth number on, a number is the difference to the last but one.
 fn unpack(text: &[u8]) -> Result<Vec<u32>> {
     let mut runs: Vec<u32> = Vec::new();
     let (mut number, mut bits, mut begin) = (0i64, 0, 0);

@@ -1,4 +1,4 @@
-//! COCO: images, and a JSON file that says what is in them: objects, key points, captions.
+//! COCO: images, and a JSON file with their objects, key points, captions.
 
 mod mask;
 mod parse;
@@ -20,18 +20,19 @@ pub use parse::{Annotation, Annotations, Category, Picture};
 
 use std::sync::Arc;
 
-/// Images in a folder and a file of annotations in COCO's format
+/// Opens images in a folder and a file of annotations in COCO's format
 /// (<https://cocodataset.org/#format-data>): instances, key points or captions. A sample is an
-/// image's file with its content, and what the annotations say of it.
+/// image's file with its content, and its annotations.
 ///
 /// Samples come in the order of the images' ids, as in torchvision's `CocoDetection`; an image
-/// without annotations is one, too. The annotations are read and sorted here, so this blocks (some
-/// seconds for the 450 MB of `instances_train2017.json`), and stay in memory; images are read when
-/// they are asked for.
+/// without annotations is a sample, too. The function reads and sorts the annotations, so it blocks
+/// (some seconds for the 450 MB of `instances_train2017.json`); the annotations stay in memory, and
+/// images are read when they are requested.
 ///
 /// # Errors
-/// `NotFound` if the folder or the file is not there; else as [`Annotations::parse`], naming the
-/// file. Of a sample: what its file says; `Unsupported` for a name that leaves the folder.
+/// `NotFound` if the folder or the file does not exist; else the errors of [`Annotations::parse`],
+/// naming the file. For a sample: the errors of reading its file; `Unsupported` for a name that
+/// leaves the folder.
 ///
 /// # Examples
 /// ```
@@ -82,20 +83,21 @@ pub fn coco(images: impl AsRef<Path>, annotations: impl AsRef<Path>) -> Result<C
 /// A data set in COCO's format; see [`coco()`].
 #[derive(Clone, Debug)]
 pub struct Coco {
-    /// The samples, by index.
+    /// Samples by index.
     pub samples: Indexed<Sample>,
-    /// What the annotations say, in the order of the samples: to choose by, without reading images.
+    /// Annotations in the order of the samples, so that samples can be selected without reading
+    /// images.
     pub pictures: Arc<[Arc<Picture>]>,
-    /// The kinds of things, in the order of the file.
+    /// Categories, in the order of the file.
     pub categories: Vec<Category>,
 }
 
-/// An image of COCO's with its annotations.
+/// A COCO image with its annotations.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// The image's file.
+    /// File of the image.
     pub file: File,
-    /// What the annotations say of it.
+    /// Annotations of the image.
     pub picture: Arc<Picture>,
 }
 

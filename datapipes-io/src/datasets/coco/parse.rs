@@ -11,7 +11,7 @@ use super::Segmentation;
 use crate::formats::json_offset;
 use crate::wire::wire_struct;
 
-/// What a file of annotations says, by image.
+/// Content of a file of annotations, by image.
 ///
 /// # Examples
 /// ```
@@ -24,25 +24,25 @@ use crate::wire::wire_struct;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Annotations {
-    /// The images, by their ids.
+    /// Images, by their ids.
     pub pictures: Vec<Picture>,
-    /// The kinds of things, in the order of the file.
+    /// Categories, in the order of the file.
     pub categories: Vec<Category>,
 }
 
-/// What is known of an image.
+/// Metadata of an image.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct Picture {
-    /// Its number in the data set.
+    /// Number of the image in the data set.
     pub id: i64,
-    /// Its file, below the folder of images.
+    /// Path of its file, below the folder of images.
     pub file_name: String,
-    /// Pixels in a row, as the annotations say.
+    /// Width in pixels, from the annotations.
     pub width: u32,
-    /// Rows, as the annotations say.
+    /// Height in pixels, from the annotations.
     pub height: u32,
-    /// What is in it, in the order of the file.
+    /// Objects in the image, in the order of the file.
     #[serde(skip)]
     pub annotations: Vec<Annotation>,
 }
@@ -55,31 +55,31 @@ wire_struct!(Picture {
     annotations
 });
 
-/// One thing in an image, or one caption. What a file does not say of it is `None` or empty.
+/// One object in an image, or one caption. A value that is not in the file is `None` or empty.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[non_exhaustive]
 pub struct Annotation {
-    /// Its number in the data set.
+    /// Number of the annotation in the data set.
     pub id: i64,
-    /// Its image's number.
+    /// Number of the image.
     pub image_id: i64,
-    /// What it is; see [`Category::id`].
+    /// Category of the object; see [`Category::id`].
     pub category_id: Option<i64>,
-    /// Left, top, width and height of the box around it, in pixels.
+    /// Left, top, width and height of the bounding box, in pixels.
     pub bbox: Option<[f64; 4]>,
-    /// Pixels it covers.
+    /// Covered area in pixels.
     pub area: Option<f64>,
-    /// Whether it is many of a kind, and then given as runs.
+    /// True if the annotation is a group of objects, with an outline in runs.
     #[serde(default, deserialize_with = "flag")]
     pub iscrowd: bool,
-    /// Its outline.
+    /// Outline of the object.
     pub segmentation: Option<Segmentation>,
-    /// Of each key point x, y, and 0 for unknown, 1 for hidden, 2 for visible.
+    /// Key points as x, y, and visibility: 0 for unknown, 1 for hidden, 2 for visible.
     #[serde(default)]
     pub keypoints: Vec<f64>,
-    /// How many key points are known.
+    /// Number of known key points.
     pub num_keypoints: Option<u32>,
-    /// What somebody said of the image.
+    /// Caption of the image.
     pub caption: Option<String>,
 }
 
@@ -96,22 +96,22 @@ wire_struct!(Annotation {
     caption
 });
 
-/// A kind of things.
+/// A category of objects.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[non_exhaustive]
 pub struct Category {
-    /// Its number, by which annotations name it. Not all numbers are taken: COCO's 80 have numbers
-    /// up to 90.
+    /// Number of the category in annotations. Not all numbers are used: COCO's 80 categories have
+    /// numbers up to 90.
     pub id: i64,
-    /// What it is called.
+    /// Name of the category.
     pub name: String,
-    /// What kind of kind it is.
+    /// Name of the supercategory.
     #[serde(default)]
     pub supercategory: String,
-    /// What its key points are called.
+    /// Names of the key points.
     #[serde(default)]
     pub keypoints: Vec<String>,
-    /// Which key points are joined by a line, counted from 1.
+    /// Pairs of key points that are joined by a line, counted from 1.
     #[serde(default)]
     pub skeleton: Vec<[u32; 2]>,
 }
@@ -134,13 +134,13 @@ struct Whole {
 }
 
 impl Annotations {
-    /// Reads a file of annotations. Images come by their ids, and annotations in their order within
-    /// their image. What the file says besides (licences, URLs) is left out.
+    /// Parses a file of annotations. Images are sorted by their ids; annotations keep their order
+    /// within their image. Other content of the file (licenses, URLs) is ignored.
     ///
     /// # Errors
-    /// `Corrupt` if it is not JSON of this form, with the byte; if an id of images, categories or
-    /// annotations is there twice; if an annotation is of an image or a category that is not there.
-    /// Those name the ids.
+    /// `Corrupt` if the file is not JSON of this form, with the position; if an id of images,
+    /// categories or annotations is there twice; if an annotation refers to an image or a category
+    /// that does not exist. The last two name the ids.
     pub fn parse(json: &[u8]) -> Result<Annotations> {
         let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
         let Whole {
@@ -208,7 +208,7 @@ fn unique(what: &str, ids: impl Iterator<Item = i64>) -> Result<()> {
     }
 }
 
-/// Some ids, of which the first are shown.
+/// A list of ids, of which the first are shown.
 struct Ids(Vec<i64>);
 
 impl Ids {
@@ -231,7 +231,7 @@ impl fmt::Display for Ids {
     }
 }
 
-/// 0 or 1, or `false` or `true`.
+/// Parses 0 or 1, or `false` or `true`.
 fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     struct Flag;
 

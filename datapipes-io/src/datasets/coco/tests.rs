@@ -1,4 +1,4 @@
-//! Annotations as COCO writes them, and what is none.
+//! Valid and invalid annotations in COCO's format.
 
 use std::fs;
 
@@ -259,7 +259,7 @@ fn runs_are_those_of_pycocotools() {
             .map(|&pixel| u64::from(pixel))
             .sum::<u64>();
         assert_eq!(inside, case["area"].as_u64().unwrap());
-        // Down the columns again.
+        // Column by column again.
         let column = |x: u32| (0..height).map(move |y| (y * width + x) as usize);
         let mut expected = runs
             .iter()

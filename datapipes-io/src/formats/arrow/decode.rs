@@ -1,4 +1,4 @@
-//! One message of Arrow IPC after another: its frame, its sizes, and what it holds.
+//! Decodes the messages of Arrow IPC: their frames, their sizes, and their content.
 //!
 //! Layout:
 //! <https://arrow.apache.org/docs/format/Columnar.html#serialization-and-interprocess-communication-ipc>
@@ -18,24 +18,24 @@ use datapipes::{Error, ErrorKind, Result};
 use super::guard::{arrow_error, guarded};
 use super::no_column;
 
-/// A message: its head, where its body is, and where the next one begins.
+/// A message: its head, its body, and the position of the next message.
 pub(super) struct Message<'a> {
     pub head: arrow_ipc::Message<'a>,
     pub body: Range<usize>,
 }
 
-/// What stands at a place of a stream.
+/// Content at a position of a stream.
 pub(super) enum Found<'a> {
     Message(Message<'a>),
-    /// The end marker, and where it ends.
+    /// The end marker, and the position of its end.
     Marker(usize),
     /// The end of the bytes.
     End,
-    /// So many bytes are wanted to tell.
+    /// More bytes are needed, at least this many.
     More(u64),
 }
 
-/// The message at a place of bytes that are all there.
+/// Finds the message at a position of bytes that are all in memory.
 pub(super) fn find<'a>(
     data: &'a [u8],
     at: usize,
@@ -44,7 +44,7 @@ pub(super) fn find<'a>(
     find_in(data, at, true, copy)
 }
 
-/// The message at a place. `copy` is where its head is put if it does not lie as it must.
+/// Finds the message at a position. `copy` receives its head if the head is not aligned.
 pub(super) fn find_in<'a>(
     data: &'a [u8],
     at: usize,
@@ -67,7 +67,7 @@ pub(super) fn find_in<'a>(
         let bytes = rest.get(at..at + 4).and_then(|bytes| bytes.try_into().ok());
         bytes.map(i32::from_le_bytes)
     };
-    // Before Arrow 0.15 there was the length alone.
+    // Before Arrow 0.15 there was only the length.
     let (length, start) = match (number(0), number(4)) {
         (Some(-1), Some(length)) => (length, 8),
         (Some(length), _) if length != -1 => (length, 4),
@@ -103,7 +103,7 @@ pub(super) fn find_in<'a>(
     }
 }
 
-/// The bytes where they are if numbers in them can be read there, else a copy of them.
+/// Returns the bytes without a copy if they are aligned for numbers, else a copy.
 pub(super) fn aligned<'a>(bytes: &'a [u8], copy: &'a mut Option<Buffer>) -> &'a [u8] {
     if bytes.as_ptr().cast::<u64>().is_aligned() {
         bytes
@@ -112,13 +112,13 @@ pub(super) fn aligned<'a>(bytes: &'a [u8], copy: &'a mut Option<Buffer>) -> &'a 
     }
 }
 
-/// Makes batches of messages: keeps the schema and the dictionaries.
+/// A decoder of messages into batches: holds the schema and the dictionaries.
 #[derive(Clone)]
 pub(super) struct Decoder {
     schema: SchemaRef,
     chosen: Option<Vec<usize>>,
     dictionaries: HashMap<i64, ArrayRef>,
-    /// How many bytes, and how many rows, may come out of a message.
+    /// Maximum number of bytes, and of rows, of a decoded message.
     most: u64,
 }
 
@@ -142,7 +142,7 @@ impl Decoder {
         })
     }
 
-    /// Takes a dictionary in, whole or what is new of it.
+    /// Adds a dictionary, or extends it.
     pub fn dictionary(&mut self, data: &Bytes, message: &Message<'_>) -> Result<()> {
         let batch = message.head.header_as_dictionary_batch().ok_or_else(|| {
             let kind = message
@@ -164,7 +164,7 @@ impl Decoder {
         })
     }
 
-    /// A batch whose columns are slices of the file, where they lie as they must and are not
+    /// Decodes a batch whose columns are slices of the file, if they are aligned and not
     /// compressed.
     pub fn batch(&self, data: &Bytes, message: &Message<'_>) -> Result<RecordBatch> {
         let batch = message.head.header_as_record_batch().ok_or_else(|| {
@@ -195,7 +195,7 @@ impl Decoder {
         })
     }
 
-    /// Whether what a batch says of its sizes can be.
+    /// Checks that the sizes in a batch are possible.
     fn check(&self, batch: Option<arrow_ipc::RecordBatch<'_>>, body: &[u8]) -> Result<()> {
         let Some(batch) = batch else { return Ok(()) };
         let corrupt = |what: String| Err(Error::new(ErrorKind::Corrupt, what));
@@ -233,7 +233,7 @@ impl Decoder {
                 );
                 return corrupt(what);
             };
-            // Before what is compressed stands how much it was; -1 if it was left as it is.
+            // The uncompressed size is stored before compressed data; -1 marks uncompressed data.
             if let (Some(_), Some(stated)) = (batch.compression(), bytes.first_chunk::<8>()) {
                 inflated = inflated
                     .saturating_add(u64::try_from(i64::from_le_bytes(*stated)).unwrap_or(0));
@@ -247,7 +247,7 @@ impl Decoder {
     }
 }
 
-/// The places of columns, in the order of the file.
+/// Returns the indices of columns, in the order of the file.
 fn chosen(schema: &Schema, names: &[String]) -> Result<Vec<usize>> {
     let place = |name: &String| {
         let there = || schema.fields().iter().map(|field| &**field.name());

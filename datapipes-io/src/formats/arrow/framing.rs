@@ -15,17 +15,17 @@ use crate::formats::compression::Expansion;
 use crate::formats::framing::{Frame, Framing, Part, Place, records};
 use crate::formats::{Entries, Row};
 
-/// Finds batches; what comes before them, schema and dictionaries, it keeps.
+/// A framing that finds batches; it stores the messages before them, schema and dictionaries.
 #[derive(Clone)]
 pub(super) struct Batches {
     columns: Option<Arc<[String]>>,
     expansion: Expansion,
     max_batch: u64,
     counts_rows: bool,
-    /// How long the stream is, where that is known.
+    /// Length of the stream, if it is known.
     len: Option<u64>,
     decoder: Option<Arc<Decoder>>,
-    /// Where the end marker ended, and began.
+    /// Position of the end and the begin of the end marker.
     ended: Option<(u64, u64)>,
 }
 
@@ -47,12 +47,13 @@ impl Batches {
         }
     }
 
-    /// How many bytes a message may become of which, and of what is before it, there are so many.
+    /// Returns the maximum decoded size of a message of which, with the bytes before it, `there`
+    /// bytes exist.
     fn most(&self, there: u64) -> u64 {
         self.expansion.most(self.len.unwrap_or(there))
     }
 
-    /// What a message says, and whether it is a batch.
+    /// Processes a message, and returns its kind.
     fn take(&mut self, data: &[u8], message: &Message<'_>, at: Place) -> Result<Part> {
         let Some(decoder) = &mut self.decoder else {
             let schema = message.head.header_as_schema().ok_or_else(no_schema)?;
@@ -65,7 +66,7 @@ impl Batches {
             return Ok(Part::Head);
         };
         if message.head.header_type() == MessageHeader::DictionaryBatch {
-            // Without it nothing that follows is right.
+            // The schema or dictionary is needed by all messages after it.
             let data = Bytes::copy_from_slice(data);
             let taken = Arc::make_mut(decoder).dictionary(&data, message);
             return taken
@@ -179,7 +180,7 @@ impl Framing for Batches {
     }
 }
 
-/// Finds batches whose rows are counted.
+/// A framing that finds batches and counts their rows.
 #[derive(Clone)]
 pub(super) struct RowsOf(pub(super) Batches);
 

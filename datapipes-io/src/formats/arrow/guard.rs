@@ -1,10 +1,10 @@
-//! What the readers underneath do with hostile bytes.
+//! Guards against panics of the underlying readers at hostile bytes.
 
 use arrow_schema::ArrowError;
 use datapipes::{Error, ErrorKind, Result, catch_panic};
 
-/// Work of a reader that may panic at what a file says. Such a panic is an error about the file,
-/// and nothing is printed. Where panics abort, it cannot be caught.
+/// Runs work of a reader that may panic at malformed files. The panic becomes an error of the file,
+/// and nothing is printed. It cannot be caught if panics abort.
 pub(in crate::formats) fn guarded<T>(reader: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_panic(work).unwrap_or_else(|panic| {
         let what = format!("the reader of {reader}");
@@ -12,7 +12,7 @@ pub(in crate::formats) fn guarded<T>(reader: &str, work: impl FnOnce() -> Result
     })
 }
 
-/// An error of Arrow's readers, sorted.
+/// Converts an error of Arrow's readers.
 pub(super) fn arrow_error(error: ArrowError) -> Error {
     let kind = match &error {
         ArrowError::NotYetImplemented(_) => ErrorKind::Unsupported,

@@ -19,22 +19,23 @@ use crate::formats::{Entries, Entry, Format, Row, value};
 /// Reads Arrow IPC, the file format (Feather version 2) and the stream format, as record batches;
 /// feature `arrow`.
 ///
-/// - An item is a batch as it was written. Buffers are slices of the file where they are not
-///   compressed and lie aligned for their type; else they are copied once. Writers align to 8 bytes
-///   at least, so only decimals, which need 16, are copied where they lie badly. A batch therefore
-///   keeps its file in memory.
-/// - Dictionaries, also those that grow or change on the way, and bodies compressed by LZ4 or
-///   Zstandard are read. A file that is compressed as a whole is inflated first.
-/// - Which of the two formats a file has is told by its first bytes. Numbers in big-endian order,
+/// - An item is a batch as it was written. Buffers are slices of the file if they are not
+///   compressed and aligned for their type; else they are copied once. Writers align to 8 bytes at
+///   least, so only decimals, which need 16, may have to be copied. A batch therefore keeps its
+///   file in memory.
+/// - Dictionaries, including dictionaries that grow or change within the file, and bodies
+///   compressed by LZ4 or Zstandard are supported. A file that is compressed as a whole is
+///   decompressed first.
+/// - The first bytes of a file tell which of the two formats it has. Numbers in big-endian order,
 ///   tensors, and Feather version 1 are refused.
-/// - A damaged batch is an error of its own, and the others of the file follow, unless its length
-///   is damaged. Nothing in the format tells a changed value from a right one, except in compressed
-///   bodies.
-/// - Read as it arrives ([`FileGraph::read_as`](crate::FileGraph::read_as)) a stream is kept by
-///   batches: a batch keeps the piece that it came in. The file format is read whole, since its
-///   index is at its end.
-/// - The end marker of a stream may be missing, since there are writers that write none. So a
-///   stream cut exactly between two batches cannot be told from a whole one; a file can.
+/// - A damaged batch is an error of its own, and the other batches of the file follow, unless its
+///   length is damaged. The format has no checksums, so a changed value cannot be detected, except
+///   in compressed bodies.
+/// - A stream that is read as it arrives ([`FileGraph::read_as`](crate::FileGraph::read_as)) is
+///   split by batches: a batch keeps the piece that it came in. The file format is read whole,
+///   since its index is at its end.
+/// - The end marker of a stream may be missing, since some writers write none. A stream cut exactly
+///   between two batches can therefore not be told from a whole one; a file can.
 /// - Layout: <https://arrow.apache.org/docs/format/Columnar.html>.
 ///
 /// # Examples
@@ -65,12 +66,12 @@ impl Default for ArrowIpc {
 }
 
 impl ArrowIpc {
-    /// All columns.
+    /// Reads all columns.
     pub fn new() -> Self {
         ArrowIpc::default()
     }
 
-    /// Only these columns of the table, in the order of the file; the others are not decoded.
+    /// Reads only these columns of the table, in the order of the file; the others are not decoded.
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         ArrowIpc {
             columns: Some(names.into_iter().map(Into::into).collect()),
@@ -78,9 +79,8 @@ impl ArrowIpc {
         }
     }
 
-    /// Refuses a batch that states more rows, or more bytes behind compression, than `bytes`, or
-    /// than `ratio` times the bytes of its file once it is past 1 MiB. By default 8 GiB, and 1100
-    /// times.
+    /// Refuses a batch that states more rows, or more uncompressed bytes, than `bytes`, or than
+    /// `ratio` times the bytes of its file once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         ArrowIpc {
             expansion: Expansion {
@@ -93,7 +93,7 @@ impl ArrowIpc {
     }
 
     /// Ends a file that is read as it arrives with an error (`Limit`) at a batch of more than
-    /// `bytes`. By default 1 GiB.
+    /// `bytes`. Defaults to 1 GiB.
     pub fn max_batch(self, bytes: u64) -> Self {
         ArrowIpc {
             max_batch: bytes,
@@ -101,7 +101,7 @@ impl ArrowIpc {
         }
     }
 
-    /// What finds the batches of a stream, and counts their rows if it has to.
+    /// Returns the framing that finds the batches of a stream, and counts their rows if necessary.
     fn framing(&self, counts_rows: bool) -> Batches {
         Batches::new(
             self.columns.clone(),
@@ -111,20 +111,20 @@ impl ArrowIpc {
         )
     }
 
-    /// Whether a file is a stream, or what else begins with a magic.
+    /// Returns true if a file is a stream; checks that another file begins with a magic.
     fn is_stream(&self, file: &File, cx: &Context) -> bool {
         let Some(codec) = Codec::of_magic(&file.data) else {
             return !is_file(&file.data);
         };
         let mut first = Vec::new();
-        // What is wrong with it is found when it is read.
+        // Errors of the file are found when it is read.
         let _ = reader(codec, file.data.clone(), self.expansion, cx)
             .take(8)
             .read_to_end(&mut first);
         !is_file(&first)
     }
 
-    /// The batches of a file with an index.
+    /// Returns the batches of a file with an index.
     fn batches(&self, file: File, cx: &Context) -> Result<(Entries<RecordBatch>, u64)> {
         let data = content(file.data, self.expansion, cx)?;
         let most = self.expansion.most(data.len() as u64);
@@ -167,21 +167,21 @@ impl Format for ArrowIpc {
     }
 }
 
-/// Reads what [`ArrowIpc`] does as rows.
+/// Reads the files of [`ArrowIpc`] as rows.
 ///
-/// - Numbers are numbers; those of 64 bits are exact. NaN and infinities, which JSON has not, are
-///   null.
+/// - Numbers are numbers; 64-bit numbers are exact. NaN and infinities, which JSON does not have,
+///   are null.
 /// - Text is text; binary is hexadecimal digits in lower case; decimals are text such as
 ///   `"-12.50"`.
 /// - Dates, times and timestamps are text by ISO 8601: `2024-02-29`, `12:34:56.789`,
 ///   `2024-02-29T12:34:56.789`. With a time zone they are in UTC and end in `Z`. Durations and
 ///   intervals are `PT1.5S`, `P1M2DT3S`. Times beyond the year 262000 are numbers, as they are
 ///   stored.
-/// - Lists are arrays, structs objects, maps whose keys are text objects (of equal keys the last
-///   one), other maps arrays of pairs. Dictionaries and runs are decoded; of unions it is the
+/// - Lists are arrays, structs are objects, maps with text keys are objects (of equal keys the last
+///   one counts), other maps are arrays of pairs. Dictionaries and runs are decoded; a union is its
 ///   value.
 /// - Two columns of one name are an error.
-/// - Values are copies, one row at a time.
+/// - Values are copies, made one row at a time.
 ///
 /// # Examples
 /// ```no_run
@@ -196,7 +196,7 @@ impl Format for ArrowIpc {
 pub struct ArrowRows(ArrowIpc);
 
 impl ArrowRows {
-    /// The rows of what is read so.
+    /// Returns the format that reads the rows of these batches.
     pub fn new(batches: ArrowIpc) -> Self {
         ArrowRows(batches)
     }
@@ -231,17 +231,17 @@ impl Format for ArrowRows {
     }
 }
 
-/// How a file begins, and ends.
+/// Magic at the beginning and the end of a file.
 const MAGIC: &[u8] = b"ARROW1";
-/// What stands at the end: the length of the footer, and the magic.
+/// Size of the end of a file: the length of the footer, and the magic.
 const TAIL: usize = 10;
 
-/// Whether this is the beginning of a file with an index, or of Feather version 1.
+/// Returns true for the beginning of a file with an index, or of Feather version 1.
 pub(super) fn is_file(first: &[u8]) -> bool {
     first.starts_with(MAGIC) || first.starts_with(b"FEA1")
 }
 
-/// By the first bytes alone.
+/// Recognizes compression by the first bytes alone.
 fn packing(data: &[u8], _: &str) -> Result<Option<Packing>> {
     Ok(Codec::of_magic(data).map(Codec::packing))
 }
@@ -293,7 +293,7 @@ fn read_file(
         .flatten()
         .copied()
         .collect();
-    // So that no batch is told of again and again.
+    // The check prevents that batches refer to the same bytes again and again.
     let stated: i128 = dictionaries.iter().chain(&batches).map(length_of).sum();
     if stated > start as i128 {
         return Err(corrupt(format!(
@@ -316,12 +316,12 @@ fn read_file(
     }))
 }
 
-/// How long a footer says that a message is.
+/// Returns the length of a message that the footer states.
 fn length_of(block: &Block) -> i128 {
     i128::from(block.metaDataLength()) + i128::from(block.bodyLength())
 }
 
-/// Does something with the message that a footer tells of.
+/// Applies a function to a message in the footer.
 fn with<T>(block: &Block, data: &Bytes, work: impl FnOnce(&Message<'_>) -> Result<T>) -> Result<T> {
     let at = usize::try_from(block.offset())
         .ok()

@@ -1,7 +1,7 @@
 //! Arrow IPC files and streams, as record batches or rows; feature `arrow`.
 //!
-//! What a column is made of stays where the file was read: [`column_tensor`] makes a
-//! [`Tensor`](datapipes::Tensor) of a column of numbers without a copy.
+//! The buffers of a column are not copied: [`column_tensor`] makes a [`Tensor`](datapipes::Tensor)
+//! of a column of numbers without a copy.
 
 mod decode;
 mod framing;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind};
 
-/// How many bytes a batch keeps in memory, about.
+/// Returns the approximate number of bytes that a batch keeps in memory.
 pub(in crate::formats) fn weight(batch: &RecordBatch) -> usize {
     let bytes = |column: &Arc<dyn arrow_array::Array>| {
         column
@@ -38,7 +38,7 @@ pub(in crate::formats) fn weight(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(bytes).sum::<usize>() + size_of::<RecordBatch>()
 }
 
-/// That there is no such column, but others.
+/// Returns the error of a missing column, which names the existing ones.
 pub(in crate::formats) fn no_column<'a>(
     name: &str,
     there: impl IntoIterator<Item = &'a str>,
@@ -65,7 +65,7 @@ pub(in crate::formats) fn no_column<'a>(
     )
 }
 
-/// What is wrong with a choice of columns, whatever the file.
+/// Returns an error in a choice of columns that is independent of the file.
 pub(in crate::formats) fn wrong_columns(columns: Option<&[String]>) -> Option<String> {
     columns
         .is_some_and(<[String]>::is_empty)

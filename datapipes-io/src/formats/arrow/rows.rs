@@ -1,4 +1,4 @@
-//! Record batches as rows: Arrow's types as JSON has them.
+//! Record batches as rows: Arrow's types converted to JSON.
 
 use arrow_array::cast::AsArray;
 use arrow_array::temporal_conversions::NANOSECONDS;
@@ -11,7 +11,7 @@ use serde_json::{Number, Value};
 use super::guard::guarded;
 use crate::formats::{Entries, Entry, Row};
 
-/// The rows of batches, of which none may be larger than `most`.
+/// Returns the rows of batches; a row larger than `most` is an error.
 pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> Entries<Row> {
     let mut current: Option<(RecordBatch, usize)> = None;
     Box::new(std::iter::from_fn(move || {
@@ -38,7 +38,7 @@ pub(in crate::formats) fn rows(mut batches: Entries<RecordBatch>, most: u64) -> 
     }))
 }
 
-/// How many rows or errors [`rows`] makes of a batch.
+/// Returns the number of rows or errors that [`rows`] makes of a batch.
 pub(super) fn count(batch: &Result<RecordBatch>) -> u64 {
     match batch {
         Ok(batch) if twice(batch).is_none() => batch.num_rows() as u64,
@@ -46,7 +46,7 @@ pub(super) fn count(batch: &Result<RecordBatch>) -> u64 {
     }
 }
 
-/// A name that two columns have.
+/// Returns a name that two columns have.
 fn twice(batch: &RecordBatch) -> Option<String> {
     let mut names = std::collections::HashSet::new();
     batch
@@ -58,7 +58,7 @@ fn twice(batch: &RecordBatch) -> Option<String> {
         .cloned()
 }
 
-/// A row of a batch, of at most so many bytes, about.
+/// Returns a row of a batch, of at most about `most` bytes.
 pub(in crate::formats) fn row(batch: &RecordBatch, index: usize, most: u64) -> Result<Row> {
     guarded("Arrow", || {
         let mut maker = Maker { left: most, most };
@@ -73,7 +73,8 @@ pub(in crate::formats) fn row(batch: &RecordBatch, index: usize, most: u64) -> R
 }
 
 struct Maker {
-    /// Lists of shared parts become much larger than they were, so what is made is counted.
+    /// Remaining number of bytes. Lists of shared parts expand to much larger values, so the output
+    /// is counted.
     left: u64,
     most: u64,
 }
@@ -110,7 +111,7 @@ impl Maker {
             .map(Value::Array)
     }
 
-    /// A value of an array as JSON has it; see [`ArrowRows`](super::ArrowRows).
+    /// Converts a value of an array to JSON; see [`ArrowRows`](super::ArrowRows).
     fn value(&mut self, array: &dyn Array, at: usize) -> Result<Value> {
         self.take(size_of::<Value>())?;
         if array.is_null(at) {
@@ -290,7 +291,7 @@ impl Maker {
     }
 }
 
-/// NaN and infinities are null.
+/// Converts a float; NaN and infinities are null.
 fn float(value: f64) -> Value {
     Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
@@ -326,7 +327,7 @@ where
     )
 }
 
-/// Seconds of nanoseconds, with as many places as they have.
+/// Formats nanoseconds as seconds, with as many decimal places as necessary.
 fn seconds(nanos: i128) -> String {
     let (sign, nanos) = (if nanos < 0 { "-" } else { "" }, nanos.unsigned_abs());
     let (whole, part) = (nanos / NANOSECONDS as u128, nanos % NANOSECONDS as u128);

@@ -1,4 +1,4 @@
-//! A column of numbers as a tensor.
+//! Columns of numbers as tensors.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -12,15 +12,15 @@ use datapipes::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::no_column;
 
-/// A column of numbers as a tensor, without a copy where its values lie aligned.
+/// Returns a column of numbers as a tensor, without a copy if its values are aligned.
 ///
 /// Integers, floats and booleans become a tensor of rank 1, lists of a fixed size of them one of
-/// rank 2, and so on. Booleans, which Arrow packs into bits, are copied. The tensor keeps alive
-/// what the column does.
+/// rank 2, and so on. Booleans, which Arrow packs into bits, are copied. The tensor keeps the same
+/// memory alive as the column.
 ///
 /// # Errors
-/// `NotFound` if there is no such column; `Shape` if a value of it is null, which a tensor has no
-/// place for; `Unsupported` for columns of other types.
+/// `NotFound` if there is no such column; `Shape` if one of its values is null, which a tensor
+/// cannot represent; `Unsupported` for columns of other types.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! Files that pyarrow wrote: what is in them, and what is left of them when they are damaged.
+//! Files written by pyarrow: their content, and the rest of it after damage.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ const LZ4: &[u8] = include_bytes!("../../../tests/data/lz4.arrows");
 const DELTA: &[u8] = include_bytes!("../../../tests/data/delta.arrows");
 const REPLACED: &[u8] = include_bytes!("../../../tests/data/replaced.arrows");
 
-/// What is in the tables, as worked out by the script that made them.
+/// Returns the expected rows, as computed by the script that wrote the files.
 pub(in crate::formats) fn expected() -> Vec<Row> {
     serde_json::from_str(include_str!("../../../tests/data/table.json")).unwrap()
 }
@@ -115,10 +115,10 @@ fn buffers_are_slices_of_the_file() {
         }
         let tensor = column_tensor(batch, "index").unwrap();
         assert!(data.as_ptr_range().contains(&tensor.as_bytes().as_ptr()));
-        // Not as often as there are columns.
+        // Not multiplied by the number of columns.
         assert!(weight(batch) < data.len());
     }
-    // Where the file lies as numbers cannot, it is copied, and reads the same.
+    // If the file is not aligned, it is copied, and reads the same.
     let mut shifted = vec![0];
     shifted.extend_from_slice(FILE);
     let shifted = read_all(ArrowIpc::new(), Bytes::from(shifted).slice(1..));
@@ -262,7 +262,7 @@ fn row_104_cut_streams_are_errors_unless_cut_between_batches() {
             more => panic!("cut at {cut}: {more} errors"),
         }
     }
-    // Behind the schema, the dictionary and each of the three batches.
+    // After the schema, the dictionary and each of the three batches.
     assert!(
         if tried == STREAM.len() {
             quiet == 5
@@ -275,7 +275,7 @@ fn row_104_cut_streams_are_errors_unless_cut_between_batches() {
 
 #[test]
 fn row_104_a_damaged_batch_is_one_error_and_the_others_follow() {
-    // The compressed text of the second batch: the frame of LZ4 says what it is.
+    // The compressed text of the second batch, found by the magic of its LZ4 frame.
     let magic = [0x04, 0x22, 0x4d, 0x18];
     let frames: Vec<usize> = (0..LZ4.len() - 4)
         .filter(|&at| LZ4[at..at + 4] == magic)
@@ -297,7 +297,7 @@ fn row_104_a_damaged_batch_is_one_error_and_the_others_follow() {
 
 #[test]
 fn row_104_lying_sizes_take_no_memory() {
-    // Before each frame of LZ4 stands how long it was.
+    // The uncompressed size is stored before each LZ4 frame.
     let at = LZ4
         .windows(4)
         .position(|bytes| bytes == [0x04, 0x22, 0x4d, 0x18])
@@ -325,7 +325,7 @@ fn row_104_lying_sizes_take_no_memory() {
 
 #[test]
 fn row_98_rows_that_refer_to_the_same_again_and_again_are_refused() {
-    // Three levels of views, each of them all of the level below, a thousand times: 10^9 values
+    // Three levels of views, each of which repeats the level below a thousand times: 10^9 values
     // from 12 kB.
     let mut values: ArrayRef = Arc::new(Int32Array::from_iter_values(0..1000));
     for _ in 0..2 {

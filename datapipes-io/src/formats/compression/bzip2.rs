@@ -8,8 +8,8 @@ use datapipes::ErrorKind;
 use super::input::{Input, Turn};
 use super::reader::fault;
 
-/// All streams of a file, each with the checksums of its blocks and its own; what follows the last
-/// is an error.
+/// A reader of all streams of a file, which checks the checksums of blocks and streams; data after
+/// the last stream are an error.
 pub(super) struct Streams(Turn<BzDecoder<Input>>);
 
 impl Streams {
@@ -18,10 +18,10 @@ impl Streams {
     }
 }
 
-/// Whether a stream begins here; not at the end.
+/// Returns true if a stream begins here; false at the end.
 fn begins(input: &mut Input) -> io::Result<bool> {
-    // One without a block has no other form. The decoder takes 4 MB for each, and there may be very
-    // many.
+    // A stream without a block has only this form. The decoder takes 4 MB for each stream, and
+    // there may be very many.
     while let [
         b'B',
         b'Z',

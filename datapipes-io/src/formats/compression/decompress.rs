@@ -1,4 +1,4 @@
-//! Inflates files of any codec.
+//! Decompresses files of any codec.
 
 use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
 
@@ -6,19 +6,19 @@ use super::reader::{self, Packing};
 use super::{Codec, Expansion};
 use crate::File;
 
-/// Inflates compressed files of any [`Codec`]; see
+/// Decompresses files of any [`Codec`]; see
 /// [`FileGraph::decompress`](crate::FileGraph::decompress).
 ///
-/// - The codec is told by a file's first bytes. A file of no codec passes as it is, and is not
-///   copied, unless its name says that it is compressed: then it is an error.
-/// - The whole file is inflated at once, all its members, frames or streams if it has several, and
-///   their checksums and lengths are checked where they have them.
-/// - The name loses the ending that tells a codec: `a.txt.zst` becomes `a.txt`, and `a.tgz` becomes
+/// - The codec is recognized by a file's first bytes. A file without a codec is passed on
+///   unchanged, and is not copied, unless its name says that it is compressed: then it is an error.
+/// - The whole file is decompressed at once, with all its members, frames or streams if it has
+///   several, and their checksums and lengths are checked if they have them.
+/// - The name loses the ending of the codec: `a.txt.zst` becomes `a.txt`, and `a.tgz` becomes
 ///   `a.tar`. See [`Codec::of_name`].
-/// - What follows the last member, frame or stream is an error; zeros too, but for multiples of
-///   four behind xz. A file cut exactly between two of them cannot be told from a whole one.
-/// - What is inflated is not looked into again: a compressed file in a compressed file takes two of
-///   these.
+/// - Data after the last member, frame or stream are an error; zeros too, except multiples of four
+///   after xz. A file cut exactly between two of them cannot be told from a whole file.
+/// - The decompressed content is not examined again: a compressed file in a compressed file needs
+///   two of these pipes.
 #[derive(Clone, Debug)]
 pub struct Decompress {
     expansion: Expansion,
@@ -33,16 +33,16 @@ impl Default for Decompress {
 }
 
 impl Decompress {
-    /// With the default limits of [`max_expansion`](Decompress::max_expansion) and
+    /// Returns the pipe with the default limits of [`max_expansion`](Decompress::max_expansion) and
     /// [`max_window`](Decompress::max_window).
     pub fn new() -> Self {
         Decompress::default()
     }
 
-    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to
-    /// more than `ratio` times its own size once it is past 1 MiB. By default 1 GiB, and 1100
-    /// times, which is more than gzip can reach. The other codecs can reach more with content that
-    /// repeats itself.
+    /// Refuses a file that decompresses to more than `bytes`, all of which is in memory at once, or
+    /// to more than `ratio` times its own size once it is past 1 MiB. Defaults to 1 GiB and 1100
+    /// times, which is more than gzip can reach. The other codecs can reach more with repetitive
+    /// content.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Decompress {
             expansion: Expansion {
@@ -53,8 +53,8 @@ impl Decompress {
         }
     }
 
-    /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`. By
-    /// default 128 MiB; files written with `zstd --long=31` need 2 GiB.
+    /// Refuses a Zstandard or xz file that needs a window or dictionary of more than `bytes`.
+    /// Defaults to 128 MiB; files written with `zstd --long=31` need 2 GiB.
     pub fn max_window(self, bytes: u64) -> Self {
         Decompress {
             expansion: Expansion {
@@ -99,7 +99,8 @@ fn decompress(file: File, expansion: Expansion, cx: &Context) -> Result<File> {
     })
 }
 
-/// The codec of a file by its first bytes; an error if only its name says that there is one.
+/// Returns the codec of a file by its first bytes; an error if only its name says that there is
+/// one.
 fn codec_of(data: &[u8], name: &str) -> Result<Option<Codec>> {
     match (Codec::of_magic(data), Codec::of_name(name)) {
         (Some(codec), _) => Ok(Some(codec)),
@@ -115,7 +116,8 @@ fn codec_of(data: &[u8], name: &str) -> Result<Option<Codec>> {
     }
 }
 
-/// How a file is compressed, if it is, by its first bytes and its name as [`Decompress`] tells it.
+/// Returns the compression of a file, if there is one, by its first bytes and its name, with the
+/// rules of [`Decompress`].
 pub(in crate::formats) fn packing_of(data: &[u8], name: &str) -> Result<Option<Packing>> {
     Ok(codec_of(data, name)?.map(Codec::packing))
 }

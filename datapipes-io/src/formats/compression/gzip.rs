@@ -1,4 +1,4 @@
-//! Inflates gzip files.
+//! Decompresses gzip files.
 
 use std::io::{self, Read};
 
@@ -11,14 +11,14 @@ use super::reader::{self, fault};
 use super::{Codec, Expansion};
 use crate::File;
 
-/// Inflates gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
-/// [`Decompress`](crate::Decompress) does so for every codec.
+/// Decompresses gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
+/// [`Decompress`](crate::Decompress) handles every codec.
 ///
-/// - The whole file is inflated at once, all its members if it has several (as pigz and bgzip
-///   write), and the checksum and length of each are checked.
+/// - The whole file is decompressed at once, with all its members if it has several (as pigz and
+///   bgzip write), and the checksum and length of each are checked.
 /// - A name ending in `.gz` loses that ending, and `.tgz` becomes `.tar`.
-/// - What follows the last member is an error, zeros too. A file cut exactly between two of its
-///   members cannot be told from a whole one.
+/// - Data after the last member are an error, zeros too. A file cut exactly between two of its
+///   members cannot be told from a whole file.
 #[derive(Clone, Debug)]
 pub struct Gunzip {
     expansion: Expansion,
@@ -33,13 +33,13 @@ impl Default for Gunzip {
 }
 
 impl Gunzip {
-    /// With the default limits of [`max_expansion`](Gunzip::max_expansion).
+    /// Returns the pipe with the default limits of [`max_expansion`](Gunzip::max_expansion).
     pub fn new() -> Self {
         Gunzip::default()
     }
 
-    /// Refuses a file that inflates to more than `bytes`, all of which is in memory at once, or to
-    /// more than `ratio` times its own size once it is past 1 MiB. By default 1 GiB, and 1100
+    /// Refuses a file that decompresses to more than `bytes`, all of which is in memory at once, or
+    /// to more than `ratio` times its own size once it is past 1 MiB. Defaults to 1 GiB and 1100
     /// times, which is more than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Gunzip {
@@ -87,20 +87,20 @@ impl Pipe<File> for Gunzip {
     }
 }
 
-/// Deflate cannot do better.
+/// Maximum compression ratio of deflate.
 const DEFLATE_RATIO: u64 = 1032;
 
 pub(in crate::formats) fn is_gzip(data: &[u8]) -> bool {
     data.starts_with(&[0x1f, 0x8b])
 }
 
-/// The content of a gzip file, all of it or an error.
+/// Returns the content of a gzip file, all of it or an error.
 fn inflate(data: &Bytes, expansion: Expansion, cx: &Context) -> Result<Bytes> {
     reader::whole(Codec::Gzip, data.clone(), expansion, cx)
 }
 
-/// All members of a file, each with its checksum and length checked; what follows the last is an
-/// error.
+/// A reader of all members of a file, which checks the checksum and length of each; data after the
+/// last are an error.
 pub(super) struct Members(Turn<GzDecoder<Input>>);
 
 impl Members {
@@ -109,7 +109,7 @@ impl Members {
     }
 }
 
-/// Whether a member begins here; not at the end.
+/// Returns true if a member begins here; false at the end.
 fn begins(input: &mut Input) -> io::Result<bool> {
     let at = input.at();
     match input.peek(2)? {
@@ -130,7 +130,7 @@ impl Read for Members {
     }
 }
 
-/// What the trailer of the last member says, as far as that can be true.
+/// Returns the length in the trailer of the last member, limited to possible values.
 pub(super) fn likely_len(data: &[u8]) -> u64 {
     let trailer = data
         .last_chunk::<4>()

@@ -1,4 +1,4 @@
-//! The compressed bytes of a file: all there, or in pieces as they arrive.
+//! The compressed bytes of a file: whole in memory, or in pieces as they arrive.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// What a decoder reads from. Where the next piece has not arrived yet, reading is
+/// Input of a decoder. If the next piece has not arrived yet, reading fails with
 /// [`ErrorKind::WouldBlock`], nothing is lost, and the same call may be made again.
 pub(in crate::formats) struct Input {
     now: Bytes,
-    /// How many bytes were read.
+    /// Number of bytes read.
     at: u64,
     rest: Arc<Mutex<Pieces>>,
 }
@@ -18,12 +18,12 @@ pub(in crate::formats) struct Input {
 #[derive(Default)]
 struct Pieces {
     pieces: VecDeque<Bytes>,
-    /// The bytes of all of them, and of those before.
+    /// Total number of bytes of these and earlier pieces.
     pushed: u64,
     ended: bool,
 }
 
-/// Where the pieces of an [`Input`] go.
+/// Sender of the pieces of an [`Input`].
 #[derive(Clone)]
 pub(in crate::formats) struct Feeder(Arc<Mutex<Pieces>>);
 
@@ -42,14 +42,14 @@ impl Feeder {
         self.lock().ended = true;
     }
 
-    /// How many bytes came so far.
+    /// Returns the number of bytes that have arrived.
     pub(super) fn pushed(&self) -> u64 {
         self.lock().pushed
     }
 }
 
 impl Input {
-    /// A file that is all there.
+    /// Returns the input of a file that is whole in memory.
     pub(in crate::formats) fn whole(data: Bytes) -> Self {
         let (mut input, feeder) = Input::arriving();
         input.now = data;
@@ -57,7 +57,7 @@ impl Input {
         input
     }
 
-    /// One that comes in pieces.
+    /// Returns an input that comes in pieces.
     pub(in crate::formats) fn arriving() -> (Self, Feeder) {
         let rest: Arc<Mutex<Pieces>> = Arc::default();
         (
@@ -70,12 +70,12 @@ impl Input {
         )
     }
 
-    /// The place of what comes next.
+    /// Returns the position of the next byte.
     pub(in crate::formats) fn at(&self) -> u64 {
         self.at
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     fn next(&mut self) -> io::Result<Option<Bytes>> {
         let mut rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
         match rest.pieces.pop_front() {
@@ -85,7 +85,7 @@ impl Input {
         }
     }
 
-    /// The next bytes in one piece, `len` of them or, at the end, fewer.
+    /// Returns the next bytes in one piece, `len` of them or, at the end, fewer.
     pub(in crate::formats) fn peek(&mut self, len: usize) -> io::Result<&[u8]> {
         while self.now.len() < len {
             match self.next()? {
@@ -97,7 +97,7 @@ impl Input {
         Ok(&self.now[..len.min(self.now.len())])
     }
 
-    /// Whether so many bytes are there, or all that there will be.
+    /// Returns true if this number of bytes, or the end, has arrived.
     #[cfg(feature = "lz4")]
     pub(super) fn has(&self, len: u64) -> bool {
         let rest = self.rest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -133,17 +133,18 @@ impl Read for Input {
     }
 }
 
-/// One decoder after the other over the same input.
+/// A sequence of decoders over the same input.
 pub(super) enum Turn<D> {
     Between(Input),
     Inside(D),
-    /// While it changes.
+    /// Placeholder during a change.
     Lost,
 }
 
 impl<D: Read> Turn<D> {
-    /// Reads the content of one member, frame or stream after the other: whether one `begins`, or
-    /// the file ends, its decoder, and the input that this leaves.
+    /// Reads the content of one member, frame or stream after the other. The closures tell if
+    /// another one `begins` (or the file ends), make its decoder, and return the input that the
+    /// decoder leaves.
     pub(super) fn read(
         &mut self,
         out: &mut [u8],

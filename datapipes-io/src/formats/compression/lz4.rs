@@ -9,8 +9,8 @@ use super::input::{Input, Turn};
 use super::reader::fault;
 use super::{LZ4, LZ4_LEGACY, Skippable, is_cut};
 
-/// All frames of a file. Skippable ones are skipped; a dictionary and the frames of the first
-/// version are refused; checksums and lengths are checked where a frame has them.
+/// A reader of all frames of a file. Skippable frames are skipped; a dictionary and the frames of
+/// the first version are refused; checksums and lengths are checked if a frame has them.
 pub(super) struct Frames {
     turn: Turn<FrameDecoder<Frame>>,
     skip: Skippable,
@@ -43,7 +43,7 @@ impl Read for Frames {
                     if read > 0 {
                         return Ok(read);
                     }
-                    // An empty block ends a call, and the frame's own end the frame.
+                    // An empty block ends a call; the end mark of the frame ends the frame.
                     if decoder.get_ref().ended
                         && let Turn::Inside(decoder) = std::mem::replace(&mut self.turn, Turn::Lost)
                     {
@@ -56,7 +56,7 @@ impl Read for Frames {
     }
 }
 
-/// What the header of a frame says of what follows.
+/// Header of a frame.
 struct Head {
     begin: u64,
     len: u64,
@@ -70,7 +70,7 @@ fn place(begin: u64, kind: ErrorKind, what: &str) -> io::Error {
 }
 
 impl Head {
-    /// Of the frame that begins here; `None` at the end.
+    /// Reads the header of the frame that begins here; `None` at the end.
     fn read(input: &mut Input) -> io::Result<Option<Head>> {
         let begin = input.at();
         let head = input.peek(6)?;
@@ -111,7 +111,7 @@ impl Head {
             len: 7 + if flags & 0x08 != 0 { 8 } else { 0 },
             block_checksum: flags & 0x10 != 0,
             content_checksum: flags & 0x04 != 0,
-            // 64 KiB to 4 MiB; what else is there the decoder refuses.
+            // 64 KiB to 4 MiB; the decoder refuses other values.
             max_block: 1 << (2 * ((sizes >> 4) & 7) + 8),
         }))
     }
@@ -120,11 +120,12 @@ impl Head {
 const CUT: &str = "it has no end";
 
 /// The bytes of one frame, to its end: the decoder takes a missing end, and an empty block, for the
-/// end of all. It is given a block once all of that is there, since it cannot wait within one.
+/// end of the input. The decoder gets a block once all of it has arrived, since it cannot wait
+/// within a block.
 struct Frame {
     input: Input,
     head: Head,
-    /// Of the header or the block that is being read.
+    /// Remaining bytes of the current header or block.
     left: u64,
     last: bool,
     ended: bool,
@@ -141,7 +142,7 @@ impl Frame {
         }
     }
 
-    /// How long the next block is, with its size and checksum.
+    /// Returns the length of the next block, with its size and checksum.
     fn block(&mut self) -> io::Result<u64> {
         let begin = self.head.begin;
         let cut = || place(begin, ErrorKind::Truncated, CUT);

@@ -1,5 +1,5 @@
-//! Compressed files: found by their first bytes or their name, read as a stream, with a bound on
-//! expansion.
+//! Compressed files: recognized by their first bytes or their name, read as a stream, with a bound
+//! on expansion.
 
 #[cfg(feature = "bzip2")]
 mod bzip2;
@@ -29,7 +29,7 @@ pub(in crate::formats) use input::Input;
 pub(in crate::formats) use reader::fault;
 pub(in crate::formats) use reader::{Inflating, Packing, reader, unpack, unpacker};
 
-/// A way in which files are compressed.
+/// A compression format of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Codec {
@@ -50,10 +50,10 @@ const LZ4: &[u8] = b"\x04\x22\x4d\x18";
 const LZ4_LEGACY: &[u8] = b"\x02\x21\x4c\x18";
 
 impl Codec {
-    /// The codec of a file that begins with these bytes.
+    /// Returns the codec of a file that begins with these bytes.
     ///
-    /// Skippable frames may begin a file of Zstandard or LZ4: the first other one behind them tells
-    /// which, so give as much of the file as there is.
+    /// Skippable frames may begin a file of Zstandard or LZ4: the first other frame after them
+    /// decides, so pass as much of the file as there is.
     ///
     /// ```
     /// use datapipes_io::formats::Codec;
@@ -61,7 +61,7 @@ impl Codec {
     /// assert_eq!(Codec::of_magic(b"some text"), None);
     /// ```
     pub fn of_magic(data: &[u8]) -> Option<Codec> {
-        // One that is cut is an error of Zstandard's.
+        // A file cut within a skippable frame is reported as an error of Zstandard.
         let Ok(rest) = behind_skippable(data) else {
             return Some(Codec::Zstd);
         };
@@ -76,8 +76,8 @@ impl Codec {
         }
     }
 
-    /// The codec that the ending of a name tells, and the name without it: `a.txt.gz` is `a.txt`,
-    /// `a.tgz` is `a.tar`.
+    /// Returns the codec of a name by its ending, and the name without the ending: `a.txt.gz` is
+    /// `a.txt`, `a.tgz` is `a.tar`.
     ///
     /// Endings, in letters of any case: `gz`, `tgz`, `zst`, `zstd`, `tzst`, `lz4`, `bz2`, `tbz2`,
     /// `tbz`, `xz` and `txz`.
@@ -117,7 +117,7 @@ impl Codec {
 }
 
 impl fmt::Display for Codec {
-    /// Its name in lower case, which is also that of the feature it needs, if any.
+    /// Writes the name in lower case, which is also that of the feature it needs, if any.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Codec::Gzip => "gzip",
@@ -129,7 +129,8 @@ impl fmt::Display for Codec {
     }
 }
 
-/// What is behind the skippable frames at the beginning, of which Zstandard and LZ4 have the same.
+/// Returns the bytes after the skippable frames at the beginning; they are the same in Zstandard
+/// and LZ4.
 fn behind_skippable(mut data: &[u8]) -> io::Result<&[u8]> {
     while let [0x50..=0x5f, 0x2a, 0x4d, 0x18, after @ ..] = data {
         let (len, after) = after
@@ -142,17 +143,17 @@ fn behind_skippable(mut data: &[u8]) -> io::Result<&[u8]> {
     Ok(data)
 }
 
-/// Passes over the skippable frames of a file that is read as a stream.
+/// A skipper of the skippable frames of a file that is read as a stream.
 #[cfg(any(feature = "lz4", feature = "zstd"))]
 #[derive(Default)]
 struct Skippable {
-    /// Of the one that was begun.
+    /// Remaining bytes of the current frame.
     left: u64,
 }
 
 #[cfg(any(feature = "lz4", feature = "zstd"))]
 impl Skippable {
-    /// Up to what is none, or the end.
+    /// Skips up to another frame, or the end.
     fn pass(&mut self, input: &mut input::Input) -> io::Result<()> {
         use io::BufRead;
         loop {
@@ -176,8 +177,8 @@ impl Skippable {
     }
 }
 
-/// Whether these bytes, which are all that is left, could be the beginning of such a frame, or of a
-/// skippable one.
+/// Returns true if these bytes, the last of a file, could be the beginning of such a frame, or of a
+/// skippable frame.
 #[cfg(any(feature = "lz4", feature = "zstd"))]
 fn is_cut(left: &[u8], magic: &[u8]) -> bool {
     magic.starts_with(left)
@@ -187,21 +188,20 @@ fn is_cut(left: &[u8], magic: &[u8]) -> bool {
         )
 }
 
-/// How much larger than itself a file may become, and how much memory its reader may take on the
-/// way.
+/// Limits on the size of a decompressed file, and on the memory of its reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expansion {
-    /// So many bytes at most.
+    /// Maximum size in bytes.
     pub bytes: u64,
-    /// So many times its own size at most, once it is past 1 MiB.
+    /// Maximum size as a multiple of the compressed size, once it is past 1 MiB.
     pub ratio: u64,
-    /// How many bytes back a Zstandard or xz file may refer, at most: its window or dictionary,
-    /// which is held in memory beside what is read. The other codecs have less than 4 MiB of it.
+    /// Maximum window or dictionary in bytes, by which a Zstandard or xz file may refer back, and
+    /// which its reader holds in memory. The other codecs use less than 4 MiB.
     pub window: u64,
 }
 
 impl Default for Expansion {
-    /// 8 GiB; 1100 times, which is more than gzip can reach; a window of 128 MiB.
+    /// Returns 8 GiB; 1100 times, which is more than gzip can reach; a window of 128 MiB.
     fn default() -> Self {
         Expansion {
             bytes: 8 << 30,
@@ -212,7 +212,7 @@ impl Default for Expansion {
 }
 
 impl Expansion {
-    /// For a file that is never whole in memory: any number of bytes.
+    /// Returns the limits of a file that is never whole in memory: any number of bytes.
     pub(in crate::formats) fn streamed() -> Self {
         Expansion {
             bytes: u64::MAX,
@@ -220,7 +220,7 @@ impl Expansion {
         }
     }
 
-    /// For a file that is inflated into memory as a whole: 1 GiB.
+    /// Returns the limits of a file that is decompressed into memory as a whole: 1 GiB.
     fn whole() -> Self {
         Expansion {
             bytes: 1 << 30,
@@ -229,16 +229,16 @@ impl Expansion {
     }
 }
 
-/// A ratio means nothing for a few bytes.
+/// Size below which the ratio is not checked, since it means nothing for a few bytes.
 const FREE: u64 = 1 << 20;
 
 impl Expansion {
-    /// How many bytes so many may become.
+    /// Returns the maximum decompressed size of a file of this size.
     pub(in crate::formats) fn most(self, own: u64) -> u64 {
         self.bytes.min(self.ratio.saturating_mul(own).max(FREE))
     }
 
-    /// That so many bytes become more.
+    /// Describes that a file of this size exceeds the limit.
     fn exceeded(self, own: u64) -> String {
         let (most, Expansion { bytes, ratio, .. }) = (self.most(own), self);
         format!(
@@ -247,7 +247,7 @@ impl Expansion {
     }
 }
 
-/// The whole content of a file that may be compressed, by its first bytes.
+/// Returns the whole content of a file that may be compressed, by its first bytes.
 #[allow(dead_code, reason = "formats that are read whole use it")]
 pub(in crate::formats) fn content(
     data: Bytes,

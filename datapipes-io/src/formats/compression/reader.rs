@@ -1,4 +1,4 @@
-//! One reader for every codec: bounded, stoppable, with errors that say how far it came.
+//! One reader for every codec: bounded, stoppable, with errors that contain their position.
 
 use std::io::{self, Read};
 
@@ -8,18 +8,19 @@ use datapipes::{Context, Error, ErrorKind, Result};
 use super::input::{Feeder, Input};
 use super::{Codec, Expansion, gzip};
 
-/// A way to inflate a file: its name, and what is between the bytes and the checks that all share,
-/// for windows of so many bytes. It may not be read again behind an error.
+/// A compression as a name and a decoder, which runs inside the checks that all codecs share, with
+/// a window of at most the given size. The decoder may not be read again after an error.
 #[derive(Clone, Copy)]
 pub(in crate::formats) struct Packing {
     pub(in crate::formats) name: &'static str,
     pub(in crate::formats) decoder: Decoder,
 }
 
-/// The content of a compressed file, bit by bit, all of it or an error behind it.
+/// Returns a reader of a compressed file, which yields the whole content, or an error after a part
+/// of it.
 ///
-/// Holds what the codec needs to look back at, and nothing of what was read. What it reports is one
-/// of this library's errors inside; see [`unpack`].
+/// Holds the codec's window, and nothing else of the content. Its errors wrap errors of this
+/// library; see [`unpack`].
 pub(in crate::formats) fn reader(
     codec: Codec,
     data: Bytes,
@@ -29,7 +30,7 @@ pub(in crate::formats) fn reader(
     unpacker(codec.packing(), data, expansion, cx)
 }
 
-/// The same for any packing.
+/// Returns a reader for any packing.
 pub(in crate::formats) fn unpacker(
     packing: Packing,
     data: Bytes,
@@ -39,7 +40,7 @@ pub(in crate::formats) fn unpacker(
     Box::new(Bounded::whole(packing, data, expansion, cx))
 }
 
-/// The whole content of a file that is compressed.
+/// Returns the whole content of a compressed file.
 pub(super) fn whole(
     codec: Codec,
     data: Bytes,
@@ -52,7 +53,7 @@ pub(super) fn whole(
     let mut out = Vec::new();
     if codec == Codec::Gzip {
         let likely = usize::try_from(gzip::likely_len(&data).min(most)).unwrap_or(usize::MAX);
-        // What the trailer says may be wrong: if there is no memory for it, less may do.
+        // The trailer may be wrong: if there is no memory for its size, less may suffice.
         let _ = out.try_reserve_exact(likely);
     }
     match Bounded::whole(codec.packing(), data, expansion, cx).read_to_end(&mut out) {
@@ -69,7 +70,7 @@ fn no_memory(reached: usize) -> Error {
     )
 }
 
-/// The error of this library's that a reader reported, or any other as `kind`.
+/// Returns the wrapped error of this library, or any other error as `kind`.
 pub(in crate::formats) fn unpack(error: io::Error, kind: ErrorKind, what: &str) -> Error {
     match error.downcast::<Error>() {
         Ok(error) => error,
@@ -77,15 +78,15 @@ pub(in crate::formats) fn unpack(error: io::Error, kind: ErrorKind, what: &str) 
     }
 }
 
-/// After so many bytes a dropped epoch is noticed.
+/// Number of bytes after which the reader checks if the epoch was dropped.
 const STEP: usize = 1 << 20;
 
 struct Bounded {
     name: &'static str,
     inner: Box<dyn Read + Send>,
-    /// Size of the compressed file; if that is not known, what has arrived of it.
+    /// Size of the compressed file; if it is not known, the number of bytes that have arrived.
     own: Result<u64, Feeder>,
-    /// How many bytes were read.
+    /// Number of bytes read.
     read: u64,
     expansion: Expansion,
     cx: Context,
@@ -124,7 +125,7 @@ impl Bounded {
     }
 }
 
-/// Inflates what arrives, with a window of at most so many bytes.
+/// Function that makes a decoder of an input, with a window of at most the given size.
 type Decoder = fn(Input, u64) -> Box<dyn Read + Send>;
 
 impl Codec {
@@ -166,7 +167,7 @@ fn missing(name: &str) -> Box<dyn Read + Send> {
     )
 }
 
-/// A compressed file that is inflated as it arrives.
+/// A compressed file that is decompressed as it arrives.
 pub(in crate::formats) struct Inflating {
     reader: Bounded,
     feeder: Feeder,
@@ -174,7 +175,7 @@ pub(in crate::formats) struct Inflating {
 }
 
 impl Inflating {
-    /// Of a file of so many bytes, if that is known.
+    /// Returns the decompressor of a file of this size, if it is known.
     pub(in crate::formats) fn new(
         packing: Packing,
         len: Option<u64>,
@@ -190,18 +191,18 @@ impl Inflating {
         }
     }
 
-    /// The next piece of the file.
+    /// Adds the next piece of the file.
     pub(in crate::formats) fn push(&self, piece: Bytes) {
         self.feeder.push(piece);
     }
 
-    /// There are no more pieces.
+    /// Ends the input: there are no more pieces.
     pub(in crate::formats) fn end(&self) {
         self.feeder.end();
     }
 
-    /// Inflates of what is there, up to 1 MiB, which is empty at the end; `None` if another piece
-    /// is wanted.
+    /// Decompresses up to 1 MiB of the available bytes; the result is empty at the end, and `None`
+    /// if another piece is needed.
     pub(in crate::formats) fn step(&mut self) -> Result<Option<Bytes>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -231,7 +232,7 @@ impl Inflating {
     }
 }
 
-/// Reports one of this library's errors.
+/// Wraps an error of this library.
 pub(in crate::formats) fn fault(kind: ErrorKind, what: impl Into<String>) -> io::Error {
     io::Error::other(Error::new(kind, what))
 }
@@ -274,7 +275,7 @@ impl Bounded {
         Ok(read)
     }
 
-    /// How far it came, and what that means to the caller.
+    /// Adds the position of the error, and its meaning for the caller.
     fn name(&self, error: io::Error) -> io::Error {
         let own = error.get_ref().is_some_and(|inner| inner.is::<Error>());
         if own || error.kind() == io::ErrorKind::WouldBlock {

@@ -1,4 +1,4 @@
-//! Every codec against files of other tools, cut, changed, and made to burst.
+//! Every codec with files of other tools, cut, changed, and expanding too far.
 
 use std::io::Read;
 
@@ -7,7 +7,7 @@ use datapipes::{Context, ErrorKind, Graph, Result};
 use super::*;
 use crate::File;
 
-/// What `make_compression.py` packed, whichever tool it took.
+/// Returns the content that `make_compression.py` compressed with each tool.
 fn content_of_all() -> Vec<u8> {
     (0..120)
         .flat_map(|n| format!("line {n} of text, {}\n", n * n).into_bytes())
@@ -20,7 +20,8 @@ macro_rules! data {
     };
 }
 
-/// Files by Python's gzip, zstandard, lz4, bz2 and lzma: the codec, the name, and the file.
+/// Returns files made by Python's gzip, zstandard, lz4, bz2 and lzma: the codec, the name, and the
+/// file.
 fn files() -> Vec<(Codec, &'static str, &'static [u8])> {
     let mut files = vec![
         (Codec::Gzip, "text.gz", data!("text.gz")),
@@ -56,7 +57,7 @@ fn decompress_with(pipe: Decompress, name: &str, data: Bytes) -> Result<File> {
     read.map(|mut files| files.pop().expect("one in, one out"))
 }
 
-/// What the stream gives in pieces of seven bytes, and how it ends.
+/// Returns the output of the stream in pieces of seven bytes, and its end.
 fn streamed(codec: Codec, data: &[u8], expansion: Expansion) -> (Vec<u8>, Option<ErrorKind>) {
     let mut reader = reader(
         codec,
@@ -143,14 +144,14 @@ fn row_96_cut_at_every_byte() {
                     whole += 1;
                 }
                 Err(error) => {
-                    // Its first bytes tell the codec; with fewer there is only the name.
+                    // The first bytes indicate the codec; with fewer bytes only the name does.
                     let short = Codec::of_magic(&data[..cut]).is_none() && cut > 0;
                     let kind = if short {
                         ErrorKind::Corrupt
                     } else {
                         ErrorKind::Truncated
                     };
-                    // Stream padding of xz comes in fours.
+                    // Stream padding of xz is a multiple of four.
                     let padding =
                         error.kind() == ErrorKind::Corrupt && error.to_string().contains("padding");
                     assert!(
@@ -189,8 +190,8 @@ fn row_96_no_flipped_bit_changes_the_content() {
                 Err(_) => {}
             }
         }
-        // Frames without checksums have nothing to tell; a bit of the header of lz4 says whether
-        // there is one.
+        // Frames without checksums detect nothing; a bit of the header of lz4 tells if there is
+        // one.
         let unchecked = without_checks(name) || name == "text-frames.lz4";
         assert!(
             unseen == 0 || unchecked,
@@ -293,7 +294,7 @@ fn packed(codec: Codec, data: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Those whose features are on.
+/// Returns the codecs whose features are enabled.
 fn codecs() -> Vec<Codec> {
     let mut codecs: Vec<Codec> = files().into_iter().map(|(codec, ..)| codec).collect();
     codecs.dedup();

@@ -10,15 +10,15 @@ use super::reader::fault;
 
 const MAGIC: &[u8] = b"\xfd7zXZ\0";
 
-/// All streams of a file, and the zeros between and behind them, which must be a multiple of four.
-/// Checks of blocks (none, CRC-32, CRC-64 or SHA-256), index and footer are made. A dictionary
-/// above the limit is refused before it is made.
+/// A reader of all streams of a file, and of the zeros between and after them, which must be a
+/// multiple of four. Checks of blocks (none, CRC-32, CRC-64 or SHA-256), index and footer are
+/// verified. A dictionary above the limit is refused before it is allocated.
 pub(super) struct Streams {
     input: Input,
     stream: Option<XzStream>,
-    /// Zeros since the last stream.
+    /// Number of zeros since the last stream.
     zeros: u64,
-    /// Most bytes of dictionary.
+    /// Maximum size of the dictionary in bytes.
     window: u64,
 }
 
@@ -32,7 +32,7 @@ impl Streams {
         }
     }
 
-    /// Begins the next stream; `false` if there is none.
+    /// Begins the next stream; returns `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
         loop {
             let there = self.input.fill_buf()?;
@@ -65,7 +65,7 @@ impl Streams {
             }
         }
         self.zeros = 0;
-        // The reader counts in KiB, and its own tables too.
+        // The reader counts in KiB, and includes its own tables.
         let limit = u32::try_from(self.window / 1024 + 128).unwrap_or(u32::MAX);
         self.stream = Some(XzStream::new_mem_limit(false, limit));
         Ok(true)
@@ -81,7 +81,7 @@ impl Read for Streams {
                 }
                 continue;
             };
-            // There may be more to give before more has arrived.
+            // The decoder may have more output before more input has arrived.
             let (there, action) = match self.input.fill_buf() {
                 Ok([]) => (&[][..], Action::Finish),
                 Ok(there) => (there, Action::Run),

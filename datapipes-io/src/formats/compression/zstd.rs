@@ -9,15 +9,16 @@ use super::input::Input;
 use super::reader::fault;
 use super::{Skippable, ZSTD, is_cut};
 
-/// All frames of a file. Skippable ones are skipped; a window above the limit and a dictionary are
-/// refused before anything is made for them; checksums are checked where a frame has one.
+/// A reader of all frames of a file. Skippable frames are skipped; a window above the limit and a
+/// dictionary are refused before anything is allocated for them; checksums are checked if a frame
+/// has one.
 pub(super) struct Frames {
     input: Input,
     skip: Skippable,
-    /// Whether a frame was begun and has not ended.
+    /// True if a frame was begun and has not ended.
     inside: bool,
     decoder: Option<Decoder<'static>>,
-    /// Most bytes that a frame may look back.
+    /// Maximum window of a frame in bytes.
     window: u64,
 }
 
@@ -32,7 +33,7 @@ impl Frames {
         }
     }
 
-    /// Begins the next frame; `false` if there is none.
+    /// Begins the next frame; returns `false` if there is none.
     fn begin(&mut self) -> io::Result<bool> {
         self.skip.pass(&mut self.input)?;
         let at = self.input.at();
@@ -89,7 +90,7 @@ impl Read for Frames {
                     none.insert(decoder)
                 }
             };
-            // There may be more to give before more has arrived.
+            // The decoder may have more output before more input has arrived.
             let (there, late) = match self.input.fill_buf() {
                 Ok(there) => (there, false),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => (&[][..], true),
@@ -100,7 +101,7 @@ impl Read for Frames {
             let expected = decoder.run(&mut input, &mut output)?;
             let (used, read) = (input.pos(), output.pos());
             self.input.consume(used);
-            // The frame has ended, and all of it is out.
+            // The frame has ended, and its output is complete.
             self.inside = expected != 0;
             if self.inside && read == 0 && empty {
                 return Err(match late {
@@ -115,10 +116,10 @@ impl Read for Frames {
     }
 }
 
-/// The longest header, with the magic.
+/// Size of the longest header, with the magic.
 const HEADER: usize = 18;
 
-/// What a frame says before its first block.
+/// Header of a frame.
 #[derive(Debug, PartialEq)]
 struct Header {
     window: u64,
@@ -126,7 +127,7 @@ struct Header {
 }
 
 impl Header {
-    /// `None` if it is cut.
+    /// Returns `None` if the header is cut.
     fn read(frame: &[u8]) -> Option<Header> {
         let (&flags, mut rest) = frame.get(ZSTD.len()..)?.split_first()?;
         let mut take = |len: usize| {
@@ -153,7 +154,7 @@ impl Header {
             2 => take(4)?,
             _ => take(8)?,
         };
-        // One segment is its own window.
+        // A frame of a single segment is its own window.
         Some(Header {
             window: if single { content } else { window },
             dictionary,

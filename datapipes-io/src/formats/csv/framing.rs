@@ -15,15 +15,15 @@ use crate::formats::{Entries, Entry};
 pub(super) struct RowFraming<T> {
     options: Options,
     read: ReadRow<T>,
-    /// What the first row said.
+    /// Content of the first row.
     head: Option<Arc<Head>>,
-    /// It stands after so much of the next row.
+    /// Parser, and the number of bytes of the next row that it has parsed.
     parser: Option<csv_core::Reader>,
     seen: usize,
 }
 
 impl<T> Clone for RowFraming<T> {
-    /// Without what was seen of the next row.
+    /// Clones without the parsed part of the next row.
     fn clone(&self) -> Self {
         RowFraming {
             head: self.head.clone(),
@@ -45,14 +45,14 @@ impl<T> RowFraming<T> {
         }
     }
 
-    /// How long the row is that begins here, with blank lines and comments before it; whether there
-    /// is one. `None` if more of it is wanted.
+    /// Returns the length of the row that begins here, with blank lines and comments before it, and
+    /// true if there is a row. `None` if more bytes are needed.
     fn row(&mut self, data: &[u8], at: Place, ended: bool) -> Option<(usize, bool)> {
         let (mut text, mut ends) = ([0; 1024], [0; 64]);
         let parser = self.parser.get_or_insert_with(|| {
             let mut parser = parser(&self.options);
             if at.offset > 0 {
-                // So that no mark is dropped here.
+                // After an empty row, the parser drops no byte order mark.
                 parser.read_record(b"\r", &mut text, &mut ends);
             }
             parser
@@ -75,12 +75,12 @@ impl<T> RowFraming<T> {
             }
             false
         };
-        // The end of the file ends a row. Where another could begin there was none, and else a
-        // quote was not closed.
+        // The end of the file ends a row. If another row could begin there, there was none;
+        // otherwise a quote was not closed.
         ended.then(|| (data.len(), more(b"\n") || !more(b"\0\n")))
     }
 
-    /// The rows of a part of a file that begins there.
+    /// Returns the rows of a part of a file that begins at `at`.
     fn rows(&self, data: Bytes, at: Place) -> Result<Rows<T>> {
         if at.offset == 0 {
             return Rows::open(data, self.options, self.read);
@@ -89,7 +89,7 @@ impl<T> RowFraming<T> {
         Ok(Rows::after(head, data, at, self.options, self.read))
     }
 
-    /// What the first row says, which is needed for all others; nothing if it is no row.
+    /// Parses the first row, which is needed to read all others; returns `None` if it is no row.
     fn first(&self, row: &[u8], at: Place) -> Result<Option<Head>> {
         let mut rows = self.rows(Bytes::copy_from_slice(row), at)?;
         if !self.options.header {

@@ -1,4 +1,4 @@
-//! What the rows are read from: bounded, and with the place of each byte.
+//! Input of the parser of rows: bounded, and with the position of each byte.
 
 use std::io::{self, Read};
 
@@ -7,35 +7,34 @@ use datapipes::{Error, ErrorKind};
 
 use crate::formats::framing::Place;
 
-/// Behind the end of the text. Where this is a row of its own all quotes were closed.
+/// Text after the end of the file. If it is parsed as a row of its own, all quotes were closed.
 pub(super) const SENTINEL: &str = "\0";
 
-/// A row may be longer than is allowed by so many bytes before it ends the file.
+/// Number of bytes by which a row may exceed the limit before it ends the file.
 pub(super) const SLACK: u64 = 64 << 10;
 
-/// A text, and behind it a line end and [`SENTINEL`].
+/// A text, followed by a line end and [`SENTINEL`].
 ///
-/// It keeps the place of the row that is being read, so that an error can tell it: the parser's own
-/// lines are off by one where they end with CRLF, and its places in the text are those before blank
-/// lines.
+/// The input stores the position of the current row for errors: the parser's own lines are off by
+/// one in files with CRLF, and its positions are those before blank lines.
 pub(super) struct Input {
     text: Bytes,
-    /// How much of the text was read.
+    /// Number of bytes of the text that were read.
     read: u64,
-    /// Where the row begins.
+    /// Position of the row.
     row: u64,
-    /// Up to here lines were counted, and how many there are in the file.
+    /// Position up to which lines were counted, and the number of lines in the file up to it.
     counted: u64,
     lines: u64,
-    /// Where the text begins in the file.
+    /// Position of the text in the file.
     base: Place,
     max_row: usize,
-    /// Whether all of it was read.
+    /// True if the whole text was read.
     pub(super) ended: bool,
 }
 
 impl Input {
-    /// Of a text that begins at this place of a file.
+    /// Returns the input for a text that begins at this position of a file.
     pub(super) fn new(text: Bytes, base: Place, max_row: usize) -> Self {
         Input {
             text,
@@ -49,18 +48,18 @@ impl Input {
         }
     }
 
-    /// How long the text is.
+    /// Returns the length of the text.
     pub(super) fn len(&self) -> u64 {
         self.text.len() as u64
     }
 
-    /// A row begins at this byte of the text.
+    /// Sets the position of the current row in the text.
     pub(super) fn begin(&mut self, row: u64) {
         self.row = row;
     }
 
-    /// The line, from one, and the byte in the file at which the row begins behind blank lines and
-    /// comments; that byte of the text, and what follows it of what was read.
+    /// Returns the line, from one, and the position in the file at which the row begins after blank
+    /// lines and comments; the position in the text, and the rest of the bytes read from there.
     pub(super) fn place(&mut self, comment: Option<u8>) -> (u64, u64, u64, &[u8]) {
         let row = self.row.min(self.read);
         self.lines += line_feeds(&self.text[self.counted as usize..row as usize]);
@@ -98,7 +97,7 @@ pub(super) fn line_feeds(text: &[u8]) -> u64 {
     text.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// That a row is much longer than is allowed.
+/// Returns the error of a row that is much longer than allowed.
 pub(super) fn endless(max_row: usize) -> Error {
     let what =
         format!("a row of more than {max_row} bytes (`max_row`), or a quote that is never closed");

@@ -15,26 +15,28 @@ use super::compression::Expansion;
 use super::{Entries, Format, Row, Splitter, value};
 use crate::File;
 
-/// CSV and TSV files (RFC 4180), a row an item: by the names of the columns, as a list of texts, or
-/// as any type of serde's.
+/// Reads CSV and TSV files (RFC 4180). An item is a row: by the names of the columns, as a list of
+/// texts, or as any type that implements serde's `Deserialize`.
 ///
-/// - [`Csv::rows`] gives a [`Row`] of texts; [`Csv::new`] any type: a struct, whose fields are
-///   found by the names in the first row, `Vec<String>`, a tuple. Numbers and `bool` are read as
-///   the type says, and an empty field is `None` of an `Option`; see the crate
-///   [`csv`](https://docs.rs/csv). Types that take anything, such as [`serde_json::Value`], guess.
-/// - The first row has the names, unless [`no_header`](Csv::no_header) says that it has not. Rows
-///   end with LF, CRLF or CR, and fields in quotes may have any of them within. A quote in quotes
-///   is written twice. Blank lines are skipped. Nothing is trimmed.
+/// - [`Csv::rows`] yields a [`Row`] of texts; [`Csv::new`] any type: a struct, whose fields are
+///   found by the names in the first row, `Vec<String>`, a tuple. Numbers and `bool` are parsed as
+///   the type requires, and an empty field is `None` of an `Option`; see the crate
+///   [`csv`](https://docs.rs/csv). For types that accept any value, such as [`serde_json::Value`],
+///   the type of a value is guessed.
+/// - The first row has the names, unless [`no_header`](Csv::no_header) is set. Rows end with LF,
+///   CRLF or CR, and quoted fields may contain any of these. A quote in quotes is written twice.
+///   Blank lines are skipped. Nothing is trimmed.
 /// - Text is UTF-8. A byte order mark at the beginning of the file is dropped.
-/// - A compressed file is read as a stream, by its first bytes, as [`Lines`](super::Lines) are.
-/// - Every value is copied out of the file.
+/// - A compressed file is recognized by its first bytes and read as a stream, as for
+///   [`Lines`](super::Lines).
+/// - Every value is copied from the file.
 ///
 /// # Errors
-/// A row with another number of fields than the first is `Corrupt`, as is one that is not UTF-8 or
-/// not what the type takes; they tell line and place, and the next rows follow. Nothing follows a
-/// row longer than [`max_row`](Csv::max_row), `Limit`, and a quote that is never closed,
-/// `Truncated`. Two columns of one name are `Corrupt`, and a file without a header, where one is
-/// due, is `Truncated`.
+/// A row with another number of fields than the first is `Corrupt`, as is a row that is not UTF-8
+/// or does not match the type; these errors contain line and position, and the next rows follow. A
+/// row longer than [`max_row`](Csv::max_row) is `Limit`, and a quote that is never closed is
+/// `Truncated`; no rows follow them. Two columns of one name are `Corrupt`, and a file without the
+/// required header is `Truncated`.
 ///
 /// # Examples
 /// ```
@@ -65,7 +67,7 @@ pub struct Csv<T = Row> {
     read: ReadRow<T>,
 }
 
-/// Makes a row of a record and the names of the columns, if there are any.
+/// Function that makes a row of a record and the names of the columns, if there are any.
 type ReadRow<T> = fn(&StringRecord, Option<&StringRecord>) -> ::csv::Result<T>;
 
 #[derive(Clone, Copy, Debug)]
@@ -79,15 +81,15 @@ struct Options {
 }
 
 impl Csv {
-    /// Rows by the names of their columns, all fields texts. Without a header the names are `0`,
-    /// `1` and so on.
+    /// Reads rows by the names of their columns, with all fields as texts. Without a header the
+    /// names are `0`, `1` and so on.
     pub fn rows() -> Self {
         Csv::by(texts)
     }
 }
 
 impl<T: DeserializeOwned> Csv<T> {
-    /// Rows of a type of serde's, separated by commas, with a header.
+    /// Reads rows of a type that implements `Deserialize`, separated by commas, with a header.
     pub fn new() -> Self {
         Csv::by(|record, names| record.deserialize(names))
     }
@@ -112,52 +114,52 @@ impl<T> Csv<T> {
         Csv { options, read }
     }
 
-    /// Fields are separated by this byte instead of a comma.
+    /// Sets the byte that separates fields, instead of a comma.
     pub fn delimiter(mut self, byte: u8) -> Self {
         self.options.delimiter = byte;
         self
     }
 
-    /// Fields are separated by tabs. Quotes count as they do in CSV; see
+    /// Separates fields by tabs. Quotes have the same meaning as in CSV; see
     /// [`no_quotes`](Csv::no_quotes).
     pub fn tsv(self) -> Self {
         self.delimiter(b'\t')
     }
 
-    /// The first row is a row like the others.
+    /// Treats the first row as a row like the others.
     pub fn no_header(mut self) -> Self {
         self.options.header = false;
         self
     }
 
-    /// Fields are quoted by this byte instead of `"`.
+    /// Sets the byte that quotes fields, instead of `"`.
     pub fn quote(mut self, byte: u8) -> Self {
         self.options.quote = Some(byte);
         self
     }
 
-    /// Quotes are letters like any other, so no field has a line end or a delimiter in it.
+    /// Treats quotes as ordinary characters, so no field contains a line end or a delimiter.
     pub fn no_quotes(mut self) -> Self {
         self.options.quote = None;
         self
     }
 
-    /// Lines that begin with this byte are skipped. By default there are none such.
+    /// Skips lines that begin with this byte. By default there are no comments.
     pub fn comment(mut self, byte: u8) -> Self {
         self.options.comment = Some(byte);
         self
     }
 
-    /// Ends a file with an error at a row of more than `bytes`, as one has whose quote is never
-    /// closed. By default 64 MiB.
+    /// Ends a file with an error at a row of more than `bytes`, which may be a quote that is never
+    /// closed. Defaults to 64 MiB.
     pub fn max_row(mut self, bytes: usize) -> Self {
         self.options.max_row = bytes;
         self
     }
 
-    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than
-    /// `ratio` times its own size and 1 MiB. By default any number of bytes, which are never in
-    /// memory together, and 1100 times.
+    /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
+    /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
+    /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
             bytes,

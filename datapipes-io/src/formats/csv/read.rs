@@ -1,4 +1,4 @@
-//! Reads rows, and finds what is wrong with them.
+//! Reads rows, and detects errors in them.
 
 use ::csv::{Reader, ReaderBuilder, StringRecord};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use crate::formats::compression::unpack;
 use crate::formats::framing::Place;
 use crate::formats::json_lines::shortened;
 
-/// The rows of a file, one by one.
+/// An iterator over the rows of a file.
 pub(super) struct Rows<T> {
     reader: Reader<Input>,
     options: Options,
@@ -21,24 +21,24 @@ pub(super) struct Rows<T> {
     done: bool,
 }
 
-/// What comes next in a file.
+/// Next entry of a file.
 enum Next {
-    /// A record, which was read.
+    /// A record that was read.
     Record,
-    /// One that cannot be, and others behind it.
+    /// A record that cannot be read; others may follow.
     Bad(Error),
     End,
 }
 
-/// What has to be known of the rows before, to read others of a file.
+/// Facts about earlier rows that are needed to read later rows of a file.
 #[derive(Clone, Default)]
 pub(super) struct Head {
     pub(super) names: Option<StringRecord>,
-    /// How many fields a row has, once one was read.
+    /// Number of fields of a row, once one was read.
     pub(super) fields: Option<usize>,
 }
 
-/// The parser of a dialect.
+/// Returns the parser of a dialect.
 pub(super) fn parser(options: &Options) -> csv_core::Reader {
     let mut builder = csv_core::ReaderBuilder::new();
     builder
@@ -52,7 +52,7 @@ pub(super) fn parser(options: &Options) -> csv_core::Reader {
 }
 
 impl<T> Rows<T> {
-    /// Those of a file.
+    /// Opens a file.
     pub(super) fn open(text: Bytes, options: Options, read: ReadRow<T>) -> Result<Self> {
         let mut rows = Rows::after(Head::default(), text, Place::default(), options, read);
         if options.header {
@@ -61,7 +61,7 @@ impl<T> Rows<T> {
         Ok(rows)
     }
 
-    /// Those of a part of a file that begins at this place, behind a header if there is one.
+    /// Opens a part of a file that begins at this position, after the header if there is one.
     pub(super) fn after(
         head: Head,
         text: Bytes,
@@ -69,8 +69,8 @@ impl<T> Rows<T> {
         options: Options,
         read: ReadRow<T>,
     ) -> Self {
-        // A mark would be dropped at the beginning of a text; a blank line before it stays as it
-        // is.
+        // The parser would drop a mark at the beginning of a text; a blank line before the mark
+        // preserves it.
         let (text, at) = match at.offset > 0 && text.starts_with(BOM) {
             true => (
                 [b"\r", &text[..]].concat().into(),
@@ -127,7 +127,7 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Reads the next record. An error is one behind which there is nothing.
+    /// Reads the next record. No rows follow an error.
     fn record(&mut self) -> Result<Next> {
         let begin = self.reader.position().byte();
         self.reader.get_mut().begin(begin);
@@ -157,8 +157,8 @@ impl<T> Rows<T> {
         }
     }
 
-    /// Whether the row that was read is short enough without the blank lines and comments before
-    /// it. One that is longer than what is read at once is refused before.
+    /// Checks the length of the row without the blank lines and comments before it. A row that is
+    /// longer than the read buffer is refused earlier.
     fn check_len(&mut self, end: u64) -> Next {
         let len = end - self.reader.get_mut().place(self.options.comment).2;
         let most = self.options.max_row as u64;
@@ -173,7 +173,7 @@ impl<T> Rows<T> {
 
     fn not_utf8(&mut self, field: usize) -> Error {
         let (line, begin, _, text) = self.reader.get_mut().place(self.options.comment);
-        // It is within the record, whatever follows that.
+        // The position is within the record, whatever follows it.
         let valid = std::str::from_utf8(text)
             .err()
             .map_or(0, |error| error.valid_up_to());
@@ -182,7 +182,7 @@ impl<T> Rows<T> {
         Error::new(ErrorKind::Corrupt, what)
     }
 
-    /// The row of the record that was read.
+    /// Converts the current record to a row.
     fn row(&mut self) -> Result<T> {
         let (due, there) = (
             *self.head.fields.get_or_insert(self.record.len()),
@@ -209,7 +209,7 @@ impl<T> Rows<T> {
         })
     }
 
-    /// An error of the row that was read.
+    /// Returns an error of the current row.
     fn at(&mut self, kind: ErrorKind, what: &str) -> Error {
         let (line, byte, ..) = self.reader.get_mut().place(self.options.comment);
         Error::new(kind, format!("line {line}, byte {byte}: {what}"))

@@ -1,4 +1,4 @@
-//! Rows of files by Python's csv, and what is wrong with rows.
+//! Rows of files written by Python's csv, and errors in rows.
 
 use datapipes::ErrorKind;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use crate::testing::{check_format, read_all};
 
 type List = Vec<String>;
 
-/// What `make_text.py` wrote, in whichever dialect.
+/// Rows that `make_text.py` wrote, in every dialect.
 const ROWS: [[&str; 3]; 6] = [
     ["name", "count", "note"],
     ["plain", "1", ""],
@@ -132,7 +132,7 @@ fn ragged_rows_tell_line_and_place_and_others_follow() {
         read("a,b\r1,2\r3\r4,5"),
         [list(&["1", "2"]), said(1, 8, 1), list(&["4", "5"])]
     );
-    // Behind blank lines, and lines within a field.
+    // After blank lines, and lines within a field.
     assert_eq!(
         read("\u{feff}a,b\n\n\"1\n\n1\",2\n\r\n\n3\n"),
         [list(&["1\n\n1", "2"]), said(8, 20, 1)]
@@ -200,7 +200,7 @@ fn quotes_that_are_never_closed_are_cuts() {
             "{text:?}: {said}"
         );
     }
-    // A quote within a field is a letter, and so is a NUL.
+    // A quote within a field is an ordinary character, and so is a NUL.
     let closed = lists(Csv::new().no_header(), "5\" pipe,\"\"\n\"a\",5\"");
     assert_eq!(closed, [list(&["5\" pipe", ""]), list(&["a", "5\""])]);
     assert_eq!(
@@ -232,8 +232,8 @@ fn headers_are_checked() {
 
 #[test]
 fn a_mark_that_is_no_first_row_s_is_a_field_whatever_arrives_first() {
-    // The first row is refused, so the second, which looks like a mark at the beginning, says how
-    // many fields are due.
+    // The first row is refused, so the second, which looks like a mark at the beginning, sets the
+    // number of fields.
     let text = format!("{}\n\u{feff}\n\u{feff}\n1,2\n3\n", "x".repeat(300));
     let format = Csv::<List>::new().no_header().max_row(40);
     let read = lists(format.clone(), text.clone());
@@ -277,7 +277,7 @@ fn long_rows_are_refused() {
             .contains("limit reached: line 2, byte 2: a row of 10"),
         "{read:?}"
     );
-    // Much longer than what is read at once.
+    // Much longer than the read buffer.
     let endless = format!("a\n\"{}", "x\n".repeat(1 << 20));
     let read = lists(format, endless);
     assert_eq!(read.len(), 2);

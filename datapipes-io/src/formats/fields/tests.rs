@@ -1,4 +1,4 @@
-//! Fields as WebDataset decodes them, and what is in none.
+//! Valid fields, as WebDataset decodes them, and invalid ones.
 
 use std::io::Write;
 

@@ -11,20 +11,21 @@ use crate::File;
 pub(super) use split::Line;
 use split::LineFraming;
 
-/// Text files, a `String` a line.
+/// Reads text files; an item is a line as a `String`.
 ///
-/// - A line ends with LF or CRLF, which are not part of it. The last one needs no end; an empty
-///   file has no lines. A CR elsewhere is a letter like any other.
+/// - A line ends with LF or CRLF, which are not part of it. The last line needs no end; an empty
+///   file has no lines. A CR elsewhere is an ordinary character.
 /// - Text is UTF-8. A byte order mark at the beginning of the file is dropped.
-/// - A compressed file is read as a stream, by its first bytes: whole files of gzip, zstd, lz4,
-///   bzip2 and xz, each but the first by its feature. A file whose name says that it is compressed,
-///   and is not, is an error.
-/// - Each line is copied once, out of the file. [`bytes`](Lines::bytes) gives slices of it.
+/// - A compressed file is recognized by its first bytes and read as a stream: gzip, zstd, lz4,
+///   bzip2 and xz, each but the first with its feature. A file whose name says that it is
+///   compressed, and is not, is an error.
+/// - Each line is copied once. [`bytes`](Lines::bytes) yields slices of the file.
 ///
 /// # Errors
-/// A line that is not UTF-8 is `Corrupt`, one that is longer than [`max_line`](Lines::max_line) is
-/// `Limit`; both tell the line's number, from one, and the place in the text, and the next lines
-/// follow. A compressed file that is damaged or cut gives the lines before, then its error.
+/// A line that is not UTF-8 is `Corrupt`, a line longer than [`max_line`](Lines::max_line) is
+/// `Limit`; both errors contain the line's number, from one, and the position in the text, and the
+/// next lines follow. A compressed file that is damaged or cut yields the lines before the damage,
+/// then its error.
 ///
 /// # Examples
 /// ```
@@ -42,7 +43,7 @@ pub struct Lines {
     options: Options,
 }
 
-/// What lines of every kind are read by.
+/// Options of the formats that read lines.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub(super) max_line: usize,
@@ -59,7 +60,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What cuts a file into lines, and makes something of each.
+    /// Returns the splitter of a file into lines, with a function of each line.
     pub(super) fn splitter<T: Send + 'static>(
         self,
         skip_blank: bool,
@@ -70,27 +71,28 @@ impl Options {
 }
 
 impl Lines {
-    /// With the default limits.
+    /// Reads lines with the default limits.
     pub fn new() -> Self {
         Lines::default()
     }
 
-    /// The lines as bytes, whatever is in them, without copies; see [`ByteLines`].
+    /// Reads lines as bytes, without a check of their content, and without copies; see
+    /// [`ByteLines`].
     pub fn bytes(self) -> ByteLines {
         ByteLines {
             options: self.options,
         }
     }
 
-    /// Refuses a line of more than `bytes`, its end not counted. By default 64 MiB.
+    /// Refuses a line of more than `bytes`, not counting its end. Defaults to 64 MiB.
     pub fn max_line(mut self, bytes: usize) -> Self {
         self.options.max_line = bytes;
         self
     }
 
-    /// Ends a compressed file with an error once it inflated to more than `bytes`, or to more than
-    /// `ratio` times its own size and 1 MiB. By default any number of bytes, which are never in
-    /// memory together, and 1100 times.
+    /// Ends a compressed file with an error once it decompressed to more than `bytes`, or to more
+    /// than `ratio` times its own size and 1 MiB. Defaults to any number of bytes, which are never
+    /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
             bytes,
@@ -121,14 +123,14 @@ impl Format for Lines {
     }
 }
 
-/// Text files, a line as [`Bytes`]; made by [`Lines::bytes`].
+/// Reads text files; an item is a line as [`Bytes`]; made by [`Lines::bytes`].
 ///
-/// As [`Lines`], but the text need not be UTF-8, and lines are slices: of a whole file, and keep
-/// that in memory; of a file that is read as it arrives, or compressed, of the piece that they came
-/// in, or of a block of 256 KiB.
+/// The rules are those of [`Lines`], but the text need not be UTF-8, and lines are slices: of a
+/// whole file, which they keep in memory; or, if the file is read as it arrives, or compressed, of
+/// the piece that they came in, or of a block of 256 KiB.
 ///
 /// # Errors
-/// As [`Lines`], without those of UTF-8.
+/// The errors of [`Lines`], except that the text need not be UTF-8.
 ///
 /// # Examples
 /// ```

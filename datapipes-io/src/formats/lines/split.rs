@@ -11,22 +11,22 @@ use crate::formats::framing::{Frame, Framing, Part, Place, records};
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Lines, and what is made of each.
+/// A framing of lines, with a function of each line.
 pub(super) struct LineFraming<T> {
     max_line: usize,
-    /// Whether lines of nothing but white space are passed over.
+    /// True if lines of only white space are skipped.
     skip_blank: bool,
     read: fn(&Line<'_>) -> Result<T>,
-    /// How far the end of the next line was looked for.
+    /// Position up to which the end of the next line was searched.
     searched: usize,
     refused: Option<Refused>,
 }
 
-/// A line that is too long to be kept, of which its beginning was passed over.
+/// A line that is too long to be kept, of which the beginning was skipped.
 #[derive(Clone, Copy)]
 struct Refused {
     offset: u64,
-    /// Whether a byte order mark stands before it.
+    /// True if a byte order mark is before it.
     marked: bool,
 }
 
@@ -39,17 +39,17 @@ impl<T> Clone for LineFraming<T> {
 /// A line, without its end.
 pub(in crate::formats) struct Line<'a> {
     pub(in crate::formats) text: &'a [u8],
-    /// Where it begins in the text.
+    /// Position of the line in the text.
     pub(in crate::formats) offset: u64,
-    /// From one.
+    /// Number of the line, from one.
     pub(in crate::formats) number: u64,
-    /// Nothing ends it but the end of the text.
+    /// True if the line ends with the text.
     pub(in crate::formats) last: bool,
     block: &'a Bytes,
 }
 
 impl Line<'_> {
-    /// A slice of the file, or of the piece that has it.
+    /// Returns a slice of the file, or of the piece that contains the line.
     pub(in crate::formats) fn to_bytes(&self) -> Bytes {
         self.block.slice_ref(self.text)
     }
@@ -67,14 +67,14 @@ impl<T> LineFraming<T> {
     }
 }
 
-/// How long the line is that begins here, with its end.
+/// Returns the length of the line that begins here, including its end.
 fn line_len(text: &[u8]) -> usize {
     let mut text = text;
     text.skip_until(b'\n').expect("memory can be read")
 }
 
-/// Where the text of a line lies that begins at `offset`: without its end, and without a mark at
-/// the beginning of the file.
+/// Returns the range of the text of a line that begins at `offset`: without its end, and without a
+/// mark at the beginning of the file.
 fn text_of(line: &[u8], offset: u64) -> Range<usize> {
     let begin = if offset == 0 && line.starts_with(BOM) {
         BOM.len()
@@ -97,7 +97,7 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
         let len = self.searched + found;
         let is_whole = found > 0 && data[len - 1] == b'\n';
         if !is_whole && !ended {
-            // The ends of a line and the mark before it are not counted; here they are.
+            // The limit does not include line ends and the mark; the length here does.
             let is_short =
                 self.refused.is_none() && len <= self.max_line.saturating_add(BOM.len() + 2);
             if is_short || len == 1 {
@@ -110,7 +110,7 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
                 marked,
             });
             self.searched = 0;
-            // A byte stays, which may be the CR of its end, or all that is left of the file.
+            // A byte is kept: it may be the CR of the line end, or the last byte of the file.
             return Ok(Frame::cut(len - 1, Part::Refused));
         }
         self.searched = 0;
@@ -135,9 +135,9 @@ impl<T: Send + 'static> Framing for LineFraming<T> {
                 );
                 Part::Bad(Error::new(ErrorKind::Limit, what))
             }
-            // A byte order mark and nothing else is no line.
+            // A byte order mark alone is no line.
             () if !is_whole && text.is_empty() => Part::Blank,
-            // The four that JSON calls white space; the others are errors.
+            // The four characters that JSON calls white space; any other is an error.
             () if self.skip_blank
                 && data[text]
                     .iter()

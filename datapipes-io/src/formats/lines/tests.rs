@@ -1,4 +1,4 @@
-//! Lines of plain and compressed files, and what is wrong with them.
+//! Lines of plain and compressed files, and errors in them.
 
 use datapipes::ErrorKind;
 
@@ -12,7 +12,7 @@ fn packed(text: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// The lines of a text, plain and packed alike; errors in words.
+/// Reads the lines of a text, plain and compressed; errors are text.
 fn lines_with(format: &Lines, text: &[u8]) -> Vec<Result<String, String>> {
     let read = |data: Vec<u8>| -> Vec<Result<String, String>> {
         let lines = read_all(format.clone(), data);

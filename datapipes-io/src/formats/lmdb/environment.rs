@@ -1,4 +1,4 @@
-//! Environments of LMDB: each is open once in a process, whoever reads from it.
+//! Environments of LMDB: each is open once in a process, with any number of handles.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,23 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, MdbError, RoTxn, WithoutTls};
 use tokio::sync::Semaphore;
 
-/// Values of bytes under keys of bytes.
+/// A database with keys and values of bytes.
 pub(super) type Values = Database<'static, Bytes, Bytes>;
 
-/// Reads at once. LMDB has places for 126 readers, of all processes together.
+/// Maximum number of concurrent reads. LMDB has slots for 126 readers, of all processes together.
 const READERS: usize = 32;
-/// Named databases that may be open at once.
+/// Maximum number of open named databases.
 const NAMED: u32 = 128;
 
-/// An environment that is open. LMDB must not open a file twice in one process, so all that read it
-/// share it.
+/// An open environment. LMDB must not open a file twice in one process, so all handles share it.
 pub(super) struct Environment {
     pub path: PathBuf,
-    /// Only taken out when it is dropped.
+    /// `None` only during drop.
     env: Option<Env<WithoutTls>>,
     may_read: Arc<Semaphore>,
 }
 
-/// The environments that are open, and by how many handles.
+/// The open environments, with their numbers of handles.
 struct Shared {
     env: Env<WithoutTls>,
     may_read: Arc<Semaphore>,
@@ -48,7 +47,8 @@ impl Environment {
         } else {
             path.clone()
         };
-        // LMDB would say less, and a file that is too short would end the process when it is read.
+        // LMDB's message would be less specific, and a file that is too short would end the process
+        // when it is read.
         let size = std::fs::metadata(&data).map_err(Error::io)?.len();
         if size == 0 {
             return Err(Error::new(
@@ -98,7 +98,7 @@ impl Environment {
         self.env.as_ref().expect("there until it is dropped")
     }
 
-    /// The database of a name, or the one without.
+    /// Returns the database of a name, or the unnamed one.
     pub fn database(&self, name: Option<&str>) -> Result<Values> {
         let transaction = self.env().read_txn().map_err(failed)?;
         let found = self
@@ -116,7 +116,7 @@ impl Environment {
         })
     }
 
-    /// Reads in one transaction, on a blocking thread, as soon as there is a place for it.
+    /// Reads in one transaction, on a blocking thread, as soon as there is a free slot.
     pub async fn read<R: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&RoTxn<'_, WithoutTls>) -> Result<R> + Send + 'static,
@@ -135,7 +135,7 @@ impl Environment {
         .await?
     }
 
-    /// Reads in one transaction, here.
+    /// Reads in one transaction, on this thread.
     pub fn read_here<R>(
         &self,
         work: impl FnOnce(&RoTxn<'_, WithoutTls>) -> Result<R>,
@@ -144,7 +144,7 @@ impl Environment {
     }
 }
 
-/// The last one closes it, and nobody opens it meanwhile.
+/// The last handle closes the environment, and nobody opens it meanwhile.
 impl Drop for Environment {
     fn drop(&mut self) {
         let mut shared = open();
@@ -166,17 +166,16 @@ fn open_env(path: &Path, data: &Path) -> Result<Env<WithoutTls>> {
         if path == data {
             flags |= EnvFlags::NO_SUB_DIR;
         }
-        // SAFETY: It is opened to read only, by nobody else in this process, and the mapping is
-        // never written to. That other processes change the file by LMDB's own rules only, and that
-        // it is a sound one, is what the documentation of `Lmdb` demands.
+        // SAFETY: The file is opened read-only, by nobody else in this process, and the mapping is
+        // never written to. The documentation of `Lmdb` requires that other processes change the
+        // file by LMDB's own rules only, and that it is valid.
         unsafe {
             options.flags(flags);
             options.open(path)
         }
     };
     let opened = match with(EnvFlags::empty()) {
-        // The file of locks cannot be made. LMDB itself does without where the file system is
-        // read-only.
+        // The lock file cannot be created. LMDB works without one on a read-only file system.
         Err(heed::Error::Io(error)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             with(EnvFlags::NO_LOCK)
         }
@@ -185,7 +184,7 @@ fn open_env(path: &Path, data: &Path) -> Result<Env<WithoutTls>> {
     opened.map_err(failed)
 }
 
-/// An error of LMDB, sorted.
+/// Converts an error of LMDB.
 pub(super) fn failed(error: heed::Error) -> Error {
     let (kind, passing) = match &error {
         heed::Error::Io(_) => match error {

@@ -17,23 +17,24 @@ use heed::{RoTxn, WithoutTls};
 use self::environment::{Environment, Values, failed};
 use crate::file::readable;
 
-/// A database of LMDB, by key: data sets as those of LSUN and Caffe; feature `lmdb`.
+/// An LMDB database, read by key: data sets such as those of LSUN and Caffe; feature `lmdb`.
 ///
-/// - A key is anything of bytes: `String`, `Vec<u8>`, `Bytes`. What stands under which key is the
-///   data set's own affair, as is a key for the number of samples that many have.
-/// - Values are copied, once, since they may not outlive the transaction that they are read in.
-///   Keys that are asked for together are read in one transaction and so of one state.
-/// - Reads are on blocking threads ([`datapipes::blocking`]), 32 at once for a file.
-/// - It is never written to. LMDB makes a file of locks beside it, so that other processes may
-///   write meanwhile; where that cannot be made, because nothing may be written there, it is read
-///   without locks, and nobody may write.
-/// - LMDB opens a file once in a process; all handles on it share that. A program that has it open
-///   by other means gets the error `Config`.
-/// - Not for network file systems.
+/// - A key is any type of bytes: `String`, `Vec<u8>`, `Bytes`. The meaning of the keys is defined
+///   by the data set, as is a key for the number of samples that many data sets have.
+/// - Values are copied, once, since they may not outlive the transaction in which they are read.
+///   Keys that are requested together are read in one transaction and therefore from one consistent
+///   version of the database.
+/// - Reads run on blocking threads ([`datapipes::blocking`]), 32 at once for a file.
+/// - The database is never written to. LMDB creates a lock file beside it, so that other processes
+///   may write meanwhile; if the lock file cannot be created, because the folder is read-only, the
+///   database is read without locks, and nobody may write.
+/// - LMDB opens a file once in a process; all handles share that environment. If the program has
+///   opened the file by other means, the error is `Config`.
+/// - Network file systems are not supported.
 ///
 /// # Trust
-/// LMDB maps the file into memory and believes what is in it; it has no checksums. A file that was
-/// cut short is an error when it is opened. One that is damaged within, made by an attacker, or
+/// LMDB maps the file into memory and trusts its content; it has no checksums. A file that was cut
+/// short is an error when it is opened. A file that is damaged inside, made by an attacker, or
 /// changed by something other than LMDB while it is open, may give wrong values or end the process.
 ///
 /// # Examples
@@ -58,12 +59,12 @@ pub struct Lmdb {
 }
 
 impl Lmdb {
-    /// Opens the database without a name of a file, or of a folder with a file `data.mdb`. Blocks.
+    /// Opens the unnamed database of a file, or of a folder with a file `data.mdb`. Blocks.
     ///
-    /// If the file has databases with names, their names are keys of this one.
+    /// If the file has named databases, their names are keys of the unnamed one.
     ///
     /// # Errors
-    /// `NotFound` if there is no such file; `Corrupt` if it is none of LMDB's; `Truncated` if it is
+    /// `NotFound` if there is no such file; `Corrupt` if it is no LMDB file; `Truncated` if it is
     /// cut short; `Unsupported` if another version wrote it.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Lmdb::with(path.as_ref(), None)
@@ -72,7 +73,7 @@ impl Lmdb {
     /// Opens the database of a name. Blocks.
     ///
     /// # Errors
-    /// As [`open`](Lmdb::open); `NotFound` if there is no database of this name.
+    /// The errors of [`open`](Lmdb::open); `NotFound` if there is no database of this name.
     pub fn open_named(path: impl AsRef<Path>, name: &str) -> Result<Self> {
         Lmdb::with(path.as_ref(), Some(name))
     }
@@ -88,11 +89,11 @@ impl Lmdb {
         })
     }
 
-    /// The same by index, in the order of the keys. Reads all keys, and blocks for that; they are
-    /// kept in memory.
+    /// Returns the same database by index, in the order of the keys. Reads all keys, blocks
+    /// meanwhile, and holds them in memory.
     ///
     /// # Errors
-    /// `Unsupported` if there are several values under one key.
+    /// `Unsupported` if a key has several values.
     pub fn items(self) -> Result<LmdbItems> {
         let (mut keys, mut ends) = (Vec::new(), Vec::new());
         let read = self.environment.read_here(|transaction| {
@@ -119,7 +120,7 @@ impl Lmdb {
         })
     }
 
-    /// Where it is, for messages.
+    /// Returns the location, for messages.
     fn place(&self) -> String {
         let path = readable(self.environment.path.as_os_str().as_encoded_bytes()).into_owned();
         self.name
@@ -151,7 +152,7 @@ impl Lmdb {
                 .collect::<Vec<_>>())
         });
         values.await.unwrap_or_else(|error| {
-            // One reason for all.
+            // All requests get the same error.
             let again = || {
                 let again = Error::new(error.kind(), format!("{}: {error}", self.place()));
                 if error.is_transient() {
@@ -189,11 +190,11 @@ impl fmt::Debug for Lmdb {
     }
 }
 
-/// The keys and values of a database of LMDB by index, in the order of the keys; made by
+/// The keys and values of an LMDB database by index, in the order of the keys; made by
 /// [`Lmdb::items`].
 ///
-/// The keys are those that were there when it was made. A key is a slice of all of them, a value a
-/// copy. One that was taken away since is the error `Changed`.
+/// The keys are those that existed when it was made. A key is a slice of the buffer of all keys, a
+/// value a copy. Reading a key that was removed since is the error `Changed`.
 ///
 /// # Examples
 /// ```
@@ -215,7 +216,7 @@ pub struct LmdbItems {
 }
 
 impl LmdbItems {
-    /// The key at an index; `None` behind the last one.
+    /// Returns the key at an index; `None` after the last one.
     pub fn key(&self, index: u64) -> Option<Bytes> {
         let index = usize::try_from(index).ok()?;
         let end = *self.ends.get(index)?;

@@ -1,4 +1,4 @@
-//! Files that Python's lmdb wrote.
+//! Files written by Python's lmdb.
 
 use std::path::PathBuf;
 
@@ -86,7 +86,7 @@ fn items_come_by_index_in_the_order_of_their_keys() {
         behind.iter().map(Result::is_ok).collect::<Vec<_>>(),
         [true, false, true]
     );
-    // The data was not touched.
+    // The data was not changed.
     assert_eq!(std::fs::read(dir.path().join("a.mdb")).unwrap(), PLAIN);
 }
 
@@ -158,9 +158,9 @@ fn one_file_is_opened_once_and_closed_by_the_last_handle() {
             });
         }
     });
-    // Nobody has it: another may.
+    // Nobody else has it open.
     let mut options = heed::EnvOpenOptions::new();
-    // SAFETY: A file of this test alone.
+    // SAFETY: The file is used by this test alone.
     let env = unsafe { options.flags(heed::EnvFlags::NO_SUB_DIR).open(&path) }.unwrap();
     assert_eq!(Lmdb::open(&path).unwrap_err().kind(), ErrorKind::Config);
     drop(env);
@@ -171,7 +171,7 @@ fn one_file_is_opened_once_and_closed_by_the_last_handle() {
 async fn a_key_that_was_taken_away_is_a_change() {
     let (_dir, path) = file(PLAIN);
     let items = Lmdb::open(&path).unwrap().items().unwrap();
-    // By the handle that is open, since one process has one.
+    // Through the open handle, since one process can open the file only once.
     let gone = LmdbItems {
         keys: Bytes::from("nothing"),
         ends: [7].into(),

@@ -1,4 +1,4 @@
-//! What was read of shards, as far as it fits.
+//! Cache of the content of shards.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use tokio::sync::OnceCell;
 
 use super::table::Table;
 
-/// What was read of a shard.
+/// Data that were read of a shard.
 #[derive(Clone, Debug)]
 pub(super) struct Loaded {
     pub(super) table: Table,
-    /// All of it, if it is compressed.
+    /// The whole shard, if it is compressed.
     pub(super) data: Option<Bytes>,
 }
 
@@ -23,7 +23,8 @@ impl Loaded {
     }
 }
 
-/// What was read of the shards that were used last. One that several wait for is read once.
+/// Cache of the most recently used shards. A shard is read once even if several callers wait for
+/// it.
 #[derive(Debug)]
 pub(super) struct Cache {
     most: usize,
@@ -34,7 +35,7 @@ pub(super) struct Cache {
 struct State {
     slots: HashMap<usize, Slot>,
     bytes: usize,
-    /// Goes up with every use.
+    /// Counter that increases with every use.
     clock: u64,
 }
 
@@ -42,7 +43,7 @@ struct State {
 struct Slot {
     cell: Arc<OnceCell<Loaded>>,
     used: u64,
-    /// Zero until it is read.
+    /// Size in bytes; zero until the shard is read.
     weight: usize,
 }
 
@@ -58,7 +59,7 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was read of a shard, or now is.
+    /// Returns the data of a shard, reading it if necessary.
     pub(super) async fn get(
         &self,
         shard: usize,
@@ -75,14 +76,13 @@ impl Cache {
         if let Some(loaded) = cell.get() {
             return Ok(loaded.clone());
         }
-        // If this one fails or is dropped, the next that waits tries itself.
+        // If this read fails or is dropped, the next waiting caller tries.
         let loaded = cell.get_or_try_init(|| load).await?.clone();
         self.keep(shard, &cell, loaded.weight());
         Ok(loaded)
     }
 
-    /// Counts what was read, and gives up what was not used for longest until it fits; never this
-    /// one itself.
+    /// Adds the size of a shard, and evicts the least recently used others until the cache fits.
     fn keep(&self, shard: usize, cell: &Arc<OnceCell<Loaded>>, weight: usize) {
         let mut state = self.state();
         let state = &mut *state;

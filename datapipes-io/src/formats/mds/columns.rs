@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::MdsSample;
 use super::encoding::Encoding;
 
-/// The columns as an index and a shard say them.
+/// The columns as stated by an index and a shard.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub(super) struct Said {
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(super) struct Said {
 #[derive(Debug)]
 pub(super) struct Columns {
     list: Vec<Column>,
-    /// For the samples.
+    /// Names of the columns, shared by the samples.
     names: Arc<[String]>,
 }
 
@@ -88,7 +88,7 @@ impl Columns {
         self.list.iter().map(|column| &*column.name)
     }
 
-    /// A sample, of the bytes that are its own.
+    /// Decodes a sample from its bytes.
     pub(super) fn decode(&self, sample: Bytes) -> Result<MdsSample> {
         let there = sample.len() as u64;
         let unsized_columns = self
@@ -121,7 +121,7 @@ impl Columns {
         }
         let mut rest = sample.slice(body as usize..);
         let values = self.list.iter().zip(sizes).map(|(column, size)| {
-            // All of them together are as many bytes as there are.
+            // The sizes add up to the available bytes.
             let data = rest.split_to(size as usize);
             column
                 .encoding

@@ -14,22 +14,23 @@ use super::table::Table;
 use super::{MdsIndex, MdsSample};
 use crate::stores::{Get, Store};
 
-/// An MDS data set in a store, by index: any sample, in any order.
+/// An MDS data set in a store, read by index in any order.
 ///
-/// - Of a shard that is not compressed, the offsets of its samples are read once, and each sample
-///   by a request for a range.
-/// - A compressed shard is read whole and inflated, which only pays if most of its samples are
-///   wanted soon: read such data in the order of its shards, make [`cache`](Mds::cache) as large as
-///   what a shuffle spreads over, or read whole shards by [`MdsShards`](super::MdsShards).
-/// - What was read is kept as far as it fits into the cache: that of the shards used last. Values
-///   of bytes and pictures are slices of their sample, or of their inflated shard, which they keep
-///   in memory even where the cache has given it up.
-/// - Sizes, offsets and numbers of samples must be those of the index. Of the hashes in it xxh64 is
-///   checked, where a whole file is read: of compressed shards.
+/// - For an uncompressed shard, the offsets of its samples are read once, and each sample by a
+///   request for a range.
+/// - A compressed shard is read and decompressed whole, which is efficient only if most of its
+///   samples are needed soon: read such data in the order of its shards, make [`cache`](Mds::cache)
+///   as large as the shards that a shuffle spreads over, or read whole shards by
+///   [`MdsShards`](super::MdsShards).
+/// - The most recently used data stay in the cache, as far as they fit. Values of bytes and
+///   pictures are slices of their sample, or of their decompressed shard, which they keep in memory
+///   even after eviction.
+/// - Sizes, offsets and numbers of samples must match the index. Of the hashes in the index, xxh64
+///   is checked, if a whole file is read: for compressed shards.
 ///
 /// # Errors
-/// Of a sample: `Truncated` and `Corrupt` where a shard is not what its index says; what the store
-/// says. Shard, sample and byte are named.
+/// For a sample: `Truncated` and `Corrupt` if a shard does not match its index; the errors of the
+/// store. Errors name shard, sample and byte.
 ///
 /// # Examples
 /// ```
@@ -58,7 +59,7 @@ impl Mds {
     /// Reads the index of the data set below `prefix` (which may be empty).
     ///
     /// # Errors
-    /// What the store says, and those of [`MdsIndex::parse`].
+    /// The errors of the store, and those of [`MdsIndex::parse`].
     pub async fn open(store: impl Store, prefix: &str) -> Result<Mds> {
         let key = below(prefix, "index.json");
         let json = store.read(&key).await?;
@@ -66,7 +67,7 @@ impl Mds {
         Ok(Mds::new(store, prefix, index))
     }
 
-    /// The data set below `prefix`, with an index that is known.
+    /// Returns the data set below `prefix`, with a known index.
     pub fn new(store: impl Store, prefix: &str, index: MdsIndex) -> Mds {
         Mds {
             store: Arc::new(store),
@@ -77,8 +78,8 @@ impl Mds {
         }
     }
 
-    /// Keeps what was read of shards as far as it fits into `bytes`, and that of the last one in
-    /// any case. By default 1 GiB.
+    /// Sets the size of the cache in bytes; the last shard is cached in any case. Defaults to 1
+    /// GiB.
     pub fn cache(self, bytes: usize) -> Mds {
         Mds {
             cache: Cache::new(bytes),
@@ -86,7 +87,7 @@ impl Mds {
         }
     }
 
-    /// Refuses compressed shards that inflate to more than `bytes` (`Limit`). By default 1 GiB.
+    /// Refuses compressed shards that decompress to more than `bytes` (`Limit`). Defaults to 1 GiB.
     pub fn max_shard(self, bytes: u64) -> Mds {
         Mds {
             most: bytes,
@@ -94,7 +95,7 @@ impl Mds {
         }
     }
 
-    /// The index.
+    /// Returns the index.
     pub fn index(&self) -> &MdsIndex {
         &self.index
     }
@@ -123,7 +124,7 @@ impl Mds {
             );
             return Err(here(Error::new(ErrorKind::Limit, what)));
         }
-        // One byte more than there should be, to see that there is none.
+        // Requests one byte more than expected, to check that it does not exist.
         let packed = self
             .store
             .get(key, Get::range(0..shard.bytes.saturating_add(1)))
@@ -172,7 +173,7 @@ impl MapPipe for Mds {
         let (begin, want) = (range.start, range.end - range.start);
         let data = match loaded.data {
             Some(data) => data.slice(range.start as usize..range.end as usize),
-            // Not every store has a range without bytes.
+            // Not every store supports empty ranges.
             None if want == 0 => Bytes::new(),
             None => {
                 self.store

@@ -1,11 +1,11 @@
-//! The encodings of columns: a list of those that are read, and how.
+//! The supported encodings of columns, and their decoders.
 
 use bytes::{Buf, Bytes};
 use datapipes::{DType, Error, ErrorKind, Result, Tensor};
 
 use super::{MdsImage, MdsValue};
 
-/// How the values of a column are encoded.
+/// Encoding of the values of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Bytes,
@@ -32,7 +32,7 @@ pub(super) enum Encoding {
     List(Box<Encoding>),
 }
 
-/// What NumPy calls the types of arrays, and the byte that stands for each.
+/// NumPy's names of the types of arrays, and the byte for each type.
 const DTYPES: [(&str, u8, DType); 11] = [
     ("uint8", 8, DType::U8),
     ("int8", 9, DType::I8),
@@ -48,7 +48,7 @@ const DTYPES: [(&str, u8, DType); 11] = [
 ];
 
 impl Encoding {
-    /// By its name in an index.
+    /// Parses the name in an index.
     pub(super) fn parse(name: &str) -> Result<Encoding> {
         let unsupported = |why: &str| {
             Err(Error::new(
@@ -94,7 +94,7 @@ impl Encoding {
         })
     }
 
-    /// The size of every value, if it is fixed.
+    /// Returns the size of every value, if it is fixed.
     pub(super) fn size(&self) -> Option<u64> {
         match self {
             Encoding::Int { bytes } | Encoding::UInt { bytes } | Encoding::Float { bytes } => {
@@ -111,7 +111,7 @@ impl Encoding {
         }
     }
 
-    /// A value, of the bytes that are its own.
+    /// Decodes a value from its bytes.
     pub(super) fn decode(&self, data: Bytes) -> Result<MdsValue> {
         Ok(match self {
             Encoding::Bytes => MdsValue::Bytes(data),
@@ -119,7 +119,7 @@ impl Encoding {
             Encoding::Int { bytes } => {
                 let word = word(&data, *bytes)?;
                 let unused = 64 - 8 * u32::from(*bytes);
-                // Up and down again, so that the sign comes along.
+                // Shifted up and down again to extend the sign.
                 MdsValue::Int(((word << unused) as i64) >> unused)
             }
             Encoding::UInt { bytes } => MdsValue::UInt(word(&data, *bytes)?),
@@ -169,7 +169,7 @@ impl Encoding {
             Encoding::JpegArray => MdsValue::List(list(data, &Encoding::Bytes)?),
             Encoding::List(inner) => {
                 let mut data = data;
-                // A place that is kept free.
+                // Reserved bytes.
                 take(&mut data, 4)?;
                 MdsValue::List(list(data, inner)?)
             }
@@ -177,7 +177,7 @@ impl Encoding {
     }
 }
 
-/// `type:2,3`, without the shape, or without both.
+/// Parses `type:2,3`, without the shape, or without both.
 fn array(settings: Option<&str>) -> Option<Encoding> {
     let Some(settings) = settings.filter(|settings| !settings.is_empty()) else {
         return Some(Encoding::Array {
@@ -208,7 +208,7 @@ fn text(data: &[u8]) -> Result<&str> {
     std::str::from_utf8(data).map_err(|error| corrupt("text is due").with_source(error))
 }
 
-/// So many bytes, little endian.
+/// Reads a little-endian number of this size.
 fn word(data: &[u8], bytes: u8) -> Result<u64> {
     let mut word = [0; 8];
     match word.get_mut(..data.len()) {
@@ -250,7 +250,7 @@ fn take_u32(data: &mut Bytes) -> Result<u32> {
     Ok(take(data, 4)?.get_u32_le())
 }
 
-/// `u32` n | `u32` size of each | elements.
+/// Decodes `u32` n | `u32` size of each | elements.
 fn list(mut data: Bytes, inner: &Encoding) -> Result<Vec<MdsValue>> {
     let count = take_u32(&mut data)?;
     let sizes = take(&mut data, u64::from(count) * 4)?;
@@ -273,7 +273,7 @@ fn list(mut data: Bytes, inner: &Encoding) -> Result<Vec<MdsValue>> {
     }
 }
 
-/// `u32` width | `u32` height | `u32` length of the mode | mode | pixels.
+/// Decodes `u32` width | `u32` height | `u32` length of the mode | mode | pixels.
 fn image(mut data: Bytes) -> Result<MdsImage> {
     let (width, height) = (take_u32(&mut data)?, take_u32(&mut data)?);
     let mode = take_u32(&mut data)?;
@@ -308,7 +308,7 @@ fn image(mut data: Bytes) -> Result<MdsImage> {
     })
 }
 
-/// The type and the shape, as far as the encoding does not tell them, and the values.
+/// Decodes the type and the shape, as far as the encoding does not contain them, and the values.
 fn tensor(mut data: Bytes, dtype: Option<DType>, shape: Option<&[usize]>) -> Result<Tensor> {
     let dtype = match dtype {
         Some(dtype) => dtype,

@@ -1,7 +1,7 @@
-//! xxHash64, with which the writer of MDS can be told to hash its files.
+//! xxHash64, an optional hash of files written by the MDS writer.
 //!
-//! Source: `xxhash_spec.md` of the xxHash project. Of the hashes that the writer offers it is the
-//! one that costs nothing.
+//! Source: `xxhash_spec.md` of the xxHash project. Of the writer's hashes this one has negligible
+//! cost.
 
 const P1: u64 = 0x9e37_79b1_85eb_ca87;
 const P2: u64 = 0xc2b2_ae3d_27d4_eb4f;
@@ -15,7 +15,7 @@ fn round(sum: u64, word: u64) -> u64 {
         .wrapping_mul(P1)
 }
 
-/// The hash of some bytes, with seed 0.
+/// Returns the hash of some bytes, with seed 0.
 pub(super) fn xxh64(data: &[u8]) -> u64 {
     let (stripes, rest) = data.as_chunks::<32>();
     let mut hash = if stripes.is_empty() {

@@ -1,4 +1,4 @@
-//! The index of an MDS data set: its shards, and what is in them.
+//! The index of an MDS data set: its shards, and their content.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::hash::xxh64;
 use super::packing::Packing;
 use super::table::Table;
 
-/// The index of an MDS data set, `index.json`: its shards, and how many samples of which columns
-/// are in each.
+/// The index of an MDS data set, `index.json`: its shards, with the number and the columns of their
+/// samples.
 ///
 /// ```
 /// use datapipes_io::formats::MdsIndex;
@@ -25,20 +25,20 @@ use super::table::Table;
 #[derive(Clone, Debug)]
 pub struct MdsIndex {
     pub(super) shards: Vec<Shard>,
-    /// The number of the first sample of each shard, and of the one behind the last.
+    /// Number of the first sample of each shard, and the total number of samples.
     pub(super) starts: Vec<u64>,
 }
 
-/// A shard, as the index says it.
+/// A shard in the index.
 #[derive(Clone, Debug)]
 pub(super) struct Shard {
-    /// The file that is read.
+    /// Name of the file that is read.
     pub(super) file: Box<str>,
-    /// How many bytes that has.
+    /// Size of that file in bytes.
     pub(super) bytes: u64,
-    /// Its xxHash64, if there is one.
+    /// xxHash64 of the file, if there is one.
     hash: Option<u64>,
-    /// How it is compressed, and how many bytes it inflates to.
+    /// Compression, and decompressed size in bytes.
     pub(super) packed: Option<(Packing, u64)>,
     pub(super) samples: u32,
     pub(super) columns: Arc<Columns>,
@@ -72,13 +72,13 @@ struct SaidFile {
 }
 
 impl MdsIndex {
-    /// Of the content of `index.json`.
+    /// Parses the content of `index.json`.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such JSON, for a file name that is not a plain one (it must not
-    /// leave the folder), and for numbers that cannot be. `Unsupported` for another version or
-    /// format, a compression other than `zstd`, `gz` and `bz2`, and an encoding of a column that is
-    /// not known, or is `pkl`. Shard and column are named.
+    /// `Corrupt` for other JSON, for a file name that is not plain (it must not leave the folder),
+    /// and for impossible numbers. `Unsupported` for another version or format, a compression other
+    /// than `zstd`, `gz` and `bz2`, and an encoding of a column that is unknown, or is `pkl`.
+    /// Errors name shard and column.
     pub fn parse(json: &[u8]) -> Result<MdsIndex> {
         let said: SaidIndex = serde_json::from_slice(json)
             .map_err(|error| Error::new(ErrorKind::Corrupt, "the index").with_source(error))?;
@@ -91,7 +91,7 @@ impl MdsIndex {
             starts: vec![0],
         };
         let mut total = 0u64;
-        // Mostly all shards have the same columns: they share them.
+        // Usually all shards have the same columns, and share them.
         let mut last: Option<(Said, Arc<Columns>)> = None;
         for (number, shard) in said.shards.into_iter().enumerate() {
             let shard = Shard::new(shard, &mut last)
@@ -103,23 +103,23 @@ impl MdsIndex {
         Ok(index)
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples.
     pub fn len(&self) -> u64 {
         self.starts.last().copied().unwrap_or(0)
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no samples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The files of the shards, in order: the compressed ones where they are compressed. Plain
-    /// names, below the folder of the index.
+    /// Returns the files of the shards, in order; of compressed shards, the compressed files. The
+    /// names are plain, below the folder of the index.
     pub fn files(&self) -> impl ExactSizeIterator<Item = &str> {
         self.shards.iter().map(|shard| &*shard.file)
     }
 
-    /// The names of the columns of the first shard, mostly those of all.
+    /// Returns the names of the columns of the first shard, usually those of all shards.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.shards
             .first()
@@ -127,7 +127,7 @@ impl MdsIndex {
             .flat_map(|shard| shard.columns.names())
     }
 
-    /// The shard of a sample, and the number of the sample there.
+    /// Returns the shard of a sample, and the number of the sample in it.
     pub(super) fn place(&self, sample: u64) -> Option<(usize, usize)> {
         if sample >= self.len() {
             return None;
@@ -193,7 +193,7 @@ impl Shard {
         })
     }
 
-    /// Whether a file is that which the index means.
+    /// Checks that a file matches the index.
     pub(super) fn check(&self, file: &[u8]) -> Result<()> {
         let (got, want) = (file.len() as u64, self.bytes);
         if got != want {
@@ -217,7 +217,7 @@ impl Shard {
         }
     }
 
-    /// The head of the shard, of all of it or of its beginning.
+    /// Parses the head of the shard from the whole shard or its beginning.
     pub(super) fn table(&self, data: &Bytes) -> Result<Table> {
         let stated = data
             .first_chunk::<4>()
@@ -230,7 +230,7 @@ impl Shard {
     }
 }
 
-/// Whether a name stays below its folder, on any system. Indexes that were merged name the folder
+/// Returns true if a name stays below its folder, on any system. Merged indexes contain the folder
 /// of each part.
 fn is_plain(name: &str) -> bool {
     let plain = |part: &str| {

@@ -22,7 +22,7 @@ pub use index::MdsIndex;
 pub use sample::{MdsImage, MdsSample, MdsValue};
 pub use shards::MdsShards;
 
-/// The version of the layout, of index and of shards.
+/// Version of the layout, of index and of shards.
 const VERSION: u64 = 2;
 
 #[cfg(test)]

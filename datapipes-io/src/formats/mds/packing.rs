@@ -1,11 +1,11 @@
-//! How shards are compressed, by the names that an index uses.
+//! Compression of shards, by the names in an index.
 
 use std::io::Read;
 
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-/// How a shard is compressed.
+/// Compression of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Gzip,
@@ -16,7 +16,7 @@ pub(super) enum Packing {
 }
 
 impl Packing {
-    /// By its name, behind which a level may stand: `zstd:7`.
+    /// Parses a name, which a level may follow: `zstd:7`.
     pub(super) fn parse(name: &str) -> Result<Packing> {
         match name.split(':').next() {
             Some("gz") => Ok(Packing::Gzip),
@@ -32,7 +32,7 @@ impl Packing {
         }
     }
 
-    /// What has to be so many bytes, and as many at most are made.
+    /// Decompresses data of a known size, and makes no more than that.
     pub(super) fn inflate(self, packed: &[u8], bytes: u64) -> Result<Bytes> {
         let wrong = |what: String| Error::new(ErrorKind::Corrupt, what);
         let reader: std::io::Result<Box<dyn Read + '_>> = match self {

@@ -34,16 +34,16 @@ pub enum MdsValue {
     List(Vec<MdsValue>),
 }
 
-/// The pixels of a picture, as Pillow has them.
+/// The pixels of a picture, in Pillow's layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MdsImage {
-    /// Pixels in a row.
+    /// Width in pixels.
     pub width: u32,
-    /// Rows.
+    /// Height in pixels.
     pub height: u32,
-    /// Pillow's name for what a pixel is: `L`, `RGB`, `RGBA`, …
+    /// Pillow's name for the type of a pixel: `L`, `RGB`, `RGBA`, …
     pub mode: String,
-    /// The pixels, row by row: a slice of the sample. As many bytes as size and mode say.
+    /// The pixels, row by row: a slice of the sample. Their number matches size and mode.
     pub pixels: Bytes,
 }
 
@@ -156,7 +156,7 @@ pub struct MdsSample {
     pub(super) values: Vec<MdsValue>,
 }
 
-/// Names and values: the names of the columns with each sample.
+/// A sample is sent with its values and the names of the columns.
 impl Wire for MdsSample {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.names.encode(to)?;
@@ -176,20 +176,20 @@ impl Wire for MdsSample {
 }
 
 impl MdsSample {
-    /// The values with the names of their columns.
+    /// Returns the values with the names of their columns.
     pub fn values(&self) -> impl ExactSizeIterator<Item = (&str, &MdsValue)> {
         self.names.iter().map(String::as_str).zip(&self.values)
     }
 
-    /// Whether it has a column.
+    /// Returns true if the sample has the column.
     pub fn has(&self, name: &str) -> bool {
         self.names.iter().any(|other| other == name)
     }
 
-    /// The value of a column.
+    /// Returns the value of a column.
     ///
     /// # Errors
-    /// `NotFound`, naming the columns that there are.
+    /// `NotFound`, naming the existing columns.
     pub fn get(&self, name: &str) -> Result<&MdsValue> {
         let value = self.values().find(|(other, _)| *other == name);
         value.map(|(_, value)| value).ok_or_else(|| {
@@ -215,10 +215,10 @@ impl MdsSample {
         })
     }
 
-    /// The value of a column of bytes, or of an encoded picture.
+    /// Returns the value of a column of bytes, or of an encoded picture.
     ///
     /// # Errors
-    /// `NotFound` as [`get`](MdsSample::get); `Corrupt` if it holds something else.
+    /// The error of [`get`](MdsSample::get); `Corrupt` if the column has another type.
     pub fn bytes(&self, name: &str) -> Result<&Bytes> {
         self.of(name, "bytes", |value| {
             if let MdsValue::Bytes(bytes) = value {
@@ -229,10 +229,10 @@ impl MdsSample {
         })
     }
 
-    /// The value of a column of text.
+    /// Returns the value of a column of text.
     ///
     /// # Errors
-    /// As [`bytes`](MdsSample::bytes).
+    /// The errors of [`bytes`](MdsSample::bytes).
     pub fn text(&self, name: &str) -> Result<&str> {
         self.of(name, "text", |value| {
             if let MdsValue::Text(text) = value {
@@ -243,10 +243,10 @@ impl MdsSample {
         })
     }
 
-    /// The value of a column of integers, signed or not.
+    /// Returns the value of a column of integers, signed or not.
     ///
     /// # Errors
-    /// As [`bytes`](MdsSample::bytes); `Corrupt` also for one of 2⁶³ or more.
+    /// The errors of [`bytes`](MdsSample::bytes); `Corrupt` also for a value of 2⁶³ or more.
     pub fn int(&self, name: &str) -> Result<i64> {
         self.of(name, "an int of 64 bits with a sign", |value| match value {
             MdsValue::Int(number) => Some(*number),
@@ -255,10 +255,10 @@ impl MdsSample {
         })
     }
 
-    /// The value of a column of floats.
+    /// Returns the value of a column of floats.
     ///
     /// # Errors
-    /// As [`bytes`](MdsSample::bytes).
+    /// The errors of [`bytes`](MdsSample::bytes).
     pub fn float(&self, name: &str) -> Result<f64> {
         self.of(name, "a float", |value| {
             if let MdsValue::Float(number) = value {
@@ -269,10 +269,10 @@ impl MdsSample {
         })
     }
 
-    /// The value of a column of arrays.
+    /// Returns the value of a column of arrays.
     ///
     /// # Errors
-    /// As [`bytes`](MdsSample::bytes).
+    /// The errors of [`bytes`](MdsSample::bytes).
     pub fn array(&self, name: &str) -> Result<&Tensor> {
         self.of(name, "an array", |value| {
             if let MdsValue::Array(array) = value {
@@ -283,10 +283,10 @@ impl MdsSample {
         })
     }
 
-    /// The value of a column of JSON.
+    /// Returns the value of a column of JSON.
     ///
     /// # Errors
-    /// As [`bytes`](MdsSample::bytes).
+    /// The errors of [`bytes`](MdsSample::bytes).
     pub fn json(&self, name: &str) -> Result<&serde_json::Value> {
         self.of(name, "JSON", |value| {
             if let MdsValue::Json(json) = value {

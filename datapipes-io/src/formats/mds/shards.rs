@@ -18,16 +18,16 @@ use crate::formats::{Entries, Entry, Format};
 /// Reads whole shards of MDS, sample by sample, with their index or without. [`Mds`](super::Mds)
 /// reads single samples.
 ///
-/// - A compressed shard is inflated as a whole, by its first bytes.
+/// - A compressed shard is recognized by its first bytes and decompressed as a whole.
 /// - Values of bytes and pictures are slices of the shard, and keep it in memory; see
 ///   [`MdsValue`](super::MdsValue).
-/// - The head is checked before the first sample is given: a shard that is cut, that has more
-///   behind its last sample, or whose offsets go backwards is refused as a whole. A sample that
+/// - The head is checked before the first sample is yielded: a shard that is cut, that has more
+///   data after its last sample, or whose offsets decrease is refused as a whole. A sample that
 ///   cannot be decoded is an error in its place.
-/// - Column encodings are those of a list; `pkl` is refused, since to unpickle data is to run code
-///   that is in it.
-/// - With an index ([`of`](MdsShards::of)) each file must have the size, the xxh64 (if it is there;
-///   other hashes are not checked) and the number of samples that stand there.
+/// - Only known column encodings are accepted; `pkl` is refused, since unpickling runs code that is
+///   in the data.
+/// - With an index ([`of`](MdsShards::of)) each file must match it in size, xxh64 (if present;
+///   other hashes are not checked) and number of samples.
 ///
 /// # Examples
 /// ```
@@ -47,14 +47,13 @@ pub struct MdsShards {
 }
 
 impl MdsShards {
-    /// Whatever shards there are, with the default limits of
-    /// [`max_expansion`](MdsShards::max_expansion).
+    /// Reads any shards, with the default limits of [`max_expansion`](MdsShards::max_expansion).
     pub fn new() -> Self {
         MdsShards::default()
     }
 
-    /// The shards of an index, found by the last part of their names: any other file is `NotFound`.
-    /// With `store.files(index.files())` they come in its order.
+    /// Reads the shards of an index, found by the last part of their names: any other file is
+    /// `NotFound`. `store.files(index.files())` yields the shards in the order of the index.
     pub fn of(index: &MdsIndex) -> Self {
         let shards = index
             .shards
@@ -66,9 +65,9 @@ impl MdsShards {
         }
     }
 
-    /// Refuses a compressed shard that inflates to more than `bytes`, or to more than `ratio` times
-    /// its own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more than
-    /// gzip can reach.
+    /// Refuses a compressed shard that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more
+    /// than gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
         self
@@ -102,7 +101,7 @@ impl Format for MdsShards {
         let shard = match &self.index {
             None => None,
             Some(index) => {
-                // Where it lies is not in the index, though a part of it may be.
+                // The folder of the file is not in the index, though a part of it may be.
                 let name = &*file.name;
                 let below = name
                     .match_indices(['/', '\\'])
@@ -147,7 +146,7 @@ impl Format for MdsShards {
     }
 }
 
-/// Which sample, and where it begins.
+/// Formats the number of a sample, and its position.
 pub(super) fn place(number: u64, offset: u64) -> String {
     format!("sample {number} at byte {offset}")
 }

@@ -1,22 +1,22 @@
-//! Where the samples of a shard are.
+//! Positions of the samples of a shard.
 
 use std::ops::Range;
 
 use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Result};
 
-/// The head of a shard: how many samples there are, and where each begins. What it says is checked
-/// once, as a whole.
+/// The head of a shard: the number of samples, and the offset of each. It is validated once, as a
+/// whole.
 #[derive(Clone, Debug)]
 pub(super) struct Table(Bytes);
 
 impl Table {
-    /// How many bytes the head of a shard of so many samples has.
+    /// Returns the size in bytes of the head of a shard with this number of samples.
     pub(super) fn size(samples: u32) -> u64 {
         4 * (u64::from(samples) + 2)
     }
 
-    /// Of the first bytes of a shard, or of all, which has so many bytes.
+    /// Parses the first bytes of a shard, or the whole shard, of which the size is known.
     pub(super) fn parse(data: &Bytes, shard: u64) -> Result<Table> {
         let there = data.len() as u64;
         let cut = |want: u64| {
@@ -64,7 +64,7 @@ impl Table {
         self.0.as_chunks().0
     }
 
-    /// Where each sample begins, and the last one ends.
+    /// Returns the begin of each sample, and the end of the last one.
     fn offsets(&self) -> impl Iterator<Item = u64> {
         self.words()[1..]
             .iter()
@@ -75,13 +75,13 @@ impl Table {
         self.words().len() - 2
     }
 
-    /// The bytes of a sample that there is.
+    /// Returns the range of an existing sample.
     pub(super) fn sample(&self, number: usize) -> Range<u64> {
         let at = |place: usize| u64::from(u32::from_le_bytes(self.words()[place]));
         at(number + 1)..at(number + 2)
     }
 
-    /// The bytes between the head and the first sample.
+    /// Returns the range between the head and the first sample.
     pub(super) fn config(&self) -> Range<u64> {
         self.0.len() as u64..u64::from(u32::from_le_bytes(self.words()[1]))
     }

@@ -36,7 +36,7 @@ const ZSTD: [&[u8]; 3] = [
     data!("mds-zstd/shard.00001.mds.zstd"),
 ];
 
-/// The data sets of `make_mds.py`.
+/// Returns the data sets of `make_mds.py`.
 fn store() -> Arc<Scripted> {
     let store = Scripted::new();
     store.put("kinds/index.json", data!("mds-kinds/index.json"));
@@ -191,7 +191,7 @@ async fn every_encoding_of_the_writer_is_read_by_index_and_as_a_stream() {
     read.iter()
         .enumerate()
         .for_each(|(n, sample)| check_kinds(n, sample.as_ref().unwrap()));
-    // Slices of the shard, where they need not be aligned.
+    // Slices of the shard, for values without alignment.
     let whole = Bytes::from(KINDS);
     let read = read_all(MdsShards::new(), whole.clone()).remove(0).unwrap();
     assert!(
@@ -262,7 +262,7 @@ fn whole_shards_are_read_as_a_stream_raw_and_compressed() {
     assert_eq!(read[0].as_ref().unwrap_err().kind(), ErrorKind::Limit);
 }
 
-/// As `merge_index` writes it for parts that several processes made.
+/// Uses the form that `merge_index` writes for parts that several processes made.
 #[tokio::test]
 async fn indexes_that_were_merged_name_the_folders_of_their_parts() {
     let merged = String::from_utf8(RAW[0].to_vec())
@@ -516,7 +516,7 @@ fn row_103_an_index_that_is_wrong_is_refused_and_says_why() {
             .unwrap()
             .is_empty()
     );
-    // An array of an absurd fixed shape has an absurd fixed size, and so no sample.
+    // An array of an absurd fixed shape has an absurd fixed size, and therefore no sample.
     let huge = edited(RAW[0], |index| {
         index["shards"][0]["column_encodings"][0] =
             json!("ndarray:int8:4294967296,4294967296,4294967296");
@@ -548,7 +548,7 @@ async fn row_103_shards_that_are_not_what_the_index_says_are_errors_that_name_th
         error.kind() == ErrorKind::NotFound && error.to_string().contains("shard.00000.mds"),
         "{error}"
     );
-    // All is there but the end.
+    // Everything except the end exists.
     store_without.put("shard.00000.mds", &RAW[1][..RAW[1].len() - 1]);
     let last = MdsIndex::parse(RAW[0]).unwrap().starts[1] - 1;
     let error = MapPipe::get(&data, last).await.unwrap_err().to_string();
@@ -632,7 +632,7 @@ fn row_103_whole_shards_are_compared_with_their_index() {
         error.contains("corrupt: the xxh64 of the file is "),
         "{error}"
     );
-    // Without the index nothing says that a letter is another one.
+    // Without the index, a changed character cannot be detected.
     assert!(
         read_all(MdsShards::new(), flipped)
             .iter()
@@ -714,7 +714,7 @@ fn row_103_offsets_that_go_backwards_or_outside_are_errors() {
     assert!(set(0, 0).is_err());
 }
 
-/// A shard of one column, with these samples.
+/// Returns a shard of one column, with these samples.
 fn shard(encoding: &str, size: Option<u64>, samples: &[&[u8]]) -> Vec<u8> {
     let config = json!({
         "version": 2, "format": "mds",

@@ -1,4 +1,4 @@
-//! MessagePack values, one behind the other.
+//! MessagePack values in sequence.
 
 mod scan;
 
@@ -52,7 +52,8 @@ pub struct MsgPack<T = Value> {
     read: ReadValue<T>,
 }
 
-/// Makes a value of its bytes, or says why not. How deep they nest is known to be allowed.
+/// Function that makes a value of its bytes, or returns an error. Their nesting depth is known to
+/// be allowed.
 type ReadValue<T> = fn(&[u8]) -> Result<T, String>;
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +64,7 @@ struct Options {
 }
 
 impl MsgPack {
-    /// Values of any kind.
+    /// Reads values of any kind.
     pub fn values() -> Self {
         MsgPack::by(|mut bytes| {
             rmpv::decode::read_value_with_max_depth(&mut bytes, usize::MAX)
@@ -73,7 +74,7 @@ impl MsgPack {
 }
 
 impl<T: DeserializeOwned> MsgPack<T> {
-    /// Values of a type of serde's.
+    /// Reads values of a type that implements `Deserialize`.
     pub fn new() -> Self {
         MsgPack::by(|bytes| {
             let mut values = rmp_serde::Deserializer::from_read_ref(bytes);
@@ -89,7 +90,7 @@ impl<T: DeserializeOwned> Default for MsgPack<T> {
     }
 }
 
-/// Deeper values would not fit into the stack of a thread.
+/// Maximum nesting depth; deeper values would overflow the stack of a thread.
 const MOST_LEVELS: usize = 1024;
 
 impl<T> MsgPack<T> {
@@ -104,22 +105,22 @@ impl<T> MsgPack<T> {
         }
     }
 
-    /// Refuses arrays and maps that nest more than `levels` deep. By default 128, and 1024 at most:
-    /// each level takes some of the stack.
+    /// Refuses arrays and maps that nest more than `levels` deep. Defaults to 128, with a maximum
+    /// of 1024: each level uses some of the stack.
     pub fn max_depth(mut self, levels: usize) -> Self {
         self.options.max_depth = levels;
         self
     }
 
-    /// Ends a file with an error (`Limit`) at a value of more than `bytes`. By default 1 GiB.
+    /// Ends a file with an error (`Limit`) at a value of more than `bytes`. Defaults to 1 GiB.
     pub fn max_value(mut self, bytes: usize) -> Self {
         self.options.max_value = bytes;
         self
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
-    /// its own size once it is past 1 MiB. By default any number of bytes, which are never in
-    /// memory together, and 1100 times.
+    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
+    /// in memory together, and 1100 times.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
             bytes,
@@ -185,7 +186,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
             max_value,
             ..
         } = self.options;
-        // What is longer is refused, however much of it is there.
+        // Longer values are refused, however many of their bytes are available.
         let most = data.len().min(max_value);
         match scan::value_len(&data[..most], at.offset, max_depth) {
             Ok(len) => Ok(Frame::cut(len, Part::Record)),
@@ -198,7 +199,7 @@ impl<T: Send + 'static> Framing for MsgPack<T> {
                 Err(Error::new(ErrorKind::Limit, what))
             }
             Err(error) if ended => Err(error),
-            // It is looked through from its beginning, so that should not be often.
+            // Each attempt scans the value from its beginning, so the buffer is doubled.
             Err(_) => Ok(Frame::More(2 * data.len())),
         }
     }

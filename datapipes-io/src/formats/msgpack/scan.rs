@@ -1,12 +1,12 @@
-//! Finds the end of a MessagePack value, and whether all of it is there.
+//! Finds the end of a MessagePack value, and checks that it is complete.
 
 use datapipes::{Error, ErrorKind, Result};
 
-/// How many bytes the value takes that `data` begins with, which is at byte `begin` of the file.
-/// Nothing is allocated, and no size is believed further than there are bytes.
+/// Returns the length in bytes of the value at the beginning of `data`, which is at byte `begin` of
+/// the file. Nothing is allocated, and stated sizes are trusted only as far as there are bytes.
 pub(super) fn value_len(data: &[u8], begin: u64, max_depth: usize) -> Result<usize> {
     let mut scan = Scan { data, at: 0, begin };
-    // How many values are missing at each level. A value of its own is the first.
+    // Number of missing values at each level. The top-level value is the first.
     let mut missing: Vec<u64> = vec![1];
     while let Some(left) = missing.last_mut() {
         if *left == 0 {
@@ -33,10 +33,10 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Passes a value, or the head of an array or a map; how many values are in that.
+    /// Skips a value, or the head of an array or a map; returns the number of values in it.
     fn one(&mut self) -> Result<u64> {
         let marker = self.number(1)? as u8;
-        // The length of what follows, or how many values do.
+        // Length of the data that follow, or the number of values.
         let (len, inside) = match marker {
             0x00..=0x7f | 0xc0 | 0xc2 | 0xc3 | 0xe0..=0xff => (0, 0),
             0x80..=0x8f => (0, 2 * u64::from(marker & 0x0f)),
@@ -60,7 +60,7 @@ impl Scan<'_> {
             0xde | 0xdf => (0, 2 * self.number(2 << (marker - 0xde))?),
         };
         let there = (self.data.len() - self.at) as u64;
-        // Each value takes a byte at least.
+        // Each value takes at least one byte.
         let due = len.max(inside);
         if due > there {
             let what = if len > 0 { "bytes" } else { "values" };
@@ -73,7 +73,7 @@ impl Scan<'_> {
         Ok(inside)
     }
 
-    /// A number of so many bytes, big endian.
+    /// Reads a big-endian number of this size.
     fn number(&mut self, len: usize) -> Result<u64> {
         let Some(bytes) = self.data.get(self.at..self.at + len) else {
             let there = self.data.len() - self.at;

@@ -58,7 +58,7 @@ fn values_are_types_of_serde() {
         x: u8,
         y: f32,
     }
-    // By name, by place, and one that does not fit.
+    // By name, by position, and a value that does not fit.
     let data =
         b"\x82\xa1x\x01\xa1y\xcb\x3f\xf8\0\0\0\0\0\0\x92\x02\xca\x3e\x80\0\0\x81\xa1x\xa1?\x92\x03\x00";
     let read = read_all(MsgPack::<Point>::new(), &data[..]);

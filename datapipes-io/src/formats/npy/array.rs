@@ -1,4 +1,4 @@
-//! An array: the values of an `.npy` file where they are, and what its header says of them.
+//! An array: the values of an `.npy` file in place, and its header.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,11 +12,11 @@ use super::dtype::NpyType;
 use super::header::Header;
 use super::values::Layout;
 
-/// An array of numbers as NumPy stores it.
+/// An array of numbers in NumPy's format.
 ///
-/// The values are a slice of the file, untouched, and keep the file in memory;
-/// [`tensor`](Array::tensor) has them in the machine's order. A clone is cheap. Two are equal if
-/// they are stored alike: type, shape, order and bytes.
+/// The values are a slice of the file, unchanged, and keep the file in memory;
+/// [`tensor`](Array::tensor) returns them in the machine's byte order. A clone is cheap. Two arrays
+/// are equal if they are stored alike: type, shape, order and bytes.
 ///
 /// # Examples
 /// ```
@@ -35,7 +35,7 @@ pub struct Array {
     data: Bytes,
 }
 
-/// What the header says, and the values as they are stored.
+/// An array is sent as its header and the stored values.
 impl Wire for Array {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         let Header {
@@ -68,10 +68,10 @@ impl Wire for Array {
 }
 
 impl Array {
-    /// Reads an `.npy` file. Takes the same time whatever its size: no value is looked at.
+    /// Parses an `.npy` file, in a time independent of its size: the values are not read.
     ///
     /// # Errors
-    /// As [`Npy`](super::Npy).
+    /// The errors of [`Npy`](super::Npy).
     pub fn parse(file: Bytes) -> Result<Array> {
         let (header, at) = Header::parse(&file)?;
         let (there, wanted) = (file.len() - at, header.values);
@@ -92,8 +92,8 @@ impl Array {
         })
     }
 
-    /// A tensor's elements as an array in C order. Shares them if the tensor does, else copies them
-    /// once.
+    /// Returns a tensor's elements as an array in C order. Shares the elements if the tensor does,
+    /// else copies them once.
     ///
     /// # Errors
     /// `Unsupported` for [`DType::BF16`](datapipes::DType::BF16), which NumPy does not have.
@@ -106,42 +106,43 @@ impl Array {
         })
     }
 
-    /// The type of the values.
+    /// Returns the type of the values.
     pub fn dtype(&self) -> NpyType {
         self.header.dtype
     }
 
-    /// The length along each axis; none for a single number.
+    /// Returns the length along each axis; empty for a single number.
     pub fn shape(&self) -> &[usize] {
         &self.header.shape
     }
 
-    /// Whether the first axis is the one that changes fastest, as in Fortran, and not the last.
+    /// Returns true if the first axis changes fastest, as in Fortran, and not the last.
     pub fn fortran_order(&self) -> bool {
         self.header.fortran_order
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.data.len() / self.dtype().size()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no values.
     pub fn is_empty(&self) -> bool {
         self.data.is_empty()
     }
 
-    /// The values as they are in the file: in its order of bytes, and of axes.
+    /// Returns the values as stored in the file: in its byte order and order of axes.
     pub fn data(&self) -> &Bytes {
         &self.data
     }
 
-    /// The values as a tensor: in C order, in the machine's order of bytes.
+    /// Returns the values as a tensor: in C order, in the machine's byte order.
     ///
-    /// A view of the file, in constant time, where it is stored so and is aligned for the type, as
-    /// the values of an `.npy` file are that was read as it is; else one copy, which turns axes and
-    /// swaps bytes in the same pass. `bool` is looked through, since a byte of it may only be 0 or 1.
-    /// A complex number is two floats: `complex64` of shape `[2, 3]` is `f32` of shape `[2, 3, 2]`.
+    /// The tensor is a view of the file, made in constant time, if the values are stored in these
+    /// orders and aligned for the type, as in an `.npy` file that was read whole; else one copy,
+    /// which reorders axes and swaps bytes in the same pass. `bool` values are validated, since a
+    /// byte of a `bool` may only be 0 or 1. A complex number is two floats: `complex64` of shape
+    /// `[2, 3]` is `f32` of shape `[2, 3, 2]`.
     ///
     /// # Errors
     /// `Corrupt` for a `bool` that is neither 0 nor 1; `Limit` if there is no memory for a copy.
@@ -162,8 +163,8 @@ impl Array {
         Tensor::from_bytes(data, dtype.element(), shape)
     }
 
-    /// The values in C order, least significant byte first: the same bytes for the same values,
-    /// whatever machine wrote them. Borrowed where they are stored so, else a copy.
+    /// Returns the values in C order, least significant byte first: the same bytes for the same
+    /// values on every machine. Borrowed if they are stored in this order, else a copy.
     ///
     /// # Errors
     /// `Limit` if there is no memory for a copy.
@@ -175,18 +176,19 @@ impl Array {
         Ok(Cow::Owned(layout.apply(&self.data)?.into_bytes().into()))
     }
 
-    /// The `.npy` file of it: version 1.0, the values as they are here. Byte for byte what
-    /// `numpy.save` of NumPy 2 writes for such an array.
+    /// Returns the array as an `.npy` file: version 1.0, with the values as stored. The bytes equal
+    /// those of `numpy.save` of NumPy 2 for the same array.
     pub fn to_npy(&self) -> Vec<u8> {
         let mut file = self.header.write();
         file.extend_from_slice(&self.data);
         file
     }
 
-    /// Writes the `.npy` file of it, without a copy of the values; see [`to_npy`](Array::to_npy).
+    /// Writes the array as an `.npy` file, without a copy of the values; see
+    /// [`to_npy`](Array::to_npy).
     ///
     /// # Errors
-    /// What the writer says.
+    /// The errors of the writer.
     pub fn write_npy(&self, mut to: impl Write) -> Result<()> {
         to.write_all(&self.header.write())?;
         Ok(to.write_all(&self.data)?)
@@ -203,13 +205,13 @@ impl Array {
         }
     }
 
-    /// How many bytes it keeps alive.
+    /// Returns the number of bytes that the array keeps alive.
     pub(super) fn weight(&self) -> usize {
         self.data.len() + size_of_val(self.shape()) + size_of::<Self>()
     }
 }
 
-/// Type and shape: `Array(<f4 [2, 3])`.
+/// Shows type and shape: `Array(<f4 [2, 3])`.
 impl fmt::Debug for Array {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let order = if self.fortran_order() {

@@ -4,13 +4,13 @@ use std::fmt;
 
 use datapipes::{DType, Error, ErrorKind, Result};
 
-/// The type of an [`Array`](super::Array)'s values, and the order of their bytes.
+/// The type of an [`Array`](super::Array)'s values, and their byte order.
 ///
-/// It prints as NumPy's `descr`: `<f4`, `>i2`, `|u1`.
+/// It is displayed as NumPy's `descr`: `<f4`, `>i2`, `|u1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NpyType {
     pub(super) kind: Kind,
-    /// Bytes of one value.
+    /// Size of one value in bytes.
     size: u8,
     big_endian: bool,
 }
@@ -25,10 +25,10 @@ pub(super) enum Kind {
 }
 
 impl NpyType {
-    /// Of a `descr` that is text.
+    /// Parses a `descr` in text form.
     ///
     /// # Errors
-    /// `Unsupported` for what is not a number, with the reason.
+    /// `Unsupported` if the type is not a number, with the reason.
     pub(super) fn parse(descr: &str) -> Result<NpyType> {
         let refused = |why: &str| {
             Err(Error::new(
@@ -78,7 +78,7 @@ impl NpyType {
         })
     }
 
-    /// The type that a tensor's elements have in memory.
+    /// Returns the type of a tensor's elements in memory.
     pub(super) fn of(dtype: DType) -> Result<NpyType> {
         let kind = match dtype {
             DType::Bool => Kind::Bool,
@@ -98,7 +98,7 @@ impl NpyType {
         })
     }
 
-    /// NumPy's name for it, without the order of bytes: `float32`.
+    /// Returns NumPy's name of the type, without the byte order: `float32`.
     pub fn name(&self) -> &'static str {
         match (self.kind, self.size) {
             (Kind::Bool, _) => "bool",
@@ -118,17 +118,17 @@ impl NpyType {
         }
     }
 
-    /// Bytes of one value.
+    /// Returns the size of one value in bytes.
     pub fn size(&self) -> usize {
         usize::from(self.size)
     }
 
-    /// Whether the most significant byte comes first. Not so for types of one byte.
+    /// Returns true if the most significant byte comes first. False for types of one byte.
     pub fn is_big_endian(&self) -> bool {
         self.big_endian
     }
 
-    /// Bytes of one number: half a value for complex ones.
+    /// Returns the size of one number in bytes: half a value for complex ones.
     pub(super) fn unit(&self) -> usize {
         if self.kind == Kind::Complex {
             self.size() / 2
@@ -137,7 +137,7 @@ impl NpyType {
         }
     }
 
-    /// The type of the elements of the tensor that holds such values.
+    /// Returns the element type of the tensor that holds such values.
     pub(super) fn element(&self) -> DType {
         match (self.kind, self.unit()) {
             (Kind::Bool, _) => DType::Bool,
@@ -195,7 +195,7 @@ mod tests {
             assert_eq!((&*dtype.to_string(), dtype.name()), (descr, name));
             assert_eq!(dtype.unit() * 2, dtype.size());
         }
-        // One byte has no order.
+        // A single byte has no order.
         assert_eq!(
             NpyType::parse(">u1").unwrap(),
             NpyType::parse("u1").unwrap()

@@ -7,26 +7,26 @@ use crate::file::readable;
 
 /// The first bytes of a file.
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
-/// NumPy makes no arrays of more axes.
+/// Maximum number of axes in NumPy.
 const MAX_AXES: usize = 64;
-/// Values begin at a multiple of this.
+/// Alignment of the values in the file.
 const ALIGN: usize = 64;
-/// Room for the longest length of an axis, so that the header can be rewritten in place as the
+/// Space for the maximum length of an axis, so that the header can be rewritten in place as the
 /// array grows.
 const GROWTH: usize = 21;
 
-/// What a header says.
+/// Content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) dtype: NpyType,
     pub(super) fortran_order: bool,
     pub(super) shape: Vec<usize>,
-    /// How many bytes the values take; checked for overflow.
+    /// Size of the values in bytes; checked for overflow.
     pub(super) values: usize,
 }
 
 impl Header {
-    /// Reads the header, and says where the values begin.
+    /// Parses the header, and returns the position of the values.
     pub(super) fn parse(file: &[u8]) -> Result<(Header, usize)> {
         let (text, at, utf8) = text(file)?;
         if utf8 && std::str::from_utf8(text).is_err() {
@@ -42,7 +42,7 @@ impl Header {
     }
 
     pub(super) fn new(dtype: NpyType, fortran_order: bool, shape: Vec<usize>) -> Result<Header> {
-        // An axis of length zero does not excuse the others.
+        // An axis of length zero must not hide an overflow of the others.
         let values = shape
             .iter()
             .try_fold(dtype.size(), |size, &axis| size.checked_mul(axis.max(1)))
@@ -57,7 +57,7 @@ impl Header {
         })
     }
 
-    /// The header as NumPy writes it, padded so that values are aligned.
+    /// Returns the header as NumPy writes it, padded so that values are aligned.
     pub(super) fn write(&self) -> Vec<u8> {
         let Header {
             dtype,
@@ -81,16 +81,16 @@ impl Header {
             text += &" ".repeat(GROWTH.saturating_sub(axis.len()));
         }
         let begin = MAGIC.len() + 4;
-        // As NumPy does: never none.
+        // NumPy always adds some padding.
         text += &" ".repeat(ALIGN - (begin + text.len() + 1) % ALIGN);
         text += "\n";
-        // With at most 64 axes it is far shorter than 64 KiB.
+        // With at most 64 axes the header is far shorter than 64 KiB.
         let len = (text.len() as u16).to_le_bytes();
         [MAGIC, &[1, 0], &len, text.as_bytes()].concat()
     }
 }
 
-/// The text of the header, where it begins, and whether it is UTF-8.
+/// Returns the text of the header, its position, and true if it is UTF-8.
 fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
     let Some(rest) = file.strip_prefix(MAGIC) else {
         return Err(match file {
@@ -129,11 +129,11 @@ fn text(file: &[u8]) -> Result<(&[u8], usize, bool)> {
     Ok((text, MAGIC.len() + 2 + taken, version[0] == 3))
 }
 
-/// A place in the text.
+/// A parser at a position in the text.
 struct Literal<'a> {
     text: &'a [u8],
     at: usize,
-    /// Where the text begins in the file.
+    /// Position of the text in the file.
     base: usize,
 }
 
@@ -172,7 +172,7 @@ impl<'a> Literal<'a> {
         Header::new(NpyType::parse(descr)?, order, shape)
     }
 
-    /// The next byte that is no space.
+    /// Returns the next byte that is no space.
     fn peek(&mut self) -> Option<u8> {
         while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
             self.at += 1;
@@ -275,7 +275,7 @@ impl<'a> Literal<'a> {
         Ok(axes)
     }
 
-    /// What stands up to the next space or sign of punctuation.
+    /// Returns the text up to the next space or punctuation mark.
     fn word(&mut self) -> &'a [u8] {
         self.peek();
         let rest = &self.text[self.at..];

@@ -1,4 +1,4 @@
-//! NumPy's arrays: `.npy` files, and `.npz` archives of them.
+//! NumPy arrays: `.npy` files, and `.npz` archives of them.
 
 mod array;
 mod dtype;
@@ -24,27 +24,26 @@ use super::compression::{Expansion, content};
 use super::{Entries, Entry, Format};
 use crate::File;
 
-/// Reads `.npy` files, an [`Array`] each.
+/// Reads `.npy` files; each is one [`Array`].
 ///
 /// - Format versions 1.0, 2.0 and 3.0; `bool`, signed and unsigned integers of 8 to 64 bits, floats
 ///   of 16 to 64 bits and complex numbers of two floats; either order of bytes; C and Fortran
 ///   order.
 /// - The array's values are a slice of the file: reading takes the same time whatever its size.
-/// - A file that begins as a compressed one does is decompressed first, as a whole; see
+/// - A compressed file, recognized by its first bytes, is decompressed first, as a whole; see
 ///   [`Codec`](super::Codec).
-/// - The header is read by a parser for exactly the dictionary that it is. Nothing is evaluated.
+/// - The header is read by a parser for exactly this dictionary. Nothing is evaluated.
 /// - Objects are refused: their values are a pickle, which can run code when read. Structures,
 ///   strings, times and floats of 80 or 128 bits are not supported.
-/// - Bytes behind the values are an error. NumPy ignores them, since several arrays may be saved
-///   behind each other into one open file; here they would be lost in silence.
+/// - Bytes after the values are an error. NumPy ignores them, since several arrays may be saved one
+///   after the other into one open file; here they would be lost silently.
 ///
 /// The format is that of
 /// [`numpy.lib.format`](https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 ///
 /// # Errors
-/// `Truncated` if header or values are cut; `Corrupt` for a header that cannot be what it should,
-/// or bytes behind the values; `Unsupported` for another type or version. Nothing is allocated by
-/// what a header says.
+/// `Truncated` if header or values are cut; `Corrupt` for an invalid header, or bytes after the
+/// values; `Unsupported` for another type or version. The header alone causes no allocation.
 ///
 /// # Examples
 /// ```
@@ -64,13 +63,13 @@ pub struct Npy {
 }
 
 impl Npy {
-    /// With the default limits of [`max_expansion`](Npy::max_expansion).
+    /// Returns the format with the default limits of [`max_expansion`](Npy::max_expansion).
     pub fn new() -> Self {
         Npy::default()
     }
 
-    /// Refuses a compressed file that becomes more than `bytes`, or more than `ratio` times its own
-    /// size once it is past 1 MiB. By default 8 GiB, and 1100 times.
+    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Npy {
             expansion: Expansion {

@@ -16,18 +16,19 @@ use crate::wire::wire_struct;
 /// the directory.
 ///
 /// - Members are found and checked as by [`Unzip`](crate::formats::Unzip), and read as by
-///   [`Npy`](super::Npy). One that is no `.npy` file is `Unsupported` in its place.
-/// - A stored array (`numpy.savez`) is a slice of the archive where it is aligned, as those of
-///   [`NpzWriter`](super::NpzWriter) are. NumPy does not align members: they are copied once, while
-///   their checksum is taken; or, [`unchecked`](Npz::unchecked), by [`Array::tensor`].
-/// - A compressed one (`numpy.savez_compressed`) is inflated into memory that is aligned, in one
+///   [`Npy`](super::Npy). A member that is no `.npy` file is `Unsupported` in its place.
+/// - A stored array (`numpy.savez`) is a slice of the archive if it is aligned, as the arrays of
+///   [`NpzWriter`](super::NpzWriter) are. NumPy does not align members: their arrays are copied
+///   once, while their checksum is computed; or, if [`unchecked`](Npz::unchecked), by
+///   [`Array::tensor`].
+/// - A compressed array (`numpy.savez_compressed`) is decompressed into aligned memory, in one
 ///   pass.
-/// - [`map`](Npz::map) gives all arrays of an archive as one item. [`members`](Npz::members) gives
-///   arrays before they are inflated, so that those of one large archive are inflated by several
-///   workers.
+/// - [`map`](Npz::map) yields all arrays of an archive as one item. [`members`](Npz::members)
+///   yields arrays before they are decompressed, so that several workers decompress the arrays of
+///   one large archive.
 ///
 /// # Errors
-/// As [`Unzip`](crate::formats::Unzip) and [`Npy`](super::Npy).
+/// The errors of [`Unzip`](crate::formats::Unzip) and [`Npy`](super::Npy).
 ///
 /// # Examples
 /// ```
@@ -52,12 +53,12 @@ pub struct Npz {
 }
 
 impl Npz {
-    /// With the default limits of [`max_expansion`](Npz::max_expansion).
+    /// Returns the format with the default limits of [`max_expansion`](Npz::max_expansion).
     pub fn new() -> Self {
         Npz::default()
     }
 
-    /// As [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
+    /// Sets the limits, as [`Unzip::max_expansion`](crate::formats::Unzip::max_expansion).
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
             bytes,
@@ -67,21 +68,21 @@ impl Npz {
         self
     }
 
-    /// Does not check the CRC of stored arrays, whose values are then not looked at.
+    /// Disables the check of the CRC of stored arrays, whose values are then not read.
     pub fn unchecked(mut self) -> Self {
         self.options.unchecked = true;
         self
     }
 
-    /// All arrays of an archive as one item.
+    /// Yields all arrays of an archive as one item.
     pub fn map(self) -> NpzMap {
         NpzMap {
             options: self.options,
         }
     }
 
-    /// The arrays as they are in the archive, to be [decoded](NpzMember::decode) by whoever gets
-    /// them.
+    /// Yields the arrays as they are in the archive, to be [decoded](NpzMember::decode) by the
+    /// receiver.
     pub fn members(self) -> NpzMembers {
         NpzMembers {
             options: self.options,
@@ -109,7 +110,8 @@ impl Format for Npz {
 /// Reads `.npz` archives, one item each; see [`Npz::map`].
 ///
 /// # Errors
-/// As [`Npz`], naming the array: one that cannot be read is an error for its archive.
+/// The errors of [`Npz`], naming the array: an array that cannot be read is an error of its
+/// archive.
 #[derive(Clone, Debug, Default)]
 pub struct NpzMap {
     options: Options,
@@ -141,8 +143,7 @@ impl Format for NpzMap {
 /// Finds the arrays of `.npz` archives; see [`Npz::members`].
 ///
 /// # Errors
-/// As [`Npz`], but for what is wrong with the array itself, which is found by
-/// [`NpzMember::decode`].
+/// The errors of [`Npz`], except errors of the array itself, which [`NpzMember::decode`] returns.
 ///
 /// # Examples
 /// ```
@@ -179,8 +180,8 @@ impl Format for NpzMembers {
     }
 }
 
-/// An array of an `.npz` archive that was found, and not yet inflated or checked. Keeps the archive
-/// in memory.
+/// An array of an `.npz` archive that was found, and not yet decompressed or checked. Keeps the
+/// archive in memory.
 #[derive(Clone)]
 pub struct NpzMember {
     name: Arc<str>,
@@ -188,21 +189,21 @@ pub struct NpzMember {
 }
 
 impl NpzMember {
-    /// The array's name, without `.npy`.
+    /// Returns the array's name, without `.npy`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The array.
+    /// Decodes the array.
     ///
     /// # Errors
-    /// As [`Npz`].
+    /// The errors of [`Npz`].
     pub fn decode(&self) -> Result<Array> {
         self.read(&|| false)
     }
 
     fn read(&self, stopped: &dyn Fn() -> bool) -> Result<Array> {
-        // The widest numbers have 8 bytes, and headers a multiple of that.
+        // The widest numbers have 8 bytes, and the size of a header is a multiple of that.
         Array::parse(self.member.aligned(8, stopped)?)
     }
 }
@@ -213,7 +214,7 @@ impl fmt::Debug for NpzMember {
     }
 }
 
-/// The named arrays of an `.npz` archive, in its order. A clone is cheap but for the names.
+/// The named arrays of an `.npz` archive, in its order. A clone copies only the names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arrays {
     all: Vec<(Arc<str>, Array)>,
@@ -222,33 +223,33 @@ pub struct Arrays {
 wire_struct!(Arrays { all });
 
 impl Arrays {
-    /// How many arrays there are.
+    /// Returns the number of arrays.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no arrays.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Names and arrays.
+    /// Returns names and arrays.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Array)> {
         self.all.iter().map(|(name, array)| (&**name, array))
     }
 
-    /// An array by its name.
+    /// Returns an array by its name.
     ///
     /// # Errors
-    /// `NotFound`, naming the arrays that there are.
+    /// `NotFound`, naming the existing arrays.
     pub fn get(&self, name: &str) -> Result<&Array> {
         Ok(&self.all[self.place(name)?].1)
     }
 
-    /// Takes an array out.
+    /// Removes an array and returns it.
     ///
     /// # Errors
-    /// `NotFound`, naming the arrays that there are.
+    /// `NotFound`, naming the existing arrays.
     pub fn take(&mut self, name: &str) -> Result<Array> {
         let place = self.place(name)?;
         Ok(self.all.remove(place).1)
@@ -277,7 +278,7 @@ impl IntoIterator for Arrays {
     }
 }
 
-/// The arrays of an archive with their names, or what is wrong with them.
+/// Returns the arrays of an archive with their names, or errors in their places.
 fn arrays(
     file: File,
     options: Options,

@@ -9,13 +9,13 @@ use zip::{CompressionMethod, ZipWriter};
 
 use super::Array;
 
-/// Values of stored arrays begin at a multiple of this in the archive.
+/// Alignment in the archive of the values of stored arrays.
 const ALIGN: u16 = 64;
 
-/// Writes arrays into an `.npz` archive, which NumPy reads too.
+/// A writer of arrays to an `.npz` archive, which NumPy can read.
 ///
 /// The values of stored arrays are aligned in the archive, so that they are read without a copy.
-/// The same arrays make the same bytes. Past 4 GiB it is a zip64 archive.
+/// The same arrays make the same bytes. An archive past 4 GiB is a zip64 archive.
 ///
 /// # Examples
 /// ```
@@ -33,7 +33,7 @@ pub struct NpzWriter<W: Write + Seek> {
 }
 
 impl<W: Write + Seek> NpzWriter<W> {
-    /// Begins an archive whose arrays are stored as they are, as `numpy.savez` does.
+    /// Begins an archive whose arrays are stored uncompressed, as `numpy.savez` does.
     pub fn new(to: W) -> Self {
         NpzWriter {
             zip: ZipWriter::new(to),
@@ -52,9 +52,9 @@ impl<W: Write + Seek> NpzWriter<W> {
     /// Adds an array under a name, to which `.npy` is added.
     ///
     /// # Errors
-    /// `Unsupported` for a name that is there already; else what the writer says.
+    /// `Unsupported` for a duplicate name; the errors of the writer.
     pub fn add(&mut self, name: &str, array: &Array) -> Result<()> {
-        // Near the limit of 4 GiB compression may take some more than there is.
+        // Near the limit of 4 GiB the compressed array may be larger than the array.
         let is_large = array.data().len() as u64 > 0xf000_0000;
         let mut options = SimpleFileOptions::default()
             .compression_method(self.method)
@@ -68,10 +68,10 @@ impl<W: Write + Seek> NpzWriter<W> {
         array.write_npy(&mut self.zip)
     }
 
-    /// Writes the directory, and gives back what was written to.
+    /// Writes the directory, and returns the output.
     ///
     /// # Errors
-    /// What the writer says.
+    /// The errors of the writer.
     pub fn finish(self) -> Result<W> {
         self.zip.finish().map_err(failed)
     }

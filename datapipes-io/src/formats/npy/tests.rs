@@ -1,4 +1,4 @@
-//! Real files of NumPy, and what may be wrong with arrays.
+//! Files written by NumPy, and errors in arrays.
 
 use bytes::Bytes;
 use datapipes::{DType, ErrorKind, Tensor};
@@ -58,7 +58,7 @@ fn an_array_that_is_not_aligned_is_copied_once() {
     );
     assert_eq!(shifted, aligned);
     assert_eq!(shifted.tensor().unwrap(), aligned.tensor().unwrap());
-    // Shared as a view is, so that a clone is cheap.
+    // Shared like a view, so that a clone is cheap.
     assert!(shifted.tensor().unwrap().is_shared());
 }
 
@@ -80,7 +80,7 @@ fn row_99_cut_or_with_more_behind() {
         error.to_string(),
         "truncated: 12 of 24 bytes of values, which begin at byte 128"
     );
-    // A shape that fits the address space and not the file allocates nothing.
+    // A shape that fits the address space but not the file allocates nothing.
     let huge = described("<f8", "(1099511627776, 1024)", &[0; 64]);
     assert_eq!(kind(&huge), ErrorKind::Truncated);
     assert_eq!(
@@ -96,7 +96,7 @@ fn row_99_every_flipped_bit_of_a_header_is_seen_or_harmless() {
         let mut data = F4.to_vec();
         data[at / 8] ^= 1 << (at % 8);
         if let Ok(array) = Array::parse(data.into()) {
-            // As many bytes of values, whatever they are taken for.
+            // The same values in a type of the same size.
             assert_eq!(array.data(), whole.data());
             assert_eq!(array.len() * array.dtype().size(), 24);
         }
@@ -235,7 +235,7 @@ mod archives {
             if cfg!(target_endian = "little") {
                 assert_eq!(hex(tensor.as_bytes()), values, "{name}");
             }
-            // What NumPy wrote is what is written, but for the versions that were asked for.
+            // The output equals NumPy's, except for the versions that were requested.
             if !name.starts_with("version") || name == "version1.npy" {
                 assert_eq!(array.to_npy(), file.data, "{name}");
             }
@@ -308,7 +308,7 @@ mod archives {
 
     #[test]
     fn stored_arrays_are_slices_where_they_are_aligned_and_the_others_are() {
-        // A byte more or less before the archive moves all that is in it.
+        // A byte more or less before the archive shifts all its content.
         for shift in 0..8 {
             let data = Bytes::from([&vec![0; shift], SAVEZ].concat()).slice(shift..);
             let inside = |part: &[u8]| data.as_ptr_range().contains(&part.as_ptr());

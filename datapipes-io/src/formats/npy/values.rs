@@ -1,15 +1,15 @@
-//! Values put in another order: bytes swapped, Fortran order turned to C order, in one pass.
+//! Reordering of values: bytes swapped, Fortran order converted to C order, in one pass.
 
 use datapipes::Result;
 
 use super::super::aligned::Aligned;
 
-/// Bytes swapped at once, which stay in the cache between being copied and being swapped.
+/// Number of bytes copied and then swapped while they are in the cache.
 const BLOCK: usize = 32 << 10;
-/// Values along each side of the tiles in which axes are turned.
+/// Side length of the tiles in which axes are transposed.
 const TILE: usize = 16;
 
-/// What is to be done with values of `size` bytes, each made of numbers of `unit` bytes.
+/// Conversion of values of `size` bytes, each made of numbers of `unit` bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout<'a> {
     pub(super) shape: &'a [usize],
@@ -20,7 +20,7 @@ pub(super) struct Layout<'a> {
 }
 
 impl Layout<'_> {
-    /// Whether the values are as they should be.
+    /// Returns true if the values need no conversion.
     pub(super) fn is_done(&self) -> bool {
         !self.turns() && !self.swaps()
     }
@@ -29,15 +29,15 @@ impl Layout<'_> {
         self.swap && self.unit > 1
     }
 
-    /// Fortran order is another order only where two axes have a length.
+    /// Fortran order differs from C order only if two axes are longer than one.
     fn turns(&self) -> bool {
         self.fortran
             && self.shape.iter().filter(|&&axis| axis > 1).count() > 1
             && !self.shape.contains(&0)
     }
 
-    /// The values in C order, with their bytes in the wanted order. `data` is as long as the shape
-    /// says.
+    /// Returns the values in C order, in the wanted byte order. The length of `data` matches the
+    /// shape.
     pub(super) fn apply(&self, data: &[u8]) -> Result<Aligned> {
         if self.turns() {
             let mut out = Aligned::zeroed(data.len())?;
@@ -92,9 +92,8 @@ fn halves_reversed<const N: usize>(mut value: [u8; N]) -> [u8; N] {
     value
 }
 
-/// From Fortran order to C order. The axis that is contiguous in the one and that in the other are
-/// walked in tiles, so that what is read and what is written stay in the cache; the axes between
-/// them one by one.
+/// Converts Fortran order to C order. The axes that are contiguous in input and output are walked
+/// in tiles, so that both stay in the cache; the axes between them are walked one by one.
 fn turn<const N: usize>(
     data: &[u8],
     out: &mut [u8],
@@ -106,12 +105,12 @@ fn turn<const N: usize>(
     let ([first, .., last], middle) = (&axes[..], &axes[1..axes.len() - 1]) else {
         unreachable!("two axes have a length")
     };
-    // How far apart neighbours along an axis are: of the first where it is written, of the last
-    // where it is read.
+    // Distance of neighbors along an axis: of the first axis in the output, of the last in the
+    // input.
     let (row, column) = (out.len() / first, data.len() / last);
     let between: usize = middle.iter().product();
     for place in 0..between {
-        // The place among the axes between, which both orders count from other ends.
+        // Position among the axes between, which the two orders count from opposite ends.
         let (mut rest, mut read, mut stride_read, mut stride_write, mut write) =
             (place, 0, *first, row, 0);
         for &axis in middle {
@@ -140,7 +139,7 @@ fn turn<const N: usize>(
 mod tests {
     use super::*;
 
-    /// One value at a time, by its index along each axis.
+    /// Copies one value at a time, by its index along each axis.
     fn plain(data: &[u8], layout: Layout<'_>) -> Vec<u8> {
         let Layout {
             shape, size, unit, ..

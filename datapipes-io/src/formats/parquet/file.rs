@@ -18,23 +18,23 @@ use super::{RecordBatch, next_batch, weight};
 use crate::formats::compression::Expansion;
 use crate::stores::{Get, Store};
 
-/// Bytes of the end of a file that are read at once; most footers fit.
+/// Number of bytes read at once from the end of a file; most footers fit.
 const END: u64 = 64 << 10;
-/// Columns that are no farther apart are read by one request.
+/// Maximum distance in bytes of columns that are read by one request.
 const NEAR: u64 = 256 << 10;
 
 /// A Parquet file in a store as data by index: sample `n` is row group `n`, as one record batch;
 /// feature `parquet`.
 ///
-/// - Opening it reads the footer. A sample reads the wanted columns of its row group and nothing
-///   else: columns no farther apart than 256 KiB by one request, what lies between them included,
-///   and all requests at once. They are decoded on a blocking thread.
-/// - So [`Indexed`](datapipes::Indexed) shuffles row groups, shards them over ranks, and mixes or
-///   [concatenates](datapipes::Indexed::concat) files.
-/// - What is checked is what [`Parquet`](super::Parquet) checks. If the store tells versions, a
-///   file that was changed since is the error `Changed`.
+/// - Opening it reads the footer. A sample reads only the wanted columns of its row group: columns
+///   at most 256 KiB apart by one request, including the bytes between them, and all requests at
+///   once. They are decoded on a blocking thread.
+/// - [`Indexed`](datapipes::Indexed) therefore shuffles row groups, shards them over ranks, and
+///   mixes or [concatenates](datapipes::Indexed::concat) files.
+/// - The checks are those of [`Parquet`](super::Parquet). If the store has versions, a file that
+///   was changed since is the error `Changed`.
 ///
-/// Clones share all but the choice of columns.
+/// Clones share everything except the choice of columns.
 ///
 /// # Examples
 /// ```
@@ -61,7 +61,7 @@ pub struct ParquetFile {
     expansion: Expansion,
 }
 
-/// Where it is.
+/// Location of the file.
 struct Object {
     store: Arc<dyn Store>,
     key: String,
@@ -72,8 +72,8 @@ impl ParquetFile {
     /// Opens a file by its key in a store.
     ///
     /// # Errors
-    /// Those of the store; as [`Parquet`](super::Parquet) for a file that is none, or whose footer
-    /// is damaged.
+    /// The errors of the store; those of [`Parquet`](super::Parquet) for a file of another format,
+    /// or with a damaged footer.
     pub async fn open(store: Arc<dyn Store>, key: impl Into<String>) -> Result<Self> {
         let key = key.into();
         let url = store.url_of(&key);
@@ -107,7 +107,7 @@ impl ParquetFile {
         })
     }
 
-    /// Only these columns; as [`Parquet::columns`](super::Parquet::columns).
+    /// Reads only these columns; as [`Parquet::columns`](super::Parquet::columns).
     ///
     /// # Errors
     /// `NotFound` if there is no such column.
@@ -119,8 +119,8 @@ impl ParquetFile {
         Ok(self)
     }
 
-    /// As [`Parquet::max_expansion`](super::Parquet::max_expansion); all values of a row group are
-    /// in memory at once.
+    /// Sets the limits, as [`Parquet::max_expansion`](super::Parquet::max_expansion); all values of
+    /// a row group are in memory at once.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         ParquetFile {
             expansion: Expansion {
@@ -132,12 +132,12 @@ impl ParquetFile {
         }
     }
 
-    /// The columns of the file, chosen or not.
+    /// Returns the columns of the file, wanted or not.
     pub fn schema(&self) -> &SchemaRef {
         self.layout.arrow_schema()
     }
 
-    /// How many rows each row group has.
+    /// Returns the number of rows of each row group.
     pub fn row_counts(&self) -> Vec<u64> {
         (0..self.layout.groups())
             .map(|group| self.layout.rows(group) as u64)
@@ -217,7 +217,7 @@ impl Object {
         self.store.url_of(&self.key)
     }
 
-    /// A range that must be there as a whole.
+    /// Reads a range that must exist as a whole.
     async fn get(&self, range: Range<u64>) -> Result<Bytes> {
         let want = range.end - range.start;
         if want == 0 {
@@ -239,7 +239,7 @@ impl Object {
     }
 }
 
-/// Ranges in order, with those that are near each other made one.
+/// Joins sorted ranges that are near each other.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = Vec::new();
@@ -254,12 +254,12 @@ fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     joined
 }
 
-/// What was read of a file, by where it was there.
+/// Data that were read of a file, by their positions.
 #[derive(Clone)]
 struct Pieces(Arc<[(u64, Bytes)]>);
 
 impl Pieces {
-    /// What is there from a byte on.
+    /// Returns the available bytes from a position on.
     fn from(&self, start: u64) -> Option<Bytes> {
         let place = self
             .0

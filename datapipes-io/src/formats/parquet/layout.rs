@@ -1,4 +1,4 @@
-//! The footer of a file: what it says is where, checked against what is there.
+//! The footer of a file: the stated positions, validated against the file.
 //!
 //! Layout: <https://parquet.apache.org/docs/file-format/>.
 
@@ -27,14 +27,14 @@ use super::thrift::{I32, LIST, Reader, STRUCT};
 use crate::formats::arrow::{guarded, no_column};
 use crate::formats::compression::Expansion;
 
-/// What stands at the end: the length of the footer, and the magic.
+/// Size of the end of a file: the length of the footer, and the magic.
 pub(super) const TAIL: usize = 8;
-/// How it begins, and ends.
+/// Magic at the beginning and the end of a file.
 pub(super) const MAGIC: &[u8] = b"PAR1";
-/// Columns in columns that are read.
+/// Maximum nesting depth of columns.
 const DEPTH: usize = 64;
 
-/// How long the footer is, by the end of a file of `size` bytes.
+/// Returns the length of the footer, from the end of a file of `size` bytes.
 pub(super) fn footer_length(end: &[u8], size: u64) -> Result<u64> {
     let tail = end
         .last_chunk::<TAIL>()
@@ -65,18 +65,18 @@ pub(super) fn footer_length(end: &[u8], size: u64) -> Result<u64> {
     Ok(length)
 }
 
-/// What is where in a file, and which columns of it are wanted.
+/// Layout of a file, and the wanted columns.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     reader: ArrowReaderMetadata,
     mask: ProjectionMask,
     leaves: Arc<[usize]>,
-    /// Where the footer begins, and all that it tells of ends.
+    /// Position of the footer, before which all data must end.
     end: u64,
 }
 
 impl Layout {
-    /// By the footer, which begins at byte `end`.
+    /// Parses the footer, which begins at byte `end`.
     pub fn new(footer: &Bytes, end: u64) -> Result<Self> {
         check_schema(footer).ok_or_else(|| corrupt("the schema in the footer"))?;
         let policy = || ParquetStatisticsPolicy::SkipAll;
@@ -103,7 +103,7 @@ impl Layout {
                 "{stated} rows by the footer, {rows} by its row groups"
             )));
         }
-        // So that no bytes are told of again and again.
+        // The check prevents that columns refer to the same bytes again and again.
         let columns = groups.iter().flat_map(RowGroupMetaData::columns);
         let bytes = columns
             .map(|column| i128::from(column.compressed_size().max(0)))
@@ -122,7 +122,7 @@ impl Layout {
         })
     }
 
-    /// Only these columns.
+    /// Selects only these columns.
     pub fn choose(&mut self, names: &[String]) -> Result<()> {
         let schema = self.schema();
         let is_in = |name: &str, leaf: usize| {
@@ -151,23 +151,23 @@ impl Layout {
         self.reader.parquet_schema()
     }
 
-    /// The columns as Arrow has them, chosen or not.
+    /// Returns the columns as an Arrow schema, wanted or not.
     pub fn arrow_schema(&self) -> &SchemaRef {
         self.reader.schema()
     }
 
-    /// How many row groups there are.
+    /// Returns the number of row groups.
     pub fn groups(&self) -> usize {
         self.reader.metadata().num_row_groups()
     }
 
-    /// How many rows a row group has.
+    /// Returns the number of rows of a row group.
     pub fn rows(&self, group: usize) -> usize {
         usize::try_from(self.reader.metadata().row_group(group).num_rows())
             .expect("checked when made")
     }
 
-    /// Where the wanted columns of a row group are, in their order.
+    /// Returns the ranges of the wanted columns of a row group, in their order.
     pub fn ranges(&self, group: usize) -> Result<Vec<Range<u64>>> {
         let group = self.reader.metadata().row_group(group);
         self.leaves
@@ -197,7 +197,7 @@ impl Layout {
         })
     }
 
-    /// Reads a row group, as batches of at most so many rows. What it says of its sizes is checked
+    /// Reads a row group, as batches of at most this number of rows. The stated sizes are checked
     /// before.
     pub fn read<R: ChunkReader + Clone + 'static>(
         &self,
@@ -257,8 +257,8 @@ impl Layout {
             }
             compressed += range.end - range.start;
             bytes += pages.bytes;
-            // What is in memory at once at the least, at eight bytes a value or what it is fixed
-            // to.
+            // Minimum memory that is in use at once, at eight bytes a value or the fixed size of a
+            // value.
             let values = if repeated {
                 pages.values
             } else {
@@ -269,7 +269,7 @@ impl Layout {
             deltas.extend(pages.delta.then_some((chunk, descriptor)));
         }
         let most = expansion.most(compressed);
-        // A column of one value has next to no bytes, however many rows.
+        // A column of one value takes next to no bytes, however many rows it has.
         let most_cells = most.max(FREE_CELLS.min(expansion.bytes));
         for (stated, what, most) in [(bytes, "of pages", most), (cells, "of values", most_cells)] {
             if stated > most {
@@ -287,10 +287,10 @@ impl Layout {
     }
 }
 
-/// Bytes of values that a ratio means nothing for.
+/// Size of the values in bytes below which the ratio is not checked.
 const FREE_CELLS: u64 = 256 << 20;
 
-/// What of a column is legal and not read.
+/// Returns the feature of a column that is valid and not supported.
 fn unsupported(chunk: &ColumnChunkMetaData) -> Option<String> {
     match chunk.compression() {
         Compression::BROTLI(_) => Some("compressed by Brotli".to_owned()),
@@ -309,9 +309,8 @@ fn corrupt(what: impl Into<String>) -> Error {
     Error::new(ErrorKind::Corrupt, what)
 }
 
-/// Whether the schema in a footer is a tree of no great depth, with no more children than there
-/// are: the reader underneath follows it by recursion, and makes room for the children that are
-/// stated.
+/// Checks that the schema in a footer is a tree of limited depth, with no more children than there
+/// are: the underlying reader follows it by recursion, and allocates room for the stated children.
 fn check_schema(footer: &[u8]) -> Option<()> {
     Reader::new(footer).fields(|reader, field, kind| {
         if field != 2 {
@@ -319,7 +318,7 @@ fn check_schema(footer: &[u8]) -> Option<()> {
         }
         let (size, element) = (kind == LIST).then(|| reader.list()).flatten()?;
         (element == STRUCT).then_some(())?;
-        // How many children are still to come, level by level.
+        // Number of children that are still to come, by level.
         let mut open: Vec<u64> = Vec::new();
         for index in 0..size {
             let mut children = 0_i32;

@@ -25,18 +25,17 @@ use crate::File;
 
 /// Reads Parquet files as record batches of Arrow; feature `parquet`.
 ///
-/// - Row group by row group; batches of 1024 rows, unless said otherwise, that never span two row
-///   groups. Values are decoded, and so copied. A file must be in memory as a whole;
-///   [`ParquetFile`] reads of one far away only what is wanted.
-/// - Uncompressed, or compressed by Snappy, gzip, LZ4 or Zstandard. Brotli, LZO and encryption are
-///   refused by name.
-/// - Checksums of pages are checked where there are some. The footer is believed as far as it fits
-///   the file and what the pages say of themselves: a row group with too few values is an error,
-///   never fewer rows.
+/// - The reader goes row group by row group; batches have 1024 rows by default and never span two
+///   row groups. Values are decoded, and therefore copied. A file must be in memory as a whole;
+///   [`ParquetFile`] reads only the wanted parts of a remote file.
+/// - Uncompressed files, and compression by Snappy, gzip, LZ4 or Zstandard are supported. Brotli,
+///   LZO and encryption are refused, with their names.
+/// - Checksums of pages are checked if there are any. The footer is trusted only as far as it
+///   matches the file and the pages: a row group with too few values is an error, never fewer rows.
 /// - A damaged row group is an error of its own; the other row groups follow. With a damaged footer
 ///   nothing is read.
-/// - A panic of the reader underneath is an error about the file, where panics do not abort; the
-///   panic hook has told it.
+/// - A panic of the underlying reader becomes an error of the file, unless panics abort; the panic
+///   hook has already reported it.
 /// - Layout: <https://parquet.apache.org/docs/file-format/>.
 ///
 /// # Examples
@@ -69,13 +68,13 @@ impl Default for Parquet {
 }
 
 impl Parquet {
-    /// All columns.
+    /// Reads all columns.
     pub fn new() -> Self {
         Parquet::default()
     }
 
-    /// Only these columns, in the order of the file; the others are not looked at. A name is that
-    /// of a column of the table, or of one inside it with dots between: `point.x`.
+    /// Reads only these columns, in the order of the file; the others are not read. A name is that
+    /// of a column of the table, or a path to a nested column with dots: `point.x`.
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Parquet {
             columns: Some(names.into_iter().map(Into::into).collect()),
@@ -83,7 +82,7 @@ impl Parquet {
         }
     }
 
-    /// Batches of at most so many rows; 1024 unless said otherwise.
+    /// Sets the maximum number of rows of a batch. Defaults to 1024.
     pub fn batch_rows(self, rows: usize) -> Self {
         Parquet {
             batch_rows: rows,
@@ -91,10 +90,10 @@ impl Parquet {
         }
     }
 
-    /// Refuses a row group whose pages, or whose values that are in memory at once, state to be
-    /// larger than `bytes`, or than `ratio` times what is read of the file for them once they are
-    /// past 1 MiB. By default 8 GiB, and 1100 times. Values that are stored once for many rows are
-    /// not bounded by it: such a batch is smaller with fewer rows.
+    /// Refuses a row group whose pages, or whose values that are in memory at once, are stated to
+    /// be larger than `bytes`, or than `ratio` times the bytes read of the file for them once they
+    /// are past 1 MiB. Defaults to 8 GiB and 1100 times. Values that are stored once for many rows
+    /// are not bounded by these limits: such a batch is smaller with fewer rows.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Parquet {
             expansion: Expansion {
@@ -166,7 +165,7 @@ impl Format for Parquet {
     }
 }
 
-/// Reads what [`Parquet`] does as rows, with values as [`ArrowRows`](super::ArrowRows) has them.
+/// Reads the files of [`Parquet`] as rows, with values as in [`ArrowRows`](super::ArrowRows).
 ///
 /// # Examples
 /// ```
@@ -183,7 +182,7 @@ impl Format for Parquet {
 pub struct ParquetRows(Parquet);
 
 impl ParquetRows {
-    /// The rows of what is read so.
+    /// Returns the format that reads the rows of these batches.
     pub fn new(batches: Parquet) -> Self {
         ParquetRows(batches)
     }
@@ -207,18 +206,18 @@ impl Format for ParquetRows {
     }
 }
 
-/// The batches of a file.
+/// An iterator over the batches of a file.
 struct Batches {
     data: Bytes,
     layout: Layout,
     settings: Parquet,
     group: usize,
-    /// The row group at hand, and how many of its rows are still to come.
+    /// The current row group, and the number of its remaining rows.
     current: Option<(ParquetRecordBatchReader, usize)>,
 }
 
 impl Batches {
-    /// The next batch of the row group at hand; `None` behind its last one.
+    /// Returns the next batch of the current row group; `None` after its last one.
     fn step(&mut self) -> Result<Option<RecordBatch>> {
         if self.current.is_none() {
             let Parquet {
@@ -286,7 +285,7 @@ fn next_batch(reader: &mut ParquetRecordBatchReader) -> Result<Option<RecordBatc
     })
 }
 
-/// An error of the reader underneath, sorted.
+/// Converts an error of the underlying reader.
 fn parquet_error(error: ParquetError) -> Error {
     let kind = match &error {
         ParquetError::NYI(_) => ErrorKind::Unsupported,

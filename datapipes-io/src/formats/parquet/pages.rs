@@ -1,4 +1,4 @@
-//! What the pages of a column say of themselves, before anything is made room for.
+//! Stated sizes of the pages of a column, before memory is allocated for them.
 //!
 //! Layout: <https://parquet.apache.org/docs/file-format/data-pages/>.
 
@@ -14,14 +14,14 @@ use parquet::schema::types::ColumnDescriptor;
 
 use super::thrift::{I32, Reader, STRUCT};
 
-/// What the pages of a column of a row group come to.
+/// Totals of the pages of a column of a row group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pages {
-    /// Bytes of all of them, not compressed.
+    /// Size in bytes of all pages, uncompressed.
     pub bytes: u64,
-    /// Values and nulls, of those that are no dictionary.
+    /// Number of values and nulls, except those of dictionaries.
     pub values: u64,
-    /// There are some in an encoding that says inside how many values it has.
+    /// True if a page has an encoding that stores its number of values inside.
     pub delta: bool,
 }
 
@@ -57,7 +57,7 @@ impl Pages {
             }
             match header.kind {
                 DATA | DATA_V2 => pages.values += values,
-                // What is in it takes a byte each at least.
+                // Each entry takes at least one byte.
                 DICTIONARY if values > bytes => {
                     return Err(corrupt(&format!("{values} words in {bytes} bytes")));
                 }
@@ -124,8 +124,8 @@ impl Header {
     }
 }
 
-/// Checks the encodings that say inside a page, behind its compression, how many values it has: the
-/// reader underneath makes room for so many at once. Such pages are decompressed once more for it.
+/// Checks the encodings that store their number of values inside a page, after its compression: the
+/// underlying reader allocates memory for that number at once. Such pages are decompressed twice.
 pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
     source: &R,
     chunk: &ColumnChunkMetaData,
@@ -162,7 +162,7 @@ pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
             return Err(Error::new(ErrorKind::Corrupt, what));
         }
     }
-    // So that the type is known to be one of texts, where these are allowed.
+    // The check ensures that the type is a text type where these are allowed.
     match column.physical_type() {
         Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY => Ok(()),
         other => Err(Error::new(
@@ -172,7 +172,7 @@ pub(super) fn check_deltas<R: ChunkReader + Clone + 'static>(
     }
 }
 
-/// The part of a page behind the levels.
+/// Returns the part of a page after the levels.
 fn values_of<'a>(page: &'a Page, column: &ColumnDescriptor) -> Option<&'a [u8]> {
     match page {
         Page::DataPage { buf, .. } => {
@@ -197,7 +197,8 @@ fn values_of<'a>(page: &'a Page, column: &ColumnDescriptor) -> Option<&'a [u8]> 
     }
 }
 
-/// How many numbers a `DELTA_BINARY_PACKED` run says that it has, and where it ends.
+/// Returns the number of values that a `DELTA_BINARY_PACKED` run states, and the position of its
+/// end.
 fn deltas(data: &[u8]) -> Option<(u64, usize)> {
     let mut reader = Reader::new(data);
     let (block, minis, count) = (reader.varint()?, reader.varint()?, reader.varint()?);
@@ -222,7 +223,7 @@ fn deltas(data: &[u8]) -> Option<(u64, usize)> {
             at = at.checked_add(usize::try_from(each / 8).ok()?.checked_mul(width.into())?)?;
             left = left.saturating_sub(each);
         }
-        // The last block may end early; what is behind it is looked at next.
+        // The last block may end early; the next check reads the bytes after it.
         (at <= data.len()).then_some(())?;
     }
     Some((count, at))

@@ -1,4 +1,4 @@
-//! Files that pyarrow wrote: what is in them, and what is left of them when they are damaged.
+//! Files written by pyarrow: their content, and the rest of it after damage.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ fn first_error(data: impl Into<Bytes>) -> Error {
         .unwrap()
 }
 
-/// A file of these columns, written by the crate underneath.
+/// Returns a file of these columns, written by the underlying crate.
 fn written<const N: usize>(
     columns: [(&str, ArrayRef); N],
     properties: WriterProperties,
@@ -98,7 +98,7 @@ fn every_codec_and_both_kinds_of_pages_are_read() {
 fn row_104_a_codec_that_is_not_read_is_named() {
     for data in [data!("brotli-v1.parquet"), data!("brotli-v2.parquet")] {
         let read = read_all(Parquet::new(), data.to_vec());
-        // Each row group for itself.
+        // Each row group by itself.
         assert_eq!(read.len(), 2);
         let error = read[1].as_ref().unwrap_err();
         let words = r#"row group 1: column "index": compressed by Brotli"#;
@@ -181,7 +181,7 @@ fn row_104_damaged_pages_are_found_by_their_checksums_and_other_row_groups_follo
         let read = read_all(ParquetRows::default(), data);
         let rows: Vec<_> = read.iter().flatten().collect();
         match read.len() - rows.len() {
-            // In a part of a header that says nothing about values.
+            // In a part of a header that does not affect values.
             0 => {
                 assert!(
                     rows.iter().eq(&whole.iter().collect::<Vec<_>>()),
@@ -219,7 +219,7 @@ fn row_104_a_lying_footer_is_an_error() {
     let mut encrypted = NONE.to_vec();
     encrypted.splice(NONE.len() - 4.., *b"PARE");
     assert_eq!(first_error(encrypted).kind(), ErrorKind::Unsupported);
-    // The first half of the row groups' bytes taken out: nothing is where it is said to be.
+    // The first half of the row groups' bytes removed: nothing is at its stated position.
     let mut moved = NONE.to_vec();
     moved.drain(100..200);
     assert_eq!(first_error(moved).kind(), ErrorKind::Corrupt);
@@ -277,7 +277,7 @@ fn row_98_pages_and_values_beyond_the_limits_are_refused_before_there_is_room_fo
             .sum::<usize>(),
         300_000
     );
-    // A page that states what is not there.
+    // A page that states more than exists.
     let header = |bytes: u8| {
         [
             0x15, 0, 0x15, 0xfe, 0xff, 0xff, bytes, 0x0f, 0x15, 2, 0x2c, 0x15, 2, 0x15, 0, 0, 0, 7,
@@ -309,7 +309,7 @@ fn row_98_encodings_that_state_a_length_inside_are_looked_into() {
         let data = written([("texts", texts)], properties);
         let rows = rows_of(&data);
         assert_eq!((rows.len(), &rows[8]["texts"]), (300, &"text 8".into()));
-        // 128 numbers a block, four parts of it, 257 values: the third says how many.
+        // 128 numbers a block, four parts of it, 257 values: the third states the number.
         let head = [0x80, 0x01, 0x04, 0x81, 0x02];
         let found = data
             .windows(head.len())
@@ -376,7 +376,7 @@ fn survives_whatever_is_in_a_file() {
     );
 }
 
-/// A store in memory that remembers what it was asked for.
+/// A store in memory that records its requests.
 #[derive(Debug, Default)]
 struct Watched {
     store: Memory,
@@ -469,7 +469,7 @@ async fn of_a_far_file_only_the_wanted_columns_are_read() {
         )
     };
     assert_eq!(read(&["b"]).await, (1, 1));
-    // Between them lies what is not wanted.
+    // The columns between them are not wanted.
     assert_eq!(read(&["a", "c"]).await, (2, 2));
     assert_eq!(read(&["b", "c"]).await, (1, 2));
 }

@@ -1,7 +1,7 @@
-//! As much of Thrift's compact protocol as tells sizes before they are believed.
+//! The part of Thrift's compact protocol that is needed to check sizes.
 //!
 //! Layout: <https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md>.
-//! `None` is what cannot be.
+//! `None` marks invalid data.
 
 /// Types of fields.
 const TRUE: u8 = 1;
@@ -10,7 +10,7 @@ pub(super) const I32: u8 = 5;
 pub(super) const LIST: u8 = 9;
 pub(super) const STRUCT: u8 = 12;
 
-/// Structs in structs that are followed.
+/// Maximum nesting depth of structs.
 const DEPTH: usize = 64;
 
 pub(super) struct Reader<'a> {
@@ -23,7 +23,7 @@ impl<'a> Reader<'a> {
         Reader { data, at: 0 }
     }
 
-    /// How much was read.
+    /// Returns the number of bytes read.
     pub fn at(&self) -> usize {
         self.at
     }
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    /// An unsigned number of seven bits a byte.
+    /// Reads an unsigned number with seven bits in each byte.
     pub fn varint(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         self.zigzag()?.try_into().ok()
     }
 
-    /// The fields of a struct, each to be read by `read`, or passed over where that says `false`.
+    /// Reads the fields of a struct, each by `read`, or skips it if `read` returns `false`.
     pub fn fields(
         &mut self,
         mut read: impl FnMut(&mut Self, i16, u8) -> Option<bool>,
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// How many elements a list has, and of which type.
+    /// Reads the number and the type of the elements of a list.
     pub fn list(&mut self) -> Option<(u64, u8)> {
         let head = self.byte()?;
         let size = if head >> 4 == 15 {
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         } else {
             u64::from(head >> 4)
         };
-        // Each takes a byte at least.
+        // Each element takes at least one byte.
         (size <= (self.data.len() - self.at) as u64).then_some((size, head & 15))
     }
 

@@ -5,11 +5,11 @@ use datapipes::{Error, ErrorKind, Result};
 
 use crate::wire::wire_struct;
 
-/// The record of a picture: labels, two numbers, and the encoded picture. MXNet's `IRHeader` before
-/// the data.
+/// The record of a picture: labels, two numbers, and the encoded picture. The form is MXNet's
+/// `IRHeader` before the data.
 ///
 /// Layout: `u32` flag | `f32` label | `u64` id | `u64` id2, little endian; if the flag is above 0,
-/// so many `f32` labels follow, which take the place of the one.
+/// that number of `f32` labels follow, which replace the single label.
 ///
 /// # Examples
 /// ```
@@ -20,11 +20,11 @@ use crate::wire::wire_struct;
 /// ```
 #[derive(Clone, Debug, PartialEq, Default)]
 pub struct ImageRecord {
-    /// One, or several.
+    /// One label, or several.
     pub labels: Vec<f32>,
-    /// A number that the writer chose.
+    /// Number chosen by the writer.
     pub id: u64,
-    /// Another one.
+    /// Second number chosen by the writer.
     pub id2: u64,
     /// The encoded picture: a slice of the record.
     pub data: Bytes,
@@ -43,7 +43,7 @@ impl ImageRecord {
     /// Decodes a record: `files.read_as(RecordIo::new()).try_map(ImageRecord::parse)`.
     ///
     /// # Errors
-    /// `Truncated` if header or labels are not all there.
+    /// `Truncated` if header or labels are incomplete.
     pub fn parse(mut record: Bytes) -> Result<ImageRecord> {
         let cut = |what: &str, got: usize, want: u64| {
             Error::new(
@@ -80,14 +80,14 @@ impl ImageRecord {
         })
     }
 
-    /// Encodes it as a record, as `mxnet.recordio.pack` does.
+    /// Encodes the picture as a record, as `mxnet.recordio.pack` does.
     ///
     /// # Panics
-    /// With more than 2³² labels.
+    /// Panics with more than 2³² labels.
     pub fn encode(&self) -> Vec<u8> {
         let (flag, label) = match self.labels[..] {
             [label] => (0, label),
-            // No label at all has no form of its own.
+            // The format cannot represent an empty list of labels.
             [] => (0, 0.0),
             _ => (
                 u32::try_from(self.labels.len()).expect("fewer than 2³² labels"),

@@ -1,4 +1,4 @@
-//! Records of a RecordIO file by index, by the text file that tells where each begins.
+//! Records of a RecordIO file by index, from the text file with their positions.
 
 use async_trait::async_trait;
 use std::fmt;
@@ -12,9 +12,9 @@ use super::place;
 use super::records::first;
 use crate::stores::{Get, Store};
 
-/// Where the records of a RecordIO file begin, each with a key.
+/// Positions of the records of a RecordIO file, each with a key.
 ///
-/// As text (`Display`, [`parse`](RecordIoIndex::parse)) it has a line of key, tab and offset for
+/// The text form (`Display`, [`parse`](RecordIoIndex::parse)) has a line of key, tab and offset for
 /// each record: MXNet's `.idx` file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordIoIndex {
@@ -22,10 +22,10 @@ pub struct RecordIoIndex {
 }
 
 impl RecordIoIndex {
-    /// That of a file; the keys are the records' numbers.
+    /// Makes the index of a file; the keys are the records' numbers.
     ///
     /// # Errors
-    /// Those of [`RecordIo`](super::RecordIo), the first of them.
+    /// The first error of [`RecordIo`](super::RecordIo).
     pub fn of(file: &Bytes) -> Result<RecordIoIndex> {
         let (mut index, mut offset) = (RecordIoIndex::default(), 0);
         loop {
@@ -42,10 +42,10 @@ impl RecordIoIndex {
         }
     }
 
-    /// That of a text, a line of key, tab and offset for each record.
+    /// Parses a text with a line of key, tab and offset for each record.
     ///
     /// # Errors
-    /// `Corrupt`, with the line, for anything else.
+    /// `Corrupt`, with the line, for any other text.
     pub fn parse(text: &[u8]) -> Result<RecordIoIndex> {
         let mut index = RecordIoIndex::default();
         for (number, line) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -71,17 +71,17 @@ impl RecordIoIndex {
         self.records.push((key.into(), offset));
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Key and offset of each record, in the order of the text.
+    /// Returns key and offset of each record, in the order of the text.
     pub fn records(&self) -> impl ExactSizeIterator<Item = (&str, u64)> {
         self.records.iter().map(|(key, offset)| (&**key, *offset))
     }
@@ -95,14 +95,15 @@ impl fmt::Display for RecordIoIndex {
     }
 }
 
-/// The records of a RecordIO file in a store, by index, in the order of the `.idx` file: one
-/// request for a range each.
+/// The records of a RecordIO file in a store, by index, in the order of the `.idx` file: one range
+/// request for each record.
 ///
-/// The index tells where records begin, and so where the one before ends; the last one is read up
-/// to the end of the file. If it names a part of the records only, more is read than is needed.
+/// The index contains the begin of each record, which is also the end of the record before; the
+/// last record is read up to the end of the file. If the index has only some of the records, more
+/// is read than necessary.
 ///
 /// # Errors
-/// Of a record: those of [`RecordIo`](super::RecordIo), and what the store says.
+/// For a record: the errors of [`RecordIo`](super::RecordIo) and of the store.
 ///
 /// # Examples
 /// ```
@@ -125,12 +126,12 @@ pub struct IndexedRecordIo {
     store: Arc<dyn Store>,
     key: Arc<str>,
     index: Arc<RecordIoIndex>,
-    /// The offsets in ascending order.
+    /// Offsets in ascending order.
     begins: Arc<[u64]>,
 }
 
 impl IndexedRecordIo {
-    /// The records of the object under a key.
+    /// Returns the records of the object under a key.
     pub fn new(store: impl Store, key: impl Into<Arc<str>>, index: RecordIoIndex) -> Self {
         let mut begins: Vec<u64> = index.records().map(|(_, offset)| offset).collect();
         begins.sort_unstable();

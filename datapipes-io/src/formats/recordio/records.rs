@@ -9,17 +9,17 @@ use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
 use crate::formats::{Entries, Format};
 
 /// Reads the records of RecordIO files, as MXNet's `im2rec` writes them;
-/// [`ImageRecord`](super::ImageRecord) decodes those of pictures.
+/// [`ImageRecord`](super::ImageRecord) decodes records of pictures.
 ///
 /// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives,
-///   of the piece that they came in. One in several parts is joined, which is a copy.
-/// - A head without the magic, a flag that there is not, or a cut ends the file with an error. A
-///   part without its first or its last one is an error in its place, and the next record follows.
-///   The format has no checksum: damage of the data cannot be seen.
+///   slices of the piece that they came in. A record in several parts is joined, which is a copy.
+/// - A head without the magic, an invalid flag, or a cut ends the file with an error. A part
+///   without its first or its last one is an error in its place, and the next record follows. The
+///   format has no checksum: damaged data cannot be detected.
 /// - An empty file has no records. A file cut exactly between two records cannot be told from a
-///   whole one.
+///   whole file.
 ///
-/// Errors name the record, from 0, and the byte where it begins.
+/// Errors contain the number of the record, from 0, and the position at which it begins.
 ///
 /// # Examples
 /// ```
@@ -46,13 +46,13 @@ impl Default for RecordIo {
 }
 
 impl RecordIo {
-    /// With the default limit of [`max_record`](RecordIo::max_record).
+    /// Returns the format with the default limit of [`max_record`](RecordIo::max_record).
     pub fn new() -> Self {
         RecordIo::default()
     }
 
-    /// Ends a file with an error (`Limit`) at a record of more than `bytes`, its heads and padding
-    /// counted. By default 1 GiB.
+    /// Ends a file with an error (`Limit`) at a record of more than `bytes`, including heads and
+    /// padding. Defaults to 1 GiB.
     pub fn max_record(self, bytes: u64) -> Self {
         RecordIo { most: bytes }
     }
@@ -98,8 +98,8 @@ impl Framing for RecordIo {
     }
 }
 
-/// The record at the beginning of some bytes, and how long it is with heads and padding; `None` if
-/// there are none. An error outside ends the file, one inside is of the record alone.
+/// Returns the record at the beginning of some bytes, and its length with heads and padding; `None`
+/// if there are no bytes. An outer error ends the file, an inner error is that of the record alone.
 pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<Bytes>)>> {
     if data.is_empty() {
         return Ok(None);
@@ -115,7 +115,7 @@ pub(super) fn first(data: &Bytes, offset: u64) -> Result<Option<(usize, Result<B
     }
 }
 
-/// What the parts of a record lie in, which begins at this byte of the file.
+/// Returns the frame of all parts of a record, which begins at this position of the file.
 fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
     let bad = |len, what| {
         Ok(Frame::cut(
@@ -187,7 +187,7 @@ fn flag_and_length([a, b, c, d, word @ ..]: [u8; HEAD], offset: u64) -> Result<(
     }
 }
 
-/// The data of a record whose parts are all there: a slice, if it has one part.
+/// Returns the data of a record whose parts are complete: a slice, if it has one part.
 fn joined(record: &Bytes) -> Bytes {
     let mut parts = Vec::new();
     let mut at = 0;

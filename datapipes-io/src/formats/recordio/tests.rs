@@ -13,7 +13,7 @@ const IMAGES_INDEX: &[u8] = include_bytes!("../../../tests/data/images.idx");
 
 const M: [u8; 4] = MAGIC.to_le_bytes();
 
-/// Those of `make_recordio.py`.
+/// Returns the payloads of `make_recordio.py`.
 fn payloads() -> Vec<Vec<u8>> {
     let mut payloads: Vec<Vec<u8>> = [&b""[..], b"a", b"ab", b"abc", b"abcd"]
         .map(Vec::from)

@@ -6,8 +6,8 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::{LENGTH_BITS, MAGIC, RecordIoIndex};
 
-/// Writes RecordIO files, and their index on the way; records that hold the magic are cut into
-/// parts, as dmlc-core does.
+/// A writer of RecordIO files that also makes their index; records that contain the magic are cut
+/// into parts, as dmlc-core does.
 ///
 /// # Examples
 /// ```
@@ -27,7 +27,7 @@ pub struct RecordIoWriter<W> {
 }
 
 impl<W: Write> RecordIoWriter<W> {
-    /// Writes to `out`, best a buffered one.
+    /// Returns a writer to `out`, which should be buffered.
     pub fn new(out: W) -> Self {
         RecordIoWriter {
             out,
@@ -36,11 +36,12 @@ impl<W: Write> RecordIoWriter<W> {
         }
     }
 
-    /// Writes a record, and tells at which byte it begins. Its key in the index is its number.
+    /// Writes a record, and returns the position at which it begins. Its key in the index is its
+    /// number.
     ///
     /// # Errors
-    /// `Limit` for a record of 512 MiB or more, before anything of it is written. Those of the
-    /// writer beneath; the file is then cut, and good for nothing more.
+    /// `Limit` for a record of 512 MiB or more, before any of it is written. The errors of the
+    /// underlying writer; the file is then incomplete and must not be used.
     pub fn write(&mut self, record: &[u8]) -> Result<u64> {
         if record.len() >= 1 << LENGTH_BITS {
             let what = format!(
@@ -72,10 +73,10 @@ impl<W: Write> RecordIoWriter<W> {
         Ok(())
     }
 
-    /// Flushes what was written, and gives the writer beneath and the index back.
+    /// Flushes the written records, and returns the underlying writer and the index.
     ///
     /// # Errors
-    /// Those of the writer beneath.
+    /// The errors of the underlying writer.
     pub fn finish(mut self) -> Result<(W, RecordIoIndex)> {
         self.out.flush().map_err(Error::io)?;
         Ok((self.out, self.index))

@@ -1,4 +1,4 @@
-//! Named tensors in a safetensors file, read and written.
+//! Reads and writes named tensors in safetensors files.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -16,9 +16,9 @@ use super::json_lines::shortened;
 use super::{Entries, Entry, Format};
 use crate::File;
 
-/// As in the package of Python.
+/// Maximum size of a header in bytes, as in the Python package.
 const MAX_HEADER: u64 = 100_000_000;
-/// What the header calls what is no tensor.
+/// Key in the header for data that are no tensors.
 const METADATA: &str = "__metadata__";
 
 const TYPES: [(Dtype, DType); 13] = [
@@ -37,21 +37,22 @@ const TYPES: [(Dtype, DType); 13] = [
     (Dtype::BOOL, DType::Bool),
 ];
 
-/// The tensors of [safetensors](https://huggingface.co/docs/safetensors) files, each with its name,
-/// in the order in which their numbers are in the file.
+/// Reads the tensors of [safetensors](https://huggingface.co/docs/safetensors) files, each with its
+/// name, in the order in which their numbers are in the file.
 ///
-/// - A tensor whose numbers are aligned in memory is a slice of its file: nothing is copied, and it
-///   keeps the file in memory. Writers align them within the file, so it is the beginning of the
-///   file that matters; see [`Tensor::from_bytes`]. Others are copied once.
+/// - A tensor whose numbers are aligned in memory is a slice of its file: nothing is copied, and
+///   the tensor keeps the file in memory. Writers align the numbers within the file, so the
+///   alignment of the file's first byte decides; see [`Tensor::from_bytes`]. Other tensors are
+///   copied once.
 /// - Types are those of [`DType`]: unsigned and signed integers, `F16`, `BF16`, `F32`, `F64` and
-///   `BOOL`. The file's own metadata (`__metadata__`) is not given.
-/// - A compressed file is inflated whole, by its first bytes.
+///   `BOOL`. The metadata of the file (`__metadata__`) are not returned.
+/// - A compressed file is recognized by its first bytes and decompressed whole.
 ///
 /// # Errors
-/// A file that is shorter than its header says is `Truncated`. `Corrupt` is a header that is no
-/// JSON, and one whose tensors overlap, leave holes, do not fill the file, or have shapes that do
-/// not fit their sizes; a header may have 100 MB. A tensor of another type (`F8_E4M3`, `C64` and
-/// such) is `Unsupported` in its place, and the others follow.
+/// A file that is shorter than its header states is `Truncated`. A header is `Corrupt` if it is no
+/// JSON, or if its tensors overlap, leave holes, do not fill the file, or have shapes that do not
+/// match their sizes; a header may have 100 MB. A tensor of another type (`F8_E4M3`, `C64` and
+/// others) is `Unsupported` in its place, and the other tensors follow.
 ///
 /// # Examples
 /// ```
@@ -71,13 +72,13 @@ pub struct SafeTensors {
 }
 
 impl SafeTensors {
-    /// With the default limits.
+    /// Returns the format with the default limits.
     pub fn new() -> Self {
         SafeTensors::default()
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
-    /// its own size once it is past 1 MiB. By default 8 GiB, and 1100 times.
+    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         SafeTensors {
             expansion: Expansion {
@@ -95,7 +96,7 @@ impl Format for SafeTensors {
     fn open(&self, file: File, cx: &Context) -> Result<Entries<(Arc<str>, Tensor)>> {
         let data = content(file.data, self.expansion, cx)?;
         let (header, tensors) = read_header(&data)?;
-        // Behind the length and the header.
+        // After the length and the header.
         let numbers = data.slice(8 + header..);
         Ok(Box::new(tensors.into_iter().map(move |(name, info)| {
             let name: Arc<str> = name.into();
@@ -115,7 +116,7 @@ impl Format for SafeTensors {
     }
 }
 
-/// How long the header is, and what it says of the tensors, in the order of their numbers.
+/// Parses the header: its length, and its tensors in the order of their numbers.
 fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
     let Some((stated, rest)) = data.split_first_chunk::<8>() else {
         let what = format!("{} bytes where a header is due", data.len());
@@ -139,9 +140,9 @@ fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
     };
     let Header(mut tensors) =
         serde_json::from_slice(header).map_err(|error| refused(error.to_string()))?;
-    // Those without numbers stay in the order of the header.
+    // Tensors without numbers stay in the order of the header.
     tensors.sort_by_key(|(_, info)| info.data_offsets);
-    // Checks that they follow each other without holes, and that sizes fit shapes.
+    // Checks that the tensors follow each other without holes, and that sizes match shapes.
     let metadata =
         Metadata::new(None, tensors.clone()).map_err(|error| refused(error.to_string()))?;
     let (due, there) = (metadata.data_len(), rest.len() - len);
@@ -158,8 +159,8 @@ fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
     }
 }
 
-/// The tensors of a header in its order; the crate's own type forgets that, and names that are
-/// there twice.
+/// The tensors of a header in its order; the type of the crate preserves neither the order nor
+/// duplicate names.
 struct Header(Vec<(String, TensorInfo)>);
 
 impl<'de> Deserialize<'de> for Header {
@@ -190,7 +191,7 @@ impl<'de> Deserialize<'de> for Header {
     }
 }
 
-/// A tensor of the numbers of a file.
+/// Returns a tensor of the numbers of a file.
 fn tensor(info: &TensorInfo, numbers: &Bytes) -> Result<Tensor> {
     let Some((_, dtype)) = TYPES.into_iter().find(|(theirs, _)| *theirs == info.dtype) else {
         let what = format!("a tensor of {}, which is not read", info.dtype);
@@ -201,7 +202,7 @@ fn tensor(info: &TensorInfo, numbers: &Bytes) -> Result<Tensor> {
     Tensor::from_bytes(own, dtype, info.shape.clone())
 }
 
-/// Little endian numbers as this machine has them, and the other way round.
+/// Converts little-endian numbers to this machine's byte order, or back.
 fn native(numbers: Bytes, dtype: DType) -> Bytes {
     if cfg!(target_endian = "little") {
         return numbers;
@@ -213,11 +214,11 @@ fn native(numbers: Bytes, dtype: DType) -> Bytes {
     swapped.into()
 }
 
-/// A safetensors file of tensors with their names. The format has them in the order of their types,
-/// largest first, and of their names. Copies each once.
+/// Returns tensors with their names as a safetensors file. The format sorts tensors by their types,
+/// largest first, and by their names. Copies each once.
 ///
 /// # Errors
-/// [`ErrorKind::Shape`] if two tensors have one name, or one is called `__metadata__`;
+/// [`ErrorKind::Shape`] if two tensors have the same name, or a tensor is called `__metadata__`;
 /// [`ErrorKind::Limit`] if their names and shapes take more than 100 MB.
 ///
 /// # Examples

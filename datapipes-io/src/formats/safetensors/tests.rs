@@ -1,4 +1,4 @@
-//! Files by Python's package, and headers that lie.
+//! Files written by the Python package, and wrong headers.
 
 use super::*;
 use crate::testing::{check_format, read_all};
@@ -50,7 +50,7 @@ fn a_file_of_python_is_read_and_written() {
         (get("scalar ü").shape(), get("empty").shape()),
         (&[][..], &[0, 3][..])
     );
-    // Aligned as they are in any file, they are slices.
+    // Aligned as in any file, they are slices.
     assert!(get("f64").is_shared());
     let named = read.into_iter().map(|(name, own)| (name.to_string(), own));
     assert_eq!(write_safetensors(named).unwrap(), REAL);

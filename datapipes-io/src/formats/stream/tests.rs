@@ -1,4 +1,4 @@
-//! Files that are read as they arrive, beside the same that are read whole.
+//! Compares files that are read as they arrive with the same files read whole.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::stores::{Memory, StoreExt};
 use crate::testing::{Reaction, Scripted, read_all, read_arriving, unnamed};
 use crate::{File, FileRef};
 
-/// Items with their origins, and errors in words.
+/// Returns items with their origins, and errors as text.
 fn seen<T: std::fmt::Debug + Send + 'static>(graph: Graph<T>, workers: usize) -> Vec<String> {
     let shown = graph.through(|items: Items<T>| {
         Items::from_stream(items.map(|item| {
@@ -34,7 +34,7 @@ fn seen<T: std::fmt::Debug + Send + 'static>(graph: Graph<T>, workers: usize) ->
     loader.epoch(0).blocking().map(Result::unwrap).collect()
 }
 
-/// Whole files, and the same as they arrive, have the same in them.
+/// Checks that whole files and arriving files yield the same items.
 fn check_doors<F: Format + Clone>(format: F, files: &[(&str, Vec<u8>)], piece: usize)
 where
     F::Item: std::fmt::Debug,
@@ -69,7 +69,7 @@ fn gzip(data: &[u8]) -> Vec<u8> {
     packer.finish().unwrap()
 }
 
-/// The data as it is, and compressed in every way there is.
+/// Returns the data uncompressed and with every compression.
 fn packed(data: &[u8]) -> Vec<Vec<u8>> {
     use std::io::Write;
     let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
@@ -106,7 +106,7 @@ where
             whole,
             "pieces of {pieces:?}"
         );
-        // Cut somewhere: the same records, and the same error behind them.
+        // Cut at some position: the same records, and the same error after them.
         let cut = data[..data.len() - data.len().min(pieces[0])].to_vec();
         let whole = shown(read_all(make(), cut.clone()));
         assert_eq!(
@@ -146,7 +146,7 @@ fn records() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let bytes = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..30),
         Just(vec![7; 500]),
-        // What RecordIO cuts a record at.
+        // The bytes at which RecordIO cuts a record.
         Just([&[0; 4][..], &0xced7_230a_u32.to_le_bytes(), &[1; 4]].concat()),
     ];
     proptest::collection::vec(bytes, 0..30)
@@ -233,11 +233,11 @@ fn ranges(store: &Scripted, from: usize) -> Vec<Option<Range<u64>>> {
         .collect()
 }
 
-/// What was asked for of a file, request by request.
+/// Requested ranges of a file, in order.
 type Ranges = Vec<Option<Range<u64>>>;
 
-/// Stops an epoch after some items, and goes on; what came before and after, and the requests after
-/// the stop.
+/// Stops an epoch after some items, and resumes it; returns the items before and after, and the
+/// requests after the stop.
 fn stopped<F: Format + Clone>(
     store: &Scripted,
     format: F,
@@ -287,7 +287,7 @@ fn a_stopped_epoch_asks_for_the_rest_of_the_file_by_a_range() {
         let (before, after, asked) = stopped(&store, JsonLines::values(), taken);
         assert_eq!([before, after].concat(), all, "stopped behind {taken}");
         let mut ranges = asked.iter();
-        // What says how large each is, where that was not known.
+        // The requests for the sizes of files, if these were not known.
         let begins: Vec<u64> = ranges.by_ref().flatten().map(|range| range.start).collect();
         assert!(begins.len() <= 1, "{asked:?}");
         for begin in begins {
@@ -295,7 +295,7 @@ fn a_stopped_epoch_asks_for_the_rest_of_the_file_by_a_range() {
                 begin == 0 || data[begin as usize - 1] == b'\n',
                 "{begin} is where a line begins"
             );
-            // Not long before what is wanted.
+            // Shortly before the wanted position.
             let wanted = (taken * data.len() / 30_000) as u64;
             assert!(begin <= wanted, "{begin} behind {wanted}");
             later = later.max(begin);
@@ -473,7 +473,7 @@ fn a_record_above_the_bound_is_not_kept_and_others_follow() {
         said.contains("record 1 at byte 19: it has 3145728 bytes") && said.contains("max_record"),
         "{said}"
     );
-    // The end is missed within what is passed over, too.
+    // A missing end is detected within skipped bytes, too.
     let cut = read_arriving(
         TfRecords::new().max_record(100),
         data[..1 << 20].to_vec(),
@@ -510,7 +510,7 @@ fn a_body_that_is_cut_gives_the_records_before_and_its_error() {
         Reaction::default().short(1_000_000),
     ] {
         let store = Scripted::from_iter([("a", data.clone()), ("b", jsonl(5))]);
-        // The first request only says how large it is.
+        // The first request only returns the size.
         store.script("a", [Reaction::default(), reaction]);
         let policy = OnError::skip(10);
         let graph = store.files(["a", "b"]).stream_as(Lines::new(), 0);
@@ -609,7 +609,7 @@ fn small_files_are_read_whole_with_one_request_each() {
         .read_as(Lines::new().bytes());
     assert_eq!(lines.collect().unwrap(), ["1", "2", "3"]);
     assert_eq!(ranges(&store, 0), [None, None]);
-    // A format that cannot be cut is read whole, however large.
+    // A format that cannot be cut is read whole, whatever the size.
     let arrays = store
         .clone()
         .files(["a"])
@@ -619,7 +619,7 @@ fn small_files_are_read_whole_with_one_request_each() {
 
 #[test]
 fn records_are_slices_of_what_arrives() {
-    // Two pieces of memory, of which lines are parts. The block that crosses is joined.
+    // Two pieces of memory, of which lines are slices. The block that spans both is joined.
     let line = [&[b'x'; 1023][..], b"\n"].concat();
     let (first, second) = (
         Bytes::from(line.repeat(700)),
@@ -663,7 +663,7 @@ fn split_records_keeps_the_contract_of_pipes() {
     let files = ["a", "b"].map(|key| FileRef::stored(store.clone(), key, None));
     datapipes::testing::check_pipe(&Lengths(OpenFiles::up_to(100)), files.to_vec());
 
-    /// What is compared of a file that was opened.
+    /// The compared properties of an opened file.
     struct Lengths(OpenFiles);
     impl Pipe<FileRef> for Lengths {
         type Out = Option<u64>;
@@ -688,7 +688,7 @@ fn split_records_keeps_the_contract_of_pipes() {
     }
 }
 
-/// What limits to inflating say, by each door.
+/// Returns the message of the decompression limit for each way to read a file.
 fn refused(graph: Graph<File>, most: u64) -> String {
     let loader = DataLoader::builder(graph)
         .workers(2)
@@ -714,7 +714,7 @@ fn what_a_file_inflates_to_is_limited_for_the_loader() {
         );
         assert_eq!(said, expected);
         assert_eq!(refused(files().pipe(pipe()), 3 << 20), "");
-        // As it arrives, too.
+        // For arriving files, too.
         let store = Memory::from_iter([("zeros", data.clone())]);
         let lines = Lines::new().max_expansion(1 << 30, 1 << 30).bytes();
         let lines = store
@@ -727,7 +727,7 @@ fn what_a_file_inflates_to_is_limited_for_the_loader() {
 
 #[test]
 fn a_file_that_is_inflated_whole_has_a_limit_by_default() {
-    // A gigabyte and more, in members of 8 MiB.
+    // More than a gigabyte, in members of 8 MiB.
     let member = gzip(&vec![0; 8 << 20]);
     let files = Graph::from_vec(vec![File::new("bomb.gz", member.repeat(3))]);
     let pipe = Decompress::new().max_expansion(20 << 20, 2000);
@@ -737,11 +737,11 @@ fn a_file_that_is_inflated_whole_has_a_limit_by_default() {
         "{said}"
     );
     assert!(format!("{:?}", Decompress::new()).contains("bytes: 1073741824"));
-    // As records it is as long as it likes.
+    // As records the file may have any length.
     assert!(format!("{:?}", Lines::new()).contains("bytes: 18446744073709551615"));
 }
 
-/// A stream of Arrow IPC: batches of numbers, and dictionaries that change on the way.
+/// Returns a stream of Arrow IPC: batches of numbers, and dictionaries that change within it.
 fn arrow(batches: usize) -> Vec<u8> {
     use arrow_array::types::Int32Type;
     use arrow_array::{ArrayRef, DictionaryArray, Int64Array, RecordBatch};
@@ -825,7 +825,7 @@ fn a_stopped_epoch_reads_schema_and_dictionaries_again() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// An epoch that goes on counts blocks, so they have to be the same.
+    /// A resumed epoch counts blocks, so they have to be the same.
     #[test]
     fn blocks_do_not_depend_on_the_pieces_that_arrive(
         lens in proptest::collection::vec(prop_oneof![0..200usize, 0..90_000usize], 1..40),

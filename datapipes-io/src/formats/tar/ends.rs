@@ -1,42 +1,41 @@
-//! What stands at the end of an archive, and behind it.
+//! Rules for the end of an archive, and for data after it.
 
 use datapipes::ErrorKind;
 
 use super::header::{BLOCK, Fault, corrupt};
 
-/// What is done about data behind the end marker of a tar archive; see
+/// Treatment of data after the end marker of a tar archive; see
 /// [`Untar::trailing`](super::Untar::trailing).
 ///
-/// Zeros are no such data: archives are filled up with them.
+/// Zeros do not count as data: archives are padded with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trailing {
-    /// An error behind the members, `Corrupt`. The default: it may be a second archive, which would
-    /// be left out in silence.
+    /// An error after the members, `Corrupt`. The default: the data may be a second archive, which
+    /// would be left out silently.
     #[default]
     Refuse,
-    /// The archive ends at its marker, and what follows is not looked at. GNU tar, bsdtar and
-    /// Python's `tarfile` do so.
+    /// The data are ignored. GNU tar, bsdtar and Python's `tarfile` do so.
     Ignore,
-    /// Another archive begins there, as behind `cat a.tar b.tar`, and its members follow. What is
-    /// none is `Corrupt`. As `--ignore-zeros` of GNU tar and bsdtar, and `ignore_zeros` of
-    /// `tarfile`.
+    /// The data are another archive, as after `cat a.tar b.tar`, and its members follow. Data that
+    /// are no archive are `Corrupt`. Corresponds to `--ignore-zeros` of GNU tar and bsdtar, and
+    /// `ignore_zeros` of `tarfile`.
     Read,
 }
 
-/// How an archive has to end.
+/// Rules for the end of an archive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ends {
-    /// By a marker.
+    /// True if an end marker is required.
     pub(super) marked: bool,
     pub(super) trailing: Trailing,
 }
 
-/// The end marker: two blocks of zeros.
+/// Size of the end marker: two blocks of zeros.
 const MARKER: u64 = 2 * BLOCK as u64;
 
 impl Ends {
-    /// Those that are not usual, in words.
+    /// Returns the settings that differ from the defaults, as text.
     pub(super) fn settings(self) -> String {
         let marked = self.marked.then_some("end marker required");
         let trailing = match self.trailing {
@@ -47,7 +46,7 @@ impl Ends {
         Vec::from_iter(marked.into_iter().chain(trailing)).join(", ")
     }
 
-    /// That an archive may end behind so many bytes of zeros.
+    /// Checks that an archive may end after this number of zeros.
     pub(super) fn check(self, zeros: u64) -> Result<(), Fault> {
         match zeros {
             _ if !self.marked || zeros >= MARKER => Ok(()),
@@ -62,8 +61,8 @@ impl Ends {
         }
     }
 
-    /// Whether to go on at data behind so many bytes of zeros. Less than a marker is no end, but
-    /// damage.
+    /// Returns true if reading continues at data after this number of zeros. Fewer zeros than a
+    /// marker are damage, not an end.
     pub(super) fn goes_on(self, zeros: u64) -> Result<bool, Fault> {
         match self.trailing {
             Trailing::Read if zeros >= MARKER => Ok(true),

@@ -7,30 +7,31 @@ use datapipes::ErrorKind;
 
 use super::header::Fault;
 
-/// Memory that is set aside because a header says so, before the bytes are there.
+/// Maximum memory reserved because of a header, before the bytes have arrived.
 const BELIEVED: u64 = 8 << 20;
 
-/// What is wanted is a slice where one piece has all of it, and else copied together, once. It is
-/// asked for again with every piece until it is there; only then the place moves on.
+/// A buffer of pieces. Requested bytes are a slice if one piece has all of them, and else are
+/// copied together, once. The request is repeated with every piece until the bytes are complete;
+/// only then the position advances.
 #[derive(Default)]
 pub(super) struct Feed {
     piece: Bytes,
-    /// How much of the piece is used.
+    /// Number of bytes of the piece that are used.
     used: usize,
-    /// Where in the archive that begins which is wanted now.
+    /// Position in the archive of the requested bytes.
     at: u64,
-    /// How much of it came with earlier pieces.
+    /// Number of the requested bytes that came with earlier pieces.
     have: u64,
     part: Vec<u8>,
-    /// What is wanted now is passed over.
+    /// Number of bytes to skip, if the request skips them.
     skipping: Option<u64>,
-    /// The length of the archive, where it is known.
+    /// Length of the archive, if it is known.
     len: Option<u64>,
     ended: bool,
 }
 
 impl Feed {
-    /// Of an archive of so many bytes.
+    /// Returns a feed of an archive with this length.
     pub(super) fn of_len(len: Option<u64>) -> Self {
         Feed {
             len,
@@ -38,13 +39,13 @@ impl Feed {
         }
     }
 
-    /// The next piece; the one before is used up.
+    /// Adds the next piece; the previous piece is used up.
     pub(super) fn push(&mut self, piece: Bytes) {
         debug_assert_eq!(self.used, self.piece.len(), "there was more to use");
         (self.piece, self.used) = (piece, 0);
     }
 
-    /// There are no more pieces.
+    /// Ends the input: there are no more pieces.
     pub(super) fn end(&mut self) {
         self.ended = true;
         self.len = Some(self.at + self.have + self.rest().len() as u64);
@@ -62,17 +63,18 @@ impl Feed {
         &self.piece[self.used..]
     }
 
-    /// Whether the archive ends here, if nothing of what is wanted has come yet.
+    /// Returns true if the archive ends here, provided that none of the requested bytes has come
+    /// yet.
     pub(super) fn is_between(&self) -> Option<bool> {
         (self.have == 0 && self.rest().is_empty()).then_some(self.ended)
     }
 
-    /// How much is left from here on, where that is known.
+    /// Returns the number of remaining bytes, if it is known.
     pub(super) fn left(&self) -> Option<u64> {
         self.len.map(|len| len.saturating_sub(self.at))
     }
 
-    /// The next bytes, all of them or an error, or `None` until they are there.
+    /// Returns the next bytes, complete or an error, or `None` until they are complete.
     pub(super) fn take(&mut self, size: u64, what: impl Display) -> Result<Option<Bytes>, Fault> {
         if self.have == 0 && size <= self.rest().len() as u64 {
             let data = self.piece.slice(self.used..self.used + size as usize);
@@ -90,7 +92,7 @@ impl Feed {
             .then(|| std::mem::take(&mut self.part).into()))
     }
 
-    /// Passes over the next bytes; `false` until all are there.
+    /// Skips the next bytes; returns `false` until all have arrived.
     pub(super) fn skip(&mut self, size: u64, what: impl Display) -> Result<bool, Fault> {
         self.check(size, what)?;
         let here = (self.rest().len() as u64).min(size - self.have);
@@ -99,7 +101,8 @@ impl Feed {
         Ok(done)
     }
 
-    /// Where the next piece has to begin, if what is passed over anyway need not be read.
+    /// Returns the position at which the next piece has to begin, if bytes that are skipped anyway
+    /// need not be read.
     pub(super) fn jump(&mut self) -> u64 {
         if let Some(size) = self.skipping {
             self.have = self.left().map_or(size, |left| left.min(size));

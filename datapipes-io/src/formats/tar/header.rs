@@ -1,4 +1,4 @@
-//! What is in the headers of a tar archive: numbers, checksums, names, extensions.
+//! Parsing of the headers of a tar archive: numbers, checksums, names, extensions.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use datapipes::ErrorKind;
 
 use crate::file::readable;
 
-/// Headers and data come in blocks of so many bytes.
+/// Size in bytes of the blocks of headers and data.
 pub(super) const BLOCK: usize = 512;
-/// Most bytes of one extension header.
+/// Maximum size of an extension header in bytes.
 pub(super) const MAX_EXTENSION: u64 = 1 << 20;
-/// Most extension headers in a row.
+/// Maximum number of consecutive extension headers.
 pub(super) const MAX_EXTENSIONS: u32 = 64;
 
-/// What is wrong with an archive, without the place.
+/// An error of an archive, without its position.
 pub(super) type Fault = (ErrorKind, String);
 
-/// What extension headers say of the member behind them.
+/// Settings of extension headers for the member after them.
 #[derive(Clone, Default)]
 pub(super) struct Extension {
     pub(super) path: Option<Vec<u8>>,
@@ -24,13 +24,13 @@ pub(super) struct Extension {
     pub(super) long_link: bool,
     pub(super) size: Option<u64>,
     pub(super) sparse: bool,
-    /// A pax header was seen.
+    /// True if a pax header was seen.
     pub(super) pax: bool,
     pub(super) count: u32,
 }
 
 impl Extension {
-    /// Reads records of the form `19 path=some/name\n`, where 19 is the length of the record.
+    /// Parses records of the form `19 path=some/name\n`, where 19 is the length of the record.
     pub(super) fn read_pax(&mut self, mut data: &[u8]) -> Result<(), Fault> {
         let malformed = || corrupt("a malformed record in a pax header");
         while !data.is_empty() {
@@ -53,7 +53,7 @@ impl Extension {
                 .ok_or_else(malformed)?;
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             match key {
-                // An empty value takes back what a global header said.
+                // An empty value removes the value of a global header.
                 b"path" => self.path = (!value.is_empty()).then(|| value.to_vec()),
                 b"size" if value.is_empty() => self.size = None,
                 b"size" => self.size = Some(decimal(value).ok_or_else(malformed)?),
@@ -68,14 +68,14 @@ impl Extension {
         once(self.long_name.replace(until_nul(data).to_vec()).is_some())
     }
 
-    /// What a member is called whose own header this is.
+    /// Returns the name of the member with this header.
     pub(super) fn name(&self, block: &[u8; BLOCK]) -> Result<Arc<str>, Fault> {
         let name = match (&self.path, &self.long_name) {
             (Some(a), Some(b)) if a != b => return Err(corrupt("two names for one member")),
             (Some(name), _) | (None, Some(name)) => readable(name),
             (None, None) => {
                 let (name, prefix) = (until_nul(&block[..100]), until_nul(&block[345..500]));
-                // GNU's own format has other things in the place of the prefix.
+                // GNU's own format stores other fields in the place of the prefix.
                 if &block[257..263] == b"ustar\0" && !prefix.is_empty() {
                     return Ok(readable(&[prefix, b"/", name].concat()).into());
                 }
@@ -109,7 +109,7 @@ pub(super) fn until_nul(field: &[u8]) -> &[u8] {
         .unwrap_or(field.len())]
 }
 
-/// A number in octal, or in binary where its first bit is set. An empty field is zero.
+/// Parses a number in octal, or in binary if its first bit is set. An empty field is zero.
 pub(super) fn number(field: &[u8]) -> Option<u64> {
     if field[0] & 0x80 != 0 {
         // Bit 6 is the sign.
@@ -138,7 +138,8 @@ fn decimal(digits: &[u8]) -> Option<u64> {
         .ok()
 }
 
-/// The sum of a header's bytes, its own field taken as spaces. Some old tools summed signed bytes.
+/// Checks the sum of a header's bytes, in which its own field counts as spaces. Some old tools
+/// summed signed bytes.
 pub(super) fn check_sum(block: &[u8; BLOCK], at: u64) -> Result<(), Fault> {
     let field = &block[148..156];
     let stated = number(field);
@@ -162,7 +163,7 @@ pub(super) fn check_sum(block: &[u8; BLOCK], at: u64) -> Result<(), Fault> {
     }
 }
 
-/// Whether data begins with a header that is right.
+/// Returns true if data begins with a valid header.
 pub(super) fn begins_archive(data: &[u8]) -> bool {
     data.first_chunk::<BLOCK>()
         .is_some_and(|block| block[0] != 0 && check_sum(block, 0).is_ok())

@@ -1,4 +1,4 @@
-//! What is where in a tar archive.
+//! Index of a tar archive.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -13,16 +13,15 @@ use super::header::{BLOCK, MAX_EXTENSION, MAX_EXTENSIONS, padding};
 use super::walk::{Place, Step, Walker};
 use crate::stores::{Get, Meta, Store};
 
-/// What is where in a tar archive: names, places and sizes of its regular files, in their order, so
-/// that any of them is read by one request; see [`IndexedTar`](super::IndexedTar).
+/// An index of a tar archive: names, positions and sizes of its regular files, in their order, so
+/// that each file can be read by one request; see [`IndexedTar`](super::IndexedTar).
 ///
-/// The archive is walked by the same code as for [`Untar`](super::Untar), and what is an error
-/// there is one here. Some archives that can be streamed have no index, and say so (`Unsupported`):
-/// compressed ones, those with a sparse member, and those where a global header gives names or
-/// sizes to the members behind it. Duplicate names are kept. In memory it takes the names and 40
-/// bytes a member.
+/// The archive is parsed by the same code as in [`Untar`](super::Untar), with the same errors. Some
+/// archives that can be streamed cannot have an index, and are `Unsupported`: compressed archives,
+/// archives with a sparse member, and archives in which a global header sets names or sizes of the
+/// members after it. Duplicate names are kept. Memory holds the names and 40 bytes for each member.
 ///
-/// As text it is JSON, a line for each member:
+/// The text form is JSON, with a line for each member:
 ///
 /// ```text
 /// {"tar_index": 1, "size": 4096, "members": [
@@ -30,9 +29,9 @@ use crate::stores::{Get, Meta, Store};
 /// ["b.txt", 1024, 1536, 700]
 /// ]}
 /// ```
-/// `size` is the archive's, in bytes. Of a member: the name as [`File::name`](crate::File::name)
-/// has it; where its first header begins (a long name has several); where its data begins; how many
-/// bytes it has.
+/// `size` is the size of the archive in bytes. The fields of a member are: the name as in
+/// [`File::name`](crate::File::name); the position of its first header (a long name has several
+/// headers); the position of its data; the size of its data in bytes.
 ///
 /// # Examples
 /// ```
@@ -51,37 +50,38 @@ pub struct TarIndex {
     members: Vec<(Arc<str>, Place)>,
 }
 
-/// A member of an archive, as its index has it.
+/// A member of an archive, from its index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TarMember<'a> {
-    /// Its name.
+    /// Name of the member.
     pub name: &'a str,
-    /// Where its headers and its data are.
+    /// Range of its headers and its data.
     pub all: Range<u64>,
-    /// Where its data is.
+    /// Range of its data.
     pub data: Range<u64>,
 }
 
-/// Headers are read in pieces of so many bytes: a few small members, and little of a large one.
+/// Size in bytes of the pieces in which headers are read: a few small members, and little of a
+/// large one.
 const STEP: u64 = 16 << 10;
-/// What text of this form says of itself.
+/// Version of the text form.
 const VERSION: u64 = 1;
 
 impl TarIndex {
-    /// Of an archive in memory.
+    /// Makes the index of an archive in memory.
     ///
     /// # Errors
-    /// Those of reading it; `Unsupported` where it can have no index.
+    /// The errors of reading the archive; `Unsupported` if it can have no index.
     pub fn of(archive: &Bytes) -> Result<TarIndex> {
         TarIndex::of_with(archive, &Tar::new())
     }
 
-    /// As [`of`](TarIndex::of), for an archive that ends as `tar` says: by
-    /// [`require_end`](Tar::require_end) and [`trailing`](Tar::trailing).
+    /// Makes the index as [`of`](TarIndex::of) does, with the end of the archive checked by the
+    /// rules of `tar`: [`require_end`](Tar::require_end) and [`trailing`](Tar::trailing).
     ///
     /// # Errors
-    /// As [`of`](TarIndex::of).
+    /// The errors of [`of`](TarIndex::of).
     pub fn of_with(archive: &Bytes, tar: &Tar) -> Result<TarIndex> {
         let mut scan = Scan::new(archive.len() as u64, tar);
         scan.walker.push(archive.clone());
@@ -95,24 +95,25 @@ impl TarIndex {
         }
     }
 
-    /// Of an object of a store. Only headers are read, in ranges of 16 KiB, one after the other,
-    /// since each tells where the next one is; so it takes about a round trip for each member that
-    /// is larger.
+    /// Makes the index of an object of a store. Only headers are read, in ranges of 16 KiB, one
+    /// after the other, since each header tells the position of the next; this takes about one
+    /// round trip for each member that is larger.
     ///
     /// # Errors
-    /// Those of reading it, with its URL; `Unsupported` where it can have no index, or the store
-    /// does not know its size; `Changed` if it changes meanwhile and the store has versions.
+    /// The errors of reading the archive, with its URL; `Unsupported` if it can have no index, or
+    /// the store does not know its size; `Changed` if it changes meanwhile and the store has
+    /// versions.
     pub async fn scan(store: &(impl Store + ?Sized), key: &str) -> Result<TarIndex> {
         TarIndex::scan_with(store, key, &Tar::new()).await
     }
 
-    /// As [`scan`](TarIndex::scan), for an archive that ends as `tar` says: by
-    /// [`require_end`](Tar::require_end) and [`trailing`](Tar::trailing). An index that is found
-    /// that way has all members that [`Untar`](super::Untar) with the same settings gives, and
-    /// serves [`IndexedTar::new`](super::IndexedTar::new) as any other.
+    /// Makes the index as [`scan`](TarIndex::scan) does, with the end of the archive checked by the
+    /// rules of `tar`: [`require_end`](Tar::require_end) and [`trailing`](Tar::trailing). The index
+    /// has all members that [`Untar`](super::Untar) with the same settings yields, and works with
+    /// [`IndexedTar::new`](super::IndexedTar::new) like any other.
     ///
     /// # Errors
-    /// As [`scan`](TarIndex::scan).
+    /// The errors of [`scan`](TarIndex::scan).
     ///
     /// # Examples
     /// ```
@@ -161,22 +162,22 @@ impl TarIndex {
         Ok(scan.index)
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no members.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 
-    /// How many bytes the archive has.
+    /// Returns the size of the archive in bytes.
     pub fn archive_size(&self) -> u64 {
         self.size
     }
 
-    /// A member by its number.
+    /// Returns a member by its number.
     pub fn get(&self, index: usize) -> Option<TarMember<'_>> {
         let (
             name,
@@ -193,17 +194,17 @@ impl TarIndex {
         })
     }
 
-    /// The members, in the order of the archive.
+    /// Returns the members, in the order of the archive.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = TarMember<'_>> {
         (0..self.len()).map(|index| self.get(index).expect("a number below the length"))
     }
 
-    /// The name of a member, shared.
+    /// Returns the name of a member, shared.
     pub(super) fn name(&self, index: usize) -> &Arc<str> {
         &self.members[index].0
     }
 
-    /// As text, in the form described [above](TarIndex): to be kept beside the archive.
+    /// Returns the text form described [above](TarIndex), to be stored beside the archive.
     pub fn to_json(&self) -> String {
         let mut text = format!(
             "{{\"tar_index\": {VERSION}, \"size\": {}, \"members\": [",
@@ -231,12 +232,12 @@ impl TarIndex {
         text + "\n]}\n"
     }
 
-    /// From text.
+    /// Parses the text form.
     ///
     /// # Errors
-    /// `Corrupt` for what is no such text, and for places that are not those of members one behind
-    /// the other in an archive of that size; `Unsupported` for another version. Whether they are
-    /// those of a certain archive is seen when its members are read.
+    /// `Corrupt` for any other text, and for positions that are not those of consecutive members in
+    /// an archive of that size; `Unsupported` for another version. The index is compared with the
+    /// archive when its members are read.
     pub fn from_json(text: impl AsRef<[u8]>) -> Result<TarIndex> {
         let text: Text = serde_json::from_slice(text.as_ref()).map_err(|error| {
             Error::new(ErrorKind::Corrupt, "no index of a tar archive").with_source(error)
@@ -270,7 +271,7 @@ impl TarIndex {
     }
 }
 
-/// The form of the text.
+/// The text form.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
@@ -280,8 +281,8 @@ struct Text {
 }
 
 impl Place {
-    /// Where the next member may begin, if this one may be behind `end` in an archive of `size`
-    /// bytes.
+    /// Returns the minimum position of the next member, if this member may follow `end` in an
+    /// archive of `size` bytes.
     fn after(self, end: u64, size: u64) -> Option<u64> {
         let block = BLOCK as u64;
         let headers = self.offset.checked_sub(self.start)?;
@@ -295,10 +296,10 @@ impl Place {
     }
 }
 
-/// The headers of one member, at most: extensions, and its own.
+/// Maximum size of the headers of one member: extensions, and its own.
 const MAX_HEADERS: u64 = MAX_EXTENSIONS as u64 * (MAX_EXTENSION + BLOCK as u64) + BLOCK as u64;
 
-/// An index in the making.
+/// An index that is being made.
 struct Scan {
     walker: Walker,
     index: TarIndex,
@@ -316,7 +317,7 @@ impl Scan {
         }
     }
 
-    /// Goes on until more is wanted, and says from where on; `None` at the end.
+    /// Continues until more bytes are needed, and returns their position; `None` at the end.
     fn walk(&mut self) -> Result<Option<u64>> {
         let unfit = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
         loop {

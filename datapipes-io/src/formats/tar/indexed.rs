@@ -16,12 +16,13 @@ use crate::stores::{Get, Store};
 
 /// The members of a tar archive in a store, by index: each is read by one request for its range.
 ///
-/// - The range begins with the member's headers, which are read by the code that reads archives. So
-///   a member that is not what the index says, by name or size, is `Changed`, and so is an archive
-///   of another size. Data that was changed in its place is not seen.
-/// - A member is a slice of what was read for it. It keeps its headers in memory, and nothing else.
+/// - The range begins with the member's headers, which are parsed like those of any archive. A
+///   member whose name or size differs from the index is therefore `Changed`, and so is an archive
+///   of another size. Data that were changed in place are not detected.
+/// - A member is a slice of the bytes read for it. It keeps its headers in memory, and nothing
+///   else.
 ///
-/// Many archives are one data set by [`Indexed::concat`](datapipes::Indexed::concat).
+/// [`Indexed::concat`](datapipes::Indexed::concat) joins many archives to one data set.
 ///
 /// # Examples
 /// ```
@@ -48,10 +49,10 @@ pub struct IndexedTar {
 }
 
 impl IndexedTar {
-    /// What is added to the key of an archive for the key of its index.
+    /// Suffix that is added to the key of an archive to get the key of its index.
     pub const SUFFIX: &'static str = ".idx";
 
-    /// An archive of which the index is known.
+    /// Returns an archive with a known index.
     pub fn new(store: impl Store, key: impl Into<String>, index: TarIndex) -> Self {
         IndexedTar {
             store: Arc::new(store),
@@ -60,11 +61,12 @@ impl IndexedTar {
         }
     }
 
-    /// An archive whose index is beside it, in the [form of `TarIndex`](TarIndex) under its key and
-    /// [`SUFFIX`](IndexedTar::SUFFIX); where nothing is there, it is [scanned](TarIndex::scan).
+    /// Opens an archive whose index is beside it, in the [form of `TarIndex`](TarIndex) under its
+    /// key and [`SUFFIX`](IndexedTar::SUFFIX); if there is none, the archive is
+    /// [scanned](TarIndex::scan).
     ///
     /// # Errors
-    /// Those of the store, of an index that is there and cannot be read, and of the scan.
+    /// The errors of the store, of an index that cannot be parsed, and of the scan.
     pub async fn open(store: impl Store, key: impl Into<String>) -> Result<Self> {
         let key = key.into();
         let beside = format!("{key}{}", IndexedTar::SUFFIX);
@@ -80,17 +82,17 @@ impl IndexedTar {
         Ok(IndexedTar::new(store, key, index))
     }
 
-    /// What is where.
+    /// Returns the index.
     pub fn index(&self) -> &TarIndex {
         &self.index
     }
 
-    /// Its samples by index, with all fields: as [`Samples::new`] groups them.
+    /// Returns the samples by index, with all fields, grouped as by [`Samples::new`].
     pub fn samples(&self) -> IndexedSamples {
         self.samples_by(&Samples::new())
     }
 
-    /// Its samples by index, grouped by the rules and with the fields of `samples`.
+    /// Returns the samples by index, grouped by the rules and with the fields of `samples`.
     pub fn samples_by(&self, samples: &Samples) -> IndexedSamples {
         IndexedSamples {
             archive: self.clone(),
@@ -98,7 +100,7 @@ impl IndexedTar {
         }
     }
 
-    /// A range of the archive.
+    /// Reads a range of the archive.
     async fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let object = self.store.get(&self.key, Get::range(range.clone())).await?;
         let (url, has, want) = (
@@ -119,7 +121,7 @@ impl IndexedTar {
         Ok(data)
     }
 
-    /// A member out of bytes of the archive that begin at `from`, if it is the one in the index.
+    /// Returns a member from bytes of the archive that begin at `from`, if it matches the index.
     fn member(&self, index: usize, data: &Bytes, from: u64) -> Result<File> {
         let member = self.index.get(index).expect("an index below the length");
         let all = (member.all.start - from) as usize..(member.all.end - from) as usize;
@@ -189,11 +191,11 @@ impl MapPipe for IndexedTar {
 /// that covers its fields.
 ///
 /// Samples are grouped by the rules of [`Samples`], from the names in the index: nothing is read
-/// for it. Between the fields of a sample there may be files that are left out; they are read with
-/// it. A sample without fields, since none is wanted, is not read.
+/// for it. Files between the fields of a sample that are left out are read with it. A sample
+/// without fields, because none is wanted, is not read.
 ///
-/// One thing is different: a second file for one field makes the sample an error, `Corrupt`, when
-/// it is read, since at an index there is one thing or the other. What is not as in the index is an
+/// There is one difference: a second file for one field makes the sample an error, `Corrupt`, when
+/// it is read, since an index has either a sample or an error. A difference from the index is an
 /// error as with [`IndexedTar`].
 ///
 /// # Examples
@@ -226,12 +228,12 @@ struct Group {
     key: Arc<str>,
     /// Fields, and the numbers of their members.
     fields: Vec<(Arc<str>, usize)>,
-    /// Why it cannot be read.
+    /// The reason if the sample cannot be read.
     wrong: Option<String>,
 }
 
 impl IndexedSamples {
-    /// The key of a sample; `None` behind the last.
+    /// Returns the key of a sample; `None` after the last.
     pub fn key(&self, index: u64) -> Option<&str> {
         Some(&self.groups.get(usize::try_from(index).ok()?)?.key)
     }
@@ -274,12 +276,12 @@ impl MapPipe for IndexedSamples {
     }
 }
 
-/// Puts members together as [`Samples`] does.
+/// Groups members as [`Samples`] does.
 fn group(index: &TarIndex, samples: &Samples) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     // Names of fields, which samples share.
     let mut known: Vec<Arc<str>> = Vec::new();
-    // Whether there are seconds, also of fields that are not wanted.
+    // True if there are duplicate fields, wanted or not.
     let is_bad = |group: &Group| {
         group.fields.iter().any(|(field, member)| {
             let data = index

@@ -8,11 +8,11 @@ use datapipes::{Error, ErrorKind, Result};
 use super::writer::{TarWriter, len_of};
 use crate::formats::{Sample, Samples};
 
-/// Writes samples into a tar archive, as WebDataset's shards are: each field a member `KEY.FIELD`,
-/// in the order of the fields, one sample behind the other.
+/// A writer of samples to a tar archive in the form of WebDataset's shards: each field is a member
+/// `KEY.FIELD`, in the order of the fields, one sample after the other.
 ///
-/// What is written is read back the same, by [`Samples`] with all fields and by WebDataset; a
-/// sample that would not be is refused, and nothing of it written. Holds the keys.
+/// The samples are read back unchanged by [`Samples`] with all fields and by WebDataset; a sample
+/// that would be read differently is refused, and none of it is written. Holds the keys in memory.
 ///
 /// # Examples
 /// ```
@@ -35,13 +35,13 @@ pub struct SampleWriter<W> {
 }
 
 impl<W: Write> SampleWriter<W> {
-    /// A shard that is written to `out`, in small and large pieces: best a
+    /// Returns a writer of a shard to `out`, which gets small and large pieces: best a
     /// [`BufWriter`](std::io::BufWriter).
     pub fn new(out: W) -> Self {
         SampleWriter::over(TarWriter::new(out))
     }
 
-    /// Into an archive with settings of its own, or with members in it.
+    /// Returns a writer to an archive with its own settings, or with existing members.
     pub fn over(archive: TarWriter<W>) -> Self {
         SampleWriter {
             archive,
@@ -52,10 +52,10 @@ impl<W: Write> SampleWriter<W> {
     /// Adds a sample.
     ///
     /// # Errors
-    /// `Unsupported` for one that would not be read back the same: without fields; with a dot in
-    /// the last part of its key, or nothing there; with a field that is empty, has a slash or
-    /// letters that are not in lower case, or is called `__key__` or `__url__`; with a name that
-    /// readers leave out; with a `__bad__` that is not empty; with a key that was there. Then
+    /// `Unsupported` for a sample that would be read back differently: without fields; with an
+    /// empty last part of its key, or a dot in that part; with a field that is empty, has a slash
+    /// or upper-case letters, or is called `__key__` or `__url__`; with a name that readers leave
+    /// out; with a `__bad__` that is not empty; with a key that was written before. In these cases
     /// nothing was written. An error of the output is final.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         check(sample)?;
@@ -71,25 +71,25 @@ impl<W: Write> SampleWriter<W> {
         Ok(())
     }
 
-    /// How many samples were written.
+    /// Returns the number of samples written.
     pub fn count(&self) -> u64 {
         self.keys.len() as u64
     }
 
-    /// How many bytes were written.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> u64 {
         self.archive.len()
     }
 
-    /// Whether nothing was written.
+    /// Returns true if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.archive.is_empty()
     }
 
-    /// Writes the end, and gives the output back, flushed.
+    /// Writes the end, and returns the output, flushed.
     ///
     /// # Errors
-    /// Those of the output, also if it had one before.
+    /// The errors of the output, including earlier ones.
     pub fn finish(self) -> Result<W> {
         self.archive.finish()
     }
@@ -99,7 +99,7 @@ fn name(sample: &Sample, field: &str) -> String {
     format!("{}.{field}", sample.key())
 }
 
-/// How many bytes a sample takes in an archive.
+/// Returns the number of bytes that a sample takes in an archive.
 pub(super) fn encoded_len(sample: &Sample) -> Result<u64> {
     sample
         .fields()
@@ -107,7 +107,7 @@ pub(super) fn encoded_len(sample: &Sample) -> Result<u64> {
         .sum()
 }
 
-/// Whether a sample is read back as it is.
+/// Checks that a sample is read back unchanged.
 pub(super) fn check(sample: &Sample) -> Result<()> {
     if sample.fields().len() == 0 {
         return Err(refused(sample, "it has no fields"));

@@ -12,20 +12,20 @@ use super::sample_writer::{SampleWriter, check, encoded_len};
 use super::writer::END;
 use crate::formats::Sample;
 
-/// Writes samples into tar archives of limited size in a local folder, one after the other.
+/// A writer of samples to tar archives of limited size in a local folder, one after the other.
 ///
 /// - The name of a shard is a pattern with the shard's number in it: `train-%06d.tar` or
-///   `train-{:06}.tar`, from 0 on. With `.gz` or `.tgz` at its end, shards are packed by gzip.
-/// - A shard is full before the sample with which it would have more than
+///   `train-{:06}.tar`, from 0 on. With `.gz` or `.tgz` at its end, shards are compressed by gzip.
+/// - A new shard begins before the sample with which the current one would have more than
 ///   [`max_count`](ShardWriter::max_count) samples or [`max_bytes`](ShardWriter::max_bytes) bytes.
-///   A sample that is larger than that has a shard of its own.
-/// - A shard is written under another name (`.NAME.PROCESS-N.tmp`), brought to the disk and renamed
-///   when it is full or the writer finished, over one that was there. So under its name there is a
-///   whole shard or none. A writer that is dropped takes away the one at hand, and leaves those
-///   before.
-/// - The same samples make the same bytes. What a sample must be, [`SampleWriter`] says.
+///   A larger sample has a shard of its own.
+/// - A shard is written under another name (`.NAME.PROCESS-N.tmp`), synced to the disk and renamed
+///   when it is full or the writer finished, and replaces an existing file. Under its name there is
+///   therefore a whole shard or none. A writer that is dropped removes the current shard, and
+///   leaves the earlier shards.
+/// - The same samples make the same bytes. See [`SampleWriter`] for the samples it accepts.
 ///
-/// All of it blocks.
+/// All operations block.
 ///
 /// # Examples
 /// ```
@@ -56,21 +56,21 @@ pub struct ShardWriter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shard {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// How many samples it has.
+    /// Number of samples.
     pub samples: u64,
-    /// How many bytes the file has.
+    /// Size of the file in bytes.
     pub bytes: u64,
 }
 
 impl ShardWriter {
-    /// Shards whose paths are made from `pattern`, with up to 100 000 samples and 3 GB each, as
-    /// WebDataset's writer makes them. The folder must be there.
+    /// Returns a writer of shards whose paths are made from `pattern`, with up to 100 000 samples
+    /// and 3 GB each, as WebDataset's writer makes them. The folder must exist.
     ///
     /// # Errors
-    /// `Config` for a pattern without a number or with several, with one in the name of a folder,
-    /// with another compression than gzip in its name, or that is not UTF-8.
+    /// `Config` for a pattern without a number or with several, with a number in the name of a
+    /// folder, with another compression than gzip in its name, or that is not UTF-8.
     pub fn new(pattern: impl AsRef<Path>) -> Result<Self> {
         let pattern = Pattern::new(pattern.as_ref())?;
         Ok(ShardWriter {
@@ -82,12 +82,12 @@ impl ShardWriter {
         })
     }
 
-    /// At most so many samples in a shard, but at least one.
+    /// Limits the number of samples in a shard; a shard has at least one sample.
     pub fn max_count(self, max_count: u64) -> Self {
         ShardWriter { max_count, ..self }
     }
 
-    /// At most so many bytes in a shard, before gzip, but at least one sample.
+    /// Limits the size of a shard in bytes, before gzip; a shard has at least one sample.
     pub fn max_bytes(self, max_bytes: u64) -> Self {
         ShardWriter { max_bytes, ..self }
     }
@@ -95,8 +95,8 @@ impl ShardWriter {
     /// Adds a sample.
     ///
     /// # Errors
-    /// Those of [`SampleWriter::write`]; of the system, with the path. After one of the system the
-    /// shard at hand cannot be finished.
+    /// The errors of [`SampleWriter::write`]; errors of the system, with the path. After an error
+    /// of the system the current shard cannot be finished.
     pub fn write(&mut self, sample: &Sample) -> Result<()> {
         check(sample)?;
         let len = encoded_len(sample)?;
@@ -118,15 +118,16 @@ impl ShardWriter {
             .map_err(|error| error.within(open.path.display()))
     }
 
-    /// The shards that are whole by now.
+    /// Returns the shards that are finished so far.
     pub fn shards(&self) -> &[Shard] {
         &self.shards
     }
 
-    /// Finishes the shard at hand. All shards, in their order; none if there was no sample.
+    /// Finishes the current shard, and returns all shards, in their order; none if there was no
+    /// sample.
     ///
     /// # Errors
-    /// Of the system, with the path. The shards before stay.
+    /// The errors of the system, with the path. The earlier shards stay.
     pub fn finish(mut self) -> Result<Vec<Shard>> {
         self.close()?;
         Ok(self.shards)
@@ -140,7 +141,7 @@ impl ShardWriter {
     }
 }
 
-/// The shard at hand.
+/// The current shard.
 #[derive(Debug)]
 struct Open {
     archive: SampleWriter<Out>,
@@ -208,18 +209,18 @@ impl Write for Out {
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Out::Plain(out) => out.flush(),
-            // What is in the encoder comes with its end; to flush it would cost bytes.
+            // The encoder writes its buffered bytes at its end; flushing them now would cost bytes.
             Out::Gzip(_) => Ok(()),
         }
     }
 }
 
-/// A file that is taken away, unless it was renamed.
+/// A file that is removed on drop, unless it was renamed.
 #[derive(Debug)]
 struct Temporary(Option<PathBuf>);
 
 impl Temporary {
-    /// A new file beside `path`, of a name that nobody else has.
+    /// Creates a new file beside `path`, with a unique name.
     fn beside(path: &Path) -> io::Result<(File, Temporary)> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut n = 0;
@@ -250,7 +251,7 @@ impl Drop for Temporary {
     }
 }
 
-/// What shards are called.
+/// Pattern of the names of shards.
 #[derive(Debug)]
 struct Pattern {
     folder: PathBuf,
@@ -305,7 +306,7 @@ impl Pattern {
     }
 }
 
-/// The places of numbers in a pattern, `%06d` or `{:06}`: from, to, and how many digits at least.
+/// Returns the numbers in a pattern, `%06d` or `{:06}`: start, end, and minimum number of digits.
 fn numbers(name: &str) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
     name.char_indices().filter_map(|(from, c)| {
         let rest = &name[from..];

@@ -16,20 +16,20 @@ use crate::{File, FileRef};
 /// Opens tar archives while they arrive; see
 /// [`FileRefGraph::stream_untar`](crate::FileRefGraph::stream_untar).
 ///
-/// - An archive is read in the pieces in which its store gives it, 4 MiB of a file of this machine.
-///   Those under 256 KiB are copied into pieces of up to 1 MiB of what is there already: none is
-///   waited for. A member is a slice of its piece, or, where it crosses to the next, copied
-///   together once. So of an archive there is a piece in memory, and the members that are kept,
-///   each with its piece.
-/// - A member larger than [`max_member`](StreamUntar::max_member) is refused before it is gathered.
-///   A size that is more than is left of an object of known length is an error at once.
-/// - An archive that begins as a [`Codec`](crate::formats::Codec) does is read whole, compressed as
-///   it is, before its first member; then it is inflated as [`Untar`](crate::Untar) does.
-/// - What is read and what is an error is as in [`Untar`](crate::Untar), and so are names and
-///   origins. An error of the store comes behind the members that arrived before it. An object of
-///   another size than was listed is `Changed`.
-/// - A body that fails half way is not begun again here: a store that
-///   [resumes](crate::stores::resilient) does that.
+/// - An archive is read in the pieces in which its store returns it, 4 MiB for a local file. Pieces
+///   under 256 KiB are copied into pieces of up to 1 MiB, without waiting for more bytes. A member
+///   is a slice of its piece, or, if it spans pieces, copied together once. Memory therefore holds
+///   one piece of an archive, and the members in use, each with its piece.
+/// - A member larger than [`max_member`](StreamUntar::max_member) is refused before its bytes are
+///   collected. A size beyond the end of an object of known length is an error at once.
+/// - An archive that is compressed, recognized by its first bytes as by
+///   [`Codec`](crate::formats::Codec), is read whole, in compressed form, before its first member;
+///   then it is decompressed as [`Untar`](crate::Untar) does.
+/// - Members, errors, names and origins are those of [`Untar`](crate::Untar). An error of the store
+///   comes after the members that arrived before it. An object whose size differs from the listed
+///   size is `Changed`.
+/// - A body that fails half-way is not requested again here: wrap the store in one that
+///   [resumes](crate::stores::resilient).
 #[derive(Clone, Debug)]
 pub struct StreamUntar {
     tar: Tar,
@@ -46,13 +46,13 @@ impl Default for StreamUntar {
 }
 
 impl StreamUntar {
-    /// With the default limits of [`max_member`](StreamUntar::max_member) and
+    /// Returns the pipe with the default limits of [`max_member`](StreamUntar::max_member) and
     /// [`max_expansion`](StreamUntar::max_expansion).
     pub fn new() -> Self {
         StreamUntar::default()
     }
 
-    /// Refuses members of more than `bytes`; by default 8 GiB.
+    /// Refuses members of more than `bytes`. Defaults to 8 GiB.
     pub fn max_member(self, bytes: u64) -> Self {
         StreamUntar {
             max_member: bytes,
@@ -60,7 +60,7 @@ impl StreamUntar {
         }
     }
 
-    /// As [`Untar::max_expansion`](crate::Untar::max_expansion).
+    /// Sets the limits of [`Untar::max_expansion`](crate::Untar::max_expansion).
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         StreamUntar {
             tar: self.tar.max_expansion(bytes, ratio),
@@ -68,7 +68,7 @@ impl StreamUntar {
         }
     }
 
-    /// As [`Untar::require_end`](crate::Untar::require_end).
+    /// Requires an end marker, as [`Untar::require_end`](crate::Untar::require_end).
     pub fn require_end(self) -> Self {
         StreamUntar {
             tar: self.tar.require_end(),
@@ -76,7 +76,9 @@ impl StreamUntar {
         }
     }
 
-    /// As [`Untar::trailing`](crate::Untar::trailing). What is ignored is not asked of the store.
+    /// Sets the treatment of data after the end marker, as
+    /// [`Untar::trailing`](crate::Untar::trailing). Data that are ignored are not requested from
+    /// the store.
     pub fn trailing(self, trailing: Trailing) -> Self {
         StreamUntar {
             tar: self.tar.trailing(trailing),
@@ -121,7 +123,7 @@ impl Pipe<FileRef> for StreamUntar {
     }
 }
 
-/// Where the members of one archive go.
+/// Output for the members of one archive.
 struct Out<'a> {
     origin: Origin,
     children: Children,
@@ -137,9 +139,10 @@ impl Out<'_> {
     }
 }
 
-/// Members of a compressed archive that are inflated in one hop to a blocking thread.
+/// Maximum number of members of a compressed archive that are decompressed in one task on a
+/// blocking thread.
 const TOGETHER: usize = 256;
-/// And their bytes.
+/// Maximum number of their bytes.
 const STEP: usize = 1 << 20;
 
 impl StreamUntar {
@@ -163,7 +166,7 @@ impl StreamUntar {
             match walker.next() {
                 Step::File(file, _) => out.give(Entry::Item(Some(file.name.clone()), file)).await,
                 Step::Refused(name, error) => out.give(Entry::Bad(Some(name), error)).await,
-                // What is wrong with the body is why there is something wrong with the archive.
+                // An error of the body explains the error of the archive.
                 Step::Broken(error) => return Err(arriving.failed().unwrap_or(error)),
                 Step::End => break,
                 Step::More => match arriving.piece().await? {
@@ -176,7 +179,7 @@ impl StreamUntar {
     }
 }
 
-/// Inflates where it holds up no other I/O.
+/// Decompresses on a blocking thread, where it delays no other I/O.
 async fn unpack(mut members: Members, out: &mut Out<'_>, cx: &Context) -> Result<()> {
     while !cx.is_cancelled() {
         let (rest, entries) = cx

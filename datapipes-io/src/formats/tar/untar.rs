@@ -15,39 +15,39 @@ use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 /// Opens tar archives; see [`FileGraph::untar`](crate::FileGraph::untar).
 ///
 /// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left
-///   out. A sparse member is refused by name, never given condensed.
-/// - An archive that begins as a [`Codec`] does is inflated as it is read, in pieces of 1 MiB: a
-///   member is a slice of a piece, or, where it crosses from one to the next, copied together once.
-///   So what is in memory is the compressed archive, a piece, and the members that are kept, each
-///   with its piece.
-/// - A compressed stream is read to its end, behind the end of the archive too. An error there,
-///   such as a wrong checksum, comes behind the members that were inflated before it: whether they
-///   were right is known only then.
-/// - A header with a wrong checksum, a cut, a malformed extension, an empty file, or data behind
-///   the end marker is an error that tells the place and the member before. The members before it
-///   have been given by then; the next archive follows.
-/// - The end marker (two blocks of zeros) may be missing or half there, since there are tools that
-///   write none, and others read such archives without a word. So a file cut exactly between two
-///   members cannot be told from a whole one, unless [`require_end`](Untar::require_end) is set,
-///   which is right wherever the writer is known: those of this library, of WebDataset, GNU tar,
-///   bsdtar and Python write the marker. Zeros behind it fill an archive up; what to do about other
-///   data says [`trailing`](Untar::trailing).
-/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. A
-///   member's [origin](datapipes::Origin) is a child of its archive's, numbered among the members
-///   that come out.
+///   out. A sparse member is refused with its name, never returned in its condensed form.
+/// - An archive that is compressed, recognized by its first bytes ([`Codec`]), is decompressed as
+///   it is read, in pieces of 1 MiB: a member is a slice of a piece, or, if it spans pieces, copied
+///   together once. Memory holds the compressed archive, a piece, and the members in use, each with
+///   its piece.
+/// - A compressed stream is read to its end, also after the end of the archive. An error there,
+///   such as a wrong checksum, comes after the members that were decompressed before it: only then
+///   it is known if they were right.
+/// - A header with a wrong checksum, a cut, a malformed extension, an empty file, or data after the
+///   end marker is an error that contains the position and the member before. The earlier members
+///   have been yielded by then; the next archive follows.
+/// - The end marker (two blocks of zeros) may be missing or incomplete, since some tools write
+///   none, and others read such archives silently. A file cut exactly between two members can
+///   therefore not be told from a whole file, unless [`require_end`](Untar::require_end) is set.
+///   Set it if the writer is known: this library, WebDataset, GNU tar, bsdtar and Python write the
+///   marker. Zeros after the marker are padding; [`trailing`](Untar::trailing) sets the treatment
+///   of other data.
+/// - Names are only names: nothing is ever written, so `..` and absolute paths are harmless here.
+///   The [origin](datapipes::Origin) of a member is a child of its archive's, numbered among the
+///   yielded members.
 #[derive(Clone, Debug, Default)]
 pub struct Untar {
     tar: Tar,
 }
 
 impl Untar {
-    /// With the default limits of [`max_expansion`](Untar::max_expansion).
+    /// Returns the pipe with the default limits of [`max_expansion`](Untar::max_expansion).
     pub fn new() -> Self {
         Untar::default()
     }
 
-    /// Refuses a compressed archive that inflates to more than `bytes`, or to more than `ratio`
-    /// times its own size once it is past 1 MiB. By default 8 GiB, and 1100 times, which is more
+    /// Refuses a compressed archive that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to 8 GiB and 1100 times, which is more
     /// than gzip can reach.
     pub fn max_expansion(self, bytes: u64, ratio: u64) -> Self {
         Untar {
@@ -55,8 +55,8 @@ impl Untar {
         }
     }
 
-    /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, behind
-    /// the members. By default it may be missing.
+    /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, after the
+    /// members. By default the marker may be missing.
     ///
     /// ```
     /// use datapipes::Graph;
@@ -78,8 +78,8 @@ impl Untar {
         }
     }
 
-    /// What is done about data behind the end marker; by default it is an error. A block of zeros
-    /// that is followed by data is no marker, but damage, whatever is set here.
+    /// Sets the treatment of data after the end marker; by default they are an error. A block of
+    /// zeros that is followed by data is damage, not a marker, whatever the setting.
     ///
     /// ```
     /// use datapipes::Graph;
@@ -119,7 +119,7 @@ impl Pipe<File> for Untar {
     }
 }
 
-/// Tar archives as a [`Format`]; [`Untar`] is the pipe, and says what is read and how.
+/// Tar archives as a [`Format`]; see the pipe [`Untar`] for the rules.
 #[derive(Clone, Debug, Default)]
 pub struct Tar {
     expansion: Expansion,
@@ -127,24 +127,24 @@ pub struct Tar {
 }
 
 impl Tar {
-    /// With the default limits of [`Untar::max_expansion`].
+    /// Returns the format with the default limits of [`Untar::max_expansion`].
     pub fn new() -> Self {
         Tar::default()
     }
 
-    /// As [`Untar::max_expansion`].
+    /// Sets the limits of [`Untar::max_expansion`].
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
         self
     }
 
-    /// As [`Untar::require_end`].
+    /// Requires an end marker, as [`Untar::require_end`].
     pub fn require_end(mut self) -> Self {
         self.ends.marked = true;
         self
     }
 
-    /// As [`Untar::trailing`].
+    /// Sets the treatment of data after the end marker, as [`Untar::trailing`].
     pub fn trailing(mut self, trailing: Trailing) -> Self {
         self.ends.trailing = trailing;
         self
@@ -180,25 +180,25 @@ impl Format for Tar {
     }
 }
 
-/// How an archive is compressed, by its beginning of at least a block. The name of a first member
-/// may look like it is.
+/// Returns the codec of an archive by its beginning of at least a block. The name of a first member
+/// may look like the beginning of a compressed file.
 pub(super) fn codec_of(data: &[u8]) -> Option<Codec> {
     Codec::of_magic(data).filter(|_| !begins_archive(data))
 }
 
-/// So much is inflated at once.
+/// Number of bytes decompressed at once.
 const PIECE: u64 = 1 << 20;
 
 /// The members of an archive.
 pub(super) struct Members {
     walker: Walker,
     packed: Option<Box<dyn Read + Send>>,
-    /// What ended the compressed stream, behind what was inflated.
+    /// Error that ended the compressed stream, after the bytes that were decompressed.
     failed: Option<Error>,
 }
 
 impl Members {
-    /// Gives the walker what it needs.
+    /// Gives the walker the bytes that it needs.
     fn feed(&mut self) -> Result<()> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -210,7 +210,7 @@ impl Members {
         Ok(())
     }
 
-    /// The next piece of a compressed archive; `None` where there is no more.
+    /// Returns the next piece of a compressed archive; `None` at the end.
     fn inflate(&mut self) -> Result<Option<Bytes>> {
         let Some(packed) = &mut self.packed else {
             return Ok(None);
@@ -226,12 +226,12 @@ impl Members {
         } else if piece.is_empty() {
             self.packed = None;
         }
-        // A small archive does not keep a large piece.
+        // A small archive must not hold a large piece in memory.
         piece.shrink_to_fit();
         Ok(Some(piece.into()))
     }
 
-    /// Reads a compressed archive to its end, behind the part of it that is ignored.
+    /// Reads a compressed archive to its end, also after the part of it that is ignored.
     fn drain(&mut self) -> Result<()> {
         while self.inflate()?.is_some() {}
         self.failed.take().map_or(Ok(()), Err)
@@ -246,8 +246,7 @@ impl Iterator for Members {
             return Some(match self.walker.next() {
                 Step::File(file, _) => Entry::Item(Some(file.name.clone()), file),
                 Step::Refused(name, error) => Entry::Bad(Some(name), error),
-                // What is wrong with the stream is why there is something wrong with the archive in
-                // it.
+                // An error of the stream explains the error of the archive in it.
                 Step::Broken(error) => Entry::Broken(self.failed.take().unwrap_or(error)),
                 Step::More => match self.feed() {
                     Ok(()) => continue,

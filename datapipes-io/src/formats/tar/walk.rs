@@ -1,9 +1,9 @@
 //! Walks a tar archive member by member, as its bytes arrive.
 //!
-//! Where readers of this format disagree, and so could be made to see different members, this one
-//! sees an error: two names or two extension headers for one member, malformed records, data behind
-//! the end unless it is asked for. There is one size per member, for its content and for the way to
-//! the next.
+//! Readers of this format disagree on some archives, so that different readers see different
+//! members; such archives are an error here: two names or two extension headers for one member,
+//! malformed records, data after the end unless it is requested. A member has one size, both for
+//! its content and for the distance to the next member.
 
 use std::sync::Arc;
 
@@ -18,47 +18,48 @@ use super::header::{
 };
 use crate::File;
 
-/// The regular files of an archive, in order. Pieces of any size give what the whole gives.
+/// An iterator over the regular files of an archive, in order. The result does not depend on the
+/// sizes of the pieces.
 pub(super) struct Walker {
     feed: Feed,
     state: State,
-    /// What global headers set for all that follows.
+    /// Settings of global headers for all members after them.
     global: Extension,
-    /// What was set for the next member.
+    /// Settings for the next member.
     extension: Extension,
     next: Next,
-    /// The member before, for errors.
+    /// Name of the previous member, for errors.
     last: Option<Arc<str>>,
-    /// Where the fault is, if not where the next bytes are wanted.
+    /// Position of the fault, if it is not that of the next bytes.
     place: Option<u64>,
     max_member: u64,
     headers_only: bool,
     ends: Ends,
 }
 
-/// What comes next.
+/// Result of a step.
 pub(super) enum Step {
     File(File, Place),
-    /// A member that is there and cannot be given as it is.
+    /// A member that cannot be yielded as it is.
     Refused(Arc<str>, Error),
-    /// Nothing more can be read.
+    /// An error after which nothing more can be read.
     Broken(Error),
-    /// Another [piece](Walker::push) is wanted, or word that there is [none](Walker::end).
+    /// Another [piece](Walker::push) is needed, or a notice that there is [none](Walker::end).
     More,
     End,
 }
 
-/// Where a member is in its archive.
+/// Position of a member in its archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Where its first header begins.
+    /// Position of its first header.
     pub(super) start: u64,
-    /// Where its data begins.
+    /// Position of its data.
     pub(super) offset: u64,
     pub(super) size: u64,
 }
 
-/// What is wanted next.
+/// Content that is expected next.
 #[derive(Clone, Copy, PartialEq)]
 enum State {
     Header,
@@ -67,7 +68,7 @@ enum State {
     SparseMap,
     Data,
     Padding,
-    /// Nothing but zeros, of which there were so many.
+    /// Only zeros, with their number so far.
     Zeros(u64),
     Done,
 }
@@ -81,12 +82,12 @@ struct Next {
     name: Arc<str>,
     refused: Option<&'static str>,
     regular: bool,
-    /// Of an extension.
+    /// Data of an extension.
     data: Bytes,
 }
 
 impl Walker {
-    /// Of an archive that comes in pieces; how long it is, where that is known.
+    /// Returns a walker of an archive that comes in pieces, with its length if it is known.
     pub(super) fn new(len: Option<u64>) -> Self {
         Walker {
             feed: Feed::of_len(len),
@@ -102,7 +103,7 @@ impl Walker {
         }
     }
 
-    /// Of an archive that is all there.
+    /// Returns a walker of an archive that is whole in memory.
     pub(super) fn whole(archive: Bytes) -> Self {
         let mut walker = Walker::new(None);
         walker.push(archive);
@@ -110,7 +111,7 @@ impl Walker {
         walker
     }
 
-    /// Passes over the data: files come out empty, with their places.
+    /// Skips the data: files are returned empty, with their positions.
     pub(super) fn headers_only(self) -> Self {
         Walker {
             headers_only: true,
@@ -118,33 +119,34 @@ impl Walker {
         }
     }
 
-    /// How the archive has to end.
+    /// Sets the rules for the end of the archive.
     pub(super) fn ends(self, ends: Ends) -> Self {
         Walker { ends, ..self }
     }
 
-    /// Refuses to gather larger members.
+    /// Refuses larger members before their bytes are collected.
     pub(super) fn max_member(self, max_member: u64) -> Self {
         Walker { max_member, ..self }
     }
 
-    /// The next piece, when it is asked for.
+    /// Adds the next piece, when it is requested.
     pub(super) fn push(&mut self, piece: Bytes) {
         self.feed.push(piece);
     }
 
-    /// There are no more pieces.
+    /// Ends the input: there are no more pieces.
     pub(super) fn end(&mut self) {
         self.feed.end();
     }
 
-    /// Where the next piece has to begin, if what is passed over anyway need not be read.
+    /// Returns the position at which the next piece has to begin, if bytes that are skipped anyway
+    /// need not be read.
     pub(super) fn jump(&mut self) -> u64 {
         self.feed.jump()
     }
 
-    /// Whether a global header changed what members are called, how long they are, or what they
-    /// are: then no part of the archive can be read by itself.
+    /// Returns true if a global header changed names, sizes or types of members: then no part of
+    /// the archive can be read by itself.
     pub(super) fn is_global(&self) -> bool {
         self.global.path.is_some() || self.global.size.is_some() || self.global.sparse
     }
@@ -217,7 +219,7 @@ impl Walker {
                     None if self.state == State::Data => return Ok(Step::More),
                     None => {}
                 },
-                // A cut in the padding comes to light behind the member, which is whole.
+                // A cut in the padding is detected after the member, which is complete.
                 State::Padding => match self.feed.skip(padding(self.next.size), "") {
                     Ok(true) => self.state = State::Header,
                     Ok(false) => return Ok(Step::More),
@@ -249,7 +251,7 @@ impl Walker {
         self.place = None;
 
         let kind = block[156];
-        // Links and devices have no data, whatever they say.
+        // Links and devices have no data, whatever size they state.
         let is_bare = (b'1'..=b'6').contains(&kind);
         let own_size = if is_bare {
             0
@@ -282,7 +284,7 @@ impl Walker {
         Ok(())
     }
 
-    /// An extension that was read.
+    /// Handles an extension that was read.
     fn extend(&mut self) -> Result<(), Fault> {
         let data = std::mem::take(&mut self.next.data);
         match self.next.kind {
@@ -299,7 +301,7 @@ impl Walker {
         }
     }
 
-    /// A member whose header was read.
+    /// Handles a member whose header was read.
     fn member(&mut self, block: &[u8; BLOCK]) -> Result<(), Fault> {
         let next = &mut self.next;
         let extension = std::mem::replace(&mut self.extension, self.global.clone());
@@ -322,7 +324,8 @@ impl Walker {
         Ok(())
     }
 
-    /// The data of a member, kept or passed over; `None` if more is wanted, or it is no file.
+    /// Returns the data of a member, read or skipped; `None` if more bytes are needed, or the
+    /// member is no file.
     fn data(&mut self) -> Result<Option<Step>, Fault> {
         let Next {
             size,
@@ -364,8 +367,8 @@ impl Walker {
         })
     }
 
-    /// What is behind so many bytes of zeros; `None` for more of them, or the header of another
-    /// archive.
+    /// Handles the bytes after `seen` zeros; returns `None` for more zeros, or the header of
+    /// another archive.
     fn zeros(&mut self, seen: u64) -> Result<Option<Step>, Fault> {
         match self.feed.is_between() {
             Some(true) => return self.ends.check(seen).map(|()| Some(Step::End)),

@@ -6,16 +6,16 @@ use datapipes::{Error, ErrorKind, Result};
 
 use super::header::{BLOCK, MAX_EXTENSION, padding};
 
-/// Writes a tar archive: the same bytes for the same members, whenever and wherever.
+/// A writer of a tar archive, with the same bytes for the same members on every machine.
 ///
 /// - The format is ustar (POSIX 1003.1-1988), which every tool reads. A name that does not fit
-///   there, because it is longer or not ASCII, and a size from 8 GiB on, stand in a pax header
-///   (POSIX 1003.1-2001) before the member.
+///   there, because it is too long or not ASCII, and a size of 8 GiB or more, are stored in a pax
+///   header (POSIX 1003.1-2001) before the member.
 /// - All members are regular files of mode 0644, time 0 and owner 0, unless set; other numbers that
-///   do not fit are in binary, as GNU tar writes them. The end are two blocks of zeros, without the
-///   padding to 10 KiB that tapes need.
-/// - Data is written as it is; nothing is held. Names are not compared with each other: an archive
-///   may have two members of one name.
+///   do not fit are written in binary, as GNU tar does. The end marker is two blocks of zeros,
+///   without the padding to 10 KiB that tapes need.
+/// - Data is written unchanged; nothing is buffered. Names are not compared: an archive may have
+///   two members of one name.
 ///
 /// # Examples
 /// ```
@@ -31,11 +31,11 @@ pub struct TarWriter<W> {
     out: W,
     attributes: Attributes,
     len: u64,
-    /// What was written is not what was meant.
+    /// True after a failed write.
     broken: bool,
 }
 
-/// What headers say besides name and size.
+/// Properties in headers other than name and size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attributes {
     mode: u32,
@@ -54,7 +54,7 @@ impl Default for Attributes {
 }
 
 impl<W: Write> TarWriter<W> {
-    /// An archive that is written to `out`, in small and large pieces: best a
+    /// Returns a writer to `out`, which gets small and large pieces: best a
     /// [`BufWriter`](std::io::BufWriter).
     pub fn new(out: W) -> Self {
         TarWriter {
@@ -65,19 +65,19 @@ impl<W: Write> TarWriter<W> {
         }
     }
 
-    /// The permissions of the members that follow.
+    /// Sets the permissions of the following members.
     pub fn mode(mut self, mode: u32) -> Self {
         self.attributes.mode = mode & 0o7777;
         self
     }
 
-    /// User and group of the members that follow.
+    /// Sets user and group of the following members.
     pub fn owner(mut self, user: u32, group: u32) -> Self {
         self.attributes.owner = (user, group);
         self
     }
 
-    /// When the members that follow were changed, in seconds since 1970.
+    /// Sets the modification time of the following members, in seconds since 1970.
     pub fn mtime(mut self, seconds: u64) -> Self {
         self.attributes.mtime = seconds;
         self
@@ -86,8 +86,8 @@ impl<W: Write> TarWriter<W> {
     /// Adds a file.
     ///
     /// # Errors
-    /// `Unsupported` for a name that would not be read as it is: an empty one, one with a NUL, one
-    /// with a slash at its end. `Limit` for one that no reader takes (a header of 1 MiB). Then
+    /// `Unsupported` for a name that would be read differently: empty, with a NUL, or with a slash
+    /// at its end. `Limit` for a name that no reader accepts (a header of 1 MiB). In these cases
     /// nothing was written. An error of the output is final.
     pub fn append(&mut self, name: &str, data: &[u8]) -> Result<()> {
         let headers = headers(name, data.len() as u64, self.attributes)?;
@@ -98,20 +98,20 @@ impl<W: Write> TarWriter<W> {
         Ok(())
     }
 
-    /// How many bytes were written.
+    /// Returns the number of bytes written.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether nothing was written.
+    /// Returns true if nothing was written.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Writes the end, and gives the output back, flushed.
+    /// Writes the end, and returns the output, flushed.
     ///
     /// # Errors
-    /// Those of the output, also if it had one before.
+    /// The errors of the output, including earlier ones.
     pub fn finish(mut self) -> Result<W> {
         self.write(&[0; END])?;
         self.out.flush()?;
@@ -133,15 +133,15 @@ impl<W: Write> TarWriter<W> {
     }
 }
 
-/// The end of an archive.
+/// Size of the end marker of an archive.
 pub(super) const END: usize = 2 * BLOCK;
 
-/// How many bytes a member takes in an archive.
+/// Returns the number of bytes that a member takes in an archive.
 pub(super) fn len_of(name: &str, size: u64) -> Result<u64> {
     Ok(headers(name, size, Attributes::default())?.len() as u64 + size + padding(size))
 }
 
-/// The header of a member, with what goes before it.
+/// Returns the header of a member, with the extension headers before it.
 pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<Vec<u8>> {
     let refused = |what: &str| {
         Err(Error::new(
@@ -172,7 +172,7 @@ pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<V
     }
     let mut headers = Vec::with_capacity(BLOCK);
     if !records.is_empty() {
-        // As Python's tarfile calls it: for tools that do not know such headers.
+        // The name that Python's tarfile uses, for tools that do not know such headers.
         headers.extend(header(
             b'x',
             "",
@@ -186,7 +186,7 @@ pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<V
     let plain: String;
     let last = match last {
         "" => {
-            // What is left of it for those tools.
+            // The part of the name that fits, for those tools.
             plain = name
                 .chars()
                 .map(|c| if c.is_ascii() { c } else { '_' })
@@ -200,7 +200,7 @@ pub(super) fn headers(name: &str, size: u64, attributes: Attributes) -> Result<V
     Ok(headers)
 }
 
-/// Prefix and name as ustar has them, if it has room for this one.
+/// Splits a name into prefix and name of ustar, if it fits.
 fn split(name: &str) -> Option<(&str, &str)> {
     if !name.is_ascii() {
         return None;
@@ -208,11 +208,11 @@ fn split(name: &str) -> Option<(&str, &str)> {
     if name.len() <= 100 {
         return Some(("", name));
     }
-    // The first slash behind which it is short enough; a prefix that is empty would be the root.
+    // The first slash after which the name is short enough; an empty prefix would be the root.
     let from = name.len().checked_sub(101)?.max(1);
     let slash = from + name.get(from..)?.find('/')?;
     let (prefix, last) = (&name[..slash], &name[slash + 1..]);
-    // Behind a slash, libarchive puts no other.
+    // After a prefix that ends in a slash, libarchive adds no other.
     (prefix.len() <= 155 && !prefix.ends_with('/')).then_some((prefix, last))
 }
 
@@ -243,7 +243,7 @@ fn header(kind: u8, prefix: &str, name: &str, size: u64, attributes: Attributes)
     block
 }
 
-/// In octal with a NUL behind it; in binary where that is too short.
+/// Writes a number in octal with a NUL after it; in binary if octal is too short.
 fn number(field: &mut [u8], value: u64) {
     let digits = format!("{value:0width$o}\0", width = field.len() - 1);
     if digits.len() == field.len() {
@@ -257,7 +257,7 @@ fn number(field: &mut [u8], value: u64) {
     }
 }
 
-/// Adds `19 path=some/name\n`, where 19 is the length of all of it.
+/// Adds `19 path=some/name\n`, where 19 is the length of the whole record.
 fn record(records: &mut Vec<u8>, key: &str, value: &str) {
     let bare = key.len() + value.len() + 3;
     let mut len = bare + 1;

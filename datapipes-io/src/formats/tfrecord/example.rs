@@ -12,10 +12,10 @@ use crate::wire::wire_struct;
 
 /// `tf.train.Example`: features by name, in the order of the record.
 ///
-/// - Of a name that comes twice the last one counts, as protocol buffers say; it keeps the place of
-///   the first.
+/// - Of duplicate names the last one counts, as protocol buffers specify; it keeps the place of the
+///   first.
 /// - Values of bytes are slices of the record; numbers and names are copied.
-/// - Lists may be packed or not. Fields that are not in TensorFlow's `example.proto` are passed by.
+/// - Lists may be packed or not. Fields that are not in TensorFlow's `example.proto` are ignored.
 ///
 /// # Examples
 /// ```
@@ -37,12 +37,12 @@ pub struct Example {
 wire_struct!(Example { features });
 
 impl Example {
-    /// Without features.
+    /// Returns an example without features.
     pub fn new() -> Self {
         Example::default()
     }
 
-    /// With a feature more, or other values of one that is there.
+    /// Adds a feature, or replaces the values of an existing one.
     pub fn with(mut self, name: impl Into<String>, feature: impl Into<Feature>) -> Self {
         let (name, feature) = (name.into(), feature.into());
         match self.features.iter_mut().find(|(other, _)| *other == name) {
@@ -55,9 +55,9 @@ impl Example {
     /// Decodes a record.
     ///
     /// # Errors
-    /// `Corrupt` for what is no `tf.train.Example`, with the feature and the byte of the message.
-    /// `Unsupported` for a `tf.train.SequenceExample`, of which only the context would be seen; see
-    /// [`SequenceExample`](super::SequenceExample).
+    /// `Corrupt` if the record is no `tf.train.Example`, with the feature and the position in the
+    /// message. `Unsupported` for a `tf.train.SequenceExample`, of which only the context would be
+    /// decoded; see [`SequenceExample`](super::SequenceExample).
     pub fn parse(record: Bytes) -> Result<Example> {
         let mut message = Fields::of(record);
         let mut named = Named::default();
@@ -76,7 +76,7 @@ impl Example {
         })
     }
 
-    /// Encodes it as a record, features and values in their order: always the same bytes.
+    /// Encodes the example as a record, features and values in their order: always the same bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         if !self.features.is_empty() {
@@ -103,22 +103,22 @@ impl Example {
         Example { features }
     }
 
-    /// The features, in the order of the record.
+    /// Returns the features, in the order of the record.
     pub fn features(&self) -> impl ExactSizeIterator<Item = (&str, &Feature)> {
         self.features
             .iter()
             .map(|(name, feature)| (&**name, feature))
     }
 
-    /// Whether it has a feature.
+    /// Returns true if the example has the feature.
     pub fn has(&self, name: &str) -> bool {
         self.features.iter().any(|(other, _)| other == name)
     }
 
-    /// A feature.
+    /// Returns a feature.
     ///
     /// # Errors
-    /// `NotFound`, naming the features that there are.
+    /// `NotFound`, naming the existing features.
     pub fn get(&self, name: &str) -> Result<&Feature> {
         self.features
             .iter()
@@ -145,10 +145,10 @@ impl Example {
             })
     }
 
-    /// The values of a feature of bytes. One without a type has none.
+    /// Returns the values of a feature of bytes. A feature without a type has none.
     ///
     /// # Errors
-    /// `NotFound` as [`get`](Example::get); `Corrupt` if it holds values of another type.
+    /// The error of [`get`](Example::get); `Corrupt` if the feature has values of another type.
     pub fn bytes(&self, name: &str) -> Result<&[Bytes]> {
         match self.get(name)? {
             Feature::Bytes(values) => Ok(values),
@@ -156,10 +156,10 @@ impl Example {
         }
     }
 
-    /// The values of a feature of floats. One without a type has none.
+    /// Returns the values of a feature of floats. A feature without a type has none.
     ///
     /// # Errors
-    /// As [`bytes`](Example::bytes).
+    /// The errors of [`bytes`](Example::bytes).
     pub fn floats(&self, name: &str) -> Result<&[f32]> {
         match self.get(name)? {
             Feature::Floats(values) => Ok(values),
@@ -167,10 +167,10 @@ impl Example {
         }
     }
 
-    /// The values of a feature of ints. One without a type has none.
+    /// Returns the values of a feature of ints. A feature without a type has none.
     ///
     /// # Errors
-    /// As [`bytes`](Example::bytes).
+    /// The errors of [`bytes`](Example::bytes).
     pub fn ints(&self, name: &str) -> Result<&[i64]> {
         match self.get(name)? {
             Feature::Ints(values) => Ok(values),
@@ -178,34 +178,36 @@ impl Example {
         }
     }
 
-    /// The one value of a feature of bytes.
+    /// Returns the single value of a feature of bytes.
     ///
     /// # Errors
-    /// As [`bytes`](Example::bytes); `Shape` if it has another number of values.
+    /// The errors of [`bytes`](Example::bytes); `Shape` if the feature has another number of
+    /// values.
     pub fn blob(&self, name: &str) -> Result<&Bytes> {
         one(name, self.bytes(name)?)
     }
 
-    /// The one value of a feature of floats.
+    /// Returns the single value of a feature of floats.
     ///
     /// # Errors
-    /// As [`blob`](Example::blob).
+    /// The errors of [`blob`](Example::blob).
     pub fn float(&self, name: &str) -> Result<f32> {
         one(name, self.floats(name)?).copied()
     }
 
-    /// The one value of a feature of ints.
+    /// Returns the single value of a feature of ints.
     ///
     /// # Errors
-    /// As [`blob`](Example::blob).
+    /// The errors of [`blob`](Example::blob).
     pub fn int(&self, name: &str) -> Result<i64> {
         one(name, self.ints(name)?).copied()
     }
 
-    /// The one value of a feature of bytes, as text.
+    /// Returns the single value of a feature of bytes, as text.
     ///
     /// # Errors
-    /// As [`blob`](Example::blob); `Corrupt` if it is not UTF-8, with the place.
+    /// The errors of [`blob`](Example::blob); `Corrupt` if the value is not UTF-8, with the
+    /// position.
     pub fn text(&self, name: &str) -> Result<&str> {
         std::str::from_utf8(self.blob(name)?).map_err(|error| {
             Error::new(ErrorKind::Corrupt, format!("feature {name:?}")).with_source(error)

@@ -8,8 +8,8 @@ use crate::formats::{Entries, Format, Splitter};
 
 /// Reads TFRecord files whose records are `tf.train.Example`, in the order of the file.
 ///
-/// What [`TfRecords`] says of records holds here; a record that is no example is an error in its
-/// place, which names record and feature.
+/// The rules of [`TfRecords`] apply; a record that is no example is an error in its place, which
+/// names record and feature.
 ///
 /// # Examples
 /// ```
@@ -33,12 +33,12 @@ pub struct TfExamples {
 }
 
 impl TfExamples {
-    /// With records as they are read by default.
+    /// Returns the format with the default settings for records.
     pub fn new() -> Self {
         TfExamples::default()
     }
 
-    /// With records read so.
+    /// Returns the format with these settings for records.
     pub fn of(records: TfRecords) -> Self {
         TfExamples { records }
     }

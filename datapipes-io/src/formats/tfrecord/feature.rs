@@ -15,7 +15,7 @@ pub enum Feature {
     Floats(Vec<f32>),
     /// `i64` numbers.
     Ints(Vec<i64>),
-    /// A feature without even a type.
+    /// A feature without a type.
     #[default]
     Empty,
 }
@@ -23,7 +23,7 @@ pub enum Feature {
 wire_enum!(Feature { 0 Bytes(values), 1 Floats(values), 2 Ints(values), 3 Empty });
 
 impl Feature {
-    /// How many values it has.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         match self {
             Feature::Bytes(values) => values.len(),
@@ -33,7 +33,7 @@ impl Feature {
         }
     }
 
-    /// Whether it has no values.
+    /// Returns true if the feature has no values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -47,7 +47,7 @@ impl Feature {
         }
     }
 
-    /// Adds what a message says; a list of another type takes the place of what was there, as in
+    /// Adds the values of a message; a list of another type replaces the previous one, as in
     /// protocol buffers.
     pub(super) fn merge(&mut self, mut message: Fields) -> Result<()> {
         while let Some((number, wire)) = message.next()? {
@@ -138,7 +138,8 @@ impl Feature {
         put_len(out, number, &list);
     }
 
-    /// The error of one that holds others than those wanted; one without a type holds none.
+    /// Returns the error of a feature of another type than wanted; a feature without a type has no
+    /// values.
     pub(super) fn lacks<T>(&self, name: &str, wanted: &str) -> Result<&[T]> {
         if *self == Feature::Empty {
             return Ok(&[]);
@@ -161,7 +162,7 @@ impl Feature {
     }
 }
 
-/// Packed numbers.
+/// Parses packed numbers.
 fn floats(packed: &[u8], values: &mut Vec<f32>) -> Result<(), String> {
     let (numbers, rest) = packed.as_chunks::<4>();
     if !rest.is_empty() {

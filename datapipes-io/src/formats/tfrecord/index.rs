@@ -1,4 +1,4 @@
-//! Records of a TFRecord file by index, by the text file that tells where each begins.
+//! Records of a TFRecord file by index, from the text file with their positions.
 
 use async_trait::async_trait;
 use std::fmt;
@@ -11,21 +11,21 @@ use datapipes::{Error, ErrorKind, Result};
 use super::{FOOT, HEAD, check_data, place, stated_len};
 use crate::stores::{Get, Store};
 
-/// Where the records of a TFRecord file begin and how long they are, head and checksums included.
+/// Positions and lengths of the records of a TFRecord file, including head and checksums.
 ///
-/// As text (`Display`, [`parse`](TfRecordIndex::parse)) it has a line `offset length` for each
-/// record: that of DALI's `tfrecord2idx` and of the Python package `tfrecord`.
+/// The text form (`Display`, [`parse`](TfRecordIndex::parse)) has a line `offset length` for each
+/// record, as DALI's `tfrecord2idx` and the Python package `tfrecord` write it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TfRecordIndex {
     records: Vec<(u64, u64)>,
 }
 
-/// Head and checksums of an empty record.
+/// Size of head and checksums of an empty record.
 const LEAST: u64 = (HEAD + FOOT) as u64;
 
 impl TfRecordIndex {
-    /// That of a file, which is not compressed. The lengths' checksums are checked, the data is not
-    /// looked at.
+    /// Makes the index of an uncompressed file. The checksums of the lengths are checked, the data
+    /// are not read.
     ///
     /// # Errors
     /// `Corrupt` for a wrong length, `Truncated` for a cut, with record and byte.
@@ -50,11 +50,11 @@ impl TfRecordIndex {
         Ok(index)
     }
 
-    /// That of a text, a line `offset length` for each record.
+    /// Parses a text with a line `offset length` for each record.
     ///
     /// # Errors
-    /// `Corrupt`, with the line, for anything but two numbers, for a record that is too short for
-    /// one, and for one that ends behind what a file can hold.
+    /// `Corrupt`, with the line, for any line other than two numbers, for a length that is too
+    /// short for a record, and for a record that ends after the maximum size of a file.
     pub fn parse(text: &[u8]) -> Result<TfRecordIndex> {
         let wrong = |line: usize, what: &str| {
             Error::new(
@@ -91,17 +91,17 @@ impl TfRecordIndex {
         self.records.push((offset, length));
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no records.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Where each record begins, and how long it is with head and checksums.
+    /// Returns position and length of each record, including head and checksums.
     pub fn records(&self) -> &[(u64, u64)] {
         &self.records
     }
@@ -115,12 +115,12 @@ impl fmt::Display for TfRecordIndex {
     }
 }
 
-/// The records of a TFRecord file in a store, by index: one request for a range each. Both
+/// The records of a TFRecord file in a store, by index: one range request for each record. Both
 /// checksums are checked. The file must not be compressed.
 ///
 /// # Errors
-/// Of a record: `Corrupt` if what is there is no record of the length that the index says, or
-/// damaged; `Truncated` if the file ends before its end; what the store says.
+/// For a record: `Corrupt` if the data are no record of the length in the index, or damaged;
+/// `Truncated` if the file ends before its end; the errors of the store.
 ///
 /// # Examples
 /// ```
@@ -146,7 +146,7 @@ pub struct IndexedTfRecords {
 }
 
 impl IndexedTfRecords {
-    /// The records of the object under a key.
+    /// Returns the records of the object under a key.
     pub fn new(store: impl Store, key: impl Into<Arc<str>>, index: TfRecordIndex) -> Self {
         IndexedTfRecords {
             store: Arc::new(store),
@@ -181,7 +181,7 @@ impl IndexedTfRecords {
     }
 }
 
-/// The data of a record that must be all there is.
+/// Returns the data of a record that must be complete.
 fn framed(data: Bytes, length: u64) -> Result<Bytes> {
     let got = data.len();
     let whole =

@@ -49,7 +49,7 @@ pub(super) fn entries<T: Default>(
             }
         }
         let mut value = T::default();
-        // The name may come behind the value.
+        // The name may come after the value.
         values
             .into_iter()
             .try_for_each(|part| merge(&mut value, part))
@@ -63,7 +63,7 @@ fn within(error: Error, what: &str, name: &str) -> Error {
     error.within(format!("{what} {name:?}"))
 }
 
-/// Values by name, in order; a few are found by looking at all.
+/// Values by name, in order; a few values are found by a linear search.
 pub(super) struct Named<T> {
     pub(super) values: Vec<(String, T)>,
     places: HashMap<String, usize>,

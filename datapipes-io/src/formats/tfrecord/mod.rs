@@ -24,19 +24,19 @@ pub use writer::TfRecordWriter;
 
 use datapipes::{Error, ErrorKind, Result};
 
-/// Length and its checksum, before the data.
+/// Size of the length and its checksum, before the data.
 const HEAD: usize = 12;
-/// Checksum of the data, behind it.
+/// Size of the checksum of the data, after them.
 const FOOT: usize = 4;
 
-/// A CRC is not stored as it is, since that of data with CRCs in it would be weak.
+/// Returns the CRC of data in masked form: an unmasked CRC of data that contain CRCs would be weak.
 fn masked_crc(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
         .rotate_right(15)
         .wrapping_add(0xa282_ead8)
 }
 
-/// The length that the head of a record states, if its checksum is right.
+/// Returns the length in the head of a record, if its checksum is right.
 fn stated_len(head: [u8; HEAD]) -> Result<u64> {
     let [a, b, c, d, e, f, g, h, crc @ ..] = head;
     let (length, stated) = ([a, b, c, d, e, f, g, h], u32::from_le_bytes(crc));
@@ -53,7 +53,7 @@ fn stated_len(head: [u8; HEAD]) -> Result<u64> {
     Err(Error::new(ErrorKind::Corrupt, what))
 }
 
-/// Whether the checksum behind the data is right.
+/// Checks the checksum after the data.
 fn check_data(data: &[u8], foot: [u8; FOOT]) -> Result<()> {
     let (got, stated) = (masked_crc(data), u32::from_le_bytes(foot));
     if got == stated {
@@ -66,7 +66,7 @@ fn check_data(data: &[u8], foot: [u8; FOOT]) -> Result<()> {
     Err(Error::new(ErrorKind::Corrupt, what))
 }
 
-/// Which record, and where it begins.
+/// Formats the number of a record, and its position.
 fn place(number: u64, offset: u64) -> String {
     format!("record {number} at byte {offset}")
 }

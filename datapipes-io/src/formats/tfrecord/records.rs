@@ -9,23 +9,24 @@ use crate::formats::compression::{Codec, Expansion};
 use crate::formats::framing::{Frame, Framing, Part, Place, Splitter, records};
 use crate::formats::{Entries, Format};
 
-/// Reads the records of TFRecord files; what is in a record is up to you, or to
-/// [`TfExamples`](crate::formats::TfExamples).
+/// Reads the records of TFRecord files without decoding them; see
+/// [`TfExamples`](crate::formats::TfExamples) for records of `tf.train.Example`.
 ///
-/// - The checksums of length and data are both checked; [`unchecked`](TfRecords::unchecked) leaves
-///   out that of the data.
-/// - Wrong data is an error in its place, and the next record follows. A wrong length ends the
-///   file, since nobody knows where the next record begins. So does a cut, wherever it is, and so
-///   do zeros behind the last record.
+/// - The checksums of length and data are both checked; [`unchecked`](TfRecords::unchecked)
+///   disables the check of the data.
+/// - Wrong data are an error in their place, and the next record follows. A wrong length ends the
+///   file, since the begin of the next record is unknown. So does a cut at any position, and so do
+///   zeros after the last record.
 /// - An empty file has no records. A file cut exactly between two records cannot be told from a
-///   whole one.
+///   whole file.
 /// - Records are slices of the file, and keep it in memory; of a file that is read as it arrives,
-///   or compressed, of the piece that they came in. A compressed file is inflated piece by piece as
-///   records are wanted. It is known by its first bytes, if those are not a good head of a record:
-///   gzip and zlib, as TensorFlow writes them, and the other codecs of [`Codec`].
+///   or compressed, slices of the piece that they came in. A compressed file is decompressed piece
+///   by piece as records are requested. It is recognized by its first bytes, if these are not a
+///   valid head of a record: gzip and zlib, as TensorFlow writes them, and the other codecs of
+///   [`Codec`].
 ///
-/// Errors name the record, from 0, and the byte where it begins, in a compressed file that of its
-/// content.
+/// Errors contain the number of the record, from 0, and the position at which it begins; in a
+/// compressed file, the position in its decompressed content.
 ///
 /// # Examples
 /// ```
@@ -60,13 +61,13 @@ impl Default for TfRecords {
 }
 
 impl TfRecords {
-    /// With the default limits of [`max_record`](TfRecords::max_record) and
+    /// Returns the format with the default limits of [`max_record`](TfRecords::max_record) and
     /// [`max_expansion`](TfRecords::max_expansion).
     pub fn new() -> Self {
         TfRecords::default()
     }
 
-    /// Refuses records of more than `bytes` in their place (`Limit`). By default 2 GiB.
+    /// Refuses records of more than `bytes` in their place (`Limit`). Defaults to 2 GiB.
     pub fn max_record(self, bytes: u64) -> Self {
         TfRecords {
             most: bytes,
@@ -74,16 +75,16 @@ impl TfRecords {
         }
     }
 
-    /// Refuses a compressed file that inflates to more than `bytes`, or to more than `ratio` times
-    /// its own size once it is past 1 MiB. By default any number of bytes, which are never in
-    /// memory together, and 1100 times, which is more than gzip can reach.
+    /// Refuses a compressed file that decompresses to more than `bytes`, or to more than `ratio`
+    /// times its own size once it is past 1 MiB. Defaults to any number of bytes, which are never
+    /// in memory together, and 1100 times, which is more than gzip can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         (self.expansion.bytes, self.expansion.ratio) = (bytes, ratio);
         self
     }
 
-    /// Does not check the data of records, only their lengths: for data that something else has
-    /// checked.
+    /// Checks only the lengths of records and not their data: for data that were checked in another
+    /// way.
     pub fn unchecked(self) -> Self {
         TfRecords {
             unchecked: true,
@@ -91,7 +92,7 @@ impl TfRecords {
         }
     }
 
-    /// What cuts a file into records, and makes something of each and the words for its place.
+    /// Returns the splitter of a file into records, with a function of each record.
     pub(super) fn splitter_by<T: Send + 'static>(&self, read: ReadRecord<T>) -> Splitter<T> {
         let framing = Records {
             most: self.most,
@@ -102,7 +103,8 @@ impl TfRecords {
         Splitter::new(framing)
             .expansion(self.expansion)
             .packing(|data, _| {
-                // A record of 559903 bytes begins as gzip does; its checksum tells.
+                // A record of 559903 bytes begins like a gzip file; its checksum tells the
+                // difference.
                 let is_record = data
                     .first_chunk::<HEAD>()
                     .is_some_and(|head| stated_len(*head).is_ok());
@@ -136,10 +138,10 @@ impl Format for TfRecords {
     }
 }
 
-/// Makes something of a record that is at a place.
+/// Function that makes an item of a record and its position.
 pub(super) type ReadRecord<T> = fn(Bytes, Place) -> Result<T>;
 
-/// Finds records.
+/// A framing that finds records.
 struct Records<T> {
     most: u64,
     unchecked: bool,
@@ -147,12 +149,12 @@ struct Records<T> {
     refused: Option<Refused>,
 }
 
-/// A record that is too large, of which its beginning was passed over.
+/// A record that is too large, of which the beginning was skipped.
 #[derive(Clone, Copy)]
 struct Refused {
     at: Place,
     length: u64,
-    /// So much of it, with its head and checksums, was passed over.
+    /// Number of its bytes, including head and checksums, that were skipped.
     done: u64,
 }
 
@@ -166,7 +168,8 @@ fn named(at: Place, error: Error) -> Error {
     error.within(place(at.record, at.offset))
 }
 
-/// A file that ends within a record of this length, behind so many bytes of it.
+/// Returns the error of a file that ends within a record of this length, after `there` bytes of the
+/// record.
 fn cut(at: Place, length: u64, there: u64) -> Error {
     let (head, data) = (HEAD as u64, length.saturating_add(HEAD as u64));
     let (what, got, want) = match there {
@@ -216,7 +219,7 @@ impl<T: Send + 'static> Framing for Records<T> {
             () if left <= there => Ok(Frame::cut(left as usize, Part::Record)),
             () if ended => Err(cut(at, length, done + there)),
             () if is_large && there > 1 => {
-                // A byte stays, so that it is seen if the file ends before the record does.
+                // A byte is kept, to detect that the file ends before the record does.
                 self.refused = Some(Refused {
                     at,
                     length,

@@ -28,7 +28,7 @@ pub struct SequenceExample {
 wire_struct!(SequenceExample { context, lists });
 
 impl SequenceExample {
-    /// With a context, and no lists yet.
+    /// Returns an example with a context and no lists.
     pub fn new(context: Example) -> Self {
         SequenceExample {
             context,
@@ -36,7 +36,7 @@ impl SequenceExample {
         }
     }
 
-    /// With a list more, or another one of a name that is there.
+    /// Adds a list, or replaces the list of an existing name.
     pub fn with(mut self, name: impl Into<String>, list: Vec<Feature>) -> Self {
         let name = name.into();
         match self.lists.iter_mut().find(|(other, _)| *other == name) {
@@ -47,11 +47,11 @@ impl SequenceExample {
     }
 
     /// Decodes a record: `files.read_as(TfRecords::new()).try_map(SequenceExample::parse)`. Values
-    /// of bytes are slices of it.
+    /// of bytes are slices of the record.
     ///
     /// # Errors
-    /// `Corrupt` for what is no `tf.train.SequenceExample`, with the feature and the byte of the
-    /// message.
+    /// `Corrupt` if the record is no `tf.train.SequenceExample`, with the feature and the position
+    /// in the message.
     pub fn parse(record: Bytes) -> Result<SequenceExample> {
         let mut message = Fields::of(record);
         let (mut context, mut lists) = (Named::default(), Named::default());
@@ -73,7 +73,7 @@ impl SequenceExample {
         })
     }
 
-    /// Encodes it as a record: always the same bytes.
+    /// Encodes the example as a record: always the same bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut lists = Vec::new();
         for (name, list) in &self.lists {
@@ -97,20 +97,20 @@ impl SequenceExample {
         out
     }
 
-    /// The features that do not repeat.
+    /// Returns the features that do not repeat.
     pub fn context(&self) -> &Example {
         &self.context
     }
 
-    /// The lists, in the order of the record.
+    /// Returns the lists, in the order of the record.
     pub fn lists(&self) -> impl ExactSizeIterator<Item = (&str, &[Feature])> {
         self.lists.iter().map(|(name, list)| (&**name, &**list))
     }
 
-    /// A list.
+    /// Returns a list.
     ///
     /// # Errors
-    /// `NotFound`, naming the lists that there are.
+    /// `NotFound`, naming the existing lists.
     pub fn get(&self, name: &str) -> Result<&[Feature]> {
         self.lists
             .iter()

@@ -191,7 +191,7 @@ fn row_101_a_cut_anywhere_is_an_error_except_between_records() {
     assert_eq!(message(&read[2]), expected);
 }
 
-/// The head of a record of any length, with the right checksum.
+/// Returns the head of a record of any length, with the right checksum.
 fn head(length: u64) -> Vec<u8> {
     let length = length.to_le_bytes();
     [&length[..], &masked_crc(&length).to_le_bytes()].concat()
@@ -272,8 +272,8 @@ fn row_96_a_compressed_file_that_is_cut_or_damaged_is_an_error() {
             let mut data = whole.to_vec();
             data[at] ^= 0x40;
             let read = read_all(TfRecords::new(), data);
-            // There are bits that mean nothing: gzip's time and system, and those behind the end of
-            // the last block.
+            // Some bits have no meaning: gzip's time and system, and those after the end of the
+            // last block.
             assert!(
                 read.iter().any(Result::is_err) || texts(&read) == sane,
                 "byte {at}"
@@ -390,8 +390,8 @@ fn row_102_messages_that_are_wrong_name_record_and_feature() {
 
 #[test]
 fn row_102_lists_may_be_packed_or_not_and_unknown_fields_are_passed_by() {
-    // Ints 1, 2 unpacked, then packed 3, 4; behind them unknown fields of every type, one a group
-    // in a group.
+    // Ints 1, 2 unpacked, then packed 3, 4; after them unknown fields of every type, one a group in
+    // a group.
     let ints = b"\x1a\x08\x08\x01\x08\x02\x0a\x02\x03\x04";
     let unknown = b"\x28\x07\x31abcdefgh\x3a\x02hi\x43\x4b\x4c\x44\x4dabcd";
     let value = [&ints[..], unknown].concat();
@@ -427,7 +427,7 @@ fn of_features_of_one_name_the_last_counts_however_many_there_are() {
         for n in 0..names {
             example = example.with(format!("feature {n}"), n + offset);
         }
-        // Messages one behind the other are one message.
+        // Concatenated messages are one message.
         both.extend(example.encode());
     }
     let example = Example::parse(both.into()).unwrap();
@@ -535,7 +535,7 @@ fn any_bytes_are_survived() {
         check_format(TfRecords::new, &zlib(&file(&[b"one", b"two"]))),
         2
     );
-    // Without a checksum over the data the messages themselves are reached.
+    // Without a checksum of the data the messages themselves are damaged.
     let example = Example::new()
         .with("a", vec![1i64, -1])
         .with("b", 2.0)

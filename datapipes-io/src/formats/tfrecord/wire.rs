@@ -1,14 +1,14 @@
-//! The wire format of protocol buffers, as far as `tf.train.Example` needs it.
+//! The part of the wire format of protocol buffers that `tf.train.Example` needs.
 //!
 //! Source: the encoding page of the protocol buffers' documentation.
 
 use bytes::{Buf, Bytes};
 use datapipes::{Error, ErrorKind, Result};
 
-/// Groups within groups of fields that nobody knows.
+/// Maximum nesting depth of groups in unknown fields.
 const MOST_NESTED: usize = 64;
 
-/// The wire type of a value.
+/// Wire type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     Varint,
@@ -19,7 +19,7 @@ pub(super) enum Wire {
     Fixed32,
 }
 
-/// The fields of a message, one by one.
+/// An iterator over the fields of a message.
 pub(super) struct Fields {
     rest: Bytes,
     whole: usize,
@@ -33,7 +33,7 @@ impl Fields {
         }
     }
 
-    /// The number and type of the next field; its value is to be taken next.
+    /// Returns the number and type of the next field; its value must be read next.
     pub(super) fn next(&mut self) -> Result<Option<(u64, Wire)>> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -64,7 +64,7 @@ impl Fields {
         }
     }
 
-    /// Numbers one behind the other, in a field of stated length.
+    /// Reads consecutive numbers, in a field of stated length.
     pub(super) fn packed(&mut self, mut put: impl FnMut(u64)) -> Result<()> {
         let numbers = self.len()?;
         let mut rest = &numbers[..];
@@ -76,7 +76,7 @@ impl Fields {
         Ok(())
     }
 
-    /// A value of stated length: a slice.
+    /// Reads a value of stated length as a slice.
     pub(super) fn len(&mut self) -> Result<Bytes> {
         let length = self.varint()?;
         self.take(length)
@@ -87,7 +87,7 @@ impl Fields {
         Ok(*bytes.first_chunk().expect("four were taken"))
     }
 
-    /// The message in a field that must be one.
+    /// Reads the message in a field that must hold one.
     pub(super) fn message(&mut self, wire: Wire, what: &str) -> Result<Fields> {
         self.expect(wire, Wire::Len, what)?;
         Ok(Fields::of(self.len()?))
@@ -102,7 +102,7 @@ impl Fields {
         )))
     }
 
-    /// Passes by the value of a field that nobody knows.
+    /// Skips the value of an unknown field.
     pub(super) fn skip(&mut self, number: u64, wire: Wire) -> Result<()> {
         match wire {
             Wire::Varint => self.varint().map(drop),
@@ -152,7 +152,7 @@ impl Fields {
     }
 }
 
-/// A number, and how many bytes it takes.
+/// Parses a number, and returns the number of its bytes.
 fn varint(rest: &[u8]) -> Result<(u64, usize), &'static str> {
     let mut value = 0;
     for (at, &byte) in rest.iter().take(10).enumerate() {

@@ -6,10 +6,10 @@ use datapipes::{Error, Result};
 
 use super::{TfRecordIndex, masked_crc};
 
-/// Writes TFRecord files, and their index on the way.
+/// A writer of TFRecord files that also makes their index.
 ///
-/// What is written is the same for the same records. To compress it, give it a writer that does,
-/// such as flate2's `GzEncoder`; the index then means nothing.
+/// The same records make the same bytes. To compress the file, pass a writer that compresses, such
+/// as flate2's `GzEncoder`; the index is then useless.
 ///
 /// # Examples
 /// ```
@@ -30,7 +30,7 @@ pub struct TfRecordWriter<W> {
 }
 
 impl<W: Write> TfRecordWriter<W> {
-    /// Writes to `out`, best a buffered one.
+    /// Returns a writer to `out`, which should be buffered.
     pub fn new(out: W) -> Self {
         TfRecordWriter {
             out,
@@ -39,10 +39,10 @@ impl<W: Write> TfRecordWriter<W> {
         }
     }
 
-    /// Writes a record, and tells at which byte it begins.
+    /// Writes a record, and returns the position at which it begins.
     ///
     /// # Errors
-    /// Those of the writer beneath. The file is then cut, and good for nothing more.
+    /// The errors of the underlying writer. The file is then incomplete and must not be used.
     pub fn write(&mut self, record: &[u8]) -> Result<u64> {
         let length = (record.len() as u64).to_le_bytes();
         let parts = [
@@ -61,10 +61,10 @@ impl<W: Write> TfRecordWriter<W> {
         Ok(begin)
     }
 
-    /// Flushes what was written, and gives the writer beneath and the index back.
+    /// Flushes the written records, and returns the underlying writer and the index.
     ///
     /// # Errors
-    /// Those of the writer beneath.
+    /// The errors of the underlying writer.
     pub fn finish(mut self) -> Result<(W, TfRecordIndex)> {
         self.out.flush().map_err(Error::io)?;
         Ok((self.out, self.index))

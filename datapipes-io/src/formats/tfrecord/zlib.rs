@@ -1,4 +1,4 @@
-//! zlib (RFC 1950): TensorFlow's other way to compress a file of records.
+//! The zlib format (RFC 1950), TensorFlow's second compression for files of records.
 
 use std::io::{self, Read};
 
@@ -7,7 +7,8 @@ use flate2::bufread::ZlibDecoder;
 
 use crate::formats::compression::{Input, Packing, fault};
 
-/// Whether the two bytes of a zlib header are there: deflate, without a dictionary.
+/// Returns true if the data begin with the two bytes of a zlib header: deflate, without a
+/// dictionary.
 pub(super) fn is_zlib(data: &[u8]) -> bool {
     match *data {
         [method, flags, ..] => {
@@ -25,7 +26,7 @@ pub(super) const ZLIB: Packing = Packing {
     decoder: |input, _| Box::new(Zlib(ZlibDecoder::new(input))),
 };
 
-/// One stream, and nothing behind it.
+/// A reader of one stream, with nothing after it.
 struct Zlib(ZlibDecoder<Input>);
 
 impl Read for Zlib {

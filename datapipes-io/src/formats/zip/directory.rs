@@ -1,8 +1,8 @@
 //! Reads the central directory of a zip archive in memory.
 //!
-//! Where readers of this format disagree, and so could be made to see different members, this one
-//! sees an error: two ends of the directory, a directory that is not where it should be, members
-//! that overlap, a local header that says something else than the directory.
+//! Readers of this format disagree on some archives, so that different readers see different
+//! members; such archives are an error here: two ends of the directory, a directory that is not at
+//! its stated position, members that overlap, a local header that differs from the directory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use datapipes::{Error, ErrorKind, Result};
 
 use crate::file::readable;
 
-/// Bytes of an end record without its comment, of a directory entry and of a local header without
-/// names.
+/// Sizes in bytes of an end record without its comment, of a directory entry and of a local header
+/// without names.
 const END: usize = 22;
 const ENTRY: usize = 46;
 const LOCAL: usize = 30;
-/// Bytes of the end record of zip64, and of what tells where it is.
+/// Sizes in bytes of the end record of zip64, and of its locator.
 const END64: usize = 56;
 const LOCATOR: usize = 20;
-/// Bytes that are looked through at once for an end record.
+/// Number of bytes that are searched at once for an end record.
 const BLOCK: usize = 1024;
-/// A field that says: see the zip64 field.
+/// Value of a field that refers to the zip64 field.
 const SEE_64: u32 = u32::MAX;
 
-/// What the directory says of one member.
+/// Directory entry of a member.
 #[derive(Debug)]
 pub(super) struct Record {
     pub(super) name: Arc<str>,
@@ -33,21 +33,21 @@ pub(super) struct Record {
     flags: u16,
     pub(super) method: u16,
     pub(super) crc: u32,
-    /// Bytes in the archive, and as they should be.
+    /// Sizes in bytes in the archive, and of the content.
     pub(super) packed: u64,
     pub(super) size: u64,
-    /// Where its local header begins, and where at the latest its data ends.
+    /// Position of the local header, and maximum position of the end of the data.
     at: usize,
     limit: usize,
-    /// A folder or a link, which is left out.
+    /// True for a folder or a link, which is left out.
     pub(super) is_other: bool,
 }
 
-/// The members, in the order of the directory.
+/// Returns the members, in the order of the directory.
 pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
     let (place, count) = find(archive)?;
     let (begin, directory) = (place.start, &archive[place.clone()]);
-    // The count is believed only as far as there are bytes.
+    // The count is trusted only as far as there are bytes.
     if count > (directory.len() / ENTRY) as u64 {
         return Err(corrupt(format!(
             "{count} members stated, in a directory of {} bytes",
@@ -106,14 +106,14 @@ fn record(
 ) -> Result<Record> {
     let bad = |what: &str| corrupt(format!("member {name:?}: {what}"));
     let mut wide = Wide::find(extra).map_err(bad)?;
-    // In this order, and only those that do not fit their own field.
+    // In this order, and only the values that do not fit their own field.
     let size = wide.field(entry.u32(24)).map_err(bad)?;
     let packed = wide.field(entry.u32(20)).map_err(bad)?;
     let at = wide.field(entry.u32(42)).map_err(bad)?;
     let at = usize::try_from(at).ok().filter(|&at| at <= begin);
     let at = at.ok_or_else(|| bad("it begins behind the directory"))?;
-    // Unix and macOS keep the kind of file in the upper half. Other kinds than links say nothing of
-    // the content: what comes from a pipe is one of a pipe's.
+    // Unix and macOS store the file type in the upper half. Types other than links say nothing
+    // about the content: a member that was read from a pipe has the type of a pipe.
     let mode = entry.u32(38) >> 16;
     let is_unix = matches!(entry.u16(4) >> 8, 3 | 19);
     let is_other = name.ends_with('/') || is_unix && mode & 0o170_000 == 0o120_000;
@@ -131,8 +131,8 @@ fn record(
     })
 }
 
-/// Finds for each member where the next one begins. None may begin before the one before it can
-/// end.
+/// Finds the position of the next member for each member. No member may begin before the end of the
+/// previous one.
 fn limit(records: &mut [Record], begin: usize) -> Result<()> {
     let mut order: Vec<usize> = (0..records.len()).collect();
     order.sort_by_key(|&index| records[index].at);
@@ -156,7 +156,7 @@ fn limit(records: &mut [Record], begin: usize) -> Result<()> {
 }
 
 impl Record {
-    /// What may not be read, whatever the local header says.
+    /// Returns the error of a member that may not be read, whatever its local header contains.
     pub(super) fn refusal(&self) -> Option<Error> {
         let no = |what: String| Some(Error::new(ErrorKind::Unsupported, what));
         let name = match self.method {
@@ -187,12 +187,11 @@ impl Record {
         }
     }
 
-    /// The member's bytes as they are in the archive, where the local header agrees that they are
-    /// its.
+    /// Returns the compressed bytes of the member, if the local header matches.
     pub(super) fn raw(&self, archive: &Bytes) -> Result<Bytes> {
         let Record { at, limit, .. } = *self;
         let local = Fields(&archive[at..limit]);
-        // There is room for it: `limit` saw to that.
+        // The bytes exist: `limit` checked that.
         if local.u32(0) != 0x0403_4b50 {
             return Err(corrupt(format!(
                 "no member begins at byte {at}, where the directory says so"
@@ -246,8 +245,8 @@ impl Record {
         Ok(archive.slice(begin..end))
     }
 
-    /// Behind the data may stand what was not known before it: with or without a signature, in 4 or
-    /// 8 bytes each.
+    /// Checks the data descriptor after the data: with or without a signature, in 4 or 8 bytes
+    /// each.
     fn check_descriptor(&self, rest: &[u8]) -> Result<()> {
         let bare = rest.strip_prefix(b"PK\x07\x08").unwrap_or(rest);
         let says = |rest: &[u8]| {
@@ -268,7 +267,7 @@ impl Record {
     }
 }
 
-/// Where the directory is, and how many members it has.
+/// Finds the directory, and the number of its members.
 fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
     let at = find_end(archive)?;
     let end = Fields(&archive[at..]);
@@ -330,7 +329,7 @@ fn find(archive: &[u8]) -> Result<(Range<usize>, u64)> {
     Ok((begin as usize..end_at, count))
 }
 
-/// The one end record whose comment ends where the archive does.
+/// Finds the only end record whose comment ends at the end of the archive.
 fn find_end(archive: &[u8]) -> Result<usize> {
     let Some(last) = archive.len().checked_sub(END) else {
         return Err(no_end(archive));
@@ -356,7 +355,7 @@ fn find_end(archive: &[u8]) -> Result<usize> {
     found.ok_or_else(|| no_end(archive))
 }
 
-/// Whether the signature of an end record is somewhere here. Looks at all of it, so that it is done
+/// Returns true if the signature of an end record may be in the block. Searches the whole block,
 /// many bytes at a time.
 fn may_have_end(block: &[u8]) -> bool {
     let [b, c, d] = [1, 2, 3].map(|by| block.get(by..).unwrap_or_default());
@@ -381,7 +380,7 @@ fn no_end(archive: &[u8]) -> Error {
     ))
 }
 
-/// The numbers of an extra field of kind 1, which do not fit their places.
+/// The numbers of an extra field of kind 1, which do not fit their own fields.
 struct Wide<'a>(Option<&'a [u8]>);
 
 impl<'a> Wide<'a> {
@@ -417,7 +416,7 @@ impl<'a> Wide<'a> {
     }
 }
 
-/// Little-endian numbers at fixed places, which the caller knows to be there.
+/// Little-endian numbers at fixed positions, which the caller knows to exist.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

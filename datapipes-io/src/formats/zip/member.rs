@@ -1,4 +1,4 @@
-//! A member of a zip archive: its bytes as they are there, and as they should be.
+//! A member of a zip archive: its compressed bytes, and its content.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use flate2::{Decompress, FlushDecompress, Status};
 
 use super::super::aligned::Aligned;
 
-/// Deflate cannot do better.
+/// Maximum compression ratio of deflate.
 const DEFLATE_RATIO: u64 = 1032;
-/// Bytes that are inflated, or summed, before a dropped epoch is noticed.
+/// Number of bytes after which decompression and checksums check if the epoch was dropped.
 const STEP: usize = 256 << 10;
-/// Bytes that are summed and then copied before they have left the cache.
+/// Number of bytes that are summed and then copied while they are still in the cache.
 const IN_CACHE: usize = 32 << 10;
 
-/// A member whose place in the archive was checked, and whose content was not.
+/// A member whose position in the archive was checked, but not its content.
 #[derive(Clone, Debug)]
 pub(in crate::formats) struct Member {
     pub(in crate::formats) name: Arc<str>,
@@ -24,18 +24,18 @@ pub(in crate::formats) struct Member {
     pub(super) deflated: bool,
     pub(super) size: u64,
     pub(super) crc: u32,
-    /// Whether the sum of a stored member is checked.
+    /// True if the checksum of a stored member is checked.
     pub(super) checked: bool,
 }
 
 impl Member {
-    /// How many bytes it keeps alive.
+    /// Returns the number of bytes that the member keeps alive.
     pub(in crate::formats) fn weight(&self) -> usize {
         self.raw.len() + self.name.len() + size_of::<Self>()
     }
 
-    /// Its content: a slice of the archive if it is stored, else inflated, in one pass, into memory
-    /// that is aligned.
+    /// Returns the content: a slice of the archive if the member is stored, else decompressed, in
+    /// one pass, into aligned memory.
     pub(in crate::formats) fn content(&self, stopped: &dyn Fn() -> bool) -> Result<Bytes> {
         if self.deflated {
             return self.inflate(stopped);
@@ -51,8 +51,8 @@ impl Member {
         Ok(self.raw.clone())
     }
 
-    /// Its content for one who needs its first byte aligned to `align`: what is stored elsewhere is
-    /// copied, and its sum taken on the way, while it is in the cache.
+    /// Returns the content with its first byte aligned to `align`: unaligned stored content is
+    /// copied, and its checksum computed on the way, while it is in the cache.
     pub(in crate::formats) fn aligned(
         &self,
         align: usize,
@@ -72,7 +72,7 @@ impl Member {
         Ok(out.into_bytes())
     }
 
-    /// Refuses a size that deflate cannot reach, before there is memory for it.
+    /// Refuses a size that deflate cannot reach, before memory is allocated for it.
     pub(super) fn check_size(&self) -> Result<()> {
         let packed = self.raw.len() as u64;
         if self.deflated && self.size > packed.saturating_mul(DEFLATE_RATIO) {
@@ -95,14 +95,14 @@ impl Member {
                 format!("no memory for {} bytes", self.size),
             )
         })?;
-        // With room for one byte more than there should be, an end that does not come is seen.
+        // With room for one byte more than expected, a missing end is detected.
         let mut out = Aligned::with_capacity(size + 1)?;
         let (mut inflater, mut sum) = (Decompress::new(false), Crc::new());
         let mut rest = &self.raw[..];
         loop {
             let (before, read) = (out.len(), inflater.total_in());
             let step = &rest[..rest.len().min(STEP)];
-            // The last step may write into the output alone, without a window of its own.
+            // The last step may write directly to the output, without a window of its own.
             let flush = if step.len() == rest.len() {
                 FlushDecompress::Finish
             } else {

@@ -20,27 +20,27 @@ use directory::Record;
 
 /// Opens zip archives, and yields their files in the order of the directory.
 ///
-/// - Stored members are slices of the archive, which they keep in memory; deflated ones are
-///   inflated when they are asked for, in one pass, into memory of their own. Zip64 and data
-///   descriptors are read.
-/// - Folders and symbolic links are left out. An encrypted member, or one compressed in another
-///   way, is `Unsupported` in its place, and the next one follows.
-/// - The CRC of each member is checked; [`unchecked`](Unzip::unchecked) leaves that out for stored
-///   ones, whose bytes are then not looked at.
-/// - Names are names: nothing is ever written, so `..` and absolute paths mean nothing here. Bytes
-///   that are not UTF-8 (old code pages) are shown as `\xNN`.
-/// - What readers of zip understand in different ways is an error: members that overlap, two ends
-///   of the directory, a name that comes twice (from the second one on), headers that differ from
-///   the directory, and bytes before or behind the archive.
+/// - Stored members are slices of the archive, which they keep in memory; deflated members are
+///   decompressed when they are requested, in one pass, into memory of their own. Zip64 and data
+///   descriptors are supported.
+/// - Folders and symbolic links are left out. A member that is encrypted, or compressed in another
+///   way, is `Unsupported` in its place, and the next member follows.
+/// - The CRC of each member is checked; [`unchecked`](Unzip::unchecked) disables that for stored
+///   members, whose bytes are then not read.
+/// - Names are only names: nothing is ever written, so `..` and absolute paths are harmless here.
+///   Bytes that are not UTF-8 (old code pages) are shown as `\xNN`.
+/// - Archives that zip readers interpret in different ways are an error: members that overlap, two
+///   ends of the directory, a name that comes twice (from the second one on), headers that differ
+///   from the directory, and bytes before or after the archive.
 ///
 /// The format is that of PKWARE's
 /// [APPNOTE](https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT).
 ///
 /// # Errors
-/// `Truncated` if there is no end of the directory where the file ends; `Corrupt` for a directory
-/// that cannot be, and then nothing is given. In the place of a member: `Corrupt` if its header,
-/// size or CRC is not what the directory says, `Limit` past
-/// [`max_expansion`](Unzip::max_expansion), and `Unsupported`.
+/// `Truncated` if the file does not end with the end of the directory; `Corrupt` for an invalid
+/// directory, and then no member is yielded. In place of a member: `Corrupt` if its header, size or
+/// CRC differs from the directory, `Limit` past [`max_expansion`](Unzip::max_expansion), and
+/// `Unsupported`.
 ///
 /// # Examples
 /// ```
@@ -63,7 +63,7 @@ pub struct Unzip {
     options: Options,
 }
 
-/// How members are read.
+/// Settings for reading members.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     pub(super) expansion: Expansion,
@@ -71,13 +71,13 @@ pub(super) struct Options {
 }
 
 impl Unzip {
-    /// With the default limits of [`max_expansion`](Unzip::max_expansion).
+    /// Returns the format with the default limits of [`max_expansion`](Unzip::max_expansion).
     pub fn new() -> Self {
         Unzip::default()
     }
 
-    /// Refuses members that inflate to more than `bytes` together, or to more than `ratio` times
-    /// their own size once past 1 MiB. By default 8 GiB, and 1100 times, which is more than deflate
+    /// Refuses members that decompress to more than `bytes` together, or to more than `ratio` times
+    /// their own size once past 1 MiB. Defaults to 8 GiB and 1100 times, which is more than deflate
     /// can reach.
     pub fn max_expansion(mut self, bytes: u64, ratio: u64) -> Self {
         self.options.expansion = Expansion {
@@ -88,7 +88,7 @@ impl Unzip {
         self
     }
 
-    /// Does not check the CRC of stored members.
+    /// Disables the check of the CRC of stored members.
     pub fn unchecked(mut self) -> Self {
         self.options.unchecked = true;
         self
@@ -119,14 +119,14 @@ impl Format for Unzip {
     }
 }
 
-/// The members of an archive with their names, or what is wrong with them.
+/// The members of an archive with their names, or the errors in their places.
 pub(super) struct Members {
     archive: Bytes,
     records: std::vec::IntoIter<Record>,
     options: Options,
-    /// What the members so far inflate to.
+    /// Total decompressed size of the members so far.
     inflated: u64,
-    /// Where each name came first.
+    /// Number of the first member of each name.
     seen: HashMap<Arc<str>, usize>,
     number: usize,
 }
@@ -168,8 +168,7 @@ impl Members {
         Ok(member)
     }
 
-    /// What is inflated is never more than stated, so that what is stated can be held against the
-    /// limits.
+    /// Adds the stated size, which decompression never exceeds, and compares it with the limits.
     fn count(&mut self, record: &Record) -> Result<()> {
         let Expansion { bytes, ratio, .. } = self.options.expansion;
         let all = self.inflated.saturating_add(record.size);

@@ -1,4 +1,4 @@
-//! Real archives of Python's zipfile and of Info-ZIP, and what may be wrong with archives.
+//! Archives of Python's zipfile and of Info-ZIP, and errors in archives.
 
 use std::io::{Cursor, Write};
 
@@ -20,7 +20,7 @@ fn text() -> Vec<u8> {
     b"some text, and some text again. ".repeat(40)
 }
 
-/// The files that all archives have.
+/// Returns the files that all archives contain.
 fn files() -> [(&'static str, Vec<u8>); 4] {
     let all = (0..=255).collect();
     [
@@ -41,7 +41,7 @@ fn error(archive: &[u8]) -> String {
     read[0].as_ref().unwrap_err().to_string()
 }
 
-/// One member, written by hand so that each field can lie.
+/// A member, written by hand so that each field can be wrong.
 #[derive(Clone)]
 struct Made {
     name: &'static str,
@@ -50,7 +50,7 @@ struct Made {
     flags: u16,
     size: u32,
     crc: u32,
-    /// Bytes behind the data.
+    /// Bytes after the data.
     behind: Vec<u8>,
     local_name: Option<&'static str>,
     local_size: Option<u32>,
@@ -349,7 +349,7 @@ fn row_100_wrong_sizes_and_sums() {
         },
         "deflated data at byte 0 of 9",
     );
-    // A data descriptor says what the directory says, in one of its four forms.
+    // A data descriptor contains the values of the directory, in one of its four forms.
     let sums =
         |crc: u32, packed: u32, size: u32| [crc, packed, size].map(u32::to_le_bytes).concat();
     let right = sums(packed.crc, packed.data.len() as u32, packed.size);
@@ -498,7 +498,7 @@ fn row_100_two_ends_of_the_directory() {
     data.extend(b"PK\x05\x06");
     data.extend([0; 18]);
     assert!(error(&data).contains("two ends of the directory"));
-    // Wherever the end is, and however long its comment.
+    // The end at any position, with a comment of any length.
     for len in [
         0, 1, 1000, 1001, 1002, 1003, 1004, 1023, 1024, 1025, 2046, 65_534, 65_535,
     ] {
@@ -510,7 +510,7 @@ fn row_100_two_ends_of_the_directory() {
         data.push(7);
         assert!(read(&data)[0].is_err(), "{len}");
     }
-    // A signature in a comment, with another length, is a comment.
+    // A signature in a comment, with another length, is a part of the comment.
     let mut data = pack(&[made("a", b"one")]);
     data[len - 2] = 22;
     data.extend(b"PK\x05\x06");

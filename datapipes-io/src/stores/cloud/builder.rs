@@ -1,4 +1,4 @@
-//! Where a cloud store is, and with which credentials it is asked.
+//! Settings of a cloud store: its location and credentials.
 
 use std::fmt;
 use std::path::Path;
@@ -18,32 +18,31 @@ use super::profile::Profile;
 use super::{Client, Cloud};
 use crate::stores::redacted;
 
-/// Where a cloud store is, and with which credentials it is asked. [`build`](CloudBuilder::build)
-/// makes the store.
+/// Location and credentials of a cloud store. [`build`](CloudBuilder::build) makes the store.
 ///
-/// What is said here counts more than what the URL says, that more than the environment, and that
-/// more than files.
+/// Settings of the builder take precedence over the URL, the URL over the environment, and the
+/// environment over files.
 ///
 /// | | environment | files |
 /// |---|---|---|
 /// | S3 | `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`, `AWS_REGION`, `AWS_DEFAULT_REGION`, `AWS_ENDPOINT_URL`, `AWS_ENDPOINT_URL_S3`, `AWS_PROFILE`, `AWS_CA_BUNDLE`, `AWS_SKIP_SIGNATURE`; those of roles by web identity, ECS and EKS | keys, region and endpoint of a profile in `~/.aws/credentials` and `~/.aws/config`, or where `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` say |
-/// | Google | `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`, `GOOGLE_SERVICE_ACCOUNT_KEY` | what `gcloud auth application-default login` leaves |
+/// | Google | `GOOGLE_APPLICATION_CREDENTIALS`, `GOOGLE_SERVICE_ACCOUNT`, `GOOGLE_SERVICE_ACCOUNT_KEY` | the files of `gcloud auth application-default login` |
 /// | Azure | `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`, `AZURE_STORAGE_SAS_TOKEN`, `AZURE_CLIENT_ID`, `AZURE_CLIENT_SECRET`, `AZURE_TENANT_ID`, `AZURE_FEDERATED_TOKEN_FILE` | – |
 ///
-/// Where none of these is there, the service of the machine that hands out credentials is asked. Of
-/// an AWS profile only static keys are read: one that gets its keys by single sign-on, from a
-/// program or by taking on a role is an error that says so (`aws configure export-credentials --format
-/// env` turns it into variables).
+/// If none of these exist, the service of the machine that hands out credentials is asked. Of an
+/// AWS profile only static keys are read: a profile that gets its keys by single sign-on, from a
+/// program or by assuming a role is an error that says so (`aws configure export-credentials
+/// --format env` turns such credentials into variables).
 ///
-/// HTTP without TLS is spoken with an endpoint that begins with `http://`, and never else.
-/// Redirects are not followed, so that no credentials go to another host. Proxies of the
-/// environment are used only if [asked for](CloudBuilder::proxies_of_environment).
+/// HTTP without TLS is used only if the endpoint begins with `http://`. Redirects are not followed,
+/// so that no credentials go to another host. Proxies of the environment are used only if
+/// [requested](CloudBuilder::proxies_of_environment).
 #[derive(Clone)]
 pub struct CloudBuilder {
     service: Service,
     bucket: String,
     prefix: String,
-    /// How it is called in messages, with a `/` at the end.
+    /// URL for messages, with a `/` at the end.
     url: String,
     endpoint: Option<String>,
     region: Option<String>,
@@ -57,7 +56,7 @@ pub struct CloudBuilder {
     stall: Duration,
     roots: Vec<Vec<u8>>,
     options: Vec<(String, String)>,
-    /// In place of the environment, for tests.
+    /// Replacement for the environment, for tests.
     environment: Option<Arc<Vec<(String, String)>>>,
 }
 
@@ -69,7 +68,7 @@ enum Service {
 }
 
 impl CloudBuilder {
-    /// From a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or
+    /// Parses a URL: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`, or
     /// `abfss://container@account.dfs.core.windows.net/prefix`.
     ///
     /// Keys of the store are relative to the prefix, which is a folder: a `/` is added to it.
@@ -78,11 +77,12 @@ impl CloudBuilder {
     /// `virtual_hosted`.
     ///
     /// # Errors
-    /// `Config` for any other URL. One with a user and a password is refused: URLs end up in logs.
+    /// `Config` for any other URL. A URL with a user and a password is refused: URLs end up in
+    /// logs.
     pub fn parse(url: &str) -> Result<Self> {
         let shown = redacted(url);
         let wrong = |what: &str| Error::new(ErrorKind::Config, format!("{shown}: {what}"));
-        // Its own words could quote the URL.
+        // The parser's own message could quote the URL.
         let parsed = Url::parse(url).map_err(|_| wrong("this is not a URL"))?;
         let service = match parsed.scheme() {
             "s3" | "s3a" => Service::S3,
@@ -213,8 +213,8 @@ impl CloudBuilder {
         }
     }
 
-    /// Where the service is, if it is not the provider's own: `https://host:port`, or `http://…`
-    /// for one without TLS.
+    /// Sets the address of the service, if it is not the provider's own: `https://host:port`, or
+    /// `http://…` for a service without TLS.
     pub fn endpoint(self, url: impl Into<String>) -> Self {
         CloudBuilder {
             endpoint: Some(url.into()),
@@ -222,7 +222,7 @@ impl CloudBuilder {
         }
     }
 
-    /// The region of an S3 bucket. `us-east-1` if nobody says.
+    /// Sets the region of an S3 bucket. Defaults to `us-east-1`.
     pub fn region(self, name: impl Into<String>) -> Self {
         CloudBuilder {
             region: Some(name.into()),
@@ -230,7 +230,7 @@ impl CloudBuilder {
         }
     }
 
-    /// The AWS profile, in place of `AWS_PROFILE` and of the keys of the environment.
+    /// Sets the AWS profile, in place of `AWS_PROFILE` and of the keys of the environment.
     pub fn profile(self, name: impl Into<String>) -> Self {
         CloudBuilder {
             profile: Some(name.into()),
@@ -238,7 +238,7 @@ impl CloudBuilder {
         }
     }
 
-    /// The Azure storage account.
+    /// Sets the Azure storage account.
     pub fn account(self, name: impl Into<String>) -> Self {
         CloudBuilder {
             account: Some(name.into()),
@@ -246,7 +246,7 @@ impl CloudBuilder {
         }
     }
 
-    /// Access key and secret key of S3; account and account key of Azure.
+    /// Sets access key and secret key of S3, or account and account key of Azure.
     pub fn keys(self, id: impl Into<String>, secret: impl Into<String>) -> Self {
         CloudBuilder {
             keys: Some((id.into(), secret.into())),
@@ -254,7 +254,7 @@ impl CloudBuilder {
         }
     }
 
-    /// The session token that belongs to the keys of S3; a bearer token of Google or Azure.
+    /// Sets the session token that belongs to the keys of S3, or a bearer token of Google or Azure.
     pub fn token(self, token: impl Into<String>) -> Self {
         CloudBuilder {
             token: Some(token.into()),
@@ -262,7 +262,7 @@ impl CloudBuilder {
         }
     }
 
-    /// Asks without credentials, as anyone may ask a public bucket.
+    /// Makes requests without credentials, for a public bucket.
     pub fn anonymous(self) -> Self {
         CloudBuilder {
             anonymous: true,
@@ -278,7 +278,7 @@ impl CloudBuilder {
         }
     }
 
-    /// How long a connection may take to be made; 5 seconds unless given.
+    /// Sets the maximum time to make a connection. Defaults to 5 seconds.
     pub fn connect_timeout(self, time: Duration) -> Self {
         CloudBuilder {
             connect: time,
@@ -286,8 +286,8 @@ impl CloudBuilder {
         }
     }
 
-    /// How long an answer may take to begin, and how long it may then pause; 30 seconds unless
-    /// given. There is no limit for the whole of it.
+    /// Sets the maximum time until an answer begins, and of each pause in it. Defaults to 30
+    /// seconds. There is no limit for the whole answer.
     pub fn stall_timeout(self, time: Duration) -> Self {
         CloudBuilder {
             stall: time,
@@ -295,24 +295,25 @@ impl CloudBuilder {
         }
     }
 
-    /// Trusts certificates, in PEM, besides those of the system.
+    /// Trusts certificates, in PEM, in addition to those of the system.
     pub fn certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots.push(pem.into());
         self
     }
 
-    /// Any other setting of `object_store`, by the name of its configuration key:
-    /// `virtual_hosted_style_request`, `request_payer`, `service_account_key`, `sas_token`. Those
-    /// of connections (`timeout`, `proxy_url`) have no effect; connections are ours.
+    /// Sets any other option of `object_store`, by the name of its configuration key:
+    /// `virtual_hosted_style_request`, `request_payer`, `service_account_key`, `sas_token`. Options
+    /// of connections (`timeout`, `proxy_url`) have no effect, since this crate makes the
+    /// connections.
     pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.push((key.into(), value.into()));
         self
     }
 
-    /// The store. Reads files with credentials, and connects to nothing yet.
+    /// Returns the store. Reads files with credentials, and makes no connection yet.
     ///
     /// # Errors
-    /// `Config` for settings that cannot be, `NotFound` or `Denied` for files that cannot be read,
+    /// `Config` for invalid settings, `NotFound` or `Denied` for files that cannot be read,
     /// `Unsupported` for an AWS profile whose credentials come from elsewhere.
     pub fn build(self) -> Result<Cloud> {
         if self.bucket.is_empty() {
@@ -345,7 +346,7 @@ impl CloudBuilder {
         ))
     }
 
-    /// A client with the credentials of now.
+    /// Returns a client with the current credentials.
     pub(super) fn connect(&self, connector: &Connector) -> Result<Client> {
         match self.service {
             Service::S3 => self.connect_s3(connector),
@@ -388,7 +389,7 @@ impl CloudBuilder {
                 .with_secret_access_key(secret);
             builder = self.token.iter().fold(builder, AmazonS3Builder::with_token);
         } else if self.anonymous || has_keys && self.profile.is_none() {
-            // Those of the environment, or none.
+            // The keys of the environment, or none.
         } else if let Some((id, secret)) = profile.keys {
             builder = builder
                 .with_access_key_id(id)
@@ -510,7 +511,7 @@ impl CloudBuilder {
         Ok(Client::new(store.clone(), Some(store)).at(endpoint, account))
     }
 
-    /// The variables of the environment that `object_store` knows.
+    /// Returns the variables of the environment that `object_store` knows.
     fn known<K: FromStr>(&self, prefix: &str) -> Vec<(K, String)> {
         let all = self
             .variables()
@@ -531,7 +532,7 @@ impl CloudBuilder {
         }
     }
 
-    /// A variable of the environment that is set, and not empty.
+    /// Returns a variable of the environment that is set, and not empty.
     fn env(&self, name: &str) -> Option<String> {
         let value = match &self.environment {
             Some(variables) => variables
@@ -553,12 +554,13 @@ impl CloudBuilder {
             .map_err(|error| Error::io(error).within(path.display()).within(&self.url))
     }
 
-    /// Whether an endpoint is one without TLS.
+    /// Returns true if an endpoint has no TLS.
     fn check(&self, endpoint: Option<&str>) -> Result<bool> {
         let Some(endpoint) = endpoint else {
             return Ok(false);
         };
-        // Nothing of it is shown: who mixes up two settings may have put a key here.
+        // The message shows nothing of the value: it may be a key, if the user confused two
+        // settings.
         let wrong = |what: &str| self.wrong(&format!("the endpoint {what}"));
         let parsed = Url::parse(endpoint).map_err(|_| wrong("is not a URL"))?;
         if !parsed.username().is_empty() || parsed.password().is_some() || parsed.query().is_some()
@@ -576,8 +578,9 @@ impl CloudBuilder {
         Error::new(ErrorKind::Config, format!("{}: {what}", self.url))
     }
 
-    /// Settings that `object_store` does not take. Its words quote names, never keys; but a file of
-    /// credentials that cannot be parsed is not quoted either way.
+    /// Returns the error of settings that `object_store` refuses. Its messages quote names, never
+    /// keys; but the message about a file of credentials that cannot be parsed is not quoted either
+    /// way.
     fn refused(&self, error: &object_store::Error) -> Error {
         let words = deepest(error);
         let variables = self.variables();
@@ -609,7 +612,7 @@ fn is_secret(variable: &str) -> bool {
         .any(|part| variable.contains(part))
 }
 
-/// No second try: that is for a wrapper, which knows when the time is up.
+/// Disables retries: they are left to a wrapper, which knows the deadline.
 fn once() -> RetryConfig {
     RetryConfig {
         max_retries: 0,
@@ -618,7 +621,7 @@ fn once() -> RetryConfig {
     }
 }
 
-/// Where it is. Never with which credentials.
+/// Shows the location, and never the credentials.
 impl fmt::Debug for CloudBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CloudBuilder")

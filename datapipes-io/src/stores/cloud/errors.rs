@@ -1,4 +1,4 @@
-//! What the errors of cloud services mean here.
+//! Translation of the errors of cloud services.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,7 +10,7 @@ use reqwest::StatusCode;
 
 use super::link::{Answer, Fault, What, behind, deepest};
 
-/// An error of the request for `url`, which was answered so.
+/// Translates an error of the request for `url`, with the answer that the service gave.
 pub(super) fn translate(url: &str, error: &Theirs, answer: &Answer) -> Error {
     if let Some(status) = answer.status {
         return by_status(url, status, answer);
@@ -34,8 +34,8 @@ pub(super) fn translate(url: &str, error: &Theirs, answer: &Answer) -> Error {
     Error::new(kind, words)
 }
 
-/// An error about which its variant says nothing: of a store that is not ours, or of an answer that
-/// was strange.
+/// Translates an error whose variant does not tell its kind: of a foreign store, or of an invalid
+/// answer.
 fn unsorted(url: &str, error: &Theirs) -> Error {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     let mut deep = None;
@@ -58,8 +58,8 @@ fn unsorted(url: &str, error: &Theirs) -> Error {
         next = behind(cause);
     }
     let words = deep.map(|cause| cause.to_string()).unwrap_or_default();
-    // The type of `object_store` that holds the status is not public, and its words quote the error
-    // document.
+    // The type of `object_store` that holds the status is not public, and its message quotes the
+    // error document.
     match words
         .split_once("non-2xx status code: ")
         .and_then(|(_, rest)| rest.get(..3)?.parse().ok())
@@ -83,7 +83,7 @@ fn is_transient(kind: io::ErrorKind) -> bool {
     )
 }
 
-/// An error of a request for credentials, before the one for `url` could be made.
+/// Translates an error of a request for credentials, before the request for `url` could be made.
 pub(super) fn of_credentials(url: &str, error: &Theirs, answer: &Answer, had_some: bool) -> Error {
     let what = match (answer.status, &answer.fault) {
         (Some(status), _) => said(status, answer),
@@ -91,11 +91,11 @@ pub(super) fn of_credentials(url: &str, error: &Theirs, answer: &Answer, had_som
         _ => deepest(error),
     };
     let error = Error::new(ErrorKind::Denied, format!("{url}: no credentials: {what}"));
-    // Where none were ever found, none are set up.
+    // If no credentials were ever found, none are configured.
     if had_some { error.transient() } else { error }
 }
 
-/// An error that ended a body after `got` bytes of those that were announced.
+/// Translates an error that ended a body after `got` bytes of the announced number.
 pub(super) fn of_body(url: &str, error: &Theirs, got: u64, want: u64) -> Error {
     let mut next: Option<&(dyn StdError + 'static)> = Some(error);
     let mut late = false;
@@ -142,7 +142,7 @@ fn by_status(url: &str, status: u16, answer: &Answer) -> Error {
         401 | 403 => ErrorKind::Denied,
         304 | 412 => ErrorKind::Changed,
         408 | 409 | 425 | 429 | 500..=599 => ErrorKind::Unavailable,
-        // An error document under a status of success.
+        // An error document with a success status.
         200..=299 if code == "AccessDenied" => ErrorKind::Denied,
         _ => ErrorKind::Protocol,
     };
@@ -156,7 +156,7 @@ fn by_status(url: &str, status: u16, answer: &Answer) -> Error {
     }
 }
 
-/// The status in words, with the error code of the service.
+/// Describes the status, with the error code of the service.
 fn said(status: u16, answer: &Answer) -> String {
     let reason = StatusCode::from_u16(status)
         .ok()
@@ -177,7 +177,7 @@ fn said(status: u16, answer: &Answer) -> String {
     words
 }
 
-/// Codes of services that ask for patience, whatever the status.
+/// Returns true for codes of services that ask for a pause, whatever the status.
 fn is_passing_code(code: &str) -> bool {
     matches!(
         code,
@@ -194,7 +194,7 @@ fn is_passing_code(code: &str) -> bool {
     )
 }
 
-/// Whether fresh credentials may help.
+/// Returns true if fresh credentials may help.
 pub(super) fn is_expired(status: u16, code: &str) -> bool {
     let by_code = matches!(
         code,
@@ -204,7 +204,7 @@ pub(super) fn is_expired(status: u16, code: &str) -> bool {
             | "RequestExpired"
             | "InvalidAuthenticationInfo"
     );
-    // The answer to a HEAD has no document: of S3, these are mostly expired tokens.
+    // The answer to a HEAD has no document: for S3, these are mostly expired tokens.
     by_code || status == 401 || status == 400 && code.is_empty()
 }
 

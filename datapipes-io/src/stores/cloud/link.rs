@@ -1,10 +1,9 @@
-//! The connection under a cloud store: plain HTTP that follows no redirect, and remembers what was
-//! answered.
+//! The connection of a cloud store: plain HTTP that follows no redirect, and records answers.
 //!
-//! `object_store` signs requests and reads answers; between it and the network stands [`Link`]. It
-//! keeps what an error of `object_store` no longer says (status, error code, how long to wait), and
-//! keeps out what must not be said: the text of error documents, in which services quote the
-//! request.
+//! `object_store` signs requests and reads answers; [`Link`] is between it and the network.
+//! [`Link`] records the facts that an error of `object_store` no longer contains (status, error
+//! code, requested pause), and removes the text that must not be shown: error documents, in which
+//! services quote the request.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -25,40 +24,40 @@ use reqwest::header::RANGE;
 
 use crate::stores::clients::Clients;
 
-/// What a request was answered, as far as it failed.
+/// Failed answer to a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
-    /// The status, unless it was a success.
+    /// Status, unless it was a success.
     pub status: Option<u16>,
-    /// The error code of the service: `SlowDown`, `AccessDenied`.
+    /// Error code of the service: `SlowDown`, `AccessDenied`.
     pub code: Option<String>,
-    /// How long the service asked to be left alone.
+    /// Pause that the service asked for.
     pub pause: Option<Duration>,
-    /// Where the bucket is, if that is somewhere else.
+    /// Region of the bucket, if it is another one.
     pub region: Option<String>,
-    /// Why there was no answer, or no whole one.
+    /// Reason for a missing or incomplete answer.
     pub fault: Option<Fault>,
 }
 
-/// Why there was no answer, or no whole one.
+/// Reason for a missing or incomplete answer.
 #[derive(Clone, Debug)]
 pub(super) struct Fault {
     pub what: What,
-    /// The deepest cause, in words.
+    /// Message of the deepest cause.
     pub words: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// Not in time.
+    /// A timeout.
     Late,
     /// No connection, or it was cut.
     Cut,
-    /// The other side could not show who it is.
+    /// The certificate of the other side is not valid.
     Certificate,
     /// The answer was cut.
     Short,
-    /// The answer is not what was asked for.
+    /// The answer does not match the request.
     Strange,
 }
 
@@ -79,7 +78,7 @@ impl Fault {
     }
 }
 
-/// Where an [`Answer`] is left: an extension of the request that it belongs to.
+/// Recorder of an [`Answer`]: an extension of the request that it belongs to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen(Arc<Mutex<Answer>>);
 
@@ -92,7 +91,7 @@ impl Seen {
     }
 }
 
-/// How connections are made.
+/// Settings of connections.
 #[derive(Clone)]
 pub(super) struct Settings {
     pub connect: Duration,
@@ -101,11 +100,11 @@ pub(super) struct Settings {
     pub roots: Vec<reqwest::Certificate>,
 }
 
-/// What tells clients apart: whether plain HTTP is allowed, and whether they are for this machine's
-/// own services.
+/// Properties by which clients differ: true if plain HTTP is allowed, and true if they are for this
+/// machine's own services.
 type Kind = (bool, bool);
 
-/// Makes connections, and shares them with what is built later.
+/// A maker of connections, which later clients share.
 #[derive(Clone)]
 pub(super) struct Connector(Arc<Shared>);
 
@@ -124,8 +123,8 @@ impl Connector {
         }))
     }
 
-    /// What `object_store` is told. There is no limit for a whole answer, however large and however
-    /// slowly it is taken; one that stalls is given up by [`Settings::stall`].
+    /// Returns the options for `object_store`. There is no limit for a whole answer, however large
+    /// and however slowly it is read; an answer that stalls is ended by [`Settings::stall`].
     pub(super) fn options(&self, allow_http: bool) -> ClientOptions {
         ClientOptions::new()
             .with_allow_http(allow_http)
@@ -133,7 +132,7 @@ impl Connector {
             .with_connect_timeout(self.0.settings.connect)
     }
 
-    /// What the last request for credentials was answered.
+    /// Returns the answer to the last request for credentials.
     pub(super) fn tokens(&self) -> &Seen {
         &self.0.tokens
     }
@@ -143,8 +142,8 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let value = |options: &ClientOptions, key| options.get_config_value(&key);
         let allow_http = value(options, ClientConfigKey::AllowHttp).as_deref() == Some("true");
-        // What asks a machine's own metadata service has one second, as `object_store` wants it:
-        // elsewhere there is none, and nothing would answer.
+        // Requests to a machine's own metadata service time out after one second, as `object_store`
+        // wants it: on other machines there is no such service, and nothing would answer.
         let ours = value(&self.options(true), ClientConfigKey::ConnectTimeout);
         let near = value(options, ClientConfigKey::ConnectTimeout) != ours;
         let mut clients = self
@@ -181,7 +180,7 @@ impl HttpConnector for Connector {
 
 impl Settings {
     fn client(&self, allow_http: bool, near: bool) -> reqwest::Result<reqwest::Client> {
-        // Whoever set a provider before is right.
+        // A provider that was set before stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let connect = if near {
             self.connect.min(Duration::from_secs(1))
@@ -191,9 +190,9 @@ impl Settings {
         let mut client = reqwest::Client::builder()
             .user_agent(concat!("datapipes/", env!("CARGO_PKG_VERSION")))
             .https_only(!allow_http)
-            // A redirect would take session tokens, which are in headers, to another host.
+            // A redirect would send session tokens, which are in headers, to another host.
             .redirect(reqwest::redirect::Policy::none())
-            // Many connections give more than many streams in one.
+            // Many connections are faster than many streams in one.
             .http1_only()
             .connect_timeout(connect)
             .read_timeout(self.stall)
@@ -222,9 +221,9 @@ impl fmt::Debug for Link {
     }
 }
 
-/// Most that is read of an error document.
+/// Maximum number of bytes read of an error document.
 const ERROR: usize = 64 << 10;
-/// Most that is read of one page of a listing.
+/// Maximum number of bytes read of one page of a listing.
 const PAGE: usize = 64 << 20;
 
 #[async_trait]
@@ -239,7 +238,7 @@ impl HttpService for Link {
         let lists = query
             .split('&')
             .any(|part| part == "list-type=2" || part == "comp=list");
-        // Of what is asked for credentials nothing is known here.
+        // Requests for credentials have no recorder.
         let is_ours = request.extensions().get::<Seen>().is_some();
         let in_part = request.headers().contains_key(RANGE);
         let again = request.body().is_empty().then(|| request.clone());
@@ -250,8 +249,8 @@ impl HttpService for Link {
                 HttpErrorKind::Request | HttpErrorKind::Interrupted
             )
         {
-            // Most likely the other side had closed the connection while it was idle. That is
-            // nobody's failure, and a new connection shows whether it was so.
+            // Most likely the other side had closed the connection while it was idle. A new
+            // connection shows if that was the cause.
             response = HttpService::call(&self.clients.here(), again).await;
         }
         let response = response.inspect_err(|error| {
@@ -273,7 +272,7 @@ impl HttpService for Link {
         let is_expected = parts.status == StatusCode::OK
             || in_part && parts.status == StatusCode::PARTIAL_CONTENT;
         if is_ours && !is_expected {
-            // No content, or a part of it, would be taken for the whole.
+            // Empty or partial content would be taken for the whole.
             return Err(strange(
                 &seen,
                 format!("status {}, which is not asked for", parts.status.as_u16()),
@@ -300,7 +299,7 @@ impl HttpService for Link {
                 without_markers(page).into(),
             )),
             Some(b"Error") => {
-                // It would be taken for an empty listing.
+                // The page would be taken for an empty listing.
                 let status = parts.status;
                 parts.status = StatusCode::SERVICE_UNAVAILABLE;
                 seen.keep(Answer {
@@ -314,7 +313,7 @@ impl HttpService for Link {
     }
 }
 
-/// An answer that is not what was asked for.
+/// Returns the error of an answer that does not match the request.
 fn strange(seen: &Seen, words: String) -> HttpError {
     let fault = Fault {
         what: What::Strange,
@@ -374,8 +373,8 @@ async fn read(body: HttpResponseBody, most: usize) -> Result<Bytes, HttpError> {
     Ok(data.into())
 }
 
-/// The error code in an error document: `<Code>` in XML, `"error"` in JSON. The rest of it is never
-/// shown.
+/// Returns the error code in an error document: `<Code>` in XML, `"error"` in JSON. The rest of the
+/// document is never shown.
 fn code(document: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(document).ok()?;
     let code = match text.split_once("<Code>") {
@@ -392,7 +391,7 @@ fn code(document: &[u8]) -> Option<String> {
     (!code.is_empty() && code.len() <= 64 && code.chars().all(is_plain)).then_some(code)
 }
 
-/// The name of the outermost element.
+/// Returns the name of the outermost element.
 fn root(document: &[u8]) -> Option<&[u8]> {
     let mut rest = document.strip_prefix(b"\xef\xbb\xbf").unwrap_or(document);
     loop {
@@ -407,8 +406,8 @@ fn root(document: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A listing without the empty objects whose keys end in `/`, with which tools say that there is a
-/// folder. `object_store` would drop the `/` and list an object that is not there.
+/// Removes from a listing the empty objects whose keys end in `/`, which tools use to mark folders.
+/// `object_store` would drop the `/` and list an object that does not exist.
 fn without_markers(page: Bytes) -> Bytes {
     let Ok(text) = std::str::from_utf8(&page) else {
         return page;
@@ -429,8 +428,8 @@ fn without_markers(page: Bytes) -> Bytes {
     kept.into()
 }
 
-/// Where the first such element begins and ends. Names and values are escaped, so no tag is inside
-/// one.
+/// Returns the range of the first element of that name. Names and values are escaped, so no tag is
+/// inside another.
 fn element(text: &str, name: &str) -> Option<(usize, usize)> {
     let begin = text.find(&format!("<{name}>"))?;
     let close = format!("</{name}>");
@@ -438,7 +437,8 @@ fn element(text: &str, name: &str) -> Option<(usize, usize)> {
     Some((begin, end))
 }
 
-/// The cause that no other is behind, cut to a line. URLs are taken out before an error comes here.
+/// Returns the message of the deepest cause, cut to a line. URLs are removed from an error before
+/// it comes here.
 pub(super) fn deepest(error: &(dyn StdError + 'static)) -> String {
     let mut last = error;
     while let Some(next) = behind(last) {
@@ -447,7 +447,7 @@ pub(super) fn deepest(error: &(dyn StdError + 'static)) -> String {
     last.to_string().chars().take(256).collect()
 }
 
-/// The next cause. That of an [`io::Error`] is in it, not behind it.
+/// Returns the next cause. The cause of an [`io::Error`] is inside it, not its `source`.
 pub(super) fn behind<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> Option<&'a (dyn StdError + 'static)> {

@@ -1,4 +1,4 @@
-//! S3, Google Cloud Storage, Azure Blob Storage, and what speaks their protocols.
+//! S3, Google Cloud Storage, Azure Blob Storage, and compatible services.
 
 mod builder;
 mod errors;
@@ -8,8 +8,8 @@ mod profile;
 mod tests;
 
 pub use builder::CloudBuilder;
-/// The crate of whose stores a [`Cloud`] is made, in the version that [`Cloud::from_object_store`]
-/// takes.
+/// Crate of the stores of which a [`Cloud`] is made, in the version that
+/// [`Cloud::from_object_store`] takes.
 pub use object_store;
 
 use std::fmt;
@@ -29,23 +29,24 @@ use object_store::{Extensions, GetOptions, GetRange, GetResult, ObjectMeta, Obje
 use self::link::{Connector, Seen};
 use super::{Body, Get, Meta, Object, Store, redacted};
 
-/// A bucket of S3, Google Cloud Storage or Azure, or a folder in one. Clones share connections.
+/// A bucket of S3, Google Cloud Storage or Azure, or a folder in a bucket. Clones share
+/// connections.
 ///
 /// - Credentials come from the builder, the environment, the usual files, or the machine's own
-///   service; see [`CloudBuilder`]. Where they expire while the store is used, they are asked for
-///   anew, once for all requests that were refused by then.
-/// - Requests are made once. An error is [passing](Error::transient) where another try may help;
-///   the wrapper that tries again, and goes on where a body was cut, is another.
-/// - An answer has no time limit as a whole, so that a body may be read as slowly as it is used;
-///   one that does not begin, or pauses, is given up after [30
+///   service; see [`CloudBuilder`]. If they expire while the store is used, they are requested
+///   again, once for all requests that were refused by then.
+/// - Requests are made once. An error is [transient](Error::transient) if a retry may help; retries
+///   and the resumption of cut bodies are left to a wrapper.
+/// - An answer has no time limit as a whole, so that a body may be read as slowly as it is used; an
+///   answer that does not begin, or pauses, is ended after [30
 ///   seconds](CloudBuilder::stall_timeout).
-/// - Each request in flight has a connection of its own (HTTP/1.1); idle ones are kept for a minute
-///   and a half.
-/// - A body is streamed: the few kilobytes that are on the way are all that is buffered.
-/// - Lists are asked for in pages of 1000 keys, and one page is held. S3 and Google list in
+/// - Each request in flight has a connection of its own (HTTP/1.1); idle connections are kept for a
+///   minute and a half.
+/// - A body is streamed: only the few kilobytes in transit are buffered.
+/// - Lists are requested in pages of 1000 keys, and one page is held. S3 and Google list in
 ///   ascending order of the keys' bytes; S3 Express and Azure with a hierarchical namespace in an
-///   order of their own. Empty objects whose keys end in `/`, with which consoles mark folders, are
-///   left out.
+///   order of their own. Empty objects whose keys end in `/`, which consoles use to mark folders,
+///   are left out.
 /// - Keys with empty parts (`a//b`), with the parts `.` and `..`, with control characters or a `/`
 ///   at the end cannot be read, and are an error in a listing.
 /// - A [version](Meta::version) is the strong ETag.
@@ -70,7 +71,7 @@ struct Inner {
     url: String,
     prefix: String,
     client: Mutex<Arc<Client>>,
-    /// How to make another client; none for a store that somebody else made.
+    /// Recipe to make another client; `None` for a store that the user made.
     recipe: Option<(CloudBuilder, Connector)>,
 }
 
@@ -78,14 +79,14 @@ struct Inner {
 struct Client {
     objects: Arc<dyn ObjectStore>,
     pages: Option<Arc<dyn PaginatedListStore>>,
-    /// Endpoint and account, where the URL does not say which.
+    /// Endpoint and account, if the URL does not contain them.
     place: String,
     made: Instant,
-    /// Whether a request succeeded.
+    /// True if a request succeeded.
     worked: AtomicBool,
 }
 
-/// Why a request failed, and the status it was answered with.
+/// Cause of a failed request, and the status of its answer.
 struct Failed {
     error: Error,
     status: Option<u16>,
@@ -106,7 +107,7 @@ impl From<Failed> for Error {
     }
 }
 
-/// Credentials that never worked are not asked for again before this time.
+/// Minimum time before credentials that never worked are requested again.
 const AGAIN: Duration = Duration::from_secs(5);
 
 impl Client {
@@ -120,7 +121,7 @@ impl Client {
         }
     }
 
-    /// At this endpoint, if it is not the usual one, and in this account, if there are such.
+    /// Sets the endpoint, if it is not the usual one, and the account, if there is one.
     fn at(self, endpoint: Option<String>, account: Option<String>) -> Self {
         let place = [endpoint.unwrap_or_default(), account.unwrap_or_default()].join("\n");
         Client { place, ..self }
@@ -128,33 +129,34 @@ impl Client {
 }
 
 impl Cloud {
-    /// A bucket of S3, or of what speaks its protocol: `bucket` or `bucket/prefix`.
+    /// Returns a builder for a bucket of S3, or of a compatible service: `bucket` or
+    /// `bucket/prefix`.
     pub fn s3(place: &str) -> CloudBuilder {
         CloudBuilder::s3(place)
     }
 
-    /// A bucket of Google Cloud Storage: `bucket` or `bucket/prefix`.
+    /// Returns a builder for a bucket of Google Cloud Storage: `bucket` or `bucket/prefix`.
     pub fn gcs(place: &str) -> CloudBuilder {
         CloudBuilder::gcs(place)
     }
 
-    /// A container of Azure Blob Storage: `container` or `container/prefix`.
+    /// Returns a builder for a container of Azure Blob Storage: `container` or `container/prefix`.
     pub fn azure(place: &str) -> CloudBuilder {
         CloudBuilder::azure(place)
     }
 
-    /// What a URL says; see [`CloudBuilder::parse`].
+    /// Opens the store that a URL names; see [`CloudBuilder::parse`].
     ///
     /// # Errors
-    /// As [`CloudBuilder::parse`] and [`CloudBuilder::build`].
+    /// The errors of [`CloudBuilder::parse`] and [`CloudBuilder::build`].
     pub fn open(url: &str) -> Result<Cloud> {
         CloudBuilder::parse(url)?.build()
     }
 
-    /// A store that somebody else made, of any service that `object_store` can reach. The URL is
-    /// for messages; user and query are taken out of it. Its own settings say how often it tries
-    /// again, and how long a body may take: by default 30 seconds, which is too short for bodies
-    /// that are read slowly.
+    /// Wraps a store that the user made, of any service that `object_store` can reach. The URL is
+    /// for messages; user and query are removed from it. The store's own settings determine the
+    /// number of retries, and the time limit of a body: by default 30 seconds, which is too short
+    /// for bodies that are read slowly.
     ///
     /// # Examples
     /// ```
@@ -200,12 +202,13 @@ impl Cloud {
             .clone()
     }
 
-    /// A client with newer credentials than `stale` has, if there may be any.
+    /// Returns a client with newer credentials than `stale` has, if there may be any.
     fn renewed(&self, stale: &Arc<Client>) -> Result<Option<Arc<Client>>> {
         let Some((builder, connector)) = &self.0.recipe else {
             return Ok(None);
         };
-        // Whoever comes first makes it; the others wait for it here, since files at most are read.
+        // The first caller makes the client; the others wait for it here, since at most files are
+        // read.
         let mut client = self.0.client.lock().unwrap_or_else(PoisonError::into_inner);
         if Arc::ptr_eq(&client, stale) {
             if !stale.worked.load(Ordering::Relaxed) && stale.made.elapsed() < AGAIN {
@@ -217,7 +220,7 @@ impl Cloud {
         Ok(Some(client.clone()))
     }
 
-    /// Makes a request, and makes it again if only the credentials were too old.
+    /// Makes a request, and repeats it if only the credentials were too old.
     async fn ask<'a, T: Send>(
         &'a self,
         url: &'a str,
@@ -240,7 +243,7 @@ impl Cloud {
             };
             let answer = seen.take();
             if answer.status.is_none() && answer.fault.is_none() {
-                // It did not come as far as the request itself, perhaps.
+                // The request may not have been sent at all.
                 let tokens = self
                     .0
                     .recipe
@@ -271,7 +274,7 @@ impl Cloud {
         }
     }
 
-    /// The path of a key in the bucket.
+    /// Returns the path of a key in the bucket.
     fn path(&self, key: &str, url: &str) -> Result<Path> {
         let full = format!("{}{key}", self.0.prefix);
         let path = Path::parse(&full)
@@ -315,7 +318,7 @@ impl Cloud {
         }
     }
 
-    /// An empty range, of which nobody would send a body.
+    /// Answers a request for an empty range, for which no service sends a body.
     async fn nothing(&self, key: &str, get: &Get, at: u64) -> Result<Object> {
         let meta = self.head(key).await?;
         let url = self.url_of(key);
@@ -336,7 +339,7 @@ impl Cloud {
         }
     }
 
-    /// The next page of a listing, and where the one after it begins.
+    /// Returns the next page of a listing, and the position of the page after it.
     async fn page(
         &self,
         prefix: &str,
@@ -369,7 +372,7 @@ impl Cloud {
         Ok((found.result.objects, next))
     }
 
-    /// Objects of this store among those found.
+    /// Returns the metadata of an object if it belongs to this store.
     fn of_prefix(&self, full: &str, found: &ObjectMeta) -> Option<Meta> {
         let location = found.location.as_ref();
         let key = location
@@ -379,8 +382,8 @@ impl Cloud {
     }
 }
 
-/// What an ETag says of the content: nothing if it is weak. Some services leave out the quotes in
-/// listings.
+/// Returns the version that an ETag contains: `None` if it is weak. Some services leave out the
+/// quotes in listings.
 fn version(tag: &str) -> Option<String> {
     match tag {
         "" | "\"\"" => None,
@@ -396,7 +399,7 @@ impl Store for Cloud {
         &self.0.url
     }
 
-    /// The URL, endpoint and account.
+    /// Returns the URL, endpoint and account.
     fn identity(&self) -> String {
         format!("{}\n{}", self.0.url, self.client().place)
     }
@@ -424,8 +427,7 @@ impl Store for Cloud {
                 }),
                 Some(range),
             ) => {
-                // There is nothing of that range. If it begins where the object ends, that is no
-                // error.
+                // The range has no bytes. If it begins where the object ends, that is no error.
                 return match self.nothing(key, &get, range.start).await? {
                     object if object.meta.size == Some(range.start) => Ok(object),
                     _ => Err(Error::new(
@@ -438,7 +440,7 @@ impl Store for Cloud {
         };
         let meta = Cloud::meta(key, &found.meta);
         if get.version.is_some() && get.version != meta.version {
-            // Not every service looks at the condition.
+            // Not every service checks the condition.
             return Err(Error::new(ErrorKind::Changed, url));
         }
         let range = found.range.clone();
@@ -489,7 +491,7 @@ impl Store for Cloud {
                 });
             return pages.try_flatten().boxed();
         }
-        // Stores of others list whole folders.
+        // Stores that the user made list whole folders.
         let folder = &full[..full.rfind('/').map_or(0, |at| at + 1)];
         let found = self.client().objects.list(Some(&Path::from(folder)));
         let found = found.map_err({
@@ -502,7 +504,7 @@ impl Store for Cloud {
     }
 }
 
-/// Where it is. Never with which credentials.
+/// Shows the location, and never the credentials.
 impl fmt::Debug for Cloud {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cloud")

@@ -1,18 +1,18 @@
-//! The files in which AWS tools keep profiles: `~/.aws/credentials` and `~/.aws/config`.
+//! The files of AWS profiles: `~/.aws/credentials` and `~/.aws/config`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use datapipes::{Error, ErrorKind, Result};
 
-/// What a profile says. Never printed.
+/// Content of a profile. Never printed.
 #[derive(Default)]
 pub(super) struct Profile {
     pub keys: Option<(String, String)>,
     pub token: Option<String>,
     pub region: Option<String>,
     pub endpoint: Option<String>,
-    /// The first setting that says that credentials come from somewhere we do not go.
+    /// The first setting that refers to a source of credentials that this crate does not support.
     pub elsewhere: Option<&'static str>,
 }
 
@@ -27,7 +27,7 @@ const ELSEWHERE: &[&str] = &[
 ];
 
 impl Profile {
-    /// The profile of that name; the one called `default` may be missing.
+    /// Reads the profile of that name; the one called `default` may be missing.
     ///
     /// # Errors
     /// `Config` if a profile that was named is in neither file; `Io` if a file cannot be read.
@@ -46,7 +46,7 @@ impl Profile {
         let mut settings = BTreeMap::new();
         let files = [
             (place("AWS_CONFIG_FILE", "config"), true),
-            // What is in this file counts more.
+            // This file takes precedence.
             (place("AWS_SHARED_CREDENTIALS_FILE", "credentials"), false),
         ];
         for (path, is_config) in files {
@@ -88,7 +88,7 @@ fn text(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Puts the settings of one profile into `settings`; whether there is such a profile.
+/// Copies the settings of one profile into `settings`; returns true if the profile exists.
 fn collect(
     text: &str,
     is_config: bool,
@@ -114,7 +114,8 @@ fn collect(
             && !line.starts_with([' ', '\t'])
             && let Some((key, value)) = bare.split_once('=')
         {
-            // An indented line belongs to the setting above it: those of `s3 =` are for the tools.
+            // An indented line belongs to the setting above it: the lines below `s3 =` are for the
+            // tools.
             settings.insert(key.trim().to_ascii_lowercase(), value.trim().to_owned());
         }
     }

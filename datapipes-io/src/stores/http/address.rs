@@ -1,5 +1,4 @@
-//! Where objects are: keys below a base URL, which addresses are public, and what of a URL may be
-//! shown.
+//! Addresses of objects: keys below a base URL, public addresses, and URLs without secrets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +6,7 @@ use datapipes::{Error, ErrorKind, Result};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use reqwest::Url;
 
-/// What a part of a path cannot hold as it is. `/` between the parts stays.
+/// Characters that must be escaped in a part of a path. `/` between the parts stays.
 const IN_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -25,17 +24,18 @@ const IN_PATH: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A base URL. Its query, as of a signed URL, goes with every request and is never shown.
+/// A base URL. Its query, for example of a signed URL, is sent with every request and is never
+/// shown.
 pub(super) struct Address {
     base: Url,
     shown: String,
 }
 
-/// User and password, as they stood in a URL.
+/// User and password from a URL.
 pub(super) type User = (String, String);
 
 impl Address {
-    /// Takes a URL apart. What it says never holds the URL, which may hold secrets.
+    /// Parses a URL. The error never contains the URL, which may hold secrets.
     pub fn parse(url: &str) -> Result<(Address, Option<User>)> {
         let wrong = |why: String| Error::new(ErrorKind::Config, format!("an HTTP store: {why}"));
         let mut base =
@@ -62,7 +62,7 @@ impl Address {
         Ok((Address { base, shown }, user))
     }
 
-    /// It, without anything secret.
+    /// Returns the base URL without secrets.
     pub fn shown(&self) -> &str {
         &self.shown
     }
@@ -71,14 +71,14 @@ impl Address {
         &self.base
     }
 
-    /// What the requests of an object go to.
+    /// Returns the URL of an object.
     pub fn of(&self, key: &str) -> Result<Url> {
         check_key(key)
             .map_err(|why| Error::new(ErrorKind::Denied, format!("{}{key}: {why}", self.shown)))?;
         Ok(self.below(key))
     }
 
-    /// The URL of a folder: `""`, or a key with `/` at its end.
+    /// Returns the URL of a folder: `""`, or a key with `/` at its end.
     pub fn folder(&self, folder: &str) -> Result<Url> {
         let Some(name) = folder.strip_suffix('/') else {
             return Ok(self.base.clone());
@@ -98,7 +98,7 @@ impl Address {
     }
 }
 
-/// Why a key is none, if it is none.
+/// Returns an error if the key is not valid.
 pub(super) fn check_key(key: &str) -> Result<(), &'static str> {
     if key.is_empty() || key.starts_with('/') {
         Err("a key is a relative path")
@@ -111,7 +111,7 @@ pub(super) fn check_key(key: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A URL without user, password, query and fragment.
+/// Returns a URL without user, password, query and fragment.
 pub(super) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     // A URL without a host has no user either.
@@ -121,20 +121,21 @@ pub(super) fn shown(url: &Url) -> String {
     url.into()
 }
 
-/// Scheme, host and port: to whom credentials may go.
+/// Returns true if scheme, host and port are equal; credentials are sent to the same origin only.
 pub(super) fn same_origin(a: &Url, b: &Url) -> bool {
     a.scheme() == b.scheme()
         && a.host_str() == b.host_str()
         && a.port_or_known_default() == b.port_or_known_default()
 }
 
-/// The address that a URL names by number.
+/// Returns the IP address that a URL contains instead of a host name.
 pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
-/// Whether an address is of the public internet, as far as that is known: not of this machine, not
-/// of a private or link-local net (where clouds keep their metadata services), not reserved.
+/// Returns true if an address belongs to the public internet, as far as that is known: it is not of
+/// this machine, not of a private or link-local network (which hold the metadata services of
+/// clouds), and not reserved.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -160,7 +161,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let parts = address.segments();
-    // Addresses that hold one of version 4: mapped, compatible, NAT64, 6to4.
+    // Addresses that embed an IPv4 address: mapped, compatible, NAT64, 6to4.
     let inner = match parts {
         [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             Some((high, low))
@@ -171,7 +172,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     if let Some((high, low)) = inner {
         return is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
     }
-    // Global unicast is 2000::/3; of that, 2001:db8::/32 is for documentation.
+    // Global unicast is 2000::/3, except 2001:db8::/32, which is for documentation.
     parts[0] & 0xe000 == 0x2000 && !(parts[0] == 0x2001 && parts[1] == 0xdb8)
 }
 

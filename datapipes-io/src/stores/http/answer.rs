@@ -1,4 +1,4 @@
-//! What of an answer is believed: its status, range, length, version.
+//! Checks of an answer: its status, range, length, version.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -14,26 +14,26 @@ use tokio::time::timeout;
 use super::body::Watched;
 use super::{Body, Inner, Meta, Object, fault};
 
-/// How long the body of a refusal is waited for.
+/// Maximum time to wait for the body of a refusal.
 const EXCERPT_TIME: Duration = Duration::from_secs(2);
 
-/// An answer that holds what was asked for.
+/// A valid answer to a request.
 pub(super) struct Answer {
     response: Response,
-    /// Of the whole object.
+    /// Size of the whole object.
     size: Option<u64>,
-    /// What the body holds of it; up to `u64::MAX` where no length is announced.
+    /// Range of the object that the body holds; ends at `u64::MAX` if no length is announced.
     range: Range<u64>,
     pub version: Option<String>,
 }
 
 impl Answer {
-    /// Checks the answer to HEAD, which is that to GET without its body.
+    /// Checks the answer to HEAD, which equals the answer to GET without its body.
     pub async fn check_head(http: &Inner, name: &str, response: Response) -> Result<Answer> {
         Answer::check_method(http, name, response, &Method::HEAD, None).await
     }
 
-    /// Checks the answer to GET, for a range or for the whole.
+    /// Checks the answer to GET, for a range or for the whole object.
     pub async fn check(
         http: &Inner,
         name: &str,
@@ -140,7 +140,7 @@ impl Answer {
         }
     }
 
-    /// The body as a stream, and whether it is what it says it is.
+    /// Returns the body as a stream that checks its length.
     pub fn into_stream(
         self,
         http: &Inner,
@@ -163,7 +163,7 @@ impl Answer {
     }
 }
 
-/// The length announced. The answer to HEAD has a length and no body.
+/// Returns the announced length. The answer to HEAD has a length and no body.
 fn length(response: &Response) -> Result<Option<u64>, &'static str> {
     if let Some(length) = response.content_length().filter(|length| *length > 0) {
         return Ok(Some(length));
@@ -186,7 +186,7 @@ fn length(response: &Response) -> Result<Option<u64>, &'static str> {
     }
 }
 
-/// Whether the end of a body without a length can be told from a cut.
+/// Returns true if the end of a body without a length can be told from a cut.
 fn ends_visibly(response: &Response) -> bool {
     let chunked = || {
         let mut codings = response.headers().get_all(TRANSFER_ENCODING).iter();
@@ -195,19 +195,19 @@ fn ends_visibly(response: &Response) -> bool {
     response.version() >= Version::HTTP_2 || chunked()
 }
 
-/// The ETag, if it is a strong one.
+/// Returns the ETag, if it is strong.
 fn version(headers: &HeaderMap) -> Option<String> {
     let tag = headers.get(ETAG)?.to_str().ok()?;
     is_strong(tag).then(|| tag.to_owned())
 }
 
-/// Whether a text is a strong ETag: a quoted one without `W/`.
+/// Returns true if a text is a strong ETag: quoted and without `W/`.
 pub(super) fn is_strong(tag: &str) -> bool {
     let inner = tag.strip_prefix('"').and_then(|tag| tag.strip_suffix('"'));
     inner.is_some_and(|inner| !inner.is_empty() && !inner.contains('"'))
 }
 
-/// That an answer is of the version asked for.
+/// Checks that an answer has the requested version.
 pub(super) fn check_version(name: &str, asked: Option<&str>, found: Option<&str>) -> Result<()> {
     match (asked, found) {
         (Some(asked), Some(found)) if asked != found => Err(Error::new(
@@ -223,7 +223,7 @@ pub(super) fn check_version(name: &str, asked: Option<&str>, found: Option<&str>
     }
 }
 
-/// `bytes 2-5/10` and `bytes 2-5/*`.
+/// Parses `bytes 2-5/10` and `bytes 2-5/*`.
 fn content_range(text: &str) -> Option<(Range<u64>, Option<u64>)> {
     let number = |text: &str| {
         text.bytes()
@@ -242,7 +242,7 @@ fn content_range(text: &str) -> Option<(Range<u64>, Option<u64>)> {
         .then(|| (first..last + 1, size))
 }
 
-/// The size that a refusal of a range tells: `bytes */10`.
+/// Returns the size in the refusal of a range: `bytes */10`.
 pub(super) fn size_in_416(headers: &HeaderMap) -> Option<u64> {
     headers
         .get(CONTENT_RANGE)?
@@ -260,7 +260,7 @@ fn bytes_of(range: &Range<u64>) -> String {
     }
 }
 
-/// The error of an answer whose status is not what was hoped for, with the beginning of its body.
+/// Returns the error of an answer with an unexpected status, with the beginning of its body.
 async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
     let (status, headers) = (response.status(), response.headers().clone());
     let size = (status.as_u16() == 416)
@@ -280,11 +280,12 @@ async fn refusal(http: &Inner, name: &str, response: Response) -> Error {
             }
         }
     };
-    // It is read also where it is not shown: a connection whose answer was read can be used again.
+    // The body is read even if it is not shown: a connection can be reused only after its answer
+    // was read.
     let _ = timeout(http.first_byte.min(EXCERPT_TIME), reading).await;
     let excerpt = match size {
         Some(size) => format!("it has {size} bytes"),
-        // That it is not there says all.
+        // The status says enough.
         None if matches!(status.as_u16(), 404 | 410) => String::new(),
         None => secrets.excerpt(&head),
     };

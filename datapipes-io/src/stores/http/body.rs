@@ -1,4 +1,4 @@
-//! The body of an answer as it arrives: counted, and given up when it comes too slowly.
+//! The body of an answer as it arrives: counted, and ended with an error if it is too slow.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,28 +12,28 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::fault;
 
-/// The least that a body must bring while it is waited for.
+/// Minimum rate of a body while it is awaited.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     pub bytes: u64,
     pub over: Duration,
 }
 
-/// A body that ends with an error unless it has the length announced, in time.
+/// A body that ends with an error unless the announced length arrives in time.
 ///
-/// Only the time in which it was asked for more and had nothing counts: a consumer may be as slow
-/// as it likes.
+/// Only the time in which the consumer waits for more bytes counts: a consumer may be as slow as it
+/// likes.
 pub(super) struct Watched<S> {
     inner: S,
     name: String,
     got: u64,
     want: Option<u64>,
     rate: Rate,
-    /// What arrived since the watch began.
+    /// Number of bytes that arrived since the measurement began.
     lately: u64,
-    /// How much of the time to bring it is left.
+    /// Remaining time in which enough bytes have to arrive.
     left: Duration,
-    /// When waiting began, if it waits.
+    /// Time at which the current wait began.
     since: Option<Instant>,
     alarm: Option<Pin<Box<Sleep>>>,
     done: bool,
@@ -56,8 +56,8 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Something arrived: the time it took is spent, and all of it is given back once enough is
-    /// there.
+    /// Records bytes that arrived: subtracts the waiting time, and restores the full time once
+    /// enough bytes have arrived.
     fn arrived(&mut self, bytes: u64) {
         self.got += bytes;
         self.lately += bytes;
@@ -66,8 +66,8 @@ impl<S> Watched<S> {
             .since
             .take()
             .map_or(Duration::ZERO, |since| since.elapsed());
-        // Beyond the time, and yet something is there: the one who asks was late, not the one who
-        // sends.
+        // The time is exceeded and yet bytes are there: the consumer polled late, the sender was
+        // not slow.
         if enough || waited > self.left {
             (self.lately, self.left) = (0, self.rate.over);
         } else {
@@ -75,7 +75,7 @@ impl<S> Watched<S> {
         }
     }
 
-    /// Nothing is there: waits until something is or the time is up.
+    /// Waits until bytes arrive or the time is up.
     fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let since = *self.since.get_or_insert_with(Instant::now);
         let Some(end) = since.checked_add(self.left).filter(|_| self.rate.bytes > 0) else {
@@ -145,7 +145,7 @@ mod tests {
         over: Duration::from_secs(10),
     };
 
-    /// A piece of `size` bytes every `pause`, `count` times.
+    /// Sends a piece of `size` bytes every `pause`, `count` times.
     fn pieces(
         size: usize,
         pause: Duration,
@@ -238,7 +238,8 @@ mod tests {
             piece.unwrap();
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
-        // Also one that asks, and then does something else while the answer waits.
+        // The same for a consumer that polls once and then does something else while the answer
+        // waits.
         let mut body = Watched::new(
             pieces(1, Duration::from_secs(9), 20),
             "u".into(),

@@ -1,4 +1,4 @@
-//! What failed answers and failed connections mean: which kind, whether it may pass, and words
+//! Errors of failed answers and connections: their kind, if they are transient, and their messages
 //! without secrets.
 
 use std::error::Error as _;
@@ -9,26 +9,26 @@ use datapipes::{Error, ErrorKind};
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{StatusCode, Url};
 
-/// How much of the body of a refusal is shown.
+/// Maximum number of bytes shown of the body of a refusal.
 const EXCERPT: usize = 1024;
 
-/// A pause longer than this is not believed in full.
+/// Maximum pause that is accepted from a service.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Texts that must not be shown, and what is shown of a stranger's text that may hold them.
+/// Texts that must not be shown, and the removal of these texts from foreign text.
 #[derive(Clone, Default)]
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
     pub fn add(&mut self, text: &str) {
-        // A secret of fewer bytes would blot out innocent words.
+        // A shorter secret would remove harmless words as well.
         if text.len() >= 4 && !self.0.iter().any(|known| known == text) {
             self.0.push(text.to_owned());
             self.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
         }
     }
 
-    /// The query of a URL, as a whole and in its parts.
+    /// Adds the query of a URL, as a whole and in its parts.
     pub fn add_query(&mut self, url: &Url) {
         let query = url.query().unwrap_or("");
         self.add(query);
@@ -39,18 +39,18 @@ impl Secrets {
         url.query_pairs().for_each(|(_, value)| self.add(&value));
     }
 
-    /// How many bytes of a body are read for its excerpt.
+    /// Returns the number of bytes of a body that are read for its excerpt.
     pub fn excerpt_reads(&self) -> usize {
         EXCERPT + self.0.first().map_or(0, String::len)
     }
 
-    /// The beginning of a text, without secrets, on one line.
+    /// Returns the beginning of a text, without secrets, on one line.
     pub fn excerpt(&self, body: &[u8]) -> String {
         let mut text = String::from_utf8_lossy(body).into_owned();
         for secret in &self.0 {
             text = text.replace(secret, "[secret]");
         }
-        // The reading may have ended within one.
+        // The bytes that were read may end within a secret.
         if let Some(at) = self
             .0
             .iter()
@@ -65,7 +65,7 @@ impl Secrets {
     }
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// Returns the beginning of a text, of at most the given number of bytes.
 pub(super) fn head(text: &str, bytes: usize) -> &str {
     let end = (0..=bytes.min(text.len()))
         .rev()
@@ -73,7 +73,7 @@ pub(super) fn head(text: &str, bytes: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// Where the end of a text is the beginning of a secret.
+/// Returns the position at which the end of a text is the beginning of a secret.
 fn begun(text: &str, secret: &str) -> Option<usize> {
     (4..secret.len().min(text.len() + 1))
         .rev()
@@ -83,7 +83,7 @@ fn begun(text: &str, secret: &str) -> Option<usize> {
         })
 }
 
-/// The error of a status that is not the one hoped for.
+/// Returns the error of an unexpected status.
 pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerpt: &str) -> Error {
     let code = status.as_u16();
     let (kind, passing) = match code {
@@ -104,7 +104,7 @@ pub(super) fn status(name: &str, status: StatusCode, headers: &HeaderMap, excerp
     }
 }
 
-/// How long the service asks to be left alone: seconds or a date. What is neither is ignored.
+/// Returns the pause that the service asks for: seconds or a date. Any other value is ignored.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let pause = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -118,30 +118,30 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(pause.min(LONGEST_PAUSE))
 }
 
-/// What lies beneath an error of the transport.
+/// The root cause of an error of the transport.
 enum Cause {
-    /// The connection ended where it should not.
+    /// The connection ended too early.
     Cut,
-    /// The name of the host leads nowhere now.
+    /// The host name has no address now.
     NoAddress,
-    /// A rule of this store forbids it.
+    /// A rule of this store forbids the request.
     Forbidden,
-    /// The other side is not who it says it is.
+    /// The certificate of the server is not trusted.
     Certificate,
-    /// The other side and this one do not agree on encryption.
+    /// The two sides do not agree on encryption.
     Tls,
-    /// The other side does not speak HTTP rightly.
+    /// The answer is not valid HTTP.
     Malformed,
-    /// It took too long.
+    /// The request took too long.
     Slow,
     Other,
 }
 
-/// The addresses of a name that may not be asked for; the text says why.
+/// An error for a name whose addresses must not be contacted; the text gives the reason.
 #[derive(Debug)]
 pub(super) struct Forbidden(pub String);
 
-/// A name without an address.
+/// An error for a name without an address.
 #[derive(Debug)]
 pub(super) struct NoAddress(pub String);
 
@@ -197,7 +197,8 @@ fn cause(error: &reqwest::Error) -> Cause {
             Some(io::ErrorKind::TimedOut) => found = Cause::Slow,
             _ => {}
         }
-        // An I/O error hides what it was made of: `source` is the cause of that.
+        // An I/O error hides the error that it wraps: its `source` is the cause of the wrapped
+        // error.
         let inner = io.and_then(io::Error::get_ref);
         next = inner.map_or(error.source(), |inner| {
             Some(inner as &(dyn std::error::Error + 'static))
@@ -210,12 +211,13 @@ fn cause(error: &reqwest::Error) -> Cause {
     }
 }
 
-/// Whether a request that got no answer may simply be sent again: its connection had ended before.
+/// Returns true if a request without an answer may simply be sent again: its connection had ended
+/// before.
 pub(super) fn is_stale(error: &reqwest::Error) -> bool {
     !error.is_connect() && matches!(cause(error), Cause::Cut)
 }
 
-/// The error of a request that got no answer.
+/// Returns the error of a request that got no answer.
 pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
     let connect = error.is_connect();
     let (kind, what, passing) = match cause(&error) {
@@ -240,7 +242,7 @@ pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
     finish(Error::new(kind, format!("{name}: {what}")), passing, error)
 }
 
-/// The error of a body that broke off after `got` bytes.
+/// Returns the error of a body that broke off after `got` bytes.
 pub(super) fn body(name: &str, got: u64, want: Option<u64>, error: reqwest::Error) -> Error {
     let so_far = so_far(got, want);
     let (kind, what, passing) = match cause(&error) {
@@ -255,7 +257,7 @@ pub(super) fn body(name: &str, got: u64, want: Option<u64>, error: reqwest::Erro
     )
 }
 
-/// `3 of 7 bytes`.
+/// Formats a progress such as `3 of 7 bytes`.
 pub(super) fn so_far(got: u64, want: Option<u64>) -> String {
     match want {
         Some(want) => format!("{got} of {want} bytes"),

@@ -29,32 +29,34 @@ use answer::Answer;
 use body::Rate;
 use fault::Secrets;
 
-/// Objects on a web server: what lies below a URL, by GET and HEAD. Clones share connections.
+/// A store of the objects on a web server: the URLs below a base URL, by GET and HEAD. Clones share
+/// connections.
 ///
-/// As many requests as are asked for are in flight at once, over as many connections (HTTP/1.1),
-/// which are kept open for the next; nothing is buffered but what the network brings for bodies
-/// that are open. It needs tokio: its futures are polled on a runtime of tokio, as those of a graph
-/// are. Runtimes share no connections.
+/// There is no limit on the number of requests in flight; each uses its own connection (HTTP/1.1),
+/// which stays open for the next request. Only the bytes that the network brings for open bodies
+/// are buffered. The store needs tokio: its futures are polled on a tokio runtime, as the futures
+/// of a graph are. Runtimes share no connections.
 ///
-/// What it takes for an answer is narrow, so that no bytes are ever wrong:
-/// - status 200 for a whole object, 206 with the very range asked for for a range; nothing else;
-/// - a length that is announced, or chunks, so that a body that was cut is known to be (see
+/// The store accepts only these answers, so that no bytes are ever wrong:
+/// - status 200 for a whole object, 206 with exactly the requested range for a range;
+/// - an announced length, or chunks, so that a cut body is recognized (see
 ///   [`allow_unknown_length`](HttpBuilder::allow_unknown_length));
-/// - no content encoding: `identity` is asked for, and anything else refused;
-/// - an ETag, if it is strong, is the [version](Meta::version). A read of one version asks for that
-///   (`If-Match`), and looks at the answer's besides. A weak ETag or a time of change says too
-///   little and is left out.
+/// - no content encoding: `identity` is requested, and anything else is refused;
+/// - a strong ETag is the [version](Meta::version). A read of one version requests that version
+///   (`If-Match`), and also compares the version of the answer. A weak ETag or a modification time
+///   is not precise enough and is ignored.
 ///
-/// A server that answers 200 with a page for people (a login, a notice) cannot be told from one
-/// that answers with the object. The decoder of the data will.
+/// A server that answers 200 with a page for people (a login, a notice) cannot be told from a
+/// server that answers with the object. The decoder of the data will fail.
 ///
-/// Redirects within the scheme, host and port of the store are followed; others only as far as
-/// [`allow_redirects_to`](HttpBuilder::allow_redirects_to) says. The environment's proxies are not
-/// used unless asked for. A request whose kept connection turns out to have ended is sent again,
-/// once, at once. Nothing else is tried again here: that is the work of a wrapper.
+/// Redirects within the scheme, host and port of the store are followed; others only if
+/// [`allow_redirects_to`](HttpBuilder::allow_redirects_to) permits them. The proxies of the
+/// environment are not used unless requested. If an idle connection turns out to have ended, the
+/// request is sent again immediately, once. The store retries nothing else: use a wrapper for
+/// retries.
 ///
 /// # Errors
-/// | what | kind | passing |
+/// | cause | kind | transient |
 /// |---|---|---|
 /// | 404, 410; a redirect to the same name with a `/` at its end, as folders have | `NotFound` | no |
 /// | 401, 403, 407; an untrusted certificate; a redirect or key that is not allowed | `Denied` | no |
@@ -64,12 +66,12 @@ use fault::Secrets;
 /// | a body that ends early | `Truncated` | yes |
 /// | any other status; a wrong range, length, chunk or encoding; a length together with chunks; too many headers | `Protocol` | no |
 ///
-/// The beginning of a refusal's body is shown, up to 1 KiB, without the secrets that the store
-/// knows.
+/// The message contains the beginning of a refusal's body, up to 1 KiB, without the secrets that
+/// the store knows.
 ///
 /// # Cancellation
-/// Dropping a request or a body ends its transfer, and its connection with it unless all of it is
-/// here already.
+/// Dropping a request or a body ends its transfer, and closes its connection unless the whole
+/// answer has arrived.
 ///
 /// # Examples
 /// ```
@@ -85,7 +87,7 @@ pub struct Http(Arc<Inner>);
 struct Inner {
     address: Address,
     clients: Clients,
-    /// Only ever for the store's own origin.
+    /// Sent only to the store's own origin.
     headers: HeaderMap,
     secrets: Secrets,
     first_byte: Duration,
@@ -96,21 +98,21 @@ struct Inner {
 }
 
 impl Http {
-    /// What lies below a URL, `http://` or `https://`. With `user:password@` it authenticates; a
-    /// query goes with every request. Neither is ever shown.
+    /// Returns a store of the objects below a URL, `http://` or `https://`. `user:password@` in the
+    /// URL authenticates; a query is sent with every request. Neither is ever shown.
     ///
     /// # Errors
-    /// `Config` if it is no such URL.
+    /// `Config` for an invalid URL.
     pub fn new(url: &str) -> Result<Http> {
         Http::builder(url).build()
     }
 
-    /// As [`new`](Http::new), with more to say.
+    /// Returns a builder for a store with options.
     pub fn builder(url: &str) -> HttpBuilder {
         HttpBuilder::new(url)
     }
 
-    /// HEAD, or the first byte where a server does not know that.
+    /// Requests HEAD, or the first byte if the server does not support HEAD.
     async fn look(&self, key: &str) -> Result<Meta> {
         let name = self.url_of(key);
         let url = self.0.address.of(key)?;
@@ -127,7 +129,7 @@ impl Http {
             .send(Method::GET, url, range_header(&first), &name)
             .await?;
         match found.status().as_u16() {
-            // It may not know ranges either. What it says of the whole will do.
+            // The server may not support ranges either. Its answer for the whole object suffices.
             200 => Ok(Answer::check(&self.0, &name, found, None).await?.meta(key)),
             416 => Ok(Meta {
                 size: answer::size_in_416(found.headers()),
@@ -139,7 +141,7 @@ impl Http {
         }
     }
 
-    /// An object of which no byte was asked for.
+    /// Returns an object with an empty range.
     async fn nothing(&self, key: &str, at: u64, version: Option<&str>) -> Result<Object> {
         let (name, meta) = (self.url_of(key), self.look(key).await?);
         answer::check_version(&name, version, meta.version.as_deref())?;
@@ -172,7 +174,7 @@ impl Store for Http {
         self.0.address.shown()
     }
 
-    /// The URL, and a hash of its query, which may say which data set it is.
+    /// Returns the URL, and a hash of its query, which may select the data set.
     fn identity(&self) -> String {
         match self.0.address.base().query() {
             Some(query) => format!("{}?{}", self.url(), blake3::hash(query.as_bytes())),
@@ -199,7 +201,7 @@ impl Store for Http {
             let tag = HeaderValue::from_str(version)
                 .ok()
                 .filter(|_| answer::is_strong(version));
-            // It cannot have been this store's word for what it has now.
+            // The version cannot have come from this store, so it cannot be the current version.
             let tag =
                 tag.ok_or_else(|| Error::new(ErrorKind::Changed, format!("{name}: not an ETag")))?;
             headers.insert(IF_MATCH, tag);
@@ -224,7 +226,7 @@ impl Store for Http {
     }
 }
 
-/// Without what is secret.
+/// Shows nothing secret.
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http")

@@ -1,4 +1,4 @@
-//! What an HTTP store can be told.
+//! Options of an HTTP store.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::resolve::Guard;
 use super::{Http, Inner, Listing};
 use crate::stores::clients::Clients;
 
-/// What an [`Http`] store can be told; made by [`Http::builder`].
+/// Options of an [`Http`] store; made by [`Http::builder`].
 ///
 /// # Examples
 /// ```
@@ -58,7 +58,7 @@ enum Version {
     Two,
 }
 
-/// Headers that the store sets itself, or that would change what an answer means.
+/// Headers that the store sets itself, or that would change the meaning of an answer.
 const RESERVED: &[HeaderName] = &[
     header::ACCEPT_ENCODING,
     header::CONNECTION,
@@ -116,10 +116,10 @@ impl HttpBuilder {
         self.secret_header(header::AUTHORIZATION, &format!("Bearer {token}"))
     }
 
-    /// Sends a header with every request to the store's own host. Its value is taken for a secret.
+    /// Sends a header with every request to the store's own host. Its value is treated as a secret.
     ///
-    /// Headers that say what of an object is asked for, or how the answer is encoded, are the
-    /// store's own: naming one is an error of [`build`](Self::build).
+    /// Headers that select a part of an object, or the encoding of the answer, are reserved for the
+    /// store: setting one is an error of [`build`](Self::build).
     pub fn header(mut self, name: &str, value: &str) -> Self {
         match HeaderName::from_bytes(name.as_bytes()) {
             Ok(name) if !RESERVED.contains(&name) => self.secret_header(name, value),
@@ -148,7 +148,7 @@ impl HttpBuilder {
         self
     }
 
-    /// Trusts the certificates in a PEM text too, besides those that this machine trusts.
+    /// Trusts the certificates in a PEM text, in addition to those that this machine trusts.
     pub fn root_certificates(mut self, pem: impl AsRef<[u8]>) -> Self {
         match Certificate::from_pem_bundle(pem.as_ref()) {
             Ok(roots) if !roots.is_empty() => self.roots.extend(roots),
@@ -157,14 +157,14 @@ impl HttpBuilder {
         self
     }
 
-    /// Goes through the proxies that the environment names (`HTTPS_PROXY` and so on). By default it
-    /// is not looked at.
+    /// Uses the proxies that the environment names (`HTTPS_PROXY` and so on). By default the
+    /// environment is ignored.
     pub fn proxy_from_environment(mut self) -> Self {
         self.proxies = None;
         self
     }
 
-    /// Goes through a proxy, `http://[user:password@]host:port`.
+    /// Uses a proxy, `http://[user:password@]host:port`.
     pub fn proxy(mut self, url: &str) -> Self {
         if let Ok((_, Some((user, password)))) = Address::parse(url) {
             for secret in [
@@ -182,33 +182,33 @@ impl HttpBuilder {
         self
     }
 
-    /// What it calls itself; `datapipes/` and the version by default.
+    /// Sets the user agent; by default `datapipes/` and the version.
     pub fn user_agent(mut self, name: &str) -> Self {
         name.clone_into(&mut self.user_agent);
         self
     }
 
-    /// How long a connection may take to be made, TLS included: 5 seconds by default.
+    /// Sets the maximum time to make a connection, TLS included. Defaults to 5 seconds.
     pub fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect = limit;
         self
     }
 
-    /// How long an answer may take to begin, connecting included: 30 seconds by default.
+    /// Sets the maximum time until an answer begins, connecting included. Defaults to 30 seconds.
     pub fn first_byte_timeout(mut self, limit: Duration) -> Self {
         self.first_byte = limit;
         self
     }
 
-    /// How long a connection is kept open unused: 60 seconds by default.
+    /// Sets the time for which an idle connection is kept open. Defaults to 60 seconds.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.idle = limit;
         self
     }
 
-    /// How many bytes a second a body must bring, on average over a time: 1024 over 10 seconds by
-    /// default. Only the time in which something is waited for counts; a rate of 0 is no limit.
-    /// There is none for the whole of a body.
+    /// Sets the minimum rate of a body in bytes per second, averaged over a time. Defaults to 1024
+    /// over 10 seconds. Only the time in which the consumer waits for bytes counts; a rate of 0 is
+    /// no limit. There is no limit for the duration of a whole body.
     pub fn minimum_rate(mut self, bytes_a_second: u64, over: Duration) -> Self {
         self.rate = Rate {
             bytes: bytes_a_second,
@@ -217,48 +217,48 @@ impl HttpBuilder {
         self
     }
 
-    /// Offers HTTP/2 to `https://` hosts, which choose. By default all is HTTP/1.1.
+    /// Offers HTTP/2 to `https://` hosts, which choose. By default all requests use HTTP/1.1.
     ///
-    /// With HTTP/1.1 as many connections are made as requests are in flight, each with a window of
-    /// its own: over a long way that is faster, since all requests of HTTP/2 share one connection,
-    /// and one lost packet holds up them all. HTTP/2 helps where a host allows few connections, or
-    /// where making one is dear.
+    /// With HTTP/1.1 there are as many connections as requests in flight, each with its own
+    /// flow-control window. Over long distances that is faster than HTTP/2, whose requests share
+    /// one connection, so that one lost packet delays all of them. HTTP/2 helps if a host allows
+    /// few connections, or if connections are slow to make.
     pub fn http2(mut self) -> Self {
         self.version = Version::Negotiated;
         self
     }
 
-    /// Speaks HTTP/2 without asking, for `http://` hosts that are known to.
+    /// Uses HTTP/2 without negotiation, for `http://` hosts that are known to support it.
     pub fn http2_prior_knowledge(mut self) -> Self {
         self.version = Version::Two;
         self
     }
 
-    /// Follows redirects to another host, `host` or `host:port`, too. Those within scheme, host and
-    /// port of the store are always followed, up to 5 in a row; none ever from `https` to `http`.
-    /// Credentials, headers and the query of the store's URL do not go to another host, another
-    /// port or another scheme.
+    /// Follows redirects to another host, `host` or `host:port`, too. Redirects within scheme, host
+    /// and port of the store are always followed, up to 5 in a row; redirects from `https` to
+    /// `http` never are. Credentials, headers and the query of the store's URL are not sent to
+    /// another host, port or scheme.
     pub fn allow_redirects_to(mut self, host: &str) -> Self {
         self.follow.push(host.to_ascii_lowercase());
         self
     }
 
-    /// Lets a name given to [`allow_redirects_to`](Self::allow_redirects_to) lead to this machine
-    /// or a private net though the store is on a public one. An address that is given there by
-    /// number needs no such leave.
+    /// Allows names given to [`allow_redirects_to`](Self::allow_redirects_to) to resolve to this
+    /// machine or a private network even if the store is on a public one. A numeric address given
+    /// there needs no such permission.
     pub fn allow_private_redirects(mut self) -> Self {
         self.private = true;
         self
     }
 
-    /// Accepts a body that ends where its connection ends, without a length or chunks. Such a body
-    /// may be cut, and nobody can tell.
+    /// Accepts a body without a length or chunks, which ends where its connection ends. Such a body
+    /// may be cut without notice.
     pub fn allow_unknown_length(mut self) -> Self {
         self.unknown_length = true;
         self
     }
 
-    /// Where the names of objects are found; see [`Listing`].
+    /// Sets the source of the names of objects; see [`Listing`].
     pub fn listing(mut self, listing: Listing) -> Self {
         self.listing = listing;
         self
@@ -269,10 +269,10 @@ impl HttpBuilder {
             .get_or_insert_with(|| Error::new(ErrorKind::Config, format!("an HTTP store: {why}")));
     }
 
-    /// The store. Nothing is asked for yet.
+    /// Returns the store. Makes no request yet.
     ///
     /// # Errors
-    /// `Config` if something it was told makes no sense.
+    /// `Config` for invalid options.
     pub fn build(mut self) -> Result<Http> {
         let (address, user) = Address::parse(&self.url)?;
         if let Some((user, password)) = user {
@@ -288,7 +288,7 @@ impl HttpBuilder {
             || address.base().host_str() == Some("localhost");
         install_provider();
         let own = address.base().host_str().unwrap_or("").to_owned();
-        // Without TLS there is nobody to trust, and reading what this machine trusts takes a while.
+        // Without TLS no certificates are needed, and reading those of this machine takes time.
         let trusts_none =
             address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some();
         let (user_agent, connect, idle) = (self.user_agent, self.connect, self.idle);
@@ -307,7 +307,7 @@ impl HttpBuilder {
                 Version::Negotiated => client,
                 Version::Two => client.http2_prior_knowledge(),
             };
-            // All requests to a host share one connection: its window is what is under way at once.
+            // All requests to a host share one connection: its window bounds the bytes in flight.
             client = client
                 .http2_initial_connection_window_size(32 << 20)
                 .http2_initial_stream_window_size(2 << 20)
@@ -345,21 +345,21 @@ impl HttpBuilder {
     }
 }
 
-/// Without one, making a client panics. One that the user installed before stays.
+/// Without a provider, making a client panics. A provider that the user installed before stays.
 fn install_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
 
-/// Whether a host and port are on a list of `host` and `host:port`.
+/// Returns true if a host and port are on a list of `host` and `host:port`.
 pub(super) fn is_listed(list: &[String], url: &reqwest::Url) -> bool {
     let Some(host) = url.host_str() else {
         return false;
     };
     let port = url.port_or_known_default().unwrap_or(0);
     list.iter().any(|entry| {
-        // An address of version 6 has colons of its own, and brackets.
+        // An IPv6 address has colons of its own, and brackets.
         let bare = entry
             .parse::<IpAddr>()
             .is_ok_and(|address| literal(url) == Some(address));
@@ -386,7 +386,7 @@ fn base64(data: &[u8]) -> String {
     text
 }
 
-/// Without what is secret: the URL's user and query, headers, proxies.
+/// Shows nothing secret: neither the URL's user and query, nor headers and proxies.
 impl fmt::Debug for HttpBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let url = Address::parse(&self.url)

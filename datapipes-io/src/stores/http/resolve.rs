@@ -1,4 +1,4 @@
-//! From the names of hosts to addresses, and which of them a redirect may lead to.
+//! Resolution of host names, with a check of the addresses to which a redirect may lead.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use super::address::is_public;
 use super::fault::{Forbidden, NoAddress};
 
-/// Asks the system. A host other than the store's own, to which a redirect led, must have public
-/// addresses where the store's own has.
+/// A resolver that uses the system's. A host other than the store's own, to which a redirect led,
+/// must have public addresses if the store's own host has.
 pub(super) struct Guard {
     own: String,
-    /// Whether the store itself is on this machine or a private net.
+    /// True if the store itself is on this machine or a private network.
     private: Arc<AtomicBool>,
 }
 
@@ -79,7 +79,7 @@ mod tests {
                 .unwrap()
                 > 0
         );
-        // A store is found to be on this machine when its own name is asked for.
+        // A lookup of the store's own name finds that the store is on this machine.
         let own = Guard::new("LocalHost", false);
         assert!(resolve(&own, "localhost").await.unwrap() > 0);
         assert!(own.private.load(Ordering::Relaxed));

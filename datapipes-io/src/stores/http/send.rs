@@ -1,5 +1,4 @@
-//! Sends a request and gets the head of its answer: time limits, redirects, connections that had
-//! ended.
+//! Sends a request and returns the head of its answer: time limits, redirects, stale connections.
 
 use datapipes::{Error, ErrorKind, Result};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
@@ -11,15 +10,15 @@ use super::address::{same_origin, shown};
 use super::fault;
 use super::options::is_listed;
 
-/// How many redirects in a row are followed.
+/// Maximum number of consecutive redirects.
 const HOPS: usize = 5;
 
-/// How large all headers of an answer may be together. An answer has a few hundred bytes of them.
+/// Maximum total size of the headers of an answer. Typical answers have a few hundred bytes.
 const HEAD: usize = 64 << 10;
 
 impl Inner {
-    /// Sends a request, follows redirects as far as they are allowed, and returns the answer once
-    /// it has begun, whatever its status. `name` is what errors call it.
+    /// Sends a request, follows allowed redirects, and returns the answer once it has begun,
+    /// whatever its status. `name` is the name for errors.
     pub async fn send(
         &self,
         method: Method,
@@ -68,8 +67,8 @@ impl Inner {
             sent.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             match timeout(self.first_byte, self.clients.here().execute(request)).await {
                 Ok(Ok(found)) => return self.check_head(found, name),
-                // The server may close a kept connection while the request is on its way. That is
-                // nobody's fault.
+                // The server may close an idle connection while the request is on its way. The
+                // request is sent again once.
                 Ok(Err(error)) if !stale && fault::is_stale(&error) => stale = true,
                 Ok(Err(error)) => return Err(fault::transport(name, error)),
                 Err(_) => {
@@ -95,7 +94,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Where a redirect leads, if it may.
+    /// Returns the target of a redirect, if it is allowed.
     fn follow(&self, from: &Url, found: &Response, name: &str) -> Result<Url> {
         let location = found
             .headers()
@@ -108,7 +107,7 @@ impl Inner {
             );
             Error::new(ErrorKind::Protocol, words)
         })?;
-        // Who we are is not for the server to say. A URL without a host has no user.
+        // The server must not choose the credentials. A URL without a host has no user.
         let _ = to.set_username("").and_then(|()| to.set_password(None));
         let no = |why: &str| {
             Error::new(
@@ -117,13 +116,13 @@ impl Inner {
             )
         };
         if !matches!(to.scheme(), "http" | "https") {
-            // What such a URL says is shown no further than its scheme.
+            // Only the scheme of such a URL is shown.
             let words = format!("{name}: redirected to {}:, which is not HTTP", to.scheme());
             Err(Error::new(ErrorKind::Denied, words))
         } else if from.scheme() == "https" && to.scheme() == "http" {
             Err(no("https does not lead to http"))
         } else if same_origin(&to, from) && to.path().strip_suffix('/') == Some(from.path()) {
-            // What is there is the page of the folder, or none.
+            // The target is the page of the folder, not an object.
             Err(Error::new(
                 ErrorKind::NotFound,
                 format!("{name}: a folder, not a file"),

@@ -1,18 +1,18 @@
-//! Buffers for large files, used again once nothing refers to what was read into them.
+//! Buffers for large files, reused once nothing refers to their content.
 //!
-//! Memory fresh from the system costs a page fault every 4 KiB, which for a file in the page cache
-//! is as much as reading it. A buffer stays initialised, so that using it again costs nothing.
+//! New memory from the system costs a page fault every 4 KiB, which for a file in the page cache
+//! takes as long as reading it. A buffer stays initialized, so that reusing it costs nothing.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 
-/// Larger sizes may not be there.
+/// Size above which an allocation is first tried without aborting.
 const ASK: usize = 1 << 30;
-/// Most idle buffers that are kept.
+/// Maximum number of idle buffers.
 const MAX_IDLE: usize = 64;
 
-/// Idle buffers, at most so many bytes of them.
+/// A pool of idle buffers, bounded in bytes.
 #[derive(Debug)]
 pub(in crate::stores) struct Buffers {
     max_bytes: usize,
@@ -21,7 +21,7 @@ pub(in crate::stores) struct Buffers {
 
 #[derive(Debug, Default)]
 struct Idle {
-    /// The one that came back first is first.
+    /// Idle buffers, the oldest first.
     buffers: Vec<Box<[u8]>>,
     bytes: usize,
 }
@@ -34,15 +34,16 @@ impl Buffers {
         })
     }
 
-    /// A buffer of at least `len` bytes and not much more; `None` if there is no memory for it.
+    /// Returns a buffer of at least `len` bytes and not much more; `None` if there is no memory for
+    /// it.
     pub(in crate::stores) fn get(self: &Arc<Self>, len: usize) -> Option<Buffer> {
         let data = match self.reuse(len) {
             Some(data) => data,
             None => {
                 let len = rounded(len);
-                // Zeroed memory comes from the system as it is, untouched. Asking beforehand, which
-                // does not abort, would teach the allocator to keep such memory and to clear it
-                // itself: so it is done for huge sizes only.
+                // Zeroed memory comes untouched from the system. A trial allocation, which does not
+                // abort, would teach the allocator to keep such memory and to clear it itself; it
+                // is made for huge sizes only.
                 if len > ASK {
                     Vec::<u8>::new().try_reserve_exact(len).ok()?;
                 }
@@ -75,7 +76,7 @@ impl Buffers {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.bytes += buffer.len();
         idle.buffers.push(buffer);
-        // What came back long ago was of no use to the files since.
+        // The oldest buffers did not fit the recent files.
         while idle.bytes > self.max_bytes || idle.buffers.len() > MAX_IDLE {
             let oldest = idle.buffers.remove(0);
             idle.bytes -= oldest.len();
@@ -86,13 +87,13 @@ impl Buffers {
     }
 }
 
-/// Sizes in steps of an eighth, so that files of about one size share buffers.
+/// Rounds a size up in steps of an eighth, so that files of similar size share buffers.
 fn rounded(len: usize) -> usize {
     let step = (len.next_power_of_two() / 16).max(4096);
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
-/// A buffer that goes back to where it came from when dropped.
+/// A buffer that returns to its pool when dropped.
 #[derive(Debug)]
 pub(in crate::stores) struct Buffer {
     data: Box<[u8]>,
@@ -101,12 +102,12 @@ pub(in crate::stores) struct Buffer {
 }
 
 impl Buffer {
-    /// All of it, initialised with old content.
+    /// Returns the whole buffer, initialized with old content.
     pub(in crate::stores) fn space(&mut self) -> &mut [u8] {
         &mut self.data[..self.len]
     }
 
-    /// The first `len` bytes.
+    /// Returns the first `len` bytes.
     pub(in crate::stores) fn into_bytes(mut self, len: usize) -> Bytes {
         self.len = len;
         Bytes::from_owner(self)

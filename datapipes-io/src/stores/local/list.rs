@@ -16,23 +16,22 @@ use crate::file::readable;
 use crate::stores::names::Listed;
 use crate::stores::pattern::Pattern;
 
-/// The files below `root` that match `pattern`, sorted by the bytes of their relative paths.
+/// Lists the files below `root` that match `pattern`, sorted by the bytes of their relative paths.
 ///
-/// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of some, `{a,b}` one of
-/// several words, and `**` any number of folders. Hidden files are matched like others, and case
-/// counts. If `root` is a file, the pattern is matched against its name.
+/// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of several characters,
+/// `{a,b}` one of several words, and `**` any number of folders. Hidden files are matched like
+/// others, and the case matters. If `root` is a file, the pattern is matched against its name.
 ///
 /// The listing streams: folders are read one at a time and only if they can hold a match, so a tree
-/// of any size starts at once, and what is held is the names in the folders on the way down. It is
-/// not a snapshot: files that come or go meanwhile may be seen or not. Links are followed, also out
-/// of the root; one that leads back to a folder it is in is not entered again. Pipes, sockets and
-/// devices are left out. Sizes are not asked for.
+/// of any size starts at once, and memory holds only the names in the open folders. The listing is
+/// not atomic: files that are created or removed meanwhile may be listed or not. Links are
+/// followed, also out of the root; a link that leads back to an enclosing folder is not entered
+/// again. Pipes, sockets and devices are left out. Sizes are not determined.
 ///
 /// # Errors
-/// A pattern that cannot be read is found when the loader is built. `NotFound` if there is no such
-/// root, if nothing matches (unless [allowed](ListFiles::allow_empty)), and for a link that leads
-/// nowhere; `Denied` for a folder that may not be read. The listing goes on behind an error where
-/// it can.
+/// An invalid pattern is an error when the loader is built. `NotFound` if the root does not exist,
+/// if nothing matches (unless [allowed](ListFiles::allow_empty)), and for a broken link; `Denied`
+/// for a folder that may not be read. The listing continues after an error where it can.
 ///
 /// # Examples
 /// ```
@@ -60,7 +59,7 @@ pub struct ListFiles {
 }
 
 impl ListFiles {
-    /// The files below `root` that match `pattern`.
+    /// Returns a source of the files below `root` that match `pattern`.
     pub fn new(root: impl AsRef<Path>, pattern: &str) -> Self {
         let root = match root.as_ref() {
             root if root.as_os_str().is_empty() => Path::new("."),
@@ -75,7 +74,7 @@ impl ListFiles {
         }
     }
 
-    /// Lets it be no error if nothing matches.
+    /// Makes an empty result no error.
     pub fn allow_empty(self) -> Self {
         ListFiles {
             allow_empty: true,
@@ -84,9 +83,9 @@ impl ListFiles {
     }
 }
 
-/// Most files found in one step off this thread; the first steps are shorter.
+/// Maximum number of files found in one step on a blocking thread; the first steps are shorter.
 const MAX_STEP: usize = 1024;
-/// Longest that a file waits for others to be found with it, by the folder.
+/// Maximum time for which a file waits for others to be found with it; checked after each folder.
 const MAX_WAIT: Duration = Duration::from_millis(20);
 
 impl Source for ListFiles {
@@ -150,7 +149,7 @@ impl Source for ListFiles {
             }
         })
     }
-    /// What it keeps is a digest of the names that it has given.
+    /// The snapshot is a digest of the names that were given.
     fn takes_snapshots(&self) -> bool {
         true
     }
@@ -166,21 +165,21 @@ impl Source for ListFiles {
     }
 }
 
-/// Goes down a tree of folders in the order of their paths' bytes.
+/// A walk through a tree of folders in the order of their paths' bytes.
 pub(super) struct Walk {
     root: PathBuf,
     pattern: Arc<Pattern>,
     cx: Context,
     begun: bool,
-    /// The folders on the way down, the deepest last.
+    /// The open folders, the deepest last.
     folders: Vec<Folder>,
-    /// The path of the deepest folder, relative to the root.
+    /// Path of the deepest folder, relative to the root.
     path: PathBuf,
 }
 
 struct Folder {
     id: Identity,
-    /// Errors of reading it come first.
+    /// Error of reading the folder; comes before its entries.
     error: Option<Error>,
     entries: VecDeque<Name>,
 }
@@ -189,7 +188,7 @@ pub(super) type Found = Vec<Result<FileRef, Missed>>;
 
 /// A file or a folder that could not be listed.
 pub(super) struct Missed {
-    /// As [`FileRef::name`]; that of a folder ends in a slash.
+    /// Name as of [`FileRef::name`]; the name of a folder ends in a slash.
     name: String,
     pub(super) error: Error,
 }
@@ -206,7 +205,7 @@ impl Walk {
         }
     }
 
-    /// The next `most` files or a few more; none at the end.
+    /// Returns the next `most` files or a few more; none at the end.
     pub(super) fn step(&mut self, most: usize) -> Found {
         let mut found = Vec::new();
         if !std::mem::replace(&mut self.begun, true) {
@@ -222,7 +221,7 @@ impl Walk {
             let Some(entry) = entry else {
                 self.folders.pop();
                 self.path.pop();
-                // Where matches are rare, they do not wait for each other.
+                // If matches are rare, they do not wait for each other.
                 if !found.is_empty() && begun.elapsed() > MAX_WAIT {
                     break;
                 }
@@ -255,7 +254,7 @@ impl Walk {
             Err(error) => found.push(Err(self.missed(failed(&self.root, error)))),
             Ok(root) if root.is_dir() => {
                 self.path = self.pattern.start.clone();
-                // Nothing can match below a folder that is not there.
+                // Nothing can match below a folder that does not exist.
                 match retried(&self.cx, || fs::metadata(self.root.join(&self.path))) {
                     Err(error) if is_absent(&error) => {}
                     Err(error) => {
@@ -278,7 +277,7 @@ impl Walk {
         }
     }
 
-    /// The file at `path`, or why it is not there.
+    /// Returns the file at `path`, or the error in its place.
     fn file(&self, kind: Kind) -> Result<FileRef, Missed> {
         let file = FileRef::below(&self.root, &self.path);
         match kind {
@@ -293,7 +292,7 @@ impl Walk {
         }
     }
 
-    /// What is wrong with the folder at `path`.
+    /// Returns the error of the folder at `path`.
     fn missed(&self, error: Error) -> Missed {
         let folder = readable(self.path.as_os_str().as_encoded_bytes());
         Missed {
@@ -334,10 +333,10 @@ impl Walk {
         }
     }
 
-    /// The entries of a folder, sorted, and the error that reading it ended with.
+    /// Returns the entries of a folder, sorted, and the error that ended the reading.
     fn read(&self, path: &Path) -> io::Result<(VecDeque<Name>, Option<io::Error>)> {
         if let Some(name) = &self.pattern.name {
-            // There is one name to look for, whatever else is there.
+            // Only one name can match, so the folder need not be read.
             return Ok((VecDeque::from_iter(literal(path, name)), None));
         }
         let mut names = Vec::new();
@@ -385,7 +384,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 struct Name {
-    /// Eight bytes of the name behind what all names of the folder begin with.
+    /// Eight bytes of the name after the common prefix of all names in the folder.
     sort: u64,
     name: Box<OsStr>,
     kind: Kind,
@@ -395,12 +394,12 @@ struct Name {
 enum Kind {
     File,
     Folder,
-    /// A link that leads nowhere.
+    /// A broken link.
     Broken,
 }
 
 impl Kind {
-    /// `None` for what is not listed. Only links need another look.
+    /// Returns `None` for entries that are not listed. Only links need another look.
     fn of(kind: FileType, path: impl FnOnce() -> PathBuf) -> Option<Kind> {
         let plain = |kind: FileType| match () {
             _ if kind.is_file() => Some(Kind::File),
@@ -415,14 +414,14 @@ impl Kind {
 }
 
 impl Name {
-    /// Its bytes, as they stand in a path: those of a folder end in a slash.
+    /// Returns the bytes of the name as in a path: the name of a folder ends in a slash.
     fn bytes(&self) -> impl Iterator<Item = u8> {
         let slash = (self.kind == Kind::Folder).then_some(b'/');
         self.name.as_encoded_bytes().iter().copied().chain(slash)
     }
 }
 
-/// Sorts by bytes. Most comparisons are of one number.
+/// Sorts by bytes. Most comparisons compare one number only.
 fn sort(names: &mut [Name]) {
     let Some((first, rest)) = names.split_first() else {
         return;
@@ -448,7 +447,7 @@ fn sort(names: &mut [Name]) {
     names.sort_unstable_by(|a, b| a.sort.cmp(&b.sort).then_with(|| a.bytes().cmp(b.bytes())));
 }
 
-/// What tells a folder from all others.
+/// Identity of a folder among all others.
 #[derive(PartialEq)]
 struct Identity(#[cfg(unix)] (u64, u64), #[cfg(not(unix))] PathBuf);
 

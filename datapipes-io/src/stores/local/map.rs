@@ -11,16 +11,15 @@ use crate::file::readable;
 use crate::stores::load::{TOGETHER, named, open, read_small};
 use crate::{File, FileRef};
 
-/// Maps files of this machine into memory; see
-/// [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
+/// Maps local files into memory; see [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
 ///
-/// - A file is opened and mapped off the threads that compute; its pages are read when they are
-///   touched, by whoever touches them. It stays mapped until the last slice of it is dropped, also
-///   when its name is removed.
-/// - Symbolic links are followed. What is not a regular file is refused without waiting for it. A
-///   file that says that it is empty is read instead, since those of `/proc` say so.
-/// - A queue with a length in bytes counts a mapped file by its name alone: its pages are the
-///   system's, which takes them back when it needs to.
+/// - A file is opened and mapped off the threads that compute; a page is read when a thread touches
+///   it, by that thread. The file stays mapped until its last slice is dropped, even if its name is
+///   removed.
+/// - Symbolic links are followed. A path that is not a regular file is refused without waiting for
+///   it. A file of length 0 is read instead, since files of `/proc` report that length.
+/// - A queue with a limit in bytes counts only the name of a mapped file: its pages belong to the
+///   system, which reclaims them when it needs to.
 #[derive(Clone, Debug, Default)]
 pub struct MapFiles;
 
@@ -30,7 +29,7 @@ impl Pipe<FileRef> for MapFiles {
     fn apply(&self, mut input: Items<FileRef>, cx: &Context) -> Items<File> {
         let cx = cx.clone();
         Items::generate(async move |out| {
-            // Files that are asked for together share one hop to a blocking thread.
+            // Files that are requested together share one task on a blocking thread.
             while let Some(files) = input.next_chunk(out.wanted().min(TOGETHER)).await {
                 let (files, context) = (files.into_iter().collect::<Vec<_>>(), cx.clone());
                 let mapped = cx.blocking(move || {
@@ -91,7 +90,7 @@ fn load(file: &FileRef, cx: &Context) -> Result<File> {
     }
 }
 
-/// The content, or what is wrong with the file itself.
+/// Returns the content, or a problem with the file itself.
 fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
     let handle = open(file)?;
     let meta = handle.metadata()?;
@@ -108,9 +107,9 @@ fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
     let Ok(len) = usize::try_from(meta.len()) else {
         return Ok(Err("too large to be mapped"));
     };
-    // SAFETY: the map is read-only and of exactly the file's length. That nobody else writes to the
-    // file or cuts it while it is mapped cannot be known here; it is what `map_files` asks of its
-    // caller, and why it is not how files are read by default.
+    // SAFETY: the map is read-only and of exactly the file's length. This code cannot know that
+    // nobody else writes to or truncates the file while it is mapped; `map_files` requires it of
+    // its caller, and mapping is therefore not the default.
     let map = unsafe { MmapOptions::new().len(len).map(&handle)? };
     Ok(Ok(Bytes::from_owner(map)))
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use datapipes::{Context, Error};
 
-/// An error of the operating system that names the path.
+/// Returns an error of the operating system that names the path.
 pub(super) fn failed(path: &Path, error: io::Error) -> Error {
     let kind = match error.kind() {
         io::ErrorKind::NotADirectory => datapipes::ErrorKind::NotFound,
@@ -31,11 +31,11 @@ pub(super) fn failed(path: &Path, error: io::Error) -> Error {
     .with_source(error)
 }
 
-/// How long a file waits for a free descriptor.
+/// Maximum time to wait for a free file descriptor.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Tries again what may work the second time: at once and one time where the device or a network
-/// file system failed, and for some seconds while there are too many open files.
+/// Retries an operation that may succeed the second time: once and immediately if the device or a
+/// network file system failed, and for some seconds while too many files are open.
 pub(super) fn retried<T>(
     cx: &Context,
     mut attempt: impl FnMut() -> io::Result<T>,

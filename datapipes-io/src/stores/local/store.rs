@@ -21,24 +21,24 @@ use crate::stores::load;
 use crate::stores::pattern::Pattern;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// A folder of the local file system. A key is the path of a file in it, with `/` between its
-/// parts.
+/// A folder of the local file system as a store. A key is the path of a file in the folder, with
+/// `/` between its parts.
 ///
-/// - Reading blocks, and is done off the async threads ([`blocking`]). Up to 4 MiB are read at
-///   once, together with opening the file; a larger body is read in such pieces, each when it is
-///   asked for.
-/// - The [version](Meta::version) is made of time of change, size and inode. Equal versions are
-///   equal bytes unless a program wrote twice within the clock of the file system, or set the time
-///   back.
-/// - A file that changes while it is read is `Changed`. One that is replaced by renaming another
-///   over it is read on as it was.
+/// - Reading blocks, and runs off the async threads ([`blocking`]). Up to 4 MiB are read at once,
+///   together with opening the file; a larger body is read in pieces of this size, each when it is
+///   requested.
+/// - The [version](Meta::version) consists of modification time, size and inode. Equal versions
+///   have equal bytes unless a program wrote twice within the clock resolution of the file system,
+///   or set the time back.
+/// - A file that changes while it is read is `Changed`. A file that is replaced by a rename is read
+///   to its end as it was.
 /// - Lists are sorted by the bytes of keys, and read folders one at a time, as
 ///   [`list_files`](crate::list_files) does: links are followed, also out of the root, special
-///   files are left out. Sizes and versions are not asked for. A name that is not UTF-8 is an error
-///   in its place.
+///   files are left out. Sizes and versions are not determined. A name that is not UTF-8 is an
+///   error in its place.
 /// - A key that leaves the root by `..`, is absolute or has empty parts is refused.
-/// - A failing device or a stale network handle is tried once more, and too many open files are
-///   waited for.
+/// - Errors of a failing device and stale network handles are retried once; if too many files are
+///   open, the read waits.
 ///
 /// # Examples
 /// ```
@@ -60,13 +60,13 @@ pub struct Local {
     buffers: Arc<Buffers>,
 }
 
-/// Most that is read at once.
+/// Maximum number of bytes read at once.
 const PIECE: u64 = 4 << 20;
-/// Most files found in one step off this thread; the first steps are shorter.
+/// Maximum number of files found in one step on a blocking thread; the first steps are shorter.
 const STEP: usize = 1024;
 
 impl Local {
-    /// A folder. Whether it is there is seen when it is used.
+    /// Returns a store of a folder. The folder is checked when it is used.
     pub fn new(root: impl AsRef<Path>) -> Self {
         let root = match root.as_ref() {
             root if root.as_os_str().is_empty() => Path::new("."),
@@ -94,7 +94,7 @@ impl Local {
         }
     }
 
-    /// Does what blocks with a file, and names its errors.
+    /// Runs a blocking operation on a file, and adds its name to errors.
     async fn with<T: Send + 'static>(
         &self,
         key: &str,
@@ -109,7 +109,7 @@ impl Local {
     }
 }
 
-/// What is wrong with a file, though the system sees nothing wrong.
+/// A problem with a file that is no error of the system.
 type Wrong = (ErrorKind, String);
 
 fn named(url: &str, error: io::Error) -> Error {
@@ -120,7 +120,7 @@ fn named(url: &str, error: io::Error) -> Error {
     Error::new(kind, url).with_source(error)
 }
 
-/// Whether a key stays in the root, and is the only one for its file.
+/// Returns true if a key stays in the root, and is the only key for its file.
 pub(crate) fn is_inside(key: &str) -> bool {
     let foreign: &[char] = if cfg!(windows) {
         &['\0', '\\', ':']
@@ -140,7 +140,7 @@ fn meta(key: &str, known: &Metadata) -> Meta {
 
 fn version(known: &Metadata) -> Option<String> {
     let changed = known.modified().ok()?;
-    // Before 1970 counts, too.
+    // Times before 1970 count, too.
     let changed = match changed.duration_since(UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i128,
         Err(before) => -(before.duration().as_nanos() as i128),
@@ -152,7 +152,7 @@ fn version(known: &Metadata) -> Option<String> {
     Some(format!("{changed}-{}-{inode}", known.len()))
 }
 
-/// A regular file, or what it is else.
+/// Checks that the file is regular.
 fn regular(known: Metadata) -> Result<Metadata, Wrong> {
     match () {
         () if known.is_file() => Ok(known),
@@ -173,7 +173,8 @@ struct Reader {
 }
 
 impl Reader {
-    /// The next piece. The last one only if the file is the one that was opened, as it was.
+    /// Returns the next piece. The last piece is returned only if the file has not changed since it
+    /// was opened.
     fn next(&mut self) -> io::Result<Result<Bytes, Wrong>> {
         let want = (self.left.end - self.left.start).min(PIECE);
         let mut data = Vec::with_capacity(want as usize);
@@ -239,7 +240,7 @@ fn open(path: &Path, get: Get) -> io::Result<Result<Opened, Wrong>> {
     }))
 }
 
-/// Opens a file of this machine, called by `url` in messages.
+/// Opens a local file, called `url` in messages.
 pub(crate) async fn open_file(path: PathBuf, key: &str, url: String, get: Get) -> Result<Object> {
     let Opened {
         known,
@@ -320,7 +321,7 @@ impl Store for Local {
             .map_or(("", prefix), |(folder, name)| (folder, name));
         let is_somewhere = folder.is_empty() && !prefix.starts_with('/') || is_inside(folder);
         if !is_somewhere {
-            // No key begins so.
+            // No key begins with this prefix.
             return futures::stream::empty().boxed();
         }
         let pattern = match Pattern::below(folder, name) {

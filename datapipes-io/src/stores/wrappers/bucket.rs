@@ -1,10 +1,10 @@
-//! A token bucket. Pure: it is told the time.
+//! A token bucket, as a pure function of the time that the caller passes in.
 
 use std::time::Duration;
 
-/// Tokens that come at a steady rate and are kept up to some number. Taking more than there are
-/// makes a debt, and is told how long it takes until that is paid: who waits so long keeps the
-/// rate, in the order of asking.
+/// Tokens that arrive at a steady rate, up to a maximum. Taking more tokens than are available
+/// leaves a debt, and the result is the time until the debt is paid: callers that wait for that
+/// time keep the rate, in the order of their requests.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     per_second: f64,
@@ -23,7 +23,7 @@ impl Bucket {
         }
     }
 
-    /// Takes some, and says how long to wait.
+    /// Takes tokens, and returns the time to wait.
     pub(super) fn take(&mut self, now: Duration, tokens: f64) -> Duration {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.level = (self.level + passed * self.per_second).min(self.most);
@@ -33,7 +33,7 @@ impl Bucket {
             .unwrap_or(Duration::MAX)
     }
 
-    /// Puts some back.
+    /// Returns tokens to the bucket.
     pub(super) fn give(&mut self, tokens: f64) {
         self.level = (self.level + tokens).min(self.most);
     }

@@ -1,50 +1,50 @@
-//! How many requests to have in flight. Pure: it is told what happened and when.
+//! Controller of the concurrency, as a pure function of events and their times.
 //!
-//! Two rules, of which the lower one holds:
+//! There are two rules; the lower of their limits applies:
 //!
-//! - **Overload**: no limit until the first answer that says so; then additive increase,
-//!   multiplicative decrease (Chiu and Jain, 1989). An overload halves the limit, and remembers at
-//!   how many requests in flight it came. Below that, the limit comes back by an eighth a round;
-//!   above, it feels its way by one in sixteen rounds, as CUBIC does around the last loss (RFC
-//!   9438). Requests that began before a decrease say nothing about it.
-//! - **Window**: as many as fill the line, found by trying, as PCC does for packets (Dong and
-//!   others, *PCC: Re-architecting Congestion Control for Consistent High Performance*, NSDI 2015):
-//!   what counts is the throughput that was seen, not what it is thought to mean. At first the
-//!   window doubles until that brings no more throughput twice in a row. Then, from time to time,
-//!   half of it is tried, and kept (with a fifth to spare) if nothing is lost; or half as much
-//!   again, and kept if something is won. Where the throughput falls by itself, since the latency
-//!   has grown, the window doubles again. So it ends between once and some times what the line
-//!   holds.
+//! - **Overload**: no limit until the first answer that reports an overload; then additive
+//!   increase, multiplicative decrease (Chiu and Jain, 1989). An overload halves the limit, and the
+//!   controller stores the number of requests in flight at that time. Below this number, the limit
+//!   recovers by an eighth in each round; above it, by one in sixteen rounds, as CUBIC does around
+//!   the last loss (RFC 9438). Requests that began before a decrease are ignored.
+//! - **Throughput**: as many requests as saturate the network, found by trial, as PCC does for
+//!   packets (Dong and others, *PCC: Re-architecting Congestion Control for Consistent High
+//!   Performance*, NSDI 2015): only the measured throughput counts. At first the concurrency
+//!   doubles until doubling brings no more throughput twice in a row. Then, from time to time, half
+//!   of it is tried, and kept (plus a fifth in reserve) if throughput does not fall; or half as
+//!   much again is tried, and kept if throughput rises. If the throughput falls by itself, since
+//!   the latency has grown, the concurrency doubles again. The result is between one and several
+//!   times the concurrency that saturates the network.
 //!
-//! Rules that reckon with latency (Vegas, BBR, gradients) need the latency without a queue. Here it
-//! would have to be a mean, by Little's law, and where a quarter of the connections is ten times
-//! slower, that is known only after many requests; a window that follows a mean that is too low
+//! Rules based on latency (Vegas, BBR, gradients) need the latency without a queue. Here it would
+//! have to be a mean, by Little's law. If a quarter of the connections is ten times slower, that
+//! mean is known only after many requests, and a concurrency that follows a mean that is too low
 //! lowers itself again and again.
 
 use std::time::Duration;
 
-/// What came of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was answered, and its body read.
+    /// The request was answered, and its body was read.
     Done,
-    /// The service had too much to do, or did not answer.
+    /// The service was overloaded, or did not answer.
     Overload,
 }
 
-/// A request that ended.
+/// Measurement of a finished request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// When it began.
+    /// Time at which the request began.
     pub begun: Duration,
-    /// How many were in flight when it had begun, itself included.
+    /// Number of requests in flight when it had begun, itself included.
     pub level: usize,
-    /// How long it took the store, without what the consumer did in between.
+    /// Time spent in the store, without the time that the consumer took in between.
     pub took: Duration,
     pub outcome: Outcome,
 }
 
-/// How many requests to have in flight.
+/// Controller of the number of requests in flight.
 #[derive(Debug)]
 pub(super) struct Controller {
     most: usize,
@@ -80,7 +80,7 @@ impl Controller {
         }
     }
 
-    /// How many there may be.
+    /// Returns the maximum number of requests in flight.
     pub(super) fn limit(&self) -> usize {
         let limit = self
             .window
@@ -90,9 +90,9 @@ impl Controller {
         (limit as usize).clamp(1, self.most)
     }
 
-    /// A request has ended.
+    /// Records the end of a request.
     pub(super) fn finished(&mut self, now: Duration, sample: Sample) {
-        // Since it began, the limit may have grown by an eighth.
+        // The limit may have grown by an eighth since the request began.
         let used = sample.level as f64 * 1.2 + 1.0 >= self.limit() as f64;
         match sample.outcome {
             Outcome::Overload => self.overload.hit(now, sample),
@@ -112,9 +112,10 @@ impl Controller {
 struct Overload {
     deaf: bool,
     limit: f64,
-    /// The most that were in flight without harm, as far as the last overload tells.
+    /// Highest number of requests in flight that caused no overload, according to the last
+    /// overload.
     ceiling: f64,
-    /// When the limit was lowered.
+    /// Time at which the limit was lowered.
     lowered: Option<Duration>,
 }
 
@@ -139,7 +140,7 @@ impl Overload {
         self.lowered = Some(now);
     }
 
-    /// One of the requests of a round has ended well.
+    /// Raises the limit after a successful request.
     fn grow(&mut self) {
         self.limit += match self.limit < self.ceiling {
             true => (1.0f64 / 8.0).min(self.ceiling - self.limit),
@@ -148,25 +149,27 @@ impl Overload {
     }
 }
 
-/// The window at first, and the least one.
+/// Initial and minimum concurrency.
 const FIRST: f64 = 8.0;
 const LEAST: f64 = 2.0;
-/// A measurement takes as many requests as the window has, but so many at least: while it doubles,
-/// and later; and no more than this.
+/// Minimum number of requests in a measurement, which otherwise takes as many requests as the
+/// concurrency: while it doubles, and later; and the maximum.
 const SHORT: f64 = 16.0;
 const LONG: f64 = 128.0;
 const MOST: f64 = 512.0;
-/// While the window doubles, this is more throughput.
+/// Factor of throughput that counts as an increase while the concurrency doubles.
 const MORE: f64 = 1.25;
-/// Half the window is kept if so much of the throughput is left; half as much again, if there is so
-/// much more of it.
+/// Factors of throughput at which a trial is accepted: of half the concurrency, and of half as much
+/// again.
 const KEPT: f64 = 0.97;
-/// What is kept is so many times what was enough, since measurements err.
+/// Factor by which the accepted concurrency exceeds the sufficient one, since measurements are
+/// noisy.
 const SPARE: f64 = 1.2;
 const WON: f64 = 1.1;
-/// Below so much of it, something has changed.
+/// Factor of throughput below which conditions have changed.
 const LOST: f64 = 0.7;
-/// How long the window is left alone: at least; in measurements; in times of the longest request.
+/// Minimum time between trials; the minimum in measurements; the minimum in durations of the
+/// longest request.
 const ALONE: Duration = Duration::from_secs(10);
 const ALONE_ROUNDS: f64 = 40.0;
 const ALONE_LONGEST: f64 = 20.0;
@@ -175,14 +178,14 @@ const ALONE_LONGEST: f64 = 20.0;
 struct Window {
     size: f64,
     phase: Phase,
-    /// Requests a second with this window; 0 if not known.
+    /// Requests per second at this concurrency; 0 if unknown.
     rate: f64,
-    /// When it was tried last whether another window is better, and whether that was a larger one.
+    /// Time of the last trial, and true if it was of a larger concurrency.
     tried: Duration,
     larger: bool,
-    /// Seconds of the longest request lately.
+    /// Duration in seconds of the longest recent request.
     longest: f64,
-    /// So many requests, and until then, belong to what was before.
+    /// Number of requests, and end of the time, that still belong to the previous concurrency.
     settle: f64,
     until: Duration,
     round: Round,
@@ -190,8 +193,8 @@ struct Window {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Doubles: from which window on, the best throughput, with which window, and how often
-    /// doubling brought nothing since.
+    /// Doubling: the concurrency at which it began, the best throughput, the concurrency of that
+    /// throughput, and the number of doublings since then without a gain.
     Ramp {
         from: f64,
         best: f64,
@@ -199,7 +202,7 @@ enum Phase {
         idle: u32,
     },
     Steady,
-    /// Tries another window than this one.
+    /// Trial of another concurrency.
     Try {
         from: f64,
     },
@@ -267,7 +270,7 @@ impl Window {
                 ..Round::default()
             },
         );
-        // One that hangs is not waited for.
+        // A request that hangs is not waited for.
         self.longest = round.longest.min(16.0 * round.took / round.done);
         let before = self.size;
         self.next(
@@ -284,7 +287,7 @@ impl Window {
         }
     }
 
-    /// After a measurement of so many requests a second.
+    /// Takes the next step after a measurement of `rate` requests per second.
     fn next(&mut self, now: Duration, rate: f64, used: bool, most: f64) {
         match self.phase {
             Phase::Ramp {
@@ -298,7 +301,8 @@ impl Window {
                 } else {
                     (best, good, idle + 1)
                 };
-                // Before it was full once, a measurement that errs would stop it too early.
+                // Before the concurrency was once saturated, one wrong measurement must not stop
+                // the doubling.
                 let enough = if good == from { 1 } else { 2 };
                 if used && idle < enough && self.size < most {
                     self.phase = Phase::Ramp {
@@ -309,7 +313,7 @@ impl Window {
                     };
                     self.size = (self.size * 2.0).min(most);
                 } else if used && good == from {
-                    // It was not the latency that changed, and less may be enough.
+                    // The latency is unchanged, and a lower concurrency may suffice.
                     (self.phase, self.rate, self.larger) = (Phase::Try { from }, best, false);
                     self.size = (from / 2.0).ceil().max(LEAST);
                 } else {
@@ -321,7 +325,8 @@ impl Window {
             }
             Phase::Steady if self.rate == 0.0 => self.rate = rate,
             Phase::Steady if used && rate < LOST * self.rate => {
-                // How much is lost is known only later: part of the requests were from before.
+                // The loss is known only later: some of the requests belong to the previous
+                // concurrency.
                 self.phase = Phase::Ramp {
                     from: self.size,
                     best: 0.0,
@@ -359,7 +364,7 @@ impl Window {
             Phase::Try { from } => {
                 let enough = (self.size * SPARE).ceil();
                 if rate >= KEPT * self.rate && enough < from {
-                    // Perhaps less is enough, too.
+                    // A lower concurrency may suffice, too.
                     self.phase = Phase::Try { from: enough };
                     self.size = (enough / 2.0).ceil().max(LEAST);
                 } else {

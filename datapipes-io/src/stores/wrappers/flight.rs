@@ -1,4 +1,4 @@
-//! Those who want the same thing at the same time share one request.
+//! Deduplication of concurrent requests for the same object.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use datapipes::Result;
 
-/// Requests that run, by what they are for.
+/// Requests in flight, by their key.
 #[derive(Debug)]
 pub(super) struct Flights<K, V>(Mutex<HashMap<K, Arc<tokio::sync::Mutex<Option<V>>>>>);
 
@@ -18,9 +18,9 @@ impl<K, V> Default for Flights<K, V> {
 }
 
 impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
-    /// What `fetch` gives, or what the `fetch` of another gives who asked for the same before and
-    /// has not ended yet. An error is for the one who met it: the next in line tries it himself, as
-    /// he does if the one before was dropped.
+    /// Returns the result of `fetch`, or the result of an earlier concurrent call for the same key.
+    /// An error goes only to the caller that met it: the next caller in line makes the request
+    /// itself, also if the previous caller was dropped.
     pub(super) async fn join(
         &self,
         key: &K,
@@ -45,7 +45,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Flights<K, V> {
     }
 }
 
-/// The last one out takes the flight away.
+/// Guard by which the last caller removes the entry.
 struct Landing<'a, K: Eq + Hash, V> {
     flights: &'a Flights<K, V>,
     key: &'a K,
@@ -60,7 +60,7 @@ impl<K: Eq + Hash, V> Drop for Landing<'_, K, V> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         drop(self.flight.take());
-        // Others come only under the lock.
+        // Other callers join only under the lock.
         if flights
             .get(self.key)
             .is_some_and(|flight| Arc::strong_count(flight) == 1)

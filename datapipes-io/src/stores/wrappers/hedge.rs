@@ -1,4 +1,4 @@
-//! A second request for the slowest reads.
+//! Second requests for the slowest reads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,20 +20,19 @@ use tracing::debug;
 use crate::stores::pieces::Pieces;
 use crate::stores::{Get, Meta, Object, Store};
 
-/// When a second request is made; see [`Hedge`].
+/// Settings for second requests; see [`Hedge`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tail {
-    /// Which part of the requests counts as usual: one that takes longer than this quantile is
-    /// hedged.
+    /// Quantile of normal durations: a request that takes longer is hedged.
     pub quantile: f64,
-    /// The most second requests, as a part of all.
+    /// Maximum number of second requests, as a fraction of all requests.
     pub extra: f64,
-    /// No second request before so long.
+    /// Minimum time before a second request.
     pub least: Duration,
 }
 
 impl Default for Tail {
-    /// Behind the 95th percentile; one in twenty; not before 1 ms.
+    /// Returns the defaults: the 95th percentile; one in twenty; at least 1 ms.
     fn default() -> Self {
         Tail {
             quantile: 0.95,
@@ -43,22 +42,25 @@ impl Default for Tail {
     }
 }
 
-/// A second request for the slowest reads; see [`StoreExt::hedge`](super::StoreExt::hedge).
+/// A store that makes a second request for the slowest reads; see
+/// [`StoreExt::hedge`](super::StoreExt::hedge).
 ///
-/// After Dean and Barroso, *The Tail at Scale* (2013): where a request takes longer than 95 % of
-/// those before it, a second one is made, and the one that ends first counts; the other is dropped.
+/// The method is that of Dean and Barroso, *The Tail at Scale* (2013): if a request takes longer
+/// than 95 % of the earlier requests, a second request is made, and the first to end counts; the
+/// other is dropped.
 ///
-/// - Watched are the time to the first byte and, for the body, the time for each byte (the last 256
-///   of each); so a large object is not taken for a slow one. Before 32 reads nothing is hedged.
-/// - [`read`](Store::read) is hedged to its end, since a slow connection may be quick with its
-///   answer and slow with its body. The second request asks for what is missing only, of the same
-///   version; without versions, for all. Bytes are joined only if both are of the same version.
-/// - [`get`](Store::get) and [`head`](Store::head) are hedged until the answer has begun: what was
-///   given out cannot be had from another.
-/// - If one of the two fails, the other counts; if both do, the error is that of the first.
+/// - Measured are the time to the first byte and, for the body, the time per byte (the last 256 of
+///   each); so a large object is not mistaken for a slow one. Nothing is hedged before 32 reads.
+/// - [`read`](Store::read) is hedged to its end, since a slow connection may answer quickly and
+///   send its body slowly. The second request asks only for the missing part, of the same version;
+///   without versions, for the whole object. Bytes are joined only if both parts are of the same
+///   version.
+/// - [`get`](Store::get) and [`head`](Store::head) are hedged until the answer has begun: bytes
+///   that were returned cannot be replaced.
+/// - If one of the two requests fails, the other counts; if both do, the error is that of the
+///   first.
 ///
-/// It holds what was read so far, and the pieces of both requests. It costs a timer for each
-/// request.
+/// Memory holds the bytes read so far, and the pieces of both requests. Each request costs a timer.
 pub struct Hedge<S> {
     inner: Arc<S>,
     tail: Tail,
@@ -84,22 +86,23 @@ impl<S: fmt::Debug> fmt::Debug for Hedge<S> {
     }
 }
 
-/// So many measurements are kept, and so many needed.
+/// Number of measurements that are stored, and minimum number needed.
 const KEPT: usize = 256;
 const NEEDED: usize = 32;
-/// A body counts as so long at least: the time of a short one says nothing of its rate.
+/// Minimum length of a body in the measurements: the time of a short body says nothing about its
+/// rate.
 const SHORTEST: u64 = 16 << 10;
-/// So many second requests may be saved up.
+/// Maximum number of second requests in the budget.
 const SAVED: f64 = 10.0;
 
-/// What was seen of the requests before.
+/// Measurements of earlier requests.
 #[derive(Debug, Default)]
 struct Seen {
     /// Seconds to the first byte.
     first: Times,
-    /// Seconds a byte of the body.
+    /// Seconds per byte of the body.
     byte: Times,
-    /// How many second requests may be made.
+    /// Number of second requests that may be made now.
     budget: f64,
 }
 
@@ -125,7 +128,7 @@ impl Times {
 }
 
 impl<S> Hedge<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, tail: Tail) -> Self {
         Hedge {
             inner: Arc::new(inner),
@@ -138,7 +141,7 @@ impl<S> Hedge<S> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request, and says when its first byte should be there.
+    /// Counts a request, and returns the time at which its first byte is due.
     fn begin(&self) -> Option<Instant> {
         let mut seen = self.seen();
         seen.budget = (seen.budget + self.tail.extra).min(SAVED);
@@ -146,13 +149,13 @@ impl<S> Hedge<S> {
         Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
     }
 
-    /// When the rest of a body should be there.
+    /// Returns the time at which the rest of a body is due.
     fn rest(&self, bytes: u64) -> Option<Instant> {
         let usual = self.seen().byte.quantile(self.tail.quantile)? * bytes.max(SHORTEST) as f64;
         Some(Instant::now() + Duration::from_secs_f64(usual).max(self.tail.least))
     }
 
-    /// Whether a second request may be made now.
+    /// Returns true, and pays for it, if a second request may be made now.
     fn pay(&self, url: &str) -> bool {
         let mut seen = self.seen();
         let may = seen.budget >= 1.0;
@@ -164,8 +167,8 @@ impl<S> Hedge<S> {
         may
     }
 
-    /// The first of two requests that ends well, the second of which is begun when the first takes
-    /// too long.
+    /// Returns the first of two requests that succeeds; the second begins when the first takes too
+    /// long.
     async fn race<T: Send, F: Future<Output = Result<T>> + Send>(
         &self,
         url: &str,
@@ -255,7 +258,7 @@ impl Runner {
         }
     }
 
-    /// `Opened` once, then `Read` once the body is there. Pieces are kept.
+    /// Returns `Opened` once, then `Read` once the body is complete. Pieces are stored.
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Now>> {
         loop {
             match std::task::ready!(self.steps.poll_next_unpin(cx)) {
@@ -278,7 +281,7 @@ enum Now {
 }
 
 impl<S: Store> Hedge<S> {
-    /// The request for what the first one lacks, and from where on.
+    /// Returns a request for the part that the first one lacks, and the position of that part.
     fn second(&self, key: &str, first: &Runner) -> (Runner, u64) {
         let (get, from) = match &first.opened {
             Some((
@@ -304,14 +307,15 @@ impl<S: Store> Hedge<S> {
         (Runner::new(self.inner.clone(), key.to_owned(), get), from)
     }
 
-    /// Remembers how long a whole read took.
+    /// Records the duration of a whole read.
     fn remember(&self, begun: Instant, runner: &Runner) {
         let mut seen = self.seen();
         match &runner.opened {
             None => seen.first.push(begun.elapsed().as_secs_f64()),
             Some((_, range, opened)) => {
                 seen.first.push((*opened - begun).as_secs_f64());
-                // Of one that was not read to its end, this is too little; nothing would be worse.
+                // For a body that was not read to its end this is too low; recording nothing would
+                // be worse.
                 let all = if range.end == u64::MAX {
                     runner.pieces.len()
                 } else {
@@ -401,7 +405,7 @@ impl<S: Store> Hedge<S> {
     }
 }
 
-/// Whether what the second request brings belongs behind what the first one brought.
+/// Returns true if the bytes of the second request continue those of the first.
 fn fits(first: &Runner, second: &Runner, from: u64) -> bool {
     let (Some((first, all, _)), Some((second, range, _))) = (&first.opened, &second.opened) else {
         return from == 0;

@@ -1,4 +1,4 @@
-//! So many requests in flight, and no more.
+//! A limit on the concurrency of requests.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -16,33 +16,34 @@ use tokio::time::Instant;
 use super::controller::{Controller, Outcome, Sample};
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// How many requests may be in flight; see [`Limit`].
+/// Maximum number of requests in flight; see [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InFlight {
-    /// So many, always. 0 counts as 1.
+    /// A fixed number. 0 counts as 1.
     Fixed(usize),
-    /// As many as fill the line and no more, found by watching throughput and latency; halved where
-    /// the service says that it is overloaded; never more than `most`.
+    /// An adaptive number, as many requests as saturate the network, found by measuring throughput
+    /// and latency; halved if the service reports an overload; never more than `most`.
     ///
     /// Other numbers are tried from time to time, and kept if they are better (after PCC; Dong and
     /// others, 2015).
     Adaptive {
-        /// The most.
+        /// Upper limit.
         most: usize,
     },
-    /// As many as are asked for until the service is overloaded the first time (an error of
-    /// `Unavailable` that passes: a 503, a 429, no answer in time); from then on about as many as
-    /// it takes. Additive increase, multiplicative decrease.
+    /// No limit until the service is overloaded the first time (a transient error of kind
+    /// `Unavailable`: a 503, a 429, no answer in time); from then on about as many as the service
+    /// accepts. Additive increase, multiplicative decrease.
     OnOverload,
 }
 
-/// So many requests in flight, and no more; see [`StoreExt::limit`](super::StoreExt::limit).
+/// A store with a limit on the number of requests in flight; see
+/// [`StoreExt::limit`](super::StoreExt::limit).
 ///
-/// A request is in flight until its body has ended or was dropped. Those that must wait are let in
-/// in the order of asking. A listing is not counted: it has one request in flight at most.
+/// A request is in flight until its body has ended or was dropped. Waiting requests are admitted in
+/// order. A listing is not counted: it has at most one request in flight.
 ///
-/// Clones share the limit. It holds a few words for each request, and costs a lock at the begin and
-/// the end of one.
+/// Clones share the limit. Each request takes a few words of memory, and a lock at its begin and
+/// its end.
 #[derive(Clone, Debug)]
 pub struct Limit<S> {
     inner: Arc<S>,
@@ -50,7 +51,7 @@ pub struct Limit<S> {
 }
 
 impl<S> Limit<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, most: InFlight) -> Self {
         let controller = match most {
             InFlight::Fixed(most) => Controller::fixed(most),
@@ -71,12 +72,12 @@ impl<S> Limit<S> {
         }
     }
 
-    /// How many may be in flight now.
+    /// Returns the current maximum number of requests in flight.
     pub fn most(&self) -> usize {
         self.gate.lock().controller.limit()
     }
 
-    /// How many are in flight now.
+    /// Returns the current number of requests in flight.
     pub fn in_flight(&self) -> usize {
         self.gate.lock().in_flight
     }
@@ -127,7 +128,7 @@ impl Gate {
             .expect("the gate keeps the other end, and this the gate")
     }
 
-    /// One has left; lets in whom there is room for.
+    /// Ends a request; admits waiting requests if there is room.
     fn leave(self: &Arc<Self>, sample: Option<Sample>) {
         let mut state = self.lock();
         state.in_flight -= 1;
@@ -145,22 +146,23 @@ impl Gate {
         }
         drop(state);
         for (admit, permit) in admitted {
-            // Who has gone in the meantime leaves again by dropping the permit.
+            // If the waiting request was dropped meanwhile, the dropped permit frees its place
+            // again.
             drop(admit.send(permit));
         }
     }
 }
 
-/// The right to have a request in flight. Dropped without an outcome, it says nothing of the
-/// service.
+/// Permission to have a request in flight. If it is dropped without an outcome, the controller gets
+/// no measurement.
 #[derive(Debug)]
 struct Permit {
     gate: Arc<Gate>,
     begun: Duration,
     level: usize,
-    /// How long the consumer left the body alone.
+    /// Time for which the consumer did not poll the body.
     idle: Duration,
-    /// What it says of the service when it is dropped.
+    /// Measurement for the controller, recorded on drop.
     sample: Option<Sample>,
 }
 
@@ -254,7 +256,7 @@ impl<S: Store> Store for Limit<S> {
     async fn head(&self, key: &str) -> Result<Meta> {
         let permit = self.gate.enter().await;
         let meta = self.inner.head(key).await;
-        // It has no body, and would make the others look slow.
+        // An answer without a body would make the others look slow.
         if meta.is_err() {
             permit.done(&meta);
         }
@@ -372,7 +374,7 @@ mod tests {
         }
         drop(gate);
         assert_eq!(taken.len(), 7);
-        // Had the pauses counted, it were seconds.
+        // If the pauses counted, the durations would be seconds.
         let state = format!("{:?}", store.gate.lock().controller);
         assert!(state.contains("took: 0.017"), "{state}");
     }

@@ -1,4 +1,4 @@
-//! Whole objects, kept in memory.
+//! Cache of whole objects in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -12,35 +12,34 @@ use futures::stream::BoxStream;
 use super::flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
 
-/// What a full cache does with a new object.
+/// Behavior of a full cache for a new object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Evict {
-    /// Passes it on without keeping it. Right where everything is read once an epoch, in an order
-    /// that is new each time: a cache with room for a third of the data then spares a third of the
-    /// requests, and no other rule spares more (Mohan and others, *Analyzing and Mitigating Data
-    /// Stalls in DNN Training*, 2021).
+    /// Passes the new object on without caching it. Suits data of which everything is read once an
+    /// epoch, in a new order each time: a cache with room for a third of the data then saves a
+    /// third of the requests, and no other rule saves more (Mohan and others, *Analyzing and
+    /// Mitigating Data Stalls in DNN Training*, 2021).
     Never,
-    /// Drops what was not used for the longest time. Right where some objects are read more often
+    /// Drops the least recently used object. Suits data of which some objects are read more often
     /// than others.
     #[default]
     Oldest,
 }
 
-/// Whole objects, kept in memory; see
+/// A store that caches whole objects in memory; see
 /// [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
 ///
-/// - At most `limit` bytes of content are kept, and some 200 bytes beside for each object. One
-///   larger than an eighth of the limit, or of unknown length, is passed by.
-/// - Asked for at the same time, an object is requested once. An error is not kept: the next in
-///   line tries it himself.
-/// - What is kept is given out without asking whether the store has a newer version, unless a
-///   version is asked for ([`Get::version`]) and it is another: then the object is requested anew.
-/// - A range is a slice of what is kept; of what is not, it is passed by. [`head`](Store::head) is
-///   answered from what is kept; a listing is passed by.
-/// - An object that is small enough is read whole before it is given out.
+/// - At most `limit` bytes of content are cached, plus some 200 bytes for each object. An object
+///   larger than an eighth of the limit, or of unknown length, is not cached.
+/// - Concurrent requests for an object are made once. An error is not cached: the next caller in
+///   line makes the request itself.
+/// - Cached objects are returned without asking whether the store has a newer version, unless a
+///   version is requested ([`Get::version`]) and differs: then the object is requested again.
+/// - A range is a slice of the cached object; a range of an object that is not cached is passed to
+///   the store. [`head`](Store::head) is answered from the cache; a listing is passed to the store.
+/// - An object that is small enough is read whole before it is returned.
 ///
-/// Clones share what is kept. What was given out lives as long as it is held, also if it was
-/// evicted.
+/// Clones share the cache. Returned bytes live as long as they are referenced, even after eviction.
 #[derive(Clone, Debug)]
 pub struct MemoryCache<S> {
     inner: Arc<S>,
@@ -50,13 +49,13 @@ pub struct MemoryCache<S> {
     kept: Arc<Mutex<Kept>>,
 }
 
-/// An object that is here; or, where it was passed by, nothing: everyone asks for it himself.
+/// A cached object; `None` if the object is not cached, so that each caller requests it itself.
 type Fetched = Option<(Meta, Bytes)>;
 
 #[derive(Debug, Default)]
 struct Kept {
     objects: HashMap<String, (u64, Meta, Bytes)>,
-    /// By when they were used last.
+    /// Keys by the time of their last use.
     order: BTreeMap<u64, String>,
     clock: u64,
     bytes: u64,
@@ -100,7 +99,7 @@ impl Kept {
 }
 
 impl<S> MemoryCache<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, limit: u64, evict: Evict) -> Self {
         let (flights, kept) = Default::default();
         MemoryCache {
@@ -112,7 +111,7 @@ impl<S> MemoryCache<S> {
         }
     }
 
-    /// How many bytes are kept now.
+    /// Returns the number of cached bytes.
     pub fn bytes(&self) -> u64 {
         self.kept().bytes
     }
@@ -121,7 +120,7 @@ impl<S> MemoryCache<S> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is kept, if it is the version asked for.
+    /// Returns the cached object, if it has the requested version.
     fn here(&self, key: &str, version: &Option<String>) -> Fetched {
         let mut kept = self.kept();
         let (meta, data) = kept.get(key)?;

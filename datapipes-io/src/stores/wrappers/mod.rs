@@ -1,24 +1,24 @@
-//! What makes a store robust and fast, written once: each wrapper is a store around a store.
+//! Wrappers that make a store robust and fast: each is a store around a store.
 //!
-//! A wrapper does one thing, and may be used alone. Where several are used they are best stacked in
-//! this order, outermost first:
+//! A wrapper does one thing, and may be used alone. If several are used, stack them in this order,
+//! outermost first:
 //!
-//! | wrapper | what for | why there |
+//! | wrapper | purpose | reason for its place |
 //! |---|---|---|
-//! | [`MemoryCache`] | what is asked for again | the nearest; concurrent asks become one |
-//! | [`DiskCache`] | what the next run asks for again | outside all that costs requests |
-//! | [`Verify`] | content against a manifest | caches keep only what is right |
-//! | [`Hedge`] | the slowest reads | while one request waits to be tried again, the second may run |
-//! | [`Retry`] | errors that pass, bodies that were cut | sees the errors of all below |
-//! | [`Limit`] | requests in flight | inside `Retry`: who waits for the next try holds no place |
+//! | [`MemoryCache`] | objects that are read again | the nearest; concurrent requests become one |
+//! | [`DiskCache`] | objects that the next run reads again | outside all that costs requests |
+//! | [`Verify`] | content against a manifest | caches hold only verified content |
+//! | [`Hedge`] | the slowest reads | while one request waits for a retry, the second may run |
+//! | [`Retry`] | transient errors, bodies that were cut | sees the errors of all wrappers below |
+//! | [`Limit`] | requests in flight | inside `Retry`: a request that waits for a retry holds no place |
 //! | [`Rate`] | requests and bytes a second | each try counts |
-//! | [`Timeout`] | requests that do not come forward | waiting for a place is not counted; what it ends is tried again |
+//! | [`Timeout`] | requests that make no progress | waiting for a place is not counted; a timeout is retried |
 //! | [`Prefix`] | a part of a store | anywhere; innermost, caches are shared between parts |
 //!
-//! [`resilient`] is the stack for stores that are far away and have timeouts of their own.
+//! [`resilient`] is the stack for remote stores that have timeouts of their own.
 //!
-//! Pauses and timeouts are those of tokio's clock: futures of these stores are polled inside a
-//! tokio runtime whose time is enabled, once something has to wait.
+//! Pauses and timeouts use tokio's clock: futures of these stores must be polled inside a tokio
+//! runtime with time enabled, once they have to wait.
 
 mod bucket;
 mod controller;
@@ -50,14 +50,14 @@ use datapipes::{Backoff, Result};
 
 use super::Store;
 
-/// The usual stack around a store that is far away and has timeouts of its own: errors that pass
-/// are tried again and cut bodies resumed ([`Retry`]), and there is no limit to the requests in
-/// flight until the service is overloaded the first time ([`InFlight::OnOverload`]).
+/// Wraps a remote store that has timeouts of its own in the usual stack: transient errors are
+/// retried and cut bodies resumed ([`Retry`]), and there is no limit to the requests in flight
+/// until the service is overloaded the first time ([`InFlight::OnOverload`]).
 pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
     store.limit(InFlight::OnOverload).retry(Backoff::default())
 }
 
-/// The wrappers, as methods of every store.
+/// Wrappers as methods of every store.
 ///
 /// # Examples
 /// ```
@@ -72,7 +72,7 @@ pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 pub trait StoreExt: Store + Sized {
-    /// Tries again what may pass, and goes on where a body was cut.
+    /// Retries transient errors, and resumes bodies that were cut.
     ///
     /// # Examples
     /// ```
@@ -87,12 +87,12 @@ pub trait StoreExt: Store + Sized {
         Retry::new(self, backoff)
     }
 
-    /// Ends requests that do not come forward: no answer, a stall, a trickle.
+    /// Ends requests that make no progress: no answer, a stall, a trickle.
     fn timeout(self, patience: Patience) -> Timeout<Self> {
         Timeout::new(self, patience)
     }
 
-    /// Lets so many requests be in flight, and no more; also as many as turn out to be right.
+    /// Limits the number of requests in flight, to a fixed or an adaptive number.
     fn limit(self, most: InFlight) -> Limit<Self> {
         Limit::new(self, most)
     }
@@ -102,22 +102,23 @@ pub trait StoreExt: Store + Sized {
         Hedge::new(self, tail)
     }
 
-    /// Asks for so many objects and bytes a second, and no more.
+    /// Limits the requests and bytes per second.
     fn rate(self, most: PerSecond) -> Rate<Self> {
         Rate::new(self, most)
     }
 
-    /// The part of the store whose keys begin with `prefix` and a `/`, by the rest of their keys.
+    /// Returns the part of the store whose keys begin with `prefix` and a `/`, with the rest of
+    /// each key as the key.
     fn prefix(self, prefix: &str) -> Prefix<Self> {
         Prefix::new(self, prefix)
     }
 
-    /// Gives out only what has the size and the hash that a manifest says, by key.
+    /// Returns only objects with the size and the hash that a manifest contains for their key.
     fn verify(self, manifest: HashMap<String, Expected>) -> Verify<Self> {
         Verify::new(self, manifest)
     }
 
-    /// Keeps whole objects in memory, up to `limit` bytes.
+    /// Caches whole objects in memory, up to `limit` bytes.
     ///
     /// # Examples
     /// ```
@@ -134,10 +135,10 @@ pub trait StoreExt: Store + Sized {
         MemoryCache::new(self, limit, evict)
     }
 
-    /// Keeps objects in a folder, up to `limit` bytes, for this run and the next ones.
+    /// Caches objects in a folder, up to `limit` bytes, for this run and later ones.
     ///
     /// # Errors
-    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made
+    /// `Denied` if the folder is not private to this user; `Io` and others if it cannot be created
     /// or read.
     ///
     /// # Examples
@@ -171,7 +172,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// All of them, as the table says.
+    /// Stacks all wrappers in the order of the table.
     fn stack<S: Store>(store: S, dir: &tempfile::TempDir) -> impl Store + use<S> {
         store
             .prefix("")
@@ -268,7 +269,7 @@ mod tests {
             }
             drop(store);
             assert_eq!(script.in_flight(), 0);
-            // The next round finds nothing kept.
+            // The next round starts with an empty cache.
             std::fs::remove_dir_all(dir.path().join("cache")).unwrap();
         }
         assert_eq!(failed, 0, "ten tries are enough for three faults");

@@ -1,4 +1,4 @@
-//! A part of a store: what lies below a prefix.
+//! A part of a store: the objects below a prefix.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,9 +11,10 @@ use futures::stream::BoxStream;
 
 use crate::stores::{Get, Meta, Object, Store};
 
-/// A part of a store: what lies below a prefix; see [`StoreExt::prefix`](super::StoreExt::prefix).
+/// A store of the objects below a prefix of another; see
+/// [`StoreExt::prefix`](super::StoreExt::prefix).
 ///
-/// It is a convenience, not a wall: a key with `..` in it is passed on as it is.
+/// It is a convenience, not a security boundary: a key with `..` in it is passed on unchanged.
 #[derive(Clone, Debug)]
 pub struct Prefix<S> {
     inner: Arc<S>,
@@ -22,7 +23,7 @@ pub struct Prefix<S> {
 }
 
 impl<S: Store> Prefix<S> {
-    /// What lies below a prefix; a `/` is added at its end where it has none.
+    /// Wraps a store; a `/` is added at the end of the prefix if it has none.
     pub fn new(inner: S, prefix: &str) -> Self {
         let mut prefix = prefix.trim_matches('/').to_owned();
         if !prefix.is_empty() {
@@ -41,7 +42,7 @@ impl<S: Store> Prefix<S> {
     }
 }
 
-/// The key as it is below the prefix.
+/// Removes the prefix from the key.
 fn strip(prefix: &str, mut meta: Meta) -> Meta {
     if meta.key.starts_with(prefix) {
         meta.key.drain(..prefix.len());

@@ -1,4 +1,4 @@
-//! So many requests and bytes a second, and no more.
+//! A limit on requests and bytes per second.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use tokio::time::{Instant, sleep};
 use super::bucket::Bucket;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// How much a store may be asked in a second; see [`Rate`].
+/// Maximum load of a store per second; see [`Rate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PerSecond {
-    /// Requests.
+    /// Number of requests.
     pub requests: f64,
-    /// Bytes of bodies.
+    /// Number of bytes of bodies.
     pub bytes: f64,
 }
 
 impl Default for PerSecond {
-    /// Without limits.
+    /// Returns no limits.
     fn default() -> Self {
         PerSecond {
             requests: f64::INFINITY,
@@ -33,15 +33,16 @@ impl Default for PerSecond {
     }
 }
 
-/// So many requests and bytes a second, and no more; see [`StoreExt::rate`](super::StoreExt::rate).
+/// A store with limits on requests and bytes per second; see
+/// [`StoreExt::rate`](super::StoreExt::rate).
 ///
-/// Two token buckets, each of which holds what comes in a second: so much passes at once after a
-/// pause. Who is too early waits, in the order of asking. The bytes of a piece are counted when it
-/// has arrived, and the piece waits until they are paid for; so the rate is that of what is given
-/// out, and the connection is held back by it.
+/// Each of two token buckets holds at most the tokens of one second, which may pass at once after a
+/// pause. Requests that come too early wait, in order. The bytes of a piece are counted when the
+/// piece has arrived, and the piece waits until they are paid for; so the limit applies to the
+/// bytes that are returned, and it slows the connection down.
 ///
 /// A listing counts as one request. The store's own [`read`](Store::read) is not used: a body is
-/// read piece by piece. It holds one piece a body.
+/// read piece by piece. Memory holds one piece of each body.
 #[derive(Clone, Debug)]
 pub struct Rate<S> {
     inner: Arc<S>,
@@ -56,7 +57,7 @@ struct Buckets {
 }
 
 impl<S> Rate<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, most: PerSecond) -> Self {
         let bucket = |rate: f64| {
             rate.is_finite()

@@ -1,4 +1,4 @@
-//! Tries again what may pass, and goes on where a body was cut.
+//! Retries of transient errors, and resumption of bodies that were cut.
 
 use std::ops::Range;
 use std::path::Path;
@@ -18,33 +18,32 @@ use super::bucket::Bucket;
 use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// Tries again what may pass, and goes on where a body was cut; see
+/// A store that retries transient errors, and resumes bodies that were cut; see
 /// [`StoreExt::retry`](super::StoreExt::retry).
 ///
-/// - Only errors that are [passing](Error::transient) are tried again, after pauses by [`Backoff`].
-///   A service that says how long to leave it alone is left alone so long, though never past the
-///   deadline: then it is asked one last time.
-/// - A body that was cut, or ends too early, is asked for from there on, if the object has a
-///   version, and only of that version. No byte is given out twice, and no two versions are mixed:
-///   an object that became another is `Changed`. Without a version, only a body of which nothing
-///   was given out yet is asked for again.
-/// - [`read`](Store::read) gives nothing out before the end, so it may also begin again from
-///   nothing, and does so where the object has no version, became another, or cannot be asked for
-///   in part.
-/// - A listing that breaks off begins again, and the keys that were given out are left out. It must
-///   have the same order each time; where it has not, it is `Changed`.
-/// - For one request, tries are counted over its whole body; a mebibyte that arrives pays for what
-///   was before.
-/// - All requests of the store share a *budget* of tries beyond the first: 500 at once, then 10 a
-///   second, if not [set](Retry::with_budget) otherwise; each success gives one back. Where it is
-///   used up they queue, so that a service that is down is asked some times a second and not by each
-///   request by itself.
-/// - The last error says how many tries there were, how long they took, and what the first one was.
-///   Each pause is an event of `tracing`: the first five of a store, and those at which their
-///   number has doubled, are warnings, the others are at level debug.
+/// - Only [transient](Error::transient) errors are retried, after pauses given by [`Backoff`]. If a
+///   service asks for a pause, the retry waits that long, though never past the deadline: then it
+///   is tried one last time.
+/// - A body that was cut, or ends too early, is requested again from that position on, if the
+///   object has a version, and only of that version. No byte is returned twice, and no two versions
+///   are mixed: an object that was replaced is `Changed`. Without a version, a body is requested
+///   again only if none of it was returned yet.
+/// - [`read`](Store::read) returns nothing before the end, so it may also begin again from the
+///   start, and does so if the object has no version, was replaced, or cannot be requested in part.
+/// - A listing that breaks off begins again, and the keys that were already returned are skipped.
+///   The listing must have the same order each time; otherwise the error is `Changed`.
+/// - For one request, tries are counted over its whole body; each mebibyte that arrives resets the
+///   count.
+/// - All requests of the store share a *budget* of retries: 500 at once, then 10 a second, if not
+///   [set](Retry::with_budget) otherwise; each success gives one back. When the budget is used up,
+///   retries queue, so that a service that is down gets some requests a second and not one from
+///   each waiting request.
+/// - The last error contains the number of tries, their duration, and the first error. Each pause
+///   is an event of `tracing`: the first five of a store, and those at which their number has
+///   doubled, are warnings, the others are at level debug.
 ///
-/// It holds nothing of a body, but all of an object that is read by `read`; a listing's last key.
-/// It costs one box a body.
+/// Memory holds nothing of a body, except the object that `read` reads, and the last key of a
+/// listing. Each body costs one box.
 #[derive(Debug)]
 pub struct Retry<S>(Arc<Shared<S>>);
 
@@ -60,7 +59,7 @@ struct Shared<S> {
     backoff: Backoff,
     budget: Mutex<Bucket>,
     began: Instant,
-    /// Tries beyond the first, of all requests.
+    /// Number of retries of all requests.
     retried: AtomicU64,
 }
 
@@ -70,7 +69,7 @@ impl<S> Retry<S> {
         Retry::with_budget(inner, backoff, 500, 10.0)
     }
 
-    /// Wraps a store whose requests may together make `burst` tries beyond the first at once, and
+    /// Wraps a store with a budget: its requests may together make `burst` retries at once, and
     /// `per_second` in each second after that.
     pub fn with_budget(inner: S, backoff: Backoff, burst: u32, per_second: f64) -> Self {
         let budget = Mutex::new(Bucket::new(per_second, f64::from(burst)));
@@ -90,14 +89,14 @@ impl<S> Shared<S> {
     }
 }
 
-/// So many bytes of a body that arrive after an error make up for it.
+/// Number of bytes that have to arrive after an error to reset the count of tries.
 const FORGIVEN: u64 = 1 << 20;
 
-/// The tries of one request, and what came of them.
+/// The tries of one request, and their errors.
 #[derive(Debug)]
 struct Tries {
     url: String,
-    /// From when the deadline counts.
+    /// Time from which the deadline counts.
     begun: Option<Instant>,
     failed: u32,
     pause: Duration,
@@ -119,8 +118,7 @@ impl Tries {
         (self.begun, self.failed, self.pause, self.first) = (None, 0, Duration::ZERO, None);
     }
 
-    /// After a failure: waits and says that it may be tried again, or gives the error back for
-    /// good.
+    /// Handles a failure: waits and permits a retry, or returns the final error.
     async fn again<S>(&mut self, error: Error, shared: &Shared<S>) -> Result<()> {
         if error.is_transient() {
             self.wait(error, shared).await
@@ -129,7 +127,7 @@ impl Tries {
         }
     }
 
-    /// As [`again`](Tries::again), for any error.
+    /// Handles any error like [`again`](Tries::again), transient or not.
     async fn wait<S>(&mut self, error: Error, shared: &Shared<S>) -> Result<()> {
         let backoff = &shared.backoff;
         let begun = *self.begun.get_or_insert_with(Instant::now);
@@ -165,7 +163,7 @@ impl Tries {
         Ok(())
     }
 
-    /// The error that ends it.
+    /// Returns the final error.
     fn over(&self, error: Error, why: &str) -> Error {
         if self.failed == 0 {
             return error;
@@ -209,32 +207,32 @@ impl<S: Store> Shared<S> {
     }
 }
 
-/// A body that goes on where it was cut.
+/// A body that is resumed where it was cut.
 struct Resumed<S> {
     shared: Arc<Shared<S>>,
     key: String,
     version: Option<String>,
     get: Get,
-    /// What was announced.
+    /// The announced range.
     range: Range<u64>,
-    /// How far it came.
+    /// Position that was reached.
     at: u64,
     since: u64,
     body: Body,
     tries: Tries,
 }
 
-/// Why a body ended before its end.
+/// Reason for which a body ended early.
 enum Broken {
-    /// It may be asked for again from nothing, as far as the tries go.
+    /// The body may be requested again from the start, as far as the tries permit.
     Here(Error),
-    /// That is all.
+    /// The error is final.
     ForGood(Error),
 }
 
 impl<S: Store> Resumed<S> {
     fn new(shared: Arc<Shared<S>>, key: &str, get: Get, object: Object, mut tries: Tries) -> Self {
-        // From now on it depends on the consumer how long it takes.
+        // From here on the duration depends on the consumer.
         tries.begun = None;
         let Object {
             meta, range, body, ..
@@ -329,7 +327,7 @@ impl<S: Store> Resumed<S> {
                 Err(changed) if changed.kind() == ErrorKind::Changed => {
                     return Err(Broken::Here(changed));
                 }
-                // It may not know ranges, as no server needs to.
+                // The server may not support ranges.
                 Err(strange)
                     if strange.kind() == ErrorKind::Protocol && self.at > self.range.start =>
                 {
@@ -438,7 +436,7 @@ impl<S: Store> Store for Retry<S> {
             let mut listing = listing?;
             match listing.next().await {
                 Ok(meta) => Some((Ok(meta?), Some(listing))),
-                // What follows a final error is the store's affair.
+                // The store decides if anything follows a final error.
                 Err((error, on)) => Some((Err(error), on.then_some(listing))),
             }
         };
@@ -451,16 +449,17 @@ struct Listing<S> {
     prefix: String,
     listed: BoxStream<'static, Result<Meta>>,
     tries: Tries,
-    /// What was given out: the last key, how many, and whether all were in ascending order.
+    /// The last key that was returned, the number of keys, and true if all were in ascending order.
     last: Option<String>,
     given: u64,
     ascending: bool,
 }
 
 impl<S: Store> Listing<S> {
-    /// The next one; or an error, and whether more may follow it.
+    /// Returns the next entry; or an error, and true if more entries may follow.
     async fn next(&mut self) -> Result<Option<Meta>, (Error, bool)> {
-        // How many of the listing that runs now are known, while it has just begun again.
+        // Number of already returned entries seen in the current listing, while it has just begun
+        // again.
         let mut behind = None;
         loop {
             match self.listed.next().await {

@@ -1,4 +1,4 @@
-//! Ends requests that do not come forward.
+//! Timeouts for requests that make no progress.
 
 use std::future::Future;
 use std::path::Path;
@@ -14,22 +14,23 @@ use tokio::time::{Instant, timeout};
 
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// How long a request may take; see [`Timeout`].
+/// Time limits of a request; see [`Timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Until the answer has begun, and for each step of a listing.
+    /// Maximum time until the answer has begun, and for each step of a listing.
     pub first: Duration,
-    /// In each such time of waiting for a body …
+    /// Length of a period of waiting for a body.
     pub window: Duration,
-    /// … at least so many bytes arrive, or its end. (A limit on each piece alone would never end a
-    /// body of one byte a second.)
+    /// Minimum number of bytes that have to arrive in each period, unless the body ends. (A limit
+    /// on each piece alone would never end a body of one byte a second.)
     pub bytes: u64,
-    /// For all of it.
+    /// Maximum time for the whole request.
     pub total: Duration,
 }
 
 impl Default for Patience {
-    /// 30 s until the answer, then 1 KiB/s over 10 s; no limit to the whole.
+    /// Returns the defaults: 30 s until the answer, then 1 KiB/s over 10 s; no limit for the whole
+    /// request.
     fn default() -> Self {
         Patience {
             first: Duration::from_secs(30),
@@ -40,13 +41,14 @@ impl Default for Patience {
     }
 }
 
-/// Ends requests that do not come forward; see [`StoreExt::timeout`](super::StoreExt::timeout).
+/// A store that ends requests without progress; see
+/// [`StoreExt::timeout`](super::StoreExt::timeout).
 ///
-/// Only the time spent in waiting for the store counts, not what the consumer does between two
-/// pieces. What was ended is `Unavailable`, passing. The store's own [`read`](Store::read) is not
-/// used: a body is read piece by piece.
+/// Only the time spent in waiting for the store counts, not the time of the consumer between two
+/// pieces. A timeout is a transient error of kind `Unavailable`. The store's own
+/// [`read`](Store::read) is not used: a body is read piece by piece.
 ///
-/// It holds nothing, and costs a timer for each request and each piece that does not come at once.
+/// Each request costs a timer, and so does each piece that does not come at once.
 #[derive(Clone, Debug)]
 pub struct Timeout<S> {
     inner: Arc<S>,
@@ -54,7 +56,7 @@ pub struct Timeout<S> {
 }
 
 impl<S> Timeout<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, patience: Patience) -> Self {
         Timeout {
             inner: Arc::new(inner),
@@ -63,7 +65,7 @@ impl<S> Timeout<S> {
     }
 }
 
-/// Waits so long at most, and says how long it was.
+/// Waits at most for the given time, and returns the elapsed time.
 async fn within<T>(most: Duration, wait: impl Future<Output = T>) -> (Option<T>, Duration) {
     let begun = Instant::now();
     (timeout(most, wait).await.ok(), begun.elapsed())
@@ -110,7 +112,7 @@ impl<S: Store> Store for Timeout<S> {
             url,
         } = object;
 
-        /// What is left of the body's time.
+        /// Remaining time of the body.
         struct Left {
             body: Body,
             url: String,

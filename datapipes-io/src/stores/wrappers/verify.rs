@@ -1,4 +1,4 @@
-//! Gives out only what has the size and the hash that it should have.
+//! Verification of objects by size and hash.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,26 +13,28 @@ use tracing::debug;
 
 use crate::stores::{Body, Get, Meta, Object, Store};
 
-/// What an object should be, as a manifest says.
+/// Expected properties of an object, from a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Its size.
+    /// Size in bytes.
     pub size: Option<u64>,
-    /// Its BLAKE3 hash.
+    /// BLAKE3 hash of the content.
     pub blake3: Option<[u8; 32]>,
 }
 
-/// Gives out only what has the size and the hash that it should have; see
+/// A store that returns only objects with the expected size and hash; see
 /// [`StoreExt::verify`](super::StoreExt::verify).
 ///
-/// - What is not in the manifest, and ranges, are passed on unchecked.
-/// - Wrong content is `Corrupt`, a wrong size `Truncated` or `Corrupt`; neither is passing.
-///   [`read`](Store::read) asks a second time before that, since it may have happened on the way.
-/// - Of a body, the last piece is kept back until all was checked; a piece before it may be given
-///   out of an object that turns out to be wrong, and then an error takes the place of its end.
+/// - Objects that are not in the manifest, and ranges, are passed on unchecked.
+/// - Wrong content is `Corrupt`, a wrong size `Truncated` or `Corrupt`; neither is transient.
+///   [`read`](Store::read) makes a second request before it fails, since the error may have
+///   happened on the way.
+/// - The last piece of a body is held back until all was checked; an earlier piece of an object
+///   that turns out to be wrong may have been returned before, and then an error takes the place of
+///   the last piece.
 ///
-/// It holds the manifest and one piece a body, and hashes on the thread that reads: some gigabytes
-/// a second.
+/// Memory holds the manifest and one piece of each body. The hash is computed on the thread that
+/// reads: some gigabytes a second.
 #[derive(Clone, Debug)]
 pub struct Verify<S> {
     inner: Arc<S>,
@@ -40,7 +42,7 @@ pub struct Verify<S> {
 }
 
 impl<S> Verify<S> {
-    /// Around a store.
+    /// Wraps a store.
     pub fn new(inner: S, expected: HashMap<String, Expected>) -> Self {
         Verify {
             inner: Arc::new(inner),
@@ -49,7 +51,7 @@ impl<S> Verify<S> {
     }
 }
 
-/// What has arrived of an object, beside what should.
+/// Progress of a check: the bytes that arrived, and the expected properties.
 struct Check {
     url: String,
     expected: Expected,

@@ -1,4 +1,4 @@
-//! The keys of rows, by which they are found again.
+//! Keys by which rows are found again.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use rusqlite::types::Value;
 use super::queries::each;
 use crate::sqlite::connections::failed;
 
-/// The keys of all rows, in order.
+/// Keys of all rows, in order.
 pub(super) enum Keys {
     Integers(Vec<i64>),
     Others(Vec<Vec<Value>>),

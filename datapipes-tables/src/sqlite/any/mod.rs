@@ -27,17 +27,16 @@ use super::{again, connect, sql};
 /// Rows of any table or query of an SQLite file, as data by index: sample `n` is the row of the
 /// `n`-th key; feature `sqlite`.
 ///
-/// - The keys are read once, when it is made, and kept: 8 bytes a row where they are integers. So a
-///   row is found by its key at once, and [`Indexed`](datapipes::Indexed) shuffles, splits and
-///   shards what is there.
-/// - The file is opened to read only. Four connections read at once, on blocking threads; rows that
-///   are asked for together are read by few queries. Locks of other processes are waited for 5
-///   seconds; then the error is passing.
-/// - A row that was taken away since, or whose key was changed, is the error `Changed`. Rows that
-///   came since are not seen.
-/// - Values are copied out of SQLite's pages, once.
-/// - For data sets that this library itself writes, with schema and labels, there is
-///   [`Sqlite`](super::Sqlite).
+/// - The keys are read once, when the value is created, and held in memory: 8 bytes for each row if
+///   they are integers. A row is then found by its key at once, and [`Indexed`](datapipes::Indexed)
+///   shuffles, splits and shards the rows.
+/// - The file is opened read-only. Four connections read at once, on blocking threads; rows that
+///   are requested together are read by few queries. A query waits 5 seconds for the locks of other
+///   processes; then the error is transient.
+/// - A row that was removed since, or whose key was changed, is the error `Changed`. Rows that were
+///   added since are not seen.
+/// - Values are copied from SQLite's pages, once.
+/// - Use [`Sqlite`](super::Sqlite) for data sets that this library writes, with schema and labels.
 ///
 /// Clones share the connections and the keys.
 ///
@@ -60,28 +59,28 @@ pub struct SqliteRows(Arc<Inner>);
 
 struct Inner {
     connections: Arc<Connections>,
-    /// What it reads, for messages.
+    /// Description of the rows, for messages.
     place: String,
-    /// `SELECT key, …, column, … FROM … WHERE `, and how the keys are called in it.
+    /// `SELECT key, …, column, … FROM … WHERE `, and the expression of the keys in it.
     select: String,
     key: Vec<String>,
     keys: Keys,
     names: Arc<[String]>,
 }
 
-/// Most keys of one query.
+/// Maximum number of keys in a query.
 const TOGETHER: usize = 256;
 
 impl SqliteRows {
-    /// Rows of a table for which a condition in SQL is true; of all if it is empty. No columns are
-    /// all columns. Rows are in the order of their `rowid`, or of their primary key where the table
-    /// has no `rowid`. Reads the keys, and blocks.
+    /// Reads the rows of a table for which a condition in SQL is true; all rows if it is empty. No
+    /// columns means all columns. Rows are in the order of their `rowid`, or of their primary key
+    /// if the table has no `rowid`. Reads the keys, and blocks.
     ///
-    /// The condition is part of a query as it is: no place for text from elsewhere.
+    /// The condition becomes a part of a query unchanged: do not pass text from untrusted sources.
     ///
     /// # Errors
-    /// `NotFound` if there is no such file, table or column; `Corrupt` if it is no SQLite file or a
-    /// damaged one; `Config` for a condition that cannot be, and for a view, which has no key: see
+    /// `NotFound` if there is no such file, table or column; `Corrupt` if the file is no SQLite
+    /// file or is damaged; `Config` for an invalid condition, and for a view, which has no key: see
     /// [`query`](SqliteRows::query).
     pub fn table(
         path: impl AsRef<Path>,
@@ -136,15 +135,15 @@ impl SqliteRows {
         SqliteRows::new(connections, &connection, place, made)
     }
 
-    /// Rows of a query in SQL, in its order. One of its columns is the key: no two rows may have
-    /// the same there, and it should be one that has an index, by which a row is found again. Reads
-    /// the keys, and blocks.
+    /// Reads the rows of a query in SQL, in its order. One of its columns is the key: its values
+    /// must be unique, and it should have an index, since rows are found by it. Reads the keys, and
+    /// blocks.
     ///
-    /// The query is run as it is: no place for text from elsewhere.
+    /// The query is run unchanged: do not pass text from untrusted sources.
     ///
     /// # Errors
-    /// As [`table`](SqliteRows::table); `Config` for a query that cannot be, and for keys that are
-    /// null or come twice.
+    /// The errors of [`table`](SqliteRows::table); `Config` for an invalid query, and for keys that
+    /// are null or duplicate.
     pub fn query(path: impl AsRef<Path>, query: &str, key: &str) -> Result<Self> {
         let (connections, connection) = open(path.as_ref())?;
         let place = format!("{}: query {query:?}", connections.url);
@@ -167,7 +166,8 @@ impl SqliteRows {
         SqliteRows::new(connections, &connection, place, made)
     }
 
-    /// By the query for the keys, where rows are, their key, and the columns wanted.
+    /// Creates the value from the query for the keys, the source of the rows, their key, and the
+    /// wanted columns.
     fn new(
         connections: Arc<Connections>,
         connection: &Connection,
@@ -175,7 +175,7 @@ impl SqliteRows {
         (query, source, key, names): (String, String, Vec<String>, Vec<String>),
     ) -> Result<Self> {
         if let Some(name) = twice(&names) {
-            // SQLite would give the first for both.
+            // SQLite would return the first column for both.
             let what =
                 format!("{place}: two columns are called {name:?}; call one another name by AS");
             return Err(Error::new(ErrorKind::Config, what));
@@ -198,13 +198,13 @@ impl SqliteRows {
         Ok(SqliteRows(Arc::new(inner)))
     }
 
-    /// The names of the columns.
+    /// Returns the names of the columns.
     pub fn columns(&self) -> &[String] {
         &self.0.names
     }
 }
 
-/// A name that comes twice, as SQLite compares them.
+/// Returns a duplicate name, with names compared as in SQLite.
 fn twice(names: &[String]) -> Option<&str> {
     let mut seen = HashSet::new();
     names
@@ -214,7 +214,7 @@ fn twice(names: &[String]) -> Option<&str> {
 }
 
 impl Inner {
-    /// The rows at some places, on a connection.
+    /// Reads the rows at some positions, on a connection.
     fn read(&self, connection: &Connection, places: &[usize]) -> Result<Vec<Result<SqliteRow>>> {
         match &self.keys {
             Keys::Integers(keys) => {
@@ -319,7 +319,7 @@ impl MapPipe for SqliteRows {
                 ErrorKind::NotFound,
                 format!("{}: it has {count} rows", self.0.place),
             )),
-            // One reason for all.
+            // All rows get the same error.
             (Some(_), Some(error)) => Err(again(error).within(&self.0.place)),
             (Some(_), None) => rows.next().expect("a row for each key"),
         };

@@ -1,4 +1,4 @@
-//! What is asked of a file of which nothing is known.
+//! Queries of a file with an unknown schema.
 
 use datapipes::{Error, ErrorKind, Result};
 use rusqlite::types::Value;
@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row};
 
 use crate::sqlite::connections::failed;
 
-/// Does something with each row of a query.
+/// Calls a function for each row of a query.
 pub(super) fn each(
     connection: &Connection,
     query: &str,
@@ -21,7 +21,7 @@ pub(super) fn each(
     Ok(())
 }
 
-/// A query that SQLite does not take is the user's mistake.
+/// Converts the error of a query that SQLite refuses into an error of the user's settings.
 pub(super) fn wrong(error: rusqlite::Error) -> Error {
     let is_query = matches!(error, rusqlite::Error::SqlInputError { .. });
     let kind = if is_query {
@@ -32,7 +32,7 @@ pub(super) fn wrong(error: rusqlite::Error) -> Error {
     Error::new(kind, "").with_source(error)
 }
 
-/// A name as it stands in a query.
+/// Quotes a name for a query.
 pub(super) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
@@ -44,7 +44,8 @@ pub(super) fn shown(key: &[Value]) -> String {
         .join(", ")
 }
 
-/// What the integer that tells rows apart is called in a table; `None` if it has none. Blocks.
+/// Returns the name of the integer that identifies the rows of a table; `None` if it has none.
+/// Blocks.
 pub(super) fn row_id(
     connection: &Connection,
     table: &str,

@@ -1,4 +1,4 @@
-//! A row of whatever table.
+//! A row of any table.
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use bytes::Bytes;
 use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 use rusqlite::types::ValueRef;
 
-/// A value as SQLite has it: each for itself, whatever the type of its column.
+/// A value of SQLite, with its own type, whatever the type of its column.
 #[derive(Clone, Debug, PartialEq, Wire)]
 pub enum Cell {
-    /// Nothing.
+    /// No value.
     Null,
     /// An integer.
     Int(i64),
-    /// A number with a fraction.
+    /// A floating-point number.
     Real(f64),
     /// Text.
     Text(String),
@@ -22,7 +22,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// The integer, if it is one.
+    /// Returns the integer, if the value is one.
     pub fn as_i64(&self) -> Option<i64> {
         if let Cell::Int(value) = self {
             Some(*value)
@@ -31,7 +31,7 @@ impl Cell {
         }
     }
 
-    /// The number, if it is one; an integer too.
+    /// Returns the number, if the value is one; also an integer.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Cell::Int(value) => Some(*value as f64),
@@ -40,7 +40,7 @@ impl Cell {
         }
     }
 
-    /// The text, if it is text.
+    /// Returns the text, if the value is text.
     pub fn as_str(&self) -> Option<&str> {
         if let Cell::Text(value) = self {
             Some(value)
@@ -49,7 +49,7 @@ impl Cell {
         }
     }
 
-    /// The bytes, if it is bytes.
+    /// Returns the bytes, if the value is bytes.
     pub fn as_bytes(&self) -> Option<&Bytes> {
         if let Cell::Blob(value) = self {
             Some(value)
@@ -86,14 +86,14 @@ impl Cell {
     }
 }
 
-/// A row: values by the names of their columns, in the order of these.
+/// A row: values by the names of their columns, in the order of the columns.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SqliteRow {
     pub(super) names: Arc<[String]>,
     pub(super) cells: Vec<Cell>,
 }
 
-/// Names and values: the names of the columns with each row.
+/// A row is sent with its values and the names of the columns.
 impl Wire for SqliteRow {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.names.encode(to)?;
@@ -113,7 +113,7 @@ impl Wire for SqliteRow {
 }
 
 impl SqliteRow {
-    /// The value of a column.
+    /// Returns the value of a column.
     ///
     /// # Errors
     /// `NotFound` if there is no such column.
@@ -124,22 +124,22 @@ impl SqliteRow {
             .ok_or_else(|| no_column(name, &self.names))
     }
 
-    /// The value of a column, taken out; null is left in its place.
+    /// Returns the value of a column, and leaves null in its place.
     ///
     /// # Errors
-    /// As [`get`](SqliteRow::get).
+    /// The error of [`get`](SqliteRow::get).
     pub fn take(&mut self, name: &str) -> Result<Cell> {
         let place = self.names.iter().position(|known| known == name);
         let place = place.ok_or_else(|| no_column(name, &self.names))?;
         Ok(std::mem::replace(&mut self.cells[place], Cell::Null))
     }
 
-    /// Names and values, in order.
+    /// Returns names and values, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Cell)> {
         self.names.iter().map(String::as_str).zip(&self.cells)
     }
 
-    /// The row as JSON has it: bytes as hexadecimal digits in lower case, infinities as null.
+    /// Returns the row as JSON: bytes as hexadecimal digits in lower case, infinities as null.
     pub fn to_json(&self) -> serde_json::Map<String, serde_json::Value> {
         let value = |cell: &Cell| match cell {
             Cell::Null => serde_json::Value::Null,

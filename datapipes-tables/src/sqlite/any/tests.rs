@@ -1,4 +1,4 @@
-//! A file that Python's sqlite3 wrote.
+//! A file written by Python's sqlite3.
 
 use std::path::PathBuf;
 
@@ -142,7 +142,7 @@ fn rows_of_a_query_come_in_its_order() {
     );
     assert_eq!(kind(query, "key").kind(), ErrorKind::NotFound);
     assert_eq!(kind("SELEKT 1", "a").kind(), ErrorKind::Config);
-    // Nothing is written by what is to be read.
+    // A query for reading must not write.
     assert!(SqliteRows::query(&path, "DELETE FROM things RETURNING id", "id").is_err());
     assert_eq!(
         all(&SqliteRows::table(&path, "things", &[], "").unwrap()).len(),
@@ -150,7 +150,7 @@ fn rows_of_a_query_come_in_its_order() {
     );
 }
 
-/// SQLite itself would give the first of them for both.
+/// Without the check, SQLite would return the first column for both.
 #[test]
 fn two_columns_of_one_name_are_refused() {
     let (_dir, path) = things();

@@ -140,7 +140,7 @@ fn row_99_versions_and_lengths() {
             ErrorKind::Unsupported
         );
     }
-    // A header of 4 GiB that is not there.
+    // A header of 4 GiB that does not exist.
     let error = Header::parse(&file([2, 0], &u32::MAX.to_le_bytes())).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -1,4 +1,4 @@
-//! How archives end: with a marker or without, and with data behind it.
+//! Ends of archives: with a marker or without, and with data after it.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::{File, FileRef};
 
 const KINDS: [Trailing; 3] = [Trailing::Refuse, Trailing::Ignore, Trailing::Read];
 
-/// Archives, how many members there are before the end and behind it, and what is wrong.
+/// An archive with the numbers of members before and after its end, and its error.
 struct Case {
     archive: Vec<u8>,
     members: usize,
-    /// Bytes of zeros at the end, before what follows.
+    /// Number of zeros at the end, before the data after it.
     zeros: usize,
-    /// Of an archive behind it.
+    /// Data after the archive.
     behind: Behind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum Behind {
     Nothing,
-    /// An archive of so many members, with so many zeros behind it.
+    /// An archive with this number of members, followed by this number of zeros.
     Members(usize, usize),
     Rubbish,
 }
@@ -67,7 +67,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// How many members come out, and the error behind them.
+/// Returns the number of yielded members, and the error after them.
 fn expected(case: &Case, marked: bool, trailing: Trailing) -> (usize, Option<ErrorKind>) {
     let end = |zeros| (marked && zeros < 1024).then_some(ErrorKind::Truncated);
     match (case.behind, trailing) {
@@ -77,7 +77,7 @@ fn expected(case: &Case, marked: bool, trailing: Trailing) -> (usize, Option<Err
         }
         (Behind::Nothing, _) => (case.members, end(case.zeros)),
         (_, Trailing::Refuse) => (case.members, Some(ErrorKind::Corrupt)),
-        // A lonely block is no marker.
+        // A single block is no marker.
         _ if case.zeros < 1024 => (case.members, Some(ErrorKind::Corrupt)),
         (_, Trailing::Ignore) => (case.members, None),
         // Archives begin with a block.
@@ -161,7 +161,7 @@ fn row_91_how_an_archive_must_end_means_the_same_wherever_it_is_read() {
     }
 }
 
-/// What an archive sets for all of its members, it sets for none of the next one.
+/// Checks that global headers of an archive do not affect the next one.
 #[test]
 fn global_headers_end_with_their_archive() {
     let one = [
@@ -184,8 +184,8 @@ fn global_headers_end_with_their_archive() {
     );
 }
 
-/// What is behind the part that is ignored is not given, but what is wrong with the stream that it
-/// is in, is.
+/// Checks that data after the ignored part are not yielded, but that errors of the stream around
+/// them are.
 #[test]
 fn row_96_a_damaged_stream_is_an_error_behind_what_is_ignored() {
     let long = [tar_of(&[("a.txt", b"one")]), vec![b'r'; 3 << 20]].concat();

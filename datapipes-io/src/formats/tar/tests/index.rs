@@ -19,7 +19,7 @@ fn of(archive: &[u8]) -> Result<TarIndex> {
     TarIndex::of(&Bytes::copy_from_slice(archive))
 }
 
-/// A store that counts what is read.
+/// A store that records the size of its reads.
 #[derive(Clone, Debug)]
 struct Reads(Memory, Arc<Mutex<Vec<u64>>>);
 
@@ -229,7 +229,7 @@ fn an_archive_that_is_not_what_the_index_says_is_an_error() {
             .all(|file| file.as_ref().is_err_and(|found| found == error)),
         "{shorter:?}"
     );
-    // As long, and other members.
+    // An archive of the same size with other members.
     let other = read(tar_of(&[
         ("a.txt", b"one"),
         ("x.txt", b"two"),
@@ -256,7 +256,7 @@ fn an_archive_that_is_not_what_the_index_says_is_an_error() {
         file.as_ref()
             .is_err_and(|error| error.ends_with("there is no member"))
     }));
-    // Every flipped bit of a header is seen, unless it changes nothing.
+    // Every flipped bit of a header is detected, unless it changes nothing.
     let whole = read(archive.clone());
     for byte in 1024..1536 {
         let mut flipped = archive.clone();
@@ -396,7 +396,7 @@ fn members_and_samples_are_shuffled_as_a_whole() {
     assert_eq!(Indexed::new(members).fetch().collect().unwrap().len(), 100);
 }
 
-/// What the stream gives, and what the index gives, errors as their kinds.
+/// Returns the results of the stream and of the index, with errors as their kinds.
 fn both(archive: &[u8], rules: &Samples) -> (Vec<Sample>, Vec<Result<Sample, ErrorKind>>) {
     let mut streamed = Vec::new();
     let graph = Graph::from_vec(vec![File::new("x.tar", archive.to_vec())])
@@ -518,7 +518,8 @@ proptest! {
         let names: Vec<_> = names.iter().filter(|name| !name.ends_with('/')).collect();
         let members: Vec<_> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
         let (streamed, indexed) = both(&tar_of(&members), &Samples::new());
-        // Of a sample with a second file for a field, the stream gives an error and the first.
+        // For a sample with a second file for a field, the stream yields an error and the first
+        // file.
         prop_assert_eq!(streamed.len(), indexed.len());
         for (streamed, indexed) in streamed.iter().zip(indexed) {
             match indexed {

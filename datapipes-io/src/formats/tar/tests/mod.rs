@@ -1,5 +1,4 @@
-//! Archives in pieces, by index, from stores and written; what is read of a whole one is in
-//! `tests/io/tar.rs`.
+//! Archives in pieces, by index, from stores and written; whole archives are in `tests/io/tar.rs`.
 
 mod ends;
 mod index;
@@ -18,7 +17,7 @@ use super::writer::TarWriter;
 use super::{Tar, Untar};
 use crate::File;
 
-/// An archive of some members.
+/// Returns an archive of some members.
 fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = TarWriter::new(Vec::new());
     members
@@ -27,7 +26,7 @@ fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     archive.finish().unwrap()
 }
 
-/// A header with the right checksum, and data.
+/// Returns a header with the right checksum, and data.
 fn member(kind: u8, name: &str, data: &[u8]) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name.as_bytes());
@@ -62,7 +61,7 @@ fn gunzip(data: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Archives of other tools, as `tests/data/make.py` and `make_tar.py` make them, unpacked.
+/// Returns archives of other tools, made by `tests/data/make.py` and `make_tar.py`, decompressed.
 fn real() -> Vec<(&'static str, Vec<u8>)> {
     macro_rules! real {
         ($($name:literal),*) => {
@@ -91,7 +90,7 @@ fn real() -> Vec<(&'static str, Vec<u8>)> {
         .collect()
 }
 
-/// What a pipe gives, inline. Items of the input are named `in0`, `in1`, …
+/// Runs a pipe inline and returns its output. Items of the input are named `in0`, `in1`, …
 fn apply<In: Send + 'static, P: Pipe<In>>(pipe: &P, input: Vec<In>) -> Vec<Result<Item<P::Out>>> {
     let named = |(index, value)| {
         Ok(Item::new(
@@ -110,7 +109,7 @@ fn untar(archive: impl Into<Bytes>) -> Vec<Result<Item<File>>> {
     apply(&Untar::new(), vec![File::new("x.tar", archive)])
 }
 
-/// Items with their origins, and errors, in a form that can be compared.
+/// Returns items with their origins, and errors, in a form that can be compared.
 fn shown(items: &[Result<Item<File>>]) -> Vec<Result<(String, File), String>> {
     let show = |item: &Item<File>| {
         (
@@ -131,7 +130,8 @@ fn files(items: Vec<Result<Item<File>>>) -> Vec<File> {
         .collect()
 }
 
-/// An archive with all that readers know: extensions, other kinds, what is refused.
+/// Returns an archive with all features that readers know: extensions, other types, refused
+/// members.
 fn mixed() -> Vec<u8> {
     let mut sparse = member(b'S', "s.bin", b"condensed");
     sparse[482] = 1;

@@ -1,4 +1,4 @@
-//! Pieces of any size give what the whole gives.
+//! Archives in pieces of any size yield the same as whole archives.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::{Untar, apply, gunzip, gzip, mixed, real, shown, tar_of, untar};
 use crate::File;
 use crate::formats::Codec;
 
-/// What a walker gives of an archive in pieces of these sizes, which come again and again.
+/// Runs a walker over an archive in pieces of these sizes, repeated, and returns its output.
 fn walk(
     archive: &[u8],
     sizes: &[usize],
@@ -48,7 +48,7 @@ fn walk(
 
 fn whole(archive: &[u8]) -> Vec<Result<(File, u64, u64), String>> {
     let found = walk(archive, &[], Some(archive.len() as u64));
-    // As the pipe sees it.
+    // In the form of the pipe.
     let of_pipe = shown(&untar(archive.to_vec()));
     assert_eq!(found.len(), of_pipe.len());
     for (found, of_pipe) in found.iter().zip(of_pipe) {
@@ -142,7 +142,7 @@ fn row_96_what_is_wrong_behind_the_end_of_a_packed_archive_is_an_error() {
     assert_eq!(shown(&untar(twice)), shown(&untar(packed)));
 }
 
-/// By every codec that is recognised.
+/// Covers every codec that is recognized.
 #[test]
 fn row_96_to_98_packed_archives_of_several_pieces_are_read_to_their_ends() {
     let archive = tar_of(&[("a", &[1; 3_000_000]), ("b", b"x"), ("c", &[2; 200_000])]);
@@ -205,7 +205,7 @@ fn row_106_a_first_name_that_looks_compressed_is_a_name() {
 fn row_98_many_empty_members_and_lying_sizes_take_no_memory() {
     let empty = [super::member(b'0', "a", b"").repeat(100_000), vec![0; 1024]].concat();
     assert_eq!(walk(&empty, &[1 << 20], None).len(), 100_000);
-    // A header of 1 TiB is believed as far as there are bytes.
+    // A header of 1 TiB is trusted only as far as there are bytes.
     let mut lying = super::member(b'0', "a", b"");
     lying[124..136].copy_from_slice(b"\x80\0\0\0\0\0\x01\0\0\0\0\0");
     super::sign(&mut lying);
@@ -241,7 +241,7 @@ fn a_member_in_one_piece_is_a_slice_of_it_and_another_is_copied_once() {
             _ => panic!(),
         }
     }
-    // `b` has its data from byte 1536 on.
+    // The data of `b` begin at byte 1536.
     assert_eq!(found, [true, false, true]);
 }
 
@@ -264,7 +264,7 @@ proptest! {
         }
         let whole = whole(&archive);
         prop_assert_eq!(&walk(&archive, &sizes, Some(archive.len() as u64)), &whole);
-        // Where the length is not known, it is not in the messages.
+        // If the length is unknown, it is not in the messages.
         let unknown = walk(&archive, &sizes, None);
         prop_assert_eq!(unknown.len(), whole.len());
         for (own, other) in unknown.iter().zip(&whole) {

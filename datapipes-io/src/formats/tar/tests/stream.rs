@@ -16,13 +16,13 @@ use super::{apply, gzip, mixed, real, shown, tar_of, untar};
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
 use crate::{FileRef, FileRefGraph, StoreGraph};
 
-/// One object, in pieces, with what can be wrong with it.
+/// A store of one object, in pieces, with faults.
 #[derive(Clone)]
 pub(super) struct Arrives {
     data: Bytes,
     piece: usize,
     announced: Option<u64>,
-    /// After so many pieces: an error, or nothing any more.
+    /// Number of pieces after which the body fails, or stalls without an error.
     stops: Option<(usize, Option<ErrorKind>)>,
     given: Arc<AtomicUsize>,
     alive: Arc<AtomicUsize>,
@@ -131,7 +131,7 @@ fn refer(store: &Arrives) -> FileRef {
     FileRef::stored(Arc::new(store.clone()), "k", None)
 }
 
-/// The items of one archive, as they come.
+/// Returns the items of one archive, as they come.
 fn begin(store: &Arrives) -> Items<crate::File> {
     let file = Item::new(refer(store), Origin::root(0, 0).named("in0"));
     StreamUntar::new().apply(Items::from_results([Ok(file)]), &Context::default())
@@ -141,7 +141,7 @@ fn stream(store: &Arrives) -> Vec<Result<(String, crate::File), String>> {
     shown(&apply(&StreamUntar::new(), vec![refer(store)]))
 }
 
-/// An archive of 20 MB.
+/// Returns an archive of 20 MB.
 fn large() -> Bytes {
     let data: Vec<u8> = (0..100_000u32).map(|n| (n / 7) as u8).collect();
     let names: Vec<_> = (0..200).map(|n| format!("{n:03}.bin")).collect();
@@ -227,7 +227,7 @@ fn the_first_member_comes_before_the_rest_is_read() {
             store.given.load(Relaxed)
         );
     }
-    // Nothing is waited for that the member does not need.
+    // The member does not wait for bytes that it does not need.
     let store = Arrives {
         stops: Some((101, None)),
         ..Arrives::new(large(), 1000)
@@ -244,7 +244,7 @@ fn a_few_pieces_are_in_memory_whatever_the_archive() {
         let mut items = begin(&store);
         let (mut members, mut last) = (0, None);
         while let Some(item) = items.next().now_or_never().unwrap() {
-            // One is kept while the next is made.
+            // One member is held while the next is read.
             last = Some(item.unwrap());
             members += 1;
         }
@@ -356,7 +356,7 @@ fn files_of_this_machine_are_read_in_pieces() {
         shown(&apply(&StreamUntar::new(), vec![FileRef::new(&path)])),
         whole
     );
-    // Not slices of 20 MB: the member keeps its piece.
+    // No slices of 20 MB: a member keeps its piece in memory.
     let missing = folder.path().join("none.tar");
     let items = apply(
         &StreamUntar::new(),

@@ -1,4 +1,4 @@
-//! What is written is read back the same, here and by other tools.
+//! Written archives are read back unchanged, by this library and by other tools.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use super::{files, gunzip, tar_of, untar};
 use crate::formats::Sample;
 use crate::{File, FileGraph};
 
-/// Names that fit nowhere, just fit, or could be taken for something else.
+/// Returns names that do not fit, just fit, or are ambiguous.
 fn names() -> Vec<String> {
     let mut names = vec![
         "a".to_owned(),
@@ -68,7 +68,7 @@ fn archive() -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
     (members, archive)
 }
 
-/// What the `tar` crate sees.
+/// Returns the members that the `tar` crate reads.
 fn by_crate(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     let mut reader = tar::Archive::new(archive);
     let entries = reader.entries().unwrap().map(|entry| {
@@ -105,7 +105,7 @@ fn archives_are_read_back_here_and_by_the_tar_crate() {
     assert_eq!(TarIndex::of(&archive.into()).unwrap().len(), members.len());
 }
 
-/// Runs a command if there is such a one.
+/// Runs a command if it exists.
 fn run(command: &str, args: &[&str], folder: &Path) -> Option<Vec<u8>> {
     let there = Command::new(command)
         .arg("--version")
@@ -271,7 +271,7 @@ fn names_that_would_not_be_read_as_they_are_are_refused_and_nothing_written() {
     );
 }
 
-/// Takes so many bytes.
+/// A writer that accepts a limited number of bytes.
 struct Full(usize);
 
 impl Write for Full {
@@ -436,7 +436,7 @@ fn shards_are_full_by_count_or_bytes_and_hold_all_samples_in_order() {
     );
     assert!(names.iter().all(|name| !name.contains("tmp")), "{names:?}");
 
-    // By bytes: as many as go in, and one that is too large alone.
+    // By bytes: as many samples as fit, and a sample that is too large alone.
     for most in [2048, 5000, 8192, 20_000] {
         let shards = write_shards(new("g-%d.tar").max_bytes(most), &samples);
         assert!(
@@ -478,7 +478,7 @@ fn a_writer_that_is_dropped_leaves_whole_shards_only() {
     assert_eq!(shards.shards().len(), 2);
     drop(shards);
     assert_eq!(listed(folder.path()), ["0.tar", "1.tar"]);
-    // Nothing in, nothing out; and over what is there.
+    // No samples make no shards; existing shards are replaced.
     assert_eq!(
         write_shards(
             ShardWriter::new(folder.path().join("none-%d.tar")).unwrap(),
@@ -495,7 +495,7 @@ fn a_writer_that_is_dropped_leaves_whole_shards_only() {
         samples_of(std::fs::read(&again[0].path).unwrap())[0].key(),
         "x"
     );
-    // A sample that is refused opens no shard that would stay.
+    // A refused sample must not leave an open shard behind.
     let mut shards = ShardWriter::new(folder.path().join("no-%d.tar")).unwrap();
     assert!(shards.write(&sample("a.b", &[("txt", "1")])).is_err());
     assert_eq!(

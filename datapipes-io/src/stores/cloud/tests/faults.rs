@@ -1,4 +1,4 @@
-//! What the store makes of a service that fails, by the rows of the fault matrix.
+//! Behavior of the store with a failing service, by the rows of the fault matrix.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -285,7 +285,7 @@ async fn row_59_an_object_that_changed_is_not_mixed_with_what_it_was() {
             "{error}"
         );
     }
-    // Some services do not look at the condition.
+    // Some services do not check the condition.
     let careless = Service::new(|request| {
         let mut request = request.clone();
         request.forget("if-match");
@@ -406,7 +406,7 @@ async fn row_70_a_connection_that_was_closed_while_idle_costs_nothing() {
     });
     let store = s3(&service).build().unwrap();
     for _ in 0..20 {
-        // Sometimes the end of the connection is seen only when it is used again.
+        // Sometimes the end of the connection is noticed only when it is used again.
         store.read("k").await.unwrap();
     }
     assert_eq!(service.requests().len(), 20);

@@ -1,4 +1,4 @@
-//! Tests against a service of our own, which answers whatever a test wants.
+//! Tests against a local service that gives the answers of each test.
 
 mod faults;
 mod secrets;
@@ -14,7 +14,7 @@ use self::service::{Reply, Request, Service};
 use super::{Cloud, CloudBuilder};
 use crate::stores::{Get, Meta, Store};
 
-/// A bucket of the service, asked with keys, and with nothing of the real environment.
+/// Returns a bucket of the service, used with keys, and without the real environment.
 fn s3(service: &Service) -> CloudBuilder {
     alone(Cloud::s3("bucket"))
         .endpoint(service.url())
@@ -25,7 +25,7 @@ fn alone(builder: CloudBuilder) -> CloudBuilder {
     builder.in_environment(&[])
 }
 
-/// A page of a listing, in the XML of S3.
+/// Formats a page of a listing, in the XML of S3.
 fn page(keys: &[&str], next: Option<&str>) -> Reply {
     let mut xml = "<?xml version=\"1.0\"?><ListBucketResult>".to_owned();
     for key in keys {
@@ -332,8 +332,8 @@ async fn buckets_of_one_name_at_two_places_are_told_apart() {
 
 #[tokio::test]
 async fn http_without_tls_is_spoken_with_endpoints_that_say_so() {
-    // What the environment allows elsewhere is not allowed here: the address of the provider has
-    // TLS, and so has any endpoint that does not say otherwise.
+    // The environment's permission for other tools does not apply here: the address of the provider
+    // has TLS, and so has any endpoint that does not begin with `http://`.
     let variables = [
         ("AWS_ALLOW_HTTP", "true"),
         ("AWS_ENDPOINT_URL", "https://127.0.0.1:1"),
@@ -445,7 +445,7 @@ async fn row_56_expired_credentials_are_renewed_once_for_all() {
     };
     assert!(all().await.iter().all(Result::is_ok));
 
-    // A tool wrote new ones meanwhile.
+    // A tool wrote new credentials meanwhile.
     write("two");
     *valid.lock().unwrap() = "two";
     let (before, first) = (service.requests().len(), store.client());
@@ -468,7 +468,7 @@ async fn row_56_expired_credentials_are_renewed_once_for_all() {
     assert!(service.requests().len() - before <= 128);
     let third = store.client();
     assert!(!Arc::ptr_eq(&second, &third));
-    // And they are not asked for again at once.
+    // The credentials are not requested again at once.
     assert!(store.read("k").await.is_err());
     assert!(Arc::ptr_eq(&third, &store.client()));
 }

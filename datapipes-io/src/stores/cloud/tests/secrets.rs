@@ -1,4 +1,4 @@
-//! Row 73: nothing secret is ever said.
+//! Row 73: no message contains a secret.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::stores::{Get, Store};
 /// Part of every secret that is planted.
 const MARKER: &str = "sEcReTmArKeR";
 
-/// Writes down all that is logged, at every level.
+/// A writer that records all logs, at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<String>>);
 
@@ -72,7 +72,7 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
             .unwrap_err();
         writeln!(said, "{error} {error:#?}").unwrap();
     }
-    // Settings that cannot be.
+    // Invalid settings.
     let azure = alone(Cloud::azure("box")).endpoint("http://127.0.0.1:1");
     let google = alone(Cloud::gcs("bucket")).endpoint("http://127.0.0.1:1");
     for builder in [
@@ -91,7 +91,7 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
         .unwrap();
     }
 
-    // A service that quotes what it was asked with, in every way to fail there is.
+    // A service that quotes the request, with every kind of failure.
     let replies: Vec<Box<dyn Fn(String) -> Reply + Send + Sync>> = vec![
         Box::new(|echo| {
             Reply::status(
@@ -154,7 +154,7 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
                     Err(error) => writeln!(said, "{error} {error:?} {error:#?}").unwrap(),
                     Ok(object) => {
                         writeln!(said, "{object:?}").unwrap();
-                        // Where it is read, the body is data, whatever it says.
+                        // A body that is read is data, whatever it contains.
                         writeln!(said, "{:#?}", object.bytes().await.map(drop)).unwrap();
                     }
                 }
@@ -175,7 +175,7 @@ async fn row_73_secrets_are_in_no_error_no_debug_output_and_no_log() {
             )
             .unwrap();
         }
-        // They were sent, so that they could have been said.
+        // The secrets were sent, so that they could have been shown.
         assert!(
             service
                 .requests()

@@ -1,5 +1,5 @@
-//! A service on a port of its own: each connection has a thread, and each request is answered by a
-//! closure.
+//! A service on a port of its own: each connection has a thread, and a closure answers each
+//! request.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,7 +14,7 @@ pub struct Request {
     headers: HashMap<String, String>,
 }
 
-/// What is written, and whether the connection is closed behind it.
+/// Bytes to write, and the state of the connection after them.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub bytes: Vec<u8>,
@@ -47,7 +47,7 @@ impl Reply {
             then: Then::Keep,
         }
     }
-    /// Only the first bytes of it.
+    /// Cuts the answer after its first bytes.
     pub fn cut(mut self, at: usize, then: Then) -> Self {
         self.bytes.truncate(at);
         Reply { then, ..self }
@@ -70,7 +70,7 @@ impl Request {
             .collect()
     }
 
-    /// The answer of a service that has this object, whatever the key.
+    /// Returns the answer of a service that has this object, whatever the key.
     pub fn object(&self, data: &[u8], tag: &str) -> Reply {
         let date = ("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT");
         if self.header("if-match").is_some_and(|wanted| wanted != tag) {

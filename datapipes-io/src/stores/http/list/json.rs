@@ -1,15 +1,15 @@
-//! Elements of a JSON array, one by one as its bytes arrive.
+//! Splits a JSON array into its elements as its bytes arrive.
 
 use datapipes::Result;
 use serde::Deserialize;
 
-/// How long one element may be.
+/// Maximum length of an element in bytes.
 const ELEMENT: usize = 64 << 10;
 
-/// Cuts an array into its elements. What is held is one element.
+/// A splitter of an array into its elements. Holds one element.
 #[derive(Default)]
 pub(super) struct Elements {
-    /// The element that has begun.
+    /// Bytes of the current element.
     held: Vec<u8>,
     state: State,
     depth: u32,
@@ -21,17 +21,17 @@ pub(super) struct Elements {
 enum State {
     #[default]
     Before,
-    /// Behind `[`: an element or `]`.
+    /// After `[`: an element or `]`.
     First,
     /// Within an element.
     Within,
-    /// Behind a comma.
+    /// After a comma.
     Next,
     After,
 }
 
 impl Elements {
-    /// Takes bytes, and gives the elements that they end to `found`.
+    /// Parses bytes, and passes the elements that end in them to `found`.
     pub fn feed(
         &mut self,
         data: &[u8],
@@ -81,7 +81,7 @@ impl Elements {
                     };
                     let element = std::mem::take(&mut self.held);
                     found(&element)?;
-                    // The memory is kept.
+                    // The memory is reused.
                     self.held = element;
                     self.held.clear();
                     return Ok(());
@@ -102,7 +102,7 @@ impl Elements {
         Ok(())
     }
 
-    /// That the array has ended.
+    /// Checks that the array has ended.
     pub fn end(&self) -> Result<(), &'static str> {
         if self.state == State::After {
             Ok(())
@@ -112,7 +112,7 @@ impl Elements {
     }
 }
 
-/// What an element says.
+/// Content of an element.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Element {
@@ -121,7 +121,7 @@ pub(super) enum Element {
     Row(Vec<serde_json::Value>),
 }
 
-/// An element that is an object of JSON: of a manifest, of nginx, of Caddy.
+/// An element that is a JSON object: of a manifest, of nginx, of Caddy.
 #[derive(Deserialize)]
 pub(super) struct Named {
     #[serde(alias = "key")]

@@ -11,7 +11,7 @@ use super::{Http, Meta, Text, ask, corrupt, no_key, shown};
 use crate::stores::http::address::check_key;
 use crate::stores::http::answer::is_strong;
 
-/// How long a line may be.
+/// Maximum length of a line in bytes.
 const LINE: usize = 64 << 10;
 
 pub(super) async fn open(
@@ -82,12 +82,12 @@ where
 }
 
 enum Form {
-    /// The line that has begun.
+    /// The current line.
     Lines(Vec<u8>),
     Json(Elements),
 }
 
-/// From bytes to keys. It holds what one piece of the body gave.
+/// Reader that turns bytes into keys. Holds the keys of one piece of the body.
 struct Reader {
     name: String,
     prefix: String,
@@ -171,7 +171,7 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// `key`, `key TAB size`, `key TAB size TAB etag`.
+    /// Parses `key`, `key TAB size`, `key TAB size TAB etag`.
     fn line(&mut self, line: &[u8]) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {

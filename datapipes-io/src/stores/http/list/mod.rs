@@ -1,5 +1,5 @@
-//! The names of objects: from the pages that a server makes of its folders, or from a file that
-//! holds them all.
+//! Listings: the names of objects from the pages that a server makes of its folders, or from a file
+//! that names all objects.
 
 mod json;
 mod manifest;
@@ -15,35 +15,35 @@ use super::answer::Answer;
 use super::fault::head;
 use super::{Http, Meta, Store};
 
-/// Where an [`Http`] store finds the names of its objects.
+/// Source of the names of the objects of an [`Http`] store.
 ///
-/// A listing asks for what it needs as it is polled. It ends at the first error, but for a name
-/// that cannot be a key: that is an error in its place, and the listing goes on.
+/// A listing makes requests as it is polled. It ends at the first error, except for a name that
+/// cannot be a key: that name is an error in its place, and the listing continues.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Listing {
-    /// As [`Pages`](Listing::Pages) where the server makes such pages; else as
-    /// [`Manifest`](Listing::Manifest) with the first that is there of `index.json`,
-    /// `manifest.json`, `index.txt` and `manifest.txt`.
+    /// [`Pages`](Listing::Pages) if the server makes such pages; otherwise a
+    /// [`Manifest`](Listing::Manifest), the first that exists of `index.json`, `manifest.json`,
+    /// `index.txt` and `manifest.txt`.
     #[default]
     Auto,
     /// The pages that servers make of folders: HTML as of nginx, Apache, lighttpd or Python, or
     /// JSON as of nginx (`autoindex_format json`) or Caddy. Folders are entered one by one, in
-    /// ascending order of the bytes of keys; the names of one folder and of those above it are
-    /// held, up to 4 million of each. JSON tells sizes, HTML none that are exact. A folder that is
-    /// not there has no objects.
+    /// ascending order of the bytes of keys; the names in one folder and in its parent folders are
+    /// held in memory, up to 4 million for each folder. JSON contains sizes; HTML contains no exact
+    /// sizes. A missing folder has no objects.
     Pages,
-    /// A file below the store's URL that names all objects, in its order; read line by line,
-    /// nothing is held.
+    /// A file below the store's URL that names all objects, in its order; the file is read line by
+    /// line and not held in memory.
     ///
-    /// As text, a key a line; behind a tab its size, behind another its strong ETag, if they are
-    /// known. As JSON (`.json`, or by content type), an array of keys, of objects with `name` or
-    /// `key`, `size` and `etag`, or of arrays that begin with a key. The same key twice in a row is
-    /// taken once.
+    /// As text, the file has one key on each line, optionally followed by a tab and the size, and
+    /// another tab and the strong ETag. As JSON (`.json`, or by content type), the file is an array
+    /// of keys, of objects with `name` or `key`, `size` and `etag`, or of arrays that begin with a
+    /// key. A key that is repeated immediately is listed once.
     Manifest(String),
 }
 
-/// Where a manifest may be that nobody named.
+/// Default names of a manifest.
 const USUAL: [&str; 4] = ["index.json", "manifest.json", "index.txt", "manifest.txt"];
 
 pub(super) fn list(http: Http, prefix: String) -> BoxStream<'static, Result<Meta>> {
@@ -63,7 +63,7 @@ async fn open(http: &Http, prefix: String) -> Result<BoxStream<'static, Result<M
     }
 }
 
-/// What kind of listing there is.
+/// Finds out the kind of the listing.
 async fn find(http: &Http, prefix: String) -> Result<BoxStream<'static, Result<Meta>>> {
     let absent = |error: &Error| {
         matches!(
@@ -83,7 +83,7 @@ async fn find(http: &Http, prefix: String) -> Result<BoxStream<'static, Result<M
             opened => return opened,
         }
     }
-    // A folder that is not there is empty, if the one above all can be listed.
+    // A missing folder is empty, if the root can be listed.
     if first.kind() == ErrorKind::NotFound
         && !folder.is_empty()
         && pages::entries(http, "", true).await.is_ok()
@@ -94,17 +94,17 @@ async fn find(http: &Http, prefix: String) -> Result<BoxStream<'static, Result<M
     Err(Error::new(first.kind(), words).with_source(first))
 }
 
-/// Something to be read as a listing.
+/// A text to be parsed as a listing.
 struct Text<S> {
-    /// What errors call it.
+    /// Name for errors.
     name: String,
-    /// Where it was asked for.
+    /// URL that was requested.
     url: Url,
     kind: String,
     body: S,
 }
 
-/// Asks for a listing.
+/// Requests a listing.
 async fn ask(
     http: &Http,
     url: Url,
@@ -137,17 +137,17 @@ async fn ask(
     })
 }
 
-/// That a text is none of what was hoped for.
+/// Returns the error of a text that is not a listing.
 fn corrupt(name: &str, why: &str) -> Error {
     Error::new(ErrorKind::Corrupt, format!("{name}: {why}"))
 }
 
-/// The error of a name that cannot be a key.
+/// Returns the error of a name that cannot be a key.
 fn no_key(name: &str, text: &str, why: &str) -> Error {
     corrupt(name, &format!("{:?} is no key: {why}", head(text, 256)))
 }
 
-/// The URL of a folder, for messages.
+/// Returns the URL of a folder, for messages.
 fn shown(http: &Http, folder: &str) -> String {
     format!("{}{folder}", http.url())
 }

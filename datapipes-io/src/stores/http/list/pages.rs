@@ -12,19 +12,19 @@ use super::json::{Element, Elements, Named};
 use super::{Http, Meta, ask, corrupt, no_key, shown};
 use crate::stores::http::address::{check_key, same_origin};
 
-/// How deep folders may lie in each other. A link to a folder above it has no other end.
+/// Maximum nesting depth of folders; a link to a parent folder would otherwise never end.
 const DEPTH: usize = 64;
 
-/// How long a tag of HTML may be.
+/// Maximum length of an HTML tag in bytes.
 const TAG: usize = 64 << 10;
 
-/// How many names of one folder are taken.
+/// Maximum number of names in one folder.
 const NAMES: usize = 4_000_000;
 
 /// The names in a folder, sorted.
 type Entries = Vec<(String, Result<Meta>)>;
 
-/// The deepest folder that holds all keys that begin with a prefix.
+/// Returns the deepest folder that holds all keys that begin with a prefix.
 pub(super) fn folder_of(prefix: &str) -> &str {
     &prefix[..prefix.rfind('/').map_or(0, |at| at + 1)]
 }
@@ -39,7 +39,7 @@ pub(super) async fn open(http: &Http, prefix: String) -> Result<BoxStream<'stati
     }
 }
 
-/// Goes through a folder and those in it.
+/// Lists a folder and its subfolders.
 pub(super) fn walk(
     http: &Http,
     prefix: String,
@@ -60,7 +60,7 @@ pub(super) fn walk(
 struct Walk {
     http: Http,
     prefix: String,
-    /// The folders that are open, each with what is left of it.
+    /// The folders that are open, each with its remaining entries.
     stack: Vec<vec::IntoIter<(String, Result<Meta>)>>,
 }
 
@@ -95,8 +95,8 @@ impl Walk {
     }
 }
 
-/// What a folder holds, in order of the bytes of keys. `strict`: an error of kind `Corrupt` unless
-/// the page says that it lists a folder.
+/// Returns the entries of a folder, in order of the bytes of keys. If `strict`, the error is
+/// `Corrupt` unless the page says that it lists a folder.
 pub(super) async fn entries(http: &Http, folder: &str, strict: bool) -> Result<Entries> {
     let mut text = ask(http, http.0.address.folder(folder)?, shown(http, folder)).await?;
     let mut page = Page {
@@ -131,13 +131,13 @@ pub(super) async fn entries(http: &Http, folder: &str, strict: bool) -> Result<E
         ));
     }
     let mut found = page.found;
-    // A folder ends in `/`, and so sorts as its keys do.
+    // A folder ends in `/`, so that the order of names is the order of keys.
     found.sort_by(|(a, _), (b, _)| a.cmp(b));
     found.dedup_by(|(a, _), (b, _)| a == b);
     Ok(found)
 }
 
-/// What was found on a page.
+/// Entries found on a page.
 struct Page<'a> {
     folder: &'a str,
     name: &'a str,
@@ -172,7 +172,7 @@ impl Page<'_> {
         self.found.push((key, entry));
     }
 
-    /// An element of nginx or Caddy.
+    /// Adds an element of nginx or Caddy.
     fn element(&mut self, element: &[u8]) -> Result<(), &'static str> {
         let Ok(Element::Named(Named {
             name,
@@ -188,21 +188,22 @@ impl Page<'_> {
         match (kind.as_deref(), is_dir) {
             (Some("directory"), _) | (_, Some(true)) => self.add(&format!("{bare}/"), None),
             (Some("file"), _) | (_, Some(false)) => self.add(&name, size),
-            // A socket, a device.
+            // Sockets and devices are left out.
             (Some(_), _) => {}
             (None, None) => return Err("an array that does not list a folder"),
         }
         Ok(())
     }
 
-    /// A link, if it leads to something right below the page.
+    /// Adds a link, if it leads to an entry directly below the page.
     fn link(&mut self, page: &Url, href: &str) {
         let Ok(to) = page.join(href) else { return };
         let Some(inner) = to.path().strip_prefix(page.path()) else {
             return;
         };
         let bare = inner.strip_suffix('/').unwrap_or(inner);
-        // Other hosts, orders of sorting, the page itself, what is further below.
+        // Links to other hosts, sort orders, the page itself, and entries further below are left
+        // out.
         if !same_origin(&to, page)
             || href.starts_with(['?', '#'])
             || bare.is_empty()
@@ -224,12 +225,12 @@ impl Page<'_> {
     }
 }
 
-/// Finds links in HTML as it arrives. What is held is one tag.
+/// A parser that finds links in HTML as it arrives. Holds one tag.
 #[derive(Default)]
 struct Links {
     held: Vec<u8>,
     in_tag: bool,
-    /// The beginning of the page, in small letters.
+    /// The beginning of the page, in lower case.
     head: Vec<u8>,
 }
 
@@ -265,14 +266,15 @@ impl Links {
         Ok(())
     }
 
-    /// As the pages of nginx, Apache and lighttpd do ("Index of"), and those of Python and Tomcat.
+    /// Returns true if the page has the title of a listing, as the pages of nginx, Apache and
+    /// lighttpd ("Index of"), and of Python and Tomcat have.
     fn says_it_lists(&self) -> bool {
         let has = |words: &[u8]| self.head.windows(words.len()).any(|window| window == words);
         has(b"index of") || has(b"directory listing")
     }
 }
 
-/// Where a tag leads, if it is a link.
+/// Returns the target of a tag, if it is a link.
 fn href(tag: &[u8]) -> Option<String> {
     let tag = std::str::from_utf8(tag).ok()?;
     let mut rest = tag
@@ -300,7 +302,7 @@ fn href(tag: &[u8]) -> Option<String> {
     }
 }
 
-/// Text with the references of HTML replaced that occur in links.
+/// Replaces the HTML character references that occur in links.
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

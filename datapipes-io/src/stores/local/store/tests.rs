@@ -94,7 +94,7 @@ async fn row_59_and_75_a_file_that_changes_is_not_mixed() {
         "{error}"
     );
 
-    // One that is replaced is read on as it was.
+    // A file that is replaced is read to its end as it was.
     let object = store.get("k", Get::default()).await.unwrap();
     fs::write(dir.path().join("new"), "3").unwrap();
     fs::rename(dir.path().join("new"), &path).unwrap();

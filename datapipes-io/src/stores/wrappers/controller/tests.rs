@@ -3,14 +3,14 @@ use std::collections::BinaryHeap;
 
 use super::*;
 
-/// A service at the end of a line: a latency, and a line that carries one request at a time.
+/// A simulated service: a latency, and a link that carries one request at a time.
 #[derive(Clone)]
 struct Link {
     /// Seconds until the answer, without a queue.
     latency: f64,
-    /// Requests a second that the line carries.
+    /// Requests per second that the link carries.
     cap: f64,
-    /// More in flight are refused.
+    /// Number of requests in flight above which further ones are refused.
     refuse_above: usize,
     /// Every n-th request takes ten times as long.
     slow: usize,
@@ -32,7 +32,7 @@ struct Run {
     now: f64,
     free: f64,
     seed: u64,
-    /// When it ends, when it began, level, whether it is refused.
+    /// Requests in flight: end, begin, level, and true if it is refused.
     flying: BinaryHeap<Reverse<(u64, u64, usize, bool)>>,
 }
 
@@ -51,8 +51,8 @@ impl Run {
         }
     }
 
-    /// As many requests as allowed, of `wanted`, for some seconds; requests a second in the second
-    /// half, and the mean limit of it.
+    /// Makes up to `wanted` requests at once, as the controller allows, for some seconds; returns
+    /// the requests per second in the second half, and the mean limit in it.
     fn run(&mut self, link: &Link, seconds: f64, wanted: usize) -> (f64, f64) {
         let nanos = |seconds: f64| (seconds * 1e9) as u64;
         let (begun, end) = (self.now, self.now + seconds);

@@ -1,4 +1,4 @@
-//! An object as a file of the cache. Pure.
+//! Encoding of an object as a file of the cache, without I/O.
 //!
 //! `magic and version of the format, 8 bytes | BLAKE3 of all that follows, 32 | length of the key,
 //! 4 | key | 0, or 1 and the length of the version, 4, and the version | size of the whole object,
@@ -11,18 +11,18 @@ use crate::stores::Meta;
 const MAGIC: &[u8; 8] = b"dpcache1";
 const SUM: usize = MAGIC.len() + 32;
 
-/// An object, or a range of one, that is kept.
+/// An object, or a range of an object, in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Of the whole object. A size that is not known is that of the content.
+    /// Metadata of the whole object. An unknown size is replaced by the size of the content.
     pub meta: Meta,
-    /// Where the content begins in the object.
+    /// Position of the content in the object.
     pub start: u64,
     pub data: Bytes,
 }
 
 impl Entry {
-    /// What stands before the content.
+    /// Returns the bytes before the content.
     pub(super) fn head(&self) -> Vec<u8> {
         let mut head = vec![0; SUM];
         let mut text = |text: &str| {
@@ -52,7 +52,7 @@ impl Entry {
         head
     }
 
-    /// The entry that a file holds; nothing if one bit of it is wrong.
+    /// Parses a cache file; returns `None` if any bit is wrong.
     pub(super) fn parse(mut file: Bytes) -> Option<Entry> {
         if file.len() < SUM || file[..MAGIC.len()] != *MAGIC {
             return None;

@@ -1,9 +1,9 @@
-//! The folder of the cache: who may use it, what is in it, how much, and how something comes in or
-//! goes out.
+//! The folder of the cache: its owner, its entries, its size, and the insertion and removal of
+//! entries.
 //!
-//! Files: `e-HASH` are entries, `t-NUMBER` are being written by who holds a lock on them, `used`
-//! holds the number of bytes that entries take or are going to take and is locked while that
-//! changes, `open` is locked (shared) by all who use the folder. Locks are those of the operating
+//! Files: `e-HASH` are entries; `t-NUMBER` are files in progress, each locked by its writer; `used`
+//! holds the number of bytes that entries take or will take, and is locked while that number
+//! changes; `open` is locked (shared) by all users of the folder. Locks are those of the operating
 //! system and end with their process.
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,19 +22,19 @@ use tokio::time::{Instant, sleep};
 use super::super::Evict;
 use super::entry::Entry;
 
-/// The name of an entry: a hash, so that no key ever becomes a path.
+/// Name of an entry: a hash, so that no key ever becomes a path.
 pub(super) type Id = blake3::Hash;
 
-/// How long another process may hold the lock.
+/// Maximum time for which another process may hold the lock.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the time of use of an entry is written down.
+/// Interval at which the access time of an entry is stored on disk.
 const TOUCH: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
     limit: u64,
-    /// The file with the number of bytes; `None` where the folder cannot be written to.
+    /// The file with the number of bytes; `None` if the folder is not writable.
     used: Option<tokio::sync::Mutex<File>>,
     index: Mutex<Index>,
     /// Bytes that were reserved or freed, and are still counted.
@@ -45,7 +45,7 @@ pub(super) struct Folder {
     pub(super) fail: AtomicU64,
 }
 
-/// What is known to be in the folder. Others may have put in more, or taken some out.
+/// Known entries of the folder. Other processes may have added or removed some.
 #[derive(Debug, Default)]
 struct Index {
     entries: HashMap<Id, Known>,
@@ -94,7 +94,7 @@ fn lock_at_once(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Options that follow no link and open for us alone.
+/// Returns options that follow no link and create files for this user alone.
 fn private() -> OpenOptions {
     #[cfg_attr(not(unix), expect(unused_mut, reason = "more to set on Unix"))]
     let mut options = OpenOptions::new();
@@ -106,7 +106,7 @@ fn private() -> OpenOptions {
     options
 }
 
-/// Makes the folder if it is not there; fails if others may write into it.
+/// Creates the folder if it does not exist; fails if other users may write to it.
 fn private_folder(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -129,7 +129,7 @@ fn private_folder(path: &Path) -> io::Result<()> {
         if meta.mode() & 0o022 != 0 {
             return refuse("others may write into it");
         }
-        // SAFETY: it has no arguments and cannot fail.
+        // SAFETY: the function has no arguments and cannot fail.
         if meta.uid() != unsafe { libc::geteuid() } {
             return refuse("it belongs to another user");
         }
@@ -138,7 +138,7 @@ fn private_folder(path: &Path) -> io::Result<()> {
 }
 
 impl Folder {
-    /// Looks through the folder: takes stale files away, and learns what is in it.
+    /// Opens the folder: removes stale files, and lists its entries.
     pub(super) fn open(path: &Path, limit: u64) -> io::Result<Folder> {
         private_folder(path)?;
         let lock_file = |name: &str| {
@@ -161,7 +161,7 @@ impl Folder {
             fail: AtomicU64::new(u64::MAX),
         };
         let (Ok(mut used), Ok(open)) = (lock_file("used"), lock_file("open")) else {
-            // What is there can be used, though nothing be added.
+            // Existing entries can be used even if none can be added.
             folder.scan()?;
             return Ok(folder);
         };
@@ -179,7 +179,7 @@ impl Folder {
         if lock_at_once(&open)? {
             write_number(&mut used, bytes)?;
         }
-        // Exclusive becomes shared; nobody changes anything before `used` is free.
+        // The exclusive lock becomes shared; nobody changes anything before `used` is free.
         open.lock_shared()?;
         used.unlock()?;
         folder.used = Some(tokio::sync::Mutex::new(used));
@@ -187,8 +187,8 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Learns what is in the folder, oldest first, and how many bytes that and what is being
-    /// written are. Takes away what was being written by a process that has ended.
+    /// Lists the entries of the folder, oldest first, and returns the bytes of entries and files in
+    /// progress. Removes the files in progress of processes that have ended.
     fn scan(&self) -> io::Result<u64> {
         let (mut found, mut writing) = (Vec::new(), 0);
         for file in fs::read_dir(&self.path)? {
@@ -230,7 +230,7 @@ impl Folder {
         self.path.join(format!("e-{}", id.to_hex()))
     }
 
-    /// A place where a test lets the n-th call fail.
+    /// Lets a test make the n-th call fail.
     fn step(&self) -> io::Result<()> {
         #[cfg(test)]
         if self.fail.fetch_sub(1, Ordering::Relaxed) == 1 {
@@ -239,7 +239,7 @@ impl Folder {
         Ok(())
     }
 
-    /// An entry that is whole and right. One that is not is taken away.
+    /// Loads an entry that is complete and correct. A damaged entry is removed.
     pub(super) async fn load(&self, id: &Id) -> Option<Entry> {
         let path = self.file(id);
         let file = tokio::fs::OpenOptions::from(private().read(true).clone())
@@ -248,7 +248,7 @@ impl Folder {
         let mut file = match file {
             Ok(file) => file,
             Err(_) => {
-                // Another process may have taken it away.
+                // Another process may have removed the entry.
                 self.index().remove(id);
                 return None;
             }
@@ -269,7 +269,7 @@ impl Folder {
             .map_or(SystemTime::UNIX_EPOCH, |known| known.touched);
         let due = now.duration_since(touched).is_ok_and(|since| since > TOUCH);
         if due {
-            // So that the next process knows, too.
+            // The next process then knows the access time, too.
             let _ = file.into_std().await.set_modified(now);
         }
         self.index().put(*id, size, if due { now } else { touched });
@@ -282,16 +282,16 @@ impl Folder {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut data = Vec::with_capacity(size as usize + 1);
-        // In one go, not in steps of 2 MiB.
+        // Reads in one go, not in steps of 2 MiB.
         file.set_max_buf_size(size as usize + 1);
         file.take(size + 1).read_to_end(&mut data).await?;
         Ok((data.into(), size))
     }
 
-    /// Takes an entry away.
+    /// Removes an entry.
     pub(super) fn remove(&self, id: &Id) {
         let path = self.file(id);
-        // What was counted, also if somebody cut the file since.
+        // Subtracts the size that was counted, even if somebody truncated the file since.
         let known = self.index().remove(id).map(|known| known.size);
         let size =
             known.unwrap_or_else(|| fs::symlink_metadata(&path).map_or(0, |meta| meta.len()));
@@ -300,7 +300,7 @@ impl Folder {
         }
     }
 
-    /// The count of bytes, locked.
+    /// Locks the count of bytes.
     async fn used(&self) -> io::Result<Used<'_>> {
         let read_only = || io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
         let file = self.used.as_ref().ok_or_else(read_only)?.lock().await;
@@ -327,8 +327,8 @@ impl Folder {
         Ok(used)
     }
 
-    /// Makes room for so many bytes, counts them, and makes a file for them; not if there is no
-    /// room to be made.
+    /// Frees and counts the given number of bytes, and creates a file for them; returns `None` if
+    /// no room can be made.
     async fn reserve(
         &self,
         size: u64,
@@ -341,7 +341,7 @@ impl Folder {
             match oldest {
                 Some(id) => {
                     let known = self.index().remove(&id);
-                    // Only what was there, and was taken away by us, makes room.
+                    // Only entries that existed, and were removed by this process, make room.
                     if fs::remove_file(self.file(&id)).is_ok() {
                         used.bytes = used
                             .bytes
@@ -349,7 +349,7 @@ impl Folder {
                     }
                 }
                 None if !scanned => {
-                    // All of it is from others; or somebody else has tidied up.
+                    // All entries belong to other processes, or another process has cleaned up.
                     used.bytes = self.scan()?;
                     scanned = true;
                 }
@@ -364,19 +364,20 @@ impl Folder {
             used.write()?;
             return Ok(None);
         }
-        // Made and locked while nobody looks for stale files, since that takes the same lock.
+        // Nobody looks for stale files while the file is created and locked, since that takes the
+        // same lock.
         self.step()?;
         let temp = Temp(self.temp());
         let file = private().write(true).create_new(true).open(&temp.0)?;
         file.lock()?;
-        // As long as it will be, so that whoever counts the files counts it, too.
+        // The file gets its final length, so that processes that count the files include it.
         file.set_len(size)?;
         used.bytes += size;
         used.write()?;
         Ok(Some((Reserved { folder: self, size }, temp, file)))
     }
 
-    /// Puts an entry in, in place of what was there. `false` if there is no room.
+    /// Inserts an entry, and replaces the previous one. Returns `false` if there is no room.
     pub(super) async fn store(
         &self,
         id: &Id,
@@ -444,7 +445,7 @@ fn write_number(file: &mut File, number: u64) -> io::Result<()> {
     file.write_all(&number.to_le_bytes())
 }
 
-/// Room that is counted, for an entry that is not there yet.
+/// Counted room for an entry that is not written yet.
 struct Reserved<'a> {
     folder: &'a Folder,
     size: u64,
@@ -456,7 +457,7 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// A file that is taken away, unless it was renamed.
+/// A file that is removed on drop, unless it was renamed.
 struct Temp(PathBuf);
 
 impl Drop for Temp {

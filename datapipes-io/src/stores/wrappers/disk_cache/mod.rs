@@ -1,4 +1,4 @@
-//! Objects, kept in a folder across runs.
+//! Cache of objects in a folder, kept across runs.
 
 mod entry;
 mod folder;
@@ -23,37 +23,37 @@ use super::Evict;
 use super::flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
 
-/// Objects, kept in a folder across runs; see
+/// A store that caches objects in a folder across runs; see
 /// [`StoreExt::cache_on_disk`](super::StoreExt::cache_on_disk).
 ///
-/// - **Bounded.** The files take at most `limit` bytes, those being written included; what was not
-///   used for the longest time makes room ([`evict`](DiskCache::evict)). An object larger than an
-///   eighth of the limit, or of unknown length, is passed by.
-/// - **Right or not there.** An entry is written under another name, brought to the disk and
-///   renamed, and holds key, version and a BLAKE3 sum of all of it. It is read whole and checked
-///   before its first byte is given out; one that is wrong in a bit, or cut, is taken away and the
-///   object requested anew. So neither a crash nor a power failure does harm.
-/// - **Versions.** What is kept is given out without asking whether the store has a newer version,
-///   unless a version is asked for ([`Get::version`]) and it is another, or
+/// - **Bounded.** The files take at most `limit` bytes, files in progress included; the least
+///   recently used entries are evicted ([`evict`](DiskCache::evict)). An object larger than an
+///   eighth of the limit, or of unknown length, is not cached.
+/// - **Right or absent.** An entry is written under another name, synced to the disk and renamed,
+///   and holds key, version and a BLAKE3 sum of its whole content. The entry is read whole and
+///   checked before its first byte is returned; a damaged or truncated entry is removed and the
+///   object requested again. Neither a crash nor a power failure leads to wrong data.
+/// - **Versions.** Entries are returned without asking whether the store has a newer version,
+///   unless a version is requested ([`Get::version`]) and differs, or
 ///   [`check_versions`](DiskCache::check_versions) is set.
-/// - **Shared.** Any number of processes of one user on one machine may use a folder. An object may
-///   then be requested by each of them; within one it is requested once. A process that dies holds
-///   up nobody. (The locks are `flock`s: keep the folder on a local file system.)
-/// - **Private.** The folder is made for its user alone. One that others may write into, that
-///   belongs to another, or that is a link, is refused. Files are named by hashes of URL, key and
-///   range, and no link is followed.
-/// - **Never in the way.** A full or read-only disk costs one warning (`tracing`); objects are
-///   delivered, and after ten seconds without writing it is tried again.
-/// - A range is an entry of its own, so that records of a large file can be kept. `head` and
-///   listings are passed by.
+/// - **Shared.** Any number of processes of one user on one machine may use a folder. Each process
+///   may then request the same object; within one process the object is requested once. A process
+///   that dies blocks no other. (The locks are `flock`s: keep the folder on a local file system.)
+/// - **Private.** The folder is created for its user alone. A folder that others may write to, that
+///   belongs to another user, or that is a link, is refused. Files are named by hashes of URL, key
+///   and range, and no link is followed.
+/// - **Never an obstacle.** A full or read-only disk costs one warning (`tracing`); objects are
+///   still delivered, and writing is tried again after ten seconds.
+/// - A range is an entry of its own, so that records of a large file can be cached. `head` and
+///   listings are passed to the store.
 ///
 /// Files are read and written on the blocking threads of the tokio runtime, and hashed on the
-/// thread that polls. It holds the object that is read or written, and some 150 bytes for each
+/// thread that polls. Memory holds the object that is read or written, and some 150 bytes for each
 /// entry; a miss waits until its entry is on the disk.
 #[derive(Clone, Debug)]
 pub struct DiskCache<S> {
     inner: Arc<S>,
-    /// Of the store; see [`Store::identity`].
+    /// Identity of the store; see [`Store::identity`].
     identity: Arc<str>,
     folder: Arc<Folder>,
     path: PathBuf,
@@ -65,7 +65,7 @@ pub struct DiskCache<S> {
     trouble: Arc<Trouble>,
 }
 
-/// An entry, and the version asked for.
+/// An entry, and the requested version.
 type Asked = (Id, Option<String>);
 
 #[derive(Debug, Default)]
@@ -74,14 +74,14 @@ struct Trouble {
     until: Mutex<Option<Instant>>,
 }
 
-/// How long nothing is written after a failure.
+/// Time without writes after a failure.
 const REST: Duration = Duration::from_secs(10);
 
 impl<S: Store> DiskCache<S> {
-    /// Around a store. Looks through the folder, which blocks for a moment.
+    /// Wraps a store. Lists the folder, which blocks for a moment.
     ///
     /// # Errors
-    /// `Denied` if the folder is not one for this user alone; `Io` and others if it cannot be made
+    /// `Denied` if the folder is not private to this user; `Io` and others if it cannot be created
     /// or read.
     pub fn new(inner: S, folder: impl AsRef<Path>, limit: u64) -> Result<Self> {
         let path = folder.as_ref().to_owned();
@@ -103,13 +103,13 @@ impl<S: Store> DiskCache<S> {
         })
     }
 
-    /// What a full cache does with a new object; by default [`Evict::Oldest`].
+    /// Sets the behavior of a full cache for a new object. Defaults to [`Evict::Oldest`].
     pub fn evict(self, evict: Evict) -> Self {
         DiskCache { evict, ..self }
     }
 
-    /// Does not wait until an entry is on the disk. Faster where the disk is slow to say so; after
-    /// a power failure more entries may turn out to be damaged, and are then requested anew.
+    /// Does not wait until an entry is on the disk. That is faster on disks that sync slowly; after
+    /// a power failure more entries may be damaged, and their objects are then requested again.
     pub fn without_sync(self) -> Self {
         DiskCache {
             sync: false,
@@ -117,8 +117,8 @@ impl<S: Store> DiskCache<S> {
         }
     }
 
-    /// Asks for the version of an object ([`Store::head`]) each time before what is kept is given
-    /// out.
+    /// Asks for the version of an object ([`Store::head`]) each time before a cached entry is
+    /// returned.
     pub fn check_versions(self) -> Self {
         DiskCache {
             check: true,
@@ -126,7 +126,7 @@ impl<S: Store> DiskCache<S> {
         }
     }
 
-    /// Writing failed: says so once, and leaves it for a while.
+    /// Records a failed write: logs it once, and pauses writing.
     fn failed(&self, error: &std::io::Error) {
         let until = Instant::now() + REST;
         *self
@@ -163,7 +163,7 @@ impl<S: Store> DiskCache<S> {
         hash.finalize()
     }
 
-    /// What is kept, if it is the object and the version asked for.
+    /// Returns the entry, if it is the requested object and version.
     async fn here(&self, id: &Id, key: &str, version: &Option<String>) -> Option<Entry> {
         let entry = self.folder.load(id).await?;
         (entry.meta.key == key && (version.is_none() || *version == entry.meta.version))

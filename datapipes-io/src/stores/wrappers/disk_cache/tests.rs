@@ -1,5 +1,5 @@
-//! Faults of disks, crashes and other processes. Children are this test binary again, told what to
-//! do by variables.
+//! Faults of disks, crashes and other processes. The child processes run this test binary,
+//! controlled by variables.
 
 #![cfg(unix)]
 
@@ -34,19 +34,19 @@ fn cache(dir: &TempDir) -> (Scripted, DiskCache<Scripted>) {
     )
 }
 
-/// Reads it, and says whether the store was asked.
+/// Reads the object, and returns true if the store was asked.
 async fn read(script: &Scripted, cache: &impl Store, key: &str) -> bool {
     let before = script.requests().len();
     assert_eq!(cache.read(key).await.unwrap(), content(key), "{key}");
     script.requests().len() > before
 }
 
-/// Names and sizes of the files that begin so.
+/// Returns names and sizes of the files whose names begin with `begin`.
 fn files(dir: &TempDir, begin: &str) -> Vec<(String, u64)> {
     let all = fs::read_dir(dir.path().join("cache"))
         .unwrap()
         .map(|file| file.unwrap());
-    // Another process may take one away meanwhile.
+    // Another process may remove a file meanwhile.
     let len = |file: &fs::DirEntry| file.metadata().map_or(0, |meta| meta.len());
     let named = all.map(|file| (file.file_name().into_string().unwrap(), len(&file)));
     named.filter(|(name, _)| name.starts_with(begin)).collect()
@@ -200,7 +200,7 @@ async fn row_87_the_folder_stays_below_its_limit_and_the_oldest_goes() {
     let kept = files(&dir, "e-").len();
     assert!(kept >= 18, "{kept}");
 
-    // What was given out lives on, and what others took away is not counted twice.
+    // Returned bytes stay valid, and entries that others removed are not counted twice.
     let held = first.get("k49", Get::default()).await.unwrap();
     for (name, _) in files(&dir, "e-") {
         fs::remove_file(dir.path().join("cache").join(name)).unwrap();
@@ -287,8 +287,8 @@ async fn row_83_a_folder_that_cannot_be_written_to_is_read_nevertheless() {
     let (script, first) = cache(&dir);
     read(&script, &first, "k1").await;
     drop(first);
-    // Whoever runs the test may be root, whom no mode stops: a folder in the place of the file
-    // does.
+    // The test may run as root, for whom modes have no effect: a folder in the place of the file
+    // has.
     fs::remove_file(dir.path().join("cache/used")).unwrap();
     fs::create_dir(dir.path().join("cache/used")).unwrap();
     let (script, second) = cache(&dir);
@@ -372,10 +372,10 @@ async fn row_89_no_key_becomes_a_path() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
 }
 
-/// The variable by which a child is told what to do.
+/// Variable that sets the task of a child process.
 const TASK: &str = "DATAPIPES_TEST_DISK_CACHE";
 
-/// This test binary again, in the role of `child`.
+/// Runs this test binary as a child process, in the role of `child`.
 fn child(dir: &TempDir, task: &str, wrapper: &str) -> Command {
     let mut command = Command::new("sh");
     let me = std::env::current_exe().unwrap();
@@ -394,7 +394,7 @@ fn child(dir: &TempDir, task: &str, wrapper: &str) -> Command {
     command
 }
 
-/// No test by itself: what the children do.
+/// Body of the child processes; no test by itself.
 #[tokio::test]
 async fn child_process() {
     let Ok(task) = std::env::var(TASK) else {
@@ -429,7 +429,7 @@ async fn child_process() {
             "writing is limited"
         );
     } else {
-        // So that it is known that the task was understood and done.
+        // The file proves that the task was understood and done.
         fs::write(
             Path::new(folder).join(format!("done-{}", std::process::id())),
             "all of it",
@@ -482,12 +482,12 @@ async fn row_86_two_processes_use_one_folder_and_one_dies() {
     for round in 0..2 {
         for n in 0..150 {
             read(&script, &mine, &format!("k{}", n * 7 % 50)).await;
-            // Nothing comes or goes while this is locked.
+            // Nothing is added or removed while this file is locked.
             let used = fs::File::open(dir.path().join("cache/used")).unwrap();
             used.lock().unwrap();
             most = most.max(bytes(&dir));
         }
-        // The second time it is dead already.
+        // The second time the process is dead already.
         assert!(dies.kill().is_ok() || round == 1);
         dies.wait().unwrap();
     }

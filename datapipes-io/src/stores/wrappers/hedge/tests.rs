@@ -14,7 +14,7 @@ fn content() -> Bytes {
     (0..LEN).map(|n| (n % 251) as u8).collect()
 }
 
-/// A store that has seen 200 usual reads.
+/// Returns a store that has seen 200 normal reads.
 async fn warm() -> (Scripted, Hedge<Scripted>) {
     let script = Scripted::from_iter([("k", content())]);
     script.usual(usual());
@@ -26,7 +26,7 @@ async fn warm() -> (Scripted, Hedge<Scripted>) {
     (script, store)
 }
 
-/// Reads it, and says how long it took and what was asked for.
+/// Reads the object, and returns the duration and the requests.
 async fn read(script: &Scripted, store: &impl Store) -> (Duration, Vec<Option<Range<u64>>>) {
     let before = script.requests().len();
     let begun = Instant::now();

@@ -17,7 +17,7 @@ fn store(len: usize) -> (Scripted, Retry<Scripted>) {
     (store.clone(), store.retry(Backoff::default()))
 }
 
-/// The body as it is given out, until its end or first error.
+/// Returns the body up to its end or first error.
 async fn stream(store: &impl Store, get: Get) -> (Vec<u8>, Option<Error>) {
     let mut body = match store.get("k", get).await {
         Ok(object) => object.body,
@@ -80,7 +80,7 @@ async fn row_52_what_passes_is_tried_again_and_no_more_than_asked() {
     );
 }
 
-/// How many warnings there were, and how many events below them.
+/// Counters of warnings, and of events at lower levels.
 #[derive(Clone, Default)]
 struct Heard(Arc<[AtomicU64; 2]>);
 
@@ -111,7 +111,7 @@ async fn tries_again_are_warnings_and_no_flood_of_them() {
         retry.read("k").await.unwrap_err();
     }
     assert_eq!(script.requests().len(), 40);
-    // Of 36 further tries the first five, the 8th, 16th and 32nd.
+    // Of 36 retries the first five, the 8th, 16th and 32nd.
     assert_eq!(
         [0, 1].map(|at| heard.0[at].load(Ordering::Relaxed)),
         [8, 28]
@@ -236,7 +236,7 @@ async fn row_57_a_body_cut_again_and_again_ends_after_the_tries() {
     assert_eq!(error.kind(), ErrorKind::Truncated);
     assert!(error.to_string().contains("after 10 tries"), "{error}");
 
-    // A large one may break more often, as long as it goes forward.
+    // A large object may break more often, as long as it makes progress.
     let (script, retry) = store(12 << 20);
     script.usual(ok().cut(1 << 20));
     assert_eq!(retry.read("k").await.unwrap(), content(12 << 20));
@@ -301,7 +301,7 @@ async fn row_59_two_versions_are_never_mixed() {
         (content(20)[..10].to_vec(), ErrorKind::Changed)
     );
 
-    // A whole read may begin again, with the new one.
+    // A whole read may begin again, with the new version.
     script.put("k", content(20));
     script.script("k", [ok().after(Duration::from_millis(10)).cut(10)]);
     let change = async {
@@ -350,7 +350,7 @@ async fn row_66_a_listing_goes_on_where_it_broke_off() {
     );
 }
 
-/// Lists in an order that is not ascending.
+/// A store that lists in an order that is not ascending.
 #[derive(Debug)]
 struct Shelf(Scripted, Mutex<Vec<Vec<&'static str>>>);
 
