@@ -11,7 +11,7 @@ use burn_train::checkpoint::{
 };
 use burn_train::metric::store::EventStoreClient;
 use burn_train::{InferenceStep, Interrupter, LearnerModel, SupervisedTraining, TrainStep};
-use datapipes::{Checkpoint, Error, ErrorKind, Result};
+use datapipes::{Checkpoint as LoaderCheckpoint, Error, ErrorKind, Result};
 
 use crate::BurnLoader;
 
@@ -86,7 +86,7 @@ where
     fs::create_dir_all(&files.0).map_err(|error| files.failed(error))?;
     let newest = files.newest()?;
     let loader = match newest {
-        Some(number) => loader.resume(&Checkpoint::load(files.state(number))?)?,
+        Some(number) => loader.resume(&LoaderCheckpoint::load(files.state(number))?)?,
         None => loader,
     };
     // Without a checkpoint of its own the loader would resume with other data.

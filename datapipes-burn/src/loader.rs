@@ -360,7 +360,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
         if !slices.is_empty() && self.device_index.is_none() {
             let states = slices
                 .values()
-                .map(Reading::state)
+                .map(Reading::checkpoint)
                 .collect::<Result<Vec<_>>>()?;
             return Checkpoint::merge(&states);
         }

@@ -306,7 +306,8 @@ pub struct Facts {
     pub role: Role,
     /// Mistakes that are visible before anything runs.
     pub problems: Vec<String>,
-    /// Settings in words, for the printed plan: `1000`, `size 256, drop_last`.
+    /// Settings in words, for the printed plan and compared when a checkpoint is resumed: `1000`,
+    /// `size 256, drop_last`.
     pub settings: String,
 }
 
@@ -366,7 +367,8 @@ impl Facts {
         }
     }
 
-    /// Sets the settings in words.
+    /// Sets the settings in words. They are printed in the plan, and compared when a checkpoint is
+    /// resumed: a node whose settings differ is refused.
     pub fn with_settings(self, settings: impl fmt::Display) -> Self {
         Facts {
             settings: settings.to_string(),

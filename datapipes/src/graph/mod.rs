@@ -241,8 +241,8 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.given_name = Some(name))
     }
 
-    /// Sets how many pieces of the last node's segment may be in flight at once, instead of the
-    /// planner's choice.
+    /// Sets how many morsels of the last node's segment may be in flight at once, instead of the
+    /// planner's choice: exactly so many where it computes, at most so many where it waits for I/O.
     pub fn concurrency(self, pieces: usize) -> Self {
         self.edit(|node| node.concurrency = Some(pieces))
     }
