@@ -155,6 +155,64 @@ fn doc_comments_begin_with_a_verb_or_a_name() {
     );
 }
 
+/// A renamed file is renamed in the documents, too.
+#[test]
+fn documents_name_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    for folder in [
+        ".ci",
+        "benches",
+        "docs",
+        "examples",
+        "fuzz",
+        "src",
+        "tests",
+        "datapipes",
+        "datapipes-io",
+        "datapipes-tables",
+        "datapipes-image",
+        "datapipes-burn",
+        "datapipes-candle",
+        "datapipes-derive",
+    ] {
+        list(root, folder, &mut paths);
+    }
+    let internals = fs::read_dir(root.join("docs/src/internals")).expect("the guide has internals");
+    let internals = internals.map(|entry| entry.unwrap().path());
+    let documents = ["ARCHITECTURE.md", "CONTRIBUTING.md"].map(|name| root.join(name));
+    let mut missing = Vec::new();
+    for document in documents.into_iter().chain(internals) {
+        let text = fs::read_to_string(&document).unwrap();
+        // Every second part is between backticks. Blocks of code have paths that are made up.
+        let prose: String = text.split("```").step_by(2).collect();
+        for name in prose.split('`').skip(1).step_by(2) {
+            let is_path = name.ends_with(".rs") && !name.contains([' ', '{', '*', '<']);
+            let ends = |path: &String| path.ends_with(&format!("/{name}")) || path == name;
+            if is_path && !paths.iter().any(ends) {
+                missing.push(format!("{}: `{name}`", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+}
+
+/// Appends the paths of all files below a folder, from the root.
+fn list(root: &Path, folder: &str, paths: &mut Vec<String>) {
+    for entry in fs::read_dir(root.join(folder))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        match entry.path().is_dir() {
+            true if path.ends_with("/target") => {}
+            true => list(root, &path, paths),
+            false => paths.push(path),
+        }
+    }
+}
+
 #[test]
 fn every_unsafe_says_why_it_is_sound() {
     let broken: Vec<String> = workspace().iter().flat_map(check_unsafe).collect();
