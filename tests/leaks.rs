@@ -1,5 +1,6 @@
-//! What must be gone afterwards: threads, descriptors, memory. A binary of its own, one test after
-//! the other, since such things are counted for a whole process.
+//! Resources that must be released at the end: threads, descriptors, memory. These tests are a
+//! binary of their own and run one after the other, since such resources are counted for a whole
+//! process.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

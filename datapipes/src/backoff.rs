@@ -1,4 +1,4 @@
-//! How often something is tried, and how long is waited between.
+//! Retry policy: the number of attempts, and the pauses between them.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use crate::{Error, Result};
 
-/// The number of attempts at one thing, and the pauses between them.
+/// A retry policy: the number of attempts, and the pauses between them.
 ///
-/// The pauses are exponential with *decorrelated jitter*: each is drawn evenly between
-/// [`first`](Backoff::first) and three times the pause before, and is never above
+/// The pauses are exponential with *decorrelated jitter*: each is drawn uniformly between
+/// [`first`](Backoff::first) and three times the previous pause, and never exceeds
 /// [`most`](Backoff::most). (Marc Brooker, *Exponential Backoff and Jitter*, AWS Architecture Blog,
-/// 2015.) Clients that failed together so do not come back together.
+/// 2015.) Clients that failed at the same time therefore do not retry at the same time.
 ///
 /// # Examples
 /// ```
@@ -30,19 +30,19 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Backoff {
-    /// The most tries of one request, the first included. 0 counts as 1.
+    /// Maximum number of attempts at one request, the first included. 0 counts as 1.
     pub tries: u32,
     /// The shortest pause.
     pub first: Duration,
     /// The longest pause, unless the service asks for a longer one ([`Error::with_retry_after`]).
     pub most: Duration,
-    /// The time from the first try within which another one may begin. It breaks off no try that
-    /// runs.
+    /// Time after the first attempt within which another attempt may begin. A running attempt is
+    /// not interrupted.
     pub deadline: Duration,
 }
 
 impl Default for Backoff {
-    /// 10 tries, pauses of 100 ms to 15 s, 3 minutes.
+    /// Returns a policy of 10 attempts, pauses of 100 ms to 15 s, and a deadline of 3 minutes.
     fn default() -> Self {
         Backoff {
             tries: 10,
@@ -54,14 +54,15 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns the pause that follows one of `last` (zero at first).
+    /// Returns the pause after a pause of `last` (zero for the first).
     pub fn next_pause(&self, last: Duration) -> Duration {
-        // Each `RandomState` has keys of its own. Nothing that is read depends on it, only when.
+        // Each `RandomState` has keys of its own. Only the timing of reads depends on this
+        // randomness, never their content.
         let bits = RandomState::new().build_hasher().finish();
         self.drawn(last, (bits >> 11) as f64 / (1u64 << 53) as f64)
     }
 
-    /// `random` is even in `0..1`.
+    /// Returns the pause for a `random` value that is uniform in `0..1`.
     fn drawn(&self, last: Duration, random: f64) -> Duration {
         let first = self.first.as_secs_f64();
         let highest = (last.as_secs_f64() * 3.0).max(first);
@@ -69,14 +70,14 @@ impl Backoff {
         drawn.unwrap_or(Duration::MAX).min(self.most)
     }
 
-    /// Runs something until it works, fails for good ([`Error::is_transient`]), or was tried often
-    /// enough.
+    /// Runs `attempt` until it succeeds, fails with an error that is not transient
+    /// ([`Error::is_transient`]), or the attempts or the time are used up.
     ///
     /// # Errors
-    /// The last one.
+    /// The error of the last attempt.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with a timer, where it has to wait.
+    /// If it has to pause outside of a tokio runtime with a timer.
     pub async fn run<T, F: Future<Output = Result<T>>>(
         &self,
         mut attempt: impl FnMut() -> F,
@@ -93,7 +94,7 @@ impl Backoff {
         }
     }
 
-    /// Begins a task: its deadline counts from now on.
+    /// Starts counting attempts at a task. Its deadline counts from now on.
     pub fn begin(&self) -> Pauses {
         Pauses {
             policy: self.clone(),
@@ -104,7 +105,7 @@ impl Backoff {
     }
 }
 
-/// The tries of one task; see [`Backoff::begin`].
+/// Attempts at one task; see [`Backoff::begin`].
 #[derive(Debug)]
 pub struct Pauses {
     policy: Backoff,
@@ -114,8 +115,8 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Counts a try that failed, and returns how long to wait before the next one; none if that was
-    /// the last.
+    /// Counts a failed attempt, and returns the pause before the next one; `None` if the failed
+    /// attempt was the last.
     pub fn next(&mut self, error: &Error) -> Option<Duration> {
         self.tried += 1;
         if !error.is_transient() || self.tried >= self.policy.tries {

@@ -1,4 +1,4 @@
-//! Panics that are caught and become errors about an item, so that nothing is printed of them.
+//! Panics that are caught and become errors of an item, without being printed.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
@@ -7,28 +7,28 @@ use std::sync::Once;
 use crate::{Error, Result};
 
 thread_local! {
-    /// A panic of this thread is caught.
+    /// True while panics of this thread are caught.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
-    /// Where it was.
+    /// Source location of the caught panic.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs `work`, and returns its panic as an error that says where it was, without anything being
-/// printed.
+/// Runs `work` on the calling thread, and returns a panic as an error with its source location,
+/// without printing anything.
 ///
-/// For code of others that panics at what a hostile file says, such as a decoder, where the panic
-/// is an error about that file and nothing is kept that it could have left half done. It runs on
-/// the calling thread. The panics of pipes and of their closures need no such call: the library
-/// catches and names them, and they are printed as anywhere, since they are mistakes.
+/// Use it around third-party code that panics on hostile files, such as a decoder, if the panic is
+/// an error of that file and no value survives that the panic could have left half done. Pipes and
+/// their closures do not need it: the library catches their panics and names the node. Those panics
+/// are printed as usual, since they are mistakes in the program.
 ///
-/// Printing is what the program's panic hook does. The first call puts one before it that passes on
-/// all panics but those of `work` on its own thread. A hook that is set after that, and does not
-/// call the one that it replaces, hears of those, too. Where panics abort the program, nothing is
-/// caught, and the hook hears of everything.
+/// The program's panic hook prints panics. The first call installs a hook before it, which passes
+/// on all panics except those of `work` on its own thread. A hook that is set later, and does not
+/// call the hook that it replaces, receives the panics of `work` too. If panics abort the program,
+/// nothing is caught, and the program's hook receives every panic.
 ///
 /// # Errors
-/// [`ErrorKind::Panic`](crate::ErrorKind::Panic) if `work` panics. As that ends an epoch, an error
-/// about an item has it as its [source](Error::with_source).
+/// [`ErrorKind::Panic`](crate::ErrorKind::Panic) if `work` panics. An error of this kind ends an
+/// epoch, so an error of an item should have it as its [source](Error::with_source).
 ///
 /// # Examples
 /// ```
@@ -56,7 +56,7 @@ pub fn catch_panic<R>(work: impl FnOnce() -> R) -> Result<R> {
     })
 }
 
-/// Puts our hook before the program's, once. A hook cannot be set by a thread that unwinds.
+/// Installs our hook before the program's, once. A thread that unwinds cannot set a hook.
 fn install() {
     static INSTALLED: Once = Once::new();
     if INSTALLED.is_completed() || cfg!(panic = "abort") || std::thread::panicking() {
@@ -72,10 +72,10 @@ fn install() {
     });
 }
 
-/// Whether a panic is caught, and is no second one while the first is under way, which would end
-/// the program.
+/// Returns true if a panic is caught. A second panic during the first is not: it ends the program,
+/// and must be printed.
 fn is_caught(panic: &PanicHookInfo<'_>) -> bool {
-    // The hook may be called while a thread ends.
+    // The hook may be called while the thread ends and its thread-local values are gone.
     let first = PLACE.try_with(|place| match place.try_borrow_mut() {
         Ok(mut place) if CAUGHT.get() && place.is_none() => {
             *place = Some(
@@ -109,7 +109,7 @@ mod tests {
             "{error}"
         );
         assert_eq!(catch_panic(|| 7).unwrap(), 7);
-        // Inside another one, too.
+        // Nested calls.
         let outer = || {
             assert!(
                 catch_panic(|| panic!("inner"))
@@ -127,7 +127,7 @@ mod tests {
         );
     }
 
-    /// What the test below looks at; it does something only as its child.
+    /// The child process of the next test.
     #[test]
     #[ignore = "a child of the next test"]
     fn child() {

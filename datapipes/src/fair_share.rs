@@ -1,12 +1,12 @@
-//! Exact shares of turns by weights, as mixes of streams and of data by index give them.
+//! Exact shares of turns by weight, for mixes of streams and of data by index.
 //!
-//! The arithmetic is Grain's, with products of 128 bits: of the turns `0..k` that the inputs from
-//! `i` on share, those behind `i` get `k * (rest - share) / rest`. So each input has its share of
-//! any number of turns, to less than one turn.
+//! The arithmetic is Grain's, with products of 128 bits: of the turns `0..k` that input `i` and all
+//! later inputs share, the inputs after `i` get `k * (rest - share) / rest`. Each input therefore
+//! gets its share of any number of turns, with an error of less than one turn.
 
-/// The largest weight, in terms of the least.
+/// Greatest ratio of two weights.
 const MOST: f64 = 1e9;
-/// The least weight as an integer, where the weights are none.
+/// Integer share of the least weight, if the weights are not integers.
 const SCALE: f64 = 1e6;
 
 fn least(weights: &[f64]) -> f64 {
@@ -17,7 +17,7 @@ fn least(weights: &[f64]) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// What is wrong with some weights, of which some may be `zeros`.
+/// Returns the problem with `weights`, if there is one. `zeros` permits weights of zero.
 pub(crate) fn problem(weights: &[f64], zeros: bool) -> Option<&'static str> {
     let is_weight = |&weight: &f64| weight.is_finite() && (weight > 0.0 || zeros && weight == 0.0);
     if weights.is_empty() {
@@ -33,7 +33,8 @@ pub(crate) fn problem(weights: &[f64], zeros: bool) -> Option<&'static str> {
     }
 }
 
-/// Whole weights are taken as they are, others to a millionth of the least.
+/// Converts weights to integer shares. Integer weights are taken as they are; others are rounded to
+/// a millionth of the least weight.
 pub(crate) fn shares(weights: &[f64]) -> Vec<u64> {
     let least = least(weights);
     let whole = weights
@@ -49,10 +50,10 @@ pub(crate) fn shares(weights: &[f64]) -> Vec<u64> {
     weights.iter().map(share).collect()
 }
 
-/// Whose turn number `turn` is, and the how manieth of its turns that is; `None` if no input has a
-/// share.
+/// Returns the input that has turn number `turn`, and the number of its earlier turns; `None` if no
+/// input has a share.
 pub(crate) fn whose(shares: &[u64], turn: u64) -> Option<(usize, u64)> {
-    // It is that of the first input whose number of turns grows with it.
+    // The turn belongs to the first input whose number of turns grows with it.
     let (mut from, mut to) = (u128::from(turn), u128::from(turn) + 1);
     let mut rest: u128 = shares.iter().map(|&share| u128::from(share)).sum();
     for (input, &share) in shares.iter().enumerate().filter(|&(_, &share)| share > 0) {
@@ -66,7 +67,7 @@ pub(crate) fn whose(shares: &[u64], turn: u64) -> Option<(usize, u64)> {
     None
 }
 
-/// How many of the turns `0..turns` are those of each input.
+/// Returns the number of turns of each input among the turns `0..turns`.
 pub(crate) fn turns_of_each(shares: &[u64], turns: u64) -> impl Iterator<Item = u64> {
     let mut turns = u128::from(turns);
     let mut rest: u128 = shares.iter().map(|&share| u128::from(share)).sum();

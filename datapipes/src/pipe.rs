@@ -444,11 +444,12 @@ impl Facts {
         }
     }
 
-    /// For a pipe that says which inputs each of its outputs is made of, so that what is above it
-    /// can run in any order in a loader that can be [resumed](crate::loader::Builder::resumable):
-    /// by emitting with [`Emitter::emit_of`](crate::Emitter::emit_of) all that it gives, or by
-    /// [`Context::lineage`](crate::Context::lineage). Of use with [`any_order`](Facts::any_order)
-    /// only.
+    /// Declares that the pipe reports the inputs of each of its outputs. In a loader that can be
+    /// [resumed](crate::loader::Builder::resumable), nodes upstream of such a pipe can run in any
+    /// order. The pipe reports the inputs by emitting all outputs with
+    /// [`Emitter::emit_of`](crate::Emitter::emit_of), or by
+    /// [`Context::lineage`](crate::Context::lineage). Useful only together with
+    /// [`any_order`](Facts::any_order).
     ///
     /// ```
     /// use datapipes::{Context, DataLoader, Facts, Graph, Held, Item, Items, Order, Pipe};

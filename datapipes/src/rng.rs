@@ -1,12 +1,12 @@
-//! Random numbers that belong to an item: a fixed cipher, and our own draws over it.
+//! Random numbers of an item: a fixed cipher, and our own draws over it.
 //!
-//! Everything here is pinned by golden vectors. A change of any value is a change of iteration
-//! order, which is a breaking change of the library.
+//! Golden vectors pin everything here. A change of any value changes the order of iteration, which
+//! is a breaking change of the library.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
 
-/// The finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits.
+/// Applies the finaliser of splitmix64 (Steele, Lea, Flood 2014): a bijection of 64 bits.
 #[inline]
 pub(crate) fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,27 +14,27 @@ pub(crate) fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// FNV-1a of 64 bits, for the names of nodes.
+/// Returns the 64-bit FNV-1a hash of a node name.
 pub(crate) fn hash_name(name: &str) -> u64 {
     hash_bytes(name.as_bytes())
 }
 
-/// FNV-1a of 64 bits.
+/// Returns the 64-bit FNV-1a hash of `bytes`.
 pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| {
         (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// A random stream: ChaCha with 8 rounds (Bernstein 2008), keyed by what it is for.
+/// A random stream: ChaCha with 8 rounds (Bernstein 2008), keyed by its purpose.
 ///
-/// [`Context::rng`](crate::Context::rng) makes one for an item, so that an item is treated alike
-/// with one worker or 64. The draws are this library's own code with pinned results.
+/// [`Context::rng`](crate::Context::rng) makes a stream for an item, so that the item gets the same
+/// random numbers with one worker or 64. The draws are this library's own code with pinned results.
 #[derive(Debug)]
 pub struct Rng(ChaCha8Rng);
 
 impl Rng {
-    /// The stream of a key.
+    /// Creates the stream of a key.
     pub fn from_key(key: [u64; 4]) -> Self {
         let mut seed = [0; 32];
         for (bytes, word) in seed.chunks_exact_mut(8).zip(key) {
@@ -43,36 +43,36 @@ impl Rng {
         Rng(ChaCha8Rng::from_seed(seed))
     }
 
-    /// How many 32-bit words were drawn, with those that were passed over.
+    /// Returns the number of 32-bit words drawn so far, including rejected words.
     pub(crate) fn words(&self) -> u64 {
         self.0.get_word_pos() as u64
     }
 
-    /// Goes to where so many words are drawn.
+    /// Moves to the position after `words` words.
     pub(crate) fn seek(&mut self, words: u64) {
         self.0.set_word_pos(words.into());
     }
 
-    /// What this word is below `n`; `None` if it is passed over.
+    /// Maps a word to a number below `n`; `None` if the word is rejected.
     pub(crate) fn word_below(word: u32, n: u32) -> Option<u32> {
         let product = u64::from(word) * u64::from(n);
         (product as u32 >= n.wrapping_neg() % n).then_some((product >> 32) as u32)
     }
 
-    /// Uniform over all 32-bit values.
+    /// Draws uniformly from all 32-bit values.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
         self.0.next_u32()
     }
 
-    /// Uniform over all 64-bit values.
+    /// Draws uniformly from all 64-bit values.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// Uniform in `0..n`, without bias (Lemire 2019, with rejection); 32 bits are drawn where they
-    /// suffice.
+    /// Draws uniformly from `0..n`, without bias (Lemire 2019, with rejection). Draws 32 bits if
+    /// they suffice.
     ///
     /// # Panics
     /// If `n` is zero.
@@ -85,7 +85,7 @@ impl Rng {
         }
     }
 
-    /// As [`below`](Rng::below), for `n` known to be small and not zero.
+    /// Draws as [`below`](Rng::below) does, for an `n` that fits 32 bits and is not zero.
     #[inline]
     pub(crate) fn below_u32(&mut self, n: u32) -> u32 {
         let product = u64::from(self.next_u32()) * u64::from(n);
@@ -116,25 +116,25 @@ impl Rng {
         }
     }
 
-    /// Uniform in `[0, 1)`, a multiple of 2⁻²⁴.
+    /// Draws uniformly from the multiples of 2⁻²⁴ in `[0, 1)`.
     #[inline]
     pub fn f32(&mut self) -> f32 {
         (self.next_u32() >> 8) as f32 * (1.0 / (1u32 << 24) as f32)
     }
 
-    /// Uniform in `[0, 1)`, a multiple of 2⁻⁵³.
+    /// Draws uniformly from the multiples of 2⁻⁵³ in `[0, 1)`.
     #[inline]
     pub fn f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Uniform in `[low, high)`.
+    /// Draws uniformly from `[low, high)`.
     #[inline]
     pub fn range(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.f64()
     }
 
-    /// True with probability `p`.
+    /// Returns true with probability `p`.
     #[inline]
     pub fn chance(&mut self, p: f64) -> bool {
         self.f64() < p

@@ -1,9 +1,9 @@
-//! Locks without poison.
+//! Locks that ignore poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is behind a lock, also where one who held it panicked: that is told as an error, and the
-/// lock has nothing to add.
+/// Locks `mutex`, also after a thread panicked while holding it. Poisoning is ignored, since the
+/// panic itself is reported as an error.
 #[inline]
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

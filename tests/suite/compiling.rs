@@ -1,4 +1,4 @@
-//! What the compiler says where a graph does not compile: that it says how to go on.
+//! Compiler messages for graphs that do not compile: they tell the user what to do.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

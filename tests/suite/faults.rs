@@ -1,5 +1,5 @@
-//! The fault matrix: what goes wrong in user code, in the consumer, and at the corners. Tests carry
-//! their row.
+//! The fault matrix: faults in user code, in the consumer, and in corner cases. The name of a test
+//! contains its row in `tests/FAULTS.md`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The table of faults, `tests/FAULTS.md`, says what the tests show: each entry is a test, each
+//! The table of faults, `tests/FAULTS.md`, agrees with the tests: each entry is a test, and each
 //! test of a row is listed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! The figures add up, and print.
+//! The figures of a loader add up, and can be printed.
 
 use datapipes::{DataLoader, Graph};
 

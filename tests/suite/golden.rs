@@ -1,9 +1,9 @@
-//! Orders that are pinned, and states that older versions wrote.
+//! Golden orders of iteration, and checkpoints written by older versions.
 //!
-//! `tests/golden/orders.txt` has, for each graph here, its first items and a hash of all. A change
-//! of a line is a change of iteration order, which breaks what users have published and stopped
-//! runs; see `CONTRIBUTING.md`. The files in `tests/golden/states/` were written by the versions
-//! that their folders are named after, and are never written anew.
+//! `tests/golden/orders.txt` has, for each graph here, its first items and a hash of all items. A
+//! change of a line is a change of iteration order, which breaks published results and stopped runs
+//! of users; see `CONTRIBUTING.md`. The files in `tests/golden/states/` were written by the
+//! versions that their folders are named after, and are never rewritten.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Generated graphs over integers, for property tests: every built-in pipe, with graphs as second
-//! inputs.
+//! Generated graphs over integers, for property tests. They contain every built-in pipe, and graphs
+//! as second inputs.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};

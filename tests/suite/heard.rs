@@ -1,4 +1,4 @@
-//! What a loader says to `tracing`: what was skipped and tried again, and in which epoch and
+//! Events that a loader sends to `tracing`: items skipped and retried, with the epoch and the
 //! worker.
 
 use std::collections::HashMap;

@@ -1,5 +1,5 @@
-//! How many requests are in flight: what the first batch needs at once, then five for every four
-//! that came through.
+//! The number of requests in flight: at first the number that the first batch needs, then five for
+//! every four that complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -1,4 +1,4 @@
-//! The example `inspect`, as it is run.
+//! The example `inspect`, run as a program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,4 +1,5 @@
-//! What an epoch says of its length while it is iterated: never more or less than what comes.
+//! The length of an epoch during iteration: the hint is never more or less than the items that
+//! arrive.
 
 use std::pin::pin;
 

@@ -1,4 +1,4 @@
-//! The promises of the library, one module each.
+//! Tests of the promises of the library, a module for each promise.
 
 mod compiling;
 #[cfg(any(

@@ -1,5 +1,5 @@
-//! Law 5: bytes that a loader promised to stay within, counted by items that know how many of them
-//! are alive, here and in the processes of the graph.
+//! Law 5: a loader stays within its limit of bytes. The items of these tests count the bytes that
+//! are alive, in this process and in the processes of the graph.
 
 use std::collections::HashMap;
 use std::fs::File;

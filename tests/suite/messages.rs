@@ -1,4 +1,4 @@
-//! What messages advise: what stands in backticks can be written by who reads them.
+//! Advice in error messages: code in backticks is code that the reader of the message can write.
 
 use std::collections::{BTreeMap, BTreeSet};
 

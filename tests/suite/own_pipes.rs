@@ -1,5 +1,5 @@
-//! What pipes of one's own say of the items that they hold and give: it is checked, and an epoch
-//! that was stopped goes on by it.
+//! Reports of user-defined pipes about the items that they hold and give. The reports are checked,
+//! and a stopped epoch is resumed by them.
 
 use datapipes::pipes::BucketBatch;
 use datapipes::{

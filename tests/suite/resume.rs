@@ -1,5 +1,5 @@
-//! Law 8 over generated graphs: a stopped epoch goes on exactly, wherever it was stopped and
-//! however it is run then.
+//! Law 8 over generated graphs: a stopped epoch is resumed exactly, wherever it was stopped and
+//! however it runs afterwards.
 
 use datapipes::{Checkpoint, DataLoader, Epoch, OnError, Order, Uneven};
 use proptest::prelude::*;

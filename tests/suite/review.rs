@@ -1,4 +1,4 @@
-//! Corners that a review found.
+//! Corner cases that a review found.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Pipes that fill the rows of batches: nothing is copied where the plan says so, and nothing is
-//! lost where it cannot be so.
+//! Pipes that fill the rows of batches: nothing is copied if the plan promises so, and nothing is
+//! lost if rows cannot be filled in place.
 
 use std::collections::HashSet;
 

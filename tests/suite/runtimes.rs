@@ -1,5 +1,5 @@
-//! Law 12: the runtime's thread is the runtime's. And loaders inside of their own functions, and of
-//! each other's.
+//! Law 12: the thread of an async runtime runs no functions of the graph. Also loaders inside of
+//! their own functions, and of each other's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Samples from shards to tensors, through both crates that have a part in it.
+//! Samples from shards to tensors, through both crates that take part.
 
 use datapipes::{DataLoader, OnError};
 use datapipes_io::datasets::image_folder;

@@ -1,9 +1,9 @@
-//! How well a shuffle shuffles whose buffer is smaller than its data.
+//! The quality of a shuffle whose buffer is smaller than its data.
 //!
-//! What it is to do: of `BUFFER` items each leaves with the same chance, and the next of the input
-//! takes its place; at the end what is left comes in any order. So how far an item moves is a
-//! geometric law, and each of the first `BUFFER` items is equally likely to be the first. Seeds are
-//! fixed: what holds once holds always.
+//! Each of the `BUFFER` items in the buffer leaves with the same probability, and the next input
+//! item takes its place. At the end the remaining items come in random order. The distance that an
+//! item moves therefore has a geometric distribution, and each of the first `BUFFER` items is
+//! equally likely to be the first output. Seeds are fixed, so that the tests are deterministic.
 
 use std::sync::OnceLock;
 

@@ -1,9 +1,10 @@
-//! The arrows between the folders of the library point one way. Reads the sources and keeps it so.
+//! The dependencies between the folders of the library point in one direction. These tests read the
+//! sources and check it.
 //!
-//! The rules are the tables below; what they mean is in `ARCHITECTURE.md`. A file that breaks one
-//! is named with its line and the rule. Test code (`#[cfg(test)]`, and files that only such a line
-//! includes) is free to use anything, but has its place: `mod tests`, inline while it is short,
-//! else `tests.rs` or `tests/mod.rs` in the module's folder.
+//! The rules are the tables below; `ARCHITECTURE.md` explains them. A violation is reported with
+//! file, line and rule. Test code (`#[cfg(test)]`, and files that only such a line includes) may
+//! use anything, but has a fixed place: `mod tests`, inline if it is short, otherwise `tests.rs` or
+//! `tests/mod.rs` in the module's folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,5 +1,5 @@
-//! Pipes, joins and sources as users write them, with what is public alone: they have the rights of
-//! those that are built in.
+//! Pipes, joins and sources as users write them, with the public API alone. They can do everything
+//! that built-in ones can.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What a node of a resumable loader is given.
+//! Values that a node of a resumable loader gets.
 
 use std::sync::Arc;
 

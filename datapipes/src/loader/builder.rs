@@ -1,4 +1,4 @@
-//! Sets up a loader.
+//! The builder of a loader.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -14,7 +14,7 @@ use crate::run::Engine;
 use crate::settings::{Order, Settings};
 use crate::{Graph, Processes, Rank, Uneven};
 
-/// Sets up a [`DataLoader`].
+/// The builder of a [`DataLoader`].
 #[must_use = "call `build`"]
 pub struct Builder<T> {
     graph: Graph<T>,
@@ -45,19 +45,20 @@ impl<T: Send + 'static> Builder<T> {
         }
     }
 
-    /// Sets the seed of all randomness. Defaults to 0, so that a run repeats itself unless told
-    /// otherwise.
+    /// Sets the seed of all randomness. Defaults to 0, so that a run is repeatable unless another
+    /// seed is given.
     pub fn seed(mut self, seed: u64) -> Self {
         self.settings.seed = seed;
         self
     }
 
-    /// Sets the number of CPU workers. Defaults to one for each core. With 0 everything, I/O too,
-    /// runs on the consumer's thread (also that of an async runtime which polls the epoch as a
-    /// stream) while the consumer waits, one request after the other, which is slow and easy to
-    /// debug. (A request that is not answered at once is driven to its next item on the async
-    /// runtime, together with its upstream nodes, so that it holds up nobody else while the
-    /// consumer does something else.)
+    /// Sets the number of CPU workers. Defaults to one for each core.
+    ///
+    /// With 0 everything, including I/O, runs on the consumer's thread while the consumer waits,
+    /// one request after the other, which is slow and easy to debug. This is also true if that
+    /// thread belongs to an async runtime that polls the epoch as a stream. A request that is not
+    /// answered at once is driven to its next item on the async runtime, together with its upstream
+    /// nodes, so that the request holds up nobody else while the consumer does something else.
     pub fn workers(mut self, workers: usize) -> Self {
         self.settings.workers = workers;
         self
@@ -70,50 +71,61 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets the number of finished items (usually batches) kept ready for the consumer. Defaults to
-    /// 4, or to the items made in 4 ms if that is more. The queue fills up gradually: five are
-    /// requested for every four consumed. With 0 each item is made when it is asked for. A blocking
-    /// iterator runs a graph that makes an item in some microseconds on the consumer's thread
-    /// instead, since a queue would cost more than it hides.
+    /// 4, or to the items made in 4 ms if that is more. The queue fills up gradually: five items
+    /// are requested for every four consumed. With 0 each item is made when it is asked for. If a
+    /// graph makes an item in some microseconds, a blocking iterator runs it on the consumer's
+    /// thread instead, since a queue would cost more than it hides.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
         self
     }
 
-    /// Sets the most pieces of an I/O segment in flight at once. Defaults to 2048. The executor
-    /// starts with the pieces that the first output needs (the items of a batch, up to 512), or
-    /// with up to 256 if a number is given here, and asks for five where four arrived for as long
-    /// as that increases the throughput; a large number therefore costs nothing. An epoch begins
-    /// with the concurrency that the one before it found. The bytes that results hold are limited
-    /// separately; see [`memory`](Builder::memory). In strict order, if an early piece is slow, up
-    /// to four times as many are held while they wait for it.
+    /// Sets the maximum number of requests that an I/O segment has in flight at once. Defaults to
+    /// 2048.
+    ///
+    /// The executor starts with the requests that the first output needs (the items of a batch, up
+    /// to 512), or with up to 256 if a number is given here. It issues five requests for every four
+    /// that complete, for as long as that increases the throughput; a large maximum therefore costs
+    /// nothing. An epoch begins with the concurrency that the previous epoch found. The bytes of
+    /// results are limited separately; see [`memory`](Builder::memory). In strict order, if an
+    /// early request is slow, up to four times as many results are held while they wait for it.
     pub fn concurrency(mut self, pieces: usize) -> Self {
         self.settings.concurrency = Some(pieces);
         self
     }
 
-    /// How many bytes the items may have that wait on edges or are in work, all together (by
-    /// default 1 GiB). Each edge has an even share. Bytes are reserved before an item is made, by
-    /// what those before weighed, so that the number in flight follows their size; and one item
-    /// passes whatever its size, if the consumer waits for it. So what is alive is at most this and
-    /// one item.
+    /// Sets the limit, in bytes, of all items together that wait on edges or are being made.
+    /// Defaults to 1 GiB.
     ///
-    /// A request that has begun may be suspended for want of bytes, if items turn out larger than
-    /// they were when it began. If it holds what the first one waits for (a permit, a connection),
-    /// nothing moves: after one to two seconds in which the consumer waits and no item is made or
-    /// used, one such request goes on, and one more each second, each an item above. Where those do
-    /// not help, work that has not begun goes on likewise every five seconds. So a bound that is
-    /// too small makes an epoch slow, and never stops it; and while the consumer does something
-    /// else, nothing goes above.
+    /// Each edge has an equal share. Bytes are reserved before an item is made, according to the
+    /// weight of earlier items, so that the number of items in flight follows their size. If the
+    /// consumer waits for an item, that item passes whatever its size. The total is therefore at
+    /// most the limit plus one item.
     ///
-    /// Not covered are: items that several threads make at the same moment, more than a thousand
-    /// times as large as all before, or larger each than an edge's share divided by twice the
-    /// number of threads; what a step has in work besides its items; items whose weight is
-    /// [unknown](crate::Weigh), which `explain` names; and of each process of a
-    /// [part](Graph::in_processes) up to four items, where those are larger than a fifth of what is
-    /// kept for it (an edge's share, divided by the number of processes), and up to 32 MiB of
-    /// shared memory that it uses again. What pipes hold themselves (a shuffle buffer, what is cut
-    /// of a file as it arrives) comes on top, counted in items or bytes; [`DataLoader::explain`]
-    /// prints both. Without workers nothing waits anywhere.
+    /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
+    /// they were when it began. If the suspended request holds a resource that the first request
+    /// waits for (a permit, a connection), nothing moves. After one to two seconds in which the
+    /// consumer waits and no item is made or used, one suspended request continues, and one more
+    /// each second; each may exceed the limit by an item. If those do not help, work that has not
+    /// begun starts in the same way every five seconds. A limit that is too small therefore makes
+    /// an epoch slow, but never stops it. While the consumer does something else, the limit is not
+    /// exceeded.
+    ///
+    /// The limit does not cover:
+    ///
+    /// - items that several threads make at the same moment, if they are more than a thousand times
+    ///   as large as all earlier items, or each larger than an edge's share divided by twice the
+    ///   number of threads;
+    /// - the working memory of a step besides its items;
+    /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
+    /// - up to four items of each process of a [part](Graph::in_processes), if they are larger than
+    ///   a fifth of the bytes reserved for the process (an edge's share, divided by the number of
+    ///   processes), and up to 32 MiB of shared memory that each process uses again;
+    /// - items that pipes hold themselves (a shuffle buffer, the parts of a file that is read as it
+    ///   arrives), counted in items or bytes.
+    ///
+    /// [`DataLoader::explain`] prints the limit and the buffers of pipes. Without workers nothing
+    /// waits on any edge.
     pub fn memory(mut self, bytes: usize) -> Self {
         self.settings.memory = Some(bytes);
         self
@@ -121,20 +133,20 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Refuses files that inflate to more than `bytes`, wherever the graph inflates them: a
     /// compressed file, or the content of an archive or table that is compressed as a whole. By
-    /// default the limit is that of each step or format. A file that is inflated as a whole, as by
-    /// `decompress()`, is an item in memory; on a machine with little memory set the size that an
-    /// item may have.
+    /// default each step or format has a limit of its own. A file that is inflated as a whole, as
+    /// by `decompress()`, is an item in memory; on a machine with little memory, set the size that
+    /// an item may have.
     ///
     /// # Errors
-    /// A larger file is an error of kind [`Limit`](crate::ErrorKind::Limit) in its place, found
-    /// once it inflated to that much.
+    /// A larger file is an error of kind [`Limit`](crate::ErrorKind::Limit) in place of the item,
+    /// found once the file inflated to that size.
     pub fn max_inflated(mut self, bytes: u64) -> Self {
         self.settings.max_inflated = Some(bytes);
         self
     }
 
-    /// Sets the part of the data that this process takes: rank `index` of `world`. The graph must
-    /// have a [`sharding_filter`](Graph::sharding_filter) on each path from a source.
+    /// Sets the rank of this process, and so its part of the data: rank `index` of `world`. The
+    /// graph must have a [`sharding_filter`](Graph::sharding_filter) on each path from a source.
     pub fn rank(mut self, index: usize, world: usize) -> Self {
         self.settings.rank = Rank { index, world };
         self
@@ -167,14 +179,14 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Declares that the ranks agree before each step whether there is another, by
-    /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. It does not
-    /// change the items.
+    /// Declares that the ranks agree before each step whether there is another step, by
+    /// [`agreed`](crate::Blocking::agreed) on each epoch or in a way of their own. The declaration
+    /// does not change the items.
     ///
-    /// Without this declaration, `build` refuses a graph for several ranks that are promised
-    /// equally many items ([`Uneven::Drop`] and the like) if that promise does not reach to the end
-    /// of the graph: if the output of a step downstream of the sharding filter depends on the data
-    /// (a filter, the members of an archive), or items that fail are [skipped](OnError::skip). A
+    /// Without it, `build` refuses a graph for several ranks that are promised equally many items
+    /// ([`Uneven::Drop`] and the like) if that promise does not hold to the end of the graph: if
+    /// the number of outputs of a step downstream of the sharding filter depends on the data (a
+    /// filter, the members of an archive), or if items that fail are [skipped](OnError::skip). A
     /// rank with a batch less would leave the others in an all-reduce that never ends. The
     /// alternatives are a number of steps that every rank has ([`max_steps`](Builder::max_steps); a
     /// rank that ends earlier ends with an error that says so), and [`Uneven::Allow`], for ranks
@@ -206,11 +218,11 @@ impl<T: Send + 'static> Builder<T> {
     /// the time of items that cost 100 ns). `build` fails if a node cannot be resumed, and names
     /// it.
     ///
-    /// In [bounded and arrival order](Order) it costs more, since a checkpoint has to record which
+    /// In [bounded and arrival order](Order) a checkpoint costs more, since it has to record which
     /// items were delivered. In a resumable loader, segments that are not one-in-one-out (a filter,
     /// an archive and its members) keep strict order. Everything upstream of a pipe that is neither
-    /// shuffle, batch nor prefetch, nor one-in-one-out, keeps strict order too. There one slow item
-    /// holds up more than it otherwise would.
+    /// shuffle, batch nor prefetch, nor one-in-one-out, keeps strict order too. In strict order one
+    /// slow item holds up more items than it otherwise would.
     pub fn resumable(mut self) -> Self {
         self.settings.resumable = true;
         self
@@ -220,18 +232,18 @@ impl<T: Send + 'static> Builder<T> {
     /// moment: after every given number of items (`autosave(path, 100)`) or period of time
     /// (`autosave(path, Duration::from_secs(30))`), and at the end of the epoch, unless the epoch
     /// is dropped. Makes the loader [resumable](Builder::resumable).
-    /// [`resume_or_start`](DataLoader::resume_or_start) goes on from the file.
+    /// [`resume_or_start`](DataLoader::resume_or_start) resumes from the file.
     ///
     /// - A checkpoint is taken when the *next* item is asked for, so that it counts only items that
-    ///   the loop has finished with. An item that a drop interrupts may have been half done: it is
-    ///   not counted as delivered, and comes again.
+    ///   the loop has finished with. An item that is interrupted by a drop may have been half
+    ///   processed: it is not counted as delivered, and is delivered again.
     /// - The file is whole at any moment, and holds the previous checkpoint or the new one
     ///   ([`Checkpoint::save`](super::Checkpoint::save)).
     /// - The step waits for the checkpoint only (some microseconds), not for the disk: a thread of
-    ///   the loader writes it. A checkpoint that comes while another is being written waits, and is
-    ///   replaced by a newer one. The drop of the last handle (loader, clones and epochs) waits for
-    ///   the last checkpoint, up to 2 s; [`flush_autosave`](DataLoader::flush_autosave) waits as
-    ///   long as it takes.
+    ///   the loader writes it. A checkpoint that is taken while another is being written waits, and
+    ///   is replaced if a newer one is taken meanwhile. The drop of the last handle (loader, clones
+    ///   and epochs) waits for the last checkpoint, up to 2 s;
+    ///   [`flush_autosave`](DataLoader::flush_autosave) waits as long as it takes.
     /// - All epochs of the loader and its clones write to the same file. Give each rank its own
     ///   file, and a loader for validation none.
     ///
@@ -281,17 +293,17 @@ impl<T: Send + 'static> Builder<T> {
         self
     }
 
-    /// Ends an epoch after this many items (usually batches), though there may be more: the way to
-    /// have epochs of a stream without end ([`cycle`](Graph::cycle), a mix that cycles). Items that
-    /// fail and are skipped do not count.
+    /// Ends an epoch after this many items (usually batches), even if there are more. This budget
+    /// divides an endless stream ([`cycle`](Graph::cycle), a mix that cycles) into epochs. Items
+    /// that fail and are skipped do not count.
     ///
     /// Epoch `n` remains a function of `n` alone: it begins anew, with other random numbers, and
-    /// does not go on where epoch `n - 1` stopped. A training run over one stream without end is
-    /// one epoch: either without a budget, with a [`checkpoint`](crate::Epoch::checkpoint) after
-    /// every given number of steps and [`resume`](DataLoader::resume); or with the budget of the
-    /// next stretch. A checkpoint at the budget [is finished](super::Checkpoint::is_finished) for
-    /// this loader and for any whose budget is no larger; a loader with a larger budget, or
-    /// without, resumes from there.
+    /// does not continue where epoch `n - 1` stopped. A training run over one endless stream is one
+    /// epoch: either without a budget, with a [`checkpoint`](crate::Epoch::checkpoint) after every
+    /// given number of steps and [`resume`](DataLoader::resume); or with the budget of the next
+    /// stretch. A checkpoint at the budget [is finished](super::Checkpoint::is_finished) for this
+    /// loader and for any loader whose budget is no larger; a loader with a larger budget, or
+    /// without a budget, resumes from there.
     ///
     /// With several ranks that are not known to have equally many steps, a rank that ends before
     /// its budget ends with an error that says so, unless the ranks
@@ -328,8 +340,8 @@ impl<T: Send + 'static> Builder<T> {
     /// Checks the graph and plans it. Nothing is read or started.
     ///
     /// # Errors
-    /// All problems of graph and settings that can be found without reading data, at once, by node
-    /// name.
+    /// All problems of the graph and the settings that can be found without reading data, together,
+    /// each with the name of its node.
     pub fn build(self) -> Result<DataLoader<T>, BuildError> {
         let flow = Flow::new(&self.graph.root());
         check::check(&flow, &self.settings, self.on_error.most())?;
@@ -378,13 +390,13 @@ impl<T: Send + 'static> Builder<T> {
     }
 }
 
-/// Returns the number of items of the root within a budget of steps, as far as nodes tell.
+/// Returns the number of items of the root within a budget of steps, if the nodes know it.
 pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
     let len = len(flow, settings.rank, settings.uneven)?;
     Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
 }
 
-/// Returns the number of items of the root, as far as nodes tell, or [`ENDLESS`].
+/// Returns the number of items of the root, if the nodes know it, or [`ENDLESS`].
 pub(super) fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
     lengths_of_some(flow, rank, uneven)[flow.root.0]
 }

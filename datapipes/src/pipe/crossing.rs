@@ -1,4 +1,4 @@
-//! How a pipe that wants a process of its own gets there.
+//! Transfer of a pipe that wants a process of its own into that process.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,12 +7,11 @@ use std::sync::Arc;
 use crate::codec::{ChunkWire, Parcel, WireOf};
 use crate::{Pipe, Reader, Result, Wire, Writer};
 
-/// How the items of a pipe that wants a process of its own travel, and the pipe itself; see
-/// [`Pipe::crossing`].
+/// Encodings of a pipe that wants a process of its own, and of its items; see [`Pipe::crossing`].
 pub struct Crossing<In, Out> {
-    /// The pipe, written down.
+    /// The encoded pipe.
     pub(crate) settings: Result<Parcel>,
-    /// Makes it again.
+    /// Decodes the pipe.
     pub(crate) make: Make<In, Out>,
     pub(crate) input: Arc<dyn ChunkWire>,
     pub(crate) output: Arc<dyn ChunkWire>,
@@ -22,7 +21,7 @@ pub struct Crossing<In, Out> {
 pub(crate) type Make<In, Out> = fn(&mut Reader<'_>) -> Result<Arc<dyn Pipe<In, Out = Out>>>;
 
 impl<In: Wire, Out: Wire> Crossing<In, Out> {
-    /// For a pipe that can travel itself, by its settings.
+    /// Creates the crossing of a pipe that implements [`Wire`]: the pipe is sent as its settings.
     pub fn of<P: Pipe<In, Out = Out> + Wire>(pipe: &P) -> Self {
         let mut writer = Writer::new();
         Crossing {

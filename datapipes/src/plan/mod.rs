@@ -434,8 +434,9 @@ impl Plan {
         }
     }
 
-    /// How many shares of the bytes no edge has: pipes keep memory of batches for those to come,
-    /// and the processes of a segment what the parent has not taken over yet.
+    /// Returns the number of shares of the bytes that belong to no edge: pipes keep the memory of
+    /// batches for later batches, and the processes of a segment hold output that the parent has
+    /// not taken over yet.
     fn kept(&self) -> usize {
         let apart = self
             .segments

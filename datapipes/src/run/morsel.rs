@@ -129,7 +129,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// How many there are of what goes in: the parent of processes keeps one, to send it again.
+    /// Returns the number of copies of an input: a parent process keeps a copy, to send it again.
     pub(super) fn copies(&self) -> usize {
         match &self.spawner {
             #[cfg(target_os = "linux")]

@@ -1,5 +1,5 @@
-//! Every store against the contract of stores: alone, within the usual stack, and within all
-//! wrappers at once.
+//! The contract of stores, checked on every store: alone, within the usual stack of wrappers, and
+//! within all wrappers at once.
 
 use std::collections::HashMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A loader over a web server that behaves badly: nothing lost, nothing doubled, nothing wrong, and
-//! each failure named.
+//! A loader over a web server that misbehaves: nothing is lost, doubled or wrong, and each failure
+//! is named.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! Stores beyond this machine: against servers inside the test that misbehave, and against real
-//! ones on loopback. `.ci/servers/all` starts the latter, and sets the variables that say where
-//! they are; a test whose server is not there says so and passes.
+//! Stores beyond this machine: against misbehaving servers inside the test, and against real
+//! servers on loopback. `.ci/servers/all` starts the real servers and sets the variables with their
+//! addresses. A test whose server is absent reports this and passes.
 
 #[cfg(all(feature = "http", unix))]
 #[path = "../../../datapipes-io/tests/support/bad_http.rs"]

@@ -1,5 +1,5 @@
-//! Row 73: one secret in everything that a far store can be told, and all that a loader over it
-//! ever says.
+//! Row 73: secrets in every setting of a far store never appear in the output of a loader over that
+//! store.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;

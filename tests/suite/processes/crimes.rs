@@ -1,4 +1,4 @@
-//! What children do that they should not, and what is left of them.
+//! Forbidden actions of child processes, and helpers to inspect what remains of the children.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What crosses to children and back: items, errors, panics and lines for the log.
+//! Transfer to children and back: items, errors, panics and log lines.
 
 use std::error::Error as _;
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! The fault matrix for children: whatever one does, it costs the items that make it do so, which
-//! are named, and no others.
+//! The fault matrix of child processes: a fault of a child costs only the items that cause it, and
+//! these are named.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! A gate in the file system, at which children wait until the test lets them through.
+//! A gate in the file system, at which children wait until the test opens it.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};

@@ -1,7 +1,7 @@
-//! Processes that are killed while they save where they stand, hundreds of them; and jobs with
-//! children that are killed and go on.
+//! Processes that are killed hundreds of times while they save checkpoints, and jobs with children
+//! that are killed and resumed.
 //!
-//! Three hundred kills in some seconds; `DATAPIPES_KILLS=number` asks for others.
+//! Three hundred kills take some seconds; `DATAPIPES_KILLS=number` sets another number.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -1,5 +1,5 @@
-//! What becomes of children when it is their parent that something happens to. The parent is a
-//! process of its own: this executable, asked for the test `a_parent`.
+//! Children whose parent ends, is killed or is stopped. The parent is a process of its own: this
+//! executable, asked for the test `a_parent`.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;

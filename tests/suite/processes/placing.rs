@@ -1,5 +1,4 @@
-//! Where parts run: what is refused, what the plan says, and which children there are, epoch after
-//! epoch.
+//! The placement of parts: refused graphs, the printed plan, and the children of each epoch.
 
 use std::collections::BTreeSet;
 use std::path::Path;

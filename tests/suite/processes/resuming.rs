@@ -1,4 +1,4 @@
-//! States of epochs with processes: taken at any time, resumed with and without processes.
+//! Checkpoints of epochs with processes: taken at any time, resumed with and without processes.
 
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Rows of batches that children fill where the parent reads them.
+//! Rows of batches that children fill in the place where the parent reads them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! Children that write where they should not: over all memory that they share with their parent and
-//! can write to.
+//! Children that write to memory where they should not: over all memory that they share with their
+//! parent and can write to.
 
 use std::fs;
 

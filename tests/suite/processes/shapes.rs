@@ -1,5 +1,4 @@
-//! Crashes in parts of other shapes than one item for one item, and in pieces of work of other
-//! sizes than one item.
+//! Crashes in parts that are not one-in-one-out, and in morsels of several items.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! Children that are killed and stopped again and again, at any time, while epochs run.
+//! Children that are killed and stopped again and again, at random times, while epochs run.
 //!
-//! A few seconds of it; `DATAPIPES_SOAK=seconds` asks for more. It runs in a process of its own, so
-//! that what is left over can be counted.
+//! The test takes a few seconds; `DATAPIPES_SOAK=seconds` sets another time. It runs in a process
+//! of its own, so that leftovers can be counted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The start of children: when there are any, what waits for them, and what happens where no thread
-//! or process can be started.
+//! The start of children: the time of the start, the work that waits for it, and failures to start
+//! a thread or process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

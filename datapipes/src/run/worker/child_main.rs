@@ -28,19 +28,20 @@ use crate::run::scope::Scope;
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};
 
-/// What may wait to be taken by the parent, at most.
+/// Limits of the output that waits for the parent.
 const LIMITS: Limits = Limits {
     items: 4096,
     bytes: 16 << 20,
 };
-/// About how many bytes go into one message at most, where items are small.
+/// Approximate maximum of bytes in a message of small items.
 const MESSAGE: usize = 256 << 10;
-/// The child's room is for so many: what waits in the queue, the message after which that is full,
-/// one that the parent has taken and has no room for, what has come of later jobs before its turn,
-/// and what is made meanwhile.
+/// Number of equal parts of the child's room: the output that waits in the queue, the message that
+/// fills the queue, a message that the parent has taken and has no room for, the output of later
+/// jobs that is ready before its turn, and the output that is made meanwhile.
 const PARTS_OF_ROOM: usize = 5;
-/// Where that is full of what has come before its turn, and the job whose turn it is gives nothing
-/// for so long, the next one goes on: it may hold what that waits for.
+/// Time without output of the first job after which a later job continues, although there is no
+/// room for more output that is ready before its turn. The later job may hold a resource that the
+/// first job waits for.
 const STANDSTILL: Duration = Duration::from_secs(1);
 /// Greatest number of items in a message.
 const ITEMS: usize = 1024;
@@ -91,7 +92,7 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
         poll_fn(|cx| server.poll(cx)).await?;
         poll_fn(|cx| server.reports.poll_flush(cx)).await
     });
-    // A user's thread may still be at work; nobody waits for it.
+    // A user's thread may still be running; nobody waits for it.
     runtime.shutdown_background();
     outcome
 }
@@ -104,8 +105,8 @@ struct Part {
     overlap: usize,
     /// Number of the node that fills rows of batches, if one does.
     fills: Option<usize>,
-    /// The most bytes that may wait in the queue, or be made in one poll where items turn out much
-    /// larger than those before.
+    /// Maximum of bytes that may wait in the queue, or be made in one poll if items turn out much
+    /// larger than earlier items.
     room: usize,
     lines: Arc<Lines>,
     /// State shared by the nodes, of the epoch of the last job.
@@ -289,7 +290,8 @@ struct Job {
 }
 
 impl Job {
-    /// Bytes of what it has made: what waits for its turn, or is between its steps.
+    /// Returns the bytes of the job's items: those that wait for its turn, or are between its
+    /// steps.
     fn held(&self) -> usize {
         match (&self.ready, &self.stream) {
             (Some(chunk), _) => chunk.bytes,
@@ -311,7 +313,7 @@ impl Job {
             .collect()
     }
 
-    /// Goes on, with a message of so many bytes where items are small.
+    /// Continues the job, for output of about `message` bytes if items are small.
     fn poll(&mut self, cx: &mut task::Context<'_>, message: usize) -> Poll<Option<AnyChunk>> {
         if let Some(chunk) = self.ready.take() {
             return Poll::Ready(Some(chunk));
@@ -355,13 +357,13 @@ struct Server {
     part: Part,
     orders: ProcessTake,
     reports: ProcessPut,
-    /// Memory of rows, until they are written to the place that was granted.
+    /// Memory of rows, until they are written to the rows that the parent granted.
     pool: Arc<Pool>,
     /// Jobs in the order of arrival, which is the order of their output.
     jobs: VecDeque<Job>,
-    /// Since there is no room for what comes before its turn.
+    /// Timer that runs while there is no room for output that is ready before its turn.
     still: Option<Pin<Box<Sleep>>>,
-    /// How many jobs may go on nevertheless.
+    /// Number of later jobs that may continue without room.
     freed: usize,
 }
 
@@ -410,8 +412,8 @@ impl Server {
         }
     }
 
-    /// Lets the jobs after the first begin, which wait for something, too: one item of each, while
-    /// there is room for what they made.
+    /// Polls the jobs after the first for one item each, while there is room for their output, so
+    /// that they start to wait for what they need.
     fn poll_later(&mut self, cx: &mut task::Context<'_>) {
         if let Some(still) = &mut self.still
             && still.as_mut().poll(cx).is_ready()
@@ -485,7 +487,7 @@ impl Server {
             Err(error) if error.kind() == ErrorKind::Limit => {}
             sent => return sent,
         }
-        // Shared memory or descriptors may run out. That is an error of the items that need them.
+        // Shared memory or descriptors may run out: an error of the items that need them.
         for place in 0..chunk.len {
             match self.send(&chunk, place..place + 1) {
                 Err(error) if error.kind() == ErrorKind::Limit => {
