@@ -121,7 +121,7 @@ pub mod graph;
 pub mod index;
 pub mod loader;
 pub mod pipes;
-pub mod plan;
+mod plan;
 mod queue;
 mod run;
 #[cfg(any(test, feature = "testing"))]

@@ -148,7 +148,7 @@ impl EpochRun {
     fn ahead<T: Send + 'static>(&self, above: Box<dyn ErasedChunks>) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
         let queue = (self.engine.plan.prefetch, self.account(None, edge));
-        let mut background = self.background(
+        let mut prefetch = self.prefetch(
             "loader".to_owned(),
             above,
             queue,
@@ -156,8 +156,8 @@ impl EpochRun {
             gauge,
             Arc::default(),
         );
-        self.log.within(|| background.start());
-        typed(edge.restore(Box::new(background)))
+        self.log.within(|| prefetch.start());
+        typed(edge.restore(Box::new(prefetch)))
     }
 }
 

@@ -87,7 +87,7 @@ impl EpochRun {
     ) -> AnyItems {
         let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
         let above = node.edge.erase(items);
-        node.edge.restore(Box::new(self.background(
+        node.edge.restore(Box::new(self.prefetch(
             name.to_string(),
             above,
             queue,
@@ -97,7 +97,7 @@ impl EpochRun {
         )))
     }
 
-    fn sifted(
+    fn skip_delivered(
         &self,
         id: usize,
         items: AnyItems,
@@ -119,7 +119,7 @@ impl EpochRun {
         }
     }
 
-    pub(super) fn background(
+    pub(super) fn prefetch(
         &self,
         name: String,
         above: Box<dyn ErasedChunks>,
@@ -225,7 +225,7 @@ impl EpochRun {
             learned,
             (pieces, unordered),
         );
-        let items = self.sifted(last, edge.restore(Box::new(segment)), runs, wanted);
+        let items = self.skip_delivered(last, edge.restore(Box::new(segment)), runs, wanted);
         Wired { items, trace }
     }
 
@@ -398,7 +398,7 @@ impl EpochRun {
             return output;
         }
         Wired {
-            items: self.sifted(id, output.items, runs, wanted),
+            items: self.skip_delivered(id, output.items, runs, wanted),
             ..output
         }
     }

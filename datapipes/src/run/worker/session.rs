@@ -61,7 +61,7 @@ pub(super) enum End {
 
 /// The life of one child.
 pub(super) struct Session<'a> {
-    station: &'a mut WorkerSlot,
+    slot: &'a mut WorkerSlot,
     pub child: Child,
     /// True once the child has built its part of the graph.
     pub ready: bool,
@@ -89,9 +89,9 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Begins the session of a child that has just been started.
-    pub(super) fn new(station: &'a mut WorkerSlot, child: Child) -> Self {
+    pub(super) fn new(slot: &'a mut WorkerSlot, child: Child) -> Self {
         let mut session = Session {
-            station,
+            slot,
             child,
             ready: false,
             tasks: VecDeque::new(),
@@ -112,8 +112,8 @@ impl<'a> Session<'a> {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
-        let place = self.station.place;
-        self.station.shared.register(place, cx.waker());
+        let place = self.slot.place;
+        self.slot.shared.register(place, cx.waker());
         self.child.poll_lines(cx);
         loop {
             match self.poll_reports(cx) {
@@ -140,7 +140,7 @@ impl<'a> Session<'a> {
             let gave = self.give_work(cx);
             let idle =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
-            self.station.shared.set_idle(place, idle);
+            self.slot.shared.set_idle(place, idle);
             match gave {
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -180,7 +180,7 @@ impl<'a> Session<'a> {
                     Poll::Ready(true) => {
                         task.delivered += chunk.len;
                         self.items += chunk.len as u64;
-                        self.station.shared.progress();
+                        self.slot.shared.progress();
                         task.job.hand_on(chunk);
                     }
                 }
@@ -231,7 +231,7 @@ impl<'a> Session<'a> {
                 self.child.kill();
                 return Ok(Some(End::Refused(error)));
             }
-            Report::Log(log) => tell(&self.station.plan().node, self.station.place, &log),
+            Report::Log(log) => tell(&self.slot.plan().node, self.slot.place, &log),
             Report::Output(number, counted) => {
                 let task = self.tasks.front_mut().filter(|task| task.number == number);
                 let task = task.ok_or_else(|| {
@@ -243,7 +243,7 @@ impl<'a> Session<'a> {
                     None => &mut task.job.granted[..],
                     Some(item) => task.job.granted.get_mut(item..item + 1).unwrap_or_default(),
                 };
-                let plan = &self.station.shared.plan;
+                let plan = &self.slot.shared.plan;
                 let mut from = from.with_grants(granted);
                 let decoded = catch_unwind(AssertUnwindSafe(|| {
                     plan.output
@@ -283,11 +283,8 @@ impl<'a> Session<'a> {
                 done.number
             ))
         })?;
-        self.station.shared.progress();
-        self.station
-            .plan()
-            .figures
-            .count(self.child.id(), self.items);
+        self.slot.shared.progress();
+        self.slot.plan().figures.count(self.child.id(), self.items);
         task.count(done.counted);
         if let (Some(rows), Some((dtype, len))) = (&task.job.rows, done.wanted)
             && len.checked_mul(dtype.size()).is_some()
@@ -306,7 +303,7 @@ impl<'a> Session<'a> {
                 if item + 1 >= task.job.chunk.len {
                     task.job.finish();
                 } else {
-                    self.station.redo.push_front(task);
+                    self.slot.redo.push_front(task);
                 }
             }
         }
@@ -314,7 +311,7 @@ impl<'a> Session<'a> {
     }
 
     fn look_every(&self) -> Duration {
-        if self.station.plan().processes.memory.is_some() {
+        if self.slot.plan().processes.memory.is_some() {
             LOOK_CLOSELY
         } else {
             LOOK
@@ -328,12 +325,12 @@ impl<'a> Session<'a> {
             return;
         };
         let alive = Alive {
-            place: self.station.place,
+            place: self.slot.place,
             resident: vitals.resident,
             items: self.items,
         };
         self.unlend();
-        let plan = self.station.plan();
+        let plan = self.slot.plan();
         plan.figures.set(self.child.id(), alive);
         if plan
             .processes
@@ -342,7 +339,7 @@ impl<'a> Session<'a> {
             && !self.leaving
         {
             plan.figures.replaced.fetch_add(1, Ordering::Relaxed);
-            let (node, child, bytes) = (&*plan.node, self.station.place, vitals.resident);
+            let (node, child, bytes) = (&*plan.node, self.slot.place, vitals.resident);
             crate::error::quietly(|| {
                 tracing::warn!(
                     node,
@@ -363,10 +360,10 @@ impl<'a> Session<'a> {
         if let Poll::Ready(Err(error)) = self.child.orders.poll_flush(cx) {
             return self.unreachable(error);
         }
-        let released = self.station.shared.released();
+        let released = self.slot.shared.released();
         if self.cancelled < released {
             self.cancelled = released;
-            self.station.redo.retain(|task| task.number >= released);
+            self.slot.redo.retain(|task| task.number >= released);
             if self
                 .tasks
                 .front()
@@ -376,21 +373,22 @@ impl<'a> Session<'a> {
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
         }
-        let most = overlap(self.station.plan()) - 1 + AT_ONCE;
+        let most = overlap(self.slot.plan()) - 1 + AT_ONCE;
         // A child may stay for long with work that was cancelled.
-        let alone = self.tasks.front().is_some_and(|task| {
-            task.alone.is_some() || !self.station.shared.is_wanted(task.number)
-        });
+        let alone = self
+            .tasks
+            .front()
+            .is_some_and(|task| task.alone.is_some() || !self.slot.shared.is_wanted(task.number));
         if !self.ready || self.leaving || alone || self.tasks.len() >= most {
             return Ok(false);
         }
-        let task = match self.station.redo.front() {
+        let task = match self.slot.redo.front() {
             Some(_) if !self.tasks.is_empty() => return Ok(false),
-            Some(_) => self.station.redo.pop_front(),
+            Some(_) => self.slot.redo.pop_front(),
             // An idle child is a better place for the next job.
-            None if !self.tasks.is_empty() && self.station.shared.has_idle() => None,
+            None if !self.tasks.is_empty() && self.slot.shared.has_idle() => None,
             None => self
-                .station
+                .slot
                 .shared
                 .take(self.tasks.back().map(|task| task.number))
                 .map(|(number, job)| Task::new(number, job)),
@@ -479,7 +477,7 @@ impl<'a> Session<'a> {
         order.write(&mut writer);
         if let Some(places) = places {
             let task = self.tasks.back().expect("the order is about it");
-            let input = &self.station.shared.plan.input;
+            let input = &self.slot.shared.plan.input;
             let encode = || input.encode(&*task.job.chunk.chunk, places, &mut writer);
             catch_unwind(AssertUnwindSafe(encode)).map_err(Error::panic)?;
         }
@@ -531,7 +529,7 @@ impl<'a> Session<'a> {
                     let unwanted = self
                         .tasks
                         .front()
-                        .is_some_and(|task| !self.station.shared.is_wanted(task.number));
+                        .is_some_and(|task| !self.slot.shared.is_wanted(task.number));
                     if self.ready && unwanted {
                         return Some(End::Dismissed);
                     }
@@ -539,9 +537,9 @@ impl<'a> Session<'a> {
                 }
                 None => {
                     if !self.tasks.is_empty() && !std::mem::replace(&mut self.warned, true) {
-                        let (node, child) = (&*self.station.plan().node, self.station.place);
+                        let (node, child) = (&*self.slot.plan().node, self.slot.place);
                         let first = self.tasks.front().and_then(|task| {
-                            self.station
+                            self.slot
                                 .plan()
                                 .input
                                 .origin(&*task.job.chunk.chunk, task.alone.unwrap_or(0))
@@ -568,10 +566,10 @@ impl<'a> Session<'a> {
             return Some(START);
         }
         let front = self.tasks.front()?;
-        if !self.station.shared.is_wanted(front.number) {
+        if !self.slot.shared.is_wanted(front.number) {
             return Some(GRACE);
         }
-        self.station.plan().processes.time_limit
+        self.slot.plan().processes.time_limit
     }
 }
 

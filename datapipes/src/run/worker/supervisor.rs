@@ -20,7 +20,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use super::protocol::{Hello, RunFacts};
-use super::worker_slot::station;
+use super::worker_slot::run_slot;
 use crate::batch_buffer::{Maker, Memory, Part, Rows};
 use crate::budget::{Awaited, Credit};
 use crate::codec::ChunkWire;
@@ -300,13 +300,13 @@ impl Drop for Supervisor {
 /// Runs the worker slots until all senders of commands are gone.
 async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let shared = Rc::new(Shared::new(plan));
-    let mut stations: FuturesUnordered<_> = (0..shared.plan.processes.count)
-        .map(|place| station(shared.clone(), place))
+    let mut slots: FuturesUnordered<_> = (0..shared.plan.processes.count)
+        .map(|place| run_slot(shared.clone(), place))
         .collect();
     let mut work = pin!(poll_fn(|cx| {
         loop {
             // Worker slots never end; they are polled when something happens to one of them.
-            let _ = stations.poll_next_unpin(cx);
+            let _ = slots.poll_next_unpin(cx);
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
                 Poll::Ready(Some(Command::Release)) => shared.release(),

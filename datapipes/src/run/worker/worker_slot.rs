@@ -17,16 +17,16 @@ use crate::queue::Put;
 use crate::{Arity, Error, ErrorKind, Work};
 
 /// Runs one place of a supervisor, for ever.
-pub(super) async fn station(shared: Rc<Shared>, place: usize) {
-    let mut station = WorkerSlot {
+pub(super) async fn run_slot(shared: Rc<Shared>, place: usize) {
+    let mut slot = WorkerSlot {
         shared,
         place,
         redo: VecDeque::new(),
     };
     loop {
         poll_fn(|cx| {
-            station.shared.register(place, cx.waker());
-            let has_work = !station.redo.is_empty() || station.shared.has_pending();
+            slot.shared.register(place, cx.waker());
+            let has_work = !slot.redo.is_empty() || slot.shared.has_pending();
             if has_work {
                 Poll::Ready(())
             } else {
@@ -34,7 +34,7 @@ pub(super) async fn station(shared: Rc<Shared>, place: usize) {
             }
         })
         .await;
-        station.employ().await;
+        slot.employ().await;
     }
 }
 
