@@ -39,7 +39,7 @@ use crate::{Arity, Error, ErrorKind, Work};
 /// Work a morsel should carry, to be worth its hop.
 const MORSEL_NS: u64 = 200_000;
 /// The same where the hop is to another process and back.
-const MORSEL_NS_APART: u64 = 1_000_000;
+const MORSEL_NS_APART: u64 = 4_000_000;
 /// Most items in a morsel.
 const MAX_MORSEL: usize = 1024;
 /// Cheaper chains than this, an item, run inline; dearer ones than twice this leave the inline
@@ -657,13 +657,18 @@ impl Segment {
                     // or a permit of which there are few. And a piece whose output waits for room
                     // holds up those behind it in its process.
                     let wanted = match (self.settings.arity, self.settings.work) {
+                        // Only the first can be taken, and says by itself that it has something.
+                        _ if self.settings.processes && self.settings.order == Order::Strict => {
+                            usize::MAX
+                        }
                         _ if self.settings.processes => 1,
                         (Arity::Any, _) | (_, Work::Io) => 1,
                         (_, Work::Cpu) => {
                             (demand.needed / self.morsel()).min(self.flight.len() / 2)
                         }
                     };
-                    if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
+                    let has_enough = self.line.bell.poll(cx, wanted.max(1));
+                    if has_enough || wanted <= 1 || self.settings.processes {
                         self.take(cx, self.needed(demand))
                     } else {
                         Poll::Pending
