@@ -36,6 +36,9 @@ pub(crate) const JUMP: usize = 1024;
 /// each poll bounds the bytes then.
 const UNKNOWN: usize = 2048;
 
+/// Whoever waits looks whether it can go on after so many items that were made or used.
+const LOOK: u32 = 16;
+
 /// Ticks of the clock without movement after which a part that has not even begun goes on.
 const LONG: u32 = 5;
 
@@ -83,8 +86,43 @@ struct Held {
 #[derive(Debug)]
 struct Waiting {
     waker: Waker,
+    needs: Needs,
     /// True if it is in the middle of an item, and may hold something that others need.
     begun: bool,
+}
+
+/// A request for bytes.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    /// Bytes that it has.
+    held: usize,
+    /// Bytes without which it waits.
+    least: usize,
+    /// More of them, with which it runs at the same time as others.
+    stake: usize,
+    /// Bytes that its edge may have, with those it has.
+    limit: usize,
+}
+
+impl Needs {
+    /// Returns two answers: is there room for the least, and for the stake, beside all that others
+    /// hold?
+    fn room(&self, bytes: usize, edge: usize, all: usize) -> (bool, bool) {
+        let (beside, others) = (
+            edge.saturating_sub(self.held),
+            all.saturating_sub(self.held),
+        );
+        let room = |of: usize| others.saturating_add(of) <= bytes;
+        // If nothing else is at the edge, an item may be larger than its share, if others leave
+        // theirs.
+        let has_room =
+            room(self.least) && (beside.saturating_add(self.least) <= self.limit || beside == 0);
+        let fits = self.held >= self.least || has_room;
+        (
+            fits,
+            self.held >= self.stake || (has_room && room(self.stake)),
+        )
+    }
 }
 
 impl Budget {
@@ -156,17 +194,20 @@ impl Budget {
 }
 
 impl State {
-    /// Returns the wakers of the oldest waiting credit of each edge, to be woken outside of the
-    /// lock.
-    fn first(&mut self) -> Vec<Waker> {
-        if self.edges.iter().all(|edge| edge.waiting.is_empty()) {
-            return Vec::new();
-        }
-        self.edges
-            .iter_mut()
-            .filter_map(|edge| edge.waiting.pop_first())
-            .map(|(_, of)| of.waker)
-            .collect()
+    /// The oldest who waits at each edge, if it can go on with so many `bytes` in all; to be woken
+    /// outside of the lock. What it needs may have become less meanwhile: so it looks itself from
+    /// time to time, and where nothing else is at its edge.
+    fn first(&mut self, bytes: usize) -> Vec<Waker> {
+        let (held, alone) = (self.held, self.alone);
+        let looks = self.moves.is_multiple_of(LOOK);
+        let oldest = |edge: &mut Held| {
+            let first = edge.waiting.first_entry()?;
+            let needs = &first.get().needs;
+            let (fits, covered) = needs.room(bytes, edge.bytes, held);
+            let goes_on = covered || (fits && !alone) || edge.bytes <= needs.held;
+            (goes_on || looks).then(|| first.remove().waker)
+        };
+        self.edges.iter_mut().filter_map(oldest).collect()
     }
 
     /// Returns the credit that has waited longest, of those that have `begun` or of all, and
@@ -279,7 +320,7 @@ impl Account {
             let edge = &mut state.edges[self.edge];
             edge.bytes = edge.bytes - from + to;
             if to < from || alone {
-                state.first()
+                state.first(self.budget.bytes)
             } else {
                 Vec::new()
             }
@@ -302,7 +343,7 @@ impl Account {
         }
         state.held -= bytes;
         state.edges[self.edge].bytes -= bytes;
-        let woken = state.first();
+        let woken = state.first(self.budget.bytes);
         drop(state);
         drop(waiting);
         woken.into_iter().for_each(Waker::wake);
@@ -498,7 +539,7 @@ impl Credit {
         (self.input, self.held) = (input, input);
         (self.begun, self.freed) = (false, false);
         Hold {
-            account: self.account.clone(),
+            account: Some(self.account.clone()),
             bytes,
         }
     }
@@ -524,13 +565,13 @@ impl Credit {
         let stake = least.max(self.input.saturating_add(stake));
         let edge = &mut state.edges[self.account.edge];
         let before = edge.waiting.remove(&self.id);
-        let (beside, others) = (edge.bytes - self.held, state.held - self.held);
-        let room = |bytes: usize| others.saturating_add(bytes) <= budget.bytes;
-        // If nothing else is at the edge, an item may be larger than its share, if others leave
-        // theirs.
-        let has_room = room(least) && (beside.saturating_add(least) <= limit || beside == 0);
-        let fits = self.held >= least || has_room;
-        let covered = self.held >= stake || (has_room && room(stake));
+        let needs = Needs {
+            held: self.held,
+            least,
+            stake,
+            limit,
+        };
+        let (fits, covered) = needs.room(budget.bytes, edge.bytes, state.held);
         let alone = fits && !covered && !state.alone;
         self.freed |= state.freed.remove(&self.id);
         // Nobody waits if no clock would notice a wait without end.
@@ -543,20 +584,22 @@ impl Credit {
         };
         self.alone = alone;
         state.alone |= alone;
-        state.edges[self.account.edge].bytes = beside + held;
-        state.held = others + held;
+        let edge = &mut state.edges[self.account.edge];
+        edge.bytes = edge.bytes - self.held + held;
+        state.held = state.held - self.held + held;
         let lost = held < self.held;
         self.held = held;
         // There may be bytes for the next one, too.
         let waited = std::mem::replace(&mut self.waited, !granted);
         let woken = if lost || (granted && waited) {
-            state.first()
+            state.first(budget.bytes)
         } else {
             Vec::new()
         };
         if !granted {
             let waiting = Waiting {
                 waker: cx.waker().clone(),
+                needs: Needs { held, ..needs },
                 begun: self.begun,
             };
             state.edges[self.account.edge]
@@ -580,13 +623,24 @@ impl Drop for Credit {
 /// Bytes of items that are there. Its drop gives them back.
 #[derive(Debug)]
 pub(crate) struct Hold {
-    account: Account,
+    /// `None` once another has its bytes.
+    account: Option<Account>,
     bytes: usize,
+}
+
+impl Hold {
+    /// Takes over the bytes of another of the same edge.
+    pub(crate) fn join(&mut self, mut other: Hold) {
+        self.bytes += other.bytes;
+        other.account = None;
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.account.release(self.bytes, None);
+        if let Some(account) = &self.account {
+            account.release(self.bytes, None);
+        }
     }
 }
 
@@ -649,6 +703,18 @@ mod tests {
         assert!(!may_go_on(&mut credit));
         drop(held);
         assert!(may_go_on(&mut credit));
+    }
+
+    #[test]
+    fn items_that_were_joined_give_back_the_bytes_of_all() {
+        let budget = Budget::new(16 * MIB, 1, |_, _| true);
+        let held = || lock(&budget.state).held;
+        let mut credit = account(&budget, 0, MIB).credit();
+        let mut first = credit.give(1, 3 * MIB, 0);
+        first.join(credit.give(1, 5 * MIB, 0));
+        assert_eq!(held(), 8 * MIB);
+        drop(first);
+        assert_eq!(held(), 0);
     }
 
     #[test]

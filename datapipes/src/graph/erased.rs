@@ -176,7 +176,11 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         self.wrap(chunk)
     }
 
-    fn append(&self, chunk: &mut AnyChunk, next: AnyChunk) {
+    fn append(&self, chunk: &mut AnyChunk, mut next: AnyChunk) {
+        match (&mut chunk.hold, next.hold.take()) {
+            (Some(hold), Some(next)) => hold.join(next),
+            (hold, next) => *hold = hold.take().or(next),
+        }
         (chunk.len, chunk.errors, chunk.bytes) = (
             chunk.len + next.len,
             chunk.errors + next.errors,

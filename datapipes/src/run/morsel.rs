@@ -14,7 +14,7 @@ use crate::batch_buffer::{RowCursor, Rows};
 use crate::budget::{Account, Awaited, Credit};
 use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
 use crate::items::{self, Demand};
-use crate::queue::{Limits, Put, ThreadTake, Weight, thread};
+use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
 use crate::run::pool::Pool;
 use crate::run::scope::{Scope, Scoped};
 use crate::run::segment::SegmentGauge;
@@ -263,7 +263,7 @@ impl Morsel {
         let (chain, gauge, told) = (line.chain.clone(), line.busy.clone(), fate.clone());
         let (work, arity) = (line.work, line.arity);
         let (awaited, pace) = (line.awaited.clone(), line.pace.clone());
-        let mut ringer = Ringer(Some(line.bell.clone()));
+        let ringer = Ringer(Some(line.bell.clone()));
         #[cfg(target_os = "linux")]
         if let Spawner::Supervisor(lease, run) = &line.spawner {
             let counters = chain
@@ -290,8 +290,12 @@ impl Morsel {
             return Morsel::new(take, Running::Elsewhere, fate, items, id);
         }
         let morsel = async move {
-            // The queue must end before the bell rings.
-            let mut put = put;
+            let mut outlet = Outlet {
+                put,
+                ringer,
+                edge: chain.output().clone(),
+                joined: None,
+            };
             let mut output = None;
             let input = chunk.bytes;
             let mut chunk = Some(chunk);
@@ -300,11 +304,10 @@ impl Morsel {
             loop {
                 let mut full = None;
                 let room = poll_fn(|cx| {
-                    let room = put.poll_ready(cx);
+                    let room = outlet.put.poll_ready(cx);
                     if room.is_pending() {
                         full.get_or_insert_with(Instant::now);
-                        put.flush();
-                        ringer.ring();
+                        outlet.stop();
                     }
                     room
                 });
@@ -312,23 +315,24 @@ impl Morsel {
                 waited += full.map_or(Duration::ZERO, |since| since.elapsed());
                 // Only the end follows, which weighs nothing.
                 let is_over = arity == Arity::One && given >= items;
-                let (mut spent, mut refused) = (0, None);
+                let most = room.min(pace.at_once());
+                let (mut spent, mut refused, mut asked) = (0, None, 0);
                 let next = poll_fn(|cx| {
                     let max = if is_over {
                         1
                     } else {
                         let leads = arity != Arity::Any || awaited.leads(id);
-                        let max = room.min(pace.at_once());
+                        let max = most.saturating_sub(outlet.len()).max(1);
                         match credit.poll_begin(cx, max, leads, || awaited.is(id)) {
                             Poll::Ready(max) => max,
                             Poll::Pending => {
                                 refused.get_or_insert_with(Instant::now);
-                                put.flush();
-                                ringer.ring();
+                                outlet.stop();
                                 return Poll::Pending;
                             }
                         }
                     };
+                    asked = max;
                     let begun = Instant::now();
                     waited += refused.take().map_or(Duration::ZERO, |since| begun - since);
                     started.get_or_insert(begun);
@@ -356,7 +360,7 @@ impl Morsel {
                     match polled {
                         Ok(Poll::Pending) => {
                             credit.poll_pending(max);
-                            put.flush();
+                            outlet.flush();
                             Poll::Pending
                         }
                         Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
@@ -377,17 +381,18 @@ impl Morsel {
                             _ => input,
                         };
                         chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
+                        let failed = chunk.errors > 0;
                         awaited.made(id);
                         pace.learn(chunk.len, spent);
-                        let weight = Weight {
-                            items: chunk.len,
-                            bytes: chunk.bytes,
-                        };
-                        let failed = chunk.errors > 0;
-                        put.put(chunk, weight);
+                        // Whoever gave less than it might has no more at hand.
+                        let is_short = chunk.len < asked;
+                        outlet.join(chunk);
+                        if is_short || outlet.len() >= room.min(pace.at_once()) {
+                            outlet.send();
+                        }
                         if failed {
                             // An error is sent without waiting for more items.
-                            put.flush();
+                            outlet.flush();
                         }
                     }
                     None => {
@@ -396,6 +401,7 @@ impl Morsel {
                             let spent = started.elapsed().saturating_sub(waited);
                             told.spent.store(spent.as_nanos() as u64, Ordering::Relaxed);
                         }
+                        outlet.send();
                         return told.complete.store(true, Ordering::SeqCst);
                     }
                 }
@@ -456,7 +462,7 @@ impl Bell {
 
     /// Returns true if `wanted` morsels are complete; otherwise wakes the task when they are.
     pub(super) fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
-        let wanted = wanted as isize;
+        let wanted = isize::try_from(wanted).unwrap_or(isize::MAX);
         self.wanted.store(wanted, Ordering::SeqCst);
         self.waker.register(cx.waker());
         self.through.load(Ordering::SeqCst) >= wanted
@@ -477,6 +483,54 @@ impl Ringer {
 impl Drop for Ringer {
     fn drop(&mut self) {
         self.ring();
+    }
+}
+
+/// The output of a morsel. Items that are made one by one, since each must have its bytes first, are
+/// joined here, because handing on each by itself costs more than many an item.
+struct Outlet {
+    // The queue must end before the bell rings.
+    put: ThreadPut<AnyChunk>,
+    ringer: Ringer,
+    edge: Arc<dyn Edge>,
+    joined: Option<AnyChunk>,
+}
+
+impl Outlet {
+    /// Items and errors that are joined so far.
+    fn len(&self) -> usize {
+        self.joined.as_ref().map_or(0, |chunk| chunk.len)
+    }
+
+    /// Adds a chunk.
+    fn join(&mut self, chunk: AnyChunk) {
+        match &mut self.joined {
+            Some(joined) => self.edge.append(joined, chunk),
+            None => self.joined = Some(chunk),
+        }
+    }
+
+    /// Hands on what is joined.
+    fn send(&mut self) {
+        if let Some(chunk) = self.joined.take() {
+            let weight = Weight {
+                items: chunk.len,
+                bytes: chunk.bytes,
+            };
+            self.put.put(chunk, weight);
+        }
+    }
+
+    /// Hands on what is joined, and wakes a consumer that waits for more: no more come for now.
+    fn flush(&mut self) {
+        self.send();
+        self.put.flush();
+    }
+
+    /// Hands on what is joined, and stops until there is room.
+    fn stop(&mut self) {
+        self.flush();
+        self.ringer.ring();
     }
 }
 

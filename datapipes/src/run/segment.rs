@@ -39,7 +39,7 @@ use crate::{Arity, Error, ErrorKind, Work};
 /// Least work of a morsel that is worth its hop.
 const MORSEL_NS: u64 = 200_000;
 /// Least work of a morsel that is worth its hop to another process and back.
-const MORSEL_NS_APART: u64 = 1_000_000;
+const MORSEL_NS_APART: u64 = 4_000_000;
 /// Greatest number of items in a morsel.
 const MAX_MORSEL: usize = 1024;
 /// Cost of an item below which a chain runs inline. A chain that costs more than twice as much
@@ -660,13 +660,18 @@ impl Segment {
                     // they hold a connection or a permit of which there are few. A morsel whose
                     // output waits for room holds up the later ones in its process.
                     let wanted = match (self.settings.arity, self.settings.work) {
+                        // Only the first can be taken, and says by itself that it has something.
+                        _ if self.settings.processes && self.settings.order == Order::Strict => {
+                            usize::MAX
+                        }
                         _ if self.settings.processes => 1,
                         (Arity::Any, _) | (_, Work::Io) => 1,
                         (_, Work::Cpu) => {
                             (demand.needed / self.morsel()).min(self.flight.len() / 2)
                         }
                     };
-                    if self.line.bell.poll(cx, wanted.max(1)) || wanted <= 1 {
+                    let has_enough = self.line.bell.poll(cx, wanted.max(1));
+                    if has_enough || wanted <= 1 || self.settings.processes {
                         self.take(cx, self.needed(demand))
                     } else {
                         Poll::Pending

@@ -1,12 +1,15 @@
 //! Ready items are delivered: an item that takes for ever withholds none of those before it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::task::{self, Poll};
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use tokio::sync::watch;
 
-use crate::{DataLoader, Error, Graph, Order};
+use crate::items::{Chunks, Demand};
+use crate::{Chunk, Context, DataLoader, Error, Graph, Items, Order, Pipe};
 
 /// A door that blocks until it is opened.
 #[derive(Clone)]
@@ -40,6 +43,9 @@ impl Door {
 
 const ORDERS: [Order; 3] = [Order::Strict, Order::Bounded(8), Order::Arrival];
 const ITEMS: u64 = 200;
+/// Bytes, of which several times as many as are made at once do not fit.
+const LARGE: usize = 100_000;
+const MEMORY: usize = 64 << 20;
 /// Items that stand still.
 const STUCK: [u64; 4] = [0, 1, 50, 63];
 /// Numbers of items that the loader keeps ready, and true if it is polled as a stream.
@@ -275,9 +281,11 @@ fn ready_items_are_delivered_before_a_request_that_waits() {
 #[test]
 fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
     const FAN: u64 = 100;
-    for (order, stuck) in ORDERS
+    // Large items are made one by one, since each has to have its bytes first.
+    for ((order, stuck), weight) in ORDERS
         .into_iter()
         .flat_map(|order| [10, 55, 450].map(|stuck| (order, stuck)))
+        .flat_map(|case| [8, LARGE].map(|weight| (case, weight)))
     {
         let door = Door::default();
         let passes = door.clone();
@@ -291,12 +299,13 @@ fn full_batches_of_a_fan_out_are_delivered_before_an_item_that_blocks() {
         });
         // One worker, so that no later items are made meanwhile: at item n at most n/64 wait for
         // it.
-        let loader = DataLoader::builder(numbers.batch(10))
+        let loader = DataLoader::builder(numbers.weighed(move |_| weight).batch(10))
+            .memory(MEMORY)
             .workers(1)
             .order(order)
             .build()
             .unwrap();
-        let what = format!("item {stuck}, {order}");
+        let what = format!("item {stuck} of {weight} bytes, {order}");
         let (first, rest) = takes_first(&what, loader, door, (stuck - stuck / 64) / 10);
         let mut all: Vec<u64> = first.into_iter().chain(rest).flatten().collect();
         all.sort_unstable();
@@ -329,4 +338,44 @@ fn takes_first<T: Send + 'static>(
             })
     };
     (next(), next())
+}
+
+/// Gives what comes as it comes, and notes how much comes at once.
+struct Note(Arc<AtomicUsize>);
+
+impl Pipe<u64> for Note {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
+        Items::from_chunks(Noted(input, self.0.clone()))
+    }
+}
+
+struct Noted(Items<u64>, Arc<AtomicUsize>);
+
+impl Chunks<u64> for Noted {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, _: Demand) -> Poll<Option<Chunk<u64>>> {
+        let chunk = self.0.poll_chunk(cx, Demand::up_to(64));
+        if let Poll::Ready(Some(chunk)) = &chunk {
+            self.1.fetch_max(chunk.len(), Ordering::Relaxed);
+        }
+        chunk
+    }
+}
+
+/// To hand on each by itself costs more than to make it.
+#[test]
+fn large_items_of_a_fan_out_come_together_though_they_are_made_one_by_one() {
+    let most = Arc::<AtomicUsize>::default();
+    let numbers = Graph::range(0..2).flat_map(|n| 1000 * n..1000 * (n + 1));
+    let graph = numbers.weighed(|_| LARGE).pipe(Note(most.clone()));
+    let loader = DataLoader::builder(graph).memory(MEMORY).workers(1).build();
+    let loader = loader.unwrap();
+    let begun = Instant::now();
+    // Items that take long, as on a busy machine, come one by one.
+    while most.load(Ordering::Relaxed) <= 1 && begun.elapsed() < Duration::from_secs(20) {
+        let all: Vec<u64> = loader.epoch(0).blocking().map(|n| n.unwrap()).collect();
+        assert_eq!(all, Vec::from_iter(0..2000));
+    }
+    assert!(most.load(Ordering::Relaxed) > 1);
 }
