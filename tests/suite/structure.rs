@@ -156,6 +156,13 @@ fn doc_comments_begin_with_a_verb_or_a_name() {
     );
 }
 
+/// Files of examples in documents.
+const MADE_UP: &[&str] = &[
+    "datapipes/src/pipes/dedup.rs",
+    "foo/tests.rs",
+    "fuzz/fuzz_targets/NAME.rs",
+];
+
 /// A renamed file is renamed in the documents, too.
 #[test]
 fn documents_name_files_that_exist() {
@@ -188,7 +195,9 @@ fn documents_name_files_that_exist() {
         // Every second part is between backticks. Blocks of code have paths that are made up.
         let prose: String = text.split("```").step_by(2).collect();
         for name in prose.split('`').skip(1).step_by(2) {
-            let is_path = name.ends_with(".rs") && !name.contains([' ', '{', '*', '<']);
+            let is_path = name.ends_with(".rs")
+                && !name.contains([' ', '{', '*', '<'])
+                && !MADE_UP.contains(&name);
             let ends = |path: &String| path.ends_with(&format!("/{name}")) || path == name;
             if is_path && !paths.iter().any(ends) {
                 missing.push(format!("{}: `{name}`", document.display()));
@@ -355,7 +364,10 @@ fn a_broken_rule_is_named_with_file_and_line() {
     );
     assert!(product(&files).all(|file| !file.path.contains("/tests")));
 
-    let words = Source::new("x.rs", "//! X.\n\n/// Whether.\n/// How.\nfn f() {}\n");
+    let words = Source::new(
+        "x.rs",
+        "//! X.\n\n/// Whether it is.\n/// How.\nfn f() {}\n",
+    );
     assert_eq!(
         check_first_words(&words),
         ["x.rs:3: a doc comment begins with a verb or a name, not with `Whether`"]

@@ -419,9 +419,11 @@ impl<T: Send + 'static, E> Iterator for Blocking<T, E> {
 
     #[inline]
     fn next(&mut self) -> Option<Result<T, E>> {
-        match self.0.wait_next()? {
-            Ok(item) => Some(Ok(item.into_inner())),
-            Err(error) => Some(Err(error)),
+        // The short way of an item that is ready: no more than its value is moved.
+        match self.0.pop_ready() {
+            Some(Ok(item)) => Some(Ok(item.into_inner())),
+            Some(Err(error)) => Some(Err(self.0.wrapped(error))),
+            None => self.0.wait().map(|item| item.map(Item::into_inner)),
         }
     }
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -292,7 +292,16 @@ impl<T: Send + 'static> RankEpoch<T> {
             if polled.is_pending() {
                 running.run.consumer_waits(cx);
             }
-            match ready!(polled) {
+            let polled = ready!(polled);
+            // An epoch that is polled as a stream is wired on a thread of its own, so that its trace
+            // is there when the first item is.
+            if let Some(figures) = &self.handed_over
+                && figures.trace.get().is_none()
+                && let Some(trace) = running.trace()
+            {
+                let _ = figures.trace.set(trace);
+            }
+            match polled {
                 None => {
                     self.end_at(false, true);
                     self.tell_end();
@@ -332,13 +341,10 @@ impl<T: Send + 'static> RankEpoch<T> {
             !self.blocking,
             resume,
         )?;
-        if let Some(Figures { gauge, trace, .. }) = &self.handed_over {
-            if let Some(gauge) = gauge {
-                let _ = running.run.device.set(gauge.clone());
-            }
-            if let Some(of) = running.trace() {
-                let _ = trace.set(of);
-            }
+        if let Some(Figures { gauge, .. }) = &self.handed_over
+            && let Some(gauge) = gauge
+        {
+            let _ = running.run.device.set(gauge.clone());
         }
         lock(&self.runs).push(running.run.clone());
         self.stage = Stage::Running(Box::new(running));

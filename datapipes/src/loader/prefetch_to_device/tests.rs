@@ -656,3 +656,20 @@ fn what_is_converted_is_made_on_the_thread_that_takes_it() {
     assert!(epoch.next().is_none() && epoch.stats().unwrap().device.is_none());
     assert!(epoch.checkpoint().unwrap_err().contains("call `resumable`"));
 }
+
+#[test]
+fn converted_batches_polled_as_a_stream_go_on_where_the_consumer_was() {
+    let graph = Graph::range(0..50).shuffle(50).map(|n| n).batch(8);
+    let builder = DataLoader::builder(graph).seed(3).workers(2);
+    let loader = builder.resumable().build().unwrap();
+    let converted = loader.convert("same", Ok::<Vec<u64>, BoxError>);
+    let whole: Vec<_> = loader.epoch(1).blocking().map(Result::unwrap).collect();
+    for stop in 0..=whole.len() {
+        let mut epoch = converted.epoch(1);
+        let begun = epoch.by_ref().take(stop).map(Result::unwrap).collect();
+        let mut seen: Vec<_> = block_on(begun);
+        let rest = loader.resume(&epoch.checkpoint().unwrap()).unwrap();
+        seen.extend(rest.blocking().map(Result::unwrap));
+        assert_eq!(seen, whole, "stopped at {stop}");
+    }
+}
