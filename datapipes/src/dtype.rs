@@ -4,7 +4,7 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-/// A type that may be an element of a [`Tensor`]: the integers of 8 to 64 bits, the floats of 16 to
+/// A type that may be an element of a [`Tensor`](crate::Tensor): the integers of 8 to 64 bits, the floats of 16 to
 /// 64, and `bool`.
 ///
 /// Sealed: the implementing types are those of [`DType`].
@@ -37,7 +37,7 @@ mod sealed {
 
 macro_rules! dtypes {
     ($($variant:ident $type:ident $what:literal;)*) => {
-        /// The type of a [`Tensor`]'s elements.
+        /// The type of a [`Tensor`](crate::Tensor)'s elements.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum DType {

@@ -217,12 +217,11 @@ fn row_14_what_is_sent_to_the_parents_group_is_the_parents_business() {
         DataLoader::builder(Graph::range(0..50).in_processes_with(2, case("", &[], 200), decode));
     let loader = loader.build().unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 50);
-    // SAFETY: asks for the group of a process.
-    assert!(
-        children(&loader)
-            .iter()
-            .all(|&child| unsafe { libc::getpgid(child as i32) } == child as i32)
-    );
+    for child in children(&loader) {
+        // SAFETY: asks for the group of a process.
+        let group = unsafe { libc::getpgid(child as i32) };
+        assert_eq!(group, child as i32);
+    }
 }
 
 fn set_limit(resource: libc::__rlimit_resource_t, to: u64) {

@@ -33,11 +33,10 @@ async fn row_51_a_host_that_does_not_exist() {
 async fn row_51_a_connection_that_is_not_made_in_time() {
     // A backlog that is full answers no further SYN.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = std::os::fd::AsRawFd::as_raw_fd(&listener);
     // SAFETY: the descriptor is that of a listening socket.
-    assert_eq!(
-        unsafe { libc::listen(std::os::fd::AsRawFd::as_raw_fd(&listener), 0) },
-        0
-    );
+    let listens = unsafe { libc::listen(socket, 0) };
+    assert_eq!(listens, 0);
     let address = listener.local_addr().unwrap();
     let mut waiting: Vec<_> = Vec::new();
     while let Ok(socket) = TcpStream::connect_timeout(&address, Duration::from_millis(50)) {
