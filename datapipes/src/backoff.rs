@@ -20,7 +20,8 @@ use crate::{Error, Result};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
 /// let mut asked = 0;
-/// let answer = Backoff { tries: 3, ..Backoff::default() }.run(|| {
+/// let backoff = Backoff { tries: 3, ..Backoff::default() };
+/// let answer = backoff.run(|| {
 ///     asked += 1;
 ///     let answer = if asked < 3 { Err(Error::new(ErrorKind::Unavailable, "busy").transient()) } else { Ok(asked) };
 ///     async { answer }

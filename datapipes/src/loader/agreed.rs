@@ -58,9 +58,9 @@ impl<T: Send + 'static, E> Blocking<T, E> {
     ///     Ok(all)
     /// };
     /// let steps = |rank| {
-    ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5. let
-    ///     graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]); let
-    ///     builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
+    ///     // Item n becomes n items, so that rank 0 has 0 + 2 + 4, and rank 1 has 1 + 3 + 5.
+    ///     let graph = Graph::range(0..6).sharding_filter().flat_map(|n| vec![n; n as usize]);
+    ///     let builder = DataLoader::builder(graph).rank(rank, 2).uneven(Uneven::Drop).ranks_agree();
     ///     let loader = builder.workers(0).build().unwrap();
     ///     loader.epoch(0).blocking().agreed(all_have).map(Result::unwrap).count()
     /// };
