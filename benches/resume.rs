@@ -126,7 +126,7 @@ fn of_archives(title: &str, irregular: bool) {
     let (took, again) = (begun.elapsed(), reads.load(Ordering::Relaxed) - before);
     assert_eq!(first, wanted);
     println!(
-        "the first behind it after {took:.1?}; {again} archives of {} were read for it",
+        "the next batch came {took:.1?} after it; {again} archives of {} were read for that",
         before
     );
 }
@@ -196,7 +196,7 @@ fn by_index() {
         })
         .collect();
     let took = median(times.iter().map(Duration::as_secs_f64).collect()) * 1e3;
-    bar("to the first batch behind it, in ms", took, 10.0, false);
+    bar("to the first batch after it, in ms", took, 10.0, false);
     println!("an epoch that begins: {:.2} ms", median(fresh));
 }
 

@@ -121,7 +121,7 @@ fn run() -> Result<(), BoxError> {
         "what is resumed is what would have come",
     )?;
     println!(
-        "\nstopped behind 25 batches ({} bytes of state) and resumed: the same {BATCHES} batches",
+        "\nstopped after 25 batches ({} bytes of state) and resumed: the same {BATCHES} batches",
         bytes.len()
     );
 

@@ -212,7 +212,7 @@ impl Origin {
             Some(Link::Joined(parts)) => parts.iter().fold(mix(!self.index), |key, part| {
                 mix(key ^ part.key()).wrapping_add(1)
             }),
-            Some(Link::Named(..)) => unreachable!("structure() looks behind names"),
+            Some(Link::Named(..)) => unreachable!("structure() looks through names"),
         }
     }
 

@@ -91,7 +91,7 @@ fn how_an_archive_ends_is_told() {
             3,
             "no end marker, so that members may be missing; at byte",
         ),
-        ("twice.tar", whole.repeat(2), 6, "data behind the end"),
+        ("twice.tar", whole.repeat(2), 6, "data after the end"),
     ] {
         let (lines, status) = lines(&write(&folder, name, archive), &["--as", "members"]);
         assert_eq!((lines.len(), status), (members + 1, 1), "{lines:?}");

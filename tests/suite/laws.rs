@@ -630,7 +630,7 @@ fn law_9_wrong_graphs_do_not_start() {
             b.rank(0, 2).uneven(Uneven::Pad)
         }),
         (
-            "shuffle: shuffles behind the sharding filter only",
+            "shuffle: shuffles after the sharding filter only",
             n().sharding_filter().shuffle(9),
             |b| b.rank(0, 2).uneven(Uneven::Drop),
         ),

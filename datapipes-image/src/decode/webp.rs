@@ -76,7 +76,7 @@ impl Header {
             let (kind, body) = chunk(bytes, at)?;
             if body.end > end {
                 return WebP.corrupt(&format!(
-                    "a chunk ends at byte {}, behind its end at {end}",
+                    "a chunk ends at byte {}, after its end at {end}",
                     body.end
                 ));
             }

@@ -164,7 +164,7 @@ fn parse(mut data: Bytes) -> Result<Tensor> {
     }
     if there as u128 > want {
         let what = format!(
-            "{} bytes behind an IDX array of shape {shape:?}, at byte {want}",
+            "{} bytes after an IDX array of shape {shape:?}, at byte {want}",
             there as u128 - want
         );
         return Err(corrupt(what));
@@ -288,7 +288,7 @@ mod tests {
             (
                 idx(0x08, &[2, 3], b"abcdefg"),
                 ErrorKind::Corrupt,
-                "1 bytes behind",
+                "1 bytes after",
             ),
             (
                 idx(0x0c, &[0xffff_ffff], b"abcd"),

@@ -373,7 +373,7 @@ fn message_pack(data: &[u8]) -> Result<rmpv::Value> {
     match value {
         Ok(_) if !rest.is_empty() => Err(corrupt(
             at,
-            format!("{} bytes behind the value", rest.len()),
+            format!("{} bytes after the value", rest.len()),
         )),
         Ok(value) => Ok(value),
         Err(error) => Err(corrupt(at, "no MessagePack").with_source(error)),

@@ -105,7 +105,7 @@ fn row_96_no_flipped_bit_changes_the_content() {
 
 #[test]
 fn row_96_what_follows_the_end_is_an_error() {
-    for trailing in [&b"x"[..], b"garbage behind the end", &[0; 512], b"\x1f\x8b"] {
+    for trailing in [&b"x"[..], b"garbage after the end", &[0; 512], b"\x1f\x8b"] {
         let (files, errors) = gunzip([&pack(b"one"), trailing].concat());
         assert_eq!((files.len(), errors.len()), (0, 1), "{trailing:?}");
     }

@@ -167,7 +167,7 @@ fn row_90_an_error_tells_the_place_and_the_next_archive_follows() {
     assert_eq!(names(&files), ["a.txt", "a.txt", "b.txt"]);
     assert_eq!(
         errors[0].to_string(),
-        "in0: corrupt: a header whose checksum is wrong; at byte 1024 of 3072, behind member \"a.txt\""
+        "in0: corrupt: a header whose checksum is wrong; at byte 1024 of 3072, after member \"a.txt\""
     );
 }
 

@@ -152,7 +152,7 @@ fn decode<T: Wire>(from: &mut Reader<'_>) -> Result<Chunk<T>> {
         let place = from.number()? as usize;
         if place < last || place > values {
             return Err(damaged(format_args!(
-                "an error behind {place} of {values} values"
+                "an error after {place} of {values} values"
             )));
         }
         last = place;

@@ -87,7 +87,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         match &node.node.part {
             None => problems.extend(node.hints().no_crossing.iter().map(|problem| format!("{name}: {problem}"))),
             Some(_) if !(node.hints().shardable || node.hints().by_parent) => problems.push(format!(
-                "{name}: looks at the stream as a whole, so it cannot be in processes of its own; put it behind them"
+                "{name}: looks at the stream as a whole, so it cannot be in processes of its own; put it after them"
             )),
             Some(part) => {
                 let above = &flow.nodes[node.inputs[0].0].node.part;
@@ -163,7 +163,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
             .filter(|&len| len != ENDLESS);
         match facts.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
-                "{name}: shuffles behind the sharding filter only, so each rank would see the same part every epoch; \
+                "{name}: shuffles after the sharding filter only, so each rank would see the same part every epoch; \
                  shuffle before it, or say that it is meant so: `shuffle_within_rank`, or for a sampler `Random::within_rank`"
             )),
             Role::Shuffle => way.shuffled |= way.shards.1 == 0,

@@ -449,7 +449,7 @@ fn law_9_wrong_orders_do_not_start() {
             built(data(0, 9).shard().shard(), 2, drop),
         ),
         (
-            "index_shuffle: shuffles behind the sharding filter only",
+            "index_shuffle: shuffles after the sharding filter only",
             built(data(0, 9).shard().shuffle(), 2, drop),
         ),
         (

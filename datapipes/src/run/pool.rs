@@ -178,7 +178,7 @@ impl Drop for Pool {
                 crate::error::quietly(|| {
                     tracing::warn!(
                         threads = state.alive,
-                        "worker threads are still in a user's function; left behind"
+                        "worker threads are still in a user's function; left running"
                     );
                 });
                 return;

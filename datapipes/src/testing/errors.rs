@@ -85,7 +85,7 @@ impl<T: PartialEq + Debug + Send + 'static> Node<'_, T> {
                 .filter(|_| keeps_order);
             assert!(
                 late.is_none(),
-                "{place}, came out of its place: behind item {late:?} of that input"
+                "{place}, came out of its place: after item {late:?} of that input"
             );
             seen.retain(|item| !is_mark(item));
             // A node that passes its inputs on has lost nothing; a node that pairs items may have

@@ -114,7 +114,7 @@ impl<T: Send + 'static> Reading<T> {
             }
             assert!(
                 seen[at].len() <= MOST,
-                "it gives more than {MOST} items: check it on less, since it is stopped behind each of them"
+                "it gives more than {MOST} items: check it on less, since it is stopped after each of them"
             );
         }
         seen

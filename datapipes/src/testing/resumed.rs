@@ -238,7 +238,7 @@ where
             }
         );
         let mut over = start(Some(run.stop()));
-        assert_eq!(over.read(usize::MAX), [], "goes on behind its end");
+        assert_eq!(over.read(usize::MAX), [], "goes on after its end");
     }
 }
 

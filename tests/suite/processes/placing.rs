@@ -81,12 +81,12 @@ fn law_9_what_cannot_be_in_processes_does_not_start() {
                  other name for what is above";
     let wrong: Vec<(String, Graph<u64>)> = vec![
         (
-            "shuffle: looks at the stream as a whole, so it cannot be in processes of its own; put it behind them"
+            "shuffle: looks at the stream as a whole, so it cannot be in processes of its own; put it after them"
                 .into(),
             n().in_processes(2, |g| g.map(|n| n).shuffle(10)),
         ),
         (
-            "batch: looks at the stream as a whole, so it cannot be in processes of its own; put it behind them".into(),
+            "batch: looks at the stream as a whole, so it cannot be in processes of its own; put it after them".into(),
             n().in_processes(2, |g| g.batch(10)).unbatch(),
         ),
         (

@@ -102,7 +102,7 @@ impl Framing for Batches {
                 .len
                 .map_or("more".to_owned(), |len| (len - end).to_string());
             return Err(corrupt(format!(
-                "{left} bytes behind the end marker at byte {marker}"
+                "{left} bytes after the end marker at byte {marker}"
             )));
         }
         let has_schema = self.decoder.is_some();
@@ -166,7 +166,7 @@ impl Framing for Batches {
             let decoder = framing
                 .decoder
                 .as_ref()
-                .expect("a batch comes behind the schema");
+                .expect("a batch comes after the schema");
             let batch = match find(&data, 0, &mut None)? {
                 Found::Message(message) => decoder.batch(&data, &message),
                 Found::Marker(_) | Found::End | Found::More(_) => {

@@ -376,7 +376,7 @@ fn row_105_106_what_is_no_arrow_file_says_so() {
     let read = read_all(ArrowIpc::new(), more);
     let error = read.last().unwrap().as_ref().unwrap_err();
     assert!(
-        read.len() == 4 && error.to_string().contains("4 bytes behind the end marker"),
+        read.len() == 4 && error.to_string().contains("4 bytes after the end marker"),
         "{error}"
     );
 }

@@ -251,7 +251,7 @@ fn failure(kind: ErrorKind, what: String) -> Box<dyn Read + Send> {
 impl Bounded {
     fn step(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.failed {
-            return Err(fault(ErrorKind::Corrupt, "read behind an error"));
+            return Err(fault(ErrorKind::Corrupt, "read after an error"));
         }
         if self.cx.is_cancelled() {
             return Err(fault(ErrorKind::Io, "the epoch was dropped"));

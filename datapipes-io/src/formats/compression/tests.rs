@@ -203,7 +203,7 @@ fn row_96_no_flipped_bit_changes_the_content() {
 #[test]
 fn row_96_what_follows_the_end_is_an_error() {
     for (_, name, data) in files() {
-        for trailing in [&b"x"[..], b"garbage behind the end", &[0; 510]] {
+        for trailing in [&b"x"[..], b"garbage after the end", &[0; 510]] {
             let error = decompress(name, [data, trailing].concat()).unwrap_err();
             assert_eq!(
                 error.kind(),

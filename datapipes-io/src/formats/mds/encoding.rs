@@ -268,7 +268,7 @@ fn list(mut data: Bytes, inner: &Encoding) -> Result<Vec<MdsValue>> {
     match data.len() {
         0 => Ok(elements),
         more => Err(corrupt(format!(
-            "{more} bytes behind the last of {count} elements"
+            "{more} bytes after the last of {count} elements"
         ))),
     }
 }

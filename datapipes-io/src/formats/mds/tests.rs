@@ -798,7 +798,7 @@ fn row_103_values_that_are_wrong_are_errors_in_their_places() {
         (
             "list[png]",
             u32s(&[0, 0, 0]),
-            "4 bytes behind the last of 0 elements",
+            "4 bytes after the last of 0 elements",
         ),
     ];
     for (encoding, value, said) in cases {

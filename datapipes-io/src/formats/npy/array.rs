@@ -83,7 +83,7 @@ impl Array {
             let (more, end) = (there - wanted, at + wanted);
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                format!("{more} bytes behind the values, which end at byte {end}"),
+                format!("{more} bytes after the values, which end at byte {end}"),
             ));
         }
         Ok(Array {

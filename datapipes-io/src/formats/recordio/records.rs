@@ -127,7 +127,7 @@ fn frame(data: &[u8], offset: u64, ended: bool, most: u64) -> Result<Frame> {
     loop {
         let (rest, here) = (&data[at..], offset + at as u64);
         if at > 0 && rest.is_empty() && ended {
-            let what = format!("its last part is missing behind {joined} bytes");
+            let what = format!("its last part is missing after {joined} bytes");
             return Err(Error::new(ErrorKind::Truncated, what));
         }
         let Some(head) = rest.first_chunk::<HEAD>() else {

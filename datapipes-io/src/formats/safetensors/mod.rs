@@ -153,7 +153,7 @@ fn read_header(data: &[u8]) -> Result<(usize, Vec<(String, TensorInfo)>)> {
         }
         Ordering::Less => Err(Error::new(
             ErrorKind::Corrupt,
-            format!("{} bytes behind the last tensor", there - due),
+            format!("{} bytes after the last tensor", there - due),
         )),
         Ordering::Equal => Ok((len, tensors)),
     }

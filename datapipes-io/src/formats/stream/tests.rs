@@ -285,7 +285,7 @@ fn a_stopped_epoch_asks_for_the_rest_of_the_file_by_a_range() {
     let mut later = 0;
     for taken in [1, 5000, 25_000, 30_000, 30_005] {
         let (before, after, asked) = stopped(&store, JsonLines::values(), taken);
-        assert_eq!([before, after].concat(), all, "stopped behind {taken}");
+        assert_eq!([before, after].concat(), all, "stopped after {taken}");
         let mut ranges = asked.iter();
         // The requests for the sizes of files, if these were not known.
         let begins: Vec<u64> = ranges.by_ref().flatten().map(|range| range.start).collect();
@@ -297,7 +297,7 @@ fn a_stopped_epoch_asks_for_the_rest_of_the_file_by_a_range() {
             );
             // Shortly before the wanted position.
             let wanted = (taken * data.len() / 30_000) as u64;
-            assert!(begin <= wanted, "{begin} behind {wanted}");
+            assert!(begin <= wanted, "{begin} after {wanted}");
             later = later.max(begin);
         }
     }
@@ -352,7 +352,7 @@ fn a_compressed_file_is_read_from_its_beginning_again() {
     let all: Vec<_> = all.into_iter().map(Result::unwrap).collect();
     for taken in [1, 20_000] {
         let (before, after, asked) = stopped(&store, JsonLines::values(), taken);
-        assert_eq!([before, after].concat(), all, "stopped behind {taken}");
+        assert_eq!([before, after].concat(), all, "stopped after {taken}");
         assert!(asked.iter().all(Option::is_none), "{asked:?}");
     }
 }

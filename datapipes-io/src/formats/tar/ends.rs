@@ -68,7 +68,7 @@ impl Ends {
             Trailing::Read if zeros >= MARKER => Ok(true),
             Trailing::Ignore if zeros >= MARKER => Ok(false),
             _ => Err(corrupt(format!(
-                "data behind the end, which is {zeros} bytes of zeros"
+                "data after the end, which is {zeros} bytes of zeros"
             ))),
         }
     }

@@ -260,7 +260,7 @@ impl TarIndex {
             };
             let after = place.after(end, size).ok_or_else(|| {
                 let what = format!(
-                    "member {n} of an index, {name:?}: {len} bytes at {offset}, headers at {start}, behind {end} of {size}"
+                    "member {n} of an index, {name:?}: {len} bytes at {offset}, headers at {start}, after {end} of {size}"
                 );
                 Error::new(ErrorKind::Corrupt, what)
             })?;

@@ -391,7 +391,7 @@ impl Walker {
         }
         let block: &[u8; BLOCK] = block[..]
             .try_into()
-            .map_err(|_| corrupt("no archive behind the end, but less than a header"))?;
+            .map_err(|_| corrupt("no archive after the end, but less than a header"))?;
         self.global = Extension::default();
         self.extension = Extension::default();
         self.state = State::Header;
@@ -403,7 +403,7 @@ impl Walker {
             return Error::new(kind, "an empty file where an archive is due");
         }
         let place = match &self.last {
-            Some(name) => format!("behind member {name:?}"),
+            Some(name) => format!("after member {name:?}"),
             None => "before the first member".to_owned(),
         };
         let at = self.place.unwrap_or(self.feed.at());

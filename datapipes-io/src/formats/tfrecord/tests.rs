@@ -265,7 +265,7 @@ fn row_96_a_compressed_file_that_is_cut_or_damaged_is_an_error() {
         let read = read_all(TfRecords::new(), [whole, b"more"].concat());
         assert!(
             read.last().is_some_and(Result::is_err),
-            "bytes behind its end"
+            "bytes after its end"
         );
         let sane = texts(&read_all(TfRecords::new(), whole));
         for at in 0..whole.len() {

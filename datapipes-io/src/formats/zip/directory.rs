@@ -89,7 +89,7 @@ pub(super) fn read(archive: &[u8]) -> Result<Vec<Record>> {
     }
     if at != directory.len() {
         return Err(corrupt(format!(
-            "{} bytes behind the last of {count} entries of the directory",
+            "{} bytes after the last of {count} entries of the directory",
             directory.len() - at
         )));
     }
@@ -111,7 +111,7 @@ fn record(
     let packed = wide.field(entry.u32(20)).map_err(bad)?;
     let at = wide.field(entry.u32(42)).map_err(bad)?;
     let at = usize::try_from(at).ok().filter(|&at| at <= begin);
-    let at = at.ok_or_else(|| bad("it begins behind the directory"))?;
+    let at = at.ok_or_else(|| bad("it begins after the directory"))?;
     // Unix and macOS store the file type in the upper half. Types other than links say nothing
     // about the content: a member that was read from a pipe has the type of a pipe.
     let mode = entry.u32(38) >> 16;
@@ -202,7 +202,7 @@ impl Record {
         let end = begin as u64 + self.packed;
         if end > limit as u64 {
             return Err(corrupt(format!(
-                "its data would end at byte {end}, behind byte {limit}, where the next begins"
+                "its data would end at byte {end}, after byte {limit}, where the next begins"
             )));
         }
         let end = end as usize;
@@ -261,7 +261,7 @@ impl Record {
             Ok(())
         } else {
             Err(corrupt(
-                "what stands behind its data and the directory differ",
+                "what stands after its data and the directory differ",
             ))
         }
     }
@@ -367,7 +367,7 @@ fn may_have_end(block: &[u8]) -> bool {
 
 fn no_end(archive: &[u8]) -> Error {
     if archive.starts_with(b"PK") || archive.is_empty() {
-        let what = "no end of the directory is where the file ends: it was cut, or something was put behind it";
+        let what = "no end of the directory is where the file ends: it was cut, or something was put after it";
         return Error::new(
             ErrorKind::Truncated,
             format!("{what}; {} bytes", archive.len()),

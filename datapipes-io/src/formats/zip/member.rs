@@ -139,7 +139,7 @@ impl Member {
         }
         if !rest.is_empty() {
             return Err(corrupt(format!(
-                "{} bytes behind its deflated data",
+                "{} bytes after its deflated data",
                 rest.len()
             )));
         }

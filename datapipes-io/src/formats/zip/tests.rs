@@ -341,7 +341,7 @@ fn row_100_wrong_sizes_and_sums() {
         data: [&packed.data[..], b"more"].concat(),
         ..packed.clone()
     };
-    says(more, "4 bytes behind its deflated data");
+    says(more, "4 bytes after its deflated data");
     says(
         Made {
             data: vec![0xff; 9],
@@ -367,14 +367,14 @@ fn row_100_wrong_sizes_and_sums() {
             behind: sums(packed.crc, 1, packed.size),
             ..packed.clone()
         },
-        "behind its data",
+        "after its data",
     );
     says(
         Made {
             flags: 0x808,
             ..packed
         },
-        "behind its data",
+        "after its data",
     );
 }
 
@@ -434,7 +434,7 @@ fn row_100_duplicates_overlaps_and_lying_directories() {
             ..b.clone()
         },
     ]);
-    assert!(error(&behind).contains("member \"b\": it begins behind the directory"));
+    assert!(error(&behind).contains("member \"b\": it begins after the directory"));
     let elsewhere = [
         a.clone(),
         Made {
@@ -459,13 +459,13 @@ fn row_100_duplicates_overlaps_and_lying_directories() {
         error(&data)
     };
     assert!(with(8, &[255, 255, 255, 255]).contains("65535 members stated, in a directory of"));
-    assert!(with(8, &[1, 0, 1, 0]).contains("bytes behind the last of 1 entries"));
+    assert!(with(8, &[1, 0, 1, 0]).contains("bytes after the last of 1 entries"));
     assert!(with(8, &[1, 0]).contains("several volumes"));
     assert!(with(4, &[1, 0]).contains("several volumes"));
     assert!(with(12, &[1]).contains("its directory of 1 bytes should begin at"));
     assert!(with(16, &[1, 0, 0, 0]).contains("should begin at byte 1"));
     assert!(error(&[b"before", &good[..]].concat()).contains("something was put before"));
-    assert!(error(&[&good[..], b"behind"].concat()).contains("something was put behind"));
+    assert!(error(&[&good[..], b"after"].concat()).contains("something was put after"));
 
     let no_wide = Made {
         extra: vec![1, 0, 9, 0, 1],

@@ -381,7 +381,7 @@ fn row_121_what_is_on_the_device_already_comes_again() {
             seen.extend(again.resume(&state).unwrap().blocking().map(Result::unwrap));
             assert_eq!(
                 seen, whole,
-                "stopped at {stop} and behind two more, {workers} workers"
+                "stopped at {stop} and after two more, {workers} workers"
             );
         }
     }

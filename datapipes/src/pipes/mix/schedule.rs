@@ -41,7 +41,7 @@ impl Schedule {
     /// Returns the problem with the schedule for this number of inputs, if there is one.
     pub(super) fn problem(&self, inputs: usize) -> Option<String> {
         if !self.stages.is_sorted_by(|a, b| a.0 < b.0) {
-            return Some("stages that do not begin one behind the other".to_owned());
+            return Some("stages that do not begin one after the other".to_owned());
         }
         let zeros = self.stages.len() > 1;
         if let Some(problem) = self

@@ -120,7 +120,7 @@ impl ErasedChunks for SkipDelivered {
                     return Poll::Ready(None);
                 }
                 let message = format!(
-                    "ended after {} items and errors, and the epoch was stopped behind {}: the data is not what it was, or \
+                    "ended after {} items and errors, and the epoch was stopped after {}: the data is not what it was, or \
                      the state is not one of it",
                     self.run.0,
                     self.wanted.from()

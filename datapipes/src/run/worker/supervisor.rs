@@ -292,7 +292,7 @@ impl Drop for Supervisor {
         if let Some(ended) = self.ended.take()
             && ended.recv_timeout(PATIENCE) == Err(std_mpsc::RecvTimeoutError::Timeout)
         {
-            crate::error::quietly(|| tracing::warn!("a process does not end; left behind"));
+            crate::error::quietly(|| tracing::warn!("a process does not end; left running"));
         }
     }
 }

@@ -186,7 +186,7 @@ fn rows_90_to_93_and_105_what_cannot_be_streamed_has_no_index() {
         (
             &[archive.clone(), archive.clone()].concat(),
             ErrorKind::Corrupt,
-            "data behind the end",
+            "data after the end",
         ),
     ];
     for (archive, kind, text) in cases {
@@ -323,7 +323,7 @@ fn text_of_an_index_is_checked() {
         .to_string();
     assert_eq!(
         error,
-        "corrupt: member 0 of an index, \"a\": 3585 bytes at 512, headers at 0, behind 0 of 4096"
+        "corrupt: member 0 of an index, \"a\": 3585 bytes at 512, headers at 0, after 0 of 4096"
     );
 }
 

@@ -195,7 +195,7 @@ fn row_90_errors_name_the_place_and_the_next_archive_follows() {
         &StreamUntar::new(),
         vec![refer(&Arrives::new(bad, 700)), refer(&good), refer(&good)],
     ));
-    let error = "in0: corrupt: a header whose checksum is wrong; at byte 1024 of 3072, behind member \"a.txt\"";
+    let error = "in0: corrupt: a header whose checksum is wrong; at byte 1024 of 3072, after member \"a.txt\"";
     assert_eq!(items[1].as_ref().unwrap_err(), error);
     let origins: Vec<_> = items
         .iter()

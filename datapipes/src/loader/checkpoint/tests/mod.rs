@@ -385,6 +385,6 @@ fn row_119_less_data_than_before_is_an_error() {
     assert_eq!(first.len(), 10);
     let (rest, _) = run(loader(4).resume(&state).unwrap(), usize::MAX);
     let is_said =
-        |text: &String| text.contains("items and errors, and the epoch was stopped behind");
+        |text: &String| text.contains("items and errors, and the epoch was stopped after");
     assert!(rest.iter().any(is_said), "{rest:?}");
 }
