@@ -9,7 +9,8 @@
 //!
 //! let graph = Graph::range(0..1000)                // a source
 //!     .shuffle(1000)                               // seeded, reproducible
-//!     .map_with_rng(|n, rng| n * 10 + rng.below(10)) // augmentation: the generator belongs to the sample
+//!     // Augmentation: the generator belongs to the sample.
+//!     .map_with_rng(|n, rng| n * 10 + rng.below(10))
 //!     .batch(64)
 //!     .collate();                                  // one tensor a batch
 //!

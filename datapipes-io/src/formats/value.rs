@@ -371,10 +371,9 @@ fn message_pack(data: &[u8]) -> Result<rmpv::Value> {
     let value = rmpv::decode::read_value_with_max_depth(&mut rest, DEPTH);
     let at = data.len() - rest.len();
     match value {
-        Ok(_) if !rest.is_empty() => Err(corrupt(
-            at,
-            format!("{} bytes after the value", rest.len()),
-        )),
+        Ok(_) if !rest.is_empty() => {
+            Err(corrupt(at, format!("{} bytes after the value", rest.len())))
+        }
         Ok(value) => Ok(value),
         Err(error) => Err(corrupt(at, "no MessagePack").with_source(error)),
     }

@@ -119,7 +119,9 @@ impl Drop for Saver {
             .wait_timeout_while(work, PATIENCE, |work| work.is_writing);
         if waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
             let path = self.path.display();
-            quietly(|| tracing::warn!(%path, "the last state is still being written; left to itself"));
+            quietly(
+                || tracing::warn!(%path, "the last checkpoint is still being written; left to itself"),
+            );
         }
     }
 }
