@@ -244,36 +244,57 @@ fn memory_bounds_items_of_four_mebibytes_at_a_high_concurrency() {
     assert!(meter.most() >= 64 * MIB, "{} MiB", meter.most() / MIB);
 }
 
+/// Requests of which an early one waits for a permit that a later one holds.
+#[derive(Clone)]
+struct Knot {
+    permit: Arc<tokio::sync::Semaphore>,
+    /// True once the permit is taken, and the number of other requests that are through.
+    done: Arc<tokio::sync::watch::Sender<(bool, usize)>>,
+}
+
+impl Knot {
+    fn new() -> Self {
+        Knot {
+            permit: Arc::new(tokio::sync::Semaphore::new(1)),
+            done: Arc::new(tokio::sync::watch::Sender::new((false, 0))),
+        }
+    }
+
+    /// Runs request `n`: request 1 takes the permit first and holds it until others have filled the
+    /// budget, request 0 waits for the permit, and all others pass. Returns the permit of request 1.
+    async fn pass(&self, n: u64) -> Result<Option<tokio::sync::OwnedSemaphorePermit>, Error> {
+        let mut told = self.done.subscribe();
+        let permit = || self.permit.clone().acquire_owned();
+        match n {
+            0 => {
+                told.wait_for(|(taken, _)| *taken)
+                    .await
+                    .map_err(Error::user)?;
+                drop(permit().await.map_err(Error::user)?);
+            }
+            1 => {
+                let held = permit().await.map_err(Error::user)?;
+                self.done.send_modify(|(taken, _)| *taken = true);
+                told.wait_for(|(_, through)| *through > 1)
+                    .await
+                    .map_err(Error::user)?;
+                tokio::task::yield_now().await;
+                return Ok(Some(held));
+            }
+            _ => self.done.send_modify(|(_, through)| *through += 1),
+        }
+        Ok(None)
+    }
+}
+
 /// Makes a loader in which a request that has begun holds something that an earlier one waits for,
 /// and has no bytes to go on.
 fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
-    let permit = Arc::new(tokio::sync::Semaphore::new(1));
-    let done = tokio::sync::watch::Sender::new((false, 0usize));
-    let counts = meter.clone();
+    let (knot, counts) = (Knot::new(), meter.clone());
     let graph = Graph::range(0..40).map_async(move |n| {
-        let (permit, done, meter) = (permit.clone(), done.clone(), counts.clone());
+        let (knot, meter) = (knot.clone(), counts.clone());
         async move {
-            let mut told = done.subscribe();
-            match n {
-                // The second request comes first, and keeps the permit until the others have filled
-                // the budget.
-                0 => {
-                    told.wait_for(|(taken, _)| *taken)
-                        .await
-                        .map_err(Error::user)?;
-                    drop(permit.acquire().await.map_err(Error::user)?);
-                }
-                1 => {
-                    let _held = permit.acquire().await.map_err(Error::user)?;
-                    done.send_modify(|(taken, _)| *taken = true);
-                    told.wait_for(|(_, through)| *through > 1)
-                        .await
-                        .map_err(Error::user)?;
-                    tokio::task::yield_now().await;
-                    return Ok(meter.item(MIB));
-                }
-                _ => done.send_modify(|(_, through)| *through += 1),
-            }
+            let _held = knot.pass(n).await?;
             Ok::<_, Error>(meter.item(MIB))
         }
     });
@@ -649,30 +670,11 @@ impl Case {
 #[test]
 fn memory_stops_no_job_of_a_process_that_holds_what_the_first_waits_for() {
     fn part(numbers: Graph<u64>, meter: &Meter) -> Graph<Numbered> {
-        let (permit, meter) = (Arc::new(tokio::sync::Semaphore::new(1)), meter.clone());
-        let done = Arc::new(tokio::sync::watch::Sender::new((false, 0usize)));
+        let (knot, meter) = (Knot::new(), meter.clone());
         heavy(numbers.map_async(move |n| {
-            let (permit, done, meter) = (permit.clone(), done.clone(), meter.clone());
+            let (knot, meter) = (knot.clone(), meter.clone());
             async move {
-                let mut told = done.subscribe();
-                match n {
-                    0 => {
-                        told.wait_for(|(taken, _)| *taken)
-                            .await
-                            .map_err(Error::user)?;
-                        drop(permit.acquire().await.map_err(Error::user)?);
-                    }
-                    1 => {
-                        let _held = permit.acquire().await.map_err(Error::user)?;
-                        done.send_modify(|(taken, _)| *taken = true);
-                        told.wait_for(|(_, through)| *through > 1)
-                            .await
-                            .map_err(Error::user)?;
-                        tokio::task::yield_now().await;
-                        return Ok((n, Some(meter.item(MIB))));
-                    }
-                    _ => done.send_modify(|(_, through)| *through += 1),
-                }
+                let _held = knot.pass(n).await?;
                 Ok::<_, Error>((n, Some(meter.item(MIB))))
             }
         }))

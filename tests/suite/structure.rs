@@ -134,26 +134,21 @@ const SHARED_BY_TESTS: &[&str] = &[
     "datapipes/src/queue/process/typed.rs",
 ];
 
+fn assert_none(broken: &[String]) {
+    let all = broken.join("\n");
+    assert!(broken.is_empty(), "{} broken rules:\n{all}", broken.len());
+}
+
 #[test]
 fn the_library_keeps_its_structure() {
     let broken = check(&workspace());
-    assert!(
-        broken.is_empty(),
-        "{} broken rules:\n{}",
-        broken.len(),
-        broken.join("\n")
-    );
+    assert_none(&broken);
 }
 
 #[test]
 fn doc_comments_begin_with_a_verb_or_a_name() {
     let broken: Vec<String> = workspace().iter().flat_map(check_first_words).collect();
-    assert!(
-        broken.is_empty(),
-        "{} doc comments:\n{}",
-        broken.len(),
-        broken.join("\n")
-    );
+    assert_none(&broken);
 }
 
 /// Files of examples in documents.
@@ -168,23 +163,11 @@ const MADE_UP: &[&str] = &[
 fn documents_name_files_that_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
-    for folder in [
-        ".ci",
-        "benches",
-        "docs",
-        "examples",
-        "fuzz",
-        "src",
-        "tests",
-        "datapipes",
-        "datapipes-io",
-        "datapipes-tables",
-        "datapipes-image",
-        "datapipes-burn",
-        "datapipes-candle",
-        "datapipes-derive",
-    ] {
-        list(root, folder, &mut paths);
+    for entry in fs::read_dir(root).expect("the root can be read").flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with('.') && name != "target" {
+            list(root, &name, &mut paths);
+        }
     }
     let internals = fs::read_dir(root.join("docs/src/internals")).expect("the guide has internals");
     let internals = internals.map(|entry| entry.unwrap().path());
@@ -200,11 +183,11 @@ fn documents_name_files_that_exist() {
                 && !MADE_UP.contains(&name);
             let ends = |path: &String| path.ends_with(&format!("/{name}")) || path == name;
             if is_path && !paths.iter().any(ends) {
-                missing.push(format!("{}: `{name}`", document.display()));
+                missing.push(format!("{}: there is no `{name}`", document.display()));
             }
         }
     }
-    assert!(missing.is_empty(), "no such files:\n{}", missing.join("\n"));
+    assert_none(&missing);
 }
 
 /// Appends the paths of all files below a folder, from the root.
@@ -215,10 +198,10 @@ fn list(root: &Path, folder: &str, paths: &mut Vec<String>) {
         .flatten()
     {
         let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
-        match entry.path().is_dir() {
-            true if path.ends_with("/target") => {}
-            true => list(root, &path, paths),
-            false => paths.push(path),
+        if entry.path().is_dir() {
+            list(root, &path, paths);
+        } else {
+            paths.push(path);
         }
     }
 }
@@ -226,24 +209,14 @@ fn list(root: &Path, folder: &str, paths: &mut Vec<String>) {
 #[test]
 fn every_unsafe_says_why_it_is_sound() {
     let broken: Vec<String> = workspace().iter().flat_map(check_unsafe).collect();
-    assert!(
-        broken.is_empty(),
-        "{} broken rules:\n{}",
-        broken.len(),
-        broken.join("\n")
-    );
+    assert_none(&broken);
 }
 
 #[test]
 fn unit_tests_stand_where_one_looks_for_them() {
     let files = workspace();
     let broken = check_tests(&files);
-    assert!(
-        broken.is_empty(),
-        "{} broken rules:\n{}",
-        broken.len(),
-        broken.join("\n")
-    );
+    assert_none(&broken);
     for shared in SHARED_BY_TESTS {
         assert!(
             files.iter().any(|file| file.path == *shared),
