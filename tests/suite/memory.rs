@@ -28,7 +28,7 @@ struct Meter(Arc<Page>);
 #[derive(Debug)]
 struct Page {
     map: MmapRaw,
-    /// Where other processes find it.
+    /// Path by which other processes find the page.
     path: String,
     /// The file is gone with the meter, so that what comes late is not counted at another.
     _file: Option<TempPath>,
@@ -51,7 +51,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// What is alive, and the most that was.
+    /// Bytes that are alive, and the largest number that was alive at once.
     fn counts(&self) -> &[AtomicUsize; 2] {
         // SAFETY: a page is large enough, aligned, and touched by nobody but through atomics.
         unsafe { &*self.0.map.as_ptr().cast() }
@@ -255,7 +255,7 @@ fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
         async move {
             let mut told = done.subscribe();
             match n {
-                // The second request comes first, and keeps the permit until the others have filled
+                // The second request comes first, and holds the permit until the others have filled
                 // the budget.
                 0 => {
                     told.wait_for(|(taken, _)| *taken)
@@ -513,7 +513,7 @@ fn add(
     })
 }
 
-/// What `run` gives, which ends.
+/// Returns the result of `run`. Panics if `run` does not end.
 fn ends<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(run()));
@@ -545,12 +545,12 @@ impl Case {
         builder.build().unwrap()
     }
 
-    /// What is promised.
+    /// The promised limit in bytes.
     fn bytes(&self) -> usize {
         (self.promise * self.sizes.largest()).max(1)
     }
 
-    /// How many processes a part of it has.
+    /// Number of processes of all parts.
     fn processes(&self) -> usize {
         let processes = self.steps.iter().map(|step| {
             if let Step::Apart(processes, _) = step {
@@ -605,9 +605,10 @@ impl Case {
         most.max(meter.most())
     }
 
-    /// How many items may be above the promise: one; where items are larger than an edge's share
-    /// divided by twice the number of threads, one for each of these that makes one at the same
-    /// moment; and where they are larger than a fifth of what is kept for a process, four for each.
+    /// Number of items that may be alive above the promise: one. If items are larger than an edge's
+    /// share divided by twice the number of threads, one more for each thread that may make an item
+    /// at the same moment. If items are larger than a fifth of a process's share, four more for
+    /// each process.
     fn above(&self) -> usize {
         let plan = self.loader(self.workers, &Meter::default()).explain();
         let count = |what| plan.matches(what).count();
@@ -714,7 +715,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases_apart(24), ..ProptestConfig::default() })]
 
-    /// The same of what is alive in all processes together, and on the way between them.
+    /// Law 5 for the bytes that are alive in all processes together, and in transfer between them.
     #[test]
     fn law_5_with_processes(case in case(steps_apart(), 1..400)) {
         case.check_bound()?;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Graph};
 
-/// What the part of a test gets: what guilty items do, which they are, and how many microseconds
-/// each item takes.
+/// Settings of the part in a test: the action of guilty items, the guilty items, and the
+/// microseconds that each item takes.
 pub type Case = (String, Vec<u64>, u64);
 
 pub fn case(crime: &str, guilty: &[u64], micros: u64) -> Case {
@@ -182,7 +182,7 @@ pub fn children<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {
     children.map(|child| child.process).collect()
 }
 
-/// Whether a process runs no more; one that nobody has waited for does not run.
+/// Returns true if a process has ended, even if nobody has waited for it.
 pub fn is_gone(process: u32) -> bool {
     match fs::read_to_string(format!("/proc/{process}/stat")) {
         Err(_) => true,
