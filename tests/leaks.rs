@@ -595,7 +595,8 @@ mod far {
         }
     }
 
-    /// A manifest of so many keys, as it is read; and how many of its bytes were sent.
+    /// Starts a server with a manifest of `keys` keys. Returns its URL, and the number of bytes
+    /// that it has sent so far.
     fn long_manifest(keys: u64) -> (String, Arc<AtomicU64>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());

@@ -487,7 +487,7 @@ fn dropping_an_epoch_with_work_in_hand_is_quick() {
     );
 }
 
-/// Polls a stream so many times, without waiting; what was ready.
+/// Polls a stream `times` times without waiting, and returns the items that were ready.
 fn poll_times<T: Send + 'static>(epoch: &mut datapipes::Epoch<T>, times: usize) -> Vec<T> {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let mut ready = Vec::new();

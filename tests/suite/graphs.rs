@@ -75,7 +75,7 @@ pub enum Start {
     Own(GoesOn),
     /// Data by index, and what is done to it before it is fetched.
     Indexed(Vec<IndexStep>),
-    /// The indices that a sampler chooses, fetched as keys, or as batches of so many.
+    /// The indices that a sampler chooses, fetched as keys, or as batches of this size.
     Keys(Choice, Option<usize>),
 }
 
@@ -240,11 +240,11 @@ pub enum Inside {
     Filter(u64),
     FlatMap(u64),
     Inspect,
-    /// Makes a list of up to so many of each item, and takes it apart.
+    /// Makes a list of up to this many items of each item, and takes the list apart.
     Unbatch(u64),
     /// Tensors as they would be the rows of batches.
     Rows,
-    /// Waits for a timer, so many times 50 µs or less.
+    /// Waits for a timer, for at most this many times 50 µs.
     Wait(u64),
     /// Work on a blocking thread.
     Blocking,
@@ -414,7 +414,7 @@ impl Inside {
     }
 }
 
-/// A generated graph: so many integers through some steps. `fixed` gives each step a number in
+/// A generated graph: `items` integers through some steps. `fixed` gives each step a number in
 /// flight, so that it runs on workers however cheap it is.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -424,7 +424,7 @@ pub struct Spec {
     pub fixed: Option<usize>,
 }
 
-/// A graph grows to about so many items at most: steps that would make more are left out.
+/// Approximate maximum number of items in a graph. Steps that would make more are left out.
 const MOST: u64 = 500;
 /// Capacity for all data of these tests.
 const BUFFER: usize = 1 << 20;

@@ -88,7 +88,7 @@ fn cycles(spec: &Spec) -> bool {
     })
 }
 
-/// A job of so many ranks, and what is done about what does not divide.
+/// Generates a rank, the number of ranks, and the policy for ranks that do not come out even.
 fn ranks() -> impl Strategy<Value = Option<(usize, usize, Uneven)>> {
     let uneven =
         prop::sample::select(&[Uneven::Drop, Uneven::Pad, Uneven::Allow, Uneven::Error][..]);

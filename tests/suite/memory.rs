@@ -244,8 +244,8 @@ fn memory_bounds_items_of_four_mebibytes_at_a_high_concurrency() {
     assert!(meter.most() >= 64 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// Makes a loader in which a request that has begun holds something that an earlier one waits for,
-/// and has no bytes to go on.
+/// Makes a loader in which a request that has begun holds a permit that an earlier request waits
+/// for, and the budget has no bytes left for the holder.
 fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
     let permit = Arc::new(tokio::sync::Semaphore::new(1));
     let done = tokio::sync::watch::Sender::new((false, 0usize));
@@ -299,7 +299,7 @@ fn memory_stops_nobody_who_holds_what_the_first_waits_for() {
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// The clock that lets requests go on needs nothing of the runtime.
+/// The clock that lets requests continue needs no timers of the runtime.
 #[test]
 fn memory_stops_nobody_on_a_runtime_without_timers() {
     let meter = Meter::default();
@@ -336,7 +336,7 @@ enum Step {
     Prefetch(usize),
     /// Both branches of a fork, by turns.
     Fork,
-    /// In so many processes.
+    /// Steps in this many processes.
     Apart(usize, Vec<Step>),
 }
 

@@ -130,7 +130,7 @@ impl<'a> Trip<'a> {
         builder.build().expect("generated graphs are right")
     }
 
-    /// Goes on for so many items.
+    /// Resumes the trip for at most `most` items.
     fn go(&mut self, run: &Run, most: usize) {
         let loader = self.loader(run);
         let epoch = match &self.state {

@@ -39,7 +39,7 @@ pub fn parts<T>(held: impl IntoIterator<Item = Held<T>>) -> (Vec<Item<T>>, Vec<P
     held.into_iter().map(Held::into_parts).unzip()
 }
 
-/// Batches of so many, as `batch` makes them.
+/// Batches of this size, as `batch` makes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups(pub usize, pub Says);
 
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Pipe<T> for Groups {
     }
 }
 
-/// Holds so many, and gives one of them, drawn by the item that comes.
+/// Holds this many items, and gives one of them, drawn by the next input item.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixer {
     pub buffer: usize,

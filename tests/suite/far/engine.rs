@@ -28,7 +28,7 @@ fn content(n: usize) -> Vec<u8> {
         .collect()
 }
 
-/// An answer with an ETag, whose body breaks off after so many bytes, by a reset if so said.
+/// An answer with an ETag, whose body ends after `after` bytes, followed by the step `last`.
 fn broken(etag: &str, data: &[u8], after: usize, last: Step) -> Act {
     let head = format!(
         "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nContent-Length: {}\r\n\r\n",
@@ -44,7 +44,7 @@ fn broken(etag: &str, data: &[u8], after: usize, last: Step) -> Act {
 fn passing() -> BTreeMap<usize, Vec<Act>> {
     let busy = || status(503, "busy");
     let whole = |n| object(content(n));
-    // The tag that `object` gives, so that the body goes on.
+    // The tag that `object` gives, so that the loader resumes the body.
     let etag = |n: usize| {
         let Act::Serve(thing) = whole(n) else {
             unreachable!("it serves")
@@ -410,7 +410,7 @@ fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
         .unwrap();
     for _ in 0..3 {
         assert_eq!(runtime.block_on(http.read("a")).unwrap(), "content");
-        // It goes on to exist, with a connection that could be used.
+        // The runtime still exists, with a connection that could be used.
         let loader = DataLoader::builder(http.clone().files(["a", "a"]).load_files())
             .build()
             .unwrap();

@@ -231,8 +231,8 @@ fn a_job() {
     println!("step: end");
 }
 
-/// Rows 13 and 14: one job after the other is ended while its children work, and the next goes on
-/// from the file that is left.
+/// Rows 13 and 14: jobs are ended in turn while their children work. Each job resumes from the file
+/// of the last one.
 fn jobs_go_on(signal: i32, seed: u64) {
     let folder = folder();
     let path = folder.path().join("run.state");
