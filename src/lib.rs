@@ -1,4 +1,5 @@
-//! Owner of the workspace's `examples/`, `tests/` and `benches/`; the library is in `datapipes/`.
+//! Package that owns the workspace's `examples/`, `tests/` and `benches/`. The library is in
+//! `datapipes/`.
 #![doc = include_str!("../README.md")]
 
 /// Compiles the samples of the guide in `docs/` as doc tests.

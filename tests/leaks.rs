@@ -223,7 +223,7 @@ proptest! {
     }
 }
 
-/// What processes could leave behind.
+/// Resources that child processes could leave: children and mapped memory.
 #[cfg(target_os = "linux")]
 mod processes {
     use datapipes::Tensor;
@@ -312,7 +312,7 @@ mod processes {
             drop(loader);
             soon("no children", || children().is_empty());
             before.assert_back();
-            // What the consumer keeps is all that is left of shared memory.
+            // The consumer's items are all that is left of shared memory.
             let least: usize = kept.iter().map(Tensor::byte_len).sum();
             soon("at most twice what is kept is mapped", || {
                 mapped() <= least * 2
@@ -483,7 +483,7 @@ fn any_call_may_fail() {
     }
 }
 
-/// The same with failures skipped: all others arrive, once.
+/// With failures skipped, all other items arrive once.
 #[test]
 fn skipped_failures_cost_their_own_items_only() {
     let _alone = alone();
@@ -519,7 +519,7 @@ fn skipped_failures_cost_their_own_items_only() {
 #[allow(dead_code, reason = "other tests use the rest of it")]
 mod bad_http;
 
-/// What a loader over a web server leaves, and holds meanwhile.
+/// Resources that a loader over a web server holds while it runs, and leaves at the end.
 #[cfg(all(feature = "http", unix))]
 mod far {
     use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -595,7 +595,8 @@ mod far {
         }
     }
 
-    /// A manifest of so many keys, as it is read; and how many of its bytes were sent.
+    /// Starts a server with a manifest of `keys` keys. Returns its URL, and the number of bytes
+    /// that it has sent so far.
     fn long_manifest(keys: u64) -> (String, Arc<AtomicU64>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -634,7 +635,7 @@ mod far {
         (url, sent)
     }
 
-    /// Row 66: a listing is neither waited for nor kept.
+    /// Row 66: the loader does not wait for the end of a listing, and does not store it.
     #[test]
     fn row_66_a_long_listing_starts_at_once_and_memory_is_flat() {
         const KEYS: u64 = 1_000_000;

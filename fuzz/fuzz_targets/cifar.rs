@@ -1,4 +1,4 @@
-//! Any bytes as a file of CIFAR's.
+//! Any bytes as a CIFAR file.
 #![no_main]
 
 use datapipes_io::datasets::{Cifar, Labels};

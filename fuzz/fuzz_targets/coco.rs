@@ -1,4 +1,4 @@
-//! Any bytes as annotations of COCO's, and their masks.
+//! Any bytes as COCO annotations, and their masks.
 #![no_main]
 
 use datapipes_io::datasets::coco::Annotations;

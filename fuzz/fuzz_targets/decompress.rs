@@ -1,4 +1,4 @@
-//! Any bytes as a compressed file of whichever codec they tell.
+//! Any bytes as a compressed file, of the codec that the bytes select.
 #![no_main]
 
 use datapipes::Graph;

@@ -1,4 +1,4 @@
-//! Any bytes as a picture, of any format.
+//! Any bytes as an image, of any format.
 #![no_main]
 
 use datapipes_image::DecodeImage;

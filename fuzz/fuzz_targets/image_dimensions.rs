@@ -1,4 +1,4 @@
-//! Any bytes as the header of a picture, of any format.
+//! Any bytes as the header of an image, of any format.
 #![no_main]
 
 use datapipes_image::{DecodeImage, ImageFormat, dimensions};

@@ -1,5 +1,5 @@
-//! Any bytes from file to row: the same as by the steps one after the other, where these find
-//! nothing wrong.
+//! Any bytes from file to row: the result is the same as that of the single steps, if these steps
+//! succeed.
 #![no_main]
 
 use datapipes::Rng;

@@ -1,4 +1,4 @@
-//! Any bytes as values of MessagePack.
+//! Any bytes as MessagePack values.
 #![no_main]
 
 use datapipes_io::formats::MsgPack;

@@ -1,4 +1,4 @@
-//! NumPy's arrays: what is read is also put in order and written.
+//! Any bytes as a NumPy array. An array that is read is also put in order and written.
 
 #![no_main]
 

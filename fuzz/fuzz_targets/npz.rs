@@ -1,4 +1,4 @@
-//! NumPy's archives.
+//! Any bytes as a NumPy archive.
 
 #![no_main]
 

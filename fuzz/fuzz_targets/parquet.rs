@@ -1,7 +1,7 @@
 //! Parquet, as rows.
 //!
-//! A panic of the reader underneath is caught, and an error about the file, of which libFuzzer's
-//! hook hears nothing; a panic of our own is still found.
+//! A panic of the reader underneath is caught and becomes an error about the file, without a call
+//! of libFuzzer's hook. A panic of this library is still found.
 
 #![no_main]
 

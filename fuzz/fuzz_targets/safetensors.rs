@@ -1,4 +1,4 @@
-//! Any bytes as a file of tensors.
+//! Any bytes as a safetensors file.
 #![no_main]
 
 use datapipes_io::formats::SafeTensors;

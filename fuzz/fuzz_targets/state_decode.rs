@@ -1,4 +1,5 @@
-//! Any bytes as the state of an epoch: a state or an error; and a state is written as it was read.
+//! Any bytes as the checkpoint of an epoch: the result is a checkpoint or an error. A checkpoint is
+//! written as it was read.
 #![no_main]
 
 use datapipes::Checkpoint;

@@ -1,4 +1,4 @@
-//! Zip archives.
+//! Any bytes as a zip archive.
 
 #![no_main]
 

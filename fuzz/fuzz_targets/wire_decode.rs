@@ -1,4 +1,5 @@
-//! Any bytes as what another process sent: a value or an error; and a value travels on unchanged.
+//! Any bytes as a message of another process: the result is a value or an error. A value is written
+//! and read again unchanged.
 #![no_main]
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -13,7 +14,7 @@ use datapipes_image::{Boxes, Image, Keypoints, Mask};
 use datapipes_io::formats::{Array, Decoded, Example, ImageRecord, MdsSample};
 use datapipes_io::{File, FileRef, Sample};
 
-/// What contains itself.
+/// A type that contains itself.
 #[derive(Wire)]
 enum Tree {
     Leaf(u8),
@@ -55,7 +56,7 @@ fn chunk<T: Wire>(data: &[u8]) {
                 Err(error) => drop(error.to_string()),
             }
         }
-        // Large slices are behind the others.
+        // Large slices come after the others.
         if once.len() < 64 << 10 {
             let (_, again) = wire_chunk::<T>(&once, &[]).expect("what was written can be read");
             assert!(again == once);

@@ -38,7 +38,8 @@ fn built(name: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// What the compiler says about a file, with these libraries.
+/// Compiles a file against these libraries. Returns true if it compiles, and the compiler's
+/// messages.
 fn compiled(code: &str, [core, io]: &[PathBuf; 2]) -> (bool, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("snippets.rs");

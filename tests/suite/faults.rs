@@ -328,7 +328,7 @@ fn rows_39_and_40_epochs_side_by_side_are_whole_and_do_not_mix() {
 
 #[test]
 fn row_44_a_function_that_blocks_does_not_stop_the_others() {
-    // One item blocks until another, behind it, has passed: the pool must go on beside it.
+    // An item blocks until a later item has passed. The pool must continue meanwhile.
     let (send, receive) = std::sync::mpsc::channel();
     let (send, receive) = (std::sync::Mutex::new(send), std::sync::Mutex::new(receive));
     let pair = Arc::new((send, receive));
@@ -487,7 +487,7 @@ fn dropping_an_epoch_with_work_in_hand_is_quick() {
     );
 }
 
-/// Polls a stream so many times, without waiting; what was ready.
+/// Polls a stream `times` times without waiting, and returns the items that were ready.
 fn poll_times<T: Send + 'static>(epoch: &mut datapipes::Epoch<T>, times: usize) -> Vec<T> {
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let mut ready = Vec::new();
@@ -687,7 +687,7 @@ fn row_33_a_length_of_one_on_every_edge_and_none_of_zero() {
     }
 }
 
-/// The same numbers in batches as these, if they are the same numbers.
+/// Returns `like` if the batches contain the same numbers in any order, otherwise the batches.
 fn sorted_again(batches: Vec<Vec<u64>>, like: &[Vec<u64>]) -> Vec<Vec<u64>> {
     let (mut all, mut should) = (batches.concat(), like.concat());
     all.sort();

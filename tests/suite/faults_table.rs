@@ -92,7 +92,7 @@ fn check(table: &str, sources: &[Source]) -> Vec<String> {
     broken
 }
 
-/// Whether an entry, `path::name` or `path::beginning_*`, names a test.
+/// Returns true if an entry, `path::name` or `path::beginning_*`, names the test.
 fn is_named_by((path, name): (&str, &str), entry: &str) -> bool {
     entry
         .strip_prefix(path)

@@ -187,7 +187,7 @@ const RANKED: &[(&str, bool, MakeRanked)] = &[
     }),
 ];
 
-/// How many ranks there were, and how many steps each had taken.
+/// Number of ranks in the merged checkpoints, and number of steps that each rank had taken.
 const RANKS: usize = 4;
 const STEPS: usize = 7;
 
@@ -283,8 +283,8 @@ fn row_124_orders_are_pinned() {
     );
 }
 
-/// What had been delivered before a state of items in any order, one number a line, if that is
-/// written beside it.
+/// Items delivered before a checkpoint of an epoch in any order, if they are recorded in a file
+/// next to the checkpoint: one number on each line.
 fn delivered(state: &Path) -> Option<Vec<u64>> {
     let text = fs::read_to_string(state.with_extension("delivered")).ok()?;
     Some(
@@ -294,7 +294,7 @@ fn delivered(state: &Path) -> Option<Vec<u64>> {
     )
 }
 
-/// What each version's states go on with is what comes today.
+/// A checkpoint of any version resumes with the items of the present version.
 #[test]
 fn states_of_older_versions_go_on() {
     let mut read = 0;
@@ -337,7 +337,7 @@ fn states_of_older_versions_go_on() {
                             path.display()
                         );
                     } else if let Some(first) = delivered(&path) {
-                        // What was delivered before and what comes behind is everything, once.
+                        // The items before and after the checkpoint are all items, once.
                         let all = first.into_iter().chain(rest).collect();
                         assert_eq!(sorted(all), sorted(whole.clone()), "{}", path.display());
                     }
@@ -349,9 +349,9 @@ fn states_of_older_versions_go_on() {
     assert!(read >= GRAPHS.len(), "{read} states");
 }
 
-/// What all ranks of a job had saved goes on with as many ranks, and with fewer: each reads what is
-/// left of some, in turn; or, where the global batches are those of any number, with any number, as
-/// if it had always been so.
+/// The merged checkpoint of all ranks of a job resumes with as many ranks or with fewer: each rank
+/// reads the remainders of some of the former ranks in turn. If the global batches are the same for
+/// any number of ranks, it resumes with any number, as if the job had always had that number.
 #[test]
 fn merged_states_of_older_versions_go_on() {
     let mut read = 0;
@@ -406,8 +406,8 @@ fn in_turn<'a>(rests: impl Iterator<Item = &'a Vec<Vec<u64>>> + Clone) -> Vec<Ve
         .collect()
 }
 
-/// Writes the states of this version, where there are none yet: for who raises the version of the
-/// format.
+/// Writes the checkpoints of this version that do not exist yet. Run it after a change of the
+/// format's version.
 #[test]
 #[ignore = "writes files"]
 fn write_states_of_this_version() {

@@ -20,7 +20,7 @@ use proptest::prelude::*;
 
 use crate::user_pipes::{GoesOn, Numbers, Own, Pair, goes_on, own};
 
-/// Where rows were filled.
+/// Addresses of rows that were filled.
 pub type Places = Arc<Mutex<HashSet<usize>>>;
 
 /// A pair of each integer and its successor, as a row. Those in `fails` are errors.
@@ -64,18 +64,18 @@ impl Pipe<u64> for Pairs {
     }
 }
 
-/// What a graph starts with.
+/// The source of a generated graph.
 #[derive(Clone, Debug)]
 pub enum Start {
     Range,
     Vector,
     Iterator,
     Stream,
-    /// A source of one's own, in which some numbers fail.
+    /// A user-defined source, in which some numbers fail.
     Own(GoesOn),
     /// Data by index, and what is done to it before it is fetched.
     Indexed(Vec<IndexStep>),
-    /// The indices that a sampler chooses, fetched as keys, or as batches of so many.
+    /// The indices that a sampler chooses, fetched as keys, or as batches of this size.
     Keys(Choice, Option<usize>),
 }
 
@@ -85,7 +85,7 @@ pub enum IndexStep {
     Shuffle,
     Sampled(Choice),
     Repeat(u64),
-    /// Behind as many others, or before them.
+    /// Followed by other data of this length if true, otherwise by itself.
     Concat(u64, bool),
     Mix(u64, u8, bool),
     /// With a shuffle of itself.
@@ -107,7 +107,7 @@ pub enum Choice {
     WeightedOnce,
     ClassBalanced,
     LengthGrouped(usize),
-    /// Every so manieth.
+    /// Every n-th index.
     Subset(u64),
 }
 
@@ -118,17 +118,17 @@ pub enum Step {
     Map(u64),
     Spin(u64),
     Random,
-    /// Fails for about one in so many, by draw.
+    /// Fails with a chance of one in this many, drawn at random.
     TryRandom(u64),
     /// Fails for items divisible by this.
     Fail(u64),
-    /// The same, tried again.
+    /// Fails for items divisible by this, and retries.
     Retry(u64),
-    /// Waits so many times.
+    /// Yields to the runtime up to two times this number.
     MapAsync(u64),
     Filter(u64),
     FlatMap(u64),
-    /// Ends when the sum of what passed is above, if so.
+    /// Ends after this many items, if a limit is given.
     Scan(Option<u64>),
     Inspect,
     Enumerate,
@@ -159,41 +159,41 @@ pub enum Step {
     Shuffle(usize),
     Prefetch(usize),
     Repeat(u64),
-    /// Without end, then so many.
+    /// Cycles without end, and takes this many items.
     Cycle(u64),
     Cache(usize),
     Sample(usize),
-    /// In percent.
+    /// A probability in percent.
     SampleWith(u32),
     Zip(Box<Spec>, bool),
     Zip3(Box<Spec>, Box<Spec>),
-    /// By key, of which there are so many.
+    /// Joins by key, with this many keys.
     JoinByKey(Box<Spec>, u64, Partner),
-    /// By key, sorted for the most part.
+    /// Joins by keys that are sorted for the most part.
     MergeJoin(Box<Spec>, u64, Partner),
     Concat(Vec<Spec>),
     Interleave(Vec<Spec>, usize, usize),
     Mux(Vec<Spec>, bool),
     Mix(Stop, Vec<(Spec, u8)>),
-    /// With an input that has nothing, so that the order is defined.
+    /// Joins with an empty input, so that the order is defined.
     Greedy,
-    /// Deals out to so many, which are put behind each other or taken by turns.
+    /// Splits into this many outputs, which are concatenated or read in turn.
     Demux(usize, bool),
-    /// A fork and a zip, with a filter in one branch, if so.
+    /// A fork and a zip, with a filter in one branch if a divisor is given.
     ForkZip(Option<u64>),
-    /// A fork, a map in one branch, and by turns.
+    /// A fork with a map in one branch; the branches are read in turn.
     ForkMux,
     /// Some steps in processes of their own.
     InProcesses(Part),
     /// A pipe that asks for processes by itself.
     Apart(u64),
-    /// A pipe of one's own.
+    /// A user-defined pipe.
     Own(Own),
-    /// A join of one's own.
+    /// A user-defined join.
     Pair(Box<Spec>),
 }
 
-/// What becomes of an item that has no partner.
+/// Treatment of an item that has no partner.
 #[derive(Clone, Copy, Debug)]
 pub enum Partner {
     Dropped,
@@ -208,21 +208,22 @@ pub struct Part {
     pub processes: usize,
     pub crosses: Crosses,
     pub steps: Vec<Inside>,
-    /// Whether its nodes have names of their own, by this number, which no other part has.
+    /// True if its nodes have names of their own. The names contain `number`, which no other part
+    /// has.
     pub named: bool,
     pub number: u64,
-    /// How many items come in, at most, and whether there are ranks.
+    /// Maximum number of input items, and whether the graph is for several ranks.
     most: u64,
     ranked: bool,
 }
 
-/// What goes into a part, and comes out.
+/// The kind of items that enter and leave a part.
 #[derive(Clone, Debug, Wire)]
 pub enum Crosses {
     Numbers,
     /// Tensors of more than 64 KiB, so that they go through shared memory.
     Large,
-    /// Batches of so many go in, and are taken apart inside.
+    /// Batches of this many enter, and are taken apart inside.
     Batches(usize),
 }
 
@@ -239,11 +240,11 @@ pub enum Inside {
     Filter(u64),
     FlatMap(u64),
     Inspect,
-    /// Makes a list of up to so many of each item, and takes it apart.
+    /// Makes a list of up to this many items of each item, and takes the list apart.
     Unbatch(u64),
     /// Tensors as they would be the rows of batches.
     Rows,
-    /// Waits for a timer, so many times 50 µs or less.
+    /// Waits for a timer, for at most this many times 50 µs.
     Wait(u64),
     /// Work on a blocking thread.
     Blocking,
@@ -294,7 +295,7 @@ fn large(n: u64) -> Tensor {
     Tensor::from_vec(vec![n; 9000], [90, 100]).expect("as many")
 }
 
-/// What [`large`] was made of, if it is still that.
+/// Returns the number that the tensor was made of by [`large`]. Panics if the tensor is damaged.
 fn small(tensor: Tensor) -> u64 {
     let values = tensor.as_slice::<u64>().expect("of integers");
     assert!(
@@ -305,7 +306,7 @@ fn small(tensor: Tensor) -> u64 {
 }
 
 impl Part {
-    /// The part behind `graph`, in processes.
+    /// Appends the part to `graph`, in processes.
     fn behind(&self, graph: Graph<u64>, most: u64, ranked: bool) -> (Graph<u64>, u64) {
         let part = Part {
             most,
@@ -332,7 +333,7 @@ impl Part {
         (graph, most)
     }
 
-    /// How many items come out of it, at most.
+    /// Maximum number of items that leave the part.
     fn after(&self) -> u64 {
         self.steps
             .iter()
@@ -359,7 +360,7 @@ impl Part {
 }
 
 impl Inside {
-    /// How many items come out for so many that go in; `None` if these are too many.
+    /// Maximum number of output items for this many input items; `None` if there are too many.
     fn after(&self, most: u64) -> Option<u64> {
         match self {
             Inside::FlatMap(k) | Inside::Unbatch(k) => {
@@ -413,7 +414,7 @@ impl Inside {
     }
 }
 
-/// A generated graph: so many integers through some steps. `fixed` gives each step a number in
+/// A generated graph: `items` integers through some steps. `fixed` gives each step a number in
 /// flight, so that it runs on workers however cheap it is.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -423,9 +424,9 @@ pub struct Spec {
     pub fixed: Option<usize>,
 }
 
-/// A graph grows to about so many items at most: steps that would make more are left out.
+/// Approximate maximum number of items in a graph. Steps that would make more are left out.
 const MOST: u64 = 500;
-/// As large as any data here.
+/// Capacity for all data of these tests.
 const BUFFER: usize = 1 << 20;
 
 fn fold(values: impl IntoIterator<Item = u64>) -> u64 {
@@ -568,8 +569,8 @@ impl Spec {
         self.grown(None, false).0
     }
 
-    /// The graph with a sharding filter behind step number `at`, or behind the last step that has
-    /// other inputs.
+    /// Returns the graph with a sharding filter after step number `at`, or after the last step that
+    /// has other inputs if that comes later.
     pub fn sharded(&self, at: usize, pads: bool) -> Graph<u64> {
         let joins = self
             .steps
@@ -609,22 +610,22 @@ impl Spec {
         (graph, most)
     }
 
-    /// Whether what comes out, as a multiset, depends on the order of what goes in, so that it may
-    /// differ where the loader is not asked for strict order. A step that needs order makes all
-    /// that is above it strict.
+    /// Returns true if the output, as a multiset, depends on the order of the input. The output may
+    /// then differ where the loader is not asked for strict order. A step that needs order makes
+    /// everything upstream of it strict.
     pub fn groups(&self) -> bool {
         let loose = |groups, step: &Step| !step.needs_order() && (groups || step.groups());
         self.steps.iter().fold(false, loose)
     }
 
-    /// Whether `found` is true of any step here or in a graph that is an input.
+    /// Returns true if `found` is true of any step here or in a graph that is an input.
     pub fn any(&self, found: &dyn Fn(&Step) -> bool) -> bool {
         self.steps
             .iter()
             .any(|step| found(step) || step.inputs().any(|input| input.any(found)))
     }
 
-    /// Whether it begins with data that is read by index.
+    /// Returns true if the graph begins with data that is read by index.
     pub fn is_by_index(&self) -> bool {
         matches!(self.start, Start::Indexed(_) | Start::Keys(..))
             || self
@@ -633,8 +634,8 @@ impl Spec {
                 .any(|step| step.inputs().any(Spec::is_by_index))
     }
 
-    /// Whether a cache may or may not have seen the end of a pass of which not all was wanted, when
-    /// it is asked again in the same epoch.
+    /// Returns true if a cache is read again in the same epoch after a pass that was not read to
+    /// its end. Timing decides then if the cache has seen the end of that pass.
     fn caches_by_chance(&self) -> bool {
         let again = |step: &Step| {
             let mixed = |stop: &Stop| matches!(stop, Stop::CycleUntilAll | Stop::CycleForever);
@@ -646,8 +647,8 @@ impl Spec {
             && self.any(&Step::ends_early)
     }
 
-    /// Whether a cache keeps what randomness above it made in the first epoch, as its documentation
-    /// says.
+    /// Returns true if a cache repeats in later epochs the random items that it stored in the
+    /// first, as its documentation says.
     pub fn freezes(&self) -> bool {
         let random = |step: &Step| {
             use Step::*;
@@ -671,8 +672,8 @@ impl Spec {
             && (self.any(&random) || self.starts_at_random())
     }
 
-    /// Whether the order of data by index is another in each epoch, here or in a graph that is an
-    /// input.
+    /// Returns true if the order of data by index differs from epoch to epoch, here or in a graph
+    /// that is an input.
     fn starts_at_random(&self) -> bool {
         let drawn = |choice: &Choice| !matches!(choice, Choice::Sequential | Choice::Subset(_));
         let random = match &self.start {
@@ -743,7 +744,7 @@ impl Step {
         self.inputs().next().is_some() || matches!(self, Step::Greedy)
     }
 
-    /// Whether it makes the planner keep strict order above it.
+    /// Returns true if the step makes the planner use strict order upstream of it.
     fn needs_order(&self) -> bool {
         use Step::*;
         match self {
@@ -759,7 +760,7 @@ impl Step {
         }
     }
 
-    /// Whether what comes out depends on which items are neighbours.
+    /// Returns true if the output depends on which items are neighbours.
     fn groups(&self) -> bool {
         use Step::*;
         matches!(
@@ -775,7 +776,8 @@ impl Step {
             || self.inputs().any(Spec::groups)
     }
 
-    /// Whether it may end before its inputs do, so that some of what they made is never used.
+    /// Returns true if the step may end before its inputs do, so that some of their items are never
+    /// used.
     pub fn ends_early(&self) -> bool {
         use Step::*;
         match self {
@@ -1249,7 +1251,7 @@ pub fn spec() -> impl Strategy<Value = Spec> {
         )
 }
 
-/// As [`spec`], with parts in processes of their own, one at least.
+/// Generates graphs as [`spec`] does, with at least one part in processes of its own.
 pub fn spec_apart() -> impl Strategy<Value = Spec> {
     let steps = || prop::collection::vec(step(1, true), 0..3);
     let part =
@@ -1277,7 +1279,7 @@ pub fn spec_apart() -> impl Strategy<Value = Spec> {
         )
 }
 
-/// For a property that is tried on a few graphs, or on as many as `PROPTEST_CASES` says.
+/// Configures a property that is tried on a few graphs, or on `PROPTEST_CASES` graphs.
 pub fn config(few: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()
@@ -1291,7 +1293,7 @@ pub fn config(few: u32) -> ProptestConfig {
     }
 }
 
-/// How many cases of graphs with processes there are, of each of which a run starts some.
+/// Number of graphs with processes to try. Each of them starts processes in every run.
 pub fn cases_apart(few: u32) -> u32 {
     std::env::var("DATAPIPES_PROCESS_CASES")
         .ok()
@@ -1299,7 +1301,7 @@ pub fn cases_apart(few: u32) -> u32 {
         .unwrap_or(few)
 }
 
-/// How a graph is run.
+/// Settings with which a graph is run.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub workers: usize,
@@ -1311,17 +1313,17 @@ pub struct Run {
     pub limits: Option<(usize, usize)>,
 }
 
-/// What an epoch gave.
+/// The result of an epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Items with their origins, and the error at the end, if there was one.
     pub items: Vec<Result<(u64, String), String>>,
-    /// What was skipped, in order of its text.
+    /// Skipped errors, sorted by their text.
     pub skipped: Vec<String>,
 }
 
 impl Outcome {
-    /// The same without the order.
+    /// Returns the outcome with sorted items.
     pub fn sorted(mut self) -> Outcome {
         self.items.sort();
         self
@@ -1361,12 +1363,12 @@ impl Run {
             .expect("generated graphs are right")
     }
 
-    /// What comes out of one epoch of a fresh graph.
+    /// Runs one epoch of a fresh graph.
     pub fn outcome(&self, spec: &Spec) -> Outcome {
         self.outcome_of(spec.graph(), |builder| builder)
     }
 
-    /// The same for any graph, with more settings.
+    /// Runs one epoch of any graph, with more settings.
     pub fn outcome_of(
         &self,
         graph: Graph<u64>,

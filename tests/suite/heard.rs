@@ -11,7 +11,7 @@ use datapipes::{DataLoader, ErrorKind, Graph, OnError, Uneven};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-/// What a subscriber heard.
+/// A subscriber that records the events and spans that it receives.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Heard>>);
 
@@ -73,7 +73,7 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// What is said on this thread meanwhile.
+    /// Runs `work`, and returns the events and spans of this thread meanwhile.
     fn of<R>(work: impl FnOnce() -> R) -> (R, Heard) {
         let log = Log::default();
         let result = tracing::subscriber::with_default(log.clone(), work);
@@ -92,7 +92,7 @@ impl Heard {
     }
 }
 
-/// Of a thousand numbers those that are odd fail, and every hundredth in another way.
+/// Loads a thousand numbers. The odd ones fail; every hundredth fails with another error.
 fn loader(workers: usize) -> DataLoader<u64> {
     let graph = Graph::range(0..2000).sharding_filter();
     let graph = graph

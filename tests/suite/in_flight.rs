@@ -29,7 +29,8 @@ impl Desk {
         self.0.send_modify(|(_, ended)| *ended += 1);
     }
 
-    /// Waits until so many have begun and ended; an error if they never do.
+    /// Waits until `begun` requests have begun and `ended` have ended. Returns an error if they do
+    /// not.
     async fn until(&self, begun: usize, ended: usize) -> Result<(), Error> {
         let mut seen = self.0.subscribe();
         let waited = tokio::time::timeout(
@@ -247,8 +248,8 @@ fn the_wait_for_an_earlier_item_is_not_taken_for_the_link() {
     assert!(window > 40, "{window}");
 }
 
-/// A thread that reads epochs in turn leaves requests half-way in one of them. They go on, so that
-/// what they hold is not held for ever.
+/// A thread that reads epochs in turn leaves requests of one epoch unfinished. These requests
+/// continue, so that they release the resources that they hold.
 #[test]
 fn epochs_read_in_turn_by_one_thread_do_not_wait_for_each_other() {
     struct OneAtATime(tokio::sync::Semaphore);

@@ -22,7 +22,7 @@ fn inspect(args: &[&str]) -> Output {
         .expect("cargo test builds the examples")
 }
 
-/// What was printed, and the exit status.
+/// Runs the program; returns the lines that it printed, and its exit status.
 fn lines(place: &Path, args: &[&str]) -> (Vec<Value>, i32) {
     let output = inspect(&[&[place.to_str().unwrap()], args].concat());
     let text = String::from_utf8(output.stdout).unwrap();

@@ -13,7 +13,7 @@ use crate::graphs::{Spec, Step, spec, strict_run};
 /// A size hint, and how many steps are left.
 type Said = ((usize, Option<usize>), Option<u64>);
 
-/// What was said before each item and after the last, and whether each was an item.
+/// The hints before each item and after the last, and whether each item was no error.
 #[derive(Default)]
 struct Heard {
     said: Vec<Said>,
@@ -49,8 +49,8 @@ impl Heard {
         }
     }
 
-    /// Whether all of it was true, of an epoch that gave so many more; `exact` if nothing failed,
-    /// nor was skipped.
+    /// Checks the hints of an epoch that gave `more` further items. `exact` if nothing failed and
+    /// nothing was skipped.
     fn is_true(&self, more: usize, exact: bool) -> Result<(), TestCaseError> {
         for (at, &((least, most), steps)) in self.said.iter().enumerate() {
             let left = self.items.len() - at + more;
@@ -77,7 +77,8 @@ impl Heard {
     }
 }
 
-/// Whether it goes on for as long as its data are not empty, which is found out on the way.
+/// Returns true if the graph continues for as long as its data are not empty, which only the run
+/// finds out.
 fn cycles(spec: &Spec) -> bool {
     spec.any(&|step| {
         matches!(
@@ -87,7 +88,7 @@ fn cycles(spec: &Spec) -> bool {
     })
 }
 
-/// A job of so many ranks, and what is done about what does not divide.
+/// Generates a rank, the number of ranks, and the policy for ranks that do not come out even.
 fn ranks() -> impl Strategy<Value = Option<(usize, usize, Uneven)>> {
     let uneven =
         prop::sample::select(&[Uneven::Drop, Uneven::Pad, Uneven::Allow, Uneven::Error][..]);
@@ -178,8 +179,8 @@ proptest! {
 fn a_size_hint_never_lies_where_fewer_ranks_go_on() {
     let loader = |rank, world| {
         let graph = Graph::range(0..101).sharding_filter();
-        // With a shuffle below the filter a state cannot be divided anew, so that one rank reads
-        // the rest of each in turn.
+        // With a shuffle downstream of the filter a checkpoint cannot be divided anew, so that one
+        // rank reads the remainders of several ranks in turn.
         let graph = graph
             .shuffle_within_rank(5)
             .batch(4)

@@ -10,7 +10,7 @@ use datapipes::pipes::*;
 use datapipes::testing::JoinInputs;
 use datapipes::{Error, ErrorKind, Join, Pipe, Result, Source, Split, async_trait, testing};
 
-/// What is exported beside pipes, and why the kit does not apply.
+/// Exports other than pipes, with the reason why the kit does not apply.
 const NO_PIPES: &[(&str, &str)] = &[
     ("Batched", "a trait"),
     ("ClassBalanced", "a sampler"),
@@ -126,7 +126,7 @@ fn every_pipe_keeps_the_contract() {
     );
     checked.check(Filter::new(|n: &u64| n % 3 != 1), numbers());
     checked.check(FlatMap::new(|n: u64| 0..n % 4), numbers());
-    // It looks at items in order, and does not end: what is behind its end would not come out.
+    // The scan reads items in order. It never ends, since items after its end would be lost.
     checked.check(
         Scan::new(0, |sum: &mut u64, n: u64| {
             *sum += n;
@@ -184,7 +184,8 @@ fn every_pipe_keeps_the_contract() {
         batches(),
     );
     checked.check(Collate::new(), batches());
-    // More than it may keep: what it keeps it gives without its input.
+    // The input is larger than the cache: a cache that holds everything gives its items without its
+    // input.
     checked.check(Cache::new(3), numbers());
     checked.check(ShardingFilter::new(), numbers());
     checked.check(ShardingFilterPadded::new(), numbers());
@@ -252,7 +253,7 @@ impl Lookup<u64> for Squares {
     }
 }
 
-/// The names behind `pub use` in the modules of pipes and of data by index.
+/// Names after `pub use` in the modules of pipes and of data by index.
 fn exported() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for module in ["pipes", "index"] {

@@ -104,7 +104,7 @@ proptest! {
     }
 }
 
-/// The same for graphs of which some parts are in processes of their own.
+/// Laws of graphs of which some parts run in processes of their own.
 #[cfg(target_os = "linux")]
 mod apart {
     use super::*;
@@ -245,7 +245,7 @@ fn same_items(spec: &Spec, run: &Run, order: Order) -> Result<(), TestCaseError>
     .outcome(spec)
     .sorted();
     if strict.skipped.len() >= 1000 {
-        // Only the first thousand are kept, and these may be others.
+        // Only the first thousand skipped items are recorded, and these may differ.
         prop_assert_eq!(other.skipped.len(), strict.skipped.len());
         other.skipped.clone_from(&strict.skipped);
     }
@@ -299,8 +299,8 @@ fn same_draws(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What goes into a node comes out, is dropped on purpose and counted, or failed and is counted;
-/// and the figures of a node whose output is used to its end do not depend on how the graph is run.
+/// Each input item of a node is delivered, dropped on purpose and counted, or failed and counted.
+/// The figures of a node whose output is read to its end do not depend on how the graph is run.
 fn ledger_adds_up(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     let ledger = |run: &Run| {
         let loader = run.loader(spec);
@@ -400,7 +400,7 @@ fn plan_is_stable(spec: &Spec, run: &Run) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// What all ranks get together does not depend on how each is run.
+/// The items of each rank do not depend on how the rank is run.
 fn every_rank(
     spec: &Spec,
     run: &Run,
@@ -436,9 +436,9 @@ struct Tree {
 #[derive(Debug)]
 struct Line {
     inputs: Vec<String>,
-    /// Whether it may end before its inputs do.
+    /// True if the node may end before its inputs do.
     ends_early: bool,
-    /// Whether all that it gives is used.
+    /// True if all its output is used.
     used_up: bool,
 }
 

@@ -28,7 +28,7 @@ struct Meter(Arc<Page>);
 #[derive(Debug)]
 struct Page {
     map: MmapRaw,
-    /// Where other processes find it.
+    /// Path by which other processes find the page.
     path: String,
     /// The file is gone with the meter, so that what comes late is not counted at another.
     _file: Option<TempPath>,
@@ -51,7 +51,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// What is alive, and the most that was.
+    /// Bytes that are alive, and the largest number that was alive at once.
     fn counts(&self) -> &[AtomicUsize; 2] {
         // SAFETY: a page is large enough, aligned, and touched by nobody but through atomics.
         unsafe { &*self.0.map.as_ptr().cast() }
@@ -287,8 +287,8 @@ impl Knot {
     }
 }
 
-/// Makes a loader in which a request that has begun holds something that an earlier one waits for,
-/// and has no bytes to go on.
+/// Makes a loader in which a request that has begun holds a permit that an earlier request waits
+/// for, and the budget has no bytes left for the holder.
 fn holds_what_the_first_waits_for(meter: &Meter) -> DataLoader<Counted> {
     let (knot, counts) = (Knot::new(), meter.clone());
     let graph = Graph::range(0..40).map_async(move |n| {
@@ -320,7 +320,7 @@ fn memory_stops_nobody_who_holds_what_the_first_waits_for() {
     assert!(meter.most() <= 6 * MIB, "{} MiB", meter.most() / MIB);
 }
 
-/// The clock that lets requests go on needs nothing of the runtime.
+/// The clock that lets requests continue needs no timers of the runtime.
 #[test]
 fn memory_stops_nobody_on_a_runtime_without_timers() {
     let meter = Meter::default();
@@ -357,7 +357,7 @@ enum Step {
     Prefetch(usize),
     /// Both branches of a fork, by turns.
     Fork,
-    /// In so many processes.
+    /// Steps in this many processes.
     Apart(usize, Vec<Step>),
 }
 
@@ -534,7 +534,7 @@ fn add(
     })
 }
 
-/// What `run` gives, which ends.
+/// Returns the result of `run`. Panics if `run` does not end.
 fn ends<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> R {
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || send.send(run()));
@@ -566,12 +566,12 @@ impl Case {
         builder.build().unwrap()
     }
 
-    /// What is promised.
+    /// The promised limit in bytes.
     fn bytes(&self) -> usize {
         (self.promise * self.sizes.largest()).max(1)
     }
 
-    /// How many processes a part of it has.
+    /// Number of processes of all parts.
     fn processes(&self) -> usize {
         let processes = self.steps.iter().map(|step| {
             if let Step::Apart(processes, _) = step {
@@ -626,9 +626,10 @@ impl Case {
         most.max(meter.most())
     }
 
-    /// How many items may be above the promise: one; where items are larger than an edge's share
-    /// divided by twice the number of threads, one for each of these that makes one at the same
-    /// moment; and where they are larger than a fifth of what is kept for a process, four for each.
+    /// Number of items that may be alive above the promise: one. If items are larger than an edge's
+    /// share divided by twice the number of threads, one more for each thread that may make an item
+    /// at the same moment. If items are larger than a fifth of a process's share, four more for
+    /// each process.
     fn above(&self) -> usize {
         let plan = self.loader(self.workers, &Meter::default()).explain();
         let count = |what| plan.matches(what).count();
@@ -716,7 +717,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases_apart(24), ..ProptestConfig::default() })]
 
-    /// The same of what is alive in all processes together, and on the way between them.
+    /// Law 5 for the bytes that are alive in all processes together, and in transfer between them.
     #[test]
     fn law_5_with_processes(case in case(steps_apart(), 1..400)) {
         case.check_bound()?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::structure::{Source, closing, ident, product, words, workspace};
 
-/// What is no name of the library: Rust's, words of a filter's and of a launcher's language, and
-/// parameters of one's own functions.
+/// Names in messages that are not names of the library: Rust's own, words of filter and launcher
+/// languages, and parameters of user functions.
 const OTHERS: &[&str] = &[
     "main",
     "unsafe",
@@ -20,7 +20,7 @@ const OTHERS: &[&str] = &[
     "tokio::task::spawn_blocking",
 ];
 
-/// What the library declares.
+/// Names that the library declares.
 #[derive(Default)]
 struct Names {
     /// Functions of a type or trait, by its name.
@@ -81,7 +81,8 @@ impl Names {
         names
     }
 
-    /// The functions of a block, from behind `impl` or `trait` on, for each name in its head.
+    /// Adds the functions of a block, for each name in its head. `code` begins after `impl` or
+    /// `trait`.
     fn add_block(&mut self, code: &str) {
         let Some(open) = code
             .find(['{', ';'])
@@ -109,7 +110,7 @@ impl Names {
         }
     }
 
-    /// The variants of an enum, from behind `enum` on.
+    /// Adds the variants of an enum. `code` begins after `enum`.
     fn add_variants(&mut self, code: &str) {
         let (Some(open), Some(close)) = (code.find('{'), code.find('}')) else {
             return;
@@ -123,8 +124,8 @@ impl Names {
             .extend(variants.map(str::to_owned));
     }
 
-    /// Whether somebody who reads it finds it: a method by itself is one of what a graph and a
-    /// loader are written with.
+    /// Returns true if a reader of the message finds the name. A method without a type must be a
+    /// method of the types with which graphs and loaders are written.
     fn know(&self, said: &str) -> bool {
         // What is filled in has a name of the user's, or of the code; what is no name is an
         // example.
@@ -188,7 +189,7 @@ impl Names {
     }
 }
 
-/// What a file says in backticks, in its literals and outside of its tests, with the line.
+/// Code in backticks in a file's literals, outside of its tests, with the line.
 fn said(file: &Source) -> Vec<(usize, String)> {
     let text = file
         .text

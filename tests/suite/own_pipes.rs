@@ -40,7 +40,7 @@ fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
     }
 }
 
-/// A step over lists: grouping puts them behind each other, so that nothing is lost by it.
+/// A step over lists. Grouping concatenates lists, so that no number is lost.
 #[derive(Clone, Debug)]
 enum Stage {
     Map,
@@ -125,7 +125,7 @@ proptest! {
     }
 }
 
-/// What an epoch gives that is stopped after some batches and goes on.
+/// Items of an epoch that is stopped after some batches, and resumed.
 fn stopped_after(graph: Graph<Vec<u64>>, order: Order, stop: usize) -> Result<Vec<u64>> {
     let loader = DataLoader::builder(graph)
         .workers(2)
@@ -331,7 +331,7 @@ fn a_join_that_says_it_goes_by_position_repeats_nothing() {
     }
 }
 
-/// The queue stands behind the pipe: with workers or without, what it does is done.
+/// The queue comes after the pipe: the pipe is applied with workers and without.
 #[test]
 fn a_pipe_with_the_role_of_a_queue_is_applied() {
     let run = |workers| {

@@ -130,7 +130,7 @@ impl<'a> Trip<'a> {
         builder.build().expect("generated graphs are right")
     }
 
-    /// Goes on for so many items.
+    /// Resumes the trip for at most `most` items.
     fn go(&mut self, run: &Run, most: usize) {
         let loader = self.loader(run);
         let epoch = match &self.state {
@@ -166,7 +166,7 @@ impl<'a> Trip<'a> {
     }
 }
 
-/// As it comes to another process: through bytes, and through text.
+/// Sends a checkpoint through bytes and through text, as if to another process.
 fn carried(state: &Checkpoint) -> Checkpoint {
     let read = Checkpoint::from_bytes(&state.to_bytes()).expect("the same state");
     assert!(read == *state);
@@ -198,7 +198,7 @@ fn goes_on(spec: &Spec, runs: &[Run; 3], stops: [usize; 2]) -> Result<(), TestCa
     let ended = !trip.items.last().is_some_and(Result::is_err);
     prop_assert_eq!(end.is_finished(), ended);
     if ended {
-        // The end is a value: nothing comes behind it, and the next epoch is whole.
+        // The end is a checkpoint, too: no items follow it, and the next epoch is whole.
         let loader = Trip::new(spec).loader(&runs[1]);
         prop_assert_eq!(loader.resume(&end).unwrap().blocking().count(), 0);
         if !spec.freezes() {
@@ -213,7 +213,7 @@ fn goes_on(spec: &Spec, runs: &[Run; 3], stops: [usize; 2]) -> Result<(), TestCa
     }
     let mut outcome = trip.outcome();
     if whole.skipped.len() >= 1000 {
-        // Only the first thousand of each part are kept.
+        // Only the first thousand skipped items of each part are recorded.
         outcome.skipped.clear();
         whole.skipped.clear();
     }
@@ -256,14 +256,14 @@ type Given = Vec<Result<(u64, String), String>>;
 /// A graph for several ranks.
 struct Ranks<'a> {
     spec: &'a Spec,
-    /// Where its items are dealt.
+    /// Number of the step before which items are dealt to ranks.
     at: usize,
     pads: bool,
     uneven: Uneven,
 }
 
 impl Ranks<'_> {
-    /// What one rank gives, up to so many, and where it stands then.
+    /// Runs one rank for at most `most` items. Returns the items, and a checkpoint after them.
     fn run(
         &self,
         run: &Run,

@@ -182,7 +182,7 @@ fn the_memory_of_a_batch_is_used_again() {
         "{} buffers for 300 batches",
         places.len()
     );
-    // What the consumer keeps is not written to again.
+    // Batches that the consumer holds are not written to again.
     let kept: Vec<Tensor> = loader.epoch(3).blocking().map(Result::unwrap).collect();
     let values: Vec<u64> = kept
         .iter()

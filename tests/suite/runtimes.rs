@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::graphs::{Run, Spec, spec, strict_run};
 use crate::resume::resumable;
 
-/// Which functions ran on which threads.
+/// The threads on which each function ran.
 #[derive(Clone, Default)]
 struct Seen(Arc<Mutex<BTreeMap<&'static str, Vec<ThreadId>>>>);
 
@@ -40,7 +40,7 @@ impl Seen {
         move || seen.at(what)
     }
 
-    /// What ran on this thread.
+    /// Functions that ran on this thread.
     fn here(&self) -> Vec<&'static str> {
         let here = std::thread::current().id();
         self.0
@@ -395,8 +395,8 @@ fn law_12_an_epoch_polled_as_a_stream_runs_no_function_of_the_user_on_the_thread
     }
 }
 
-/// A pipe that notes where it is applied, polled and dropped, behind a graph and before the
-/// consumer.
+/// Adds two pipes after a graph, before the consumer. They note where they are applied, polled and
+/// dropped.
 fn watched(spec: &Spec, seen: &Seen, alive: &Arc<AtomicU64>, sharded: bool) -> Graph<u64> {
     let own = |shardable| Own {
         seen: seen.clone(),
@@ -467,7 +467,7 @@ proptest! {
     }
 }
 
-/// A state asked for before the epoch has been wired, on its way there, and after.
+/// Checkpoints are taken before, while and after the epoch is wired.
 #[test]
 fn a_state_of_a_stream_is_right_at_any_time() {
     let graph = || Graph::range(0..500).shuffle(50).map(|n| n * 3).batch(4);
@@ -677,8 +677,8 @@ fn says_so<T: std::fmt::Debug>(inner: &datapipes::Result<T>) {
     );
 }
 
-/// What becomes of an epoch of a loader inside one of its own functions: the first item of it, for
-/// each way to ask.
+/// Reads the first item of an epoch of a loader inside one of the loader's own functions, in each
+/// way to ask for it.
 #[test]
 fn an_epoch_inside_a_function_of_its_own_loader_is_an_error_and_no_deadlock() {
     type Make = fn(Late<u64>, mpsc::Sender<datapipes::Result<u64>>) -> Graph<u64>;
@@ -880,7 +880,8 @@ fn another_loader_inside_a_function_works() {
     }
 }
 
-/// What uploads may read the loader, but not its own stage, whose only thread it is on.
+/// A function that uploads may read the loader, but not its own device stage: the function occupies
+/// the only thread of that stage.
 #[test]
 fn a_device_stage_inside_its_own_upload_is_an_error_and_no_deadlock() {
     for streamed in [false, true] {

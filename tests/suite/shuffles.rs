@@ -13,7 +13,7 @@ const ITEMS: usize = 48;
 const BUFFER: usize = 8;
 const ROUNDS: u64 = 6000;
 
-/// How often each item was at each place.
+/// Number of times that each item was at each place.
 type Counts = Vec<[u32; ITEMS]>;
 
 /// The item first, then the place.
@@ -48,8 +48,9 @@ fn chance(item: usize, place: usize) -> f64 {
     }
 }
 
-/// Whether so often is what such chances make of `ROUNDS` tries: chi-square over places of at least
-/// ten expected, and one for the rest, beside its 99.99 % point.
+/// Checks that the numbers seen agree with the chances in `ROUNDS` tries. The test is chi-square
+/// over the places with an expectation of at least ten, and one cell for the rest; the limit is the
+/// 99.99 % point.
 fn check(what: &str, seen: impl Iterator<Item = u32>, chances: impl Iterator<Item = f64>) {
     let (mut chi, mut cells, mut rest) = (0.0, 0, (0.0, 0.0));
     let mut add = |seen: f64, expected: f64| {

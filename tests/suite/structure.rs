@@ -36,7 +36,7 @@ const CONTRACT: &[&str] = &[
     "pipe",
 ];
 
-/// Which parts of `datapipes/src` a part may know besides itself.
+/// Parts of `datapipes/src` that a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
     ("settings", &["contract", "processes"]),
@@ -92,9 +92,9 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What the other crates may name of `datapipes`, besides what its root exports from the contract,
-/// `graph`, `pipes` and `index`: modules, or single names, by the beginning of the path of who
-/// names them.
+/// Names in `datapipes` that the other crates may use, besides the exports of its root from the
+/// contract, `graph`, `pipes` and `index`. An entry is the beginning of the user's path, and a
+/// module or a single name.
 const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-", "pipes"),
     ("datapipes-", "index"),
@@ -110,7 +110,7 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-burn/", "async_trait"),
 ];
 
-/// What starts work.
+/// Functions that start work.
 const STARTS_WORK: &[&str] = &[
     "thread::spawn",
     "thread::scope",
@@ -414,11 +414,11 @@ pub struct Source {
     tests: Vec<TestModule>,
 }
 
-/// A module behind `#[cfg(test)]`.
+/// A module that follows `#[cfg(test)]`.
 struct TestModule {
     line: usize,
     name: String,
-    /// How many lines it has, if it is no file of its own.
+    /// Number of lines, if the module is not a file of its own.
     inline: Option<usize>,
 }
 
@@ -469,7 +469,7 @@ impl Source {
     }
 }
 
-/// What the root of `datapipes` calls a name that it re-exports: `Graph` → `graph::Graph`.
+/// Full path of each name that the root of `datapipes` re-exports: `Graph` → `graph::Graph`.
 struct Exports(BTreeMap<String, String>);
 
 impl Exports {
@@ -796,7 +796,7 @@ pub fn ident(text: &str) -> &str {
     &text[..end]
 }
 
-/// Where a word stands by itself.
+/// Finds the places where `word` is a whole word.
 pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     code.match_indices(word)
@@ -855,7 +855,7 @@ fn blank_comments_and_literals(text: &str) -> String {
     out
 }
 
-/// The place behind the quote that closes a literal.
+/// Returns the place after the quote that closes a literal.
 pub fn closing(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

@@ -9,7 +9,7 @@ use datapipes::{
 };
 use proptest::prelude::*;
 
-/// Whether a pipe says which inputs its outputs are made of.
+/// The information that a pipe gives about the inputs of its outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Says {
     Lineage,
@@ -39,7 +39,7 @@ pub fn parts<T>(held: impl IntoIterator<Item = Held<T>>) -> (Vec<Item<T>>, Vec<P
     held.into_iter().map(Held::into_parts).unzip()
 }
 
-/// Batches of so many, as `batch` makes them.
+/// Batches of this size, as `batch` makes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Groups(pub usize, pub Says);
 
@@ -79,7 +79,7 @@ impl<T: Send + 'static> Pipe<T> for Groups {
     }
 }
 
-/// Holds so many, and gives one of them, drawn by the item that comes.
+/// Holds this many items, and gives one of them, drawn by the next input item.
 #[derive(Clone, Copy, Debug)]
 pub struct Mixer {
     pub buffer: usize,
@@ -246,7 +246,8 @@ impl Pipe<u64> for Runs {
     }
 }
 
-/// So many neighbours each, one further each time: what is held is used, too.
+/// Gives each run of this many neighbours; the next run begins one item later. Items that are still
+/// held are also used.
 #[derive(Clone, Copy, Debug)]
 pub struct Window(pub usize);
 
@@ -369,7 +370,7 @@ pub struct Numbers {
     pub goes_on: GoesOn,
 }
 
-/// How a source goes on where it was stopped.
+/// The way in which a source resumes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GoesOn {
     Keeps,
@@ -470,7 +471,7 @@ impl Own {
         matches!(self, Own::Groups(_))
     }
 
-    /// How many items come out for one, at most.
+    /// Maximum number of output items for each input item.
     pub fn times(self) -> u64 {
         if let Own::Echo(Echo(times)) = self {
             times

@@ -33,7 +33,7 @@ async fn check(store: impl Store) {
     let (store, cache) = (Arc::new(store), tempfile::tempdir().expect("a folder"));
     check_store(&store).await;
     check_store(&resilient(store.clone())).await;
-    // The second time things are kept; so they are for the next process.
+    // The second time the objects are in the cache, where the next process also finds them.
     let all = stack(store.clone(), cache.path());
     check_store(&all).await;
     check_store(&all).await;
@@ -85,7 +85,7 @@ mod web {
     use datapipes_io::stores::Http;
     use datapipes_io::stores::http::Listing;
 
-    /// What a folder holds: the link to it, its name, and the size if it is no folder.
+    /// An entry of a folder: the link to it, its name, and the size if it is not a folder.
     type Entry = (&'static str, &'static str, Option<usize>);
 
     /// A server that holds the fixtures, and knows each of the ways to list them: pages below /,

@@ -28,7 +28,7 @@ fn content(n: usize) -> Vec<u8> {
         .collect()
 }
 
-/// An answer with an ETag, whose body breaks off after so many bytes, by a reset if so said.
+/// An answer with an ETag, whose body ends after `after` bytes, followed by the step `last`.
 fn broken(etag: &str, data: &[u8], after: usize, last: Step) -> Act {
     let head = format!(
         "HTTP/1.1 200 OK\r\nETag: \"{etag}\"\r\nContent-Length: {}\r\n\r\n",
@@ -40,11 +40,11 @@ fn broken(etag: &str, data: &[u8], after: usize, last: Step) -> Act {
     ])
 }
 
-/// What is tried again: it is as if nothing had happened.
+/// Transient faults. After a retry the result is as if they had not happened.
 fn passing() -> BTreeMap<usize, Vec<Act>> {
     let busy = || status(503, "busy");
     let whole = |n| object(content(n));
-    // The tag that `object` gives, so that the body goes on.
+    // The tag that `object` gives, so that the loader resumes the body.
     let etag = |n: usize| {
         let Act::Serve(thing) = whole(n) else {
             unreachable!("it serves")
@@ -99,7 +99,7 @@ fn passing() -> BTreeMap<usize, Vec<Act>> {
     ])
 }
 
-/// Lets the connection end behind it, if it is not an object.
+/// Ends the connection after `act`, if `act` is not an object.
 fn closing(act: Act) -> Act {
     match act {
         Act::Steps(mut steps) => {
@@ -110,7 +110,7 @@ fn closing(act: Act) -> Act {
     }
 }
 
-/// What stays as it is: its kind, and what the error says of the cause.
+/// Permanent faults: the kind of the error, and its text about the cause.
 fn lasting() -> BTreeMap<usize, (Act, ErrorKind, &'static str)> {
     BTreeMap::from([
         (5, (status(404, "gone"), ErrorKind::NotFound, "404")),
@@ -393,7 +393,7 @@ fn row_68_a_page_in_the_place_of_a_picture_is_unsupported_and_named() {
     }
 }
 
-/// What one runtime left in a pool of connections is nothing that another may wait for.
+/// A runtime does not wait for a connection that another runtime left in the pool.
 #[test]
 fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
     let server = BadHttp::start();
@@ -410,7 +410,7 @@ fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
         .unwrap();
     for _ in 0..3 {
         assert_eq!(runtime.block_on(http.read("a")).unwrap(), "content");
-        // It goes on to exist, with a connection that could be used.
+        // The runtime still exists, with a connection that could be used.
         let loader = DataLoader::builder(http.clone().files(["a", "a"]).load_files())
             .build()
             .unwrap();
@@ -418,13 +418,13 @@ fn row_70_a_runtime_that_stands_still_holds_up_no_loader() {
             assert_eq!(file.unwrap().data, "content");
         }
     }
-    // Each keeps its own connections.
+    // Each runtime has connections of its own.
     let connections = server.connections();
     assert_eq!(runtime.block_on(http.read("a")).unwrap(), "content");
     assert_eq!(server.connections(), connections);
 }
 
-/// By which a child knows that it is one, and what it is to read.
+/// Environment variable that tells a process that it is the child, and what to read.
 const CROWDED: &str = "DATAPIPES_TEST_CROWDED";
 
 /// With 64 descriptors, a thousand files and a thousand objects are read, many at once.

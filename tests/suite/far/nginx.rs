@@ -42,7 +42,7 @@ impl Place {
         fs::write(path, data).unwrap();
     }
 
-    /// Where the folder is below one of the server's locations.
+    /// URL of the folder below one of the server's locations.
     fn at(&self, location: &str) -> String {
         format!("{}{location}/{}/", self.plain, self.name)
     }

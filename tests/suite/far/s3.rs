@@ -290,7 +290,8 @@ async fn row_57_connections_that_are_cut_lose_and_double_nothing() {
     assert!(tries > 5 && read == data);
 }
 
-/// A proxy whose connections carry so many bytes back, and are then cut.
+/// Starts a proxy whose connections send back at most `most` bytes and are then cut. Returns its
+/// URL.
 fn cutting(target: String, most: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

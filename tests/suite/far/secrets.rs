@@ -24,7 +24,8 @@ const MARKER: &str = "sEcReTmArKeR";
 /// The first letters of it as the header of a password has them.
 const CODED: &str = "c0VjUmVUbUFyS2VS";
 
-/// What all threads log from now on, as far as it holds a secret; and how much they said.
+/// A subscriber for all threads. It records the messages that contain a secret, and the number of
+/// all messages.
 #[derive(Clone, Default)]
 struct Log(Arc<(Mutex<String>, AtomicUsize)>);
 

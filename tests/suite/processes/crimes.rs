@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Graph};
 
-/// What the part of a test gets: what guilty items do, which they are, and how many microseconds
-/// each item takes.
+/// Settings of the part in a test: the action of guilty items, the guilty items, and the
+/// microseconds that each item takes.
 pub type Case = (String, Vec<u64>, u64);
 
 pub fn case(crime: &str, guilty: &[u64], micros: u64) -> Case {
@@ -77,12 +77,12 @@ pub fn commit(crime: &str, n: u64) -> u64 {
         "allocate" => _ = std::hint::black_box(Vec::<u8>::with_capacity(1 << 30)),
         "junk" => each_socket(|fd| {
             let junk = [0x99u8; 700];
-            // SAFETY: so many bytes are there.
+            // SAFETY: the buffer has as many bytes as are sent.
             unsafe { libc::send(fd, junk.as_ptr().cast(), junk.len(), libc::MSG_NOSIGNAL) };
         }),
         "cut" => each_socket(|fd| {
             // A message whose weight and parts are missing.
-            // SAFETY: so many bytes are there.
+            // SAFETY: the buffer has as many bytes as are sent.
             unsafe { libc::send(fd, [3u8, 1].as_ptr().cast(), 2, libc::MSG_NOSIGNAL) };
         }),
         "huge" => each_socket(|fd| {
@@ -90,7 +90,7 @@ pub fn commit(crime: &str, n: u64) -> u64 {
             let bytes = [
                 3u8, 1, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f,
             ];
-            // SAFETY: so many bytes are there.
+            // SAFETY: the buffer has as many bytes as are sent.
             unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL) };
         }),
         "empty" => each_socket(|fd| {
@@ -182,7 +182,7 @@ pub fn children<T: Send + 'static>(loader: &DataLoader<T>) -> Vec<u32> {
     children.map(|child| child.process).collect()
 }
 
-/// Whether a process runs no more; one that nobody has waited for does not run.
+/// Returns true if a process has ended, even if nobody has waited for it.
 pub fn is_gone(process: u32) -> bool {
     match fs::read_to_string(format!("/proc/{process}/stat")) {
         Err(_) => true,

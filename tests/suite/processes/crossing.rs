@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapipes::{DType, DataLoader, Error, ErrorKind, Graph, OnError, Processes, Result, Tensor};
 
-/// The same graph on this thread, and in processes.
+/// Loaders of the same graph without workers, on this thread, and with processes.
 fn both<T: Send + 'static>(graph: impl Fn() -> Graph<T>) -> [DataLoader<T>; 2] {
     [0, 2].map(|workers| {
         DataLoader::builder(graph())
@@ -127,7 +127,7 @@ fn large_items_go_in_too() {
     }
 }
 
-/// A consumer that keeps what it gets is given more, not stopped.
+/// A consumer that holds all its items is given more; the loader does not stop.
 #[test]
 fn a_consumer_that_keeps_thousands_of_large_items_is_served() {
     let graph = Graph::range(0..2500)
@@ -176,8 +176,8 @@ fn fails(n: u64) -> Result<u64> {
     }
 }
 
-/// A piece whose output is too much to wait in this process holds up those behind it in its child.
-/// What is wanted of them has to be less than that.
+/// A morsel whose output does not fit into this process delays the morsels after it in its child.
+/// These must want less than the budget.
 #[test]
 fn a_small_budget_stops_nothing() {
     for memory in [300, 600, 1000, 2000] {
@@ -244,7 +244,7 @@ fn errors_are_what_they_are_on_threads() {
         assert_eq!(here.2.as_deref(), Some("decode"));
         assert_eq!(here.4.len(), if first == 3 { 2 } else { 0 });
     }
-    // Skipped, they are counted and kept by name.
+    // Skipped errors are counted and recorded by name.
     let skipped = |workers| {
         let graph =
             Graph::range(0..50).in_processes(2, |numbers| numbers.try_map(fails).named("decode"));
@@ -306,7 +306,7 @@ fn row_1_a_panic_in_a_child_is_an_error_with_the_nodes_name() {
     );
 }
 
-/// What a subscriber of a whole process was told: level, target, and the fields by name.
+/// A subscriber that records the events of a whole process: level, target, and fields by name.
 #[derive(Clone, Default)]
 struct Told(Arc<Mutex<Vec<String>>>);
 

@@ -16,8 +16,8 @@ fn graph(processes: &Processes, items: u64, case: &Case) -> Graph<u64> {
     Graph::range(0..items).in_processes_with(processes.clone(), case.clone(), decode)
 }
 
-/// What guilty items are said to be guilty of, where the policy is to skip them. All others have to
-/// be delivered, once, in order.
+/// Runs a graph that skips errors, and returns the errors of the guilty items. All other items must
+/// be delivered once, in order.
 pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> Vec<String> {
     let (crime, guilty, _) = case;
     let policy = OnError::skip(items);

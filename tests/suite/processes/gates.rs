@@ -32,7 +32,7 @@ impl Gate {
         soon("somebody is at the gate", || self.is_somebody_there());
     }
 
-    /// Whether somebody stands at it, or did.
+    /// Returns true if somebody waits or has waited at the gate.
     pub fn is_somebody_there(&self) -> bool {
         if self.held.get().is_none() {
             // An error as long as nobody has it open to read.

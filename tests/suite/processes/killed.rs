@@ -82,7 +82,7 @@ fn kills_while_they_save() {
             (before, rounds) = (0, rounds + 1);
         }
         soon("this process has no threads of loaders", || tasks() <= 2);
-        // Killed behind some number of saves, at some moment of the next ones.
+        // The kill comes after some saves, at some moment of the next ones.
         let said = kill_one(&path, rng.below(4), Duration::from_micros(rng.below(400)));
         cut += u64::from(beside.exists());
         let state = match Checkpoint::load(&path) {
@@ -121,8 +121,8 @@ fn tasks() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// Lets a copy of this process go on from a file, and save behind each item, until it is killed;
-/// how often it said to have saved.
+/// Starts a copy of this process that resumes from a file and saves after each item, until it is
+/// killed. Returns the number of saves that it reported.
 fn kill_one(path: &Path, wanted: u64, later: Duration) -> u64 {
     let [mut said, mut says] = pipe();
     // SAFETY: there is no other thread that could hold a lock; what the copy does ends with it.
@@ -195,8 +195,8 @@ fn decoded() -> DataLoader<Vec<u64>> {
         .unwrap()
 }
 
-/// Goes on from a file where a job was killed, saves behind each batch, says what it was, and who
-/// works for it.
+/// Resumes from a file at the place where a job was killed, and saves after each batch. Reports the
+/// batches, and the children that work for it.
 #[test]
 #[ignore = "started by the tests below"]
 fn a_job() {
@@ -231,8 +231,8 @@ fn a_job() {
     println!("step: end");
 }
 
-/// Rows 13 and 14: one job after the other is ended while its children work, and the next goes on
-/// from the file that is left.
+/// Rows 13 and 14: jobs are ended in turn while their children work. Each job resumes from the file
+/// of the last one.
 fn jobs_go_on(signal: i32, seed: u64) {
     let folder = folder();
     let path = folder.path().join("run.state");

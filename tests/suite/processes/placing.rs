@@ -283,9 +283,9 @@ fn squares(items: u64) -> DataLoader<u64> {
     DataLoader::builder(in_children(items)).build().unwrap()
 }
 
-/// The same, and a word for each epoch that has given its children back. To drop one waits for its
-/// thread only a moment, and an epoch that begins before that has happened starts children of its
-/// own.
+/// Loader of [`in_children`], with a message for each epoch that has given its children back.
+/// Dropping an epoch waits only a moment for its thread, and a new epoch that begins before the
+/// thread has ended starts children of its own.
 fn told_squares(items: u64) -> (DataLoader<u64>, Receiver<()>) {
     struct Word(Sender<()>);
 

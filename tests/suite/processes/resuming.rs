@@ -12,7 +12,7 @@ use super::crimes::{all_gone, soon};
 use super::gates::{Gate, pass};
 use super::pids;
 
-/// What a part does, and where it is done.
+/// The work of a part, and its place in the graph.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// One item for each, so that nothing has to be known of pieces.
@@ -20,7 +20,7 @@ enum Shape {
     /// Some are left out, others fail, and the rest become several; between shuffles, so that the
     /// part is a segment anywhere.
     Some,
-    /// Two parts, one behind the other, with a batch between.
+    /// Two parts, one after the other, with a batch between them.
     Two,
 }
 
@@ -59,7 +59,7 @@ fn graph(shape: Shape, apart: usize) -> Graph<u64> {
     }
 }
 
-/// How a graph is run: processes, workers, pieces in flight, bytes, items ahead.
+/// Settings with which a graph is run: processes, workers, morsels in flight, bytes, items ahead.
 #[derive(Clone, Copy, Debug)]
 struct How {
     apart: usize,
@@ -134,8 +134,8 @@ fn loader(shape: Shape, how: How) -> DataLoader<u64> {
     }
 }
 
-/// Up to so many items from a place on, with their origins, and the place behind them as it comes
-/// back from its bytes.
+/// Reads at most `most` items, from a checkpoint or from the beginning. Returns them with their
+/// origins, and the checkpoint after them, written to bytes and read again.
 fn run(loader: &DataLoader<u64>, from: Option<&Checkpoint>, most: usize) -> (Given, Checkpoint) {
     let epoch = from.map_or_else(|| loader.epoch(2), |state| loader.resume(state).unwrap());
     let mut epoch = epoch.blocking();
@@ -192,7 +192,8 @@ fn row_117_threads_and_processes_go_on_for_each_other_with_two_parts() {
     goes_on_in_all_ways(Shape::Two);
 }
 
-/// Where another cut cannot go on, it is refused, and nothing comes twice or not at all.
+/// A checkpoint that another cut of the graph cannot resume is refused. No item is lost or
+/// delivered twice.
 #[test]
 fn row_117_another_cut_goes_on_or_is_refused_by_name() {
     let cut = |apart| {
@@ -225,8 +226,8 @@ fn row_117_another_cut_goes_on_or_is_refused_by_name() {
     }
 }
 
-/// A child is killed at work; states are asked for while there is none, while the next one has been
-/// started and is not ready, and while that goes on with the item.
+/// A child is killed at work. Checkpoints are taken while there is no child, while the next child
+/// has been started and is not ready, and while that child continues with the item.
 #[test]
 fn row_121_a_state_while_a_child_is_being_started_again() {
     /// The process that has no gates, the folder of the gates, and the item that is at work when

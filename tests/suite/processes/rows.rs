@@ -49,7 +49,7 @@ fn wide(numbers: Graph<u64>) -> Graph<Tensor> {
     numbers.pipe(Wide).named("wide")
 }
 
-/// Whether memory is shared with other processes.
+/// Returns true if the tensor's memory is shared with other processes.
 fn is_shared(tensor: &Tensor) -> bool {
     let address = tensor.as_bytes().as_ptr() as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -104,7 +104,7 @@ fn what_a_child_leaves_half_filled_is_not_seen() {
         .build()
         .unwrap();
     let mut seen = Vec::new();
-    // Some are kept, so that memory cannot be used again while it is read.
+    // Some batches are held, so that their memory cannot be used again while it is read.
     let mut kept = Vec::new();
     for batch in loader.epoch(0).blocking() {
         let batch = batch.unwrap();

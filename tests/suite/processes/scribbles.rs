@@ -1,4 +1,4 @@
-//! Children that write to memory where they should not: over all memory that they share with their
+//! Children that write to memory where they should not: to all memory that they share with their
 //! parent and can write to.
 
 use std::fs;

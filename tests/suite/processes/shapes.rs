@@ -54,7 +54,8 @@ fn row_5_in_other_orders_nothing_is_lost_or_doubled_either() {
     }
 }
 
-/// What items become when each becomes many: the items, and how many of each.
+/// Settings of a part in which each item becomes many: the guilty items, the number of outputs for
+/// each item, and the unit of waiting time in microseconds.
 type Many = (Vec<u64>, u64, u64);
 
 /// Each item becomes `many`; the guilty ones end the process before the last ten.
@@ -71,7 +72,7 @@ fn fan_out(numbers: Graph<u64>, &(ref guilty, many, _): &Many) -> Graph<u64> {
     })
 }
 
-/// As `fan_out`, behind something that waits.
+/// Applies `fan_out` after a pipe that waits.
 fn fan_out_io(numbers: Graph<u64>, many: &Many) -> Graph<u64> {
     let micros = many.2;
     let waits = numbers.map_async(move |n| async move {
@@ -175,7 +176,7 @@ fn row_4_of_an_item_that_is_interrupted_again_and_again_each_of_its_many_comes_o
             })
         })
     }
-    /// How many there were before.
+    /// Returns the number of earlier attempts, and records another.
     fn attempt(file: &str) -> usize {
         use std::io::Write;
         let mut file = std::fs::File::options()

@@ -250,7 +250,7 @@ fn run<T: Send + 'static>(
     number: fn(&T) -> u64,
 ) {
     for epoch in 0..3 {
-        // A policy keeps a thousand names.
+        // A policy records a thousand names.
         let policy = OnError::skip(1000);
         let builder = DataLoader::builder(graph.clone())
             .order(order)
@@ -335,7 +335,7 @@ fn run<T: Send + 'static>(
     }
 }
 
-/// What this process has: descriptors, threads, children, mappings of shared memory.
+/// Resources of this process: descriptors, threads, children, mappings of shared memory.
 type Left = (usize, usize, usize, usize);
 
 fn left() -> Left {
@@ -356,14 +356,14 @@ fn left() -> Left {
     )
 }
 
-/// Of zombies, too.
+/// Returns the parent of a process, even if the process is a zombie.
 fn parent_of(process: u32) -> Option<u32> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// What it has once nothing ends any more. A thread may have said that it has ended, and hold its
-/// descriptors still.
+/// Waits until nothing ends any more, and returns the resources that are left. A thread may have
+/// reported its end and still hold its descriptors.
 fn settled() -> Left {
     soon("no children and no threads of ours are left", || {
         let now = left();

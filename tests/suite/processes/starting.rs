@@ -18,8 +18,8 @@ fn all<T: Send + 'static>(loader: &DataLoader<T>, epoch: u64) -> Vec<T> {
     loader.epoch(epoch).blocking().map(Result::unwrap).collect()
 }
 
-/// What children find in a folder: `part` is their part, in which each works under its own process
-/// number.
+/// Loader of numbers with two children that run `part`. The settings are the number of this
+/// process, by which `part` knows if it runs in a child, and a folder.
 fn in_children(folder: &tempfile::TempDir, items: u64, part: Part) -> DataLoader<u64> {
     let settings = (
         std::process::id(),
@@ -233,8 +233,8 @@ fn tasks() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// So many threads and processes more than there are may be started, of a user who has no others;
-/// or any number.
+/// Limits the number of threads and processes of the user, who has no others, to the present number
+/// and `free` more. `None` removes the limit.
 fn limit(free: Option<usize>) {
     // SAFETY: plain data for a limit of this process; the hard one stays.
     unsafe {
@@ -246,7 +246,7 @@ fn limit(free: Option<usize>) {
     }
 }
 
-/// What is said where nothing more can be started. No policy skips it.
+/// Checks the error of a process or thread that could not be started. No policy skips it.
 fn check(error: &datapipes::Error, free: usize) {
     let kinds = [ErrorKind::Io, ErrorKind::Worker];
     let said = error.to_string();
