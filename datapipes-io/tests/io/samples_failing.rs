@@ -318,7 +318,7 @@ proptest! {
         (one, other) in (0usize..3, 0usize..3),
         stop in 0usize..25,
     ) {
-        // These places deliver files in the order of their names, or under other names.
+        // When packed, a name without a key gets one from its codec's ending.
         let sorted = matches!(place, Place::Listed | Place::Folder | Place::Packed);
         let members = members(&samples, &strays, sorted);
         let folder = tempfile::tempdir().unwrap();
