@@ -79,7 +79,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         url.set_port(Some(at.port())).map_err(|()| "no port")?;
         let table = runtime.block_on(CassandraOptions::from_url(url.as_str())?.connect())?;
         let (session, read) = runtime.block_on(bare(&url, at))?;
-        // Some seconds near the server too, so that it is not the beginning that is measured.
+        // Without delay the keys are repeated, so that the epoch lasts some seconds and its start
+        // hardly counts.
         let keys = keys.repeat(if rtt == 0 { 5 } else { 1 });
         let loader = |order| {
             let table = table.clone();
@@ -221,7 +222,7 @@ fn alone(runtime: &Runtime, table: &Cassandra, keys: &[Uuid], in_flight: usize) 
     assert_eq!(sum, keys.len() * SIZE);
 }
 
-/// Listens for connections to somewhere, and holds what passes, each way, for so long.
+/// Listens for connections, relays them to `to`, and delays every byte by `hold` in each direction.
 async fn relay(to: SocketAddr, hold: Duration) -> std::io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let at = listener.local_addr()?;

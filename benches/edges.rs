@@ -1,5 +1,5 @@
-//! What an edge costs: source, map, filter, shuffle(1000), batch(100) over a million integers (W5),
-//! beside the same work as a hand-written loop, and peers.
+//! Cost of an edge: source, map, filter, shuffle(1000), batch(100) over a million integers (W5),
+//! compared with a hand-written loop of the same work and with peers.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn epoch(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
         .fold((0, 0), add)
 }
 
-/// The same as a stream, whose graph runs on other threads.
+/// Reads an epoch as a stream, with the graph running on other threads.
 fn streamed(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -44,7 +44,7 @@ fn streamed(loader: &DataLoader<Vec<u64>>) -> (u64, u64) {
     runtime.block_on(batches.fold((0, 0), async |a, b| add(a, b)))
 }
 
-/// The same work with nothing in between: the floor.
+/// Does the work of the graph in a plain loop: the floor.
 fn by_hand() -> (u64, u64) {
     let mut rng = Rng::from_key([0, 0, 1, 2]);
     let mut buffer: Vec<u64> = Vec::with_capacity(1000);

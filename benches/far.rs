@@ -1,6 +1,6 @@
-//! Single objects of about 115 kB that lie far away, over HTTP: what share of the link arrives,
-//! what slow connections cost, what the number in flight matters, and the peers and the floor
-//! beside it.
+//! Single objects of about 115 kB from a distant server, over HTTP: the share of the link that is
+//! used, the cost of slow connections, the effect of the number in flight, and the peers and the
+//! floor for comparison.
 //!
 //! `cargo bench --features http --bench far [-- SECTION...]`; the sections are `cap`, `peers`,
 //! `slow`, `map`, `first`. The server runs in a process of its own on the same cores, and models
@@ -63,7 +63,7 @@ struct Bench {
 
 /// One pass over all objects.
 struct Pass {
-    /// Seconds in all, and when each batch came.
+    /// Total time, and the time at which each batch arrived, in seconds.
     wall: f64,
     batches: Vec<f64>,
     /// Bytes of each batch.
@@ -76,15 +76,16 @@ impl Pass {
         OBJECTS as f64 / self.wall
     }
 
-    /// MB/s from the batch that ends the first quarter on, up to the last but a tenth, where the
-    /// link empties.
+    /// Returns the MB/s between the end of the first quarter of the batches and the last tenth,
+    /// where the link runs empty.
     fn steady(&self) -> f64 {
         let (from, to) = (self.batches.len() / 4, self.batches.len() * 9 / 10);
         let bytes: usize = self.bytes[from + 1..=to].iter().sum();
         bytes as f64 / 1e6 / (self.batches[to] - self.batches[from])
     }
 
-    /// The slowest batch behind the first quarter, and the median, in seconds from batch to batch.
+    /// Returns the slowest batch after the first quarter, and the median, in seconds between
+    /// batches.
     fn gaps(&self) -> (f64, f64) {
         let from = self.batches.len() / 4;
         let gaps: Vec<f64> = self.batches[from..]
@@ -100,7 +101,7 @@ struct Setting {
     order: Order,
     in_flight: Option<usize>,
     workers: usize,
-    /// Passes of one loader; the last one counts.
+    /// Number of passes of one loader; only the last one is measured.
     epochs: u64,
 }
 
@@ -112,7 +113,7 @@ const STRICT: Setting = Setting {
 };
 
 impl Bench {
-    /// A URL whose link nobody else has used.
+    /// Returns a URL for a link that no other run has used.
     fn url(&self, link: &str) -> String {
         self.run.set(self.run.get() + 1);
         self.link.url(&format!("{link},run={}", self.run.get()))
@@ -405,8 +406,8 @@ impl Bench {
         Ok(())
     }
 
-    /// MB/s and CPU ms an object of bare connections, each of which asks for one object after the
-    /// other.
+    /// Returns MB/s and CPU ms per object of bare connections, each of which requests one object
+    /// after another.
     fn floor(&self, link: &str, connections: usize) -> Result<(f64, f64), BoxError> {
         let url = self.url(link);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -483,7 +484,7 @@ async fn reader(
     }
 }
 
-/// Keys and sizes of an index.
+/// Returns the keys and sizes in an index.
 fn keys(index: &[u8]) -> Result<(Vec<String>, Vec<usize>), BoxError> {
     let lines = std::str::from_utf8(index)?.lines();
     let entry = |line: &str| {

@@ -1,6 +1,6 @@
-//! Time to the first batch (W6): 64 images from tar shards that lie in the page cache, decoded,
-//! cropped, flipped, normalised and collated, in a process that has done nothing before; and what
-//! stays in memory over epochs.
+//! Time to the first batch (W6), and memory use over epochs. The batch has 64 images from tar
+//! shards in the page cache: decoded, cropped, flipped, normalised and collated, in a process that
+//! has done nothing before.
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes.
 
@@ -19,7 +19,7 @@ use support::{bar, median, memory_mb, peer};
 const BATCH: usize = 64;
 
 fn loader(dir: &Path, workers: usize) -> DataLoader<(Tensor, Tensor)> {
-    // A buffer of samples must be filled before the first comes out; it is kept to a batch here.
+    // The shuffle buffer must be full before the first sample comes out; here it holds one batch.
     let graph = images::training_batches(images::from_shards(dir, 1000, BATCH), 224, BATCH);
     DataLoader::builder(graph)
         .workers(workers)
@@ -27,8 +27,8 @@ fn loader(dir: &Path, workers: usize) -> DataLoader<(Tensor, Tensor)> {
         .expect("a right graph")
 }
 
-/// Seconds to decode and transform one batch on one thread, with nothing around it: the floor,
-/// times the cores.
+/// Returns the seconds to decode and transform one batch on one thread, without a loader. Divided
+/// by the number of cores, this is the floor.
 fn bare_batch(dir: &Path) -> f64 {
     let encoded = images::from_shards(dir, 1000, BATCH)
         .take(BATCH as u64)
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Some(data) => PathBuf::from(data).join("wds"),
         None => shards::quickstart_shards(2000)?,
     };
-    // In turn: the floor, then a fresh process, so that both see the same machine.
+    // Floor and fresh process take turns, so that both see the same machine.
     let (mut floors, mut times) = (Vec::new(), Vec::new());
     for _ in 0..9 {
         floors.push(bare_batch(&dir) / 2.0);

@@ -1,5 +1,5 @@
-//! Formats from memory beside what is underneath: the checksum's own speed, the crate's own speed,
-//! one copy of the bytes; and allocations a member, by a counting allocator.
+//! Formats read from memory, compared with the speed of the checksum, of the crate underneath, and
+//! of one copy of the bytes; and allocations per member, counted by the allocator.
 
 mod support;
 
@@ -14,12 +14,12 @@ use datapipes_io::{File, prelude::*};
 use serde::Deserialize;
 use support::{bar, case, compare};
 
-/// Counts what is allocated.
+/// An allocator that counts allocations.
 struct Counting;
 
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: everything is passed on to the system's allocator.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(1, Ordering::Relaxed);
@@ -37,8 +37,8 @@ static ALLOCATOR: Counting = Counting;
 
 const ROUNDS: usize = 11;
 
-/// One epoch over some files, on the consumer's thread, in batches as training takes them; how many
-/// items came.
+/// Reads one epoch over files on the consumer's thread, in batches as training takes them, and
+/// returns the number of items.
 fn read<F: Format + Clone>(files: &[File], format: F) -> usize {
     let graph = Graph::from_vec(files.to_vec()).read_as(format).batch(256);
     let loader = DataLoader::builder(graph)
@@ -151,7 +151,7 @@ fn csv() {
     bar("time over the csv crate's own", ratios[1], 1.1, false);
 }
 
-/// Allocations a member: the same for archives of any size, and for members of any size.
+/// Prints allocations per member: they depend neither on the archive's size nor on the member's.
 fn allocations() -> Result<(), Box<dyn std::error::Error>> {
     println!("\nallocations a member of a tar archive");
     let noise = noise(1 << 20);
@@ -167,7 +167,7 @@ fn allocations() -> Result<(), Box<dyn std::error::Error>> {
             .build()
             .expect("a right graph");
         let mut epoch = loader.epoch(0).blocking();
-        // What the start costs is not a member's.
+        // Allocations at the start of an epoch do not count as a member's.
         let skipped = epoch
             .by_ref()
             .take(members / 2)

@@ -1,5 +1,5 @@
-//! A GPU fed from JPEG shards through candle: a ResNet-50 that trains, and a step as long as other
-//! frameworks' ResNet-50.
+//! A GPU fed from JPEG shards through candle: training of a ResNet-50, and a step as long as that
+//! of other frameworks' ResNet-50.
 //!
 //! The floor is the same step on one batch that stays on the device. Where there is no GPU the
 //! bench says so and ends; with one it is run by `cargo bench --features cudnn --bench gpu`, which
@@ -23,8 +23,8 @@ use support::bar;
 
 const SIZE: usize = 224;
 const IMAGES: u64 = 8192;
-/// Images a second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last,
-/// 256 a batch.
+/// Images per second of PyTorch 2.11's ResNet-50 on random data on an H100, in bf16, channels last,
+/// 256 per batch.
 const FAST_STEP: f64 = 4000.0;
 
 type Batch = (Tensor, Tensor);
@@ -78,7 +78,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     )
 }
 
-/// Prints a step's rate on a batch that stays on the device, and fed, by more and more workers.
+/// Prints the rate of a step on a batch that stays on the device, and on fed batches with
+/// increasing numbers of workers.
 fn beside(
     name: &str,
     batch: usize,
@@ -108,12 +109,13 @@ fn beside(
     Ok(())
 }
 
-/// 1, 2, 4, … up to the number of cores.
+/// Returns 1, 2, 4, … up to the number of cores.
 fn steps_up_to(cores: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |n| Some(2 * n)).take_while(move |&n| n <= cores)
 }
 
-/// Images a second of a second epoch, and the share of its time in which the consumer waited.
+/// Returns the images per second of a second epoch, and the share of its time that the consumer
+/// waited.
 fn run(loader: &CandleLoader<Batch>, step: impl Fn(&Batch) -> Result<()>) -> Result<(f64, f64)> {
     for batch in loader.epoch(0).blocking().take(4) {
         step(&batch?)?;
@@ -133,8 +135,8 @@ fn run(loader: &CandleLoader<Batch>, step: impl Fn(&Batch) -> Result<()>) -> Res
     Ok((count as f64 / wall, waited / wall))
 }
 
-/// Shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1, uploaded as bytes, and
-/// `[n]` of `i64`.
+/// Builds a loader from shards to batches on the device: `[n, 3, 224, 224]` of `f32`, 0 to 1,
+/// uploaded as bytes, and `[n]` of `i64`.
 fn feed(
     shards: &Path,
     batch: usize,
@@ -166,7 +168,7 @@ fn feed(
     ))
 }
 
-/// Pictures with a photograph's spectrum, in shards of 512.
+/// Writes pictures with a photograph's spectrum, in shards of 512.
 fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let graph = Graph::range(0..IMAGES).try_map_with_rng(|number, rng: &mut Rng| {
         let coarse: Vec<u8> = (0..40 * 30 * 3).map(|_| rng.below(256) as u8).collect();
@@ -202,7 +204,8 @@ fn make(folder: &Path) -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A step that keeps the device busy as long as [`FAST_STEP`] says: products of matrices in bf16.
+/// Returns a step that keeps the device busy as long as [`FAST_STEP`] says, with matrix products in
+/// bf16.
 fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()> + use<>> {
     let a = Tensor::rand(0f32, 1f32, (4096, 4096), device)?.to_dtype(DType::BF16)?;
     let device = device.clone();
@@ -218,7 +221,7 @@ fn matmuls(batch: usize, device: &Device) -> Result<impl Fn(&Batch) -> Result<()
     Ok(move |_: &Batch| products(count))
 }
 
-/// ResNet-50 (He et al., arXiv 1512.03385), for pictures of 224 x 224 and 1000 classes.
+/// A ResNet-50 (He et al., arXiv 1512.03385), for pictures of 224 x 224 and 1000 classes.
 struct ResNet {
     stem: (Conv2d, BatchNorm),
     blocks: Vec<Bottleneck>,
@@ -286,7 +289,7 @@ impl ResNet {
 }
 
 impl ModuleT for ResNet {
-    /// `[n, 3, 224, 224]` to `[n, 1000]`.
+    /// Maps `[n, 3, 224, 224]` to `[n, 1000]`.
     fn forward_t(&self, images: &Tensor, train: bool) -> Result<Tensor> {
         let x = through(&self.stem, images, train)?.relu()?;
         // candle has no gradient of a pool whose windows overlap.

@@ -1,10 +1,10 @@
 //! W2: JPEGs from files, decoded, cropped at random, scaled to 224, mirrored, normalised to f32
 //! CHW, in batches.
 //!
-//! The floor is the bare loop of the same decoder and resizer over files in memory, on one thread
-//! and on two. Peers are those of `benches/peers/images_w2.py` that are installed. Pictures are
-//! those of `$BENCH_DATA/img/train/CLASS/*.jpg`, or, if that is not set, 300 of about 500x375 made
-//! for the run; and the same four times as wide and high.
+//! The floor is a bare loop of the same decoder and resizer over files in memory, on one thread and
+//! on two. Peers are those of `benches/peers/images_w2.py` that are installed. Pictures are those
+//! of `$BENCH_DATA/img/train/CLASS/*.jpg`, or, if that is not set, 300 of about 500x375 made for
+//! the run; and the same four times as wide and high.
 
 mod support;
 
@@ -29,7 +29,7 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static LARGE: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: all of it is the system's.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Memory) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -52,7 +52,7 @@ fn rows() -> ImageRows {
         .normalize(Normalize::IMAGENET)
 }
 
-/// Pictures of the run: photographs' spectrum, about as many bits a pixel.
+/// Writes pictures with a photograph's spectrum and about as many bits per pixel.
 fn make(dir: &Path, count: usize, scale: u32) -> std::io::Result<()> {
     let mut rng = Rng::from_key([7; 4]);
     std::fs::create_dir_all(dir.join("class"))?;
@@ -94,7 +94,7 @@ fn files(dir: &Path) -> std::io::Result<Vec<Bytes>> {
         .collect()
 }
 
-/// The bare loop over a share of the files, into one row after another of a batch.
+/// Runs the bare loop: each thread decodes its share of the files into the rows of a batch.
 fn bare(rows: &ImageRows, files: &[Bytes], threads: usize) {
     std::thread::scope(|scope| {
         for part in files.chunks(files.len().div_ceil(threads)) {
@@ -114,7 +114,7 @@ fn bare(rows: &ImageRows, files: &[Bytes], threads: usize) {
     });
 }
 
-/// What the same takes in steps: a whole picture, a crop, a tensor.
+/// Decodes the files in separate steps: a whole picture, a crop, a tensor.
 fn steps(files: &[Bytes]) {
     for (number, file) in files.iter().enumerate() {
         let mut rng = Rng::from_key([number as u64; 4]);
@@ -167,7 +167,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let in_memory = || Graph::from_vec(small.clone());
 
-    // In files' bytes: the loader beside the bare loop.
+    // Files in memory: the loader compared with the bare loop.
     let (one, two) = (
         loader(in_memory(), rows(), 1),
         loader(in_memory(), rows(), 2),
@@ -198,7 +198,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = [&ALLOCATIONS, &LARGE].map(|counter| counter.load(Ordering::Relaxed));
     bare(&rows(), &small, 1);
     let after = [&ALLOCATIONS, &LARGE].map(|counter| counter.load(Ordering::Relaxed));
-    // The rows of the thread's batch, and the thread itself, are allocated once.
+    // The rows of the thread's batch and the thread itself are allocated once.
     let once = 3 * BATCH as u64 + 100;
     bar(
         "allocations a picture, bare",
@@ -238,7 +238,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
 
-    // Large photographs, where only a part and a scale of them are needed.
+    // Large photographs, of which only a part at a reduced scale is needed.
     let large_dir = made.path().join("large");
     make(&large_dir, 40, 4)?;
     let large = files(&large_dir)?;
@@ -281,7 +281,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("scaled: {:.2} times as many", 1.0 / ratios[2]);
 
-    // Memory, in a process of its own.
+    // Peak memory, measured in a process of its own.
     for numbers in ["u8", "f32"] {
         let peak = Command::new(std::env::current_exe()?)
             .args(["--memory", numbers])
@@ -298,8 +298,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Prints what a process needs for some batches of 256, in MB. The consumer drops each before it
-/// asks for the next.
+/// Prints the peak memory of a process for some batches of 256, in MB. The consumer drops each
+/// batch before it asks for the next.
 fn memory(numbers: &str, dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
     let rows = if numbers == "u8" {
         ImageRows::random_resized_crop(SIZE)
@@ -324,8 +324,8 @@ fn memory(numbers: &str, dir: &Path) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Our rows from files and those of peers, in CPU time: how many times as many images a CPU second
-/// ours are as the best peer's.
+/// Compares our rows from files with those of peers: images per CPU second, ours relative to the
+/// best peer.
 fn peers_beside(
     dir: &Path,
     count: usize,

@@ -1,10 +1,9 @@
-//! Instructions an item, on one thread, so that a change that makes a hot path slower is seen on
-//! any machine.
+//! Instructions per item, on one thread, so that a change that makes a hot path slower shows on any
+//! machine.
 //!
 //! Each case runs in a process of its own under `valgrind --tool=callgrind`, once with `n` items
-//! and once with `2n`: the difference is what `n` items take, without what starting takes. The
-//! figures depend on the compiler and hardly on the machine; those we hold are in
-//! `instructions.txt`.
+//! and once with `2n`: the difference is the cost of `n` items without the cost of starting. The
+//! figures depend on the compiler and hardly on the machine; the budgets are in `instructions.txt`.
 //!
 //! - `cargo bench --bench instructions`: prints them beside the budgets.
 //! - `… -- --check`: fails if one is exceeded by more than the tolerance, or has no budget. For the
@@ -22,12 +21,12 @@ use datapipes::loader::Builder;
 use datapipes::{DataLoader, Graph, Items};
 use futures::StreamExt;
 
-/// How much a case may exceed its budget.
+/// Share by which a case may exceed its budget.
 const TOLERANCE: f64 = 0.10;
 const BUDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 
-/// A name, the number of items to start from, and what to do with so many. A new case is one line
-/// here, its work in a function below, and one `--bless`.
+/// A name, the number of items to start from, and the work for a given number of items. A new case
+/// needs one line here, a function below for its work, and one `--bless`.
 const CASES: &[Case] = &[
     ("range", 100_000, |n| drain(range(n))),
     ("map", 100_000, |n| drain(range(n).map(|v| v + 1))),
@@ -41,7 +40,7 @@ const CASES: &[Case] = &[
     ("batch_100", 100_000, |n| drain(range(n).batch(100))),
     ("through", 50_000, |n| drain(range(n).through(item_by_item))),
     ("w5", 100_000, |n| drain(w5(n))),
-    // What it costs that its state can be asked for.
+    // The cost of being resumable.
     ("w5_resumable", 100_000, |n| {
         run(DataLoader::builder(w5(n)).resumable())
     }),
@@ -53,7 +52,7 @@ fn range(n: u64) -> Graph<u64> {
     Graph::range(0..black_box(n))
 }
 
-/// A pipe as a user writes it: a function from stream to stream that looks at each item.
+/// A user-written pipe: a function from stream to stream that maps each item.
 fn item_by_item(
     input: Items<u64>,
 ) -> impl futures::Stream<Item = datapipes::Result<datapipes::Item<u64>>> {
@@ -80,7 +79,7 @@ fn run<T: Send + 'static>(builder: Builder<T>) {
 }
 
 fn main() -> ExitCode {
-    // Cargo adds `--bench`.
+    // Cargo adds `--bench`, which is no argument of ours.
     let args: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| arg != "--bench")
@@ -162,7 +161,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The instructions of a whole process that runs one case.
+/// Returns the instructions of a whole process that runs one case.
 fn count(name: &str, items: u64) -> Result<f64, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
@@ -213,11 +212,11 @@ fn write(budgets: &BTreeMap<String, f64>) {
     std::fs::write(BUDGETS, text).expect("the budgets can be written");
 }
 
-/// The clock of this process: it stands still, but for the 25 ns that a look at it takes.
+/// A clock for this process that stands still, except for the 25 ns that reading it takes.
 ///
-/// How many items the library takes at once follows from measured time, and valgrind makes
-/// everything fifty times slower, more or less. With this clock each run takes the same decisions,
-/// which are those of a fast machine.
+/// The library derives the number of items it takes at once from measured time, and valgrind makes
+/// everything about fifty times slower. With this clock every run takes the same decisions, which
+/// are those of a fast machine.
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod clock {
     use std::sync::atomic::{AtomicI64, Ordering};
@@ -235,8 +234,8 @@ mod clock {
     #[unsafe(no_mangle)]
     extern "C" fn clock_gettime(_clock: i32, time: *mut Time) -> i32 {
         let now = NOW_NS.fetch_add(25, Ordering::Relaxed);
-        // SAFETY: the caller passes a place for the time, as the C library's documentation asks
-        // for.
+        // SAFETY: the caller passes a valid place for the time, as the C library's documentation
+        // requires.
         unsafe {
             time.write(Time {
                 seconds: now / 1_000_000_000,

@@ -1,4 +1,4 @@
-//! Memory does not grow with the data set: ten million listed items, shuffled and batched; and a
+//! Constant memory for large data sets: ten million listed items, shuffled and batched; and a
 //! folder of many files.
 
 mod support;
@@ -11,7 +11,7 @@ use support::{bar, memory_mb};
 const ITEMS: u64 = 10_000_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // As a listing would: a name made for each, when it is its turn.
+    // Names are made on demand, as a listing makes them.
     let names = Graph::from_iter_with(|| {
         (0..ITEMS).map(|i| format!("train/class{:03}/{i:08}.jpg", i % 1000))
     });

@@ -1,4 +1,4 @@
-//! Parts of graphs in processes of their own beside the same on threads: images that become 600 kB
+//! Parts of graphs in processes of their own, compared with threads: images that become 600 kB
 //! tensors, values of 100 bytes, the start, and a crash. Peers are Python's loaders with processes
 //! (`benches/peers/processes.py`) that are installed.
 
@@ -15,10 +15,10 @@ use support::{bar, case, compare, median, peer, peer_case};
 
 const CHILDREN: usize = 2;
 const BATCH: usize = 64;
-/// Bytes of a large item: an image of 224x224, three channels, as `f32`.
+/// Size of a large item in bytes: an image of 224x224, three channels, as `f32`.
 const LARGE: usize = 3 * 224 * 224 * 4;
 
-/// Pictures of about 500x375 as JPEG files in memory.
+/// Makes pictures of about 500x375, as JPEG files in memory.
 fn pictures(count: usize) -> Vec<Bytes> {
     let mut rng = Rng::from_key([7; 4]);
     let mut picture = || {
@@ -39,7 +39,7 @@ fn pictures(count: usize) -> Vec<Bytes> {
     (0..count).map(|_| picture()).collect()
 }
 
-/// The work of W2 on one picture.
+/// Does the work of W2 on each picture.
 fn decoded(files: Graph<Bytes>) -> Graph<Tensor> {
     files.image_rows(
         ImageRows::random_resized_crop(224)
@@ -63,7 +63,7 @@ fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
         .expect("a right graph")
 }
 
-/// One epoch, after one that has started what is needed.
+/// Times one epoch, after an epoch that starts threads and processes.
 fn again<'a, T: Send + 'static>(name: &str, loader: DataLoader<T>) -> support::Case<'a> {
     let mut epoch = 0;
     case(name, move || {
@@ -75,7 +75,7 @@ fn again<'a, T: Send + 'static>(name: &str, loader: DataLoader<T>) -> support::C
     })
 }
 
-/// Seconds from the making of a loader to its first batch, in a process that has done nothing
+/// Returns the seconds from making a loader to its first batch, in a process that has done nothing
 /// before.
 fn first_batch() -> f64 {
     let begun = Instant::now();
@@ -97,15 +97,15 @@ fn first_batch() -> f64 {
     begun.elapsed().as_secs_f64()
 }
 
-/// The longest that an epoch stood still, in seconds, where it has one item in 500 that ends two
-/// processes; and how many were given up.
+/// Returns the longest pause of an epoch in seconds, where one item in 500 ends two processes; and
+/// the number of items given up.
 fn crashes() -> (f64, usize) {
     let graph = Graph::range(0..5000).in_processes(CHILDREN, |numbers| {
         numbers.map(|n| {
             if n % 500 == 250 {
                 std::process::abort();
             }
-            // As long as it takes to decode a picture.
+            // Takes as long as decoding a picture.
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(200) {}
             n
@@ -120,7 +120,7 @@ fn crashes() -> (f64, usize) {
     let mut longest: f64 = 0.0;
     for (place, item) in loader.epoch(0).blocking().enumerate() {
         item.expect("skipped");
-        // The first comes once the processes have started.
+        // The first item waits for the processes to start, so it does not count.
         longest = longest.max(if place > 0 {
             last.elapsed().as_secs_f64()
         } else {

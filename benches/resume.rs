@@ -1,4 +1,5 @@
-//! What it costs to be able to go on: on the way, when a state is made, and when an epoch goes on.
+//! Cost of resuming: during an epoch that can be resumed, when a checkpoint is made, and when an
+//! epoch is resumed.
 
 mod support;
 
@@ -12,7 +13,7 @@ use support::{bar, case, compare, median};
 const N: u64 = 1_000_000;
 const BUFFER: usize = 10_000;
 
-/// W5, with and without.
+/// Times W5 plain, resumable, and with a checkpoint after each batch.
 fn on_the_way() {
     let graph = || {
         Graph::range(0..N)
@@ -56,7 +57,7 @@ fn on_the_way() {
     }
 }
 
-/// Members of archives behind a large shuffle buffer; each archive that is read is counted.
+/// Reads members of archives through a large shuffle buffer, and counts the archives that are read.
 fn archives(reads: &Arc<AtomicU64>, irregular: bool) -> Graph<u64> {
     let reads = reads.clone();
     let members = Graph::range(0..2000).flat_map(move |archive| {
@@ -131,7 +132,7 @@ fn of_archives(title: &str, irregular: bool) {
     );
 }
 
-/// Data by index, far into an epoch.
+/// Resumes data by index, far into an epoch.
 fn by_index() {
     let steps = 1_000_000u64;
     let graph = || {
@@ -146,8 +147,8 @@ fn by_index() {
         .resumable()
         .build()
         .expect("a right graph");
-    // Where an epoch stands after a million steps is a matter of arithmetic; so it can be taken
-    // from one that is short.
+    // Half of the epoch's two million batches are taken before the checkpoint: the position after
+    // them can be computed, so resuming should not take longer than after a few.
     let mut state = None;
     let mut times = Vec::new();
     let mut epoch = loader.epoch(0).blocking();

@@ -1,4 +1,4 @@
-//! What a CPU segment gains from workers: 100 µs an item, in each order; also where 1 item in 50
+//! Speed-up of a CPU segment by workers: 100 µs per item, in each order; also where 1 item in 50
 //! takes 20 times as long.
 
 mod support;
@@ -17,7 +17,7 @@ fn spin(us: u64) {
     }
 }
 
-/// Calibrated work, so that a worker that is kept off its core does not count waiting as work.
+/// Does calibrated work. It is counted in units, so that waiting for a core does not count as work.
 fn work(units: u64) -> u64 {
     (0..units).fold(1u64, |x, i| {
         std::hint::black_box(x.wrapping_mul(6364136223846793005).wrapping_add(i))
@@ -61,7 +61,7 @@ fn main() {
         let one = build(1, Order::Strict);
         let two = [Order::Strict, Order::Bounded(64), Order::Arrival]
             .map(|order| (order, build(2, order)));
-        // Two plain threads, each with half of the work: what the machine gives at this moment.
+        // Two plain threads with half of the work each show what the machine can do at this moment.
         let halves = || {
             std::thread::scope(|scope| {
                 for _ in 0..2 {

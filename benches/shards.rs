@@ -1,5 +1,5 @@
-//! Reading tar shards from the page cache without decode (W1), beside plain `read()` of the shards
-//! into one buffer.
+//! Reading tar shards from the page cache without decoding (W1), compared with plain `read()` of
+//! the shards into one buffer.
 //!
 //! The shards are those of `$BENCH_DATA/wds`, or, if that is not set, eight of about 30 MB made for
 //! the run.

@@ -1,17 +1,17 @@
-//! What the benches share: paired runs, medians, ratios, peers.
+//! Helpers of the benches: paired runs, medians, ratios, peers.
 #![allow(dead_code, reason = "each bench uses its part")]
 
 use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// One thing to time. It returns how long the part that counts took.
+/// A case to time. Its closure returns the duration of the part that counts.
 pub struct Case<'a> {
     pub name: String,
     pub run: Box<dyn FnMut() -> Duration + 'a>,
 }
 
-/// Times the whole of a closure.
+/// Makes a case that times the whole of a closure.
 pub fn case<'a, R>(name: impl Into<String>, mut run: impl FnMut() -> R + 'a) -> Case<'a> {
     let run = move || {
         let begun = Instant::now();
@@ -24,9 +24,9 @@ pub fn case<'a, R>(name: impl Into<String>, mut run: impl FnMut() -> R + 'a) -> 
     }
 }
 
-/// Runs the cases in turn, A B C A B C …, so that a machine that changes its speed does so for all;
-/// prints for each the median and its ratio to the first, by the medians of the pairs' ratios.
-/// `units` of work are in one run.
+/// Runs the cases in turn, A B C A B C …, so that a change of the machine's speed affects all of
+/// them. Prints the median of each case and its ratio to the first, as the median of the ratios of
+/// paired runs. One run does `units` of work.
 pub fn compare(
     title: &str,
     units: f64,
@@ -73,8 +73,8 @@ pub fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints whether a figure reaches its bar. The bars are the project's own; nothing fails, since
-/// machines differ.
+/// Prints whether a figure reaches its bar. Bars are goals of the project; a missed bar is no
+/// failure, since machines differ.
 pub fn bar(what: &str, is: f64, wanted: f64, at_least: bool) {
     let good = if at_least { is >= wanted } else { is <= wanted };
     let sign = if at_least { "≥" } else { "≤" };
@@ -85,13 +85,13 @@ pub fn bar(what: &str, is: f64, wanted: f64, at_least: bool) {
 }
 
 /// Runs a peer of `benches/peers/` with the interpreter that `DATAPIPES_PEERS` names (`python3`
-/// otherwise), and returns the seconds it says it took; `None`, with a line that says why, where it
-/// is not installed.
+/// otherwise), and returns the seconds that it reports. If the peer is not installed, prints the
+/// reason and returns `None`.
 pub fn peer(script: &str, args: &[&str]) -> Option<f64> {
     peer_line(script, args)?.trim().parse().ok()
 }
 
-/// As [`peer`], for one that says its CPU seconds besides.
+/// Runs a peer that reports CPU seconds as well: returns wall time and CPU time. See [`peer`].
 pub fn peer_figures(script: &str, args: &[&str]) -> Option<(f64, f64)> {
     let line = peer_line(script, args)?;
     let (wall, cpu) = line.trim().split_once(' ')?;
@@ -122,7 +122,7 @@ fn peer_line(script: &str, args: &[&str]) -> Option<String> {
     text.lines().last().map(str::to_owned)
 }
 
-/// A peer as a case, if it runs here.
+/// Makes a case of a peer, if the peer is installed.
 pub fn peer_case(name: &str, script: &'static str, args: Vec<String>) -> Option<Case<'static>> {
     let run = move || {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -135,7 +135,7 @@ pub fn peer_case(name: &str, script: &'static str, args: Vec<String>) -> Option<
     })
 }
 
-/// User and system time of this process so far.
+/// Returns the user and system time of this process so far.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = stat
@@ -153,7 +153,7 @@ pub fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
-/// A field of `/proc/self/status` in MB: `VmRSS` now, `VmHWM` at most so far.
+/// Returns a field of `/proc/self/status` in MB: `VmRSS` is the current value, `VmHWM` the peak.
 pub fn memory_mb(field: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status

@@ -1,9 +1,8 @@
-//! How many JPEGs are decoded per second of CPU time: whole, in part, scaled, and by zune-jpeg
-//! beside that.
+//! JPEGs decoded per second of CPU time: whole, in part, scaled, and by zune-jpeg for comparison.
 //!
 //! `BENCH_DATA=folder cargo bench -p datapipes-image --bench decode` reads the JPEGs of that folder
-//! and of those in it; without it, a few are made. Ways take turns, so that a machine whose speed
-//! changes changes all of them.
+//! and of its subfolders; without it, a few are made. The ways to decode take turns, so that a
+//! change of the machine's speed affects all of them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -17,12 +16,12 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use zune_jpeg::JpegDecoder;
 use zune_jpeg::zune_core::bytestream::ZCursor;
 
-/// Counts what is allocated.
+/// An allocator that counts allocations.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: all is passed on to the system's allocator.
+// SAFETY: every call is passed on to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -72,7 +71,7 @@ fn main() {
                 width: size.0,
                 height: size.1,
             };
-            // Turned pictures are left out: what a crop is of would differ.
+            // Pictures with an orientation are left out: their crops would be of different parts.
             decode_jpeg_part(&bytes, 1, whole)
                 .is_ok()
                 .then_some(Photo { bytes, size, crop })
@@ -137,7 +136,7 @@ fn main() {
     }
 }
 
-/// How long this thread has run, as Linux counts it; elsewhere how late it is.
+/// Returns the CPU time of this thread where Linux reports it, and wall time elsewhere.
 fn now() -> Duration {
     static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -145,7 +144,7 @@ fn now() -> Duration {
     nanoseconds.map_or_else(|| BEGUN.elapsed(), Duration::from_nanos)
 }
 
-/// The first files of a folder and of those in it.
+/// Reads the first files of a folder and of its subfolders.
 fn read(folder: &Path, most: usize) -> Vec<Vec<u8>> {
     let (mut folders, mut files) = (vec![folder.to_path_buf()], Vec::new());
     while let Some(folder) = folders.pop() {
@@ -169,7 +168,7 @@ fn read(folder: &Path, most: usize) -> Vec<Vec<u8>> {
     files
 }
 
-/// Something like a photo: soft waves, edges and grain.
+/// Makes a photo-like JPEG: soft waves, edges and grain.
 fn made(n: u32) -> Vec<u8> {
     let (width, height) = (500u16, 375u16);
     let pixel = |x: u32, y: u32| {

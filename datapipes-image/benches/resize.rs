@@ -1,4 +1,4 @@
-//! Scaled pictures for each second, beside `fast_image_resize`: what training and evaluation do to
+//! Pictures scaled per second, compared with `fast_image_resize`, as training and evaluation scale
 //! photos.
 //!
 //! Both allocate their result and take turns, picture by picture; the figures are medians.
@@ -175,7 +175,8 @@ fn other(resizer: &mut Resizer, image: &Image, part: Rect, case: &Case) -> Image
     Image::new(width, height, image.channels(), out).expect("it fits")
 }
 
-/// The parts that random crops have: found by the pixels that they show, of a picture of places.
+/// Returns the parts that random crops choose. They are read off the pixels of a crop from a
+/// picture in which each pixel encodes its position.
 fn parts(width: u32, height: u32) -> Vec<Rect> {
     let mut rng = Rng::from_key([1, 2, 3, 4]);
     let settings = RandomResizedCrop::new(224, 224).filter(Filter::Nearest);
@@ -199,7 +200,7 @@ fn parts(width: u32, height: u32) -> Vec<Rect> {
         .collect()
 }
 
-/// Gradients and grain.
+/// Makes a picture of gradients and grain.
 fn photo(width: u32, height: u32, channels: u32) -> Image {
     let value = move |x: u32, y: u32, c: u32| {
         let grain =

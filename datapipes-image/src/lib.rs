@@ -39,7 +39,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same on samples with a label, with closures:
+//! The same pipeline with closures, on samples with a label:
 //!
 //! ```
 //! # use datapipes::{Graph, Tensor};

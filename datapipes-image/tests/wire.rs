@@ -1,4 +1,4 @@
-//! Pictures and what belongs to them on their way to another process.
+//! Transfer of pictures and their targets to another process.
 
 use std::fmt::Debug;
 
@@ -6,8 +6,8 @@ use datapipes::testing::{sent, wire_bytes, wire_from};
 use datapipes::{ErrorKind, Wire};
 use datapipes_image::{Boxes, Image, Keypoint, Keypoints, Mask, Rect, Visibility};
 
-/// It makes the round trip; each cut of it is an error, and each bit that is turned over gives a
-/// value or an error.
+/// Checks that the value makes the round trip, that each cut of its bytes is an error, and that
+/// each flipped bit gives a value or an error.
 fn check<T: Wire + PartialEq + Debug>(value: T) {
     assert_eq!(sent(&value).unwrap(), value);
     let whole = wire_bytes(&value).unwrap();

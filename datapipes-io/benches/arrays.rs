@@ -1,6 +1,6 @@
-//! How fast arrays are read from memory: `cargo bench -p datapipes-io --features zip --bench
-//! arrays`, or with `-- npy` (`order`, `npz`) a part of it. NumPy, and SPDL if it is there, are
-//! timed beside by the interpreter that `DATAPIPES_PEERS` names.
+//! Speed of reading arrays from memory: `cargo bench -p datapipes-io --features zip --bench
+//! arrays`, or with `-- npy` (`order`, `npz`) a part of it. NumPy, and SPDL if it is installed, are
+//! timed for comparison by the interpreter that `DATAPIPES_PEERS` names.
 
 use std::hint::black_box;
 use std::io::{Cursor, Write};
@@ -12,7 +12,7 @@ use datapipes::{Context, DataLoader, Graph, Tensor};
 use datapipes_io::formats::{Array, Entry, Format, Npy, Npz, NpzMember, NpzWriter};
 use datapipes_io::{File, prelude::*};
 
-/// The best of some runs, which is what the machine can do when nobody else uses it.
+/// Returns the shortest time of some runs: the speed of the machine without other load.
 fn best(mut run: impl FnMut()) -> Duration {
     let time = |run: &mut dyn FnMut()| {
         let begun = Instant::now();
@@ -22,7 +22,7 @@ fn best(mut run: impl FnMut()) -> Duration {
     (0..9).map(|_| time(&mut run)).min().expect("some runs")
 }
 
-/// One epoch of a loader, after one to warm up.
+/// Times one epoch of a loader, after one to warm up.
 fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Duration {
     let loader = DataLoader::builder(graph)
         .workers(workers)
@@ -38,7 +38,7 @@ fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Duration {
     best(run)
 }
 
-/// The same work on parts of some data, in threads of its own.
+/// Times work that is divided among threads of its own, without a loader.
 fn in_threads(threads: usize, work: impl Fn(usize) + Sync) -> Duration {
     best(|| {
         std::thread::scope(|scope| {
@@ -52,7 +52,7 @@ fn in_threads(threads: usize, work: impl Fn(usize) + Sync) -> Duration {
     })
 }
 
-/// Numbers as a decoder or a sensor gives them: the lower bits are noise.
+/// Makes numbers as a decoder or a sensor gives them: the lower bits are noise.
 fn numbers(len: usize) -> Vec<f32> {
     let mut state = 7u32;
     let mut draw = move || {
@@ -73,7 +73,7 @@ fn rate(bytes: usize, time: Duration) -> String {
     format!("{:.2} GB/s", bytes as f64 / time.as_secs_f64() / 1e9)
 }
 
-/// What peers take for one file.
+/// Returns the peers' times for one file.
 fn peers(kind: &str, threads: usize, count: usize, data: &[u8]) -> Vec<(String, f64)> {
     let Ok(python) = std::env::var("DATAPIPES_PEERS") else {
         return Vec::new();
@@ -197,7 +197,8 @@ fn npz() {
         npz.finish().expect("in memory").into_inner()
     };
     let bytes: usize = arrays.iter().map(|(_, array)| array.data().len()).sum();
-    // Files of their own, each as NumPy would place it: nothing in it is aligned.
+    // Each file is in a buffer of its own and begins at its second byte, so that no array is
+    // aligned, as in an archive that NumPy writes.
     let files = |data: &[u8]| -> Vec<Bytes> {
         (0..FILES)
             .map(|_| Bytes::from([b"x", data].concat()).slice(1..))
@@ -264,7 +265,7 @@ fn npz() {
                 }
             }
         });
-        // What one thread reads is read inline, with none to hand it to.
+        // The work of one thread is done inline, without a worker.
         let workers = if threads == 1 { 0 } else { threads };
         let in_graph = epoch(copies.clone().map(|data| data.to_vec()), workers);
         println!(

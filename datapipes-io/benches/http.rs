@@ -1,13 +1,14 @@
-//! Many small objects from a web server: requests and CPU seconds, by how many are in flight.
+//! Many small objects from a web server: requests and CPU seconds, by the number of requests in
+//! flight.
 //!
 //! ```sh
 //! DATAPIPES_BENCH_HTTP=http://127.0.0.1:9000/img/ cargo bench -p datapipes-io --features http --bench http
 //! ```
 //!
 //! The URL is that of a folder with a listing (a page, or an `index.json`).
-//! `DATAPIPES_BENCH_SECONDS` (2) is how long each row takes; `DATAPIPES_BENCH_HTTP2` speaks HTTP/2
-//! without asking. CPU is that of this process alone, so that other load on the machine hardly
-//! shows.
+//! `DATAPIPES_BENCH_SECONDS` (2) is the duration of each row; `DATAPIPES_BENCH_HTTP2` uses HTTP/2
+//! without negotiation. CPU time is that of this process alone, so that other load on the machine
+//! hardly shows.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +69,8 @@ fn main() {
     }
 }
 
-/// Reads keys in turn, always so many at once, until the time is up. Requests and bytes.
+/// Reads keys in turn with a constant number of requests in flight, until the time is up, and
+/// returns the number of requests and bytes.
 async fn run(store: Http, keys: Vec<String>, in_flight: usize, time: Duration) -> (u64, u64) {
     let (begun, mut next, mut requests, mut bytes) = (Instant::now(), 0, 0, 0);
     let mut waiting = FuturesUnordered::new();
@@ -86,11 +88,11 @@ async fn run(store: Http, keys: Vec<String>, in_flight: usize, time: Duration) -
     }
 }
 
-/// CPU seconds of this process, of user and system.
+/// Returns the CPU seconds of this process, user and system.
 #[cfg(unix)]
 fn cpu() -> f64 {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::uninit();
-    // SAFETY: it is filled in by the call, which cannot fail with these arguments.
+    // SAFETY: the call fills in the value, and cannot fail with these arguments.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()

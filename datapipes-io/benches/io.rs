@@ -1,4 +1,4 @@
-//! How fast files are listed, read and opened: `cargo bench -p datapipes-io`, or with `-- read`
+//! Speed of listing, reading and opening files: `cargo bench -p datapipes-io`, or with `-- read`
 //! (`small`, `members`, `list`) a part of it. Files are made in `TMPDIR`.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use datapipes::{DataLoader, Graph};
 use datapipes_io::{File, list_files, prelude::*};
 
-/// The best of some runs, which is what the machine can do when nobody else uses it.
+/// Returns the shortest time of some runs: the speed of the machine without other load.
 fn best(mut run: impl FnMut()) -> Duration {
     let time = |run: &mut dyn FnMut()| {
         let begun = Instant::now();
@@ -20,7 +20,7 @@ fn best(mut run: impl FnMut()) -> Duration {
     (0..7).map(|_| time(&mut run)).min().expect("some runs")
 }
 
-/// One epoch of a loader, after one to warm up; how many items there were.
+/// Times one epoch of a loader, after one to warm up, and returns the number of items too.
 fn epoch<T: Send + 'static>(graph: Graph<T>, workers: usize) -> (u64, Duration) {
     let loader = DataLoader::builder(graph)
         .workers(workers)

@@ -1,5 +1,4 @@
-//! How much memory it takes to read files that are much larger than that: their bytes are made as
-//! they are asked for.
+//! Memory needed to read files that are much larger than it: their bytes are generated on demand.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +22,7 @@ fn grown(bytes: usize) {
     PEAK.fetch_max(live, Ordering::Relaxed);
 }
 
-// SAFETY: all is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
@@ -51,7 +50,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// The most bytes that were alive at once beyond those before. One test at a time.
+/// Runs a closure and returns the peak of allocated bytes above the level before it. Tests that
+/// measure run one at a time.
 fn peak<R>(run: impl FnOnce() -> R) -> (usize, R) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone: MutexGuard<'_, ()> = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,10 +63,10 @@ fn peak<R>(run: impl FnOnce() -> R) -> (usize, R) {
 
 const MIB: usize = 1 << 20;
 
-/// Objects of one line over and over, made as they are asked for, 256 KiB at a time.
+/// A store of generated objects, which repeat one line; they arrive in pieces of up to 256 KiB.
 #[derive(Debug)]
 struct Made {
-    /// Many of it.
+    /// The line, repeated.
     block: Bytes,
     size: u64,
 }
@@ -95,7 +95,7 @@ impl Store for Made {
             let len = (block.len() - begin)
                 .min(256 << 10)
                 .min((end - at) as usize);
-            // As what comes from a network is: memory of its own.
+            // A copy, since bytes from a network have memory of their own.
             let piece = Bytes::copy_from_slice(&block[begin..begin + len]);
             async move { (len > 0).then_some((Ok(piece), at + len as u64)) }
         });
@@ -116,7 +116,7 @@ impl Store for Made {
     }
 }
 
-/// Reads so many items of an epoch; how many there were.
+/// Reads up to `items` items of an epoch, and returns how many arrived.
 fn read<T: Send + 'static>(graph: Graph<T>, items: usize) -> usize {
     let loader = DataLoader::builder(graph)
         .workers(2)
@@ -131,7 +131,7 @@ fn read<T: Send + 'static>(graph: Graph<T>, items: usize) -> usize {
         .count()
 }
 
-/// Lines of 4 KiB.
+/// Makes a line of 4 KiB.
 fn line() -> Vec<u8> {
     let mut line: Vec<u8> = (0..4095u32).map(|n| b'a' + (n * n % 23) as u8).collect();
     line.push(b'\n');
@@ -174,7 +174,7 @@ fn a_shard_of_ten_gigabytes_is_read_to_its_end_in_constant_memory() {
 fn a_compressed_shard_is_read_in_constant_memory() {
     use std::io::Write;
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    // Text that does not repeat itself, so that the file is not small.
+    // Random text, so that the compressed file is not small.
     let mut state = 1u64;
     let text: Vec<u8> = (0..512 << 10)
         .map(|n| {
@@ -189,7 +189,7 @@ fn a_compressed_shard_is_read_in_constant_memory() {
         })
         .collect();
     packer.write_all(&text).unwrap();
-    // Members, one behind the other.
+    // Compressed members in sequence.
     let store = Made::of(&packer.finish().unwrap(), 10 << 30);
     let (peak, read) = peak(|| {
         read(
@@ -214,7 +214,7 @@ fn six_files_of_json_stay_within_the_memory_of_the_loader() {
             .memory(64 * MIB)
             .build()
             .unwrap();
-        // Into the second file, and the others have been asked for by then.
+        // The reader reaches the second file; by then the other files have been requested.
         loader
             .epoch(0)
             .blocking()

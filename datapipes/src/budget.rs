@@ -36,7 +36,7 @@ pub(crate) const JUMP: usize = 1024;
 /// each poll bounds the bytes then.
 const UNKNOWN: usize = 2048;
 
-/// Whoever waits looks whether it can go on after so many items that were made or used.
+/// Number of items made or used after which a waiting part checks whether it can go on.
 const LOOK: u32 = 16;
 
 /// Ticks of the clock without movement after which a part that has not even begun goes on.

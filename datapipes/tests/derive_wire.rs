@@ -1,5 +1,5 @@
-//! `#[derive(Wire)]` and `Serde`, as a user has them. Names of the standard library are taken, to
-//! see that the code derived does not need them.
+//! `#[derive(Wire)]` and `Serde`, as a user has them. The test shadows names of the standard
+//! library, to check that derived code does not depend on them.
 #![cfg(all(feature = "derive", feature = "serde", feature = "testing"))]
 
 use std::collections::BTreeMap;
@@ -279,7 +279,7 @@ fn damaged_messages_of_serde_are_errors_that_name_the_type() {
         }
     }
     let message = |bytes: &[u8]| [&(bytes.len() as u64).to_ne_bytes()[..], bytes].concat();
-    // A list, a text, bytes and a map of 2^32 - 1.
+    // Lengths of 2^32 - 1, for a list, a text, bytes and a map.
     for marker in [0xdd, 0xdb, 0xc6, 0xdf] {
         let bytes = message(&[marker, 0xff, 0xff, 0xff, 0xff, 1, 2]);
         let error = wire_from::<datapipes::Serde<Vec<u64>>>(&bytes, &[]).unwrap_err();

@@ -1,5 +1,5 @@
-//! How much is allocated for what comes from another process: little for an announced length, and
-//! once for what is there.
+//! Memory allocated for values from another process: little for an announced length, and once for
+//! the bytes that are there.
 #![cfg(feature = "testing")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -13,17 +13,17 @@ use datapipes::{DType, Tensor, Wire};
 struct Counting;
 
 thread_local! {
-    /// Bytes that this thread asked for, and never gives back here: so what is asked for twice
-    /// counts twice.
+    /// Bytes that this thread has allocated. Freed bytes are not subtracted, so that bytes
+    /// allocated twice count twice.
     static ASKED: Cell<usize> = const { Cell::new(0) };
 }
 
 fn count(bytes: usize) {
-    // A thread that ends may have none any more.
+    // A thread that is ending may have lost the counter.
     let _ = ASKED.try_with(|asked| asked.set(asked.get() + bytes));
 }
 
-// SAFETY: all is passed on to the system's allocator as it came.
+// SAFETY: every call is passed on unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());
@@ -55,7 +55,7 @@ fn asked<R>(run: impl FnOnce() -> R) -> (usize, R) {
     (ASKED.get() - before, result)
 }
 
-/// Whatever is announced in so few bytes, few are allocated.
+/// Checks that bytes which announce a huge length are refused, with few bytes allocated.
 fn refuses<T: Wire>(bytes: &[u8]) {
     let (asked, read) = asked(|| wire_from::<T>(bytes, &[]));
     assert!(read.is_err(), "{}", std::any::type_name::<T>());
@@ -68,7 +68,7 @@ fn refuses<T: Wire>(bytes: &[u8]) {
 
 #[test]
 fn row_10_announced_lengths_take_no_memory() {
-    // 2^32, and as much as there may be, by seven bits a byte.
+    // 2^32, and the largest number, in a varint of seven bits per byte.
     for number in [
         &[0x80, 0x80, 0x80, 0x80, 0x10][..],
         &[[0xff; 9].as_slice(), &[1]].concat(),
@@ -103,7 +103,7 @@ fn row_10_announced_lengths_of_serde_take_little_memory() {
             |bytes: &[u8]| wire_from::<Serde<BTreeMap<u64, Vec<u8>>>>(bytes, &[]).is_ok(),
             |bytes: &[u8]| wire_from::<Serde<HashMap<u64, u64>>>(bytes, &[]).is_ok(),
         ] {
-            // Serde reserves a mebibyte at most for what is announced.
+            // Serde reserves at most a mebibyte for an announced length.
             let (asked, read) = asked(|| read(&bytes));
             assert!(!read && asked < 3 << 20, "{asked} bytes");
         }

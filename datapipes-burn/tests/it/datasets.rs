@@ -1,4 +1,4 @@
-//! Data by index, both ways.
+//! Data by index, in both directions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -78,7 +78,7 @@ fn an_order_is_that_of_one_seed_and_epoch() {
     assert_eq!(sorted, (0..50).collect::<Vec<_>>());
 }
 
-/// A batch as its sum and the number of its samples.
+/// The sum of a batch and the number of its samples.
 #[derive(Clone)]
 struct Sums;
 
@@ -131,7 +131,7 @@ impl burn_core::data::dataset::transform::Mapper<String, u64> for Length {
     }
 }
 
-/// Fails at 3, panics at 5.
+/// A data set that fails at 3 and panics at 5.
 struct Flaky(AtomicUsize);
 
 impl Dataset<usize> for Flaky {

@@ -1,4 +1,4 @@
-//! Burn's learner, killed in the middle of an epoch, goes on with the data and the model of one
+//! Burn's learner, killed in the middle of an epoch, resumes with data and model of the same
 //! moment.
 
 use std::io::{BufRead, BufReader};
@@ -16,9 +16,10 @@ use burn::train::{InferenceStep, Learner, RegressionOutput, TrainOutput, TrainSt
 use datapipes::{DataLoader, Graph};
 use datapipes_burn::{BurnLoader, resumable_training};
 
-/// Set where the test below is meant to run: a process of its own, whose checkpoints are there.
+/// Set in the process that runs the learner; its value is the folder of checkpoints.
 const ALONE: &str = "DATAPIPES_TEST_LEARNER";
-/// Batches of the loader's epochs, of the learner's, and how many of those.
+/// Batches per epoch of the loader; below, batches per epoch of the learner, and the learner's
+/// epochs.
 const BATCHES: usize = 10;
 const STEPS: usize = 3;
 const EPOCHS: usize = 8;
@@ -46,7 +47,7 @@ impl TrainStep for Net {
         let sum = batch.0.clone().sum().into_scalar::<f32>();
         let output = self.judge(batch);
         let loss = output.loss.clone().into_scalar::<f32>();
-        // For whoever started this: which batch it was, and how well the net did.
+        // For the process that started this one: the batch, and the loss of the net.
         println!("@step {:08x} {:08x}", sum.to_bits(), loss.to_bits());
         TrainOutput::new(self, output.loss.backward(), output)
     }
@@ -101,7 +102,7 @@ fn trains() {
     println!("trained");
 }
 
-/// The steps of a process that trains, until so many have begun; and whether it came to its end.
+/// Trains in a process until `most` steps have begun; returns its steps, and true if it finished.
 fn train(folder: &Path, most: usize) -> (Vec<String>, bool) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([
@@ -119,7 +120,7 @@ fn train(folder: &Path, most: usize) -> (Vec<String>, bool) {
     let (mut steps, mut has_ended) = (Vec::new(), false);
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
-        // What else is printed need not end its line.
+        // Other output need not end its line.
         match line.find("@step ") {
             Some(at) => steps.push(line[at..].to_owned()),
             None => has_ended |= line.contains("trained"),
@@ -128,7 +129,7 @@ fn train(folder: &Path, most: usize) -> (Vec<String>, bool) {
             break;
         }
     }
-    // By SIGKILL.
+    // Kills it by SIGKILL.
     child.kill().unwrap();
     child.wait().unwrap();
     (steps, has_ended)
@@ -142,8 +143,8 @@ fn a_killed_learner_goes_on_in_the_middle_of_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let mut begins = Vec::new();
     for round in 0..EPOCHS {
-        // In the middle of an epoch of the learner's, which is in the middle of one of the
-        // loader's. The second checkpoint begins when the first is there.
+        // Stops in the middle of an epoch of the learner, which is in the middle of one of the
+        // loader. The second checkpoint begins once the first is written.
         let (steps, _) = train(folder.path(), 2 * STEPS + 1 + round % 3);
         let first = whole
             .iter()
@@ -167,7 +168,7 @@ fn a_killed_learner_goes_on_in_the_middle_of_an_epoch() {
     let states = std::fs::read_dir(folder.path().join("checkpoint")).unwrap();
     let states =
         states.filter(|entry| entry.as_ref().unwrap().path().extension() == Some("state".as_ref()));
-    // The strategy keeps one; a second is there until that is whole; and what a kill left in
-    // between.
+    // The strategy keeps one checkpoint, and a second one until the next is complete; each kill may
+    // leave one more.
     assert!(states.count() <= 2 + begins.len());
 }

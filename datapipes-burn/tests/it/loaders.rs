@@ -1,4 +1,4 @@
-//! A loader in burn's hands.
+//! A loader used by burn.
 
 use std::collections::BTreeSet;
 use std::iter::from_fn;
@@ -16,7 +16,7 @@ use datapipes_burn::{BurnLoader, IntoBurn};
 type Batch = (Tensor<2>, Tensor<1, Int>);
 type Dyn<O> = Arc<dyn BurnDataLoader<O>>;
 
-/// Points with their numbers as labels, shuffled, in batches of four.
+/// Makes points with their numbers as labels, shuffled, in batches of four.
 fn points(len: u64) -> Graph<(datapipes::Tensor, datapipes::Tensor)> {
     Graph::range(0..len)
         .shuffle(1000)
@@ -87,7 +87,7 @@ fn each_iter_is_the_next_epoch_and_a_run_repeats_itself() {
     let again = loader(40, 7);
     assert_eq!((0..3).map(|_| labels(&again)).collect::<Vec<_>>(), orders);
     assert_ne!(labels(&loader(40, 8)), orders[0]);
-    // Resumed behind the second epoch; one that is not read to its end counts too.
+    // Continues after the second epoch: an epoch that is not read to its end counts, too.
     let resumed = loader(40, 7).with_epoch(1);
     drop(resumed.iter());
     assert_eq!(resumed.epoch(), 2);
@@ -162,8 +162,8 @@ fn the_slices_of_several_devices_share_the_data_in_equal_steps() {
     }
 }
 
-/// Stopped at one step on two devices, it goes on on two, and on one that reads what both have
-/// left.
+/// An epoch stopped at one step on two devices is resumed on two devices, and on one device that
+/// reads the rest of both.
 #[test]
 fn the_slices_of_several_devices_go_on() {
     let make = |devices: usize| {
@@ -225,7 +225,7 @@ fn the_slices_of_several_devices_go_on() {
     assert_eq!(one.epoch(), 1);
 }
 
-/// With one step more than before.
+/// The resumed graph has one step more.
 #[test]
 fn an_edited_graph_goes_on() {
     let make = |more: f32| {
@@ -257,7 +257,7 @@ fn an_edited_graph_goes_on() {
     assert_eq!(rest, [[108.0, 109.0, 110.0, 111.0]]);
 }
 
-/// A state at a budget of steps is finished for that budget only.
+/// A checkpoint at the end of a budget of steps is finished for that budget only.
 #[test]
 fn a_larger_budget_of_steps_goes_on() {
     let make = |steps| {
@@ -401,7 +401,7 @@ fn what_is_not_known_of_the_items_is_asked_for() {
     );
     assert_eq!(loader.items(4).iter().count(), 2);
 
-    // A graph that knows counts in batches, or in items with a batch size.
+    // The graph knows its length in batches, or in items if a batch size is given.
     let count = |loader: BurnLoader<datapipes::Tensor, Tensor<1, Int>>| {
         let mut epoch = loader.iter();
         let first = epoch.next().unwrap().unwrap().dims()[0];
@@ -532,8 +532,8 @@ fn an_epoch_of_nothing_is_complete() {
     assert!(loader.iter().progress().is_completed());
 }
 
-/// The state is that of what burn took, by a clone as its learner makes one, also behind an error;
-/// progress goes on too.
+/// A checkpoint covers the batches that burn took, also through a clone as burn's learner makes
+/// one, and also after an error; progress is resumed, too.
 #[test]
 fn an_epoch_goes_on_behind_what_was_taken() {
     let make = |workers| {
@@ -562,7 +562,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
         let taken: Vec<_> = epoch.by_ref().take(stop).map(values).collect();
         let during = loader.checkpoint().unwrap();
         drop(epoch);
-        // They need not be equal, since the workers went on in between.
+        // The two checkpoints may differ, since the workers went on in between.
         for state in [during, loader.checkpoint().unwrap()] {
             let mut seen = taken.clone();
             let again = make(2 - workers).resume(&state).unwrap();
@@ -571,7 +571,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
                 let mut epoch = again.iter();
                 if let Some(batch) = epoch.next() {
                     seen.push(values(batch));
-                    // Of the batches before the stop only their number is known.
+                    // Only the number of the batches before the stop is known.
                     let processed = epoch.progress().items_processed;
                     assert!(
                         processed.abs_diff((4 * (stop + 1)).min(22)) < 4,
@@ -638,13 +638,13 @@ fn an_epoch_of_burns_is_so_many_batches() {
     }
     assert!(epoch.next().is_none() && epoch.next().is_none());
     drop(epoch);
-    // The last of an epoch, and the first of the next.
+    // The last batches of an epoch, and the first ones of the next.
     assert_eq!(labels(&*loader), expected[12..24]);
-    // Dropped midway.
+    // An epoch is dropped midway.
     assert_eq!(loader.iter().take(2).count(), 2);
     assert_eq!(labels(&*loader), expected[32..44]);
 
-    // A stop anywhere, also at the last batch of an epoch.
+    // Stops after any batch, also after the last one of an epoch.
     for steps in 1..7 {
         let first = cut().steps_per_epoch(steps as u64);
         let mut seen = labels(&first);

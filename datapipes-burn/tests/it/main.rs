@@ -1,4 +1,4 @@
-//! The crate as its users see it, on burn's CPU backend.
+//! The public API, on burn's CPU backend.
 
 mod datasets;
 #[cfg(feature = "train")]

@@ -1,4 +1,4 @@
-//! Tensors change hands: type, shape and values stay, and so does the memory.
+//! Conversion of tensors: type, shape and values stay the same, and the memory is not copied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ fn place(tensor: &datapipes::Tensor) -> usize {
     tensor.as_bytes().as_ptr() as usize
 }
 
-/// Where burn keeps the numbers of a tensor that nobody else holds.
+/// Returns the address of the numbers of a tensor in burn, if nothing else shares it.
 fn place_in_burn<const D: usize, K: Kind>(tensor: Tensor<D, K>) -> usize {
     tensor.into_data().as_bytes().as_ptr() as usize
 }
@@ -35,15 +35,14 @@ where
     (error.kind(), error.to_string())
 }
 
-/// Own and shared numbers of a type: what burn has is of that type, has the values, and lies where
-/// they lay.
+/// Checks owned and shared numbers of a type: in burn they have the same type, values and address.
 fn check<T, K>(values: [T; 6], dtype: DType)
 where
     T: datapipes::Element + Element + PartialEq,
     K: Kind,
 {
     let own = own(&values, &[2, 3]);
-    // Three of six, so that the bytes are a view into the middle.
+    // Three of six values, so that the bytes are a view into the middle.
     let shared = own
         .clone()
         .into_shared()
@@ -73,8 +72,8 @@ where
     );
 }
 
-/// A batch whose rows were filled in place stays where it is, and its memory goes back when burn
-/// drops it.
+/// A batch whose rows were filled in place is not copied, and its memory returns to the pool when
+/// burn drops it.
 #[test]
 fn a_pooled_batch_is_handed_over_where_it_is_and_returns() {
     let loader = datapipes::DataLoader::builder(datapipes::testing::pooled_batches(400, 4))
@@ -92,7 +91,7 @@ fn a_pooled_batch_is_handed_over_where_it_is_and_returns() {
         assert_eq!(data.try_to_vec::<f32>().unwrap()[0], 4.0 * number as f32);
         places.insert(was);
     }
-    // Rows as cheap as these are made some batches ahead.
+    // Rows that cost so little are made some batches ahead.
     assert!(places.len() < 50, "{} places for 100 batches", places.len());
 }
 

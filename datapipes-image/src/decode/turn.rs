@@ -181,7 +181,7 @@ mod tests {
             let expected = expected.crop_imm(part.x, part.y, part.width, part.height);
             assert_eq!(turned.data, expected.to_rgb8().into_raw(), "{exif}");
 
-            // The same part as a view's part, for the reverse direction.
+            // The reverse direction: the part as stored is mapped back to the upright part.
             let as_part = |r: Rect| Part {
                 left: r.x.into(),
                 top: r.y.into(),

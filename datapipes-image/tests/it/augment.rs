@@ -1,4 +1,4 @@
-//! Colours, policies and mixing in a graph: the same whatever the number of workers, and errors
+//! Colours, policies and mixing in a graph: the same results for any number of workers, and errors
 //! that name node and item.
 
 use datapipes::{DataLoader, ErrorKind, Graph, Tensor};
@@ -91,7 +91,8 @@ fn labelled_tensors_are_erased_as_those_without_a_label() {
         .enumerate()
         .map(|(n, image)| (image, format!("label {n}")));
     let labelled = labelled.random_erasing(erasing).collect().unwrap();
-    // What is drawn depends on the place of the node, so that it is behind as many.
+    // Random draws depend on the node's position, so that here, too, it comes after two other
+    // nodes.
     let plain = tensors()
         .enumerate()
         .map(|(_, image)| image)

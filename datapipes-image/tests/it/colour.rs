@@ -1,4 +1,4 @@
-//! Colours: what torchvision makes of the same pictures, and what has to hold of any.
+//! Colours: torchvision's results for the same pictures, and properties that hold for any picture.
 
 use datapipes::{ErrorKind, Result};
 use datapipes_image::{
@@ -11,7 +11,7 @@ use crate::picture;
 const FACTORS: [f64; 5] = [0.0, 0.37, 0.5, 1.0, 1.83];
 const TURNS: [f64; 6] = [-0.5, -0.13, 0.0, 0.02, 0.31, 0.5];
 
-/// The file's picture, of one channel if it is of gray.
+/// Reads the file's picture, with one channel if it is gray.
 fn stored(name: &str) -> Image {
     let image = picture(&format!("colour.{name}.png"));
     if !name.ends_with("gray") && name != "grayscale" {
@@ -26,8 +26,8 @@ fn stored(name: &str) -> Image {
     Image::new(image.width(), image.height(), 1, first).unwrap()
 }
 
-/// Each input by a function, with what torchvision made of it in file `name`; gives how many values
-/// differ, by 1.
+/// Compares each input, changed by a function, with torchvision's result in file `name`. Returns
+/// the number of values that differ, each by 1.
 fn compare(name: &str, sources: &[Image], f: impl Fn(&mut Image, usize) -> Result<()>) -> usize {
     let wanted = stored(name);
     let mut is = Vec::new();
@@ -50,7 +50,7 @@ fn compare(name: &str, sources: &[Image], f: impl Fn(&mut Image, usize) -> Resul
     differences.iter().filter(|&&d| d == 1).count()
 }
 
-/// The same, for colour and gray.
+/// Runs [`compare`] on a colour picture and on a gray one.
 fn both(name: &str, count: usize, f: impl Fn(&mut Image, usize) -> Result<()>) -> [usize; 2] {
     let sources = |name| vec![stored(name); count];
     [
@@ -155,12 +155,12 @@ fn what_changes_nothing_changes_nothing() {
             assert_eq!(image, black);
         }
     }
-    // Neither saturation nor hue of a picture without colour.
+    // A picture without colour has neither saturation nor hue to adjust.
     let mut gray = stored("gray");
     adjust_saturation(&mut gray, 0.3).unwrap();
     adjust_hue(&mut gray, 0.3).unwrap();
     assert_eq!(gray, stored("gray"));
-    // A gray pixel that is not cut to the level below.
+    // Rounding must not lower a gray pixel by a level.
     let mut gray = Image::new(256, 1, 3, (0..=255).flat_map(|v| [v; 3]).collect()).unwrap();
     let before = gray.clone();
     for step in -50..=50 {

@@ -1,4 +1,4 @@
-//! WebP, GIF, BMP and TIFF files that are cut, damaged, or meant to hurt.
+//! WebP, GIF, BMP and TIFF files that are cut, damaged, or malicious.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn put_u32(bytes: &mut [u8], at: usize, value: usize) {
 fn row_108_a_cut_file_is_an_error_wherever_it_is_cut() {
     for (name, _) in files() {
         let bytes = file(&name);
-        // The headers byte by byte, the rest at every percent, and the last bytes again.
+        // Cuts the headers at each byte, the rest at each percent, and the last bytes one by one.
         let percents = (0..100).map(|percent| bytes.len() * percent / 100);
         let ends = (0..64.min(bytes.len()))
             .chain(percents)
@@ -36,8 +36,8 @@ fn row_108_a_cut_file_is_an_error_wherever_it_is_cut() {
     }
 }
 
-/// The sizes around the data are right, but there is less of it than the pixels need: what a
-/// careless repair makes.
+/// The sizes in the containers are consistent, but there is less data than the pixels need, as
+/// after a careless repair.
 #[test]
 fn row_108_short_data_in_whole_containers_is_an_error() {
     let fails = |bytes: &[u8], what: String| {
@@ -56,7 +56,7 @@ fn row_108_short_data_in_whole_containers_is_an_error() {
     ] {
         let bytes = file(&format!("formats/{name}"));
         let size = u32::from_le_bytes(bytes[16..20].try_into().unwrap()) as usize;
-        // A bit reader may be ahead of what it needs by some bytes.
+        // A bit reader may be some bytes ahead, so that the last three bytes are not cut.
         for len in (0..size - 3).step_by(2) {
             let mut cut = bytes[..20 + len].to_vec();
             put_u32(&mut cut, 4, 12 + len);
@@ -77,7 +77,7 @@ fn row_108_short_data_in_whole_containers_is_an_error() {
             fails(&cut, format!("{name} with {keep} of {len} bytes"));
         }
     }
-    // Not deflate: its decoder follows the stream, not the length that is told.
+    // Deflate is left out: its decoder follows the stream and not the length in the file.
     for name in ["rgb_none", "rgb_lzw", "rgb_packbits", "gray", "bits"] {
         let bytes = file(&format!("formats/{name}.tif"));
         let entry = bytes
@@ -92,7 +92,7 @@ fn row_108_short_data_in_whole_containers_is_an_error() {
             fails(&cut, format!("{name} with {keep} of {len} bytes"));
         }
     }
-    // The end of the picture after each row of run lengths, and in the middle of one.
+    // An end-of-picture code after each row of run lengths, and in the middle of one.
     let bytes = file("formats/rle8.bmp");
     let data = 14 + 40 + 1024;
     for at in (data..bytes.len() - 4).step_by(2) {
@@ -117,7 +117,7 @@ fn row_109_changed_bytes_do_not_panic_and_end_soon() {
         for _ in 0..60 {
             let mut bytes = bytes.clone();
             for _ in 0..=next() % 3 {
-                // Often in the headers.
+                // Damages the headers more often than the rest.
                 let at = next()
                     % bytes
                         .len()
@@ -139,7 +139,7 @@ fn row_109_changed_bytes_do_not_panic_and_end_soon() {
     assert!(begun.elapsed() < Duration::from_secs(60));
 }
 
-/// As PNG counts it.
+/// Computes the CRC-32 of a PNG chunk.
 fn crc32(bytes: &[u8]) -> u32 {
     let bit = |crc: u32| {
         if crc & 1 == 1 {
@@ -153,7 +153,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// A PNG with this stream of pixels, and right checksums of its chunks.
+/// Makes a PNG with this stream of pixels and correct chunk checksums.
 fn png_of(plain: &[u8], stream: &[u8]) -> Vec<u8> {
     let data = plain.windows(4).position(|w| w == b"IDAT").unwrap();
     let mut bytes = plain[..data - 4].to_vec();
@@ -174,7 +174,8 @@ fn row_109_a_png_is_as_its_checksums_say() {
     let mut crc = plain.clone();
     crc[data + stream.len()] ^= 1;
     assert_eq!(decode(&crc).unwrap_err().kind(), ErrorKind::Corrupt);
-    // With the chunk's own checksum put right: the head of the zlib stream, and too little of it.
+    // The chunk's own checksum is corrected: the header of the zlib stream is wrong, or the stream
+    // is too short.
     for at in [0, 1] {
         let mut stream = stream.to_vec();
         stream[at] ^= 0x11;
@@ -190,7 +191,7 @@ fn row_109_a_png_is_as_its_checksums_say() {
     }
 }
 
-/// The chunks of a PNG: types and bodies.
+/// Returns the type and the body of each chunk of a PNG.
 fn chunks_of(png: &[u8]) -> Vec<(&[u8], &[u8])> {
     let (mut chunks, mut at) = (Vec::new(), 8);
     while at < png.len() {
@@ -216,7 +217,8 @@ fn stream_of(png: &[u8]) -> Vec<u8> {
         .collect()
 }
 
-/// The same PNG with another stream of pixels, in chunks of this size, and other chunks before it.
+/// Replaces the stream of pixels of a PNG, in chunks of `size` bytes, and puts other chunks before
+/// it.
 fn png_with(png: &[u8], stream: &[u8], size: usize, before: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut made = png[..8].to_vec();
     let mut is_first = true;
@@ -278,7 +280,7 @@ fn row_109_the_checksum_of_a_pngs_pixels_is_compared() {
                     let error = read(&stream[..stream.len() - missing], size).unwrap_err();
                     assert_eq!(error.kind(), ErrorKind::Truncated, "{name}: {error}");
                 }
-                // What follows the stream is no part of it.
+                // Bytes after the stream are not part of it.
                 assert!(
                     read(&[&stream[..], b"more"].concat(), size).unwrap() == expected,
                     "{name}"
@@ -308,8 +310,7 @@ fn row_109_the_checksum_of_a_masks_classes_is_compared() {
     }
 }
 
-/// 64 MiB in a stream for a small picture: all that its checksum needs is inflated, and no more
-/// than is allowed.
+/// A small picture has a stream of 64 MiB. All of it is inflated for the checksum, up to the limit.
 #[test]
 fn row_111_a_png_with_more_in_its_stream_than_its_pixels_is_bounded() {
     let (zeros, mut bomb) = (vec![0u8; 64 << 20], Vec::new());
@@ -325,7 +326,7 @@ fn row_111_a_png_with_more_in_its_stream_than_its_pixels_is_bounded() {
     assert!(decode(&bomb).is_ok());
 }
 
-/// Headers that tell of huge pictures, in files of some hundred bytes.
+/// Small files whose headers announce huge pictures.
 #[test]
 fn row_110_huge_pictures_are_refused_from_their_headers() {
     let begun = Instant::now();
@@ -397,19 +398,19 @@ fn row_110_huge_pictures_are_refused_from_their_headers() {
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
-/// Sizes that no picture has, and those that do not agree with each other.
+/// Impossible sizes, and sizes that contradict each other.
 #[test]
 fn row_110_sizes_without_sense_are_errors() {
     for (name, at, values) in [
         ("lossy.webp", 26, &[0, 0][..]),
-        // The canvas is not the picture's.
+        // The canvas differs from the picture.
         ("lossy_alpha.webp", 24, &[99]),
         ("animated.webp", 24, &[3]),
         ("plain.gif", 13 + 96 + 5, &[0, 0]),
         ("rgb24.bmp", 18, &[0, 0, 0, 0]),
         ("rgb24.bmp", 22, &[0, 0, 0, 0]),
         ("rgb24.bmp", 21, &[0xff]),
-        // Pixels within the headers; a palette of 2^32 colours.
+        // The pixels begin within the headers; a palette has 2^32 colours.
         ("rgb24.bmp", 10, &[20]),
         ("palette8.bmp", 46, &[255, 255, 255, 255]),
         ("palette8.bmp", 46, &[9, 0, 0, 0]),
@@ -511,7 +512,7 @@ fn row_111_a_hundred_thousand_frames_cost_their_bytes() {
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
-/// Directories in a circle, and lists that are longer than the file.
+/// Directories that form a cycle, and lists that are longer than the file.
 #[test]
 fn row_111_directories_that_point_at_each_other_end() {
     let begun = Instant::now();
@@ -533,7 +534,7 @@ fn row_111_directories_that_point_at_each_other_end() {
             assert!(decode(&long).is_err());
         }
     }
-    // Tiles of 2^31 pixels each way around a small picture.
+    // Tiles of 2^31 pixels in each direction for a small picture.
     let mut tiles = file("formats/tiles.tif");
     for tag in [0x42, 0x43] {
         let at = tiles

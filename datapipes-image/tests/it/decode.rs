@@ -1,4 +1,4 @@
-//! Right pixels: those that Pillow makes of the same file.
+//! Correct pixels: those that Pillow decodes from the same file.
 
 use std::io::Cursor;
 
@@ -126,8 +126,7 @@ fn row_113_orientation_is_the_same_in_png() {
     );
 }
 
-/// With every way to write it: what is in the file are the same coefficients, so the same pixels
-/// come out.
+/// Files with the same coefficients give the same pixels, in every kind of scan.
 #[test]
 fn row_112_scans_of_all_sorts_give_the_same_pixels() {
     use SamplingFactor::{F_1_1, F_1_2, F_1_4, F_2_1, F_2_2, F_2_4, F_4_1, F_4_2};
@@ -137,7 +136,7 @@ fn row_112_scans_of_all_sorts_give_the_same_pixels() {
                 jpeg(width, height, |e| {
                     e.set_sampling_factor(sampling);
                     e.set_progressive(progressive);
-                    // Its way to optimise tables is a scan for each component.
+                    // The encoder optimises tables by writing a scan for each component.
                     e.set_optimized_huffman_tables(non_interleaved);
                     e.set_restart_interval(restart);
                 })
@@ -160,7 +159,7 @@ fn row_112_scans_of_all_sorts_give_the_same_pixels() {
     }
 }
 
-/// The sampling of a single component says nothing.
+/// The sampling factor of a single component has no effect.
 #[test]
 fn row_112_gray_has_one_sampling() {
     let mut bytes = file("gray.jpg");
@@ -188,7 +187,7 @@ fn mean_difference(a: &Image, b: &Image) -> f64 {
 
 #[test]
 fn row_112_four_components_are_right_or_refused() {
-    // Cyan, magenta, yellow and black inks, inverted as Adobe has them.
+    // Cyan, magenta, yellow and black inks, inverted as Adobe stores them.
     let (width, height) = (32u16, 24u16);
     let inks: Vec<u8> = photo(width, height)
         .chunks_exact(3)
@@ -224,7 +223,7 @@ fn row_112_features_that_are_not_read_are_named() {
         (1, 0xc5, "hierarchical"),
         (4, 12, "12 bits"),
         (9, 2, "2 components"),
-        // Luma of 2/3 of chroma.
+        // Luma has 2/3 of chroma's resolution.
         (14, 0x31, "sampling"),
     ] {
         let mut bytes = bytes.clone();
@@ -235,7 +234,7 @@ fn row_112_features_that_are_not_read_are_named() {
     }
 }
 
-/// Three components that are RGB as they are: by Adobe's word, by their names, or both.
+/// Three components are RGB without a transform if Adobe's marker, their names, or both say so.
 #[test]
 fn row_112_rgb_without_a_transform_is_right_however_it_is_told() {
     let bytes = file("adobe_rgb.jpg");
@@ -260,13 +259,13 @@ fn row_112_rgb_without_a_transform_is_right_however_it_is_told() {
     }
     assert_eq!(decode(&adobe_only).unwrap(), expected);
 
-    // Adobe's word counts more than names, as with libjpeg.
+    // Adobe's marker takes precedence over the names, as in libjpeg.
     let mut two_ways = bytes.clone();
     two_ways[adobe + 11] = 1;
     assert_ne!(decode(&two_ways).unwrap(), expected);
 }
 
-/// What stands behind the picture is another's: a second picture, a preview, a film.
+/// Bytes after the picture are not part of it: a second picture, a preview, a film.
 #[test]
 fn bytes_behind_the_end_are_ignored() {
     for name in ["rgb420.jpg", "progressive.jpg", "png.expected.png"] {

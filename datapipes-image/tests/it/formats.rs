@@ -1,11 +1,12 @@
-//! WebP, GIF, BMP and TIFF: the pixels that Pillow makes of the same files, by several writers.
+//! WebP, GIF, BMP and TIFF: the pixels that Pillow decodes from the same files, by several writers.
 
 use datapipes::ErrorKind;
 use datapipes_image::{DecodeImage, Image, ImageFormat, decode, decode_tensor, dimensions};
 
 use crate::{difference, file, picture};
 
-/// The files that `tests/data/make_formats.py` made, and what each should give.
+/// Returns the files made by `tests/data/make_formats.py`, each with the file of its expected
+/// pixels.
 pub fn files() -> Vec<(String, String)> {
     let list = String::from_utf8(file("formats/expected.txt")).unwrap();
     let pair = |line: &str| {
@@ -22,7 +23,7 @@ fn row_112_every_variant_gives_pillows_pixels() {
     for (name, expected) in &files {
         let (bytes, expected) = (file(name), picture(expected));
         let image = decode(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
-        // Five bits to eight: to the nearest, which Pillow cuts off.
+        // Five bits become eight by rounding to the nearest value; Pillow truncates.
         let tolerance = u8::from(name.ends_with("555.bmp") || name.ends_with("565.bmp"));
         assert!(
             difference(&image, &expected) <= tolerance,
@@ -52,7 +53,7 @@ fn row_112_what_a_tiff_may_be_and_is_not_read_is_named() {
         let error = decode(&bytes).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains(feature), "{error}");
-        // Its size is known all the same.
+        // The size is known even so.
         assert_eq!(dimensions(&bytes).unwrap(), (23, 17));
     }
 }
@@ -68,7 +69,7 @@ fn row_106_the_format_is_told_by_the_first_bytes() {
     ] {
         let bytes = file(&format!("formats/{name}"));
         assert_eq!(ImageFormat::of(&bytes), Some(format));
-        // No name is looked at.
+        // The format is recognised without a name.
         let tensor = decode_tensor(&bytes).unwrap();
         let (width, height) = dimensions(&bytes).unwrap();
         assert_eq!(tensor.shape(), [height as usize, width as usize, 3]);
@@ -110,7 +111,7 @@ fn row_113_orientation_is_the_same_in_webp_and_tiff() {
     }
 }
 
-/// By the standard's words: where row 0 and column 0 of what is stored are seen.
+/// Applies an orientation by the standard's definition: where stored row 0 and column 0 are shown.
 fn oriented(image: &Image, n: u8) -> Image {
     let (w, h) = (image.width(), image.height());
     let (width, height) = if (5..9).contains(&n) { (h, w) } else { (w, h) };
@@ -134,7 +135,7 @@ fn oriented(image: &Image, n: u8) -> Image {
     Image::new(width, height, 3, data).unwrap()
 }
 
-/// What no picture uses costs nothing and hides no damage: bytes behind the end.
+/// Bytes after the end of a picture are ignored.
 #[test]
 fn bytes_behind_the_end_are_ignored() {
     for name in [

@@ -1,5 +1,5 @@
-//! Pictures and targets through a geometry: what torchvision makes of them, and what stays true
-//! whatever is drawn.
+//! Pictures and targets under a geometry: torchvision's results, and properties that hold for any
+//! draw.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ fn points() -> Keypoints {
 
 type Expected = BTreeMap<(String, String), ((u32, u32), Vec<f32>)>;
 
-/// Lines of `geometry.txt`: by name and kind the size and the numbers.
+/// Parses `geometry.txt` into the size and the numbers for each name and kind.
 fn expected() -> Expected {
     let text = String::from_utf8(file("geometry.txt")).unwrap();
     let line = |line: &str| {
@@ -68,7 +68,7 @@ fn expected() -> Expected {
     text.lines().map(line).collect()
 }
 
-/// All geometries that the script has, by its names.
+/// Returns all geometries of the script, by its names.
 fn geometries() -> Vec<(&'static str, Geometry)> {
     let start = || Geometry::new(SIZE.0, SIZE.1);
     let turned = |degrees| start().rotate(degrees).unwrap();
@@ -235,8 +235,8 @@ fn targets_are_where_torchvision_puts_them() {
             "{name}"
         );
 
-        // Where torchvision turns and expands, the size that its boxes know is not that of its
-        // picture, and they are up to a pixel off.
+        // Where torchvision rotates and expands, the size used for its boxes differs from that of
+        // its picture, and the boxes are up to a pixel off.
         let is_expanded = name == "rotate_31_expand";
         let most = if is_expanded { 1.0 } else { 1e-3 };
         for (kind, size, places) in [
@@ -338,7 +338,7 @@ fn a_square_turns_exactly_with_both_filters() {
         assert_eq!(turned(180.0), both);
         assert_eq!(turned(-180.0), both);
         for (x, y) in [(0, 0), (3, 11), (16, 2)] {
-            // Counter-clockwise: what was on the right is at the top.
+            // Rotation is counter-clockwise: the right side becomes the top.
             assert_eq!(turned(90.0).pixel(y, 16 - x), source.pixel(x, y));
             assert_eq!(turned(270.0).pixel(16 - y, x), source.pixel(x, y));
         }
@@ -351,7 +351,7 @@ fn a_square_turns_exactly_with_both_filters() {
 
 #[test]
 fn a_quarter_turn_keeps_its_pixels_where_the_middle_falls_between_two() {
-    // 6x5: torchvision takes every other row twice here, by the rounding of its floats.
+    // 6x5: torchvision takes every other row twice here, because of rounding in its floats.
     let values: Vec<u8> = (1..=30).collect();
     let image = Image::new(6, 5, 1, values).unwrap();
     let turned = rotate(&image, 90.0).unwrap();
@@ -369,7 +369,7 @@ fn a_quarter_turn_keeps_its_pixels_where_the_middle_falls_between_two() {
 
 #[test]
 fn the_mask_of_a_picture_stays_its_mask() {
-    // Gray pictures whose mask is themselves: every exact geometry has to do the same to both.
+    // Gray pictures are their own masks: every exact geometry must do the same to both.
     let values: Vec<u8> = (0..23 * 17).map(|i| (i * 31 % 251 + 1) as u8).collect();
     let image = Image::new(23, 17, 1, values.clone()).unwrap();
     let start = || Geometry::new(23, 17);
@@ -408,7 +408,8 @@ fn the_mask_of_a_picture_stays_its_mask() {
 
 #[test]
 fn a_scaled_mask_lies_under_its_picture() {
-    // Halves of a picture: the share of pixels whose side of 128 is that of the mask.
+    // The picture has two halves. Counts the pixels that are on the other side of 128 than the mask
+    // says.
     let values = |low: u8, high: u8| -> Vec<u8> {
         (0..64 * 48)
             .map(|i| if i % 64 + i / 64 < 50 { low } else { high })
@@ -429,7 +430,7 @@ fn a_scaled_mask_lies_under_its_picture() {
         let wrong = pairs
             .filter(|(pixel, class)| (**pixel >= 128) != (**class == 1))
             .count();
-        // What the border passes through exactly in the middle may go either way.
+        // Pixels whose centre lies on the border may be on either side.
         assert!(
             wrong * 100 <= (width * height) as usize,
             "{wrong} of {width}x{height}"
@@ -448,7 +449,8 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
     let part = RandomCrop::new(33, 47).padding(3).pad_if_needed();
     let mut seen = 0;
     for round in 0..300 {
-        // Of each only one step that takes the nearest pixels: two of them would add up.
+        // Each geometry has only one step that takes nearest pixels: the errors of two would add
+        // up.
         let start = Geometry::new(40, 30)
             .draw(&RandomFlip::vertical(0.5), &mut rng)
             .unwrap();
@@ -466,7 +468,7 @@ fn boxes_stay_in_the_picture_and_around_their_pixels() {
         let corner = [x as f32, y as f32, x as f32 + 9.0, y as f32 + 7.0];
         let boxes = Boxes::new(40, 30, vec![corner, [0.0, 0.0, 40.0, 30.0]]).unwrap();
         let (mask, boxes) = geometry.apply((mask, boxes)).unwrap();
-        // Refuses what lies outside or is turned over.
+        // Boxes outside of the picture, or with swapped corners, are refused.
         let boxes = Boxes::new(33, 47, boxes.corners().to_vec()).unwrap();
         let [left, top, right, bottom] = boxes.corners()[0];
         for (i, _) in mask

@@ -1,4 +1,4 @@
-//! What is drawn for a geometry, in graphs and in closures; and what is refused.
+//! Random draws of geometries, in graphs and in closures; and settings that are refused.
 
 use bytes::Bytes;
 use datapipes::{DataLoader, ErrorKind, Graph, Rng, Tensor};
@@ -76,7 +76,7 @@ fn turns_are_pinned() {
     assert_eq!(sums, TURNS, "{sums:?}");
 }
 
-/// FNV-1a of the size and the pixels.
+/// Returns the FNV-1a hash of the size and the pixels.
 fn checksum(image: &Image) -> u32 {
     let size = [image.width() as u8, image.height() as u8];
     let bytes = size.iter().chain(image.data());
@@ -127,7 +127,8 @@ fn a_picture_that_is_too_small_is_padded_only_if_asked_for() {
             .contains("a crop of 6x7 at (0, 0) does not lie in an image of 6x6"),
         "{error}"
     );
-    // torchvision's: what is missing comes on both sides, so that the picture lies anywhere.
+    // As in torchvision, missing pixels are added on both sides, so that the picture may lie
+    // anywhere.
     let settings = RandomCrop::new(9, 5)
         .padding(Padding::new(1, 0, 0, 0).fill(7))
         .pad_if_needed();
@@ -523,7 +524,7 @@ fn points_that_leave_stay_absent() {
         .pad(Padding::new(2, 0, 0, 0))
         .unwrap();
     let points = geometry.apply(points).unwrap();
-    // The first one is back where it was, but what it showed is not.
+    // The first point is back at its position, but the part of the picture it marked is gone.
     assert_eq!(
         points.points()[0],
         Keypoint {

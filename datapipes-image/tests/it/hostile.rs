@@ -1,4 +1,4 @@
-//! Files that are cut, damaged, or meant to hurt.
+//! Files that are cut, damaged, or malicious.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ fn row_108_a_large_jpeg_cut_at_every_percent_is_an_error() {
     }
 }
 
-/// The end marker is there, but the data before it is not: what a careless repair makes.
+/// The end marker is there, but the data before it is missing, as after a careless repair.
 #[test]
 fn row_108_a_short_scan_with_an_end_marker_is_an_error() {
     for (sampling, restart) in [
@@ -166,8 +166,8 @@ fn row_109_a_changed_byte_of_a_png_is_found() {
     }
 }
 
-/// A JPEG has no checksums: a changed byte may decode to something. It does so in bounded time,
-/// without a panic.
+/// A JPEG has no checksums, so that a file with a changed byte may decode. Decoding takes bounded
+/// time and does not panic.
 #[test]
 fn row_109_changed_bytes_of_a_jpeg_do_not_panic() {
     let begun = Instant::now();

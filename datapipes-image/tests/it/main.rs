@@ -1,4 +1,4 @@
-//! One module per promise.
+//! Tests of the public API, by topic.
 
 mod augment;
 mod colour;
@@ -19,7 +19,7 @@ use std::path::Path;
 
 use datapipes_image::{Image, decode};
 
-/// A file that `tests/data/make.py` made.
+/// Reads a file that `tests/data/make.py` made.
 fn file(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
@@ -27,12 +27,12 @@ fn file(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A picture of such a file.
+/// Decodes a file that `tests/data/make.py` made.
 fn picture(name: &str) -> Image {
     decode(&file(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The largest difference of any channel of any pixel.
+/// Returns the largest difference of any channel of any pixel.
 fn difference(a: &Image, b: &Image) -> u8 {
     assert_eq!(
         (a.width(), a.height(), a.channels()),
@@ -46,11 +46,11 @@ fn difference(a: &Image, b: &Image) -> u8 {
         .unwrap_or(0)
 }
 
-/// Numbers that are the same in every run.
+/// A generator of numbers that are the same in every run.
 struct Random(u64);
 
 impl Random {
-    /// One of so many.
+    /// Returns a number below `count`.
     fn below(&mut self, count: u32) -> u32 {
         self.0 = self
             .0
@@ -60,7 +60,7 @@ impl Random {
     }
 }
 
-/// A photo-like picture: gradients and grain.
+/// Makes a photo-like picture: gradients and grain.
 fn photo(width: u16, height: u16) -> Vec<u8> {
     let pixel = |x: u32, y: u32| {
         let grain =
@@ -76,7 +76,7 @@ fn photo(width: u16, height: u16) -> Vec<u8> {
         .collect()
 }
 
-/// It as a JPEG.
+/// Encodes a photo-like picture as JPEG.
 fn jpeg(
     width: u16,
     height: u16,

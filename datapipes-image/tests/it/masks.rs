@@ -88,7 +88,7 @@ fn damage_is_an_error_or_changes_no_class() {
             assert_eq!(other, mask, "byte {at}");
         }
     }
-    // The header's own numbers: 16 bits of a palette, and a size that no memory holds.
+    // Invalid header values: a palette with 16 bits, and a size that exceeds any memory.
     for (at, value, text) in [
         (24, 16, "16 bits of colour type 3"),
         (25, 7, "colour type is 7"),

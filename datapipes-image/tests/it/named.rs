@@ -11,7 +11,7 @@ use datapipes_image::{resize, to_tensor, to_tensor_u8};
 
 use crate::file;
 
-/// Reads files, and names what comes out after them.
+/// A pipe that reads files and names its items after them.
 #[derive(Clone)]
 struct Read;
 
@@ -29,7 +29,7 @@ impl Pipe<&'static str> for Read {
     }
 }
 
-/// Names files that are in memory.
+/// A pipe that names files in memory.
 #[derive(Clone)]
 struct Named;
 
@@ -67,7 +67,7 @@ fn failure<T: Send + 'static>(graph: Graph<T>, workers: usize) -> Error {
 
 #[test]
 fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
-    // A hang cannot be told from slow work, nor ended, where workers are threads.
+    // With threads as workers, a hang can neither be told from slow work nor be ended.
     let names = [
         "formats/plain.gif",
         "formats/lossy.webp",
@@ -85,8 +85,8 @@ fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
             "{error}"
         );
     }
-    // A panic of somebody's own code is a bug, which no policy skips; one inside of `decode` is
-    // about the picture: see the test of the same row there.
+    // A panic of user code is a bug, which no policy skips. A panic inside of `decode` becomes an
+    // error of the picture: see the test of the same row there.
     let loader = DataLoader::builder(graph)
         .on_error(OnError::skip(1))
         .build()
@@ -100,7 +100,7 @@ fn row_114_a_panic_while_decoding_is_an_error_with_the_files_name() {
     assert_eq!(kinds, [ErrorKind::Panic]);
 }
 
-/// The wide one of the three, `rgb420.jpg`, differs.
+/// Returns true for `rgb420.jpg`, the only wide picture of the three.
 fn is_wide(image: &Image) -> bool {
     image.width() == 49
 }
@@ -146,7 +146,7 @@ fn row_115_pictures_that_do_not_fit_together_are_both_named() {
 
 #[test]
 fn row_115_what_is_skipped_leaves_batches_full() {
-    // A page that says that it is a picture, a cut file, and whole ones of other formats than their
+    // An HTML page with a picture's name, a cut file, and whole files of other formats than their
     // names say.
     let names = ["a.jpg", "b.jpg", "c.png", "d.png", "e.gif", "f.tif"];
     let whole = [

@@ -1,4 +1,4 @@
-//! A part of a JPEG, scaled or not, is that part of the whole.
+//! A decoded part of a JPEG, scaled or not, equals that part of the whole picture.
 
 use datapipes::ErrorKind;
 use datapipes_image::{Image, Rect, crop, decode, decode_jpeg_part, dimensions};
@@ -8,7 +8,7 @@ use crate::{Random, file, jpeg, picture};
 
 const SCALES: [u32; 4] = [1, 2, 4, 8];
 
-/// All of it at a scale.
+/// Decodes the whole picture at a scale.
 fn whole(bytes: &[u8], scale: u32) -> Image {
     let (width, height) = dimensions(bytes).unwrap();
     let part = Rect {
@@ -20,7 +20,7 @@ fn whole(bytes: &[u8], scale: u32) -> Image {
     decode_jpeg_part(bytes, scale, part).unwrap()
 }
 
-/// A part of what has this size: often a thin or a small one, often at an edge.
+/// Draws a part of a picture of this size: often a thin or a small one, often at an edge.
 fn part(random: &mut Random, width: u32, height: u32) -> Rect {
     let mut span = |edge: u32| {
         let start = if random.below(3) == 0 {
@@ -60,7 +60,7 @@ fn row_112_scaled_jpegs_are_pillows() {
         "flat_gray",
     ] {
         let bytes = file(&format!("{name}.jpg"));
-        // One below the other.
+        // The expected pictures are stored one below the other.
         let (expected, mut y) = (picture(&format!("{name}.scaled.png")), 0);
         for scale in [2, 4, 8] {
             let image = whole(&bytes, scale);
@@ -171,7 +171,7 @@ fn what_cannot_be_is_an_error_with_numbers() {
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(&format!("1/{scale}")), "{error}");
     }
-    // At 1/2, it has 25x18 pixels.
+    // At 1/2, the picture has 25x18 pixels.
     for (x, y, width, height) in [
         (0, 0, 26, 1),
         (0, 18, 1, 1),
@@ -223,7 +223,7 @@ fn row_108_a_part_of_a_cut_file_is_an_error_even_above_the_cut() {
     }
 }
 
-/// The end marker is there, but the data before it is not.
+/// The end marker is there, but the data before it is missing.
 #[test]
 fn row_108_a_part_whose_rows_are_missing_is_an_error() {
     let bytes = jpeg(160, 160, |e| e.set_sampling_factor(SamplingFactor::F_2_2));
@@ -245,13 +245,13 @@ fn row_108_a_part_whose_rows_are_missing_is_an_error() {
             ErrorKind::Truncated | ErrorKind::Corrupt
         ));
     }
-    // What is there is there: nothing behind it is looked at.
+    // Rows before the cut are decoded; nothing after them is read.
     let rows = decode_jpeg_part(&cut, 1, row(10)).unwrap();
     assert_eq!(rows, crop(&decode(&bytes).unwrap(), row(10)).unwrap());
 }
 
-/// Damage decodes to something or is an error; a part never differs from the whole, where that is
-/// decoded.
+/// A damaged file decodes to some picture or is an error; a part never differs from the whole, if
+/// the whole is decoded.
 #[test]
 fn row_109_parts_of_damaged_files_are_those_of_the_whole() {
     let mut random = Random(3);
@@ -305,7 +305,7 @@ fn row_109_parts_of_damaged_files_are_those_of_the_whole() {
     assert!(decoded > 100, "only {decoded}");
 }
 
-/// Bytes without any sense behind a sound header.
+/// Random bytes after a valid header.
 #[test]
 fn row_109_noise_is_an_error_or_a_picture_and_ends() {
     let mut random = Random(4);

@@ -1,4 +1,4 @@
-//! Scaled pictures: those that Pillow makes.
+//! Scaled pictures, compared with Pillow's.
 
 use datapipes_image::{Filter, Rect, resize, resized_crop};
 

@@ -1,4 +1,4 @@
-//! The step from files to rows of batches, beside the same in many steps.
+//! The step from files to rows of batches, compared with the separate steps.
 
 use bytes::Bytes;
 use datapipes::{DataLoader, ErrorKind, Graph, OnError, Rng, Tensor};
@@ -14,7 +14,8 @@ fn rng(key: u64) -> Rng {
     Rng::from_key([key, 1, 2, 3])
 }
 
-/// Files of several kinds: stored in all eight ways, subsampled, progressive, gray, CMYK, PNG.
+/// Returns files of several kinds: all eight orientations, subsampled, progressive, gray, CMYK,
+/// PNG.
 fn files() -> Vec<(String, Vec<u8>)> {
     let exif = (1..=8).map(|n| format!("exif{n}.jpg"));
     let others = [
@@ -34,7 +35,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// `[C, H, W]` to `[H, W, C]`.
+/// Converts `[C, H, W]` to `[H, W, C]`.
 fn interleaved(planes: &Tensor) -> Tensor {
     let &[c, h, w] = planes.shape() else {
         panic!("not a picture")
@@ -113,7 +114,7 @@ fn what_is_not_random_is_the_same_too() {
     }
 }
 
-/// Mean difference in levels.
+/// Returns the mean difference in levels.
 fn difference(a: &Tensor, b: &Tensor) -> f64 {
     let (a, b) = (a.as_slice::<u8>().unwrap(), b.as_slice::<u8>().unwrap());
     a.iter()
@@ -142,7 +143,7 @@ fn a_scaled_decode_shows_the_same_part() {
         differs > 20,
         "{differs} of 30 were decoded at a lower scale"
     );
-    // As it is stored does not matter.
+    // The stored orientation has no effect.
     for number in 1..=8 {
         let file = file(&format!("exif{number}.jpg"));
         let rows = ImageRows::resize(4, 4);
@@ -156,7 +157,7 @@ fn a_scaled_decode_shows_the_same_part() {
             difference(&whole, &scaled)
         );
     }
-    // Where the part is hardly larger than the row nothing changes.
+    // A part that is hardly larger than the row is not scaled while decoding.
     let file = file("rgb420.jpg");
     let same = ImageRows::resize(30, 30);
     assert_eq!(
@@ -272,13 +273,13 @@ fn settings_without_sense_are_found_when_the_loader_is_built() {
         let said = DataLoader::builder(graph).build().unwrap_err().to_string();
         assert!(said.contains(number), "{said}");
     }
-    // A wide crop of wide pictures may be wider than their shorter edge; one of tall pictures is an
+    // A wide crop may be wider than the shorter edge of a wide picture; for a tall picture it is an
     // error that says so.
     let wide = ImageRows::resize_center_crop(20, 25, 15);
     assert!(wide.tensor(&jpeg(60, 40, |_| {}), &mut rng(0)).is_ok());
     let error = wide.tensor(&jpeg(40, 60, |_| {}), &mut rng(0)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape);
-    // A row of another shape or type.
+    // The row has a wrong shape or type.
     let rows = ImageRows::resize(4, 3);
     for (dtype, shape) in [
         (datapipes::DType::U8, [3, 4, 3]),

@@ -127,7 +127,7 @@ mod tests {
             assert_eq!((kept.len(), buffer.is_unique()), (len, !keeps));
             drop(kept);
         }
-        // The same holds after another piece.
+        // Several pieces are copied together, so that they do not keep the buffer.
         let buffer = Bytes::from(vec![7; 2 * LARGE]);
         let mut pieces = Pieces::of(&(0..2 * LARGE as u64));
         pieces.push(buffer.slice(..LARGE));

@@ -53,7 +53,7 @@ fn row_96_cut_at_every_byte() {
     .concat();
     for cut in 0..data.len() {
         let (files, errors) = gunzip(data[..cut].to_vec());
-        // The one cut that cannot be seen.
+        // A cut between two members cannot be detected.
         if cut == first {
             assert_eq!(files.len(), 1);
         } else {
@@ -68,7 +68,7 @@ fn row_96_cut_at_every_byte_of_a_packed_archive() {
     let (whole, _) = untar(data.clone());
     for cut in 0..data.len() {
         let (files, errors) = untar(data[..cut].to_vec());
-        // Members that were inflated before the cut come before the error.
+        // Archive members that were inflated before the cut come before the error.
         assert!(whole.starts_with(&files), "cut at {cut}");
         assert_eq!(errors.len(), 1, "cut at {cut}");
     }
@@ -82,7 +82,8 @@ fn row_96_a_wrong_checksum_is_found_behind_the_end_of_the_tar() {
     for byte in crc..data.len() {
         data[byte] ^= 1;
         let (files, errors) = untar(data.clone());
-        // Whether the member was right is known only behind it.
+        // A gzip member's checksum comes after its data, so that files are delivered before it is
+        // checked.
         assert!(whole.starts_with(&files));
         assert_eq!(kinds(&errors), [ErrorKind::Corrupt]);
         data[byte] ^= 1;

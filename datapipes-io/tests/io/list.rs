@@ -35,7 +35,7 @@ fn row_82_sorted_by_the_bytes_of_whole_paths() {
 
 #[test]
 fn row_82_a_folder_of_many_files_is_sorted() {
-    // On some disks it takes seconds to make so many files.
+    // A memory disk, since making so many files takes seconds on some disks.
     let dir = tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .unwrap();
@@ -220,7 +220,7 @@ mod unix {
         let dir = tree(&["a/1", "b/1", "c/1"]);
         let closed = dir.path().join("b");
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
-        // Nothing is closed to root.
+        // Permissions do not apply to root, so that the error is checked for other users only.
         if fs::read_dir(&closed).is_err() {
             let (files, errors) = parts(open(&ListFiles::new(dir.path(), "**")));
             assert_eq!((files.len(), kinds(&errors)), (2, vec![ErrorKind::Denied]));

@@ -157,7 +157,7 @@ fn row_76_a_file_that_may_not_be_read_is_denied() {
     let path = dir.path().join("a");
     fs::write(&path, "a").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
-    // Nothing is closed to root.
+    // Permissions do not apply to root, so that the error is checked for other users only.
     if fs::read(&path).is_err() {
         assert_eq!(
             kinds(&parts(apply(&LoadFiles::new(), vec![FileRef::new(path)])).1),

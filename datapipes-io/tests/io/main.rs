@@ -1,4 +1,4 @@
-//! What the stores and formats promise, by the rows of the fault matrix where one applies.
+//! Behaviour of stores and formats, with the rows of the fault matrix where one applies.
 
 mod gzip;
 #[cfg(all(feature = "http", unix))]
@@ -19,7 +19,7 @@ use datapipes::{Context, Error, ErrorKind, Graph, Item, Items, Origin, Pipe, Res
 use datapipes_io::File;
 use futures::{FutureExt, StreamExt};
 
-/// All items and errors, inline.
+/// Collects all items and errors, inline.
 fn all<T: Send + 'static>(items: Items<T>) -> Vec<Result<Item<T>>> {
     items
         .collect::<Vec<_>>()
@@ -42,7 +42,7 @@ fn open<S: Source>(source: &S) -> Vec<Result<Item<S::Out>>> {
     all(source.open(&Context::default()))
 }
 
-/// The values, and what the errors among them say.
+/// Separates the values from the errors.
 fn parts<T>(items: Vec<Result<Item<T>>>) -> (Vec<T>, Vec<Error>) {
     let mut parts = (Vec::new(), Vec::new());
     for item in items {
@@ -62,7 +62,7 @@ fn kinds(errors: &[Error]) -> Vec<ErrorKind> {
     errors.iter().map(Error::kind).collect()
 }
 
-/// On two workers, in order.
+/// Reads a graph with two workers, in order.
 fn on_workers<T: Send + 'static>(graph: Graph<T>) -> Vec<T> {
     let loader = datapipes::DataLoader::builder(graph)
         .workers(2)
@@ -75,7 +75,7 @@ fn on_workers<T: Send + 'static>(graph: Graph<T>) -> Vec<T> {
         .expect("items without errors")
 }
 
-/// A tar archive, the end marker included.
+/// Makes a tar archive with an end marker.
 fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = ::tar::Builder::new(Vec::new());
     for (name, data) in members {
@@ -90,7 +90,7 @@ fn tar_of(members: &[(&str, &[u8])]) -> Vec<u8> {
     archive.into_inner().expect("in memory")
 }
 
-/// Whether a command of the system is there; without it a test has nothing to compare with.
+/// Returns true if a command is installed; otherwise a test has nothing to compare with.
 fn has(command: &str) -> bool {
     Command::new(command)
         .arg("--version")

@@ -3,7 +3,7 @@ use datapipes_io::{File, Sample, Samples, Untar, prelude::*};
 
 use crate::{all, apply, kinds, on_workers, parts, tar_of};
 
-/// Opens archives and groups their members: the two pipes, as a segment runs them.
+/// A pipe that opens archives and groups their members, both in one segment.
 #[derive(Default)]
 struct UntarSamples(Untar, Samples);
 
@@ -27,7 +27,7 @@ fn run(names: &[&str]) -> (Vec<Sample>, Vec<Error>) {
     parts(apply(&UntarSamples::default(), vec![archive(names)]))
 }
 
-/// Samples in a form that reads well: `key: suffix suffix`.
+/// Formats samples as `key: suffix suffix`.
 fn shown(samples: &[Sample]) -> Vec<String> {
     let show = |sample: &Sample| {
         sample
@@ -68,8 +68,8 @@ fn row_95_the_reference_table() {
         "y:",
     ];
     let found = shown(&samples);
-    // The archive's writer turns `./x.jpg` into `x.jpg`; the key itself is tested where names are
-    // split.
+    // The archive's writer turns `./x.jpg` into `x.jpg`; such a key is tested with the splitting of
+    // names.
     assert_eq!(found, expected);
     assert_eq!(
         errors[0].to_string(),
@@ -142,7 +142,7 @@ fn row_95_bad_samples_are_left_out() {
 
 #[test]
 fn a_sample_is_not_given_without_the_member_that_failed() {
-    // Cut in `b.cls`: `a` is whole, `b` is not, and the next archive begins anew.
+    // The cut is in `b.cls`: `a` is whole, `b` is not, and the next archive starts a new sample.
     let cut = archive(&["a.jpg", "a.cls", "b.jpg", "b.cls"]);
     let cut = File::new("cut.tar", cut.data.slice(..7 * 512 + 1));
     let (samples, errors) = parts(apply(

@@ -1,5 +1,5 @@
-//! A sample of which a member failed is one failed sample, wherever its files are and whatever
-//! failed: never a half.
+//! A sample with a failed member is one failed sample and never half a sample, wherever its files
+//! are stored and whatever failed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use crate::tar_of;
 
-/// A store some of whose objects cannot be read.
+/// A store with some objects that cannot be read.
 #[derive(Clone, Debug)]
 struct Failing {
     store: Memory,
@@ -42,28 +42,28 @@ struct Member {
     fails: bool,
 }
 
-/// Where the files are, and where those fail that do.
+/// The place of the files and of their failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
-    /// Listed in a store, and refused by it.
+    /// Files are listed in a store, which refuses some.
     Listed,
-    /// Named in a store, and refused by it.
+    /// Files are named in a store, which refuses some.
     Named,
-    /// References without names of their own, refused by a store.
+    /// Files are references without names of their own; the store refuses some.
     Referred,
-    /// In a folder, where links lead nowhere.
+    /// Files are in a folder; some are links that lead nowhere.
     Folder,
-    /// Loaded, and refused by a step of the user's.
+    /// Files are loaded; a user's step refuses some.
     Checked,
-    /// The same, and all files get other names before or behind it.
+    /// A user's step refuses some files, and all are renamed before or after that step.
     RenamedBefore,
     RenamedBehind,
-    /// Compressed each, and those that fail are damaged.
+    /// Each file is compressed; some are damaged.
     Packed,
-    /// Members of archives, refused by a step of the user's.
+    /// Files are members of archives; a user's step refuses some.
     Archived,
     Streamed,
-    /// Files of a list in memory, which errors tell by their places alone.
+    /// Files are a list in memory; errors identify them only by position.
     Nameless,
 }
 
@@ -109,7 +109,7 @@ fn packed(data: &str) -> Vec<u8> {
     packed
 }
 
-/// The files as samples. What is in a file is `fails` or its name.
+/// Builds the graph from files to samples. The content of a file is `fails` or its name.
 fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sample> {
     let content = |member: &Member| {
         if member.fails {
@@ -223,8 +223,8 @@ fn graph(place: Place, members: &[Member], folder: &std::path::Path) -> Graph<Sa
 
 type Fields = Vec<(&'static str, bool)>;
 
-/// Samples of one to three members each, some of which fail; and files that are in none between
-/// them, if they need not be in the order of their names.
+/// Makes samples of one to three members each, some of which fail. Unless the files are sorted by
+/// name, files that belong to no sample are placed between them.
 fn members(samples: &[Fields], strays: &[bool], sorted: bool) -> Vec<Member> {
     let mut members = Vec::new();
     for (n, fields) in samples.iter().enumerate() {
@@ -307,8 +307,8 @@ fn fields() -> impl Strategy<Value = Fields> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is delivered are the samples none of whose members failed, each with all of its fields;
-    /// each other one is counted once; and so it is for an epoch that was stopped and goes on.
+    /// Delivered are exactly the samples without a failed member, each with all of its fields; each
+    /// other sample is counted once. The same holds for an epoch that was stopped and resumed.
     #[test]
     fn a_sample_of_which_a_member_failed_is_one_failed_sample(
         samples in prop::collection::vec(fields(), 1..25),
@@ -318,7 +318,7 @@ proptest! {
         (one, other) in (0usize..3, 0usize..3),
         stop in 0usize..25,
     ) {
-        // A name without a key gets one by the ending of its codec.
+        // When packed, a name without a key gets one from its codec's ending.
         let sorted = matches!(place, Place::Listed | Place::Folder | Place::Packed);
         let members = members(&samples, &strays, sorted);
         let folder = tempfile::tempdir().unwrap();
@@ -345,7 +345,8 @@ proptest! {
             .map(|(key, fields)| (key, fields.into_iter().map(str::to_owned).collect()))
             .collect();
         if place == Place::Nameless {
-            // Whose a file was nobody knows, so that a neighbour may be left out, too.
+            // Errors do not tell the sample of a file, so that a neighbouring sample may be left
+            // out, too.
             prop_assert!(found.iter().all(|sample| whole.contains(sample)), "{:?} of {:?}", found, whole);
             return Ok(());
         }
@@ -356,7 +357,7 @@ proptest! {
     }
 }
 
-/// The case that was reported: every third member is gone.
+/// A reported bug: every third member is missing.
 #[test]
 fn samples_of_plain_files_never_come_in_halves() {
     let samples: Vec<Fields> = (0..2000)
@@ -384,8 +385,7 @@ fn samples_of_plain_files_never_come_in_halves() {
     }
 }
 
-/// A list of archives of which one is gone loses that one: no sample of the others, and none that
-/// is counted.
+/// A missing archive in a list counts as no sample, and no sample of the other archives is lost.
 #[test]
 fn an_archive_that_failed_is_no_sample() {
     let shard = |k: &str| tar_of(&[(&*format!("{k}.jpg"), b"1"), (&*format!("{k}.cls"), b"2")]);
@@ -420,7 +420,7 @@ fn an_archive_that_failed_is_no_sample() {
     }
 }
 
-/// Plain files behind archives: each error is of the kind of file that its neighbours are.
+/// Plain files after archives: an error belongs to the kind of file that its neighbours are.
 #[test]
 fn archives_and_plain_files_in_one_stream() {
     let archives = Memory::from_iter([("s.tar", tar_of(&[("a.jpg", b"1"), ("a.cls", b"2")]))]);

@@ -10,14 +10,14 @@ fn untar(archive: impl Into<Bytes>) -> (Vec<File>, Vec<datapipes::Error>) {
     parts(apply(&Untar::new(), vec![File::new("x.tar", archive)]))
 }
 
-/// Sets a header's checksum anew.
+/// Updates a header's checksum.
 fn sign(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header[..512].iter().map(|&byte| u32::from(byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// A header and its data.
+/// Makes a header and its data.
 fn member(kind: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name);
@@ -122,7 +122,7 @@ fn archives_of_gnu_tar_are_read() {
             .unwrap();
         let (files, errors) = untar(std::fs::read(&archive).unwrap());
         assert!(errors.is_empty(), "{format}: {errors:?}");
-        // The oldest format has no room for the long name, and tar says so.
+        // The oldest format has no room for the long name, and tar reports that.
         let expected = if ran.status.success() {
             vec!["d/a.txt", &long]
         } else {
@@ -146,7 +146,7 @@ fn row_90_a_bit_flip_in_any_header_byte_is_no_quiet_change() {
                 let mut flipped = archive.clone();
                 flipped[byte] ^= 1 << bit;
                 let (files, errors) = untar(flipped);
-                // What is flipped beside the digits of the checksum changes nothing.
+                // A flipped bit in the padding of the checksum field changes nothing.
                 assert!(
                     files == whole || errors.len() == 1,
                     "byte {byte} bit {bit}: {files:?}"
@@ -194,7 +194,7 @@ fn row_91_cut_at_every_byte() {
     assert_eq!((whole.len(), archive.len()), (3, 4608));
     for cut in 0..archive.len() {
         let (files, errors) = untar(archive[..cut].to_vec());
-        // Whole members only; the last of them may lack its padding.
+        // Only whole members are delivered; the last one may lack its padding.
         assert!(whole.starts_with(&files), "cut at {cut}");
         let between = ends.contains(&cut) || cut >= 4096;
         assert_eq!(
@@ -277,8 +277,8 @@ fn row_92_extensions_that_readers_disagree_on_are_errors() {
 
 #[test]
 fn row_92_one_size_for_data_and_skipping() {
-    // The header says 3 bytes, the extension 600: whoever uses one to read and the other to skip
-    // sees a member less.
+    // The header says 3 bytes, the extension 600: a reader that uses one size to read and the other
+    // to skip finds a member less.
     let mut file = member(b'0', b"a.txt", &[5; 600]);
     file[124..136].copy_from_slice(b"00000000003\0");
     sign(&mut file);
@@ -374,7 +374,8 @@ fn row_105_an_empty_file_is_no_archive_but_an_empty_archive_is_one() {
 #[test]
 fn row_106_other_content_is_named() {
     let (_, errors) = untar([&b"\x28\xb5\x2f\xfd"[..], &[9; 600]].concat());
-    // Whatever the features: it is not inflated, or no such data.
+    // Depending on the features, the error is that zstd is not supported, or that the data is
+    // damaged.
     assert!(
         errors.len() == 1 && errors[0].to_string().contains("zstd"),
         "{errors:?}"
@@ -446,7 +447,7 @@ fn row_135_whatever_the_bytes_there_is_no_panic_and_no_byte_from_elsewhere() {
             let place = random(archive.len());
             archive[place] = [0, 0xff, b'0', b'7', b'x', b'L', b'\n', b' '][random(8)];
         }
-        // Else the checksum would hide most of it.
+        // Otherwise the checksum would reveal most of the damage.
         archive
             .chunks_exact_mut(512)
             .filter(|block| block[257..262] == *b"ustar")

@@ -1,4 +1,4 @@
-//! Lists of files: where they go on, and lists that are not what they were.
+//! Lists of files: the position at which they resume, and lists that changed since the checkpoint.
 
 use datapipes::{DataLoader, ErrorKind, Graph};
 use datapipes_io::prelude::*;
@@ -35,7 +35,7 @@ fn row_116_lists_of_files_go_on() {
     ));
 }
 
-/// Files that are known by name are not read again.
+/// A resumed epoch does not read files that are known by name again.
 #[test]
 fn row_116_named_files_go_on_by_position() {
     let store = Counting::new(store(100));
@@ -47,7 +47,7 @@ fn row_116_named_files_go_on_by_position() {
     assert_eq!(store.counted(), (10, 10));
 }
 
-/// What the epoch says that goes on over another list.
+/// Resumes an epoch over another list, and returns the remaining items or the error.
 fn resumed(
     before: &Graph<String>,
     stop: usize,
@@ -87,7 +87,7 @@ fn row_119_files_that_were_added_or_removed_are_told() {
             &|store| (3..300).for_each(|n| store.remove(&format!("{n:03}.txt"))),
             "3 files are listed, of which",
         );
-        // What comes behind is not known by the state.
+        // The checkpoint covers only the files before its position: later changes are not detected.
         let now = store(300);
         now.remove("250.txt");
         now.put("300.txt", "new");
@@ -128,7 +128,7 @@ fn row_119_other_names_are_another_graph() {
     );
 }
 
-/// What a list of a store gives does not depend on whether it keeps its digest.
+/// A list of a store gives the same names with and without a digest for checkpoints.
 #[test]
 fn a_list_that_can_go_on_is_the_same_list() {
     let graph = names(store(50).list_files("*1*.txt"));

@@ -1,4 +1,4 @@
-//! States in text.
+//! Checkpoints as JSON.
 
 use datapipes::{Checkpoint, DataLoader, Graph, Uneven};
 use serde_json::{Value, json};
@@ -16,12 +16,12 @@ fn state() -> Checkpoint {
 
 fn refused(value: &Value) -> String {
     let error = serde_json::from_value::<Checkpoint>(value.clone()).expect_err("it is no state");
-    // In the order of the text as well, where the version comes first or last.
+    // The text is parsed too: there the version comes first or last.
     serde_json::from_str::<Checkpoint>(&value.to_string()).expect_err("it is no state");
     error.to_string()
 }
 
-/// Of two ranks.
+/// Makes a checkpoint that is merged from two ranks.
 fn merged() -> Checkpoint {
     let of = |rank| {
         let graph = Graph::range(0..40)
@@ -67,7 +67,7 @@ fn goes_through(state: Checkpoint) {
     assert!(serde_json::from_value::<Checkpoint>(value).unwrap() == state);
 }
 
-/// A change of this form is a change of the version.
+/// A change of the JSON form needs a new version of checkpoints.
 #[test]
 fn the_form_in_json_is_pinned() {
     let graph = Graph::range(0..20).batch(3).named("batches");
@@ -105,7 +105,7 @@ fn the_form_in_json_is_pinned() {
 #[test]
 fn row_120_a_changed_text_is_refused() {
     let text = serde_json::to_string(&state()).unwrap();
-    // Each digit becomes another, each letter of a name too: the checksum tells.
+    // Each changed digit, and each changed letter of a name, is found by the checksum.
     let mut tried = 0;
     for at in 0..text.len() {
         let mut bytes = text.clone().into_bytes();

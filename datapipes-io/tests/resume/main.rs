@@ -1,4 +1,4 @@
-//! Epochs that were stopped go on: files, archives and their samples; and states in text.
+//! Resumed epochs of files, archives and their samples; and checkpoints as text.
 
 mod files;
 mod json;
@@ -12,7 +12,7 @@ use datapipes::{Checkpoint, DataLoader, Graph, OnError, Result};
 use datapipes_io::stores::{Get, Memory, Meta, Object, Store};
 use futures::stream::BoxStream;
 
-/// A store that counts what is read of it.
+/// A store that counts its requests.
 #[derive(Clone, Debug)]
 struct Counting {
     store: Memory,
@@ -29,7 +29,7 @@ impl Counting {
         }
     }
 
-    /// How many requests there were since the last time, and for how many objects.
+    /// Returns the number of requests since the last call, and the number of objects they were for.
     fn counted(&self) -> (u64, usize) {
         let mut keys = std::mem::take(&mut *self.keys.lock().unwrap());
         keys.sort();
@@ -72,7 +72,8 @@ fn all<T: Send + 'static>(epoch: datapipes::Epoch<T>) -> Vec<T> {
     epoch.blocking().map(Result::unwrap).collect()
 }
 
-/// The first `stop` of epoch 1, and the state behind them, as it comes back from its bytes.
+/// Returns the first `stop` items of epoch 1, and the checkpoint after them, read back from its
+/// bytes.
 fn begun<T: Send + 'static>(loader: &DataLoader<T>, stop: usize) -> (Vec<T>, Checkpoint) {
     let mut epoch = loader.epoch(1).blocking();
     let first = epoch.by_ref().take(stop).map(Result::unwrap).collect();
@@ -80,8 +81,9 @@ fn begun<T: Send + 'static>(loader: &DataLoader<T>, stop: usize) -> (Vec<T>, Che
     (first, Checkpoint::from_bytes(&state.to_bytes()).unwrap())
 }
 
-/// Stopped at the first places, at the last ones and between, and again behind two more, with other
-/// workers each time, it gives what it gives in one go.
+/// Checks that an epoch gives the same items with interruptions as without: stopped after the first
+/// items, after the last ones and in between, stopped again two items later, and resumed each time
+/// with another number of workers.
 fn goes_on<T: PartialEq + std::fmt::Debug + Send + 'static>(graph: &Graph<T>) {
     let whole = all(loader(graph, 0).epoch(1));
     assert!(whole.len() > 3);

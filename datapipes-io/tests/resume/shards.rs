@@ -1,4 +1,4 @@
-//! Tar archives: what a resume reads of them.
+//! Tar archives that a resumed epoch reads.
 
 use datapipes::Graph;
 use datapipes::index::Indexed;
@@ -13,8 +13,8 @@ use super::{Counting, all, begun, goes_on, loader};
 const SHARDS: usize = 20;
 const EACH: usize = 6;
 
-/// `SHARDS` archives of `EACH` samples, with files between them that belong to none, and some
-/// damage.
+/// Returns `SHARDS` archives of `EACH` samples, with files between the samples that belong to none,
+/// and some damage if `damaged`.
 fn shards(damaged: bool) -> Counting {
     let archive = |shard: usize| {
         let mut archive = TarWriter::new(Vec::new());
@@ -73,7 +73,7 @@ fn row_116_samples_of_files_that_are_in_no_archive_go_on() {
     goes_on(&keys(store.list_files("*").shuffle(4).load_files().samples()).shuffle(3));
 }
 
-/// Nothing is read again but what a piece is of.
+/// A resumed epoch reads only the shards of unfinished morsels again.
 #[test]
 fn row_116_grouping_goes_on_where_it_is() {
     let store = shards(false);
@@ -90,8 +90,8 @@ fn row_116_grouping_goes_on_where_it_is() {
         store.counted();
         let rest = all(loader(&graph, workers).resume(&state).unwrap());
         assert_eq!([first, rest].concat(), whole);
-        // The one that was begun and the last; and what is of the same piece, which is long where
-        // shards come quickly.
+        // The shard that had been begun, the last one, and those of the same morsel, which is long
+        // where shards arrive quickly.
         let (_, read) = store.counted();
         assert!(
             (2..=SHARDS / 2).contains(&read),
@@ -100,7 +100,7 @@ fn row_116_grouping_goes_on_where_it_is() {
     }
 }
 
-/// A resume reads the shards that the buffer spans, and those that follow.
+/// A resumed epoch reads the shards that the buffer spans, and those after them.
 #[test]
 fn a_resume_loads_the_shards_that_the_buffer_spans() {
     let store = shards(false);
@@ -122,12 +122,13 @@ fn a_resume_loads_the_shards_that_the_buffer_spans() {
             assert_eq!(next.as_ref(), rest.first());
             assert_eq!([first, rest].concat(), whole);
             let (_, read) = store.counted();
-            // Samples that have left the graph or are in the buffer: so many came out of archives.
+            // Samples that have left the graph or are in the buffer, all of which came out of
+            // archives.
             let through = (3 * stop + EACH).min(EACH * SHARDS);
             let left = SHARDS - through / EACH;
-            // Each item in the buffer may be of another shard. What the buffer holds is noted
-            // seldom where items come as quickly as here, though at least behind half of the way:
-            // from there on it runs again.
+            // Each item in the buffer may be of another shard. Where items arrive as quickly as
+            // here, snapshots of the buffer are rare, but there is one after at least half of the
+            // samples: a resumed epoch replays from there.
             let again = 3 * stop / 2 / EACH + 1;
             let most = (left + EACH + 1 + again).min(SHARDS);
             assert!(
@@ -148,7 +149,7 @@ fn a_resume_loads_the_shards_that_the_buffer_spans() {
     }
 }
 
-/// A file of an archive by its number, and samples too: nothing is read again.
+/// A resumed epoch reads no file of an indexed archive again, by number or as samples.
 #[test]
 fn row_116_an_index_is_read_where_it_goes_on() {
     let store = shards(false);
@@ -158,7 +159,7 @@ fn row_116_an_index_is_read_where_it_goes_on() {
     for workers in [0, 2] {
         let whole = all(loader(&members, workers).epoch(1));
         let stop = whole.len() - 3;
-        // Whose place is exact: workers begin again at a piece.
+        // Without workers, since then the position is exact: workers resume at a morsel's start.
         let (_, state) = begun(&loader(&members, 0), stop);
         store.counted();
         assert_eq!(

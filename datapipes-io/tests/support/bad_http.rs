@@ -1,9 +1,8 @@
-//! A web server on raw sockets that behaves as badly as it is told, counts what it is asked, and
-//! remembers it.
+//! A web server on raw sockets that misbehaves as scripted, and records and counts its requests.
 //!
-//! It knows nothing of this library and needs only threads, so that any test can start one. Each
-//! path has a script: its first request gets the first [`Act`], and so on; the last act is for all
-//! that follow.
+//! It is independent of this library and needs only threads, so that any test can start it. Each
+//! path has a script: its first request gets the first [`Act`], the second the second, and so on;
+//! the last act is repeated.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,20 +12,20 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What is done with one request.
+/// A scripted response to one request.
 #[derive(Clone, Debug)]
 pub enum Act {
-    /// Serves an object as it should be: ranges, HEAD, `If-Match`.
+    /// Serves an object correctly: ranges, HEAD, `If-Match`.
     Serve(Thing),
-    /// These steps, whatever is asked.
+    /// Takes these steps, whatever the request is.
     Steps(Vec<Step>),
 }
 
-/// An object, and how much a server knows to do with it.
+/// An object, and the features with which it is served.
 #[derive(Clone, Debug)]
 pub struct Thing {
     pub data: Vec<u8>,
-    /// As it stands in the header.
+    /// The ETag as it stands in the header.
     pub etag: Option<String>,
     pub kind: &'static str,
     pub ranges: bool,
@@ -37,14 +36,14 @@ pub struct Thing {
 #[derive(Clone, Debug)]
 pub enum Step {
     Send(Vec<u8>),
-    /// One byte after another.
+    /// Sends one byte after another.
     Trickle(Vec<u8>, Duration),
     Pause(Duration),
-    /// Nothing more until the server ends.
+    /// Sends nothing more until the server ends.
     Hold,
-    /// Ends the connection in order.
+    /// Closes the connection in order.
     Close,
-    /// Ends it by a TCP reset.
+    /// Ends the connection by a TCP reset.
     Reset,
     /// Panics if the head of the request does not have this.
     Expect(&'static str),
@@ -52,14 +51,14 @@ pub enum Step {
     Echo(u16),
 }
 
-/// What was asked.
+/// A recorded request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: String,
     pub path: String,
-    /// Names in small letters.
+    /// Header fields, with names in lower case.
     pub headers: Vec<(String, String)>,
-    /// Which connection, from 0.
+    /// Number of the connection, from 0.
     pub connection: usize,
 }
 
@@ -72,7 +71,7 @@ impl Request {
     }
 }
 
-/// The server. Dropping it ends all its connections and threads.
+/// A running server. Dropping it ends all its connections and threads.
 pub struct BadHttp {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -85,15 +84,15 @@ struct Shared {
     scripts: Mutex<HashMap<String, (Vec<Act>, usize)>>,
     requests: Mutex<Vec<Request>>,
     connections: AtomicUsize,
-    /// A second hold on each socket that is open, by the number of its connection.
+    /// A second handle of each open socket, by the number of its connection.
     sockets: Mutex<HashMap<usize, TcpStream>>,
     ended: AtomicBool,
     hold: (Mutex<()>, Condvar),
-    /// Lets every connection end after one answer, at once and without a word.
+    /// Closes every connection after one answer, at once and without announcement.
     no_keep_alive: AtomicBool,
 }
 
-/// Both ways of a connection.
+/// A connection, to be read and written.
 pub trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
@@ -102,7 +101,7 @@ impl BadHttp {
         BadHttp::start_with("http", |socket| Some(Box::new(socket)))
     }
 
-    /// With something around each connection: TLS.
+    /// Starts a server that wraps each connection, for example in TLS.
     pub fn start_with(
         scheme: &'static str,
         wrap: impl Fn(TcpStream) -> Option<Box<dyn Wire>> + Send + Sync + 'static,
@@ -131,7 +130,7 @@ impl BadHttp {
                     if let Some(wire) = wrap(socket) {
                         known.serve(number, wire, &raw);
                     }
-                    // With its last hold the socket closes.
+                    // The socket closes when its last handle is dropped.
                     known.sockets.lock().unwrap().remove(&number);
                 }));
             }
@@ -146,7 +145,7 @@ impl BadHttp {
         }
     }
 
-    /// `http://127.0.0.1:port/`.
+    /// Returns `http://127.0.0.1:port/`.
     pub fn url(&self) -> String {
         format!("{}://{}/", self.scheme, self.address)
     }
@@ -155,7 +154,7 @@ impl BadHttp {
         self.address.port()
     }
 
-    /// What the requests to a path, with its query, get.
+    /// Sets the script for requests to a path with its query.
     pub fn on(&self, path: &str, acts: impl IntoIterator<Item = Act>) -> &Self {
         let acts: Vec<Act> = acts.into_iter().collect();
         assert!(!acts.is_empty());
@@ -167,12 +166,12 @@ impl BadHttp {
         self
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Those to a path.
+    /// Returns the requests to a path.
     pub fn requests_to(&self, path: &str) -> Vec<Request> {
         self.requests()
             .into_iter()
@@ -184,14 +183,14 @@ impl BadHttp {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Ends all connections that are open, as a server does with those that are idle.
+    /// Closes all open connections, as a server does with idle ones.
     pub fn drop_connections(&self) {
         for (_, socket) in self.shared.sockets.lock().unwrap().drain() {
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 
-    /// From now on each connection ends after one answer, which does not say so.
+    /// From now on, closes each connection after one answer, without announcing it.
     pub fn without_keep_alive(&self) {
         self.shared.no_keep_alive.store(true, Ordering::SeqCst);
     }
@@ -241,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// Whether the connection goes on.
+    /// Takes a step; returns true if the connection stays open.
     fn step(&self, step: Step, out: &mut Box<dyn Wire>, raw: &TcpStream, head: &str) -> bool {
         match step {
             Step::Send(data) => out.write_all(&data).and_then(|()| out.flush()).is_ok(),
@@ -263,7 +262,7 @@ impl Shared {
             }
             Step::Close => false,
             Step::Reset => {
-                // What was sent is let through first: a reset may overtake it.
+                // A pause, since a reset may overtake bytes that were sent before it.
                 std::thread::sleep(Duration::from_millis(5));
                 linger_zero(raw);
                 false
@@ -290,7 +289,7 @@ fn read_head(wire: &mut BufReader<Box<dyn Wire>>, connection: usize) -> Option<(
             Ok(0) => return None,
             Ok(_) => {}
             Err(error) => {
-                // Not text: TLS, for one. Web servers answer that in text.
+                // The bytes are no text, for example TLS. Web servers answer them in text.
                 if error.kind() == std::io::ErrorKind::InvalidData {
                     let _ = wire
                         .get_mut()
@@ -318,7 +317,7 @@ fn read_head(wire: &mut BufReader<Box<dyn Wire>>, connection: usize) -> Option<(
     ))
 }
 
-/// Makes the closing of a socket a reset.
+/// Makes closing a socket send a reset.
 fn linger_zero(socket: &TcpStream) {
     use std::os::fd::AsRawFd;
     let linger = libc::linger {
@@ -400,7 +399,7 @@ impl Thing {
     }
 }
 
-/// An object with a strong ETag made of its content.
+/// Makes an act that serves an object with a strong ETag computed from its content.
 pub fn object(data: impl Into<Vec<u8>>) -> Act {
     let data = data.into();
     let sum = data.iter().fold(17u64, |sum, byte| {
@@ -417,7 +416,7 @@ pub fn object(data: impl Into<Vec<u8>>) -> Act {
     })
 }
 
-/// [`object`], with a change.
+/// Makes an [`object`] with a change.
 pub fn object_but(data: impl Into<Vec<u8>>, change: impl FnOnce(&mut Thing)) -> Act {
     let Act::Serve(mut thing) = object(data) else {
         unreachable!("it serves")
@@ -426,32 +425,32 @@ pub fn object_but(data: impl Into<Vec<u8>>, change: impl FnOnce(&mut Thing)) -> 
     Act::Serve(thing)
 }
 
-/// A page or a text of a kind.
+/// Makes an act that serves a text of a content type.
 pub fn page(kind: &'static str, text: &str) -> Act {
     object_but(text, |thing| thing.kind = kind)
 }
 
-/// These bytes, in order, and the connection goes on.
+/// Makes an act that sends these bytes in order, and keeps the connection open.
 pub fn raw(text: impl Into<Vec<u8>>) -> Act {
     Act::Steps(vec![Step::Send(text.into())])
 }
 
-/// These bytes, and then the connection is closed.
+/// Makes an act that sends these bytes and closes the connection.
 pub fn raw_then_close(text: impl Into<Vec<u8>>) -> Act {
     Act::Steps(vec![Step::Send(text.into()), Step::Close])
 }
 
-/// These bytes, and then a reset.
+/// Makes an act that sends these bytes and resets the connection.
 pub fn raw_then_reset(text: impl Into<Vec<u8>>) -> Act {
     Act::Steps(vec![Step::Send(text.into()), Step::Reset])
 }
 
-/// A status with a text.
+/// Makes an act that answers with a status and a text.
 pub fn status(code: u16, text: &str) -> Act {
     status_with(code, "", text)
 }
 
-/// A status with a text and more headers, each with its end of line.
+/// Makes an act that answers with a status, a text and more headers, each with its line end.
 pub fn status_with(code: u16, headers: &str, text: &str) -> Act {
     raw(format!(
         "HTTP/1.1 {code} X\r\n{headers}Content-Length: {}\r\n\r\n{text}",
@@ -459,12 +458,12 @@ pub fn status_with(code: u16, headers: &str, text: &str) -> Act {
     ))
 }
 
-/// To another place.
+/// Makes an act that redirects.
 pub fn redirect(to: &str) -> Act {
     status_with(302, &format!("Location: {to}\r\n"), "")
 }
 
-/// A good answer, cut behind so many of its bytes, head included.
+/// Makes an act that sends a good answer, cut after `after` of its bytes, head included.
 pub fn cut(data: &[u8], after: usize, reset: bool) -> Act {
     let mut answer =
         format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", data.len()).into_bytes();
@@ -477,13 +476,13 @@ pub fn cut(data: &[u8], after: usize, reset: bool) -> Act {
     }
 }
 
-/// A good answer, cut behind so many bytes of its body.
+/// Makes an act that sends a good answer, cut after `after` bytes of its body.
 pub fn cut_body(data: &[u8], after: usize) -> Act {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", data.len());
     cut(data, head.len() + after, false)
 }
 
-/// In chunks of a size.
+/// Returns an answer in chunks of `size` bytes.
 pub fn chunked(data: &[u8], size: usize) -> Vec<u8> {
     let mut answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     for chunk in data.chunks(size) {

@@ -1,4 +1,4 @@
-//! A server of HTTP/2, in the clear or under TLS, that serves `/whole`, `/open` and `/cut`.
+//! An HTTP/2 server, in the clear or under TLS, that serves `/whole`, `/open` and `/cut`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// The server. Dropping it ends it.
+/// A running server, which ends when it is dropped.
 pub struct H2 {
     pub address: SocketAddr,
     pub connections: Arc<AtomicUsize>,
@@ -114,12 +114,12 @@ async fn answer(request: Request<h2::RecvStream>, mut respond: SendResponse<Byte
     };
     if path == "/cut" {
         let _ = body.send_data(data.slice(..3), false);
-        // What was sent goes before the reset.
+        // A pause, so that the bytes sent arrive before the reset.
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         body.send_reset(h2::Reason::INTERNAL_ERROR);
         return;
     }
     let _ = body.send_data(data, true);
-    // It is sent as far as the windows allow while the stream lives.
+    // While the stream lives, data is sent as far as the flow-control windows allow.
     let _ = std::future::poll_fn(|cx| body.poll_reset(cx)).await;
 }

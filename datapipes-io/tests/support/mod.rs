@@ -1,4 +1,4 @@
-//! What tests of stores share.
+//! Servers shared by the tests of stores.
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 

@@ -1,4 +1,4 @@
-//! TLS for the server of [`bad_http`](super::bad_http), with a certificate of its own making.
+//! TLS for the server of [`bad_http`](super::bad_http), with a self-signed certificate.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::bad_http::{BadHttp, Wire};
 
-/// A server whose certificate, signed by itself, is for these names; and that certificate as PEM.
+/// Starts a server with a self-signed certificate for these names, and returns it with the
+/// certificate as PEM.
 pub fn start(names: &[&str]) -> (BadHttp, String) {
     let (config, pem) = config(names, &[]);
     let wrap = move |mut socket: TcpStream| {
@@ -21,7 +22,8 @@ pub fn start(names: &[&str]) -> (BadHttp, String) {
     (BadHttp::start_with("https", wrap), pem)
 }
 
-/// A new certificate for these names, what a server needs to use it, and it as PEM.
+/// Makes a self-signed certificate for these names, and returns the server's configuration and the
+/// certificate as PEM.
 pub fn config(names: &[&str], protocols: &[&str]) -> (Arc<ServerConfig>, String) {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let own = rcgen::generate_simple_self_signed(names).expect("a certificate");

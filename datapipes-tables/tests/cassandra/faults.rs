@@ -1,4 +1,4 @@
-//! What is wrong or breaks: reported with its kind, or tried again, and nothing lost or doubled.
+//! Errors and failures: reported with their kind, or retried; and nothing lost or doubled.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use crate::support::{
     through, url_of,
 };
 
-/// Each with its own key, so that what was lost or doubled is seen.
+/// Makes distinct keys, so that lost or doubled rows are noticed.
 fn keys(count: u64) -> Vec<Uuid> {
     (0..count).map(key).collect()
 }
 
-/// The numbers of all rows, through a loader with this many requests in flight.
+/// Makes a loader of the numbers of all rows, with `in_flight` requests in flight.
 fn epoch(table: impl Table + Clone, keys: Vec<Uuid>, in_flight: usize) -> DataLoader<u64> {
     let graph = Graph::from_vec(keys).map_async(move |key| {
         let table = table.clone();
@@ -66,7 +66,7 @@ async fn row_73_a_wrong_password_is_refused_and_never_shown() {
         "asked for",
     );
 
-    // Who may come in, but not read.
+    // A role that may log in but not read.
     let admin = admin(&server).await;
     cql(&admin, "CREATE ROLE IF NOT EXISTS marker_reader WITH PASSWORD = 'MARKER-password' AND LOGIN = true")
         .await;
@@ -115,7 +115,7 @@ async fn row_72_what_is_missing_or_of_another_kind_is_named() {
         assert!(error.to_string().contains(words), "{error}");
     }
 
-    // A row without data, as somebody else may have written.
+    // A row without data, as another program may have written.
     cql(
         &admin,
         format!(
@@ -137,8 +137,8 @@ async fn row_72_what_is_missing_or_of_another_kind_is_named() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
 
-    // The schema changes under a handle in use: a column more does not matter (the statements are
-    // prepared again).
+    // The schema changes under a handle in use. An added column does not matter: the statements are
+    // prepared again.
     cql(
         &admin,
         format!("ALTER TABLE {KEYSPACE}.kinds_data ADD more text"),
@@ -146,7 +146,7 @@ async fn row_72_what_is_missing_or_of_another_kind_is_named() {
     .await;
     assert_eq!(number(&table.get(key(1)).await.unwrap()), 1);
     table.put(vec![row(3, 8)]).await.unwrap();
-    // A column of another type does.
+    // A changed type of a column is an error.
     cql(
         &admin,
         format!("ALTER TABLE {KEYSPACE}.kinds_data DROP class"),
@@ -209,7 +209,7 @@ async fn tls_is_spoken_with_a_server_whose_authority_is_known() {
     let url = url_of(&secure, "secure", secure.query().unwrap());
     let table = Cassandra::connect(&url).await.unwrap();
     assert_eq!(number(&table.get(key(1)).await.unwrap()), 1);
-    // That it is TLS can be asked from the server.
+    // The server reports that the connection uses TLS.
     let session = admin(&server).await;
     let clients = session
         .query_unpaged("SELECT ssl_enabled FROM system_views.clients", ())
@@ -252,7 +252,7 @@ async fn row_51_where_nobody_answers_it_passes_and_takes_no_longer_than_told() {
         return;
     }
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    // Its port is taken, so that nobody else gets it, and nobody listens.
+    // The port is bound, so that no other process gets it, but nobody listens.
     let closed = tokio::net::TcpSocket::new_v4().unwrap();
     closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     for address in [closed.local_addr().unwrap(), silent.local_addr().unwrap()] {
@@ -295,7 +295,7 @@ async fn row_72_a_node_that_goes_and_comes_costs_nothing_but_time() {
     let mut epoch = loader.epoch(0);
     while let Some(row) = epoch.next().await {
         rows.push(row.unwrap());
-        // Twice it goes away, and once it stands still.
+        // The server goes away twice, and stalls once.
         let mode = match rows.len() {
             400 | 1200 => Mode::Refusing,
             800 => Mode::Stalled,
@@ -325,7 +325,7 @@ async fn row_72_what_an_overloaded_server_says_is_tried_again() {
     let url = url_of(&through(&server, &proxy), "busy", "connections=2&page=100");
     let table = Cassandra::connect(&url).await.unwrap();
     proxy.faults.one_of.store(7, Ordering::Relaxed);
-    // Bare, each is reported in its place.
+    // Without retries, each error is reported in its place.
     let bare = table.get_many(&keys(count)).await;
     let failed = bare
         .iter()
@@ -340,7 +340,7 @@ async fn row_72_what_an_overloaded_server_says_is_tried_again() {
     for (n, row) in bare.iter().enumerate() {
         assert!(row.as_ref().map_or(true, |row| number(row) == n as u64));
     }
-    // Tried again, nothing is seen of it.
+    // With retries, no error is seen.
     let patient = RetryTable::new(table.clone(), soon());
     let rows = patient.get_many(&keys(count)).await;
     assert!(
@@ -351,7 +351,7 @@ async fn row_72_what_an_overloaded_server_says_is_tried_again() {
     let loader = epoch(patient.clone(), keys(count), 64);
     let rows: Vec<_> = loader.epoch(0).try_collect().await.unwrap();
     assert!(rows.into_iter().eq(0..count));
-    // Pages are read again by themselves.
+    // A scan retries pages by itself.
     let mut scanned: Vec<_> = table
         .scan(&[])
         .map_ok(|row| row.key)
@@ -414,14 +414,14 @@ async fn epochs_that_are_dropped_half_way_leave_the_handle_as_it_was() {
         let loader = epoch(table.clone(), keys(500), 256);
         let mut rows = loader.epoch(0);
         assert_eq!(rows.next().await.unwrap().unwrap(), 0);
-        // Answers that are under way are met by nobody.
+        // Answers on their way find no receiver.
         if round % 10 == 0 {
             proxy.set(Mode::Stalled);
         }
         drop(rows);
         proxy.set(Mode::Open);
     }
-    // The connections are the same, and all of their requests are free.
+    // The same connections are in use, and all of their requests are free.
     let rows = table.get_many(&keys(500)).await;
     assert!(rows.into_iter().map(|row| number(&row.unwrap())).eq(0..500));
 }

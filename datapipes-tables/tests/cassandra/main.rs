@@ -1,4 +1,4 @@
-//! Tables in a real Cassandra, which `DATAPIPES_TEST_CASSANDRA` names; without it each test says
+//! Tables in a real Cassandra, which `DATAPIPES_TEST_CASSANDRA` names; without it each test reports
 //! that it was skipped.
 
 mod faults;

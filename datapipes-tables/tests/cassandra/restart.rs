@@ -1,6 +1,6 @@
-//! The node is killed in the middle of an epoch and started again;
-//! `DATAPIPES_TEST_CASSANDRA_RESTART` says how. A program of its own, since no other test may run
-//! beside it.
+//! The node is killed in the middle of an epoch and restarted by the command in
+//! `DATAPIPES_TEST_CASSANDRA_RESTART`. This is a program of its own, since no other test may run at
+//! the same time.
 
 mod support;
 

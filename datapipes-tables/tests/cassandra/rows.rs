@@ -1,4 +1,4 @@
-//! What is written is read, in order, however much and however it is asked for.
+//! Written rows are read back, in order, for any size and any way of reading.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -78,7 +78,7 @@ async fn every_label_and_value_comes_back_as_it_went() {
         })
         .collect();
     table.put(rows.clone()).await.unwrap();
-    // Another handle, that read the schema from the database.
+    // Another handle reads the schema from the database.
     let again = Cassandra::connect(&url_of(&server, "values", ""))
         .await
         .unwrap();
@@ -104,7 +104,7 @@ async fn every_label_and_value_comes_back_as_it_went() {
         };
         assert_eq!(found.class, class);
     }
-    // Some columns only, in the order asked for.
+    // Reads only some columns, in the requested order.
     let some = scanned(&again, &["class", "age"]).await;
     assert!(some.iter().all(|row| row.values
         == [
@@ -158,7 +158,7 @@ async fn five_thousand_keys_are_answered_in_their_order() {
         .put((0..5000).map(|n| row(n, 100 + n as usize % 300)).collect())
         .await
         .unwrap();
-    // Some twice, one that is not there, and backwards.
+    // Some keys twice, a missing one, and in reverse order.
     let mut wanted: Vec<u64> = (0..5000).rev().collect();
     wanted.insert(77, 9999);
     wanted.extend([0, 0, 4999]);
@@ -226,7 +226,7 @@ async fn ten_thousand_rows_are_scanned_in_pages_in_an_order_that_stays() {
             .len(),
         10_000
     );
-    // With other pages, and as the server orders them.
+    // Other page sizes, in the server's order.
     for page in ["page=1000", "page=9999", "page=10000", "page=100000"] {
         let other = Cassandra::connect(&url_of(&server, "scan", page))
             .await
@@ -245,7 +245,7 @@ async fn ten_thousand_rows_are_scanned_in_pages_in_an_order_that_stays() {
         .map(|row| row.unwrap().0)
         .collect();
     assert!(rows.iter().map(|row| row.key).eq(order));
-    // One that is dropped early asks for a few pages only.
+    // A scan that is dropped early requests only a few pages.
     let proxy = Proxy::to(address(&server)).await;
     let far = Cassandra::connect(&url_of(&through(&server, &proxy), "scan", "page=100"))
         .await
@@ -277,7 +277,7 @@ async fn data_and_metadata_are_written_together_or_not_at_all() {
     );
     assert_eq!(scanned(&table, &[]).await, []);
 
-    // Values that do not fit are found before anything is written.
+    // Values of a wrong type are refused before anything is written.
     let wrong = |values: Vec<Value>| NewRow {
         values,
         ..row(2, 8)
@@ -343,7 +343,7 @@ async fn a_table_of_somebody_else_is_read_if_it_fits() {
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
 
-    // What is there is not made again with other columns.
+    // An existing table is not created again with other columns.
     let url = url_of(&server, "foreign", "");
     let error = Cassandra::create(&url, &schema(), &Replication::Copies(1))
         .await
@@ -376,7 +376,7 @@ fn a_handle_outlives_the_runtime_it_was_made_on() {
         table
     });
     let keys: Vec<_> = (0..50).map(key).collect();
-    // One whose only thread is busy elsewhere, many others, and none.
+    // The runtime of the handle is shut down; many others are used, and then none.
     first.shutdown_background();
     for _ in 0..6 {
         let rows = runtime().block_on(table.get_many(&keys));

@@ -1,4 +1,4 @@
-//! The server under test, and a proxy between it and us that breaks things.
+//! The server under test, and a proxy before it that injects faults.
 
 #![allow(dead_code, reason = "two test programs use it, each a part")]
 #![allow(
@@ -23,10 +23,10 @@ use tokio::sync::watch;
 use url::Url;
 use uuid::Uuid;
 
-/// Where the tables of the tests are.
+/// Keyspace of the tests' tables.
 pub const KEYSPACE: &str = "datapipes_tests";
 
-/// The URL of a server that may be used, if one was named.
+/// Returns the URL of a server for tests, if one was named.
 pub fn server() -> Option<Url> {
     named("DATAPIPES_TEST_CASSANDRA").map(|url| Url::parse(&url).unwrap())
 }
@@ -39,7 +39,7 @@ pub fn named(variable: &str) -> Option<String> {
     value
 }
 
-/// Its URL with another table, and options.
+/// Returns the server's URL with another table and options.
 pub fn url_of(server: &Url, table: &str, options: &str) -> String {
     let mut url = server.clone();
     url.set_path(&format!("/{KEYSPACE}.{table}"));
@@ -47,7 +47,7 @@ pub fn url_of(server: &Url, table: &str, options: &str) -> String {
     url.into()
 }
 
-/// As it is seen through a proxy.
+/// Returns the server's URL through a proxy.
 pub fn through(server: &Url, proxy: &Proxy) -> Url {
     let mut url = server.clone();
     url.set_port(Some(proxy.port())).unwrap();
@@ -65,7 +65,7 @@ pub fn address(server: &Url) -> SocketAddr {
 }
 
 pub fn schema() -> Schema {
-    // Not in the order of their names, and two of one type.
+    // Columns are not in the order of their names, and two have the same type.
     Schema::new([
         ("patient", ColumnType::Text),
         ("age", ColumnType::Int),
@@ -75,7 +75,7 @@ pub fn schema() -> Schema {
     ])
 }
 
-/// A bare session of a user who may do anything.
+/// Opens a bare session of a user with all permissions.
 pub async fn admin(server: &Url) -> Session {
     let password = server.password().unwrap_or_default();
     let builder = SessionBuilder::new()
@@ -90,7 +90,7 @@ pub async fn cql(session: &Session, cql: impl Into<String>) {
     session.query_unpaged(statement, ()).await.unwrap();
 }
 
-/// A new, empty table.
+/// Makes a new, empty table.
 pub async fn fresh(server: &Url, table: &str, options: &str) -> Cassandra {
     let session = admin(server).await;
     for suffix in ["data", "metadata"] {
@@ -105,7 +105,7 @@ pub async fn fresh(server: &Url, table: &str, options: &str) -> Cassandra {
         }
     }
     let options = CassandraOptions::from_url(&url_of(server, table, options)).unwrap();
-    // Several tests may make the keyspace at once.
+    // Several tests may create the keyspace at the same time.
     let policy = Backoff {
         most: Duration::from_millis(500),
         ..Backoff::default()
@@ -124,7 +124,7 @@ pub fn key(n: u64) -> Uuid {
     )
 }
 
-/// A row whose content tells which it is.
+/// Makes a row whose content encodes its number.
 pub fn row(n: u64, bytes: usize) -> NewRow {
     let data: Vec<u8> = n
         .to_le_bytes()
@@ -148,7 +148,7 @@ pub fn row(n: u64, bytes: usize) -> NewRow {
     }
 }
 
-/// Which row it is, if it is whole.
+/// Returns the number of a row, and checks its content.
 pub fn number(row: &Row) -> u64 {
     let n = u64::from_le_bytes(row.data[..8].try_into().unwrap());
     assert_eq!(
@@ -164,7 +164,7 @@ pub fn number(row: &Row) -> u64 {
     n
 }
 
-/// Tries often and soon, until the deadline.
+/// Returns a policy that retries often and with short pauses, until the deadline.
 pub fn soon() -> Backoff {
     Backoff {
         first: Duration::from_millis(20),
@@ -174,24 +174,24 @@ pub fn soon() -> Backoff {
     }
 }
 
-/// What a proxy does.
+/// Behaviour of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Open,
-    /// Connections stay, and nothing passes.
+    /// Connections stay open, but nothing passes.
     Stalled,
-    /// Nobody listens, and there is no connection.
+    /// Connections are closed, and new ones are refused.
     Refusing,
 }
 
-/// Carries bytes to the server and back.
+/// A proxy that passes bytes to the server and back.
 pub struct Proxy {
     port: u16,
     mode: watch::Sender<Mode>,
     pub faults: Arc<Faults>,
 }
 
-/// Answers of rows that are replaced by errors: one of so many; never, if 0.
+/// Faults: one of so many answers with rows is replaced by an error; none if 0.
 #[derive(Debug, Default)]
 pub struct Faults {
     pub one_of: AtomicU64,
@@ -294,7 +294,7 @@ async fn carry(
 }
 
 impl Faults {
-    /// Puts an error in place of rows, now and then.
+    /// Replaces some answers with rows by errors.
     fn meddle(&self, header: &mut [u8; 9], body: &mut Vec<u8>) {
         const RESULT: u8 = 8;
         const ROWS: [u8; 4] = [0, 0, 0, 2];
@@ -325,7 +325,7 @@ impl Faults {
     }
 }
 
-/// Bytes of a text.
+/// Makes bytes from a text.
 pub fn bytes(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }

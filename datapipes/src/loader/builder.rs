@@ -272,7 +272,7 @@ impl<T: Send + 'static> Builder<T> {
     /// };
     /// let first = loader()?;
     /// let mut seen: Vec<Vec<u64>> = first.resume_or_start(&path)?.blocking().take(7).collect::<Result<_, _>>()?;
-    /// drop(first); // stopped after 7 batches: the file has the state after 5
+    /// drop(first); // stopped after 7 batches: the file has the checkpoint after 5
     /// assert_eq!(Checkpoint::load(&path)?.delivered(), 5);
     ///
     /// seen.truncate(5);

@@ -384,7 +384,7 @@ impl Morsel {
                         let failed = chunk.errors > 0;
                         awaited.made(id);
                         pace.learn(chunk.len, spent);
-                        // Whoever gave less than it might has no more at hand.
+                        // A short chunk means that the input has no more at hand.
                         let is_short = chunk.len < asked;
                         outlet.join(chunk);
                         if is_short || outlet.len() >= room.min(pace.at_once()) {

@@ -38,7 +38,7 @@ use crate::{Context, Items, Source, Wanted};
 /// ```
 /// use datapipes::{Context, Items, Source, testing};
 ///
-/// /// The numbers below another; goes on by itself behind what it gave.
+/// /// Numbers below a limit; resumes after the last number it gave.
 /// struct Below(u64);
 ///
 /// impl Source for Below {

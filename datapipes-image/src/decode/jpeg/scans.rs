@@ -47,7 +47,8 @@ impl Scan {
             low: bits & 15,
         };
         for (n, &[id, tables]) in told.as_chunks::<2>().0.iter().enumerate() {
-            // Of components with the same name, the first that was not used yet.
+            // Component names may repeat: each takes the first component of its name that is still
+            // unused.
             let mut named =
                 (0..header.components().len()).filter(|&c| header.components()[c].id == id);
             let Some(component) = named.find(|c| !scan.components[..n].contains(c)) else {

@@ -15,8 +15,8 @@ use super::json_lines::shortened;
 use super::{Entries, Format, value};
 use crate::File;
 
-/// Files of [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md) values, one
-/// behind the other, as [`rmpv::Value`] or any type of serde's.
+/// Files of consecutive [MessagePack](https://github.com/msgpack/msgpack/blob/master/spec.md)
+/// values, read as [`rmpv::Value`] or any type of serde's.
 ///
 /// - [`MsgPack::values`] gives a value with all that the format has: binary data, extensions, keys
 ///   of any kind. [`MsgPack::new`] gives a type: a struct from a map or an array,

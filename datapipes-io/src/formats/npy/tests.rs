@@ -96,7 +96,7 @@ fn row_99_every_flipped_bit_of_a_header_is_seen_or_harmless() {
         let mut data = F4.to_vec();
         data[at / 8] ^= 1 << (at % 8);
         if let Ok(array) = Array::parse(data.into()) {
-            // The same values in a type of the same size.
+            // The values are the same; the type may be another of the same size.
             assert_eq!(array.data(), whole.data());
             assert_eq!(array.len() * array.dtype().size(), 24);
         }

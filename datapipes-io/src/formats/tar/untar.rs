@@ -65,7 +65,7 @@ impl Untar {
     /// let mut archive = TarWriter::new(Vec::new());
     /// archive.append("a.txt", b"hello")?;
     /// archive.append("b.txt", b"world")?;
-    /// let cut = File::new("x.tar", archive.finish()?[..1024].to_vec()); // behind the first member
+    /// let cut = File::new("x.tar", archive.finish()?[..1024].to_vec()); // after the first member
     /// let graph = Graph::from_vec(vec![cut]);
     /// assert_eq!(graph.clone().pipe(Untar::new()).collect()?.len(), 1);
     /// let error = graph.pipe(Untar::new().require_end()).collect().unwrap_err();

@@ -238,8 +238,7 @@ mod tests {
             piece.unwrap();
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
-        // The same for a consumer that polls once and then does something else while the answer
-        // waits.
+        // A consumer may also poll once and then do something else while the answer waits.
         let mut body = Watched::new(
             pieces(1, Duration::from_secs(9), 20),
             "u".into(),

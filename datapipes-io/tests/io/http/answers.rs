@@ -1,4 +1,4 @@
-//! What of an answer is believed: rows 52 to 54, 57 to 60, 62, 63, 69.
+//! Checks of answers: rows 52 to 54, 57 to 60, 62, 63, 69.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ async fn row_52_a_server_that_fails_is_unavailable_and_its_words_are_shown() {
     }
     let long = error(status(500, &"x".repeat(100_000))).await;
     assert!(long.to_string().len() < 1200, "{}", long.to_string().len());
-    // Thrice, then good: each try is one request, and the connection is used again.
+    // Three errors, then a good answer: each attempt is one request, over the same connection.
     let server = BadHttp::start();
     server.on(
         "/k",
@@ -57,7 +57,7 @@ async fn row_52_the_words_of_a_failure_are_not_waited_for_long() {
     ]);
     let server = BadHttp::start();
     server.on("/k", [act]);
-    // For 2 s at most, whatever else is waited for.
+    // The body of an error is awaited for 2 s at most, whatever the other limits are.
     let store = told(&server, |http| {
         http.first_byte_timeout(Duration::from_secs(60))
     });
@@ -86,7 +86,7 @@ async fn row_53_the_pause_that_is_asked_for_is_passed_on() {
         is(&error, ErrorKind::Unavailable, true);
         assert_eq!(error.retry_after(), pause, "{asked}");
     }
-    // It says nothing of what will never be.
+    // No pause is reported for an error that is not transient.
     assert_eq!(
         error(status_with(404, "Retry-After: 1\r\n", ""))
             .await
@@ -143,7 +143,7 @@ async fn row_57_cut_at_every_byte_there_is_an_error_that_passes_or_the_whole() {
                         ErrorKind::Unavailable
                     };
                     is(&error, kind, true);
-                    // Of a reset, less may have been seen than was sent.
+                    // After a reset, the client may have received less than was sent.
                     let said = error
                         .to_string()
                         .contains(&format!("{} of 16", (after + 16).saturating_sub(length)));
@@ -168,7 +168,7 @@ async fn row_57_chunks_cut_at_every_byte_are_never_taken_for_the_whole() {
     for after in 0..=answer.len() {
         server.on("/k", [raw_then_close(&answer[..after])]);
         match store.read("k").await {
-            // The last chunk is there; only the end of the (empty) trailer is missing or not.
+            // All chunks are there; only the end of the (empty) trailer may be missing.
             Ok(read) => assert!(
                 after == answer.len() && read == "0123456789abcdef",
                 "{after}: {read:?}"
@@ -229,7 +229,7 @@ async fn row_58_a_length_together_with_chunks_is_refused() {
             );
         }
     }
-    // Whatever else came over that connection is not the answer to another request.
+    // Bytes left over on that connection must not become the answer to another request.
     let server = BadHttp::start();
     let twice = format!(
         "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}"
@@ -243,7 +243,7 @@ async fn row_58_a_length_together_with_chunks_is_refused() {
     );
     assert_eq!(store.read("k").await.unwrap(), "good");
     assert_eq!(server.connections(), 2);
-    // Also where only the head is asked for.
+    // A request for the head alone is refused, too.
     server.on(
         "/k",
         [raw(
@@ -286,7 +286,7 @@ async fn row_58_without_a_length_nobody_can_tell_a_cut() {
         assert_eq!((object.len(), object.meta.size), (None, None));
         assert_eq!(object.bytes().await.unwrap(), "half of it");
     }
-    // Chunks have an end that shows.
+    // The end of a chunked body is marked.
     assert_eq!(
         read([raw(chunked(b"all of it", 4))]).await.unwrap(),
         "all of it"
@@ -348,7 +348,7 @@ async fn row_59_another_version_is_said_to_be_one() {
     );
     let asked = server.requests();
     assert_eq!(asked[2].header("if-match"), version.as_deref());
-    // Also where the server does not know If-Match, or says no version at all.
+    // The version is also checked if the server ignores If-Match, or sends no version at all.
     server.on("/k", [object_but("two", |thing| thing.if_match = false)]);
     let error = store.get("k", get.clone()).await.unwrap_err();
     is(&error, ErrorKind::Changed, false);
@@ -411,7 +411,7 @@ async fn row_60_a_range_is_the_range_asked_for_or_an_error() {
             .await
             .map(|read| assert_eq!(read, "0123456789"))
             .unwrap_or_else(|error| {
-                // A range that nobody asked for.
+                // The answer has a range although none was requested.
                 is(&error, ErrorKind::Protocol, false);
             });
     }
@@ -424,7 +424,8 @@ async fn row_60_a_range_is_the_range_asked_for_or_an_error() {
         assert_eq!((object.range.clone(), object.len()), (2..6, Some(4)));
         assert_eq!(object.bytes().await.unwrap(), "2345");
     }
-    // Chunks have no length to compare with; their sum has.
+    // A chunked answer has no length to compare with the range, but the sum of its chunks is
+    // checked.
     for chunk in ["3\r\n234", "5\r\n23456"] {
         let head =
             "HTTP/1.1 206 P\r\nContent-Range: bytes 2-5/10\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -432,7 +433,7 @@ async fn row_60_a_range_is_the_range_asked_for_or_an_error() {
         let object = store.get("k", Get::range(2..6)).await.unwrap();
         object.bytes().await.unwrap_err();
     }
-    // All of it, where the range covers all of it.
+    // A complete answer is accepted if the range covers the whole object.
     server.on(
         "/k",
         [object_but("0123456789", |thing| thing.ranges = false)],
@@ -545,7 +546,7 @@ async fn head_falls_back_on_the_first_byte() {
         ErrorKind::NotFound,
         false,
     );
-    // An answer to HEAD may leave out the length.
+    // An answer to HEAD may omit the length.
     server.on(
         "/k",
         [

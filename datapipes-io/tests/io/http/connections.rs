@@ -6,7 +6,7 @@ use super::*;
 
 #[tokio::test]
 async fn row_51_nobody_listens() {
-    // The port is taken, so that nobody else gets it, and nobody listens.
+    // The port is bound, so that no other process gets it, but nobody listens.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -31,7 +31,7 @@ async fn row_51_a_host_that_does_not_exist() {
 
 #[tokio::test]
 async fn row_51_a_connection_that_is_not_made_in_time() {
-    // A backlog that is full answers no further SYN.
+    // A listener with a full backlog answers no further SYN.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let socket = std::os::fd::AsRawFd::as_raw_fd(&listener);
     // SAFETY: the descriptor is that of a listening socket.
@@ -69,7 +69,7 @@ async fn row_57_a_reset_without_a_word_is_tried_once_more_at_once() {
     assert_eq!(server.requests_to("/always").len(), 2);
 }
 
-/// The variables are read by another process, which is this test again.
+/// The variables are read by another process, which runs this test again.
 #[tokio::test]
 async fn row_65_proxies_of_the_environment_are_used_only_if_asked_for() {
     const CHILD: &str = "DATAPIPES_TEST_PROXY_CHILD";
@@ -129,7 +129,7 @@ async fn row_70_connections_that_the_server_closed_cost_no_try() {
         assert_eq!(store.read("k").await.unwrap(), "data");
         server.drop_connections();
     }
-    // Closed after each answer, while the next request may be on its way.
+    // The server closes after each answer, while the next request may be on its way.
     server.without_keep_alive();
     for _ in 0..100 {
         assert_eq!(store.read("k").await.unwrap(), "data");
@@ -169,7 +169,7 @@ async fn row_71_one_request_that_stalls_holds_up_none_of_the_others() {
     for read in futures::future::join_all((0..63).map(|_| store.read("k"))).await {
         assert_eq!(read.unwrap(), data);
     }
-    // It still waits; being dropped ends it.
+    // The request still waits; dropping it ends it.
     assert!(futures::poll!(&mut stalls).is_pending());
     drop(stalls);
     assert!(server.connections() <= 64, "{}", server.connections());
@@ -193,8 +193,8 @@ async fn a_body_that_is_dropped_ends_its_transfer() {
     assert_eq!(server.connections(), 2);
 }
 
-/// A runtime of one thread in which nobody waits, as that of a program that lists here and trains
-/// there.
+/// A connection belongs to a runtime of one thread that is not being polled, as in a program that
+/// lists files in one runtime and trains in another.
 #[test]
 fn row_65_a_connection_of_a_runtime_that_stands_still_is_not_waited_for() {
     let server = BadHttp::start();
@@ -226,7 +226,7 @@ fn row_65_a_connection_of_a_runtime_that_stands_still_is_not_waited_for() {
     assert_eq!(many.block_on(store.read("k")).unwrap(), "two");
     assert_eq!(second.block_on(store.read("k")).unwrap(), "three");
     assert_eq!(server.connections(), 3);
-    // Each goes on with its own; and those of one that is gone are gone.
+    // Each runtime reuses its own connection; connections of a dropped runtime are gone.
     assert_eq!(first.block_on(store.read("k")).unwrap(), "four");
     assert_eq!(server.connections(), 3);
     drop((first, many));

@@ -1,4 +1,4 @@
-//! HTTP/2: as HTTP/1.1, over one connection.
+//! HTTP/2: the same results as over HTTP/1.1, over one connection.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ fn data() -> Bytes {
 }
 
 async fn check(store: &Http, server: &H2) {
-    // The first makes the connection that all others share.
+    // The first request makes the connection that all others share.
     assert_eq!(store.read("whole").await.unwrap(), data());
     for read in futures::future::join_all((0..100).map(|_| store.read("whole"))).await {
         assert_eq!(read.unwrap(), data());
@@ -21,7 +21,7 @@ async fn check(store: &Http, server: &H2) {
     assert_eq!(server.connections.load(Ordering::SeqCst), 1);
     let object = store.get("whole", Get::range(1000..70_000)).await.unwrap();
     assert_eq!(object.bytes().await.unwrap(), data().slice(1000..70_000));
-    // The end of a body shows without a length.
+    // The end of a body is marked, so that it needs no length.
     let object = store.get("open", Get::default()).await.unwrap();
     assert_eq!(object.len(), None);
     assert_eq!(object.bytes().await.unwrap(), data());

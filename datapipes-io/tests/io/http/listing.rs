@@ -1,4 +1,4 @@
-//! The names of objects: row 66.
+//! Listings of objects: row 66.
 
 use datapipes_io::stores::http::Listing;
 
@@ -15,7 +15,7 @@ fn html(title: &str, links: &[&str]) -> Act {
     )
 }
 
-/// Folders as nginx shows them: parents, folders first, names encoded.
+/// Serves folders in nginx's format: a link to the parent, folders first, names encoded.
 fn folders(server: &BadHttp) {
     server.on(
         "/d/",
@@ -77,7 +77,7 @@ async fn row_66_pages_are_walked_in_order_of_bytes_and_every_key_comes_once() {
             assert_eq!(keys(&store, prefix).await, expected, "{prefix}");
         }
     }
-    // What is listed can be read.
+    // Listed keys can be read.
     let store = below(&server, "d", Listing::Auto);
     for (key, path) in [
         ("a/deep/%2F", "/d/a/deep/%252F"),
@@ -169,7 +169,7 @@ async fn row_66_a_page_that_is_no_folder_is_not_taken_for_one() {
         error.to_string().contains("no manifest, and no listing"),
         "{error}"
     );
-    // One who says that it is, knows better.
+    // A caller that states the format overrides detection.
     assert_eq!(
         keys(&below(&server, "", Listing::Pages), "").await,
         ["a", "b"]
@@ -294,7 +294,7 @@ async fn row_66_a_million_keys_come_line_by_line() {
     drop(lines);
     let store = below(&server, "", Listing::Manifest("index.txt".into()));
     let mut listing = store.list("train/");
-    // The first one is there before the last has been sent.
+    // The first key arrives before the last one has been sent.
     assert_eq!(
         listing.next().await.unwrap().unwrap().key,
         "train/0000000.jpg"

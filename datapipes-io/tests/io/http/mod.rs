@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::support::bad_http::*;
 
-/// The store of a server, with short limits.
+/// Returns a store for a server, with short limits.
 fn store_of(server: &BadHttp) -> Http {
     told(server, |http| http)
 }
@@ -28,14 +28,14 @@ fn told(server: &BadHttp, more: impl FnOnce(HttpBuilder) -> HttpBuilder) -> Http
     more(http).build().expect("settings that make sense")
 }
 
-/// A server with one path, `/k`, and what reading that gives.
+/// Returns the result of reading `/k` from a server with the given acts.
 async fn read(acts: impl IntoIterator<Item = Act>) -> datapipes::Result<bytes::Bytes> {
     let server = BadHttp::start();
     server.on("/k", acts);
     store_of(&server).read("k").await
 }
 
-/// The error of reading a path with one act. It names the object.
+/// Returns the error of reading a path with one act, and checks that it names the object.
 async fn error(act: Act) -> Error {
     let error = read([act]).await.expect_err("an error");
     assert!(
@@ -70,7 +70,7 @@ async fn keys(store: &Http, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// Ranges of an object, against what they should be.
+/// Compares ranges of an object with its data.
 async fn check_ranges(store: &Http, key: &str, data: &[u8]) {
     let size = data.len() as u64;
     for (start, end) in [

@@ -1,4 +1,4 @@
-//! Where redirects may lead: row 64.
+//! Permitted targets of redirects: row 64.
 
 use super::*;
 
@@ -116,7 +116,7 @@ async fn row_64_a_host_that_is_named_is_followed_to_without_credentials() {
             .all(|(_, value)| !value.contains("marker")),
         "{heard:?}"
     );
-    // What is secret in the place it led to is not shown, and a user in it not believed.
+    // Secrets in the redirect's target are not shown, and a user in it is ignored.
     let place = format!(
         "http://marker-user:marker-pass@127.0.0.1:{}/k?sig=%2Fmarker-signed&c=2",
         other.port()
@@ -140,7 +140,7 @@ async fn row_64_a_host_that_is_named_is_followed_to_without_credentials() {
             .header("authorization")
             .is_none()
     );
-    // The port must be the one that was named.
+    // The port must be the permitted one.
     server.on(
         "/k",
         [redirect(&format!(

@@ -1,8 +1,8 @@
-//! Secrets are never shown: row 73.
+//! Secrets never appear in messages: row 73.
 
 use super::*;
 
-/// In every secret that is configured.
+/// A text that is part of every configured secret.
 const MARKER: &str = "s3cr3t-marker";
 
 fn shown(store: &Http, error: &Error) -> String {
@@ -69,7 +69,7 @@ async fn row_73_no_secret_is_in_any_error_or_debug() {
             asked += 1;
             let text = shown(&store, &error);
             assert!(!text.contains(MARKER), "{text}");
-            // What the server said of the header is shown, but not what was in it.
+            // The server's complaint about the header is shown, without the header's value.
             for coded in ["czNjcjN0", "-p%40ss", "-p@ss"] {
                 assert!(!text.contains(coded), "{text}");
             }
@@ -83,7 +83,7 @@ async fn row_73_no_secret_is_in_any_error_or_debug() {
         }
         assert!(asked == acts.len());
     }
-    // They were sent, or there was nothing to hide.
+    // The secrets were sent, or there were none to send.
     let requests = server.requests();
     assert!(
         requests

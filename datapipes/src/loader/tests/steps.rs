@@ -110,7 +110,7 @@ fn epochs_of_a_stream_without_end_depend_on_their_number_alone() {
     );
 }
 
-/// Whatever stands between an endless stream and the budget, the budget is the length.
+/// A cycle limited by `max_steps` has that length, whatever nodes are between them.
 #[test]
 fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
     use crate::pipes::{Batch, Demux, Schedule, Stop};

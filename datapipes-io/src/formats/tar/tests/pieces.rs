@@ -191,7 +191,7 @@ fn row_106_a_first_name_that_looks_compressed_is_a_name() {
         let found = shown(&untar(tar_of(&[(name, b"one")])));
         assert_eq!(found[0].as_ref().unwrap().1, File::new(name, "one"));
     }
-    // The same with the first bytes of gzip, in a name that is not UTF-8.
+    // The name begins with the first bytes of gzip, and is not UTF-8.
     let mut archive = tar_of(&[("12.txt", b"one")]);
     archive[..2].copy_from_slice(b"\x1f\x8b");
     super::sign(&mut archive[..512]);
