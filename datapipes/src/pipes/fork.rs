@@ -119,7 +119,7 @@ pub(super) fn array<T, const N: usize>(outputs: Vec<Graph<T>>) -> [Graph<T>; N] 
 mod tests {
     use super::*;
     use crate::{DataLoader, OnError};
-    use futures::StreamExt;
+    use futures::{FutureExt, StreamExt};
 
     #[test]
     fn row_36_diamond_with_a_filter_and_a_zip() {
@@ -198,6 +198,28 @@ mod tests {
             let seen: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
             assert_eq!(seen, (0..3000).map(|n| (n, n * 2)).collect::<Vec<_>>());
         }
+    }
+
+    /// An output that is woken while it is given an item need not come back, so another that needs
+    /// room in its buffer must not wait for it.
+    #[test]
+    fn nobody_waits_for_an_output_that_was_woken_while_it_got_its_item() {
+        let cx = Context::default();
+        let (mut n, origins) = (0, cx.clone());
+        let input = futures::stream::poll_fn(move |task| {
+            task.waker().wake_by_ref();
+            n += 1;
+            std::task::Poll::Ready(Some(Ok(Item::new(n, origins.origin(n)))))
+        });
+        let mut outputs = Fork::new(2)
+            .buffer(1)
+            .split(Items::from_stream(input), &cx);
+        let mut next = |output: usize| outputs[output].next().now_or_never().flatten();
+        assert_eq!(*next(0).unwrap().unwrap(), 1);
+        assert_eq!(*next(1).unwrap().unwrap(), 1);
+        assert_eq!(*next(1).unwrap().unwrap(), 2);
+        let error = next(1).unwrap().unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Config);
     }
 
     #[tokio::test]

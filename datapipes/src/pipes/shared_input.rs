@@ -238,7 +238,8 @@ impl<T: Send + 'static> Chunks<T> for Output<T> {
             self.outs.wake_others(self.index);
         }
         if items.is_ready() {
-            self.outs.reader(self.index).waker = None;
+            // Also if another output has just woken this one: who has its items need not come back.
+            *self.outs.reader(self.index) = Reader::default();
         }
         items.map(|items| if items.is_empty() { None } else { Some(items) })
     }
