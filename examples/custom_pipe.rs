@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use datapipes::{
-    Arity, BoxError, Context, DataLoader, Error, ErrorKind, Facts, Graph, Items, OnError, Pipe, Rng,
+    Arity, BoxError, Context, DataLoader, Error, ErrorKind, Graph, Hints, Items, OnError, Pipe, Rng,
 };
 use datapipes_image::{Image, hflip};
 
@@ -75,22 +75,15 @@ impl Pipe<Image> for Cutout {
 
     /// The pipe processes one picture at a time and has no state, so that its input may be split
     /// anywhere.
-    fn is_shardable(&self) -> bool {
-        true
-    }
-
     /// There is one output item for each input item, so the length of the data stays known.
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-
-    /// Facts for the checker and the printed plan.
-    fn facts(&self) -> Facts {
+    /// Hints for the checker and the printed plan.
+    fn hints(&self) -> Hints {
         let problem = (self.edge == 0).then_some("a square without pixels");
         let settings = format!("edge {} from epoch {} on", self.edge, self.full_in);
-        Facts::any_order()
-            .with_settings(settings)
-            .with_problem(problem)
+        Hints::shardable()
+            .arity(Arity::One)
+            .settings(settings)
+            .problem(problem)
     }
 
     /// Size for queues that are bounded in bytes.

@@ -108,7 +108,7 @@ fn rank() -> Result<(), BoxError> {
         |kind: &str| Path::new(folder).join(format!("{kind}-{}-of-{}", rank.index, rank.world));
     std::fs::write(file("steps"), text)?;
     std::fs::write(file("state"), epoch.checkpoint()?.to_bytes())?;
-    // Facts that all ranks share: the graph and its settings, the number of steps, and, after the
+    // Hints that all ranks share: the graph and its settings, the number of steps, and, after the
     // end, the list.
     let list = if epoch.checkpoint()?.is_finished() {
         digest.value(0)

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
+use datapipes::{Arity, Context, Error, ErrorKind, Graph, Hints, Items, Pipe, Result, Rng, Tensor};
 
 use crate::decode::{Memory, Wanted};
 use crate::image::{check_probability, check_size};
@@ -462,18 +462,13 @@ impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
     fn name(&self) -> String {
         "image_rows".to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let problem = self.0.check().err().map(|error| error.to_string());
-        Facts::any_order()
-            .with_rows()
-            .with_settings(&self.0)
-            .with_problem(problem.as_deref())
+        Hints::shardable()
+            .arity(Arity::One)
+            .rows(true)
+            .settings(&self.0)
+            .problem(problem.as_deref())
     }
     fn weigh(&self, item: &In::Row) -> Option<usize> {
         Some(item.row().byte_len())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Context, Facts, Graph, Item, Items, Result, Source};
+use datapipes::{Context, Graph, Hints, Item, Items, Result, Source};
 
 use crate::formats::{Decoded, FieldDecoder, SplitRecords, StreamUntar, Value};
 use crate::stores::load::OpenFiles;
@@ -97,10 +97,13 @@ impl Source for Files {
     }
     /// The names are part of the settings, so that a checkpoint of a graph with other names is
     /// refused.
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let mut names = Names::default();
         self.0.iter().for_each(|file| names.add(&file.name(), None));
-        Facts::any_order().with_settings(&names).with_positions()
+        Hints::any_order()
+            .settings(&names)
+            .by_position(true)
+            .never_blocks(true)
     }
 }
 

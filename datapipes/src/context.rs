@@ -240,7 +240,7 @@ impl Context {
     /// batch, without cloning it, keeps the memory of the whole batch. In a process of its own the
     /// row is written to the batch when it is sent.
     ///
-    /// A pipe that uses this method declares it by [`Facts::with_rows`](crate::Facts::with_rows),
+    /// A pipe that uses this method declares it by [`Hints::rows`](crate::Hints::rows),
     /// and asks for one tensor for each item, before any step that may fail. The tensor's numbers
     /// are zero, or left over from an earlier batch.
     ///
@@ -267,7 +267,7 @@ impl Context {
     /// # Examples
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use datapipes::{Arity, Context, Graph, Items, Pipe};
+    /// use datapipes::{Arity, Context, Graph, Hints, Items, Pipe};
     ///
     /// /// Counts items, for all workers together.
     /// struct Counted;
@@ -281,8 +281,9 @@ impl Context {
     ///             Some(Ok(item))
     ///         })
     ///     }
-    ///     fn is_shardable(&self) -> bool { true }
-    ///     fn arity(&self) -> Arity { Arity::One }
+    ///     fn hints(&self) -> Hints {
+    ///         Hints::shardable().arity(Arity::One)
+    ///     }
     /// }
     ///
     /// assert_eq!(Graph::range(0..3).pipe(Counted).collect()?, [0, 1, 2]);

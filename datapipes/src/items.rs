@@ -652,7 +652,7 @@ impl<T: Send + 'static> Emitter<T> {
     /// [`Held`].
     ///
     /// If items come in any order, this call records the inputs of the output. A pipe has to use it
-    /// for every output if it [promises lineage](crate::Facts::with_lineage).
+    /// for every output if it [promises lineage](crate::Hints::lineage).
     pub async fn emit_of(&self, places: impl IntoIterator<Item = Place>, item: Result<Item<T>>) {
         Place::give(places);
         self.emit(item).await;
@@ -664,7 +664,7 @@ impl<T: Send + 'static> Emitter<T> {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{Context, DataLoader, Graph, Held, Items, Pipe};
+    /// use datapipes::{Context, DataLoader, Graph, Held, Hints, Items, Pipe};
     ///
     /// /// Groups neighbours that are equal.
     /// struct Runs;
@@ -690,8 +690,8 @@ impl<T: Send + 'static> Emitter<T> {
     ///             }
     ///         })
     ///     }
-    ///     fn is_resumable(&self) -> bool {
-    ///         true
+    ///     fn hints(&self) -> Hints {
+    ///         Hints::default().is_resumable(true)
     ///     }
     /// }
     ///

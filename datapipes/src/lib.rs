@@ -152,7 +152,7 @@ pub use items::{Chunks, Demand, Emitter, Held, Items, Place};
 pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
 pub use origin::{Children, Origin};
 pub use pipe::{
-    Arity, Crossing, Facts, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
+    Arity, Crossing, Hints, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
 };
 pub use processes::Processes;
 pub use rank::{Rank, Uneven};

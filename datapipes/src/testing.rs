@@ -39,7 +39,7 @@ use futures::Stream;
 use crate::codec::{Parcel, WireOf};
 use crate::items::{Chunks, Demand};
 use crate::{
-    Arity, Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Reader,
+    Arity, Chunk, Context, Error, ErrorKind, Graph, Hints, Item, Items, Origin, Pipe, Reader,
     Result, Tensor, Wire, Writer,
 };
 
@@ -71,7 +71,7 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 ///   and resumed from its snapshot, the pipe gives the same as without a stop; by position, if that
 ///   is declared, it gives the item at each position. All this is checked with errors between the
 ///   items of its input, few and many, which a loader may skip.
-/// - *Lineage*, if it [is declared](Facts::with_lineage): with the input in other orders, stopped
+/// - *Lineage*, if it [is declared](Hints::lineage): with the input in other orders, stopped
 ///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
 ///   item once, by their origins.
 /// - *Arity*, as declared.
@@ -190,14 +190,14 @@ where
     });
     assert!(arrived, "a panic of the input is swallowed");
 
-    if pipe.is_resumable() && !pipe.is_shardable() {
+    let hints = pipe.hints();
+    if hints.is_resumable && !hints.is_shardable {
         resumed::check_resumed(pipe, &items);
-        let facts = pipe.facts();
-        if facts.lineage && !facts.needs_order {
+        if hints.lineage && !hints.needs_order {
             lineage::check_lineage(pipe, &items);
         }
     }
-    if pipe.is_shardable() {
+    if hints.is_shardable {
         for cut in 0..=items.len() {
             let mut pieces = collect(pipe.apply(steady(&items[..cut]), &cx));
             pieces.extend(collect(pipe.apply(steady(&items[cut..]), &cx)));
@@ -208,7 +208,7 @@ where
             );
         }
     }
-    match pipe.arity() {
+    match hints.arity {
         Arity::Any => {}
         Arity::AtMostOne => assert!(
             whole.len() <= items.len(),
@@ -583,14 +583,8 @@ pub fn pooled_batches(items: u64, size: usize) -> Graph<Tensor> {
                 }))
             })
         }
-        fn is_shardable(&self) -> bool {
-            true
-        }
-        fn arity(&self) -> Arity {
-            Arity::One
-        }
-        fn facts(&self) -> Facts {
-            Facts::any_order().with_rows()
+        fn hints(&self) -> Hints {
+            Hints::shardable().arity(Arity::One).rows(true)
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{
-    Arity, Context, Error, ErrorKind, Facts, Graph, Item, Items, Origin, Pipe, Result, Tensor,
+    Arity, Context, Error, ErrorKind, Graph, Hints, Item, Items, Origin, Pipe, Result, Tensor,
 };
 use datapipes_image::{ImageFormat, decode};
 use datapipes_io::formats::{
@@ -434,13 +434,7 @@ where
     fn name(&self) -> String {
         "show".to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use datapipes::pipes::{Batch, Fork, Stop, TryMap, Zip};
-use datapipes::{DataLoader, ErrorKind, Graph, Items, OnError, Order, Uneven};
+use datapipes::{DataLoader, ErrorKind, Graph, Hints, Items, OnError, Order, Uneven};
 use futures::StreamExt;
 
 const WORKERS: [usize; 4] = [0, 1, 2, 8];
@@ -437,11 +437,8 @@ fn a_runtime_that_is_shut_down_under_an_epoch_is_an_error_not_an_end() {
                 item
             }))
         }
-        fn is_shardable(&self) -> bool {
-            true
-        }
-        fn work(&self) -> datapipes::Work {
-            datapipes::Work::Io
+        fn hints(&self) -> Hints {
+            datapipes::Hints::shardable().work(datapipes::Work::Io)
         }
     }
     let loader = loader(

@@ -13,7 +13,7 @@ use datapipes::pipes::{
     ShardingFilterPadded, Shuffle, Stop, TryMap, Zip,
 };
 use datapipes::{
-    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Facts, Graph, Items, Join, Lookup,
+    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Join, Lookup,
     OnError, Order, Padding, Pipe, Result, Tensor, Uneven, Wire, async_trait,
 };
 use proptest::prelude::*;
@@ -53,14 +53,8 @@ impl Pipe<u64> for Pairs {
             }))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_rows()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).rows(true)
     }
 }
 
@@ -274,20 +268,14 @@ impl Pipe<u64> for Apart {
             }))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn is_separate_process(&self) -> bool {
-        true
-    }
     fn crossing(&self) -> Option<Crossing<u64, u64>> {
         Some(Crossing::of(self))
     }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(self.0)
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .is_separate_process(true)
+            .arity(Arity::One)
+            .settings(self.0)
     }
 }
 

@@ -3,7 +3,7 @@
 
 use datapipes::pipes::BucketBatch;
 use datapipes::{
-    Arity, Context, DataLoader, Facts, Graph, Item, Items, Join, OnError, Order, Pipe, Result,
+    Arity, Context, DataLoader, Graph, Hints, Item, Items, Join, OnError, Order, Pipe, Result,
     testing,
 };
 use proptest::prelude::*;
@@ -35,6 +35,7 @@ fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
     testing::check_pipe(&Window(3), numbers());
     testing::check_pipe(&Echo(3), (0..7).collect());
     testing::check_join(&Pair, (Vec::from_iter(0..6u64), Vec::from_iter(10..15u64)));
+    testing::check_split(&Twice, Vec::from_iter(0..9u64));
     for goes_on in [GoesOn::Keeps, GoesOn::ByPosition, GoesOn::FromTheBeginning] {
         testing::check_source(&Numbers { items: 20, goes_on });
     }
@@ -249,11 +250,8 @@ impl Pipe<u64> for Forgets {
             out.emit(Ok(Item::gather(items, 0))).await;
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_lineage()
+    fn hints(&self) -> Hints {
+        Hints::any_order().is_resumable(true).lineage(true)
     }
 }
 
@@ -269,7 +267,7 @@ fn an_output_of_which_nothing_was_said_ends_the_epoch_in_an_error() {
     let [Ok(_), Ok(_), Err(error)] = &seen[..] else {
         panic!("{seen:?}")
     };
-    let words = "says which inputs its outputs are made of (`Facts::with_lineage`), and said so of 2 by now, while";
+    let words = "says which inputs its outputs are made of (`Hints::lineage`), and said so of 2 by now, while";
     assert!(
         error.to_string().starts_with("forgets: ") && error.to_string().contains(words),
         "{error}"
@@ -293,11 +291,8 @@ impl Join<(u64, u64)> for Placed {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::default().with_positions()
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(true).by_position(true)
     }
 }
 
@@ -327,6 +322,38 @@ fn a_join_that_says_it_goes_by_position_repeats_nothing() {
                 Vec::from_iter((0..50).map(|n| 2 * n)),
                 "stopped after {stop}"
             );
+        }
+    }
+}
+
+/// A split that goes by position leaves out by itself what was delivered of each output.
+#[test]
+fn a_split_of_ones_own_goes_on_in_each_output() {
+    for workers in [0, 2] {
+        let mut outputs = Graph::range(0..40).split(Twice).into_iter();
+        let (a, b) = (outputs.next().unwrap(), outputs.next().unwrap());
+        let late = b.map(|n| n + 100).batch(7);
+        let graph = Graph::join(vec![a.batch(3), late], datapipes::pipes::Mux::new(2));
+        let loader = DataLoader::builder(graph)
+            .workers(workers)
+            .resumable()
+            .build()
+            .unwrap();
+        let whole = loader.epoch(0).blocking();
+        let whole = whole.collect::<Result<Vec<_>>>().unwrap();
+        for stop in 0..=whole.len() {
+            let mut epoch = loader.epoch(0).blocking();
+            let mut seen = epoch
+                .by_ref()
+                .take(stop)
+                .collect::<Result<Vec<_>>>()
+                .unwrap();
+            let rest = loader
+                .resume(&epoch.checkpoint().unwrap())
+                .unwrap()
+                .blocking();
+            seen.extend(rest.collect::<Result<Vec<_>>>().unwrap());
+            assert_eq!(seen, whole, "{workers} workers, stopped after {stop}");
         }
     }
 }
@@ -367,8 +394,8 @@ impl<T: Clone + PartialEq + Send + 'static> Pipe<T> for Dedup {
             Some(Ok(item))
         })
     }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
+    fn hints(&self) -> Hints {
+        Hints::default().arity(Arity::AtMostOne)
     }
 }
 

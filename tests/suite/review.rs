@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use datapipes::pipes::Fork;
-use datapipes::{Context, DataLoader, Error, ErrorKind, Graph, Items, Order, Uneven, Work};
+use datapipes::{Context, DataLoader, Error, ErrorKind, Graph, Hints, Items, Order, Uneven, Work};
 
 /// Runs in a thread of its own, so that what hangs fails.
 fn in_time<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
@@ -270,11 +270,8 @@ impl datapipes::Pipe<u64> for Subscribe {
             futures::StreamExt::chain(futures::stream::iter(some), futures::stream::pending())
         }))
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
+    fn hints(&self) -> Hints {
+        datapipes::Hints::shardable().work(Work::Io)
     }
 }
 
@@ -314,8 +311,8 @@ impl datapipes::Pipe<u64> for Family {
             }
         })
     }
-    fn is_shardable_by_parent(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        datapipes::Hints::default().is_shardable_by_parent(true)
     }
 }
 

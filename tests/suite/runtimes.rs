@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use datapipes::index::{Drawn, Draws, Sampler};
 use datapipes::pipes::{Demux, Retry, Stop, TryMap};
 use datapipes::{
-    Arity, BoxError, Checkpoint, Context, DataLoader, ErrorKind, Facts, Graph, Indexed, Items,
+    Arity, BoxError, Checkpoint, Context, DataLoader, ErrorKind, Graph, Hints, Indexed, Items,
     Join, Order, Pipe, Rng, Source, Uneven,
 };
 use futures::{FutureExt, StreamExt};
@@ -96,17 +96,11 @@ impl Pipe<u64> for Own {
     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
         self.noted(input, cx)
     }
-    fn is_shardable(&self) -> bool {
-        self.shardable
-    }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_shardable(self.shardable)
+            .arity(Arity::One)
+            .is_resumable(true)
     }
 }
 
@@ -624,11 +618,8 @@ fn a_pipe_that_panics_when_it_is_wired_is_an_error_in_a_stream_and_in_an_iterato
         fn apply(&self, _: Items<u64>, _: &Context) -> Items<u64> {
             panic!("apply")
         }
-        fn is_shardable(&self) -> bool {
-            self.0
-        }
-        fn arity(&self) -> Arity {
-            Arity::One
+        fn hints(&self) -> Hints {
+            Hints::default().is_shardable(self.0).arity(Arity::One)
         }
     }
     for shardable in [false, true] {

@@ -2,11 +2,14 @@
 //! that built-in ones can.
 
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Context, Error, ErrorKind, Facts, Graph, Held, Item, Items, Join, Pipe, Place, Role,
-    Source,
+    Arity, Context, Error, ErrorKind, Graph, Held, Hints, Item, Items, Join, Pipe, Place, Result,
+    Role, Source, Split, Wanted,
 };
+use futures::StreamExt;
 use proptest::prelude::*;
 
 /// The information that a pipe gives about the inputs of its outputs.
@@ -20,16 +23,14 @@ pub enum Says {
 }
 
 impl Says {
-    fn facts(self, role: Role) -> Facts {
-        let facts = if matches!(self, Says::Lineage | Says::Both) {
-            Facts::any_order().with_lineage()
-        } else {
-            Facts::any_order()
-        };
+    fn hints(self, role: Role) -> Hints {
+        let hints = Hints::any_order()
+            .is_resumable(true)
+            .lineage(matches!(self, Says::Lineage | Says::Both));
         if matches!(self, Says::Role | Says::Both) {
-            facts.with_role(role)
+            hints.role(role)
         } else {
-            facts
+            hints
         }
     }
 }
@@ -71,11 +72,8 @@ impl<T: Send + 'static> Pipe<T> for Groups {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        self.1.facts(Role::Batch(self.0)).with_buffered(self.0)
+    fn hints(&self) -> Hints {
+        self.1.hints(Role::Batch(self.0)).buffered(self.0)
     }
 }
 
@@ -114,19 +112,16 @@ impl<T: Send + 'static> Pipe<T> for Mixer {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let role = if self.within_rank {
             Role::ShuffleWithinRank
         } else {
             Role::Shuffle
         };
-        self.says.facts(role).with_buffered(self.buffer)
+        self.says.hints(role).buffered(self.buffer)
     }
 }
 
@@ -157,20 +152,16 @@ impl Pipe<u64> for Ahead {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        let facts = match self.1 {
-            false => Facts::any_order().with_selection().with_positions(),
-            true => Facts::default(),
-        };
-        facts
-            .with_role(Role::Prefetch(self.0))
-            .with_buffered(self.0)
+    fn hints(&self) -> Hints {
+        let sums = self.1;
+        Hints::default()
+            .needs_order(sums)
+            .selects(!sums)
+            .by_position(!sums)
+            .arity(Arity::One)
+            .is_resumable(true)
+            .role(Role::Prefetch(self.0))
+            .buffered(self.0)
     }
 }
 
@@ -201,14 +192,11 @@ impl Pipe<u64> for Fresh {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
-    fn facts(&self) -> Facts {
-        Facts::default().with_selection()
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::AtMostOne)
+            .is_resumable(true)
+            .selects(true)
     }
 }
 
@@ -241,8 +229,8 @@ impl Pipe<u64> for Runs {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(true)
     }
 }
 
@@ -273,11 +261,8 @@ impl Pipe<u64> for Window {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::default().with_buffered(self.0)
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(true).buffered(self.0)
     }
 }
 
@@ -312,11 +297,8 @@ impl Pipe<u64> for Echo {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::default().with_children()
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(true).children(true)
     }
 }
 
@@ -358,8 +340,8 @@ impl Join<(u64, u64)> for Pair {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(true)
     }
 }
 
@@ -410,16 +392,111 @@ impl Source for Numbers {
             out.snapshot(&cx, || items);
         })
     }
-    fn takes_snapshots(&self) -> bool {
-        self.goes_on == GoesOn::Keeps
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_resumable(self.goes_on == GoesOn::Keeps)
+            .by_position(self.goes_on == GoesOn::ByPosition)
     }
-    fn facts(&self) -> Facts {
-        let facts = Facts::any_order();
-        if self.goes_on == GoesOn::ByPosition {
-            facts.with_positions()
-        } else {
-            facts
+}
+
+/// Gives every item to two outputs, of which each keeps what the other has taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Twice;
+
+struct Dealt {
+    input: Items<u64>,
+    waiting: [VecDeque<Result<Item<u64>>>; 2],
+    dealt: Vec<u64>,
+    /// The wanted items of each output, `None` before the first item.
+    wanted: Option<Vec<Option<Wanted>>>,
+    wakers: Arc<Wakers>,
+}
+
+/// The readers of the outputs. Any may have to go on when the input does.
+#[derive(Default)]
+struct Wakers(Mutex<[Option<Waker>; 2]>);
+
+impl Wake for Wakers {
+    fn wake(self: Arc<Self>) {
+        let wakers = std::mem::take(&mut *self.0.lock().unwrap());
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+}
+
+impl Dealt {
+    /// Polls for the next item of an output.
+    fn poll(
+        &mut self,
+        output: usize,
+        cx: &Context,
+        task: &task::Context<'_>,
+    ) -> Poll<Option<Result<Item<u64>>>> {
+        self.wakers.0.lock().unwrap()[output] = Some(task.waker().clone());
+        if self.wanted.is_none()
+            && let Some(outputs) = cx.wanted_of_outputs()
+        {
+            let (dealt, wanted) = outputs.into_iter().unzip();
+            (self.dealt, self.wanted) = (dealt, Some(wanted));
         }
+        while self.waiting[output].is_empty() {
+            cx.snapshot_with(|held| held.outputs(self.dealt.clone()));
+            let waker = Waker::from(self.wakers.clone());
+            let next = self
+                .input
+                .poll_next_unpin(&mut task::Context::from_waker(&waker));
+            let Some(item) = ready!(next) else {
+                return Poll::Ready(None);
+            };
+            let copies = match item {
+                Ok(item) => [Ok(item.clone()), Ok(item)],
+                Err(error) => {
+                    [error.to_string(), error.to_string()].map(|text| Err(Error::user(text)))
+                }
+            };
+            for (to, copy) in copies.into_iter().enumerate() {
+                let position = self.dealt[to];
+                self.dealt[to] += 1;
+                let wanted = self.wanted.as_ref().and_then(|all| all[to].as_ref());
+                if wanted.is_none_or(|wanted| wanted.contains(position)) {
+                    self.waiting[to].push_back(copy);
+                }
+            }
+        }
+        Poll::Ready(self.waiting[output].pop_front())
+    }
+}
+
+impl Split<u64> for Twice {
+    type Out = u64;
+
+    fn outputs(&self) -> usize {
+        2
+    }
+    fn split(&self, input: Items<u64>, cx: &Context) -> Vec<Items<u64>> {
+        let dealt = Dealt {
+            input,
+            waiting: Default::default(),
+            dealt: vec![0; 2],
+            wanted: None,
+            wakers: Arc::default(),
+        };
+        let shared = Arc::new(Mutex::new(dealt));
+        let outputs = (0..2).map(|output| {
+            let (shared, cx) = (shared.clone(), cx.clone());
+            let poll =
+                move |task: &mut task::Context<'_>| shared.lock().unwrap().poll(output, &cx, task);
+            Items::from_stream(futures::stream::poll_fn(poll))
+        });
+        outputs.collect()
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input)
+    }
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_resumable(true)
+            .by_position(true)
+            .selects(true)
     }
 }
 

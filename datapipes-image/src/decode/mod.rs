@@ -21,7 +21,7 @@ mod turn;
 mod webp;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result, catch_panic};
+use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, catch_panic};
 
 pub(crate) use self::classes::{Classes, classes};
 use self::format::sniff;
@@ -360,20 +360,14 @@ impl Pipe<Bytes> for DecodeImage {
             Some(item.try_map(|bytes| this.decode(&bytes)))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let DecodeImage {
             max_pixels,
             max_bytes,
             orient,
         } = self;
         let stored = if *orient { "" } else { ", as stored" };
-        Facts::any_order().with_settings(format_args!(
+        Hints::shardable().arity(Arity::One).settings(format_args!(
             "{max_pixels} pixels, {max_bytes} bytes{stored}"
         ))
     }

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Facts, Graph, Items, Pipe, Result, Rng, Tensor};
+use datapipes::{Arity, Context, Graph, Hints, Items, Pipe, Result, Rng, Tensor};
 
 use crate::blur::check_blur;
 use crate::image::{check_probability, check_size};
@@ -366,16 +366,11 @@ where
     fn name(&self) -> String {
         self.name.to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_settings(&self.settings)
-            .with_problem(self.problem.as_deref())
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .arity(Arity::One)
+            .settings(&self.settings)
+            .problem(self.problem.as_deref())
     }
     fn weigh(&self, item: &Out) -> Option<usize> {
         Some(item.bytes())

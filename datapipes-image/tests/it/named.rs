@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use datapipes::{
-    Context, DataLoader, Error, ErrorKind, Facts, Graph, Item, Items, OnError, Pipe, Result, Tensor,
+    Context, DataLoader, Error, ErrorKind, Graph, Hints, Item, Items, OnError, Pipe, Result, Tensor,
 };
 use datapipes_image::prelude::*;
 use datapipes_image::{resize, to_tensor, to_tensor_u8};
@@ -24,8 +24,8 @@ impl Pipe<&'static str> for Read {
             Some(Item::new(name, origin).named(name).try_map(read))
         })
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
     }
 }
 
@@ -42,8 +42,8 @@ impl Pipe<(&'static str, Bytes)> for Named {
             Some(Ok(Item::new(bytes, origin).named(name)))
         })
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{
-    Arity, BoxError, Context, Error, Facts, Items, Pipe, Reader, Result, Wire, Writer,
+    Arity, BoxError, Context, Error, Hints, Items, Pipe, Reader, Result, Wire, Writer,
 };
 
 use super::Sample;
@@ -225,20 +225,14 @@ impl<V: From<Value> + Send + 'static> Pipe<Sample> for FieldDecoder<V> {
     fn name(&self) -> String {
         "decode_fields".to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let own: Vec<&str> = self.own.iter().rev().map(|own| &*own.extension).collect();
         let own = if own.is_empty() {
             String::new()
         } else {
             format!("with {}", own.join(", "))
         };
-        Facts::any_order().with_settings(own)
+        Hints::shardable().arity(Arity::One).settings(own)
     }
     fn weigh(&self, sample: &Decoded<V>) -> Option<usize> {
         let weight = |value: &V| match (value as &dyn std::any::Any).downcast_ref::<Value>() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use datapipes::{
-    Children, Chunk, Chunks, Context, Demand, Error, Facts, Item, Items, Origin, Pipe, Result,
+    Children, Chunk, Chunks, Context, Demand, Error, Hints, Item, Items, Origin, Pipe, Result,
 };
 use futures::Stream;
 
@@ -163,11 +163,11 @@ impl<F: ?Sized> fmt::Debug for ReadAs<F> {
 }
 
 impl<F: Format> ReadAs<F> {
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_children()
-            .with_settings(self.0.settings())
-            .with_problem(self.0.problem().as_deref())
+    fn own_hints(&self) -> Hints {
+        Hints::shardable()
+            .children(true)
+            .settings(self.0.settings())
+            .problem(self.0.problem().as_deref())
     }
 }
 
@@ -181,11 +181,8 @@ impl<F: Format> Pipe<File> for ReadAs<F> {
     fn name(&self) -> String {
         self.0.name()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        self.facts()
+    fn hints(&self) -> Hints {
+        self.own_hints()
     }
     fn weigh(&self, item: &F::Item) -> Option<usize> {
         self.0.weigh(item)
@@ -205,11 +202,8 @@ impl<F: Format> Pipe<Block<F::Item>> for ReadAs<F> {
     fn name(&self) -> String {
         self.0.name()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        self.facts()
+    fn hints(&self) -> Hints {
+        self.own_hints()
     }
     fn weigh(&self, item: &F::Item) -> Option<usize> {
         self.0.weigh(item)

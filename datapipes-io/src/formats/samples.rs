@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Children, Context, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result};
+use datapipes::{Children, Context, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result};
 use futures::StreamExt;
 
 use super::Codec;
@@ -282,22 +282,18 @@ impl Pipe<File> for Samples {
             }
         })
     }
-    fn is_shardable_by_parent(&self) -> bool {
-        true
-    }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let mut settings = Vec::from_iter(
             self.only
                 .as_ref()
                 .map(|only| format!("only {}", only.join(", "))),
         );
         settings.extend(self.keep_case.then(|| "keep_case".to_owned()));
-        Facts::default()
-            .with_buffered(1)
-            .with_settings(settings.join(", "))
+        Hints::default()
+            .is_shardable_by_parent(true)
+            .is_resumable(true)
+            .buffered(1)
+            .settings(settings.join(", "))
     }
     fn weigh(&self, sample: &Sample) -> Option<usize> {
         Some(sample.weight())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapipes::{
-    Context, Emitter, Error, ErrorKind, Facts, Item, Items, Origin, Pipe, Result, Work,
+    Context, Emitter, Error, ErrorKind, Hints, Item, Items, Origin, Pipe, Result, Work,
 };
 use tracing::warn;
 
@@ -97,14 +97,11 @@ impl<F: Format> Pipe<Loaded> for SplitRecords<F> {
             }
         })
     }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_buffered_bytes(HELD)
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .work(Work::Io)
+            .is_resumable(true)
+            .buffered_bytes(HELD)
     }
     fn weigh(&self, block: &Block<F::Item>) -> Option<usize> {
         Some(block.weight)

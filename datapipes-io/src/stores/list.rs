@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use datapipes::{Context, Error, ErrorKind, Facts, Item, Items, Result, Source};
+use datapipes::{Context, Error, ErrorKind, Hints, Item, Items, Result, Source};
 use futures::StreamExt;
 
 use super::Store;
@@ -103,19 +103,17 @@ impl Source for ListStore {
             }
         })
     }
-    /// The snapshot is a digest of the names that were given.
-    fn takes_snapshots(&self) -> bool {
-        true
-    }
     fn name(&self) -> String {
         "list_files".to_owned()
     }
-    fn facts(&self) -> Facts {
+    /// The snapshot is a digest of the names that were given.
+    fn hints(&self) -> Hints {
         let problem = self.pattern.as_ref().err().map(String::as_str);
         let settings = format!("{}{}", self.store.url(), self.text);
-        Facts::any_order()
-            .with_settings(settings)
-            .with_problem(problem)
+        Hints::any_order()
+            .is_resumable(true)
+            .settings(settings)
+            .problem(problem)
     }
     fn weigh(&self, file: &FileRef) -> Option<usize> {
         Some(size_of::<FileRef>() + file.path.as_os_str().len())

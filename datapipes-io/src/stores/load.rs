@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Item, Items, Pipe, Result, Work};
+use datapipes::{Arity, Context, Error, ErrorKind, Hints, Item, Items, Pipe, Result, Work};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 
@@ -77,17 +77,8 @@ impl Pipe<FileRef> for LoadFiles {
             },
         )
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().work(Work::Io).arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -133,17 +124,11 @@ impl Pipe<FileRef> for OpenFiles {
             |loaded| loaded,
         )
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!("whole up to {} bytes", self.most))
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .arity(Arity::One)
+            .settings(format_args!("whole up to {} bytes", self.most))
     }
     fn weigh(&self, loaded: &Loaded) -> Option<usize> {
         Some(match loaded {

@@ -1,4 +1,4 @@
-use datapipes::{Context, Error, ErrorKind, Graph, Item, Items, Origin, Pipe, Result};
+use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Origin, Pipe, Result};
 use datapipes_io::{File, Sample, Samples, Untar, prelude::*};
 
 use crate::{all, apply, kinds, on_workers, parts, tar_of};
@@ -13,8 +13,8 @@ impl Pipe<File> for UntarSamples {
     fn apply(&self, input: Items<File>, cx: &Context) -> Items<Sample> {
         self.1.apply(self.0.apply(input, cx), cx)
     }
-    fn is_shardable(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::shardable()
     }
 }
 

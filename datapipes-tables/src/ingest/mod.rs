@@ -9,9 +9,7 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use datapipes::{
-    Arity, Context, Error, Facts, Graph, Item, Items, Origin, Pipe, Result, Wire, Work,
-};
+use datapipes::{Context, Error, Graph, Hints, Item, Items, Origin, Pipe, Result, Wire, Work};
 use uuid::Uuid;
 
 use super::{NewRow, Table};
@@ -228,15 +226,11 @@ impl Pipe<Vec<NewRow>> for Ingest {
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let again = if self.overwrite { ", overwrite" } else { "" };
-        Facts::any_order().with_settings(format!("{}{again}", self.table.url()))
+        Hints::shardable()
+            .work(Work::Io)
+            .settings(format!("{}{again}", self.table.url()))
     }
 }
 
@@ -289,16 +283,9 @@ where
     fn name(&self) -> String {
         "unknown".to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::Any
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(self.ingest.table.url())
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .settings(self.ingest.table.url())
     }
 }

@@ -42,7 +42,7 @@ impl Given {
 }
 
 /// Records the inputs of each output of a pipe if items come in any order: for a pipe that
-/// [promises to tell them](crate::Facts::with_lineage), by
+/// [promises to tell them](crate::Hints::lineage), by
 /// [`Context::lineage`](crate::Context::lineage).
 ///
 /// In any order nothing can be repeated exactly, since the items would come in yet another order. A
@@ -162,7 +162,7 @@ impl Log {
 
 fn told_wrongly(input: u64) -> String {
     format!(
-        "says which inputs its outputs are made of (`Facts::with_lineage`), and that two are made of the one at place \
+        "says which inputs its outputs are made of (`Hints::lineage`), and that two are made of the one at place \
          {input}, or one before that was taken"
     )
 }
@@ -304,7 +304,7 @@ impl Unordered {
         let (told, given) = (self.log().told, self.produced.load(Ordering::Relaxed));
         (told != given).then(|| {
             let message = format!(
-                "says which inputs its outputs are made of (`Facts::with_lineage`), and said so of {told} by now, while it \
+                "says which inputs its outputs are made of (`Hints::lineage`), and said so of {told} by now, while it \
                  gave {given} items and errors; see `Emitter::emit_of` and `Context::lineage`"
             );
             Error::new(ErrorKind::Config, message)

@@ -38,6 +38,11 @@ impl Wanted {
         &self.holes
     }
 
+    /// Returns true if the item at this position is wanted.
+    pub fn contains(&self, position: u64) -> bool {
+        self.next(position) == position
+    }
+
     /// Returns true if everything is wanted.
     pub fn is_all(&self) -> bool {
         self.from == 0

@@ -34,13 +34,22 @@ impl Context {
     }
 
     /// Returns the wanted positions of this node's output in a resumed epoch, if the node [goes by
-    /// position](crate::Facts::by_position). `None` in an epoch that begins.
+    /// position](crate::Hints::by_position). `None` in an epoch that begins.
     pub fn wanted(&self) -> Option<&Wanted> {
         self.node_state()?.wanted.as_ref()
     }
 
+    /// Returns what is wanted of each output of a split that [goes by
+    /// position](field@crate::Hints::by_position): the number of items that were dealt to it before,
+    /// and the positions that it has to give from there on (`None` for all). `None` in place of the
+    /// list if no checkpoints can be taken. To be called when the first item is dealt, not before:
+    /// an output that is opened later has its unwanted items left out downstream.
+    pub fn wanted_of_outputs(&self) -> Option<Vec<(u64, Option<Wanted>)>> {
+        self.recorder().map(|recorder| recorder.wanted())
+    }
+
     /// Takes a snapshot to go on from here, for a pipe that [declares itself
-    /// resumable](crate::Pipe::is_resumable).
+    /// resumable](field@crate::Hints::is_resumable).
     ///
     /// "Here" is between two items: the value of `state` has to be right for exactly the items that
     /// were taken from the inputs and those that were given out. In a [`Chunks`](crate::Chunks)
@@ -108,7 +117,7 @@ impl Context {
 
     /// Returns the position of the next item taken of an input, for reference in later calls: the
     /// number of items and errors before it since the epoch began. 0 if no checkpoints can be
-    /// taken, and for a node that [goes by position](crate::Facts::by_position).
+    /// taken, and for a node that [goes by position](crate::Hints::by_position).
     pub fn position(&self, input: usize) -> u64 {
         match self.node_state() {
             Some(NodeState {
@@ -124,7 +133,7 @@ impl Context {
     }
 
     /// Returns the recorder of the inputs of each output, for a pipe that [promises to tell
-    /// them](crate::Facts::with_lineage); `None` if nobody has to know: in strict order, and if no
+    /// them](crate::Hints::lineage); `None` if nobody has to know: in strict order, and if no
     /// checkpoints can be taken.
     pub fn lineage(&self) -> Option<&Lineage> {
         self.node_state()?.lineage.as_ref()

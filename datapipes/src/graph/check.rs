@@ -76,23 +76,23 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     let lengths = lengths(flow, settings.rank, settings.uneven);
 
     for node in &flow.nodes {
-        let (name, facts) = (&*node.name, &node.hints().facts);
+        let (name, hints) = (&*node.name, node.hints());
         *names.entry(name).or_default() += 1;
         problems.extend(
-            facts
+            hints
                 .problems
                 .iter()
                 .map(|problem| format!("{name}: {problem}")),
         );
         match &node.node.part {
-            None => problems.extend(node.hints().no_crossing.iter().map(|problem| format!("{name}: {problem}"))),
-            Some(_) if !(node.hints().shardable || node.hints().by_parent) => problems.push(format!(
+            None => problems.extend(node.node.no_crossing.iter().map(|problem| format!("{name}: {problem}"))),
+            Some(_) if !(node.hints().is_shardable || node.hints().is_shardable_by_parent) => problems.push(format!(
                 "{name}: looks at the stream as a whole, so it cannot be in processes of its own; put it after them"
             )),
             Some(part) => {
                 let above = &flow.nodes[node.inputs[0].0].node.part;
                 let first = above.as_ref().is_none_or(|above| !Arc::ptr_eq(above, part));
-                if first && !node.hints().shardable {
+                if first && !node.hints().is_shardable {
                     problems.push(format!(
                         "{name}: groups the children of one parent, so what makes the children has to be in the processes with it"
                     ));
@@ -107,11 +107,11 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
             }
         }
         if settings.resumable && !resumable(flow, node) {
-            problems.push(match node.hints().facts.once {
+            problems.push(match node.hints().once {
                 true => format!("{name}: what it gives exists only once, so an epoch cannot go on with it in another process"),
                 false => format!(
                     "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; {}",
-                    node.hints().facts.instead.unwrap_or("see `Pipe::is_resumable`")
+                    node.hints().instead.unwrap_or("see `Hints::is_resumable`")
                 ),
             });
         }
@@ -121,7 +121,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         if node.node.concurrency == Some(0) {
             problems.push(format!("{name}: a concurrency of zero"));
         }
-        let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !facts.many_readers;
+        let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !hints.many_readers;
         for (port, &readers) in node.readers.iter().enumerate().filter(many) {
             let output = if port > 0 {
                 format!(" (output {port})")
@@ -161,7 +161,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
             .first()
             .and_then(|&(id, _)| lengths[id])
             .filter(|&len| len != ENDLESS);
-        match facts.role {
+        match hints.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
                 "{name}: shuffles after the sharding filter only, so each rank would see the same part every epoch; \
                  shuffle before it, or say that it is meant so: `shuffle_within_rank`, or for a sampler `Random::within_rank`"
@@ -263,14 +263,14 @@ pub(crate) fn unequal_steps(flow: &Flow, settings: &Settings, skipped: u64) -> O
 /// Returns true if an epoch can be resumed in the middle of a node's output.
 fn resumable(flow: &Flow, node: &FlowNode) -> bool {
     let hints = node.hints();
-    if hints.resumable {
+    if node.node.is_resumable() {
         return true;
     }
     // A node that reads the orders of indexed data runs anew for each reader, and gives one value.
-    let order = hints.facts.many_readers;
+    let order = hints.many_readers;
     // A node that groups the children of one parent has no state between two parents, and runs with
     // the node that makes the children.
-    let grouped = hints.by_parent && grouped_above(flow, node);
+    let grouped = hints.is_shardable_by_parent && grouped_above(flow, node);
     order || grouped
 }
 
@@ -280,8 +280,8 @@ fn grouped_above(flow: &Flow, node: &FlowNode) -> bool {
     let above = &flow.nodes[node.inputs[0].0];
     let hints = above.hints();
     matches!(above.node.op, Op::Pipe(_))
-        && (hints.shardable || hints.by_parent)
-        && (hints.facts.children || grouped_above(flow, above))
+        && (hints.is_shardable || hints.is_shardable_by_parent)
+        && (hints.children || grouped_above(flow, above))
 }
 
 /// Returns the names of the sources from which an item reaches the consumer past every sharding
@@ -289,7 +289,7 @@ fn grouped_above(flow: &Flow, node: &FlowNode) -> bool {
 fn unsharded(flow: &Flow) -> Vec<&str> {
     let mut sources: Vec<Vec<usize>> = Vec::new();
     for (id, node) in flow.nodes.iter().enumerate() {
-        sources.push(match (&node.node.op, node.hints().facts.role) {
+        sources.push(match (&node.node.op, node.hints().role) {
             (Op::Source(_), _) => vec![id],
             (_, Role::Shard { .. }) => Vec::new(),
             _ => node

@@ -321,8 +321,7 @@ impl<T: Send + 'static> Chunks<T> for Restored<T> {
 
 pub(crate) trait AnySource: Send + Sync {
     fn open(&self, cx: &Context) -> AnyItems;
-    /// Returns true if the type is one of this crate.
-    fn is_built_in(&self) -> bool;
+    fn len_hint(&self) -> Option<u64>;
 }
 
 pub(super) struct SourceOp<S>(pub(super) Arc<S>);
@@ -332,13 +331,9 @@ impl<S: Source> AnySource for SourceOp<S> {
         Box::new(self.0.open(cx))
     }
 
-    fn is_built_in(&self) -> bool {
-        is_built_in::<S>()
+    fn len_hint(&self) -> Option<u64> {
+        self.0.len_hint()
     }
-}
-
-fn is_built_in<N>() -> bool {
-    std::any::type_name::<N>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
 }
 
 pub(crate) trait AnyPipe: Send + Sync {
@@ -371,7 +366,7 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
     }
 
     fn is_built_in(&self) -> bool {
-        is_built_in::<P>()
+        std::any::type_name::<P>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
     }
 }
 
@@ -399,9 +394,6 @@ impl<In: Inputs, J: Join<In>> AnyJoin for JoinOp<In, J> {
 }
 
 pub(crate) trait AnySplit: Send + Sync {
-    /// Returns true if the type is one of this crate, and can look up what is wanted of its
-    /// outputs.
-    fn is_built_in(&self) -> bool;
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems>;
     fn outputs(&self) -> usize;
     fn len_hint(&self, input: u64) -> Option<u64>;
@@ -416,10 +408,6 @@ impl<In, S> SplitOp<In, S> {
 }
 
 impl<In: Send + 'static, S: Split<In>> AnySplit for SplitOp<In, S> {
-    fn is_built_in(&self) -> bool {
-        is_built_in::<S>()
-    }
-
     fn split(&self, input: AnyItems, cx: &Context) -> Vec<AnyItems> {
         self.0
             .split(typed::<In>(input), cx)

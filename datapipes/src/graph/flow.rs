@@ -34,11 +34,7 @@ impl FlowNode {
 
     /// Returns the inputs whose items the node passes on, and those it looks things up in.
     pub(crate) fn inputs_and_lookups(&self) -> (&[Output], &[Output]) {
-        let passed = if self.hints().facts.looks_up {
-            1
-        } else {
-            usize::MAX
-        };
+        let passed = if self.hints().looks_up { 1 } else { usize::MAX };
         self.inputs.split_at(passed.min(self.inputs.len()))
     }
 }

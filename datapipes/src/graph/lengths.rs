@@ -18,7 +18,7 @@ pub(crate) fn lengths(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<Op
 pub(crate) fn uncounted(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Vec<usize> {
     /// Stands for any number that all ranks have in common.
     const SAME: u64 = 1 << 20;
-    let deals = |node: &FlowNode| matches!(node.hints().facts.role, Role::Shard { .. });
+    let deals = |node: &FlowNode| matches!(node.hints().role, Role::Shard { .. });
     let mut below: Vec<bool> = Vec::new();
     for node in &flow.nodes {
         below.push(
@@ -71,8 +71,8 @@ fn counted(
             .collect();
         let hints = node.hints();
         let above = inputs.first().copied().flatten();
-        let len = match (&node.node.op, hints.facts.role) {
-            (Op::Source(_), _) => hints.len,
+        let len = match (&node.node.op, hints.role) {
+            (Op::Source(source), _) => source.len_hint(),
             // An endless stream ends downstream only where a node ends the stream by itself.
             (Op::Pipe(_), role) if above == Some(ENDLESS) && goes_on(hints, role) => above,
             (Op::Pipe(_), Role::Shard { .. }) => {
@@ -100,5 +100,5 @@ fn goes_on(hints: &Hints, role: Role) -> bool {
             | Role::Prefetch(_)
             | Role::Shard { .. }
     );
-    all || hints.shardable || hints.by_parent
+    all || hints.is_shardable || hints.is_shardable_by_parent
 }

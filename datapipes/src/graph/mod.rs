@@ -22,7 +22,7 @@ pub(crate) use self::part::{Part, Recipe, likeness};
 
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::{self, Weigher};
-use crate::{Arity, Context, Facts, Items, Join, Pipe, Source, Work};
+use crate::{Arity, Context, Hints, Items, Join, Pipe, Source};
 use erased::{EdgeOf, JoinOp, PipeOp, RerunOp, SourceOp, SplitOp};
 
 /// A description of where items come from: a node and everything upstream, typed by its output.
@@ -60,32 +60,20 @@ impl<T: Send + 'static> Graph<T> {
             let known = weigh::weigher::<T>();
             move |item| source.weigh(item).unwrap_or_else(|| weighed(item, &known))
         });
-        let facts = source.facts();
-        let (keeps, len) = (source.takes_snapshots(), source.len_hint());
-        let hints = Hints {
-            resumable: !facts.once,
-            keeps,
-            facts,
-            len,
-            ..Hints::default()
-        };
-        Graph::new(
-            source.name(),
-            hints,
-            vec![],
-            Op::Source(Arc::new(SourceOp(source))),
-            edge,
-        )
+        let (name, hints) = (source.name(), source.hints());
+        let op = Op::Source(Arc::new(SourceOp(source)));
+        Graph::new(name, hints, vec![], op, edge)
     }
 
     /// Adds a pipe.
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
+        let hints = pipe.hints();
         let above = self.weigher::<P::Out>();
         let unknown = match above {
             Some(_) => self.node.edge.is_unknown(),
             None => {
-                let tells = pipe.tells_weight() || weigh::weigher::<P::Out>().is_some();
+                let tells = !hints.weighs_by_type || weigh::weigher::<P::Out>().is_some();
                 std::mem::needs_drop::<P::Out>() && !tells
             }
         };
@@ -101,7 +89,7 @@ impl<T: Send + 'static> Graph<T> {
             }
         };
         let edge = EdgeOf::<P::Out>::edge_by_slice(weigh, unknown);
-        let (part, problem) = match pipe.is_separate_process().then(|| pipe.crossing()) {
+        let (part, no_crossing) = match hints.is_separate_process.then(|| pipe.crossing()) {
             None => (None, None),
             Some(Some(crossing)) => match Part::of_pipe(crossing) {
                 Ok(part) => (Some(Arc::new(part)), None),
@@ -118,24 +106,15 @@ impl<T: Send + 'static> Graph<T> {
                 (None, Some(problem.to_owned()))
             }
         };
-        let mut hints = Hints {
-            shardable: pipe.is_shardable(),
-            by_parent: pipe.is_shardable_by_parent(),
-            no_crossing: None,
-            work: pipe.work(),
-            arity: pipe.arity(),
-            facts: pipe.facts(),
-            len: None,
-            resumable: pipe.is_resumable(),
-            keeps: false,
-        };
-        hints.no_crossing = problem;
         let name = pipe.name();
         let op = Op::Pipe(Arc::new(PipeOp::<T, P>::new(pipe)));
         let graph = Graph::new(name, hints, vec![self.input()], op, edge);
-        match part {
-            None => graph,
-            part => graph.edit(|node| node.part = part),
+        match (part, no_crossing) {
+            (None, None) => graph,
+            (part, no_crossing) => graph.edit(|node| {
+                node.part = part;
+                node.no_crossing = no_crossing;
+            }),
         }
     }
 
@@ -177,31 +156,16 @@ impl<T: Send + 'static> Graph<T> {
             let known = weigh::weigher::<T>();
             move |item| join.weigh(item).unwrap_or_else(|| weighed(item, &known))
         });
-        let hints = Hints {
-            facts: join.facts(),
-            resumable: join.is_resumable(),
-            ..Hints::default()
-        };
-        let name = join.name();
-        Graph::new(
-            name,
-            hints,
-            inputs.inputs(),
-            Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join))),
-            edge,
-        )
+        let (name, hints) = (join.name(), join.hints());
+        let op = Op::Join(Arc::new(JoinOp::<In::Items, J>::new(join)));
+        Graph::new(name, hints, inputs.inputs(), op, edge)
     }
 
     /// Adds a node with several outputs, and returns a graph for each.
     pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
         let outputs = split.outputs();
-        let hints = Hints {
-            facts: split.facts(),
-            resumable: split.is_resumable(),
-            ..Hints::default()
-        };
         let edge = self.edge_below::<S::Out>();
-        let name = split.name();
+        let (name, hints) = (split.name(), split.hints());
         let op = Op::Split(Arc::new(SplitOp::<T, S>::new(split)));
         let first = Graph::<S::Out>::new(name, hints, vec![self.input()], op, edge);
         (0..outputs)
@@ -215,20 +179,10 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Adds a node that runs everything upstream more than once.
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
-        let hints = Hints {
-            facts: rerun.facts(),
-            resumable: rerun.is_resumable(),
-            ..Hints::default()
-        };
         let edge = self.edge_below::<R::Out>();
-        let name = rerun.name();
-        Graph::new(
-            name,
-            hints,
-            vec![self.input()],
-            Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun))),
-            edge,
-        )
+        let (name, hints) = (rerun.name(), rerun.hints());
+        let op = Op::Rerun(Arc::new(RerunOp::<T, R>::new(rerun)));
+        Graph::new(name, hints, vec![self.input()], op, edge)
     }
 
     /// Names the last node. Errors, figures and the plan show the name, and the node's randomness
@@ -297,6 +251,7 @@ impl<T: Send + 'static> Graph<T> {
             given_name: None,
             concurrency: None,
             part: None,
+            no_crossing: None,
             hints,
             inputs,
             op,
@@ -363,14 +318,12 @@ impl<T: Send + 'static> Pipe<T> for Pass {
     fn apply(&self, input: Items<T>, _: &Context) -> Items<T> {
         input
     }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_positions().with_selection()
-    }
-    fn is_resumable(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .arity(Arity::One)
+            .is_resumable(true)
+            .by_position(true)
+            .selects(true)
     }
 }
 
@@ -428,6 +381,8 @@ pub(crate) struct Node {
     pub concurrency: Option<usize>,
     /// Part in processes of its own that the node belongs to.
     pub part: Option<Arc<Part>>,
+    /// Reason why a pipe that wants a process of its own cannot have one.
+    pub no_crossing: Option<String>,
     pub hints: Hints,
     pub inputs: Vec<Input>,
     pub op: Op,
@@ -443,37 +398,13 @@ impl Node {
             _ => 1,
         }
     }
-}
 
-/// Hints that a node gives about itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Hints {
-    pub shardable: bool,
-    pub by_parent: bool,
-    /// Reason why a pipe that wants a process of its own cannot have one.
-    pub no_crossing: Option<String>,
-    pub work: Work,
-    pub arity: Arity,
-    pub facts: Facts,
-    pub len: Option<u64>,
-    /// True if an epoch can be resumed in the middle of the node's output.
-    pub resumable: bool,
-    /// True if the node is a source that takes snapshots.
-    pub keeps: bool,
-}
-
-impl Default for Hints {
-    fn default() -> Self {
-        Hints {
-            shardable: false,
-            by_parent: false,
-            no_crossing: None,
-            work: Work::Cpu,
-            arity: Arity::Any,
-            facts: Facts::default(),
-            len: None,
-            resumable: false,
-            keeps: false,
+    /// Returns true if an epoch can be resumed in the middle of the node's output.
+    pub(crate) fn is_resumable(&self) -> bool {
+        match &self.op {
+            Op::Source(_) => !self.hints.once,
+            Op::Pipe(_) => self.hints.is_resumable || self.hints.is_shardable,
+            _ => self.hints.is_resumable,
         }
     }
 }

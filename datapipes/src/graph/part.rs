@@ -66,16 +66,15 @@ pub(crate) fn likeness<'a>(
     let mut lines = format!("{} to {}\n", input.type_name(), output.type_name());
     for Node { kind, hints, .. } in nodes {
         let Hints {
-            shardable,
-            by_parent,
+            is_shardable,
+            is_shardable_by_parent,
             work,
             arity,
-            facts,
+            settings,
             ..
         } = hints;
         lines += &format!(
-            "{kind}({}) {work:?} {arity:?} {shardable} {by_parent}\n",
-            facts.settings
+            "{kind}({settings}) {work:?} {arity:?} {is_shardable} {is_shardable_by_parent}\n"
         );
     }
     lines
@@ -423,7 +422,7 @@ impl<T: Wire> Graph<T> {
 impl<T: Send + 'static> Graph<T> {
     /// Adds a problem, which the checker will report for the last node.
     fn wrong(self, problem: String) -> Self {
-        self.edit(|node| node.hints.facts.problems.push(problem))
+        self.edit(|node| node.hints.problems.push(problem))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::combined::too_few;
 use super::{Lookup, contained};
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Result, Work};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Result, Work};
 
 /// Looks up each key it receives; see [`Graph::fetch`].
 pub struct Fetch<L: ?Sized>(Arc<L>);
@@ -107,17 +107,8 @@ where
     fn name(&self) -> String {
         self.0.name()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().work(Work::Io).arity(Arity::One)
     }
     fn weigh(&self, sample: &L::Out) -> Option<usize> {
         self.0.weigh(sample)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Lookup;
 use super::fetch::get_all;
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Result, Work};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Result, Work};
 
 /// Looks up batches of keys; see [`Graph::fetch_batches`].
 pub struct FetchBatches<L: ?Sized>(Arc<L>);
@@ -52,17 +52,8 @@ where
     fn name(&self) -> String {
         "fetch_batches".to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().work(Work::Io).arity(Arity::One)
     }
     fn weigh(&self, samples: &Vec<L::Out>) -> Option<usize> {
         Some(

@@ -1,7 +1,7 @@
 //! The contract of samplers: an index for each position.
 
 use super::Indexed;
-use crate::{Facts, Graph, Rng};
+use crate::{Graph, Hints, Rng};
 
 /// Chooses the index of the sample at each position.
 ///
@@ -60,10 +60,10 @@ pub trait Sampler: Send + Sync + 'static {
         "sampler".to_owned()
     }
 
-    /// Returns facts for the checker: the role, settings for the printed plan, and mistakes that do
+    /// Returns hints for the checker: the role, settings for the printed plan, and mistakes that do
     /// not depend on the data.
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
     }
 
     /// Makes a graph of the indices over data of `len` samples, for [`Graph::fetch`] or a step of

@@ -163,7 +163,7 @@ impl<T: Send + 'static> Builder<T> {
     }
 
     /// Sets the processes of pipes that [want processes of their
-    /// own](crate::Pipe::is_separate_process). Defaults to as many as there are workers, with
+    /// own](field@crate::Hints::is_separate_process). Defaults to as many as there are workers, with
     /// nothing forbidden. Parts made by [`in_processes`](Graph::in_processes) have settings of
     /// their own.
     pub fn processes(mut self, processes: impl Into<Processes>) -> Self {

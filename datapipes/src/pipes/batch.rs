@@ -3,7 +3,7 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Facts, Graph, Item, Items, Origin, Pipe, Role};
+use crate::{Chunk, Context, Graph, Hints, Item, Items, Origin, Pipe, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
@@ -50,9 +50,6 @@ impl<T: Send + 'static> Pipe<T> for Batch {
             cx: cx.clone(),
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         let size = self.size.max(1) as u64;
         Some(if self.drop_last {
@@ -61,23 +58,25 @@ impl<T: Send + 'static> Pipe<T> for Batch {
             input.div_ceil(size)
         })
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         // The order decides which items are left over.
-        let facts = if self.drop_last {
-            Facts::default()
+        let hints = if self.drop_last {
+            Hints::default()
         } else {
-            Facts::any_order()
+            Hints::any_order()
         };
-        facts
-            .with_buffered(self.size)
-            .with_role(Role::Batch(self.size))
-            .with_lineage()
-            .with_settings(format_args!(
+        hints
+            .is_resumable(true)
+            .never_blocks(true)
+            .buffered(self.size)
+            .role(Role::Batch(self.size))
+            .lineage(true)
+            .settings(format_args!(
                 "{}{}",
                 self.size,
                 if self.drop_last { ", drop_last" } else { "" }
             ))
-            .with_problem((self.size == 0).then_some("a batch size of zero"))
+            .problem((self.size == 0).then_some("a batch size of zero"))
     }
 }
 

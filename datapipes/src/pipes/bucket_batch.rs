@@ -1,6 +1,6 @@
 //! Groups items of similar length into batches.
 
-use crate::{Context, Facts, Graph, Held, Item, Items, Pipe};
+use crate::{Context, Graph, Held, Hints, Item, Items, Pipe};
 
 /// Groups items of similar length into batches; see [`Graph::bucket_batch`].
 #[derive(Clone, Debug)]
@@ -90,25 +90,21 @@ where
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         (input == u64::MAX).then_some(input)
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let settings = format!("boundaries {:?}, sizes {:?}", self.boundaries, self.sizes);
         let drop_last = if self.drop_last { ", drop_last" } else { "" };
         // The order decides which items are left over; without `drop_last` it decides only their
         // grouping.
-        Facts {
-            needs_order: self.drop_last,
-            ..Facts::default()
-        }
-        .with_buffered(self.sizes.iter().sum())
-        .with_lineage()
-        .with_settings(settings + drop_last)
-        .with_problem(self.problem())
+        Hints::default()
+            .needs_order(self.drop_last)
+            .is_resumable(true)
+            .buffered(self.sizes.iter().sum())
+            .lineage(true)
+            .settings(settings + drop_last)
+            .problem(self.problem())
     }
 }
 

@@ -7,7 +7,7 @@ use futures::StreamExt;
 
 use crate::error::quietly;
 use crate::sync::lock;
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Rank, Wanted};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, Wanted};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
@@ -123,18 +123,15 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::default()
-            .with_selection()
-            .with_buffered(self.most)
-            .with_settings(format_args!("up to {}", self.most))
-            .with_positions()
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::One)
+            .is_resumable(true)
+            .selects(true)
+            .buffered(self.most)
+            .settings(format_args!("up to {}", self.most))
+            .by_position(true)
+            .never_blocks(true)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::collate::mismatch;
 use crate::pipes::unbatch::parts_of;
 use crate::{
-    Arity, BoxError, Context, Error, ErrorKind, Facts, Graph, Items, Origin, Pipe, Result, Role,
+    Arity, BoxError, Context, Error, ErrorKind, Graph, Hints, Items, Origin, Pipe, Result, Role,
 };
 
 /// Makes one batch of a list of samples; see [`Graph::collate`].
@@ -26,14 +26,8 @@ where
     fn apply(&self, input: Items<Vec<T>>, cx: &Context) -> Items<T::Batch> {
         collated(input, cx, PADDED, T::collate)
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_role(Role::Collate)
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).role(Role::Collate)
     }
     fn weigh(&self, batch: &T::Batch) -> Option<usize> {
         T::weigh(batch)
@@ -66,14 +60,8 @@ where
             f(samples).map_err(Error::user)
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Facts, Graph, Items, Join};
+use crate::{Chunk, Context, Graph, Hints, Items, Join};
 
 /// Concatenates inputs; see [`Graph::concat`].
 #[derive(Clone, Debug)]
@@ -38,16 +38,14 @@ impl<T: Send + 'static> Join<Vec<T>> for Concat {
             cx: cx.clone(),
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         sum(inputs)
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_selection()
-            .with_problem((self.inputs == 0).then_some("no inputs"))
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_resumable(true)
+            .selects(true)
+            .problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 

@@ -1,9 +1,9 @@
 //! Deals items out to several outputs.
 
 use crate::pipe::Split;
-use crate::pipes::fork::{BUFFER, array, split_facts};
+use crate::pipes::fork::{BUFFER, array, split_hints};
 use crate::pipes::shared_input::{Deal, Queues, share};
-use crate::{Context, Error, Facts, Graph, Item, Items, Result};
+use crate::{Context, Error, Graph, Hints, Item, Items, Result};
 
 /// Deals items out to several outputs; see [`Graph::demux`].
 #[derive(Clone, Debug)]
@@ -52,11 +52,8 @@ where
     fn len_hint(&self, input: u64) -> Option<u64> {
         (input == u64::MAX).then_some(input)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        split_facts(self.outputs, self.buffer)
+    fn hints(&self) -> Hints {
+        split_hints(self.outputs, self.buffer)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::rng::{hash_bytes, mix};
 use crate::sync::lock;
-use crate::{Arity, Context, Facts, Graph, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// A digest of the items that passed a [`Graph::digest`], as one number for each epoch. A clone is
 /// the same digest.
@@ -77,14 +77,8 @@ where
     fn name(&self) -> String {
         "digest".to_owned()
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_selection()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).selects(true)
     }
 }
 

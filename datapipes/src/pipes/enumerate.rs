@@ -1,7 +1,7 @@
 //! Numbers the items.
 
 use crate::items::by_chunk;
-use crate::{Arity, Context, Facts, Graph, Items, Pipe, Wanted};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe, Wanted};
 
 /// Numbers the items; see [`Graph::enumerate`].
 #[derive(Clone, Debug, Default)]
@@ -27,14 +27,12 @@ impl<T: Send + 'static> Pipe<T> for Enumerate {
                 .collect()
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::default().with_positions()
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::One)
+            .is_resumable(true)
+            .by_position(true)
+            .never_blocks(true)
     }
 }
 

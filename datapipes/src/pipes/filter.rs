@@ -1,7 +1,7 @@
 //! Keeps the items that a predicate accepts.
 
 use crate::items::by_chunk;
-use crate::{Arity, Context, Facts, Graph, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Keeps the items that a predicate accepts; see [`Graph::filter`].
 #[derive(Clone, Debug)]
@@ -30,14 +30,8 @@ where
             kept
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::AtMostOne)
     }
 }
 

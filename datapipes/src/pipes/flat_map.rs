@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::{Context, Error, Facts, Graph, Item, Items, Pipe};
+use crate::{Context, Error, Graph, Hints, Item, Items, Pipe};
 
 /// Makes any number of items of each; see [`Graph::flat_map`].
 #[derive(Clone, Debug)]
@@ -55,14 +55,8 @@ where
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn tells_weight(&self) -> bool {
-        false
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_children()
+    fn hints(&self) -> Hints {
+        Hints::shardable().weighs_by_type(true).children(true)
     }
 }
 

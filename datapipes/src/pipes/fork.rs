@@ -2,7 +2,7 @@
 
 use crate::pipe::Split;
 use crate::pipes::shared_input::{Deal, Queues, share};
-use crate::{Context, Facts, Graph, Item, Items, Result};
+use crate::{Context, Graph, Hints, Item, Items, Result};
 
 /// Default number of items that may wait for an output.
 pub(super) const BUFFER: usize = 1000;
@@ -41,30 +41,28 @@ impl<T: Clone + Send + 'static> Split<T> for Fork {
     fn split(&self, input: Items<T>, cx: &Context) -> Vec<Items<T>> {
         share(input, self.outputs, self.buffer, ToAll, cx)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
-    fn facts(&self) -> Facts {
-        split_facts(self.outputs, self.buffer)
+    fn hints(&self) -> Hints {
+        split_hints(self.outputs, self.buffer)
     }
 }
 
-pub(super) fn split_facts(outputs: usize, buffer: usize) -> Facts {
+pub(super) fn split_hints(outputs: usize, buffer: usize) -> Hints {
     let problem = match (outputs, buffer) {
         (0, _) => Some("no outputs"),
         (_, 0) => Some("a buffer of zero items"),
         _ => None,
     };
-    Facts::any_order()
-        .with_selection()
+    Hints::any_order()
+        .is_resumable(true)
+        .selects(true)
         // In a resumed epoch each output gives its wanted items, and nothing else.
-        .with_positions()
-        .with_settings(format_args!("{outputs} outputs, buffer {buffer}"))
-        .with_buffered(buffer.saturating_mul(outputs.saturating_sub(1)))
-        .with_problem(problem)
+        .by_position(true)
+        .settings(format_args!("{outputs} outputs, buffer {buffer}"))
+        .buffered(buffer.saturating_mul(outputs.saturating_sub(1)))
+        .problem(problem)
 }
 
 struct ToAll;
@@ -211,9 +209,7 @@ mod tests {
             n += 1;
             std::task::Poll::Ready(Some(Ok(Item::new(n, origins.origin(n)))))
         });
-        let mut outputs = Fork::new(2)
-            .buffer(1)
-            .split(Items::from_stream(input), &cx);
+        let mut outputs = Fork::new(2).buffer(1).split(Items::from_stream(input), &cx);
         let mut next = |output: usize| outputs[output].next().now_or_never().flatten();
         assert_eq!(*next(0).unwrap().unwrap(), 1);
         assert_eq!(*next(1).unwrap().unwrap(), 1);

@@ -6,7 +6,7 @@ use futures::StreamExt;
 
 use super::concat::sum;
 use super::mux::by_turns;
-use crate::{Context, Facts, Graph, Items, Join};
+use crate::{Context, Graph, Hints, Items, Join};
 
 /// Takes from whatever input has an item first; see [`Graph::greedy_join`].
 #[derive(Clone, Debug)]
@@ -53,16 +53,14 @@ impl<T: Send + 'static> Join<Vec<T>> for GreedyJoin {
             }
         }))
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         sum(inputs)
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_selection()
-            .with_problem((self.inputs == 0).then_some("no inputs"))
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_resumable(true)
+            .selects(true)
+            .problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 

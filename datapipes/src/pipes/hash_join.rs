@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
+use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Returns the key of an item.
 pub(super) type Key<T, K> = Arc<dyn Fn(&T) -> K + Send + Sync>;
@@ -305,16 +305,17 @@ where
         })
     }
 
-    fn settings(&self) -> Facts {
+    fn own_hints(&self) -> Hints {
         let bytes = self
             .bytes
             .map_or(String::new(), |bytes| format!(" and {bytes} bytes"));
         let strict = if self.strict { ", strict" } else { "" };
-        Facts::any_order()
-            .with_lookup()
-            .with_buffered(self.items)
-            .with_settings(format_args!("table of {} items{bytes}{strict}", self.items))
-            .with_problem((self.items == 0).then_some("a table of zero items"))
+        Hints::any_order()
+            .is_resumable(true)
+            .looks_up(true)
+            .buffered(self.items)
+            .settings(format_args!("table of {} items{bytes}{strict}", self.items))
+            .problem((self.items == 0).then_some("a table of zero items"))
     }
 }
 
@@ -329,17 +330,14 @@ where
     fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, B)> {
         self.run(inputs, cx, inner)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         inputs[0].filter(|_| self.strict)
     }
     fn name(&self) -> String {
         "join_by_key".to_owned()
     }
-    fn facts(&self) -> Facts {
-        self.settings()
+    fn hints(&self) -> Hints {
+        self.own_hints()
     }
 }
 
@@ -354,17 +352,14 @@ where
     fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, Option<B>)> {
         self.0.run(inputs, cx, outer)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         inputs[0]
     }
     fn name(&self) -> String {
         "left_join_by_key".to_owned()
     }
-    fn facts(&self) -> Facts {
-        self.0.settings()
+    fn hints(&self) -> Hints {
+        self.0.own_hints()
     }
 }
 

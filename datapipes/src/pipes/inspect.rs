@@ -1,6 +1,6 @@
 //! Looks at every item and passes it on.
 
-use crate::{Arity, Context, Facts, Graph, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Looks at every item and passes it on; see [`Graph::inspect`].
 #[derive(Clone, Debug)]
@@ -27,14 +27,8 @@ where
             Some(Ok(item))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
 }
 

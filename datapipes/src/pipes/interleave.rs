@@ -3,7 +3,7 @@
 use futures::StreamExt;
 
 use super::concat::sum;
-use crate::{Context, Facts, Graph, Items, Join, Reader, Result, Wire, Writer};
+use crate::{Context, Graph, Hints, Items, Join, Reader, Result, Wire, Writer};
 
 /// Reads several inputs by turns, a limited number at a time; see [`Graph::interleave`].
 #[derive(Clone, Debug)]
@@ -83,13 +83,10 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         sum(inputs)
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let problem = match self {
             Interleave { inputs: 0, .. } => Some("no inputs"),
             Interleave { cycle: 0, .. } => Some("a cycle length of zero"),
@@ -97,10 +94,11 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             _ => None,
         };
         let settings = format!("{} at a time, blocks of {}", self.cycle, self.block);
-        Facts::any_order()
-            .with_selection()
-            .with_settings(settings)
-            .with_problem(problem)
+        Hints::any_order()
+            .is_resumable(true)
+            .selects(true)
+            .settings(settings)
+            .problem(problem)
     }
 }
 

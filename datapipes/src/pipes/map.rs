@@ -1,7 +1,7 @@
 //! Applies a function to every item.
 
 use crate::items::by_chunk;
-use crate::{Arity, BoxError, Context, Error, Facts, Graph, Items, Pipe, Result, Rng};
+use crate::{Arity, BoxError, Context, Error, Graph, Hints, Items, Pipe, Result, Rng};
 
 /// Applies a function to every item; see [`Graph::map`].
 #[derive(Clone, Debug)]
@@ -28,17 +28,8 @@ where
             chunk.map(&f, |payload, origin| context.panicked(payload, origin))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn tells_weight(&self) -> bool {
-        false
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).weighs_by_type(true)
     }
 }
 
@@ -68,17 +59,8 @@ where
             Some(item.try_map(|value| f(value).map_err(Error::user)))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn tells_weight(&self) -> bool {
-        false
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).weighs_by_type(true)
     }
 }
 
@@ -110,17 +92,8 @@ where
             Some(item.try_map(|value| f(value, &mut rng).map_err(Error::user)))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn tells_weight(&self) -> bool {
-        false
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).weighs_by_type(true)
     }
 }
 

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use futures::FutureExt;
 
-use crate::{Arity, BoxError, Context, Error, Facts, Graph, Item, Items, Pipe, Result, Work};
+use crate::{Arity, BoxError, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Work};
 
 /// Applies an async function to every item; see [`Graph::map_async`].
 #[derive(Clone, Debug)]
@@ -49,20 +49,11 @@ where
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn tells_weight(&self) -> bool {
-        false
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .arity(Arity::One)
+            .weighs_by_type(true)
     }
 }
 

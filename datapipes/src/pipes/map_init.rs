@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::items::by_chunk;
 use crate::sync::lock;
-use crate::{Arity, BoxError, Chunk, Context, Error, Facts, Graph, Item, Items, Pipe, Result, Rng};
+use crate::{Arity, BoxError, Chunk, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Rng};
 
 /// Applies a function with scratch memory to every item; see [`Graph::try_map_init`].
 #[derive(Clone, Debug)]
@@ -39,14 +39,8 @@ where
             item.try_map(|value| f(scratch, value).map_err(Error::user))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
 }
 
@@ -84,14 +78,8 @@ where
             item.try_map(|value| f(scratch, value, &mut rng).map_err(Error::user))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 
 use super::hash_join::{Key, LeftJoin, Pair, inner, outer, paired, twice};
-use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
+use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two inputs that are sorted by key; see [`Graph::merge_join_by_key`].
 pub struct MergeJoin<A, B, K> {
@@ -185,11 +185,12 @@ where
         })
     }
 
-    fn settings(&self) -> Facts {
-        Facts::default()
-            .with_lookup()
-            .with_buffered(1)
-            .with_settings(if self.strict { "strict" } else { "" })
+    fn own_hints(&self) -> Hints {
+        Hints::default()
+            .is_resumable(true)
+            .looks_up(true)
+            .buffered(1)
+            .settings(if self.strict { "strict" } else { "" })
     }
 }
 
@@ -215,17 +216,14 @@ where
     fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, B)> {
         self.run(inputs, cx, inner)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         inputs[0].filter(|_| self.strict)
     }
     fn name(&self) -> String {
         "merge_join_by_key".to_owned()
     }
-    fn facts(&self) -> Facts {
-        self.settings()
+    fn hints(&self) -> Hints {
+        self.own_hints()
     }
 }
 
@@ -240,17 +238,14 @@ where
     fn join(&self, inputs: (Items<A>, Items<B>), cx: &Context) -> Items<(A, Option<B>)> {
         self.0.run(inputs, cx, outer)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         inputs[0]
     }
     fn name(&self) -> String {
         "left_merge_join_by_key".to_owned()
     }
-    fn facts(&self) -> Facts {
-        self.0.settings()
+    fn hints(&self) -> Hints {
+        self.0.own_hints()
     }
 }
 

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 
 use super::concat::sum;
-use crate::{Context, Facts, Graph, Items, Join};
+use crate::{Context, Graph, Hints, Items, Join};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
 #[derive(Clone, Debug)]
@@ -36,9 +36,6 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
     fn join(&self, inputs: Vec<Items<T>>, cx: &Context) -> Items<T> {
         by_turns(inputs, cx, self.stop_at_first)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         if !self.stop_at_first {
             return sum(inputs);
@@ -53,18 +50,17 @@ impl<T: Send + 'static> Join<Vec<T>> for Mux {
                 .saturating_add(before),
         )
     }
-    fn facts(&self) -> Facts {
-        Facts {
-            needs_order: self.stop_at_first,
-            ..Facts::default()
-        }
-        .with_selection()
-        .with_settings(if self.stop_at_first {
-            "stop at first"
-        } else {
-            ""
-        })
-        .with_problem((self.inputs == 0).then_some("no inputs"))
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .needs_order(self.stop_at_first)
+            .is_resumable(true)
+            .selects(true)
+            .settings(if self.stop_at_first {
+                "stop at first"
+            } else {
+                ""
+            })
+            .problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 

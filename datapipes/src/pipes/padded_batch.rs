@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::pipes::collate::collated;
-use crate::{Arity, Context, Facts, Graph, Items, Padded, Pipe};
+use crate::{Arity, Context, Graph, Hints, Items, Padded, Pipe};
 
 /// Pads the sequences of a batch; see [`Graph::pad`].
 #[derive(Clone, Debug)]
@@ -33,14 +33,10 @@ where
             move |samples| T::padded(samples, &pad),
         )
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!("with {:?}", self.0))
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .arity(Arity::One)
+            .settings(format_args!("with {:?}", self.0))
     }
     fn weigh(&self, batch: &T::Batch) -> Option<usize> {
         T::weigh(batch)

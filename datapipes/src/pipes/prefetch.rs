@@ -1,6 +1,6 @@
 //! Runs everything upstream ahead of everything downstream.
 
-use crate::{Arity, Context, Facts, Graph, Items, Pipe, Role};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe, Role};
 
 /// Runs everything upstream ahead of everything downstream; see [`Graph::prefetch`].
 #[derive(Clone, Debug)]
@@ -19,20 +19,17 @@ impl<T: Send + 'static> Pipe<T> for Prefetch {
     fn apply(&self, input: Items<T>, _: &Context) -> Items<T> {
         input
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_selection()
-            .with_role(Role::Prefetch(self.0))
-            .with_positions()
-            .with_buffered(self.0)
-            .with_settings(self.0)
-            .with_problem((self.0 == 0).then_some("a prefetch of zero items"))
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .arity(Arity::One)
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Prefetch(self.0))
+            .by_position(true)
+            .never_blocks(true)
+            .buffered(self.0)
+            .settings(self.0)
+            .problem((self.0 == 0).then_some("a prefetch of zero items"))
     }
 }
 

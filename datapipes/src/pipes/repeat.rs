@@ -1,6 +1,6 @@
 //! Runs everything upstream again and again.
 
-use crate::{Context, Facts, Graph, Items, Rerun, Upstream};
+use crate::{Context, Graph, Hints, Items, Rerun, Upstream};
 
 /// Runs everything upstream again and again; see [`Graph::repeat`] and [`Graph::cycle`].
 #[derive(Clone, Debug)]
@@ -53,17 +53,15 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input.saturating_mul(self.rounds.unwrap_or(u64::MAX)))
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let settings = self
             .rounds
             .map_or("without end".to_owned(), |rounds| rounds.to_string());
-        Facts::any_order()
-            .with_selection()
-            .with_settings(settings)
-            .with_problem((self.rounds == Some(0)).then_some("a repeat of zero rounds"))
+        Hints::any_order()
+            .is_resumable(true)
+            .selects(true)
+            .settings(settings)
+            .problem((self.rounds == Some(0)).then_some("a repeat of zero rounds"))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::{is_heard, quietly};
-use crate::{Arity, Backoff, Context, Error, Facts, Graph, Items, Pipe, Work};
+use crate::{Backoff, Context, Error, Graph, Hints, Items, Pipe};
 
 /// Runs another pipe, and tries an item again if the pipe fails for it; see [`Graph::retry`].
 pub struct Retry<P> {
@@ -113,29 +113,17 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
     fn name(&self) -> String {
         self.pipe.name()
     }
-    fn is_shardable(&self) -> bool {
-        self.pipe.is_shardable()
-    }
-    fn is_separate_process(&self) -> bool {
-        self.pipe.is_separate_process()
-    }
-    fn work(&self) -> Work {
-        self.pipe.work()
-    }
-    fn arity(&self) -> Arity {
-        self.pipe.arity()
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         self.pipe.len_hint(input)
     }
-    fn facts(&self) -> Facts {
-        let inner = self.pipe.facts();
-        let problem = (!self.pipe.is_shardable()).then_some(
+    fn hints(&self) -> Hints {
+        let inner = self.pipe.hints();
+        let problem = (!inner.is_shardable).then_some(
             "is tried again item by item, but is not shardable: it looks at the stream as a whole",
         );
         let comma = if inner.settings.is_empty() { "" } else { ", " };
         let settings = format!("{}{comma}{} more tries", inner.settings, self.again);
-        inner.with_settings(settings).with_problem(problem)
+        inner.settings(settings).problem(problem)
     }
     fn weigh(&self, item: &P::Out) -> Option<usize> {
         self.pipe.weigh(item)

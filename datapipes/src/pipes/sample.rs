@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe};
 
 /// Keeps a number of items, at random; see [`Graph::sample`].
 #[derive(Clone, Debug)]
@@ -69,21 +69,17 @@ impl<T: Send + 'static> Pipe<T> for Sample {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input.min(self.0 as u64))
     }
-    fn facts(&self) -> Facts {
-        Facts::default()
-            .with_selection()
-            .with_buffered(self.0)
-            .with_settings(self.0)
-            .with_problem((self.0 == 0).then_some("a sample of zero items"))
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::AtMostOne)
+            .is_resumable(true)
+            .selects(true)
+            .buffered(self.0)
+            .settings(self.0)
+            .problem((self.0 == 0).then_some("a sample of zero items"))
     }
 }
 
@@ -112,17 +108,12 @@ impl<T: Send + 'static> Pipe<T> for SampleWith {
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let sound = (0.0..=1.0).contains(&self.0);
-        Facts::any_order()
-            .with_settings(self.0)
-            .with_problem((!sound).then_some("a probability outside 0 to 1"))
+        Hints::shardable()
+            .arity(Arity::AtMostOne)
+            .settings(self.0)
+            .problem((!sound).then_some("a probability outside 0 to 1"))
     }
 }
 

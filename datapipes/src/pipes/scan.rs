@@ -2,7 +2,7 @@
 
 use crate::codec::pack;
 use crate::items::Emitter;
-use crate::{Arity, Context, Facts, Graph, Item, Items, Pipe, Wire};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Wire};
 
 /// Carries a state from item to item; see [`Graph::scan`].
 #[derive(Clone, Debug)]
@@ -30,11 +30,10 @@ where
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
         scan(input, self.initial.clone(), &self.f, cx, |_, _, _| {})
     }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
-    fn facts(&self) -> Facts {
-        Facts::default().with_instead("`scan_kept` does, whose state is `Wire`")
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::AtMostOne)
+            .instead("`scan_kept` does, whose state is `Wire`")
     }
 }
 
@@ -101,17 +100,11 @@ where
             out.snapshot_encoded(cx, |_| pack(state))
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn name(&self) -> String {
         "scan".to_owned()
     }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
-    fn facts(&self) -> Facts {
-        Facts::default()
+    fn hints(&self) -> Hints {
+        Hints::default().arity(Arity::AtMostOne).is_resumable(true)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::codec::pack;
 use crate::items::by_chunk;
-use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Pipe, Rank, Role, Uneven};
+use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Role, Uneven};
 use futures::StreamExt;
 
 /// Keeps this rank's part of the items; see [`Graph::sharding_filter`].
@@ -22,14 +22,13 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, None)
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::default()
-            .with_selection()
-            .with_role(Role::Shard { can_pad: false })
-            .with_buffered(1)
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .never_blocks(true)
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Shard { can_pad: false })
+            .buffered(1)
     }
 }
 
@@ -50,14 +49,13 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, Some(Item::clone))
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::default()
-            .with_selection()
-            .with_role(Role::Shard { can_pad: true })
-            .with_buffered(1)
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .never_blocks(true)
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Shard { can_pad: true })
+            .buffered(1)
     }
 }
 

@@ -148,7 +148,7 @@ impl<T> Queues<T> {
             .as_ref()
             .is_err_and(|error| !error.kind().is_about_an_item());
         if self.outs.is_open(index)
-            && (is_end || wanted.is_none_or(|wanted| wanted.next(place) == place))
+            && (is_end || wanted.is_none_or(|wanted| wanted.contains(place)))
         {
             self.queues[index].push_back(item);
         }
@@ -347,8 +347,10 @@ impl<T: Send + 'static> State<T> {
     /// is full. Returns whether the input had no more for now, and whether it had anything.
     fn drive(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> (bool, bool) {
         let mut dealt = false;
-        if let (None, Some(recorder)) = (&self.queues.wanted, self.cx.recorder()) {
-            let (places, wanted) = recorder.wanted().into_iter().unzip();
+        if self.queues.wanted.is_none()
+            && let Some(outputs) = self.cx.wanted_of_outputs()
+        {
+            let (places, wanted) = outputs.into_iter().unzip();
             (self.queues.dealt, self.queues.wanted) = (places, Some(wanted));
         }
         while self.queues.queues[index].len() < demand.max

@@ -4,7 +4,7 @@ use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
 use crate::{
-    Chunk, Context, Facts, Graph, Item, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role,
+    Chunk, Context, Graph, Hints, Item, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role,
     Wire, Writer,
 };
 
@@ -58,9 +58,6 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
             rng,
         })
     }
-    fn is_resumable(&self) -> bool {
-        u32::try_from(self.buffer).is_ok()
-    }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
         let kept = cx.restored::<Kept>().ok()??;
         let mut held = kept.slots(self.buffer, &mut cx.node_rng());
@@ -70,18 +67,20 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_selection()
-            .with_buffered(self.buffer)
-            .with_role(if self.within_rank {
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .never_blocks(true)
+            .is_resumable(u32::try_from(self.buffer).is_ok())
+            .selects(true)
+            .buffered(self.buffer)
+            .role(if self.within_rank {
                 Role::ShuffleWithinRank
             } else {
                 Role::Shuffle
             })
-            .with_lineage()
-            .with_settings(self.buffer)
-            .with_problem((self.buffer == 0).then_some("a shuffle buffer of zero"))
+            .lineage(true)
+            .settings(self.buffer)
+            .problem((self.buffer == 0).then_some("a shuffle buffer of zero"))
     }
 }
 

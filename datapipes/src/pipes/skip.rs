@@ -2,7 +2,7 @@
 
 use crate::codec::pack;
 use crate::items::by_chunk;
-use crate::{Arity, Context, Facts, Graph, Items, Pipe, Result};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe, Result};
 
 /// Leaves out the first items; see [`Graph::skip`].
 #[derive(Clone, Debug)]
@@ -43,17 +43,15 @@ impl<T: Send + 'static> Pipe<T> for Skip {
             chunk
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input.saturating_sub(self.0))
     }
-    fn facts(&self) -> Facts {
-        Facts::default().with_settings(self.0).with_selection()
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::AtMostOne)
+            .is_resumable(true)
+            .settings(self.0)
+            .selects(true)
     }
 }
 

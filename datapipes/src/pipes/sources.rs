@@ -10,7 +10,7 @@ use futures::StreamExt;
 use crate::checkpoint::Positions;
 use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
+use crate::{Chunk, Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Source};
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
 #[derive(Clone, Debug)]
@@ -58,10 +58,10 @@ where
     fn len_hint(&self) -> Option<u64> {
         self.len
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         match self.len {
-            Some(len) => Facts::any_order().with_settings(format_args!("{len} items")),
-            None => Facts::any_order(),
+            Some(len) => Hints::any_order().settings(format_args!("{len} items")),
+            None => Hints::any_order(),
         }
     }
 }
@@ -153,9 +153,8 @@ where
             });
         Items::from_stream(stream)
     }
-    fn facts(&self) -> Facts {
-        let facts = Facts::any_order();
-        if self.once { facts.with_once() } else { facts }
+    fn hints(&self) -> Hints {
+        Hints::any_order().once(self.once)
     }
 }
 
@@ -176,10 +175,11 @@ impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
     fn len_hint(&self) -> Option<u64> {
         Some(self.0.len() as u64)
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_settings(format_args!("{} items", self.0.len()))
-            .with_positions()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .settings(format_args!("{} items", self.0.len()))
+            .by_position(true)
+            .never_blocks(true)
     }
 }
 
@@ -238,10 +238,11 @@ impl Source for Integers {
     fn len_hint(&self) -> Option<u64> {
         Some(self.0.end.saturating_sub(self.0.start))
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_settings(format_args!("{:?}", self.0))
-            .with_positions()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .settings(format_args!("{:?}", self.0))
+            .by_position(true)
+            .never_blocks(true)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Ends the stream after a number of items.
 
-use crate::{Arity, Context, Facts, Graph, Items, Pipe};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Ends the stream after a number of items; see [`Graph::take`].
 #[derive(Clone, Debug)]
@@ -36,17 +36,15 @@ impl<T: Send + 'static> Pipe<T> for Take {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::AtMostOne
-    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input.min(self.0))
     }
-    fn facts(&self) -> Facts {
-        Facts::default().with_settings(self.0).with_selection()
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .arity(Arity::AtMostOne)
+            .is_resumable(true)
+            .settings(self.0)
+            .selects(true)
     }
 }
 

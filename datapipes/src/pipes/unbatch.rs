@@ -1,7 +1,7 @@
 //! Takes batches apart.
 
 use crate::pipes::Batched;
-use crate::{Context, Facts, Graph, Item, Items, Origin, Pipe};
+use crate::{Context, Graph, Hints, Item, Items, Origin, Pipe};
 
 /// Takes batches apart; see [`Graph::unbatch`].
 #[derive(Clone, Debug, Default)]
@@ -35,11 +35,8 @@ impl<T: Send + 'static> Pipe<Vec<T>> for Unbatch {
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable()
     }
 }
 

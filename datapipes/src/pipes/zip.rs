@@ -2,7 +2,7 @@
 
 use futures::StreamExt;
 
-use crate::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Join, Origin};
+use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two or three inputs; see [`Graph::zip`].
 ///
@@ -30,10 +30,11 @@ impl Zip {
         Zip { strict: true }
     }
 
-    fn facts(&self) -> Facts {
-        Facts::default()
-            .with_pairs()
-            .with_settings(if self.strict { "strict" } else { "" })
+    fn own_hints(&self) -> Hints {
+        Hints::default()
+            .is_resumable(true)
+            .pairs(true)
+            .settings(if self.strict { "strict" } else { "" })
     }
 }
 
@@ -96,15 +97,12 @@ macro_rules! zip {
                     }
                 })
             }
-            fn is_resumable(&self) -> bool {
-                true
-            }
             fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
                 // If another length is an error, that comes after the pairs.
                 inputs.iter().copied().collect::<Option<Vec<u64>>>()?.into_iter().min()
             }
-            fn facts(&self) -> Facts {
-                Zip::facts(self)
+            fn hints(&self) -> Hints {
+                self.own_hints()
             }
         }
     };

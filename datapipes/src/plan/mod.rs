@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::{Order, Settings};
-use crate::{Arity, Facts, Processes, Role, Work};
+use crate::{Arity, Processes, Role, Work};
 
 /// Place of each node of a flow. Made without running anything, so it can be printed and tested.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,7 +164,7 @@ impl Plan {
         depth: usize,
     ) {
         let hints = node.hints();
-        if let Role::Prefetch(items) = hints.facts.role {
+        if let Role::Prefetch(items) = hints.role {
             self.places[id] = Place::Queue(Prefetch {
                 items,
                 bytes: 0,
@@ -172,7 +172,9 @@ impl Plan {
             });
             return;
         }
-        if !(hints.shardable || hints.by_parent) || !matches!(node.node.op, Op::Pipe(_)) {
+        if !(hints.is_shardable || hints.is_shardable_by_parent)
+            || !matches!(node.node.op, Op::Pipe(_))
+        {
             return;
         }
         let above = node.inputs[0];
@@ -200,16 +202,16 @@ impl Plan {
             };
             // A pipe that groups the children of one parent must be downstream of the fan-out that
             // made them.
-            let same = same && (hints.shardable || segment.children);
+            let same = same && (hints.is_shardable || segment.children);
             if alone && same && segment.nodes.last() == Some(&above.0) {
                 segment.nodes.push(id);
                 segment.arity = segment.arity.max(hints.arity);
-                segment.children |= hints.facts.children;
+                segment.children |= hints.children;
                 self.places[id] = Place::Segment(number);
                 return;
             }
         }
-        if !hints.shardable {
+        if !hints.is_shardable {
             return;
         }
         let processes = part.map(|part| {
@@ -247,7 +249,7 @@ impl Plan {
             bytes: 0,
             order: settings.order,
             arity: hints.arity,
-            children: hints.facts.children,
+            children: hints.children,
             depth,
             processes,
             fed: self.may_block(flow, above.0),
@@ -257,26 +259,13 @@ impl Plan {
     /// Returns true if reading a node's output may run users' functions on the reading thread.
     fn may_block(&self, flow: &Flow, id: usize) -> bool {
         let node = &flow.nodes[id];
-        let Facts {
-            by_position,
-            many_readers,
-            role,
-            ..
-        } = node.hints().facts;
-        let groups = matches!(
-            role,
-            Role::Batch(_) | Role::Shuffle | Role::ShuffleWithinRank | Role::Shard { .. }
-        );
-        let is_built_in = match (self.places[id], &node.node.op) {
-            (Place::Queue(_), _) => return false,
+        match self.places[id] {
+            Place::Queue(_) => return false,
             // Cheap work runs where it is read; the input of a segment is no concern of its reader.
-            (Place::Segment(number), _) => return self.segments[number].may_be_inline(),
-            (_, Op::Source(source)) => source.is_built_in(),
-            (_, Op::Pipe(pipe)) => pipe.is_built_in(),
-            _ => false,
-        };
-        let runs_none = is_built_in && (by_position || many_readers || groups);
-        !runs_none
+            Place::Segment(number) => return self.segments[number].may_be_inline(),
+            _ => {}
+        }
+        !node.hints().never_blocks
             || node
                 .inputs
                 .iter()
@@ -288,14 +277,14 @@ impl Plan {
     fn set_starts(&mut self, flow: &Flow) {
         let mut needed = vec![1usize; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate().rev() {
-            let facts = &node.hints().facts;
-            let each = match (node.hints().arity, facts.role) {
+            let hints = node.hints();
+            let each = match (node.hints().arity, hints.role) {
                 (_, Role::Shuffle | Role::ShuffleWithinRank) => {
-                    needed[id].saturating_add(facts.buffered)
+                    needed[id].saturating_add(hints.buffered)
                 }
                 (Arity::One | Arity::AtMostOne, _) => needed[id],
                 // A batch needs all of its items; if one item becomes many, one may be enough.
-                (Arity::Any, _) if facts.buffered > 0 => needed[id].saturating_mul(facts.buffered),
+                (Arity::Any, _) if hints.buffered > 0 => needed[id].saturating_mul(hints.buffered),
                 (Arity::Any, _) => 1,
             };
             for &(above, _) in &node.inputs {
@@ -324,9 +313,9 @@ impl Plan {
             let node = &flow.nodes[id];
             let in_segment = matches!(self.places[id], Place::Segment(_));
             // A pipe in a segment treats each morsel by itself.
-            let own = node.hints().facts.needs_order && !in_segment;
+            let own = node.hints().needs_order && !in_segment;
             // If an item becomes any number of items, the distance that they move is not bounded.
-            let fans_out = node.hints().shardable && node.hints().arity == Arity::Any;
+            let fans_out = node.hints().is_shardable && node.hints().arity == Arity::Any;
             let own = own || (fans_out && matches!(settings.order, Order::Bounded(_)));
             let own = own || (settings.resumable && !resumes_unordered(node, in_segment));
             for &(above, _) in &node.inputs {
@@ -366,7 +355,7 @@ impl Plan {
             .nodes
             .iter()
             .enumerate()
-            .filter(|(_, node)| node.hints().facts.rows)
+            .filter(|(_, node)| node.hints().rows)
         {
             if let Place::Segment(number) = self.places[id] {
                 let segment = &self.segments[number];
@@ -391,11 +380,7 @@ impl Plan {
                     (1, Some(reader)) => reader,
                     _ => break None,
                 };
-                match (
-                    last.1.hints().facts.role,
-                    last.1.hints().arity,
-                    &last.1.node.op,
-                ) {
+                match (last.1.hints().role, last.1.hints().arity, &last.1.node.op) {
                     (Role::Collate, ..) => break batch,
                     (Role::Batch(size), ..) if batch.is_none() => batch = Some(size),
                     (Role::Plain | Role::Prefetch(_), Arity::One, Op::Pipe(_)) => {}
@@ -461,7 +446,7 @@ impl Plan {
 /// the items that its outputs are made of, or each output is made of the item at the same place.
 fn resumes_unordered(node: &FlowNode, in_segment: bool) -> bool {
     let hints = node.hints();
-    hints.facts.lineage || (hints.arity == Arity::One && (in_segment || hints.facts.by_position))
+    hints.lineage || (hints.arity == Arity::One && (in_segment || hints.by_position))
 }
 
 /// Prints a plan as a tree, the consumer first.
@@ -486,12 +471,7 @@ impl fmt::Display for Explain<'_> {
             settings.rank.index,
             settings.rank.world
         )?;
-        let held: usize = self
-            .flow
-            .nodes
-            .iter()
-            .map(|n| n.hints().facts.buffered)
-            .sum();
+        let held: usize = self.flow.nodes.iter().map(|n| n.hints().buffered).sum();
         if settings.workers == 0 {
             writeln!(
                 f,
@@ -508,7 +488,7 @@ impl fmt::Display for Explain<'_> {
                 .flow
                 .nodes
                 .iter()
-                .map(|n| n.hints().facts.buffered_bytes)
+                .map(|n| n.hints().buffered_bytes)
                 .sum();
             let pieces = match bytes.div_ceil(1 << 20) {
                 0 => String::new(),
@@ -549,15 +529,15 @@ impl Explain<'_> {
 
     fn node(&self, f: &mut fmt::Formatter<'_>, id: usize, indent: &str, last: bool) -> fmt::Result {
         let node = &self.flow.nodes[id];
-        let facts = &node.hints().facts;
+        let hints = node.hints();
         write!(
             f,
             "{indent}{} {}",
             if last { "└─" } else { "├─" },
             node.name
         )?;
-        if !facts.settings.is_empty() {
-            write!(f, "({})", facts.settings)?;
+        if !hints.settings.is_empty() {
+            write!(f, "({})", hints.settings)?;
         }
         match self.plan.places[id] {
             Place::Inline => {}

@@ -17,7 +17,7 @@ struct Places {
 /// samples there.
 pub(super) fn remark(flow: &Flow, id: usize) -> Option<String> {
     let node = &flow.nodes[id];
-    if !node.hints().facts.pairs {
+    if !node.hints().pairs {
         return None;
     }
     let inputs: Vec<Places> = node
@@ -48,13 +48,13 @@ fn places(flow: &Flow, of: (usize, usize)) -> Places {
     let node = &flow.nodes[of.0];
     let hints = node.hints();
     let above = || places(flow, node.inputs[0]);
-    match (&node.node.op, hints.facts.role) {
+    match (&node.node.op, hints.role) {
         // Each rank, and each batch, takes the items at the same positions.
         (Op::Pipe(_), Role::Shard { .. } | Role::Batch(_)) => {
             let mut places = above();
             places
                 .steps
-                .push(format!("{}({})", node.node.kind, hints.facts.settings));
+                .push(format!("{}({})", node.node.kind, hints.settings));
             places
         }
         (Op::Pipe(_), role)

@@ -24,14 +24,16 @@ impl Plan {
             }
             _ => !self.groups[id].is_empty(),
         };
-        let is_inline = self.places[id] == Place::Inline && !hints.shardable && !hints.by_parent;
+        let is_inline = self.places[id] == Place::Inline
+            && !hints.is_shardable
+            && !hints.is_shardable_by_parent;
         // If order is not kept, each item is known to be delivered or not.
         let is_mixed = self.unordered(flow)[id];
         match &node.node.op {
-            Op::Source(_) if hints.facts.by_position => {
+            Op::Source(_) if hints.by_position => {
                 Some("resume: opened at its place, nothing is read again".to_owned())
             }
-            Op::Source(_) if hints.keeps => {
+            Op::Source(_) if hints.is_resumable => {
                 Some(format!("resume: reads on, but for the last items again, {MOSTLY}, {BETWEEN} at most"))
             }
             Op::Source(_) => {
@@ -41,17 +43,17 @@ impl Plan {
                 "resume: each item of its input (a file, an archive) that has not given all is taken again"
                     .to_owned(),
             ),
-            Op::Pipe(_) if hints.facts.by_position || !is_inline => None,
-            Op::Pipe(_) if is_mixed => (hints.facts.buffered > 0).then(|| {
-                format!("resume: up to {} items that it holds are made again", hints.facts.buffered)
+            Op::Pipe(_) if hints.by_position || !is_inline => None,
+            Op::Pipe(_) if is_mixed => (hints.buffered > 0).then(|| {
+                format!("resume: up to {} items that it holds are made again", hints.buffered)
             }),
             Op::Pipe(_) => {
-                let of_each = match (hints.facts.role, hints.arity) {
+                let of_each = match (hints.role, hints.arity) {
                     (Role::Batch(size), _) => Some(size as u64),
                     (Role::Shuffle | Role::ShuffleWithinRank, _) | (_, Arity::One) => Some(1),
                     _ => None,
                 };
-                let held = hints.facts.buffered as u64;
+                let held = hints.buffered as u64;
                 let holds = if held == 0 {
                     String::new()
                 } else {
@@ -70,7 +72,7 @@ impl Plan {
             // A node that goes by position leaves out its earlier output itself, but takes its
             // input again.
             Op::Join(_) | Op::Split(_) | Op::Rerun(_) => {
-                (hints.resumable && !hints.facts.many_readers).then(|| format!("resume: {}", last_given()))
+                (hints.is_resumable && !hints.many_readers).then(|| format!("resume: {}", last_given()))
             }
         }
     }

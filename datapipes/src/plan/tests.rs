@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::graph::Flow;
-use crate::{Context, DataLoader, Graph, Items, Pipe};
+use crate::{Context, DataLoader, Graph, Hints, Items, Pipe};
 
 /// Reads slowly.
 struct Read;
@@ -13,14 +13,8 @@ impl Pipe<u64> for Read {
     fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
         input
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
+    fn hints(&self) -> Hints {
+        Hints::shardable().work(Work::Io).arity(Arity::One)
     }
 }
 
@@ -173,8 +167,8 @@ impl Pipe<u64> for Group {
     fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
         input
     }
-    fn is_shardable_by_parent(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::default().is_shardable_by_parent(true)
     }
 }
 
@@ -187,11 +181,8 @@ impl Pipe<u64> for Members {
     fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
         input
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> crate::Facts {
-        crate::Facts::any_order().with_children()
+    fn hints(&self) -> Hints {
+        crate::Hints::shardable().children(true)
     }
 }
 
@@ -225,6 +216,31 @@ fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
             .collect::<Vec<_>>(),
         [Order::Strict, Order::Arrival]
     );
+}
+
+/// A pipe of any crate is read on the thread that wants its output if it says that it never blocks
+/// one.
+#[test]
+fn what_never_blocks_is_read_without_a_thread_of_its_own() {
+    struct Every(u64, bool);
+    impl Pipe<u64> for Every {
+        type Out = u64;
+        fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+            let (step, mut n) = (self.0, 0);
+            input.each(cx, move |item| {
+                n += 1;
+                (n % step == 0).then_some(Ok(item))
+            })
+        }
+        fn hints(&self) -> Hints {
+            Hints::default().never_blocks(self.1)
+        }
+    }
+    for never_blocks in [false, true] {
+        let graph = Graph::range(0..9).pipe(Every(2, never_blocks)).map(|n| n);
+        let (_, plan) = plan(&graph, &settings(2));
+        assert_eq!(plan.segments[0].fed, !never_blocks);
+    }
 }
 
 /// Weights follow the items: they pass through if the type stays, and add up in batches.

@@ -123,7 +123,7 @@ pub(super) struct Line {
     /// Bytes of the output, and of the input that is still there.
     pub account: Account,
     pub awaited: Arc<Awaited>,
-    /// Recent cost of items, and their number.
+    /// Recent cost of items, and the number of those that were taken.
     pub pace: Arc<Pace>,
     pub busy: Arc<SegmentGauge>,
 }
@@ -146,14 +146,16 @@ impl Line {
 pub(crate) struct Pace {
     /// Nanoseconds per item.
     cost: AtomicU64,
-    seen: AtomicUsize,
+    /// Number of items that the reader took. Those that later morsels have made do not count, or
+    /// the items before an early one that blocks would wait with it.
+    taken: AtomicUsize,
 }
 
 impl Pace {
     fn at_once(&self) -> usize {
         items::at_once(
             self.cost.load(Ordering::Relaxed) as f64,
-            self.seen.load(Ordering::Relaxed),
+            self.taken.load(Ordering::Relaxed),
         )
     }
 
@@ -168,7 +170,11 @@ impl Pace {
             },
             Ordering::Relaxed,
         );
-        self.seen.fetch_add(items, Ordering::Relaxed);
+    }
+
+    /// Records that the reader took items.
+    pub(super) fn take(&self, items: usize) {
+        self.taken.fetch_add(items, Ordering::Relaxed);
     }
 }
 

@@ -548,6 +548,7 @@ impl Segment {
                         for morsel in self.flight.iter_mut().take(place) {
                             morsel.overtaken += chunk.len;
                         }
+                        self.line.pace.take(chunk.len);
                         let morsel = &mut self.flight[place];
                         if let Some(unordered) = &self.unordered {
                             unordered.gave_run(morsel.begin + morsel.out as u64, chunk.len);

@@ -19,7 +19,7 @@ use crate::{Context, Join};
 /// - *Empty*: without items, in one input or in all of them, the output ends.
 /// - *Errors pass through, in their place*: an error that was taken of an input comes out, once,
 ///   after the items that come before it without an error. If the join passes its inputs on, and
-///   its output depends on no order ([`Facts`](crate::Facts)), the error costs no item.
+///   its output depends on no order ([`Hints`](crate::Hints)), the error costs no item.
 /// - *Drop releases*: dropping the output at any point drops all inputs.
 /// - *Panics arrive*: a panic of an input is not swallowed.
 /// - *Resumable*, if it is declared: stopped after any item, also if its reader held some of the
@@ -65,14 +65,14 @@ where
     let node = Node {
         feeds,
         outputs: 1,
-        facts: join.facts(),
+        hints: join.hints(),
         apply: &apply,
         context: Context::default(),
     };
     let (whole, ways) = node.whole();
     node.check_plain(&whole, &ways);
     node.check_errors(&whole, ways[0]);
-    if join.is_resumable() {
+    if node.hints.is_resumable {
         check_stopped(&node, &ways, "it is resumable");
     }
     let lengths = node.feeds.iter().map(|feed| feed.len() as u64).collect();

@@ -10,7 +10,7 @@ use super::feed::{Feed, Opening};
 use super::{Gauge, Outcome, outcome};
 use crate::graph::AnyItems;
 use crate::items::Demand;
-use crate::{Chunk, Context, ErrorKind, Facts, Items};
+use crate::{Chunk, Context, ErrorKind, Hints, Items};
 
 /// Makes the streams of a node.
 pub(super) type Apply<'a, T> = &'a dyn Fn(Vec<AnyItems>, &Context) -> Vec<Items<T>>;
@@ -19,7 +19,7 @@ pub(super) type Apply<'a, T> = &'a dyn Fn(Vec<AnyItems>, &Context) -> Vec<Items<
 pub(super) struct Node<'a, T> {
     pub feeds: Vec<Feed>,
     pub outputs: usize,
-    pub facts: Facts,
+    pub hints: Hints,
     pub apply: Apply<'a, T>,
     pub context: Context,
 }

@@ -21,7 +21,7 @@ where
 {
     for input in &with_errors(items) {
         for (chunk, always) in [(1, true), (1, false), (3, true), (64, false)] {
-            match pipe.facts().by_position {
+            match pipe.hints().by_position {
                 true => check_positions(pipe, input, chunk),
                 false => check_kept(pipe, input, chunk, always),
             }
@@ -83,7 +83,7 @@ where
         let whole = Wanted::since(0);
         let above = given(
             input,
-            if pipe.arity() == Arity::One {
+            if pipe.hints().arity == Arity::One {
                 &wanted
             } else {
                 &whole
@@ -293,8 +293,8 @@ mod tests {
                 }
             })
         }
-        fn is_resumable(&self) -> bool {
-            true
+        fn hints(&self) -> crate::Hints {
+            crate::Hints::default().is_resumable(true)
         }
     }
 
@@ -310,14 +310,11 @@ mod tests {
                 Some(Ok(item.map(|_| count)))
             })
         }
-        fn arity(&self) -> Arity {
-            Arity::One
-        }
-        fn is_resumable(&self) -> bool {
-            true
-        }
-        fn facts(&self) -> crate::Facts {
-            crate::Facts::default().with_positions()
+        fn hints(&self) -> crate::Hints {
+            crate::Hints::default()
+                .arity(Arity::One)
+                .is_resumable(true)
+                .by_position(true)
         }
     }
 

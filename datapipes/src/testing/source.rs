@@ -24,11 +24,11 @@ use crate::{Context, Items, Source, Wanted};
 /// - *Length hint*: it equals the number of items, if nothing fails.
 /// - *By position*, if it is declared: for any [wanted](Context::wanted) positions it gives the
 ///   items there, and nothing else.
-/// - *Resumable*, if it [takes snapshots](Source::takes_snapshots): stopped after any item, and
+/// - *Resumable*, if it [takes snapshots](field@crate::Hints::is_resumable): stopped after any item, and
 ///   again, and resumed from its snapshot, it gives the same as without a stop. A source that
 ///   declares neither is opened from the beginning, for which it is enough to be reusable.
 ///
-/// For a source that exists [once](crate::Facts::once) only the properties of one opening are
+/// For a source that exists [once](crate::Hints::once) only the properties of one opening are
 /// checked: origins, and the length.
 ///
 /// # Panics
@@ -36,7 +36,7 @@ use crate::{Context, Items, Source, Wanted};
 ///
 /// # Examples
 /// ```
-/// use datapipes::{Context, Items, Source, testing};
+/// use datapipes::{Context, Hints, Items, Source, testing};
 ///
 /// /// Numbers below a limit; resumes after the last number it gave.
 /// struct Below(u64);
@@ -57,8 +57,8 @@ use crate::{Context, Items, Source, Wanted};
 ///             out.snapshot(&cx, || end);
 ///         })
 ///     }
-///     fn takes_snapshots(&self) -> bool {
-///         true
+///     fn hints(&self) -> Hints {
+///         Hints::any_order().is_resumable(true)
 ///     }
 ///     fn len_hint(&self) -> Option<u64> {
 ///         Some(self.0)
@@ -72,9 +72,9 @@ where
     S: Source,
     S::Out: PartialEq + Debug,
 {
-    let facts = source.facts();
+    let hints = source.hints();
     assert!(
-        !(facts.by_position && source.takes_snapshots()),
+        !(hints.by_position && hints.is_resumable),
         "says that it goes by position, and that it keeps something: a source is one or the other"
     );
     let context = context();
@@ -82,11 +82,11 @@ where
     let node = Node {
         feeds: Vec::new(),
         outputs: 1,
-        facts: facts.clone(),
+        hints: hints.clone(),
         apply: &open,
         context: context.clone(),
     };
-    if facts.once {
+    if hints.once {
         let whole = Reading::new(vec![source.open(&context)], Way::Turns).read(usize::MAX, 1);
         check_origins(source, &whole[0], None);
         return;
@@ -99,9 +99,9 @@ where
         let mut reading = Reading::new(vec![source.open(&context)], Way::Turns);
         reading.read(whole[0].len() / 2, 1);
     });
-    if facts.by_position {
+    if hints.by_position {
         check_positions(source, &context, &whole[0]);
-    } else if source.takes_snapshots() {
+    } else if hints.is_resumable {
         check_stopped(&node, &ways, "it keeps what it takes to go on");
     }
 }

@@ -23,7 +23,7 @@ use crate::{Context, Items};
 ///   all drops the input.
 /// - *Empty*: an empty input gives empty outputs.
 /// - *Errors pass through, in their place*: an error in the input comes out of one output at least,
-///   and of each once at most. If the split declares that it [selects](crate::Facts::selects), the
+///   and of each once at most. If the split declares that it [selects](crate::Hints::selects), the
 ///   error costs no item.
 /// - *Panics arrive*: a panic of the input is not swallowed.
 /// - *Resumable*, if it is declared: stopped anywhere, also if the reader of an output held some of
@@ -60,14 +60,14 @@ where
     let node = Node {
         feeds,
         outputs,
-        facts: split.facts(),
+        hints: split.hints(),
         apply: &apply,
         context: Context::default(),
     };
     let (whole, ways) = node.whole();
     node.check_plain(&whole, &ways);
     node.check_errors(&whole, ways[0]);
-    if split.is_resumable() {
+    if node.hints.is_resumable {
         check_stopped(&node, &ways, "it is resumable");
     }
     let lengths = [node.feeds[0].len() as u64];

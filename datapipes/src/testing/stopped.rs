@@ -110,7 +110,7 @@ impl<T: Send + 'static> Running<T> {
             || vec![Wanted::new(Vec::new(), 0); node.outputs],
             |(_, wanted)| wanted.clone(),
         );
-        let leaves_out = node.facts.by_position && stopped.is_some();
+        let leaves_out = node.hints.by_position && stopped.is_some();
         if leaves_out {
             (0..).zip(&wanted).for_each(|(at, wanted)| {
                 recorder.want(at, wanted.clone());

@@ -9,7 +9,7 @@ use super::*;
 use crate::items::{Held, Place};
 use crate::pipe::Split;
 use crate::pipes::*;
-use crate::{Join, Source};
+use crate::{Hints, Join, Source};
 
 fn three() -> Vec<Vec<u64>> {
     vec![(0..5).collect(), (10..13).collect(), (20..21).collect()]
@@ -135,14 +135,10 @@ impl Source for Numbers {
     fn len_hint(&self) -> Option<u64> {
         Some(if self.0 == Wrong::Length { 11 } else { 10 })
     }
-    fn takes_snapshots(&self) -> bool {
-        self.0 != Wrong::SaysPositions
-    }
-    fn facts(&self) -> Facts {
-        match self.0 {
-            Wrong::SaysPositions | Wrong::SaysBoth => Facts::any_order().with_positions(),
-            _ => Facts::any_order(),
-        }
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_resumable(self.0 != Wrong::SaysPositions)
+            .by_position(matches!(self.0, Wrong::SaysPositions | Wrong::SaysBoth))
     }
 }
 
@@ -299,19 +295,17 @@ impl Join<Vec<u64>> for Behind {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         let known: u64 = inputs.iter().flatten().sum();
         (self.0 == Mistake::Length || !inputs.contains(&None)).then_some(known)
     }
-    fn facts(&self) -> Facts {
-        match self.0 {
-            // Adds up, so an error in place of an item would give another sum.
-            Mistake::ErrorCostsItem => Facts::any_order().with_selection(),
-            _ => Facts::default(),
-        }
+    fn hints(&self) -> Hints {
+        // Adds up, so an error in place of an item would give another sum.
+        let selects = self.0 == Mistake::ErrorCostsItem;
+        Hints::default()
+            .needs_order(!selects)
+            .selects(selects)
+            .is_resumable(true)
     }
 }
 
@@ -451,8 +445,8 @@ impl Split<u64> for Deals {
         };
         vec![output(0), output(1)]
     }
-    fn is_resumable(&self) -> bool {
-        matches!(self.0, Mistake::KeepsTooLittle | Mistake::None)
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(matches!(self.0, Mistake::KeepsTooLittle | Mistake::None))
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         (self.0 == Mistake::Length).then_some(input / 2)
@@ -594,11 +588,8 @@ impl Pipe<u64> for Threes {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_lineage()
+    fn hints(&self) -> Hints {
+        Hints::any_order().is_resumable(true).lineage(true)
     }
 }
 

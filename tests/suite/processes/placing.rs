@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use datapipes::{
-    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Items, Pipe, Processes, Reader,
-    Result, Wire, Writer,
+    Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Pipe, Processes,
+    Reader, Result, Wire, Writer,
 };
 use futures::{StreamExt, stream};
 
@@ -29,17 +29,13 @@ impl Pipe<u64> for Native {
         let add = self.add;
         input.each(cx, move |item| Some(Ok(item.map(|n| n + add))))
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn is_separate_process(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .is_separate_process(true)
+            .arity(Arity::One)
     }
     fn crossing(&self) -> Option<Crossing<u64, u64>> {
         self.travels.then(|| Crossing::of(self))
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
     }
 }
 
@@ -56,8 +52,8 @@ impl Pipe<u64> for Siblings {
     fn apply(&self, input: Items<u64>, _: &Context) -> Items<u64> {
         input
     }
-    fn is_shardable_by_parent(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::default().is_shardable_by_parent(true)
     }
 }
 
@@ -238,11 +234,8 @@ fn pipes_that_ask_for_processes_share_them() {
                 ))
             })
         }
-        fn is_shardable(&self) -> bool {
-            true
-        }
-        fn is_separate_process(&self) -> bool {
-            true
+        fn hints(&self) -> Hints {
+            Hints::shardable().is_separate_process(true)
         }
         fn crossing(&self) -> Option<Crossing<Vec<u32>, Vec<u32>>> {
             Some(Crossing::of(self))

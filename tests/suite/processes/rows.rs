@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-use datapipes::{Arity, Context, DataLoader, Facts, Graph, Items, OnError, Pipe, Tensor};
+use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, OnError, Pipe, Tensor};
 
 /// Elements of a row: 32 KiB of them.
 const WIDTH: usize = 8192;
@@ -34,14 +34,8 @@ impl Pipe<u64> for Wide {
             }))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_rows()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).rows(true)
     }
 }
 

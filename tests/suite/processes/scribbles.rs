@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use datapipes::{Arity, Context, DataLoader, Facts, Graph, Items, Pipe, Tensor};
+use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Tensor};
 
 /// Elements of a row: 36,004 or 72,008 bytes, which is no number of pages, so that rows share pages
 /// with their neighbours.
@@ -61,14 +61,8 @@ impl Pipe<u64> for Filled {
             }))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_rows()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).rows(true)
     }
 }
 

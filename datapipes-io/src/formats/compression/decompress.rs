@@ -1,6 +1,6 @@
 //! Decompresses files of any codec.
 
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
+use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result};
 
 use super::reader::{self, Packing};
 use super::{Codec, Expansion};
@@ -74,14 +74,8 @@ impl Pipe<File> for Decompress {
             Some(item.try_map(|file| decompress(file, expansion, &context)))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())

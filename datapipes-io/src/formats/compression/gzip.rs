@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result};
+use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result};
 use flate2::bufread::GzDecoder;
 
 use super::input::{Input, Turn};
@@ -73,14 +73,8 @@ impl Pipe<File> for Gunzip {
             }))
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())

@@ -30,7 +30,7 @@ enum Next {
     End,
 }
 
-/// Facts about earlier rows that are needed to read later rows of a file.
+/// Hints about earlier rows that are needed to read later rows of a file.
 #[derive(Clone, Default)]
 pub(super) struct Head {
     pub(super) names: Option<StringRecord>,

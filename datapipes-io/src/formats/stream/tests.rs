@@ -676,14 +676,8 @@ fn split_records_keeps_the_contract_of_pipes() {
                 .apply(input, cx)
                 .each(cx, move |item| Some(Ok(item.map(size))))
         }
-        fn is_shardable(&self) -> bool {
-            self.0.is_shardable()
-        }
-        fn arity(&self) -> datapipes::Arity {
-            self.0.arity()
-        }
-        fn facts(&self) -> datapipes::Facts {
-            self.0.facts()
+        fn hints(&self) -> datapipes::Hints {
+            self.0.hints()
         }
     }
 }

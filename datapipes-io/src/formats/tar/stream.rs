@@ -1,7 +1,7 @@
 //! Opens tar archives while they arrive.
 
 use datapipes::{
-    Children, Context, Emitter, Error, ErrorKind, Facts, Items, Origin, Pipe, Result, Work,
+    Children, Context, Emitter, Error, ErrorKind, Hints, Items, Origin, Pipe, Result, Work,
 };
 
 use super::ends::Trailing;
@@ -107,16 +107,11 @@ impl Pipe<FileRef> for StreamUntar {
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_children()
-            .with_settings(self.tar.ends.settings())
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .children(true)
+            .settings(self.tar.ends.settings())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())

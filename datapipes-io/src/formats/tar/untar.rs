@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use bytes::Bytes;
-use datapipes::{Context, Error, ErrorKind, Facts, Items, Pipe, Result};
+use datapipes::{Context, Error, ErrorKind, Hints, Items, Pipe, Result};
 
 use super::ends::{Ends, Trailing};
 use super::header::begins_archive;
@@ -106,13 +106,10 @@ impl Pipe<File> for Untar {
     fn apply(&self, input: Items<File>, cx: &Context) -> Items<File> {
         ReadAs::new(self.tar.clone()).apply(input, cx)
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_children()
-            .with_settings(self.tar.ends.settings())
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .children(true)
+            .settings(self.tar.ends.settings())
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())

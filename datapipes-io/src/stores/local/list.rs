@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapipes::{Context, Error, ErrorKind, Facts, Graph, Item, Items, Result, Source};
+use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Source};
 
 use super::{failed, retried};
 use crate::FileRef;
@@ -150,15 +150,13 @@ impl Source for ListFiles {
         })
     }
     /// The snapshot is a digest of the names that were given.
-    fn takes_snapshots(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let problem = self.pattern.as_ref().err().map(String::as_str);
         let settings = self.root.join(&self.text);
-        Facts::any_order()
-            .with_settings(settings.display())
-            .with_problem(problem)
+        Hints::any_order()
+            .is_resumable(true)
+            .settings(settings.display())
+            .problem(problem)
     }
     fn weigh(&self, file: &FileRef) -> Option<usize> {
         Some(size_of::<FileRef>() + file.path.as_os_str().len())

@@ -3,7 +3,7 @@
 use std::io;
 
 use bytes::Bytes;
-use datapipes::{Arity, Context, Error, ErrorKind, Facts, Items, Pipe, Result, Work};
+use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, Work};
 use memmap2::MmapOptions;
 
 use super::{failed, retried};
@@ -52,17 +52,8 @@ impl Pipe<FileRef> for MapFiles {
             }
         })
     }
-    fn is_shardable(&self) -> bool {
-        true
-    }
-    fn work(&self) -> Work {
-        Work::Io
-    }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
+    fn hints(&self) -> Hints {
+        Hints::shardable().work(Work::Io).arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.name.len() + size_of::<File>())

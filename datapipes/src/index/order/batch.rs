@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, each, facts};
-use crate::{Context, Facts, Items, Origin, Pipe};
+use super::{Course, Index, Indices, Place, each, order_hints};
+use crate::{Context, Hints, Items, Origin, Pipe};
 
 /// Batches of neighbours in the order upstream.
 #[derive(Clone, Copy)]
@@ -40,15 +40,15 @@ impl Pipe<Indices> for Batch {
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(self.len(input))
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let settings = format!(
             "{}{}",
             self.size,
             if self.drop_last { ", drop last" } else { "" }
         );
-        facts()
-            .with_settings(settings)
-            .with_problem((self.size == 0).then_some("a batch size of zero"))
+        order_hints()
+            .settings(settings)
+            .problem((self.size == 0).then_some("a batch size of zero"))
     }
 }
 

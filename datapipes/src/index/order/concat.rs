@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, facts, join};
-use crate::{Context, Facts, Items, Join};
+use super::{Course, Index, Indices, Place, join, order_hints};
+use crate::{Context, Hints, Items, Join};
 
 /// Orders, one after another.
 pub(super) struct Concat {
@@ -24,8 +24,8 @@ impl Join<Vec<Indices>> for Concat {
     fn name(&self) -> String {
         "index_concat".to_owned()
     }
-    fn facts(&self) -> Facts {
-        facts().with_problem((self.inputs == 0).then_some("no inputs"))
+    fn hints(&self) -> Hints {
+        order_hints().problem((self.inputs == 0).then_some("no inputs"))
     }
 }
 

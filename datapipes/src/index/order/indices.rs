@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{self, Poll, ready};
 
-use super::{Index, Indices, facts};
+use super::{Index, Indices, order_hints};
 use crate::checkpoint::Positions;
 use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
-use crate::{Arity, Chunk, Context, Facts, Items, Pipe};
+use crate::{Chunk, Context, Hints, Items, Pipe};
 
 /// Turns an order into a stream of the keys for its samples.
 pub(in crate::index) struct Flatten<K>(pub fn(Index) -> K);
@@ -33,24 +33,17 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
             panicked: None,
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn name(&self) -> String {
         "indices".to_owned()
-    }
-    fn arity(&self) -> Arity {
-        Arity::Any
     }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
-    fn facts(&self) -> Facts {
-        Facts {
-            many_readers: false,
-            ..facts()
-        }
-        .with_positions()
+    fn hints(&self) -> Hints {
+        order_hints()
+            .many_readers(false)
+            .by_position(true)
+            .is_resumable(true)
     }
 }
 

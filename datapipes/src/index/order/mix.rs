@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, facts, join};
-use crate::{Context, Facts, Items, Join, fair_share};
+use super::{Course, Index, Indices, Place, join, order_hints};
+use crate::{Context, Hints, Items, Join, fair_share};
 
 /// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by
 /// position.
@@ -40,11 +40,11 @@ impl Join<Vec<Indices>> for Mix {
     fn name(&self) -> String {
         "index_mix".to_owned()
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let settings = format!("weights {:?}, {:?}", self.weights, self.rule);
-        facts()
-            .with_settings(settings)
-            .with_problem(fair_share::problem(&self.weights, false))
+        order_hints()
+            .settings(settings)
+            .problem(fair_share::problem(&self.weights, false))
     }
 }
 

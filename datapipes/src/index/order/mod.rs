@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 
-use crate::{Context, Facts, Item, Items, Origin, Result};
+use crate::{Context, Hints, Item, Items, Origin, Result};
 
 pub(super) use indices::{Flatten, single};
 pub(super) use mix::Rule;
@@ -75,9 +75,9 @@ pub(super) trait Course: Send + Sync {
 /// A shared [`Course`], which travels between the nodes that decide on order.
 pub(super) type Indices = Arc<dyn Course>;
 
-/// Returns facts of a node over orders: each of its readers may run the node again.
-fn facts() -> Facts {
-    Facts::any_order().with_many_readers()
+/// Returns the hints of a node over orders: each of its readers may run the node again.
+fn order_hints() -> Hints {
+    Hints::any_order().many_readers(true).never_blocks(true)
 }
 
 /// Transforms each order that passes. There is one in an epoch.

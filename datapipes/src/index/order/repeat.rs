@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::{Course, Indices, Place, each, facts};
+use super::{Course, Indices, Place, each, order_hints};
 use crate::rng::mix;
 use crate::sync::lock;
-use crate::{Context, Facts, Items, Pipe};
+use crate::{Context, Hints, Items, Pipe};
 
 /// Repeats the order upstream.
 pub(super) struct Repeat {
@@ -29,9 +29,9 @@ impl Pipe<Indices> for Repeat {
     fn len_hint(&self, input: u64) -> Option<u64> {
         input.checked_mul(self.rounds)
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let problem = (self.rounds == 0).then_some("a repeat of zero rounds");
-        facts().with_settings(self.rounds).with_problem(problem)
+        order_hints().settings(self.rounds).problem(problem)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Course, Indices, Place, each};
 use crate::index::{Draws, Sampler};
-use crate::{Context, Error, ErrorKind, Facts, Items, Pipe};
+use crate::{Context, Error, ErrorKind, Hints, Items, Pipe};
 
 /// Samples that a sampler chooses from the order upstream.
 pub(super) struct Sampled {
@@ -31,11 +31,11 @@ impl Pipe<Indices> for Sampled {
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(self.sampler.len(input))
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         self.sampler
-            .facts()
-            .with_many_readers()
-            .with_problem(self.problem.as_deref())
+            .hints()
+            .many_readers(true)
+            .problem(self.problem.as_deref())
     }
 }
 

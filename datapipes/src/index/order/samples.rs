@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, facts};
-use crate::{Context, Facts, Items, Source};
+use super::{Course, Index, Indices, Place, order_hints};
+use crate::{Context, Hints, Items, Source};
 
 /// Samples of one data set, in order. Produces one order, whose length is counted.
 pub(super) struct Samples {
@@ -26,10 +26,10 @@ impl Source for Samples {
     fn len_hint(&self) -> Option<u64> {
         Some(self.len)
     }
-    fn facts(&self) -> Facts {
-        facts()
-            .with_settings(self.len)
-            .with_problem((self.len > MOST).then_some("more than 2^48 samples"))
+    fn hints(&self) -> Hints {
+        order_hints()
+            .settings(self.len)
+            .problem((self.len > MOST).then_some("more than 2^48 samples"))
     }
 }
 

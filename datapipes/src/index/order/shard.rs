@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Course, Indices, Place, each, facts};
-use crate::{Context, Error, ErrorKind, Facts, Items, Pipe, Rank, Role, Uneven};
+use super::{Course, Indices, Place, each, order_hints};
+use crate::{Context, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
 
 /// Part of a rank in the order upstream.
 #[derive(Clone, Copy)]
@@ -61,8 +61,8 @@ impl Pipe<Indices> for Shard {
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
-    fn facts(&self) -> Facts {
-        facts().with_role(Role::Shard { can_pad: true })
+    fn hints(&self) -> Hints {
+        order_hints().role(Role::Shard { can_pad: true })
     }
 }
 

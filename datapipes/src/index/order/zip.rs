@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, facts, join};
-use crate::{Context, Facts, Items, Join};
+use super::{Course, Index, Indices, Place, join, order_hints};
+use crate::{Context, Hints, Items, Join};
 
 /// Combines the samples at the same position of several orders; ends with the shortest.
 pub(super) struct Zip;
@@ -25,8 +25,8 @@ impl Join<Vec<Indices>> for Zip {
     fn name(&self) -> String {
         "index_zip".to_owned()
     }
-    fn facts(&self) -> Facts {
-        facts()
+    fn hints(&self) -> Hints {
+        order_hints()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::rng::mix;
-use crate::{Facts, Rng};
+use crate::{Hints, Rng};
 
 /// Draws every class equally often, whatever the number of its samples.
 ///
@@ -79,8 +79,8 @@ impl Sampler for ClassBalanced {
     fn name(&self) -> String {
         "index_class_balanced".to_owned()
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(format_args!(
+    fn hints(&self) -> Hints {
+        Hints::any_order().never_blocks(true).settings(format_args!(
             "{} classes, {} draws",
             self.classes.len(),
             self.draws

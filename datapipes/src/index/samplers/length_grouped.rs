@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
 use crate::rng::mix;
-use crate::{Facts, Rng, Role};
+use crate::{Hints, Rng, Role};
 
 /// Draws every sample once, in groups of similar length, so that batches need little padding. The
 /// groups come in random order.
@@ -99,16 +99,17 @@ impl Sampler for LengthGrouped {
     fn name(&self) -> String {
         "index_length_grouped".to_owned()
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let problem = match (self.group, self.stretch) {
             (0, _) => Some("groups of zero samples"),
             (_, 0) => Some("stretches of zero groups"),
             _ => None,
         };
-        Facts::any_order()
-            .with_role(Role::Shuffle)
-            .with_settings(format_args!("groups of {}", self.group))
-            .with_problem(problem)
+        Hints::any_order()
+            .never_blocks(true)
+            .role(Role::Shuffle)
+            .settings(format_args!("groups of {}", self.group))
+            .problem(problem)
     }
 }
 
@@ -170,11 +171,11 @@ mod tests {
     #[test]
     fn wrong_settings_are_problems() {
         assert_eq!(
-            LengthGrouped::new([1], 0).facts().problems,
+            LengthGrouped::new([1], 0).hints().problems,
             ["groups of zero samples"]
         );
         assert_eq!(
-            LengthGrouped::new([1], 1).stretch(0).facts().problems,
+            LengthGrouped::new([1], 1).stretch(0).hints().problems,
             ["stretches of zero groups"]
         );
         assert!(LengthGrouped::new([1], 1).problem(2).is_some());

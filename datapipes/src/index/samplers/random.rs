@@ -1,7 +1,7 @@
 //! A sampler of every sample once, in random order.
 
 use crate::index::{Drawn, Draws, Permutation, Sampler};
-use crate::{Facts, Rng, Role};
+use crate::{Hints, Rng, Role};
 
 /// Draws every sample once, in random order: a [`Permutation`] keyed by seed, epoch and the node's
 /// name. This is a global shuffle that takes no memory and no time to start; see
@@ -45,12 +45,14 @@ impl Sampler for Random {
     fn name(&self) -> String {
         "index_shuffle".to_owned()
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_role(if self.within_rank {
-            Role::ShuffleWithinRank
-        } else {
-            Role::Shuffle
-        })
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .never_blocks(true)
+            .role(if self.within_rank {
+                Role::ShuffleWithinRank
+            } else {
+                Role::Shuffle
+            })
     }
 }
 

@@ -1,7 +1,7 @@
 //! A sampler with replacement.
 
 use crate::index::{Drawn, Draws, Sampler};
-use crate::{Facts, Rng};
+use crate::{Hints, Rng};
 
 /// Draws samples uniformly, with replacement. Each draw has an origin of its own, and therefore its
 /// own augmentation.
@@ -42,8 +42,8 @@ impl Sampler for Replacement {
     fn name(&self) -> String {
         "index_replacement".to_owned()
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_settings(self.draws)
+    fn hints(&self) -> Hints {
+        Hints::any_order().never_blocks(true).settings(self.draws)
     }
 }
 

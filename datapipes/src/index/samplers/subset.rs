@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Sampler};
-use crate::{Facts, Rng};
+use crate::{Hints, Rng};
 
 /// Draws some samples, in the given order: a range, or a list of indices; see
 /// [`Indexed::subset`](crate::Indexed::subset).
@@ -93,12 +93,12 @@ impl Sampler for Subset {
     fn name(&self) -> String {
         "index_subset".to_owned()
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         let settings = match &self.0 {
             Which::Range(range) => format!("{range:?}"),
             _ => format!("{} indices", self.len(0)),
         };
-        Facts::any_order().with_settings(settings)
+        Hints::any_order().never_blocks(true).settings(settings)
     }
 }
 

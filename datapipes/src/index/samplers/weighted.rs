@@ -4,7 +4,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use crate::index::{Drawn, Draws, Sampler};
-use crate::{Facts, Rng};
+use crate::{Hints, Rng};
 
 /// Draws samples by weight, with replacement. At each position the probability of a sample is its
 /// weight divided by the sum of all weights, whatever came before. Each draw has an origin of its
@@ -114,10 +114,11 @@ impl Sampler for Weighted {
     fn name(&self) -> String {
         "index_weighted".to_owned()
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_settings(self.draws)
-            .with_problem(self.problem)
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .never_blocks(true)
+            .settings(self.draws)
+            .problem(self.problem)
     }
 }
 
@@ -190,10 +191,11 @@ impl Sampler for WeightedOnce {
     fn name(&self) -> String {
         "index_weighted_once".to_owned()
     }
-    fn facts(&self) -> Facts {
-        Facts::any_order()
-            .with_settings(self.draws)
-            .with_problem(self.problem)
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .never_blocks(true)
+            .settings(self.draws)
+            .problem(self.problem)
     }
 }
 
@@ -305,7 +307,7 @@ mod tests {
     #[test]
     fn wrong_weights_are_problems() {
         let problem =
-            |weights: Vec<f64>, draws| WeightedOnce::new(weights, draws).facts().problems.len();
+            |weights: Vec<f64>, draws| WeightedOnce::new(weights, draws).hints().problems.len();
         assert_eq!(problem(vec![1.0, 1.0], 2), 0);
         assert_eq!(problem(vec![1.0, 0.0], 2), 1);
         for weights in [
@@ -317,7 +319,7 @@ mod tests {
             vec![f64::MAX; 2],
         ] {
             assert_eq!(
-                Weighted::new(weights.clone(), 5).facts().problems.len(),
+                Weighted::new(weights.clone(), 5).hints().problems.len(),
                 1,
                 "{weights:?}"
             );

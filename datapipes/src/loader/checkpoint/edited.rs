@@ -54,7 +54,7 @@ pub(super) fn but_weights(node: &SavedNode) -> &str {
 pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flow) -> Vec<String> {
     let mut above_shard = vec![false; flow.nodes.len()];
     for (id, node) in flow.nodes.iter().enumerate().rev() {
-        if above_shard[id] || matches!(node.hints().facts.role, Role::Shard { .. }) {
+        if above_shard[id] || matches!(node.hints().role, Role::Shard { .. }) {
             node.inputs
                 .iter()
                 .for_each(|&(above, _)| above_shard[above] = true);
@@ -72,7 +72,7 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
         let reweighted = was.is_some_and(|was| {
             was.inputs.len() == now.inputs.len() && but_weights(was) == but_weights(now)
         });
-        if same || node.inputs.is_empty() || passes(node) || node.hints().facts.by_position {
+        if same || node.inputs.is_empty() || passes(node) || node.hints().by_position {
             continue;
         }
         if !reweighted && !matches!(node.node.op, Op::Pipe(_)) {
@@ -125,7 +125,7 @@ pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
                 cursor.inputs.clone()
             }
             None if passes(node) => vec![at(place)],
-            None if is_pipe(node) && !node.hints().facts.by_position => {
+            None if is_pipe(node) && !node.hints().by_position => {
                 let was = saved
                     .nodes
                     .iter()

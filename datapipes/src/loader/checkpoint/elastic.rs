@@ -69,7 +69,7 @@ pub(super) fn rescaled(
             .iter_mut()
             .find(|node| *node.name == *batch.name)
     {
-        let settings = &batch.hints().facts.settings;
+        let settings = &batch.hints().settings;
         let sizes = sized(&node.settings)
             .zip(sized(settings))
             .filter(|(was, is)| was.1 == is.1);
@@ -194,7 +194,7 @@ impl<'a> Chain<'a> {
                 _ => "",
             };
             let is_pipe = matches!(node.node.op, Op::Pipe(_));
-            match hints.facts.role {
+            match hints.role {
                 _ if kind == INDEX_SHARD
                     || kind == "sharding_filter"
                     || kind == "sharding_filter_padded" =>
@@ -212,10 +212,10 @@ impl<'a> Chain<'a> {
                 }
                 Role::Batch(_) if kind == "batch" && batch.is_none() => batch = Some(node),
                 _ if kind == "indices"
-                    && matches!(flow.nodes[above].hints().facts.role, Role::Shard { .. }) => {}
+                    && matches!(flow.nodes[above].hints().role, Role::Shard { .. }) => {}
                 _ if is_pipe
                     && hints.arity == Arity::One
-                    && (hints.shardable || hints.facts.by_position) => {}
+                    && (hints.is_shardable || hints.by_position) => {}
                 _ => {
                     return Err(format!(
                         "`{name}` is below what deals the items, and does not give one item for each, in their order"

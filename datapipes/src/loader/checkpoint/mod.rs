@@ -185,7 +185,7 @@ fn nodes(flow: &Flow, cursor: impl Fn(&str) -> Option<Cursor>) -> Vec<SavedNode>
     let saved = |node: &FlowNode| SavedNode {
         name: node.name.to_string(),
         kind: node.node.kind.clone(),
-        settings: node.hints().facts.settings.clone(),
+        settings: node.hints().settings.clone(),
         inputs: node.inputs.iter().map(|&(id, _)| id as u64).collect(),
         cursor: cursor(&node.name),
     };

@@ -60,7 +60,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// neither that node nor anything downstream is run. [`Replay::items`] returns the items made
     /// by then.
     ///
-    /// A source that goes [by position](crate::Facts::by_position) is opened at the sample; any
+    /// A source that goes [by position](crate::Hints::by_position) is opened at the sample; any
     /// other is read from its beginning until the sample comes, which for a source without end may
     /// be never. For data [by index](crate::Indexed) the order of the epoch is gone through (some
     /// tens of nanoseconds for each sample). If siblings are grouped (members of an archive to

@@ -1,6 +1,8 @@
 use super::*;
 use crate::pipes::Stop;
-use crate::{Context, Error as Failure, Graph, Indexed, Item, Items, Order, Pipe, Tensor, Uneven};
+use crate::{
+    Context, Error as Failure, Graph, Hints, Indexed, Item, Items, Order, Pipe, Tensor, Uneven,
+};
 
 fn loader<T: Send + 'static>(graph: Graph<T>) -> DataLoader<T> {
     DataLoader::builder(graph)
@@ -453,8 +455,8 @@ impl Pipe<u64> for Pairs {
             }
         })
     }
-    fn is_shardable_by_parent(&self) -> bool {
-        true
+    fn hints(&self) -> Hints {
+        Hints::default().is_shardable_by_parent(true)
     }
 }
 

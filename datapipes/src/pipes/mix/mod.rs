@@ -14,7 +14,7 @@ use futures::StreamExt;
 pub use schedule::Schedule;
 
 use crate::pipe::Upstream;
-use crate::{Context, Facts, Graph, Item, Items, Join, Origin, Rerun};
+use crate::{Context, Graph, Hints, Item, Items, Join, Origin, Rerun};
 use turns::{ByStep, Turns};
 
 /// Mixes inputs by weight, in exact shares; see [`Graph::mix`].
@@ -80,20 +80,19 @@ impl Mix {
         Ok((turns, rest))
     }
 
-    fn facts(&self) -> Facts {
+    fn own_hints(&self) -> Hints {
         let problem = self.schedule.problem(self.inputs);
         // The settings after `weights` may differ in a resumed epoch.
         let settings = match &self.by {
             None => format!("{:?}, weights {}", self.stop, self.schedule),
             Some(_) => format!("{:?}, by a function of the step", self.stop),
         };
-        Facts {
-            needs_order: self.stop != Stop::AllExhausted,
-            ..Facts::default()
-        }
-        .with_selection()
-        .with_settings(settings)
-        .with_problem(problem.as_deref())
+        Hints::default()
+            .needs_order(self.stop != Stop::AllExhausted)
+            .is_resumable(true)
+            .selects(true)
+            .settings(settings)
+            .problem(problem.as_deref())
     }
 }
 
@@ -139,14 +138,11 @@ impl<T: Send + 'static> Join<Vec<T>> for Mix {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.count(inputs)
     }
-    fn facts(&self) -> Facts {
-        Mix::facts(self)
+    fn hints(&self) -> Hints {
+        self.own_hints()
     }
 }
 
@@ -201,17 +197,14 @@ impl<T: Send + 'static> Join<Vec<Option<T>>> for MixCycled {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     fn len_hint(&self, inputs: &[Option<u64>]) -> Option<u64> {
         self.0.count(inputs)
     }
     fn name(&self) -> String {
         "mix".to_owned()
     }
-    fn facts(&self) -> Facts {
-        self.0.facts()
+    fn hints(&self) -> Hints {
+        self.0.own_hints()
     }
 }
 
@@ -248,17 +241,14 @@ impl<T: Send + 'static> Rerun<T> for Cycle {
             }
         })
     }
-    fn is_resumable(&self) -> bool {
-        true
-    }
     /// Returns the length of one round, since the mix downstream, its only reader, counts by
     /// rounds.
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input)
     }
-    fn facts(&self) -> Facts {
+    fn hints(&self) -> Hints {
         // Its items are passed unchanged to the mix downstream.
-        Facts::any_order().with_selection()
+        Hints::any_order().is_resumable(true).selects(true)
     }
 }
 

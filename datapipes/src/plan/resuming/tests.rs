@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::checkpoint::{ByPosition, NodeState, Point, Recorder, Saving, SnapshotTrace, Trim};
-use crate::{Checkpoint, Context, DataLoader, Facts, Graph, Items, Pipe, Wanted};
+use crate::{Checkpoint, Context, DataLoader, Graph, Hints, Items, Pipe, Wanted};
 
 /// Counts the items that pass, which are those that are asked for.
 struct Tally(Arc<AtomicU64>);
@@ -17,14 +17,11 @@ impl<T: Send + 'static> Pipe<T> for Tally {
             Some(Ok(item))
         })
     }
-    fn arity(&self) -> Arity {
-        Arity::One
-    }
-    fn is_resumable(&self) -> bool {
-        true
-    }
-    fn facts(&self) -> Facts {
-        Facts::any_order().with_positions()
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .arity(Arity::One)
+            .is_resumable(true)
+            .by_position(true)
     }
 }
 

@@ -65,13 +65,13 @@ impl EpochRun {
     ) -> NodeInputs {
         let node = &self.engine.flow.nodes[id];
         let hints = node.hints();
-        let by_position = hints.facts.by_position;
+        let by_position = hints.by_position;
         match &node.node.op {
             _ if !self.engine.settings.resumable => self.of_no_states(id, round),
             _ if self.unordered[id] => self.of_any_order(id, round, wanted),
-            Op::Source(_) if !hints.keeps => self.of_source(id, round, wanted),
+            Op::Source(_) if !hints.is_resumable => self.of_source(id, round, wanted),
             _ if !self.engine.plan.groups[id].is_empty() => self.of_group(id, round, wanted),
-            Op::Pipe(_) if hints.arity == Arity::One && (by_position || hints.shardable) => {
+            Op::Pipe(_) if hints.arity == Arity::One && (by_position || hints.is_shardable) => {
                 let Wired { items, trace } = one(self.above(id, round, wanted));
                 let context = self.context(id, round).with_node_state(wants(wanted));
                 NodeInputs::new(context, vec![items], trace.map(InlineTrace::Plain))
@@ -109,7 +109,7 @@ impl EpochRun {
         wanted: Option<&Wanted>,
     ) -> NodeInputs {
         let node = &self.engine.flow.nodes[id];
-        let identity = !node.hints().facts.lineage;
+        let identity = !node.hints().lineage;
         let (items, unordered) = self.unordered_input(id, node.inputs[0], round, wanted, identity);
         let edge = &self.engine.flow.nodes[node.inputs[0].0].node.edge;
         let items = edge.counted(items, Some(unordered.counter().clone()), None);
@@ -132,7 +132,7 @@ impl EpochRun {
 
     /// Makes the inputs of a source that opens anywhere, or that reads again what it read before.
     fn of_source(&self, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
-        let by_position = self.engine.flow.nodes[id].hints().facts.by_position;
+        let by_position = self.engine.flow.nodes[id].hints().by_position;
         let context = self.context(id, round).with_node_state(wants(wanted));
         let runs = wanted
             .filter(|_| !by_position)
@@ -338,7 +338,7 @@ impl EpochRun {
     /// Returns true if a node's output comes in any order, so that a resumed epoch counts it anew.
     fn is_unordered(&self, id: usize) -> bool {
         let node = &self.engine.flow.nodes[id];
-        let passes = node.hints().arity == Arity::One && !node.hints().facts.lineage;
+        let passes = node.hints().arity == Arity::One && !node.hints().lineage;
         let above = || {
             node.inputs
                 .first()
@@ -406,7 +406,7 @@ pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool>
                 Place::Segment(number) => engine.plan.segments[number].nodes.last() == Some(&id),
                 Place::Inline => true,
                 // A one-to-one node is unordered if its upstream is.
-                Place::Queue(_) => engine.flow.nodes[id].hints().facts.lineage,
+                Place::Queue(_) => engine.flow.nodes[id].hints().lineage,
             };
             (0..nodes().len())
                 .map(|id| unordered[id] && own(id))

@@ -390,8 +390,8 @@ impl EpochRun {
     ) -> Wired {
         let node = &self.engine.flow.nodes[id];
         if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
-            && matches!(&node.node.op, Op::Split(split) if split.is_built_in())
-            && node.hints().facts.by_position
+            && matches!(node.node.op, Op::Split(_))
+            && node.hints().by_position
             && recorder.want(port, wanted.clone())
         {
             // The node itself leaves out unwanted items, which would fill its queues.

@@ -108,7 +108,7 @@ impl<'e> Replayer<'e> {
         let mut siblings = vec![false; nodes.len()];
         for (id, node) in nodes.iter().enumerate().rev() {
             for &(above, _) in &node.inputs {
-                siblings[above] |= siblings[id] || node.hints().by_parent;
+                siblings[above] |= siblings[id] || node.hints().is_shardable_by_parent;
             }
         }
         let (target, top) = (target.clone(), target.top().clone());
@@ -136,7 +136,7 @@ impl<'e> Replayer<'e> {
             let hints = node.hints();
             repeats.is_some()
                 && hints.arity == Arity::Any
-                && !hints.facts.selects
+                && !hints.selects
                 && matches!(node.node.op, Op::Pipe(_))
         });
         let round = match child {
@@ -193,7 +193,7 @@ impl<'e> Replayer<'e> {
     fn is_start(node: &FlowNode) -> bool {
         match node.node.op {
             Op::Source(_) => true,
-            Op::Pipe(_) => node.hints().facts.by_position && node.hints().arity != Arity::One,
+            Op::Pipe(_) => node.hints().by_position && node.hints().arity != Arity::One,
             _ => false,
         }
     }

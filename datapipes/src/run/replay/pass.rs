@@ -130,11 +130,11 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
                 replayer.engine.flow.nodes[above].node.edge.item_type() == input.edge.item_type()
             })
         };
-        let by_place = hints.facts.by_position && hints.arity == Arity::One;
+        let by_place = hints.by_position && hints.arity == Arity::One;
         let way = match &node.node.op {
-            Op::Split(_) if hints.facts.selects => Way::Run,
-            _ if hints.facts.selects => Way::Passed,
-            Op::Pipe(_) if hints.shardable || hints.by_parent => Way::Run,
+            Op::Split(_) if hints.selects => Way::Run,
+            _ if hints.selects => Way::Passed,
+            Op::Pipe(_) if hints.is_shardable || hints.is_shardable_by_parent => Way::Run,
             Op::Pipe(_) if by_place && matches!(&inputs[..], [one] if one.position.is_some()) => {
                 Way::Run
             }
@@ -147,7 +147,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
                 // A cache makes children in later rounds, and so does padding.
-                self.renamed |= matches!(hints.facts.role, Role::Shard { can_pad: true })
+                self.renamed |= matches!(hints.role, Role::Shard { can_pad: true })
                     || node.node.kind == "cache";
                 if hints.arity != Arity::One {
                     inputs.iter_mut().for_each(|input| input.position = None);
@@ -171,7 +171,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         let (replayer, begun) = (self.replayer, Instant::now());
         let node = &replayer.engine.flow.nodes[id];
         let edge = &node.node.edge;
-        if node.hints().facts.once {
+        if node.hints().once {
             let message = "its items exist only once, and cannot be read again";
             return Err(Error::new(ErrorKind::Unsupported, message).at(&node.name));
         }
@@ -187,7 +187,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Ok(found)
         };
         // Most sources that can begin anywhere have item `index` at that place.
-        let jumps = matches!(node.node.op, Op::Source(_)) && node.hints().facts.by_position;
+        let jumps = matches!(node.node.op, Op::Source(_)) && node.hints().by_position;
         let index = replayer.top.index();
         let jumped = if jumps {
             Some(search(Some(index))?)
@@ -278,7 +278,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             _ => None,
         };
         let mut context = replayer.context(node, round);
-        if hints.facts.by_position {
+        if hints.by_position {
             let wanted = position.map(Wanted::since);
             context = context.with_node_state(NodeState {
                 wanted,

@@ -38,7 +38,7 @@ impl Engine {
 /// Returns true if a node like this can ever have this position.
 fn can_have(node: &FlowNode, cursor: &Cursor) -> bool {
     let hints = node.hints();
-    let passes = hints.arity == Arity::One || hints.facts.lineage;
+    let passes = hints.arity == Arity::One || hints.lineage;
     cursor.outputs.len() == node.node.outputs()
         && cursor.inputs.len() <= node.inputs.len()
         && (!cursor.unordered || (is_pipe(node) && passes))
@@ -81,13 +81,13 @@ impl Cuts {
     fn are(&self, id: usize, node: &FlowNode, cursor: &Cursor) -> bool {
         let hints = node.hints();
         if !is_pipe(node)
-            || hints.facts.by_position
-            || !(hints.shardable || self.pieces.contains_key(&id))
+            || hints.by_position
+            || !(hints.is_shardable || self.pieces.contains_key(&id))
         {
             return true;
         }
         match cursor.unordered {
-            true => !hints.shardable || self.workers == 0 || self.lasts.contains(&id),
+            true => !hints.is_shardable || self.workers == 0 || self.lasts.contains(&id),
             // The round of a node that was not in the earlier graph is 0.
             false => cursor.round == 0 || self.pieces.get(&id) == Some(&cursor.round),
         }

@@ -55,7 +55,7 @@ impl Wire for Hello {
     }
 }
 
-/// Facts about the run that a job belongs to.
+/// Hints about the run that a job belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RunFacts {
     pub seed: u64,
