@@ -568,6 +568,13 @@ impl<T: Send + 'static> Indexed<T> {
     ///
     /// # Cancellation
     /// Dropping the epoch drops the reads in flight.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::index::Indexed;
+    /// let letters = Indexed::from_vec(vec!['a', 'b', 'c']).fetch();
+    /// assert_eq!(letters.collect().unwrap(), ['a', 'b', 'c']);
+    /// ```
     pub fn fetch(self) -> Graph<T> {
         (self.build)(self.order.graph(), self.concurrency)
     }

@@ -172,6 +172,16 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// Fails as [`try_map`](Graph::try_map) does.
+    ///
+    /// # Examples
+    /// ```
+    /// let cut = datapipes::Graph::from_vec(vec!["abcdef", ""]).try_map_with_rng(|text, rng| match text.len() {
+    ///     0 => Err("no text"),
+    ///     len => Ok(&text[rng.below(len as u64) as usize..]),
+    /// });
+    /// let error = cut.collect().unwrap_err();
+    /// assert_eq!(error.to_string(), "try_map_with_rng: 0:1: no text");
+    /// ```
     pub fn try_map_with_rng<U, E, F>(self, f: F) -> Graph<U>
     where
         U: Send + 'static,

@@ -236,6 +236,20 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// Fails as [`try_map_init`](Graph::try_map_init) does.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{BoxError, Graph};
+    /// let noisy = Graph::range(1..4).try_map_init_random(
+    ///     || Ok::<_, BoxError>(Vec::new()),
+    ///     |noise, n, rng| {
+    ///         noise.clear();
+    ///         noise.extend((0..n).map(|_| rng.below(10)));
+    ///         noise.iter().max().copied().ok_or("no noise")
+    ///     },
+    /// );
+    /// assert!(noisy.collect().unwrap().iter().all(|&most| most < 10));
+    /// ```
     pub fn try_map_init_random<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
     where
         S: Send + 'static,

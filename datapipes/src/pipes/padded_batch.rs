@@ -104,6 +104,15 @@ impl<T: Send + 'static> Graph<Vec<T>> {
     ///
     /// # Errors
     /// Fails as [`padded_batch`](Graph::padded_batch) does.
+    ///
+    /// # Examples
+    /// ```
+    /// let lists = datapipes::Graph::from_vec(vec![vec![vec![1u32], vec![2, 3]]]);
+    /// let (values, lengths) = lists.pad(0u32).collect()?.remove(0);
+    /// assert_eq!(values.as_slice::<u32>()?, [1, 0, 2, 3]); // of shape [2, 2]
+    /// assert_eq!(lengths.as_slice::<i64>()?, [1, 2]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn pad<P>(self, pad: P) -> Graph<T::Batch>
     where
         T: Padded<P, Batch: Send + 'static>,

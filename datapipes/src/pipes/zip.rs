@@ -137,6 +137,13 @@ impl<A: Send + 'static> Graph<A> {
 
     /// Joins the items with those of two other graphs, first with first; works as
     /// [`zip`](Graph::zip) does.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// let three = Graph::range(0..9).zip3(Graph::from_vec(vec!["a", "b"]), Graph::range(5..9));
+    /// assert_eq!(three.collect().unwrap(), [(0, "a", 5), (1, "b", 6)]);
+    /// ```
     pub fn zip3<B: Send + 'static, C: Send + 'static>(
         self,
         b: Graph<B>,

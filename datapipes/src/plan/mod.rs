@@ -57,7 +57,7 @@ pub(crate) struct SegmentPlan {
     /// Number of requests in flight at the start of an I/O segment, as the first output needs.
     pub start: usize,
     /// True if the user fixed the concurrency.
-    pub fixed: bool,
+    pub set_by_user: bool,
     pub bytes: usize,
     pub order: Order,
     pub arity: Arity,
@@ -75,7 +75,7 @@ pub(crate) struct SegmentPlan {
 impl SegmentPlan {
     /// Returns true if the segment runs on its reader's thread as long as its items are cheap.
     pub(crate) fn may_be_inline(&self) -> bool {
-        self.work == Work::Cpu && !self.fixed && self.processes.is_none()
+        self.work == Work::Cpu && !self.set_by_user && self.processes.is_none()
     }
 }
 
@@ -240,7 +240,7 @@ impl Plan {
             nodes: vec![id],
             work,
             workers,
-            fixed: concurrency.is_some(),
+            set_by_user: concurrency.is_some(),
             concurrency: concurrency.unwrap_or(match work {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
@@ -298,7 +298,7 @@ impl Plan {
         {
             let above = flow.nodes[segment.nodes[0]].inputs[0].0;
             // A user who gives a number expects a fair part of it at once.
-            let least = if segment.fixed { IO_FAIR } else { 1 };
+            let least = if segment.set_by_user { IO_FAIR } else { 1 };
             segment.start = needed[above]
                 .min(IO_START)
                 .max(least)

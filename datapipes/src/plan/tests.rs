@@ -124,7 +124,7 @@ fn a_number_in_flight_is_kept_to() {
     let segments: Vec<_> = plan
         .segments
         .iter()
-        .map(|s| (names(&flow, s).len(), s.concurrency, s.fixed))
+        .map(|s| (names(&flow, s).len(), s.concurrency, s.set_by_user))
         .collect();
     assert_eq!(segments, [(2, 3, true), (1, 5, true)]);
 }

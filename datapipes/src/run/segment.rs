@@ -67,7 +67,7 @@ pub(crate) struct SegmentSettings {
     pub account: Account,
     pub arity: Arity,
     /// True if the user fixed the concurrency, so that nothing runs inline.
-    pub fixed: bool,
+    pub set_by_user: bool,
     /// True if the segment runs in child processes, so that nothing runs inline either.
     pub processes: bool,
     /// Set if reading the input may block. True if the input is read on this thread, as by an
@@ -197,7 +197,7 @@ impl Segment {
             limit: usize::MAX,
         };
         let concurrency = match settings.work {
-            Work::Cpu if settings.fixed => Concurrency::fixed(settings.concurrency),
+            Work::Cpu if settings.set_by_user => Concurrency::fixed(settings.concurrency),
             Work::Cpu => Concurrency::growing(4 * settings.workers, settings.concurrency),
             Work::Io => {
                 let start = settings
@@ -302,7 +302,7 @@ impl Segment {
         let most = match self.settings.work {
             _ if self.cost_ns <= 0.0 => 1,
             // Small local files share a hop; remote objects go one by one.
-            Work::Io if self.settings.fixed => 1,
+            Work::Io if self.settings.set_by_user => 1,
             Work::Io => (self.settings.concurrency / 4).max(1),
             // Items that come together from upstream are not to wait for each other.
             Work::Cpu if self.settings.processes => MAX_MORSEL,
@@ -712,7 +712,7 @@ impl Segment {
     }
 
     fn may_be_inline(&self) -> bool {
-        self.settings.work == Work::Cpu && !self.settings.fixed && !self.settings.processes
+        self.settings.work == Work::Cpu && !self.settings.set_by_user && !self.settings.processes
     }
 
     fn cheap(&self) -> bool {

@@ -199,7 +199,7 @@ impl EpochRun {
             workers: plan.workers,
             account: self.segment_account(number),
             arity: plan.arity,
-            fixed: plan.fixed,
+            set_by_user: plan.set_by_user,
             processes: plan.processes.is_some(),
         };
         let spawner = self.spawner(number, round);
