@@ -2,7 +2,9 @@
 
 use crate::codec::pack;
 use crate::items::by_chunk;
-use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Role, Uneven};
+use crate::{
+    Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Result, Role, Uneven,
+};
 use futures::StreamExt;
 
 /// Keeps this rank's part of the items; see [`Graph::sharding_filter`].
@@ -23,12 +25,7 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
         shard(input, cx, None)
     }
     fn hints(&self) -> Hints {
-        Hints::default()
-            .never_blocks(true)
-            .is_resumable(true)
-            .selects(true)
-            .role(Role::Shard { can_pad: false })
-            .buffered(1)
+        hints(false)
     }
 }
 
@@ -50,24 +47,30 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
         shard(input, cx, Some(Item::clone))
     }
     fn hints(&self) -> Hints {
-        Hints::default()
-            .never_blocks(true)
-            .is_resumable(true)
-            .selects(true)
-            .role(Role::Shard { can_pad: true })
-            .buffered(1)
+        hints(true)
     }
+}
+
+fn hints(can_pad: bool) -> Hints {
+    Hints::default()
+        .never_blocks(true)
+        .is_resumable(true)
+        .selects(true)
+        .role(Role::Shard { can_pad })
+        .buffered(1)
 }
 
 /// Clones an item, if items can be cloned.
 type CloneItem<T> = fn(&Item<T>) -> Item<T>;
 
+/// Deals the items of a stream to the ranks in rounds, one item to each rank in turn, and gives
+/// those of this rank.
 fn shard<T: Send + 'static>(
     mut input: Items<T>,
     cx: &Context,
-    pad: Option<CloneItem<T>>,
+    clone: Option<CloneItem<T>>,
 ) -> Items<T> {
-    let Rank { index, world } = cx.rank();
+    let rank @ Rank { index, world } = cx.rank();
     if world <= 1 && !cx.is_resumable() {
         return input;
     }
@@ -84,8 +87,7 @@ fn shard<T: Send + 'static>(
             chunk
         });
     }
-    let (uneven, cx) = (cx.uneven().unwrap_or(Uneven::Allow), cx.clone());
-    let pad = pad.filter(|_| uneven == Uneven::Pad);
+    let cx = cx.clone();
     if again > world as u64 {
         return Items::fail(
             Error::new(
@@ -95,27 +97,28 @@ fn shard<T: Send + 'static>(
             .at(cx.node()),
         );
     }
+    let policy = match cx.uneven() {
+        None | Some(Uneven::Allow) => Policy::Allow,
+        Some(Uneven::Drop) => Policy::Drop,
+        Some(Uneven::Pad) => Policy::Pad(clone),
+        Some(Uneven::Error) => Policy::Error,
+    };
     Items::generate(async move |out| {
-        // The first items of the stream, which any rank may have to repeat, and their positions.
-        let (mut first, mut held) = (Vec::new(), Vec::new());
+        let mut first = First::default();
         for _ in 0..again {
             let position = cx.position(0);
             match input.next().await {
-                Some(Ok(item)) => {
-                    first.push(item);
-                    held.push(position);
-                }
+                Some(Ok(item)) => first.push(item, position),
                 Some(Err(_)) => {}
                 None => break,
             }
         }
         let mut round = Round::default();
-        let mut place = 0;
         loop {
-            if place == 0 {
+            if round.dealt == 0 {
                 out.snapshot_with(&cx, |keep| {
-                    keep.hold(held.clone());
-                    (total, held.len() as u64)
+                    keep.hold(first.positions.clone());
+                    (total, first.positions.len() as u64)
                 });
             }
             let position = cx.position(0);
@@ -133,75 +136,152 @@ fn shard<T: Send + 'static>(
                     out.emit(Err(error)).await;
                 }
                 Ok(item) => {
-                    if let Some(clone) = pad
-                        && first.len() < world
+                    if let Policy::Pad(Some(clone)) = policy
+                        && first.items.len() < world
                     {
-                        first.push(clone(&item));
-                        held.push(position);
+                        first.push(clone(&item), position);
                     }
-                    if place == index {
-                        match uneven {
-                            // The other ranks may not have theirs.
-                            Uneven::Drop => round.own = Some(item),
-                            _ => {
-                                round.given = true;
-                                out.emit(Ok(item)).await;
-                            }
-                        }
+                    if round.dealt == index
+                        && let Some(item) = policy.take(item, &mut round)
+                    {
+                        out.emit(Ok(item)).await;
                     }
                 }
             }
-            place += 1;
-            if place == world {
-                place = 0;
-                let Round { own, failed, given } = std::mem::take(&mut round);
-                match (own, pad) {
-                    (Some(_), _) if failed => cx.count_dropped(1),
-                    (Some(item), _) => out.emit(Ok(item)).await,
-                    (None, Some(clone)) if !given && !first.is_empty() => {
-                        out.emit(Ok(clone(&first[index % first.len()]))).await;
-                    }
-                    _ => {}
-                }
+            round.dealt += 1;
+            if round.dealt == world
+                && let Some(item) = policy.end_round(std::mem::take(&mut round), &first, index, &cx)
+            {
+                out.emit(Ok(item)).await;
             }
         }
-        let left = place;
         cx.count_dropped(u64::from(round.own.is_some()));
-        match (uneven, pad) {
-            _ if cx.is_cancelled() => {}
-            (Uneven::Drop | Uneven::Pad | Uneven::Error, _) if total < world as u64 => {
-                let message = format!("there are {total} items for {world} ranks");
-                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
-            }
-            _ if left == 0 => {}
-            (Uneven::Error, _) => {
-                let message = format!(
-                    "{total} items do not divide among {world} ranks: {left} are left over"
-                );
-                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
-            }
-            (_, Some(clone)) if !round.given && !first.is_empty() => {
-                let place = if index >= left { index - left } else { index };
-                out.emit(Ok(clone(&first[place % first.len()]))).await;
-            }
-            _ => {}
+        if !cx.is_cancelled()
+            && let Some(last) = policy.end(round, &first, rank, total)
+        {
+            out.emit(last).await;
         }
     })
 }
 
+/// First items of the stream, which a rank may have to repeat, and their positions.
+struct First<T> {
+    items: Vec<Item<T>>,
+    positions: Vec<u64>,
+}
+
+impl<T> Default for First<T> {
+    fn default() -> Self {
+        First {
+            items: Vec::new(),
+            positions: Vec::new(),
+        }
+    }
+}
+
+impl<T> First<T> {
+    fn push(&mut self, item: Item<T>, position: u64) {
+        self.items.push(item);
+        self.positions.push(position);
+    }
+
+    /// Repeats an item; none if there is none, or if items cannot be cloned.
+    fn repeat(&self, number: usize, clone: Option<CloneItem<T>>) -> Option<Item<T>> {
+        let number = number.checked_rem(self.items.len())?;
+        Some(clone?(&self.items[number]))
+    }
+}
+
 /// This rank's knowledge of the round that is being dealt.
 struct Round<T> {
+    /// Number of ranks that had their turn.
+    dealt: usize,
+    /// This rank's item, if it is kept until the round is full.
     own: Option<Item<T>>,
-    failed: bool,
+    /// True if this rank's item was given.
     given: bool,
+    /// True if the item of some rank failed.
+    failed: bool,
 }
 
 impl<T> Default for Round<T> {
     fn default() -> Self {
         Round {
+            dealt: 0,
             own: None,
-            failed: false,
             given: false,
+            failed: false,
+        }
+    }
+}
+
+/// What is done about items that do not divide among the ranks; see [`Uneven`].
+enum Policy<T> {
+    /// A rank gives its items, however many the others have.
+    Allow,
+    /// A rank gives its item of a round once every rank has one.
+    Drop,
+    /// A rank that has no item of a round repeats one of the first.
+    Pad(Option<CloneItem<T>>),
+    /// The same as `Allow`, with an error at the end if the last round is not full.
+    Error,
+}
+
+impl<T> Policy<T> {
+    /// Takes this rank's item of a round. Returns it if it is given at once.
+    fn take(&self, item: Item<T>, round: &mut Round<T>) -> Option<Item<T>> {
+        if let Policy::Drop = self {
+            // The other ranks may not have theirs.
+            round.own = Some(item);
+            return None;
+        }
+        round.given = true;
+        Some(item)
+    }
+
+    /// Ends a full round. Returns the item that this rank gives at its end.
+    fn end_round(
+        &self,
+        round: Round<T>,
+        first: &First<T>,
+        index: usize,
+        cx: &Context,
+    ) -> Option<Item<T>> {
+        match self {
+            Policy::Drop if round.failed => {
+                cx.count_dropped(u64::from(round.own.is_some()));
+                None
+            }
+            Policy::Drop => round.own,
+            Policy::Pad(clone) if !round.given => first.repeat(index, *clone),
+            Policy::Allow | Policy::Pad(_) | Policy::Error => None,
+        }
+    }
+
+    /// Ends the stream, in a round that is empty or not full. Returns what comes after the last
+    /// item.
+    fn end(
+        &self,
+        round: Round<T>,
+        first: &First<T>,
+        Rank { index, world }: Rank,
+        total: u64,
+    ) -> Option<Result<Item<T>>> {
+        let left = round.dealt;
+        let fail = |message| Some(Err(Error::new(ErrorKind::Shape, message)));
+        match self {
+            Policy::Allow => None,
+            _ if total < world as u64 => fail(format!("there are {total} items for {world} ranks")),
+            _ if left == 0 => None,
+            Policy::Error => fail(format!(
+                "{total} items do not divide among {world} ranks: {left} are left over"
+            )),
+            // The ranks without an item repeat one after another, and after them those whose own failed.
+            Policy::Pad(clone) if !round.given => {
+                let number = if index >= left { index - left } else { index };
+                first.repeat(number, *clone).map(Ok)
+            }
+            Policy::Drop | Policy::Pad(_) => None,
         }
     }
 }
