@@ -69,14 +69,14 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
     };
     let mut problems = Vec::new();
     for node in &flow.nodes {
-        problems.extend(own_problems(node));
+        problems.extend(checked.own_problems(node));
         problems.extend(checked.can_be_in_processes(node));
         problems.extend(checked.process_settings(node));
         problems.extend(checked.can_resume(node));
-        problems.extend(has_a_name(node));
-        problems.extend(has_concurrency(node));
-        problems.extend(has_one_reader(node));
-        problems.extend(has_all_outputs_read(node));
+        problems.extend(checked.has_a_name(node));
+        problems.extend(checked.has_concurrency(node));
+        problems.extend(checked.has_one_reader(node));
+        problems.extend(checked.has_all_outputs_read(node));
         problems.extend(checked.looks_up_in_all(node));
         problems.extend(checked.shuffles_all(node));
         problems.extend(checked.shards_once(node));
@@ -84,7 +84,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         problems.extend(checked.has_an_item_for_each_rank(node));
         problems.extend(checked.divides_among_ranks(node));
     }
-    problems.extend(names_differ(flow));
+    problems.extend(checked.names_differ());
     if let Some(problem) = checked.rank_exists() {
         problems.push(problem);
     } else {
@@ -92,8 +92,8 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         problems.extend(checked.says_what_is_uneven());
         problems.extend(checked.has_equal_steps(skipped));
     }
-    problems.extend(has_memory(settings));
-    problems.extend(has_requests_in_flight(settings));
+    problems.extend(checked.has_memory());
+    problems.extend(checked.has_requests_in_flight());
     if problems.is_empty() {
         Ok(())
     } else {
@@ -156,76 +156,16 @@ fn paths(flow: &Flow) -> Vec<Path> {
     paths
 }
 
-/// The settings of a node are sound, by its own word.
-fn own_problems(node: &FlowNode) -> impl Iterator<Item = String> {
-    let problems = node.hints().problems.iter();
-    problems.map(|problem| format!("{}: {problem}", node.name))
-}
-
-/// A node has a name.
-fn has_a_name(node: &FlowNode) -> Option<String> {
-    node.name
-        .is_empty()
-        .then(|| "a node with an empty name".to_owned())
-}
-
-/// A node may work on at least one item.
-fn has_concurrency(node: &FlowNode) -> Option<String> {
-    let is_zero = node.node.concurrency == Some(0);
-    is_zero.then(|| format!("{}: a concurrency of zero", node.name))
-}
-
-/// Each output of a node has one reader, since a stream is read once.
-fn has_one_reader(node: &FlowNode) -> impl Iterator<Item = String> {
-    let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !node.hints().many_readers;
-    let outputs = node.readers.iter().enumerate().filter(many);
-    outputs.map(|(port, readers)| {
-        let output = match port {
-            0 => String::new(),
-            port => format!(" (output {port})"),
-        };
-        format!(
-            "{}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers",
-            node.name
-        )
-    })
-}
-
-/// Each output of a split is read: without a reader it holds up the others once its buffer is full.
-fn has_all_outputs_read(node: &FlowNode) -> impl Iterator<Item = String> {
-    let outputs = match node.node.op {
-        Op::Split(_) => node.node.outputs(),
-        _ => 0,
-    };
-    let is_unread = |port: &usize| node.readers.get(*port).is_none_or(|&readers| readers == 0);
-    let unread = (0..outputs).filter(is_unread);
-    unread.map(|port| format!("{}: nobody reads its output {port}", node.name))
-}
-
-/// Nodes have different names.
-fn names_differ(flow: &Flow) -> impl Iterator<Item = String> {
-    let mut names: BTreeMap<&str, usize> = BTreeMap::new();
-    for node in &flow.nodes {
-        *names.entry(&node.name).or_default() += 1;
-    }
-    let twice = names.into_iter().filter(|&(_, count)| count > 1);
-    twice.map(|(name, count)| format!("{name}: {count} nodes have this name"))
-}
-
-/// The memory budget is more than nothing.
-fn has_memory(settings: &Settings) -> Option<String> {
-    let is_zero = settings.memory == Some(0);
-    is_zero.then(|| "a memory budget of zero bytes".to_owned())
-}
-
-/// The loader may have a request in flight.
-fn has_requests_in_flight(settings: &Settings) -> Option<String> {
-    let is_zero = settings.concurrency == Some(0);
-    is_zero.then(|| "zero requests in flight".to_owned())
-}
-
-/// Rules of processes and resume.
+/// Rules for a node. Each function returns what is wrong.
 impl Checked<'_> {
+    /// The settings of a node are sound, by its own word.
+    fn own_problems(&self, node: &FlowNode) -> Vec<String> {
+        let problems = node.hints().problems.iter();
+        problems
+            .map(|problem| format!("{}: {problem}", node.name))
+            .collect()
+    }
+
     /// A node in processes of its own works on each item, or each parent, by itself.
     fn can_be_in_processes(&self, node: &FlowNode) -> Option<String> {
         let problem = match &node.node.part {
@@ -281,19 +221,48 @@ impl Checked<'_> {
         })
     }
 
-    /// Returns true if nothing upstream of a node is in the same part.
-    fn is_first_of_part(&self, node: &FlowNode) -> bool {
-        let part_of = |node: &FlowNode| node.node.part.as_ref().map(Arc::as_ptr);
-        part_of(&self.flow.nodes[node.inputs[0].0]) != part_of(node)
+    /// A node has a name.
+    fn has_a_name(&self, node: &FlowNode) -> Option<String> {
+        let is_empty = node.name.is_empty();
+        is_empty.then(|| "a node with an empty name".to_owned())
     }
-}
 
-fn works_by_item_or_parent(node: &FlowNode) -> bool {
-    node.hints().is_shardable || node.hints().is_shardable_by_parent
-}
+    /// A node may work on at least one item.
+    fn has_concurrency(&self, node: &FlowNode) -> Option<String> {
+        let is_zero = node.node.concurrency == Some(0);
+        is_zero.then(|| format!("{}: a concurrency of zero", node.name))
+    }
 
-/// Rules of ranks.
-impl Checked<'_> {
+    /// Each output of a node has one reader, since a stream is read once.
+    fn has_one_reader(&self, node: &FlowNode) -> Vec<String> {
+        let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !node.hints().many_readers;
+        let outputs = node.readers.iter().enumerate().filter(many);
+        let problem = |(port, readers)| {
+            let output = match port {
+                0 => String::new(),
+                port => format!(" (output {port})"),
+            };
+            format!(
+                "{}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers",
+                node.name
+            )
+        };
+        outputs.map(problem).collect()
+    }
+
+    /// Each output of a split is read: without a reader it holds up the others once its buffer is full.
+    fn has_all_outputs_read(&self, node: &FlowNode) -> Vec<String> {
+        let outputs = match node.node.op {
+            Op::Split(_) => node.node.outputs(),
+            _ => 0,
+        };
+        let is_unread = |port: &usize| node.readers.get(*port).is_none_or(|&readers| readers == 0);
+        let unread = (0..outputs).filter(is_unread);
+        unread
+            .map(|port| format!("{}: nobody reads its output {port}", node.name))
+            .collect()
+    }
+
     /// Each rank looks up in all of an input, not in its own part of it.
     fn looks_up_in_all(&self, node: &FlowNode) -> Vec<String> {
         let (passed, lookups) = node.inputs_and_lookups();
@@ -358,12 +327,20 @@ impl Checked<'_> {
             )
         })
     }
+}
 
-    /// Returns the number of items that a node shards, if it does and the number is known. An
-    /// endless stream cannot be divided.
-    fn sharded_items(&self, node: &FlowNode) -> Option<u64> {
-        let &(above, _) = node.inputs.first().filter(|_| shards(node))?;
-        self.lengths[above].filter(|&len| len != ENDLESS)
+/// Rules for the graph as a whole, and for the settings.
+impl Checked<'_> {
+    /// Nodes have different names.
+    fn names_differ(&self) -> Vec<String> {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in &self.flow.nodes {
+            *names.entry(&node.name).or_default() += 1;
+        }
+        let twice = names.into_iter().filter(|&(_, count)| count > 1);
+        twice
+            .map(|(name, count)| format!("{name}: {count} nodes have this name"))
+            .collect()
     }
 
     /// The rank is one of the ranks.
@@ -403,6 +380,38 @@ impl Checked<'_> {
             None => unequal_steps(self.flow, self.settings, skipped),
         }
     }
+
+    /// The memory budget is more than nothing.
+    fn has_memory(&self) -> Option<String> {
+        let is_zero = self.settings.memory == Some(0);
+        is_zero.then(|| "a memory budget of zero bytes".to_owned())
+    }
+
+    /// The loader may have a request in flight.
+    fn has_requests_in_flight(&self) -> Option<String> {
+        let is_zero = self.settings.concurrency == Some(0);
+        is_zero.then(|| "zero requests in flight".to_owned())
+    }
+}
+
+/// Properties that the rules ask for.
+impl Checked<'_> {
+    /// Returns true if nothing upstream of a node is in the same part.
+    fn is_first_of_part(&self, node: &FlowNode) -> bool {
+        let part_of = |node: &FlowNode| node.node.part.as_ref().map(Arc::as_ptr);
+        part_of(&self.flow.nodes[node.inputs[0].0]) != part_of(node)
+    }
+
+    /// Returns the number of items that a node shards, if it does and the number is known. An
+    /// endless stream cannot be divided.
+    fn sharded_items(&self, node: &FlowNode) -> Option<u64> {
+        let &(above, _) = node.inputs.first().filter(|_| shards(node))?;
+        self.lengths[above].filter(|&len| len != ENDLESS)
+    }
+}
+
+fn works_by_item_or_parent(node: &FlowNode) -> bool {
+    node.hints().is_shardable || node.hints().is_shardable_by_parent
 }
 
 fn shards(node: &FlowNode) -> bool {
