@@ -70,7 +70,7 @@ fn shard<T: Send + 'static>(
     cx: &Context,
     clone: Option<CloneItem<T>>,
 ) -> Items<T> {
-    let rank @ Rank { index, world } = cx.rank();
+    let Rank { index, world } = cx.rank();
     if world <= 1 && !cx.is_resumable() {
         return input;
     }
@@ -89,26 +89,22 @@ fn shard<T: Send + 'static>(
     }
     let cx = cx.clone();
     if again > world as u64 {
-        return Items::fail(
-            Error::new(
-                ErrorKind::Config,
-                "more items were kept to pad with than there are ranks",
-            )
-            .at(cx.node()),
-        );
+        let message = "more items were kept to pad with than there are ranks";
+        return Items::fail(Error::new(ErrorKind::Config, message).at(cx.node()));
     }
-    let policy = match cx.uneven() {
+    let mut policy = match cx.uneven() {
         None | Some(Uneven::Allow) => Policy::Allow,
-        Some(Uneven::Drop) => Policy::Drop,
+        Some(Uneven::Drop) => Policy::Drop(None),
         Some(Uneven::Pad) => Policy::Pad(clone),
         Some(Uneven::Error) => Policy::Error,
     };
     Items::generate(async move |out| {
-        let mut first = First::default();
+        // The first items of the stream, which any rank may have to repeat, and their positions.
+        let mut first = Vec::new();
         for _ in 0..again {
             let position = cx.position(0);
             match input.next().await {
-                Some(Ok(item)) => first.push(item, position),
+                Some(Ok(item)) => first.push((item, position)),
                 Some(Err(_)) => {}
                 None => break,
             }
@@ -117,8 +113,8 @@ fn shard<T: Send + 'static>(
         loop {
             if round.dealt == 0 {
                 out.snapshot_with(&cx, |keep| {
-                    keep.hold(first.positions.clone());
-                    (total, first.positions.len() as u64)
+                    keep.hold(first.iter().map(|(_, position)| *position));
+                    (total, first.len() as u64)
                 });
             }
             let position = cx.position(0);
@@ -137,91 +133,50 @@ fn shard<T: Send + 'static>(
                 }
                 Ok(item) => {
                     if let Policy::Pad(Some(clone)) = policy
-                        && first.items.len() < world
+                        && first.len() < world
                     {
-                        first.push(clone(&item), position);
+                        first.push((clone(&item), position));
                     }
                     if round.dealt == index
-                        && let Some(item) = policy.take(item, &mut round)
+                        && let Some(item) = policy.take(item)
                     {
+                        round.given = true;
                         out.emit(Ok(item)).await;
                     }
                 }
             }
             round.dealt += 1;
-            if round.dealt == world
-                && let Some(item) = policy.end_round(std::mem::take(&mut round), &first, index, &cx)
-            {
-                out.emit(Ok(item)).await;
+            if round.dealt == world {
+                if let Some(item) = policy.end_round(round, &first, index, &cx) {
+                    out.emit(Ok(item)).await;
+                }
+                round = Round::default();
             }
         }
-        cx.count_dropped(u64::from(round.own.is_some()));
-        if !cx.is_cancelled()
-            && let Some(last) = policy.end(round, &first, rank, total)
-        {
+        if let Some(last) = policy.end(round, &first, total, &cx) {
             out.emit(last).await;
         }
     })
 }
 
-/// First items of the stream, which a rank may have to repeat, and their positions.
-struct First<T> {
-    items: Vec<Item<T>>,
-    positions: Vec<u64>,
-}
-
-impl<T> Default for First<T> {
-    fn default() -> Self {
-        First {
-            items: Vec::new(),
-            positions: Vec::new(),
-        }
-    }
-}
-
-impl<T> First<T> {
-    fn push(&mut self, item: Item<T>, position: u64) {
-        self.items.push(item);
-        self.positions.push(position);
-    }
-
-    /// Repeats an item; none if there is none, or if items cannot be cloned.
-    fn repeat(&self, number: usize, clone: Option<CloneItem<T>>) -> Option<Item<T>> {
-        let number = number.checked_rem(self.items.len())?;
-        Some(clone?(&self.items[number]))
-    }
-}
-
 /// This rank's knowledge of the round that is being dealt.
-struct Round<T> {
+#[derive(Clone, Copy, Default)]
+struct Round {
     /// Number of ranks that had their turn.
     dealt: usize,
-    /// This rank's item, if it is kept until the round is full.
-    own: Option<Item<T>>,
     /// True if this rank's item was given.
     given: bool,
     /// True if the item of some rank failed.
     failed: bool,
 }
 
-impl<T> Default for Round<T> {
-    fn default() -> Self {
-        Round {
-            dealt: 0,
-            own: None,
-            given: false,
-            failed: false,
-        }
-    }
-}
-
-/// What is done about items that do not divide among the ranks; see [`Uneven`].
+/// Treatment of items that do not divide among the ranks; see [`Uneven`].
 enum Policy<T> {
     /// A rank gives its items, however many the others have.
     Allow,
-    /// A rank gives its item of a round once every rank has one.
-    Drop,
-    /// A rank that has no item of a round repeats one of the first.
+    /// A rank gives its item of a round once every rank has one. Until then it is here.
+    Drop(Option<Item<T>>),
+    /// A rank that has no item of a round repeats one of the first, if items can be cloned.
     Pad(Option<CloneItem<T>>),
     /// The same as `Allow`, with an error at the end if the last round is not full.
     Error,
@@ -229,61 +184,75 @@ enum Policy<T> {
 
 impl<T> Policy<T> {
     /// Takes this rank's item of a round. Returns it if it is given at once.
-    fn take(&self, item: Item<T>, round: &mut Round<T>) -> Option<Item<T>> {
-        if let Policy::Drop = self {
-            // The other ranks may not have theirs.
-            round.own = Some(item);
-            return None;
+    fn take(&mut self, item: Item<T>) -> Option<Item<T>> {
+        match self {
+            Policy::Drop(own) => {
+                *own = Some(item);
+                None
+            }
+            _ => Some(item),
         }
-        round.given = true;
-        Some(item)
     }
 
     /// Ends a full round. Returns the item that this rank gives at its end.
     fn end_round(
-        &self,
-        round: Round<T>,
-        first: &First<T>,
+        &mut self,
+        round: Round,
+        first: &[(Item<T>, u64)],
         index: usize,
         cx: &Context,
     ) -> Option<Item<T>> {
         match self {
-            Policy::Drop if round.failed => {
-                cx.count_dropped(u64::from(round.own.is_some()));
+            Policy::Drop(own) if round.failed => {
+                cx.count_dropped(u64::from(own.take().is_some()));
                 None
             }
-            Policy::Drop => round.own,
-            Policy::Pad(clone) if !round.given => first.repeat(index, *clone),
+            Policy::Drop(own) => own.take(),
+            Policy::Pad(clone) if !round.given => repeat(first, index, *clone),
             Policy::Allow | Policy::Pad(_) | Policy::Error => None,
         }
     }
 
-    /// Ends the stream, in a round that is empty or not full. Returns what comes after the last
-    /// item.
+    /// Ends the stream of `total` items in a round that is empty or not full. Returns what comes
+    /// after the last item.
     fn end(
-        &self,
-        round: Round<T>,
-        first: &First<T>,
-        Rank { index, world }: Rank,
+        self,
+        round: Round,
+        first: &[(Item<T>, u64)],
         total: u64,
+        cx: &Context,
     ) -> Option<Result<Item<T>>> {
-        let left = round.dealt;
+        let (Rank { index, world }, left) = (cx.rank(), round.dealt);
+        if let Policy::Drop(Some(_)) = self {
+            cx.count_dropped(1);
+        }
         let fail = |message| Some(Err(Error::new(ErrorKind::Shape, message)));
         match self {
+            _ if cx.is_cancelled() => None,
             Policy::Allow => None,
             _ if total < world as u64 => fail(format!("there are {total} items for {world} ranks")),
             _ if left == 0 => None,
             Policy::Error => fail(format!(
                 "{total} items do not divide among {world} ranks: {left} are left over"
             )),
-            // The ranks without an item repeat one after another, and after them those whose own failed.
+            // The ranks without an item repeat one after another; so does one whose item failed.
             Policy::Pad(clone) if !round.given => {
                 let number = if index >= left { index - left } else { index };
-                first.repeat(number, *clone).map(Ok)
+                repeat(first, number, clone).map(Ok)
             }
-            Policy::Drop | Policy::Pad(_) => None,
+            Policy::Drop(_) | Policy::Pad(_) => None,
         }
     }
+}
+
+/// Repeats one of the first items, if there are any, and items can be cloned.
+fn repeat<T>(
+    first: &[(Item<T>, u64)],
+    number: usize,
+    clone: Option<CloneItem<T>>,
+) -> Option<Item<T>> {
+    let number = number.checked_rem(first.len())?;
+    Some(clone?(&first[number].0))
 }
 
 impl<T: Send + 'static> Graph<T> {
