@@ -110,9 +110,10 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
                 return Poll::Ready(Some(errors));
             }
         }
-        if self.draining || self.values.len() == self.size {
-            self.book
-                .snapshot(&self.rng, self.values.len(), self.draining);
+        if let Book::Snapshots(book) = &mut self.book
+            && (self.draining || self.values.len() == self.size)
+        {
+            book.snapshot(&self.rng, self.values.len(), self.draining);
         }
         while !self.draining {
             let missing = self.size - self.values.len();
@@ -284,12 +285,6 @@ impl Book {
                 let errors = (0..taken.len()).filter(|place| values.binary_search(place).is_err());
                 lineage.gave_each(errors.map(|place| taken[place]).collect());
             }
-        }
-    }
-
-    fn snapshot(&mut self, rng: &Rng, buffered: usize, draining: bool) {
-        if let Book::Snapshots(book) = self {
-            book.snapshot(rng, buffered, draining);
         }
     }
 }
