@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use super::{Cursors, Engine, EpochRun};
 use crate::checkpoint::{
-    ByPosition, Cursor, Input, Lineage, NodeState, Point, Recorder, Saving, SegmentLog,
+    ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Recorder, Saving, SegmentLog,
     SnapshotTrace, Trace, Unordered,
 };
 use crate::graph::{AnyItems, FlowNode, Op};
-use crate::plan::Place;
+use crate::plan::Placement;
 use crate::{Arity, Context, Wanted};
 
 /// A stream, with its trace for checkpoints.
@@ -197,7 +197,7 @@ impl<'a> Intake<'a> {
             }
             (LogKind::Unordered { .. }, cursor) => {
                 let resumed = cursor.and_then(|(cursor, _)| cursor.inputs.first());
-                let part = resumed.map(Input::wanted).or(self.wanted.cloned());
+                let part = resumed.map(InputCursor::wanted).or(self.wanted.cloned());
                 (vec![part], None)
             }
             (LogKind::Segment { .. }, Some((cursor, wanted))) => {
@@ -224,7 +224,7 @@ impl<'a> Intake<'a> {
     /// Returns the wanted part of each input of a node that resumes from a snapshot.
     fn resumed_parts(&self, cursor: &Cursor, inputs: usize) -> Vec<Option<Wanted>> {
         let mut parts: Vec<_> = (0..inputs)
-            .map(|at| cursor.inputs.get(at).map(Input::wanted))
+            .map(|at| cursor.inputs.get(at).map(InputCursor::wanted))
             .collect();
         if let Op::Pipe(pipe) = &self.node().node.op
             && let Some(input) = cursor.inputs.first()
@@ -435,10 +435,12 @@ pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool>
         _ => {
             let unordered = engine.plan.unordered(&engine.flow);
             let own = |id: usize| match engine.plan.places[id] {
-                Place::Segment(number) => engine.plan.segments[number].nodes.last() == Some(&id),
-                Place::Inline => true,
+                Placement::Segment(number) => {
+                    engine.plan.segments[number].nodes.last() == Some(&id)
+                }
+                Placement::Inline => true,
                 // A one-to-one node is unordered if its upstream is.
-                Place::Queue(_) => engine.flow.nodes[id].hints().lineage,
+                Placement::Queue(_) => engine.flow.nodes[id].hints().lineage,
             };
             (0..nodes().len())
                 .map(|id| unordered[id] && own(id))

@@ -17,7 +17,7 @@ use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
-use crate::plan::{Place, Prefetch};
+use crate::plan::{Placement, Prefetch};
 use crate::rng::mix;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{Chain, Link, Spawner};
@@ -49,8 +49,8 @@ impl EpochRun {
     ) -> Wired {
         let place = self.engine.plan.places[id];
         match place {
-            Place::Inline => self.inline(id, port, round, wanted),
-            Place::Queue(queue) => {
+            Placement::Inline => self.inline(id, port, round, wanted),
+            Placement::Queue(queue) => {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
                 // The queue comes after the pipe, which may do other work.
                 let above = self.inline(id, port, round, wanted);
@@ -70,7 +70,7 @@ impl EpochRun {
                 );
                 Wired { items, ..above }
             }
-            Place::Segment(number) => self.segment(number, round, wanted),
+            Placement::Segment(number) => self.segment(number, round, wanted),
         }
     }
 
