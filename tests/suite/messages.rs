@@ -41,6 +41,9 @@ impl Names {
             for at in words(code, "enum") {
                 names.add_variants(&code[at + 4..]);
             }
+            for at in words(code, "struct") {
+                names.add_fields(&code[at + 6..]);
+            }
             for word in [
                 "struct",
                 "enum",
@@ -108,6 +111,18 @@ impl Names {
                 .or_default()
                 .extend(functions.iter().map(|f| (*f).to_owned()));
         }
+    }
+
+    /// Adds the public fields of a struct. `code` begins after `struct`.
+    fn add_fields(&mut self, code: &str) {
+        let (Some(open), Some(close)) = (code.find('{'), code.find('}')) else {
+            return;
+        };
+        let fields = code[open..close.max(open)].split("pub ").skip(1);
+        self.methods
+            .entry(ident(code.trim_start()).to_owned())
+            .or_default()
+            .extend(fields.map(|field| ident(field).to_owned()));
     }
 
     /// Adds the variants of an enum. `code` begins after `enum`.

@@ -36,6 +36,31 @@ const CONTRACT: &[&str] = &[
     "pipe",
 ];
 
+/// The modules of `run`, in order, likewise.
+const RUN: &[&str] = &[
+    "block_on",
+    "scope",
+    "blocking",
+    "runtime",
+    "pinned_thread",
+    "gauge",
+    "chain",
+    "pool",
+    "morsel",
+    "spawn",
+    "concurrency",
+    "restore",
+    "segment",
+    "worker",
+    "prefetch",
+    "io_driver",
+    "device_prefetch",
+    "memory_watch",
+    "deadlock",
+    "engine",
+    "replay",
+];
+
 /// Parts of `datapipes/src` that a part may know besides itself.
 const MAY_KNOW: &[(&str, &[&str])] = &[
     ("contract", &[]),
@@ -273,7 +298,11 @@ fn a_broken_rule_is_named_with_file_and_line() {
         ),
         (
             "datapipes/src/run/pool.rs",
-            "//! Pool.\nfn f() { std::thread::spawn(|| ()); }\n",
+            "//! Pool.\nuse super::{engine, may_wait, scope};\nfn f() { std::thread::spawn(|| ()); }\n",
+        ),
+        (
+            "datapipes/src/run/new.rs",
+            "//! New.\nuse crate::run::scope;\n",
         ),
         (
             "datapipes/src/queue/mod.rs",
@@ -298,6 +327,8 @@ fn a_broken_rule_is_named_with_file_and_line() {
         "datapipes/src/pipes/up.rs:2: pipes does not know run (`run`)",
         "datapipes/src/pipes/up.rs:2: pipes does not know run (`run::pool`)",
         "datapipes/src/pipes/go.rs:2: work is started in run/ only (`thread::spawn`)",
+        "datapipes/src/run/pool.rs:2: pool comes before engine (`run::engine`)",
+        "datapipes/src/run/new.rs:2: `new` has no place in the order; say in tests/suite/structure.rs which",
         "datapipes/src/queue/mod.rs:3: queue uses nothing but std (`tokio::sync`)",
         "datapipes/src/magic/mod.rs:1: `magic` is no part that the rules know; say in tests/suite/structure.rs what it may know",
         "datapipes-io/src/lib.rs:2: other crates know the contract, graph, pipes and index only (`loader::Epoch`)",
@@ -606,11 +637,11 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
             continue;
         }
         if to == "contract" && part == "contract" {
-            let room = file.module()[0];
-            let place = |name| CONTRACT.iter().position(|other| *other == name);
-            if place(module) > place(room) {
-                let rule = format!("{room} comes before {module} (`{path}`)");
-                broken.push(file.broken(at, &rule));
+            check_order(file, at, CONTRACT, file.module()[0], module, &path, broken);
+        } else if to == "run" && part == "run" {
+            // What `run/mod.rs` itself has is there for all of them.
+            if let (Some(room), Some(to)) = (file.module().get(1), path.split("::").nth(1)) {
+                check_order(file, at, RUN, room, to, &path, broken);
             }
         } else if to != part && !may_know.contains(&to) {
             let part = if part == "contract" {
@@ -637,6 +668,31 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
                 }
             }
         }
+    }
+}
+
+/// Reports a module of an ordered list that names one after it.
+fn check_order(
+    file: &Source,
+    at: usize,
+    order: &[&str],
+    room: &str,
+    to: &str,
+    path: &str,
+    broken: &mut Vec<String>,
+) {
+    let place = |name| order.iter().position(|other| *other == name);
+    match (place(room), place(to)) {
+        (None, _) => {
+            let rule = format!(
+                "`{room}` has no place in the order; say in tests/suite/structure.rs which"
+            );
+            broken.push(file.broken(at, &rule));
+        }
+        (own, to_place) if to_place > own => {
+            broken.push(file.broken(at, &format!("{room} comes before {to} (`{path}`)")));
+        }
+        _ => {}
     }
 }
 

@@ -4,6 +4,9 @@
 //! - [`segment`]: neighbouring shardable pipes as one unit of work; cuts morsels and orders their
 //!   results.
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
+//! - [`chain`]: the pipes that a morsel passes through.
+//! - [`spawn`]: runs morsels on the pool or as tasks; children do it in [`worker`].
+//! - [`gauge`]: measurements, which statistics read.
 //! - [`prefetch`]: runs everything upstream on a thread of its own, ahead of its consumer.
 //! - [`memory_watch`]: checks if an epoch stands still for lack of bytes.
 //! - [`io_driver`]: continues I/O that began on the consumer's thread, while the consumer does
@@ -23,10 +26,12 @@
 
 mod block_on;
 mod blocking;
+mod chain;
 mod concurrency;
 mod deadlock;
 mod device_prefetch;
 mod engine;
+mod gauge;
 mod io_driver;
 mod memory_watch;
 mod morsel;
@@ -38,6 +43,7 @@ mod restore;
 mod runtime;
 mod scope;
 mod segment;
+mod spawn;
 #[cfg(target_os = "linux")]
 pub(crate) mod worker;
 
@@ -56,6 +62,10 @@ use std::future::Future;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tracing::Span;
+
+use crate::error::quietly;
+
 /// Time that a drop waits for a thread to end. If a pipe is busy, the thread ends by itself a
 /// little later.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -72,19 +82,26 @@ fn spawn_thread(
     name: String,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    spawn_thread_within(&tracing::Span::none(), name, body)
+    spawn_thread_within(&Span::none(), name, body)
 }
 
 /// Starts a thread within the span of an epoch. The thread must not outlive the epoch.
 fn spawn_thread_within(
-    span: &tracing::Span,
+    span: &Span,
     name: String,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
-    let span = engine::spanned(|| tracing::info_span!(parent: span, "worker", name));
+    let span = spanned(|| tracing::info_span!(parent: span, "worker", name));
     std::thread::Builder::new()
         .name(name)
         .spawn(move || span.in_scope(body))
+}
+
+/// Makes a span; none if the log panics.
+fn spanned(span: impl FnOnce() -> Span) -> Span {
+    let mut made = Span::none();
+    quietly(|| made = span());
+    made
 }
 
 /// Starts an async task. All tasks are started here; the caller must abort the task on drop.

@@ -10,17 +10,13 @@ use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 
-use crate::batch_buffer::{RowCursor, Rows};
 use crate::budget::{Account, Awaited, Credit};
-use crate::graph::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks};
+use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
-use crate::run::pool::Pool;
-use crate::run::scope::{Scope, Scoped};
-use crate::run::segment::SegmentGauge;
-#[cfg(target_os = "linux")]
-use crate::run::worker::{Job, Lease, RunFacts};
-use crate::{Arity, Context, Error, ErrorKind, Work};
+use crate::run::chain::Chain;
+use crate::run::gauge::SegmentGauge;
+use crate::{Arity, Error, Work};
 
 /// Number of items in a morsel's queue before its worker turns to other work. Bytes are counted for
 /// all of a segment together.
@@ -29,70 +25,39 @@ const LIMITS: Limits = Limits {
     bytes: usize::MAX,
 };
 
-/// The chain of a segment, through which every morsel passes.
-pub(crate) struct Chain {
-    pub links: Vec<Link>,
-    /// Edge upstream of the first node.
-    pub input: Arc<dyn Edge>,
-}
+/// Executor of morsels: the pool, the async runtime or child processes.
+pub(crate) trait Spawner: Send {
+    /// Starts the work of a morsel. It is cancelled when the result is dropped.
+    fn spawn(&self, job: MorselJob) -> Running;
 
-pub(crate) struct Link {
-    pub pipe: Arc<dyn AnyPipe>,
-    pub context: Context,
-    pub edge: Arc<dyn Edge>,
-    /// Rows of batches that the chain fills.
-    pub rows: Option<Arc<Rows>>,
-}
-
-impl Chain {
-    /// Applies the chain to items, the first of which is number `first` of the segment's input.
-    pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
-        for Link {
-            pipe,
-            context,
-            edge,
-            rows,
-        } in &self.links
-        {
-            let output = match rows {
-                None => pipe.apply(items, context),
-                Some(rows) => pipe.apply(
-                    items,
-                    &context.with_rows(RowCursor::new(rows.clone(), first)),
-                ),
-            };
-            items = edge.guard(output, context.clone());
-        }
-        items
-    }
-
-    /// Applies the chain inside a poll. A panic of a pipe while it is applied becomes an error.
-    pub(super) fn apply_caught(&self, items: AnyItems, first: u64) -> AnyItems {
-        catch_unwind(AssertUnwindSafe(|| self.apply(items, first)))
-            .unwrap_or_else(|payload| self.output().fail(self.name(Error::panic(payload))))
-    }
-
-    pub(super) fn name(&self, error: Error) -> Error {
-        error.at(self.links[0].context.node())
-    }
-
-    pub(super) fn output(&self) -> &Arc<dyn Edge> {
-        &self.links.last().expect("a segment has a node").edge
+    /// Returns the number of copies of an input that exist while it is worked on.
+    fn copies(&self) -> usize {
+        1
     }
 }
 
-/// Executor of morsels.
-#[derive(Clone)]
-pub(crate) enum Spawner {
-    Pool(Arc<Pool>, Scope),
-    Io(Scope),
-    /// Child processes.
-    #[cfg(target_os = "linux")]
-    Supervisor(Arc<Lease>, RunFacts),
+/// The work of a morsel, as its executor gets it. If it is dropped before its end, the segment
+/// notices that it is lost.
+pub(crate) struct MorselJob {
+    pub chain: Arc<Chain>,
+    /// Piece of the input, and the number of its first item.
+    pub chunk: AnyChunk,
+    pub first: u64,
+    pub work: Work,
+    pub arity: Arity,
+    /// Bytes of the input and the output.
+    pub credit: Credit,
+    pub awaited: Arc<Awaited>,
+    pub pace: Arc<Pace>,
+    pub gauge: Arc<SegmentGauge>,
+    pub fate: Arc<Fate>,
+    // The queue must end before the bell rings, so it is dropped first.
+    pub put: ThreadPut<AnyChunk>,
+    pub ringer: Ringer,
 }
 
 /// A running morsel, which is cancelled when dropped.
-enum Running {
+pub(crate) enum Running {
     Pool {
         _task: async_task::Task<()>,
     },
@@ -113,12 +78,10 @@ impl Drop for Running {
 /// Properties shared by the morsels of one segment.
 pub(super) struct Line {
     pub chain: Arc<Chain>,
-    pub spawner: Spawner,
+    pub spawner: Box<dyn Spawner>,
     pub work: Work,
     /// Number of output items for each input item.
     pub arity: Arity,
-    /// Depth in the graph, for the priority in the pool.
-    pub depth: usize,
     pub bell: Arc<Bell>,
     /// Bytes of the output, and of the input that is still there.
     pub account: Account,
@@ -126,17 +89,6 @@ pub(super) struct Line {
     /// Recent cost of items, and the number of those that were taken.
     pub pace: Arc<Pace>,
     pub busy: Arc<SegmentGauge>,
-}
-
-impl Line {
-    /// Returns the number of copies of an input: a parent process keeps a copy, to send it again.
-    pub(super) fn copies(&self) -> usize {
-        match &self.spawner {
-            #[cfg(target_os = "linux")]
-            Spawner::Supervisor(..) => 2,
-            _ => 1,
-        }
-    }
 }
 
 /// Number of items that may be made in one poll. Items made together come out together, so an item
@@ -188,8 +140,8 @@ pub(crate) struct Fate {
     complete: AtomicBool,
 }
 
-#[cfg(target_os = "linux")]
 impl Fate {
+    #[cfg(target_os = "linux")]
     pub(crate) fn spend(&self, ns: u64) {
         self.spent.fetch_add(ns, Ordering::Relaxed);
     }
@@ -216,13 +168,26 @@ pub(super) struct Morsel {
 }
 
 impl Morsel {
-    fn new(
-        slot: ThreadTake<AnyChunk>,
-        running: Running,
-        fate: Arc<Fate>,
-        items: usize,
-        id: u64,
-    ) -> Self {
+    /// Starts a piece of the input, whose first item is number `first`. `credit` has bytes for its
+    /// first item. Dropping the morsel cancels it.
+    pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, credit: Credit) -> Morsel {
+        let (id, items) = (credit.id(), chunk.len);
+        let (put, slot) = thread::<AnyChunk>(LIMITS);
+        let fate = Arc::new(Fate::default());
+        let running = line.spawner.spawn(MorselJob {
+            chain: line.chain.clone(),
+            chunk,
+            first,
+            work: line.work,
+            arity: line.arity,
+            credit,
+            awaited: line.awaited.clone(),
+            pace: line.pace.clone(),
+            gauge: line.busy.clone(),
+            fate: fate.clone(),
+            put,
+            ringer: Ringer(Some(line.bell.clone())),
+        });
         Morsel {
             slot,
             _running: running,
@@ -235,197 +200,6 @@ impl Morsel {
         }
     }
 
-    /// Makes a morsel that failed as a whole.
-    fn failed(error: Error, items: usize, line: &Line, id: u64) -> Morsel {
-        let (mut put, take) = thread::<AnyChunk>(LIMITS);
-        let ringer = Ringer(Some(line.bell.clone()));
-        put.put(
-            line.chain.output().fail_chunk(line.chain.name(error)),
-            Weight { items: 1, bytes: 0 },
-        );
-        // The queue must end before the bell rings.
-        drop(put);
-        drop(ringer);
-        let fate = Fate {
-            spent: AtomicU64::new(0),
-            complete: AtomicBool::new(true),
-        };
-        Morsel::new(take, Running::Elsewhere, Arc::new(fate), items, id)
-    }
-
-    /// Starts a piece of the input, whose first item is number `first`. `credit` has bytes for its
-    /// first item. Dropping the morsel cancels it.
-    pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, mut credit: Credit) -> Morsel {
-        let (id, items) = (credit.id(), chunk.len);
-        if let Spawner::Pool(pool, _) = &line.spawner
-            && let Err(error) = pool.start()
-        {
-            let error =
-                Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
-            return Morsel::failed(error, items, line, id);
-        }
-        let (put, take) = thread::<AnyChunk>(LIMITS);
-        let fate = Arc::new(Fate::default());
-        let (chain, gauge, told) = (line.chain.clone(), line.busy.clone(), fate.clone());
-        let (work, arity) = (line.work, line.arity);
-        let (awaited, pace) = (line.awaited.clone(), line.pace.clone());
-        let ringer = Ringer(Some(line.bell.clone()));
-        #[cfg(target_os = "linux")]
-        if let Spawner::Supervisor(lease, run) = &line.spawner {
-            let counters = chain
-                .links
-                .iter()
-                .map(|link| link.context.counters().clone())
-                .collect();
-            let rows = chain.links.iter().find_map(|link| link.rows.clone());
-            let granted = Vec::new();
-            lease.send(Job {
-                run: *run,
-                first,
-                rows,
-                granted,
-                chunk,
-                counters,
-                gauge,
-                fate: told,
-                credit,
-                awaited,
-                put,
-                ringer,
-            });
-            return Morsel::new(take, Running::Elsewhere, fate, items, id);
-        }
-        let morsel = async move {
-            let mut outlet = Outlet {
-                put,
-                ringer,
-                edge: chain.output().clone(),
-                joined: None,
-            };
-            let mut output = None;
-            let input = chunk.bytes;
-            let mut chunk = Some(chunk);
-            let mut started = None;
-            let (mut waited, mut given) = (Duration::ZERO, 0);
-            loop {
-                let mut full = None;
-                let room = poll_fn(|cx| {
-                    let room = outlet.put.poll_ready(cx);
-                    if room.is_pending() {
-                        full.get_or_insert_with(Instant::now);
-                        outlet.stop();
-                    }
-                    room
-                });
-                let Some(room) = room.await else { return };
-                waited += full.map_or(Duration::ZERO, |since| since.elapsed());
-                // Only the end follows, which weighs nothing.
-                let is_over = arity == Arity::One && given >= items;
-                let most = room.min(pace.at_once());
-                let (mut spent, mut refused, mut asked) = (0, None, 0);
-                let next = poll_fn(|cx| {
-                    let max = if is_over {
-                        1
-                    } else {
-                        let leads = arity != Arity::Any || awaited.leads(id);
-                        let max = most.saturating_sub(outlet.len()).max(1);
-                        match credit.poll_begin(cx, max, leads, || awaited.is(id)) {
-                            Poll::Ready(max) => max,
-                            Poll::Pending => {
-                                refused.get_or_insert_with(Instant::now);
-                                outlet.stop();
-                                return Poll::Pending;
-                            }
-                        }
-                    };
-                    asked = max;
-                    let begun = Instant::now();
-                    waited += refused.take().map_or(Duration::ZERO, |since| begun - since);
-                    started.get_or_insert(begun);
-                    let polled = catch_unwind(AssertUnwindSafe(|| {
-                        let output = output.get_or_insert_with(|| {
-                            let chunk = chunk.take().expect("taken once");
-                            chain
-                                .output()
-                                .erase(chain.apply(chain.input.one(chunk), first))
-                        });
-                        output.poll_chunk(
-                            cx,
-                            Demand {
-                                ahead: true,
-                                ..Demand::up_to(max)
-                            },
-                        )
-                    }));
-                    let ns = begun.elapsed().as_nanos() as u64;
-                    spent += ns;
-                    if work == Work::Cpu {
-                        told.spent.fetch_add(ns, Ordering::Relaxed);
-                    }
-                    gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
-                    match polled {
-                        Ok(Poll::Pending) => {
-                            credit.poll_pending(max);
-                            outlet.flush();
-                            Poll::Pending
-                        }
-                        Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
-                        Err(payload) => Poll::Ready(Err(payload)),
-                    }
-                });
-                match next.await.unwrap_or_else(|payload| {
-                    // Guards catch panics of running pipes; this is a pipe that panics when
-                    // applied.
-                    output = Some(Box::new(End));
-                    Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
-                }) {
-                    Some(mut chunk) => {
-                        given += chunk.len;
-                        // Part of the input is still there.
-                        let left = match arity {
-                            Arity::One => input / items * items.saturating_sub(given),
-                            _ => input,
-                        };
-                        chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
-                        let failed = chunk.errors > 0;
-                        awaited.made(id);
-                        pace.learn(chunk.len, spent);
-                        // A short chunk means that the input has no more at hand.
-                        let is_short = chunk.len < asked;
-                        outlet.join(chunk);
-                        if is_short || outlet.len() >= room.min(pace.at_once()) {
-                            outlet.send();
-                        }
-                        if failed {
-                            // An error is sent without waiting for more items.
-                            outlet.flush();
-                        }
-                    }
-                    None => {
-                        if let (Work::Io, Some(started)) = (work, started) {
-                            // Waiting for the consumer is no part of the work.
-                            let spent = started.elapsed().saturating_sub(waited);
-                            told.spent.store(spent.as_nanos() as u64, Ordering::Relaxed);
-                        }
-                        outlet.send();
-                        return told.complete.store(true, Ordering::SeqCst);
-                    }
-                }
-            }
-        };
-        let running = match &line.spawner {
-            Spawner::Pool(pool, scope) => Running::Pool {
-                _task: pool.spawn(line.depth, Scoped::new(scope, morsel)),
-            },
-            Spawner::Io(scope) => {
-                Running::Io(super::spawn_task(scope.io(), Scoped::new(scope, morsel)))
-            }
-            #[cfg(target_os = "linux")]
-            Spawner::Supervisor(..) => unreachable!("sent to the supervisor above"),
-        };
-        Morsel::new(take, running, fate, items, id)
-    }
-
     /// Returns the nanoseconds spent per item.
     pub(super) fn cost(&self) -> f64 {
         self.fate.spent.load(Ordering::Relaxed) as f64 / self.items.max(1) as f64
@@ -434,6 +208,150 @@ impl Morsel {
     /// Returns true if the morsel came to its end. If it did not, its runtime was shut down.
     pub(super) fn is_complete(&self) -> bool {
         self.fate.complete.load(Ordering::SeqCst)
+    }
+}
+
+impl MorselJob {
+    /// Runs the chain over the piece.
+    pub(super) async fn run(self) {
+        let MorselJob {
+            chain,
+            chunk,
+            first,
+            work,
+            arity,
+            mut credit,
+            awaited,
+            pace,
+            gauge,
+            fate,
+            put,
+            ringer,
+        } = self;
+        let (id, items) = (credit.id(), chunk.len);
+        let mut outlet = Outlet {
+            put,
+            ringer,
+            edge: chain.output().clone(),
+            joined: None,
+        };
+        let mut output = None;
+        let input = chunk.bytes;
+        let mut chunk = Some(chunk);
+        let mut started = None;
+        let (mut waited, mut given) = (Duration::ZERO, 0);
+        loop {
+            let mut full = None;
+            let room = poll_fn(|cx| {
+                let room = outlet.put.poll_ready(cx);
+                if room.is_pending() {
+                    full.get_or_insert_with(Instant::now);
+                    outlet.stop();
+                }
+                room
+            });
+            let Some(room) = room.await else { return };
+            waited += full.map_or(Duration::ZERO, |since| since.elapsed());
+            // Only the end follows, which weighs nothing.
+            let is_over = arity == Arity::One && given >= items;
+            let most = room.min(pace.at_once());
+            let (mut spent, mut refused, mut asked) = (0, None, 0);
+            let next = poll_fn(|cx| {
+                let max = if is_over {
+                    1
+                } else {
+                    let leads = arity != Arity::Any || awaited.leads(id);
+                    let max = most.saturating_sub(outlet.len()).max(1);
+                    match credit.poll_begin(cx, max, leads, || awaited.is(id)) {
+                        Poll::Ready(max) => max,
+                        Poll::Pending => {
+                            refused.get_or_insert_with(Instant::now);
+                            outlet.stop();
+                            return Poll::Pending;
+                        }
+                    }
+                };
+                asked = max;
+                let begun = Instant::now();
+                waited += refused.take().map_or(Duration::ZERO, |since| begun - since);
+                started.get_or_insert(begun);
+                let polled = catch_unwind(AssertUnwindSafe(|| {
+                    let output = output.get_or_insert_with(|| {
+                        let chunk = chunk.take().expect("taken once");
+                        chain
+                            .output()
+                            .erase(chain.apply(chain.input.one(chunk), first))
+                    });
+                    output.poll_chunk(
+                        cx,
+                        Demand {
+                            ahead: true,
+                            ..Demand::up_to(max)
+                        },
+                    )
+                }));
+                let ns = begun.elapsed().as_nanos() as u64;
+                spent += ns;
+                if work == Work::Cpu {
+                    fate.spent.fetch_add(ns, Ordering::Relaxed);
+                }
+                gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
+                match polled {
+                    Ok(Poll::Pending) => {
+                        credit.poll_pending(max);
+                        outlet.flush();
+                        Poll::Pending
+                    }
+                    Ok(Poll::Ready(chunk)) => Poll::Ready(Ok(chunk)),
+                    Err(payload) => Poll::Ready(Err(payload)),
+                }
+            });
+            match next.await.unwrap_or_else(|payload| {
+                // Guards catch panics of running pipes; this is a pipe that panics when
+                // applied.
+                output = Some(Box::new(End));
+                Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
+            }) {
+                Some(mut chunk) => {
+                    given += chunk.len;
+                    // Part of the input is still there.
+                    let left = match arity {
+                        Arity::One => input / items * items.saturating_sub(given),
+                        _ => input,
+                    };
+                    chunk.hold = Some(credit.give(chunk.len - chunk.errors, chunk.bytes, left));
+                    let failed = chunk.errors > 0;
+                    awaited.made(id);
+                    pace.learn(chunk.len, spent);
+                    // A short chunk means that the input has no more at hand.
+                    let is_short = chunk.len < asked;
+                    outlet.join(chunk);
+                    if is_short || outlet.len() >= room.min(pace.at_once()) {
+                        outlet.send();
+                    }
+                    if failed {
+                        // An error is sent without waiting for more items.
+                        outlet.flush();
+                    }
+                }
+                None => {
+                    if let (Work::Io, Some(started)) = (work, started) {
+                        // Waiting for the consumer is no part of the work.
+                        let spent = started.elapsed().saturating_sub(waited);
+                        fate.spent.store(spent.as_nanos() as u64, Ordering::Relaxed);
+                    }
+                    outlet.send();
+                    return fate.complete();
+                }
+            }
+        }
+    }
+
+    /// Fails the piece as a whole.
+    pub(super) fn fail(mut self, error: Error) {
+        let error = self.chain.output().fail_chunk(error);
+        self.put.put(error, Weight { items: 1, bytes: 0 });
+        self.fate.complete();
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{self, Poll};
 use std::time::Instant;
@@ -15,6 +15,7 @@ use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::run::PATIENCE;
+use crate::run::gauge::QueueGauge;
 use crate::run::scope::Scope;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
@@ -31,20 +32,6 @@ pub(crate) struct PrefetchSettings {
     pub edge: Arc<dyn Edge>,
     /// While it is set, the reader itself polls the upstream, after the ready items.
     pub here: Arc<AtomicBool>,
-}
-
-/// Measurements of a queue before a consumer.
-#[derive(Debug, Default)]
-pub(crate) struct QueueGauge {
-    /// Time the producer waited for room.
-    pub full_ns: AtomicU64,
-    /// Time the consumer waited for an item.
-    pub empty_ns: AtomicU64,
-    pub busy_ns: AtomicU64,
-    pub taken: AtomicU64,
-    pub occupancy_sum: AtomicU64,
-    pub occupancy_polls: AtomicU64,
-    pub depth: AtomicU64,
 }
 
 /// A queue with a thread that fills it. Nothing starts before the first poll.

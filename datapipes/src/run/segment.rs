@@ -29,8 +29,10 @@ use crate::budget::{Account, Credit};
 use crate::checkpoint::{SegmentLog, Unordered};
 use crate::graph::{AnyChunk, AnyItems, ErasedChunks};
 use crate::items::{self, Demand};
+use crate::run::chain::Chain;
 use crate::run::concurrency::Concurrency;
-use crate::run::morsel::{Chain, Line, Morsel, Spawner};
+use crate::run::gauge::SegmentGauge;
+use crate::run::morsel::{Line, Morsel, Spawner};
 use crate::run::restore::in_morsels;
 use crate::settings::Order;
 use crate::sync::lock;
@@ -63,8 +65,6 @@ pub(crate) struct SegmentSettings {
     pub start: usize,
     pub workers: usize,
     pub account: Account,
-    /// Depth in the graph, for the priority in the pool.
-    pub depth: usize,
     pub arity: Arity,
     /// True if the user fixed the concurrency, so that nothing runs inline.
     pub fixed: bool,
@@ -83,20 +83,6 @@ pub(crate) struct Learned {
     best_ns: AtomicU64,
     /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,
-}
-
-/// Measurements of a segment.
-#[derive(Debug, Default)]
-pub(crate) struct SegmentGauge {
-    pub busy_ns: AtomicU64,
-    pub items_in: AtomicU64,
-    pub morsels: AtomicU64,
-    pub starved_ns: AtomicU64,
-    pub full_ns: AtomicU64,
-    pub occupancy_sum: AtomicU64,
-    pub occupancy_polls: AtomicU64,
-    pub concurrency: AtomicU64,
-    pub inline: AtomicBool,
 }
 
 pub(crate) struct Segment {
@@ -196,7 +182,7 @@ impl Segment {
         chain: Chain,
         input: AnyItems,
         settings: SegmentSettings,
-        spawner: Spawner,
+        spawner: Box<dyn Spawner>,
         gauge: Arc<SegmentGauge>,
         learned: Arc<Learned>,
         (pieces, unordered): (Option<Arc<SegmentLog>>, Option<Arc<Unordered>>),
@@ -226,7 +212,6 @@ impl Segment {
             spawner,
             work: settings.work,
             arity: settings.arity,
-            depth: settings.depth,
             bell: Arc::default(),
             account: settings.account.clone(),
             awaited: Arc::default(),
@@ -375,7 +360,7 @@ impl Segment {
         self.gauge.morsels.fetch_add(1, Ordering::Relaxed);
         self.flight_items += chunk.len;
         let mut credit = self.credit.take().expect("bytes were reserved before");
-        credit.set_input(chunk.bytes * self.line.copies());
+        credit.set_input(chunk.bytes * self.line.spawner.copies());
         if self.flight.is_empty() {
             self.line.awaited.lead(credit.id());
         }

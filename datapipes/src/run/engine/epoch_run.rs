@@ -17,10 +17,9 @@ use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
 use crate::plan::Placement;
 use crate::run::device_prefetch::DevicePrefetchGauge;
+use crate::run::gauge::{QueueGauge, SegmentGauge};
 use crate::run::memory_watch::watch;
-use crate::run::prefetch::QueueGauge;
 use crate::run::scope::Scope;
-use crate::run::segment::SegmentGauge;
 #[cfg(target_os = "linux")]
 use crate::run::worker::{RunFacts, shared_memory};
 use crate::sync::lock;

@@ -6,6 +6,7 @@ use tracing::Span;
 
 use super::Share;
 use crate::error::{is_heard, quietly};
+use crate::run::spanned;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -151,13 +152,6 @@ impl Skipped {
         }
         said.join(", ")
     }
-}
-
-/// Makes a span; none if the log panics.
-pub(in crate::run) fn spanned(span: impl FnOnce() -> Span) -> Span {
-    let mut made = Span::none();
-    quietly(|| made = span());
-    made
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! - [`log`]: events of an epoch for `tracing`.
 
 mod epoch_run;
+mod fits;
 mod inputs;
 mod log;
 mod running;
@@ -20,7 +21,6 @@ use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
 pub use self::log::SkipStats;
-pub(in crate::run) use self::log::spanned;
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};

@@ -19,12 +19,15 @@ use crate::checkpoint::Recorder;
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
 use crate::plan::{Placement, Prefetch};
 use crate::rng::mix;
+use crate::run::chain::{Chain, Link};
+use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
-use crate::run::morsel::{Chain, Link, Spawner};
-use crate::run::prefetch::{PrefetchSettings, PrefetchThread, QueueGauge};
+use crate::run::morsel::Spawner;
+use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
 use crate::run::restore::in_morsels;
 use crate::run::segment::{Segment, SegmentSettings};
+use crate::run::spawn::{OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
 
@@ -190,21 +193,11 @@ impl EpochRun {
             start: plan.start,
             workers: plan.workers,
             account: self.segment_account(number),
-            depth: plan.depth,
             arity: plan.arity,
             fixed: plan.fixed,
             processes: plan.processes.is_some(),
         };
-        #[cfg(target_os = "linux")]
-        let supervisor = self.engine.supervisors[number]
-            .as_ref()
-            .map(|supervisors| Spawner::Supervisor(supervisors.lend(), self.run_facts(round)));
-        #[cfg(not(target_os = "linux"))]
-        let supervisor = None;
-        let spawner = supervisor.unwrap_or_else(|| match plan.work {
-            Work::Cpu => Spawner::Pool(self.engine.pool(), self.scope.clone()),
-            Work::Io => Spawner::Io(self.scope.clone()),
-        });
+        let spawner = self.spawner(number, round);
         let edge = &flow.nodes[last].node.edge;
         let (gauge, learned) = (
             self.segments[number].clone(),
@@ -228,6 +221,23 @@ impl EpochRun {
         Wired {
             items: self.skip_delivered(last, edge.restore(Box::new(segment)), ranges, wanted),
             trace: log.trace(0),
+        }
+    }
+
+    /// Returns what runs the morsels of a segment.
+    fn spawner(&self, number: usize, round: u64) -> Box<dyn Spawner> {
+        #[cfg(target_os = "linux")]
+        if let Some(supervisors) = &self.engine.supervisors[number] {
+            return Box::new(supervisors.lend(self.run_facts(round)));
+        }
+        let (plan, scope) = (&self.engine.plan.segments[number], self.scope.clone());
+        match plan.work {
+            Work::Cpu => Box::new(OnPool {
+                pool: self.engine.pool(),
+                scope,
+                depth: plan.depth,
+            }),
+            Work::Io => Box::new(OnRuntime(scope)),
         }
     }
 

@@ -1,11 +1,9 @@
 //! The parts of a resumed epoch that run again, and the output that is left out.
 //!
-//! - [`fits`]: checks that an epoch can be resumed with this plan.
 //! - [`in_morsels`](mod@in_morsels): runs a chain inline with a log of the input that each output
 //!   belongs to.
 //! - [`skip_delivered`]: leaves out the items that had been delivered before.
 
-mod fits;
 mod in_morsels;
 mod skip_delivered;
 

@@ -23,7 +23,7 @@ use crate::context::{Counters, RunInfo, Shared};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
-use crate::run::morsel::{Chain, Link};
+use crate::run::chain::{Chain, Link};
 use crate::run::scope::Scope;
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Result, Wire, Writer};

@@ -27,4 +27,4 @@ mod worker_slot;
 pub(crate) use entry::{init, is_child, is_ready};
 pub(crate) use part::supervisors;
 pub(crate) use protocol::RunFacts;
-pub(crate) use supervisor::{Job, Lease, Supervisors, shared_memory};
+pub(crate) use supervisor::{Supervisors, shared_memory};

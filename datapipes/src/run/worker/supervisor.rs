@@ -27,8 +27,8 @@ use crate::codec::ChunkWire;
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
-use crate::run::morsel::{Fate, Ringer};
-use crate::run::segment::SegmentGauge;
+use crate::run::gauge::SegmentGauge;
+use crate::run::morsel::{Fate, MorselJob, Ringer, Running, Spawner};
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Processes};
 
@@ -182,11 +182,12 @@ impl Supervisors {
     }
 
     /// Lends a supervisor for one segment of one epoch; it starts with the first job.
-    pub(crate) fn lend(self: &Arc<Self>) -> Arc<Lease> {
-        Arc::new(Lease {
+    pub(crate) fn lend(self: &Arc<Self>, run: RunFacts) -> Lease {
+        Lease {
             supervisors: self.clone(),
             supervisor: Mutex::new(None),
-        })
+            run,
+        }
     }
 }
 
@@ -195,14 +196,44 @@ impl Supervisors {
 pub(crate) struct Lease {
     supervisors: Arc<Supervisors>,
     supervisor: Mutex<Option<Supervisor>>,
+    run: RunFacts,
+}
+
+impl Spawner for Lease {
+    fn spawn(&self, job: MorselJob) -> Running {
+        let links = &job.chain.links;
+        self.send(Job {
+            run: self.run,
+            first: job.first,
+            rows: links.iter().find_map(|link| link.rows.clone()),
+            granted: Vec::new(),
+            counters: links
+                .iter()
+                .map(|link| link.context.counters().clone())
+                .collect(),
+            chunk: job.chunk,
+            gauge: job.gauge,
+            fate: job.fate,
+            credit: job.credit,
+            awaited: job.awaited,
+            put: job.put,
+            ringer: job.ringer,
+        });
+        Running::Elsewhere
+    }
+
+    /// The parent keeps a copy, to send it again.
+    fn copies(&self) -> usize {
+        2
+    }
 }
 
 impl Lease {
-    pub(crate) fn plan(&self) -> &Plan {
+    fn plan(&self) -> &Plan {
         &self.supervisors.plan
     }
 
-    pub(crate) fn send(&self, job: Job) {
+    fn send(&self, job: Job) {
         let mut supervisor = lock(&self.supervisor);
         if supervisor.is_none() {
             let idle = lock(&self.supervisors.idle).pop();

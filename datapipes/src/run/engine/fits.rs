@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use super::{Cursors, Engine};
 use crate::checkpoint::Cursor;
 use crate::graph::{FlowNode, Op};
-use crate::run::engine::{Cursors, Engine};
 use crate::{Arity, Error, ErrorKind, Result};
 
 impl Engine {

@@ -1,0 +1,60 @@
+//! The chain of pipes that a segment applies to each piece of its input.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::batch_buffer::{RowCursor, Rows};
+use crate::graph::{AnyItems, AnyPipe, Edge};
+use crate::{Context, Error};
+
+/// The chain of a segment, through which every morsel passes.
+pub(crate) struct Chain {
+    pub links: Vec<Link>,
+    /// Edge upstream of the first node.
+    pub input: Arc<dyn Edge>,
+}
+
+pub(crate) struct Link {
+    pub pipe: Arc<dyn AnyPipe>,
+    pub context: Context,
+    pub edge: Arc<dyn Edge>,
+    /// Rows of batches that the chain fills.
+    pub rows: Option<Arc<Rows>>,
+}
+
+impl Chain {
+    /// Applies the chain to items, the first of which is number `first` of the segment's input.
+    pub(super) fn apply(&self, mut items: AnyItems, first: u64) -> AnyItems {
+        for Link {
+            pipe,
+            context,
+            edge,
+            rows,
+        } in &self.links
+        {
+            let output = match rows {
+                None => pipe.apply(items, context),
+                Some(rows) => pipe.apply(
+                    items,
+                    &context.with_rows(RowCursor::new(rows.clone(), first)),
+                ),
+            };
+            items = edge.guard(output, context.clone());
+        }
+        items
+    }
+
+    /// Applies the chain inside a poll. A panic of a pipe while it is applied becomes an error.
+    pub(super) fn apply_caught(&self, items: AnyItems, first: u64) -> AnyItems {
+        catch_unwind(AssertUnwindSafe(|| self.apply(items, first)))
+            .unwrap_or_else(|payload| self.output().fail(self.name(Error::panic(payload))))
+    }
+
+    pub(super) fn name(&self, error: Error) -> Error {
+        error.at(self.links[0].context.node())
+    }
+
+    pub(super) fn output(&self) -> &Arc<dyn Edge> {
+        &self.links.last().expect("a segment has a node").edge
+    }
+}

@@ -1,0 +1,31 @@
+//! Measurements of a running epoch, which the threads that work for it write and statistics read.
+
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+/// Measurements of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentGauge {
+    pub busy_ns: AtomicU64,
+    pub items_in: AtomicU64,
+    pub morsels: AtomicU64,
+    pub starved_ns: AtomicU64,
+    pub full_ns: AtomicU64,
+    pub occupancy_sum: AtomicU64,
+    pub occupancy_polls: AtomicU64,
+    pub concurrency: AtomicU64,
+    pub inline: AtomicBool,
+}
+
+/// Measurements of a queue before a consumer.
+#[derive(Debug, Default)]
+pub(crate) struct QueueGauge {
+    /// Time the producer waited for room.
+    pub full_ns: AtomicU64,
+    /// Time the consumer waited for an item.
+    pub empty_ns: AtomicU64,
+    pub busy_ns: AtomicU64,
+    pub taken: AtomicU64,
+    pub occupancy_sum: AtomicU64,
+    pub occupancy_polls: AtomicU64,
+    pub depth: AtomicU64,
+}

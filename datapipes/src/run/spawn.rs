@@ -1,0 +1,43 @@
+//! Executors of morsels in this process: the pool for work that computes, the async runtime for work
+//! that waits.
+
+use std::sync::Arc;
+
+use crate::run::morsel::{MorselJob, Running, Spawner};
+use crate::run::pool::Pool;
+use crate::run::scope::{Scope, Scoped};
+use crate::run::spawn_task;
+use crate::{Error, ErrorKind};
+
+/// Runs morsels on the threads of a pool.
+pub(crate) struct OnPool {
+    pub pool: Arc<Pool>,
+    pub scope: Scope,
+    /// Depth in the graph, for the priority in the pool.
+    pub depth: usize,
+}
+
+impl Spawner for OnPool {
+    fn spawn(&self, job: MorselJob) -> Running {
+        if let Err(error) = self.pool.start() {
+            let error =
+                Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
+            let error = job.chain.name(error);
+            job.fail(error);
+            return Running::Elsewhere;
+        }
+        let work = Scoped::new(&self.scope, job.run());
+        Running::Pool {
+            _task: self.pool.spawn(self.depth, work),
+        }
+    }
+}
+
+/// Runs morsels as tasks of the async runtime.
+pub(crate) struct OnRuntime(pub Scope);
+
+impl Spawner for OnRuntime {
+    fn spawn(&self, job: MorselJob) -> Running {
+        Running::Io(spawn_task(self.0.io(), Scoped::new(&self.0, job.run())))
+    }
+}
