@@ -7,7 +7,7 @@ use super::Wanted;
 pub(crate) struct Cursor {
     /// Position of the next item of each output.
     pub outputs: Vec<u64>,
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputCursor>,
     /// The pipe's snapshot.
     pub kept: Vec<u8>,
     /// Pieces from here on: numbers of inputs and outputs. For a mix, numbers of outputs that may
@@ -22,7 +22,7 @@ pub(crate) struct Cursor {
 
 /// The progress of a node in one of its inputs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Input {
+pub(crate) struct InputCursor {
     /// Position of the next item that it takes.
     pub from: u64,
     /// Lower bound on the positions that it took and still holds.
@@ -31,7 +31,7 @@ pub(crate) struct Input {
     pub held: Vec<u64>,
 }
 
-impl Input {
+impl InputCursor {
     pub(crate) fn wanted(&self) -> Wanted {
         Wanted::new(self.held.clone(), self.from)
     }

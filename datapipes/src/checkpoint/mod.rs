@@ -22,7 +22,7 @@ mod wanted;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) use self::cursor::{Cursor, Input};
+pub(crate) use self::cursor::{Cursor, InputCursor};
 pub(crate) use self::log::Trim;
 use self::log::{LONG, Log};
 pub(crate) use self::node_state::NodeState;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Cursor, Input, Log, OVER, Point, Saving, Trace, Trim, Wanted};
+use super::{Cursor, InputCursor, Log, OVER, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
 
 /// The log of a segment that distributes over concatenation.
@@ -160,7 +160,7 @@ impl Trace for SegmentLog {
                 pieces = pieces.chunks(2).map(joined).collect();
             }
             // Pieces that begin after the wanted point are left to the resumed epoch.
-            let inputs = vec![Input {
+            let inputs = vec![InputCursor {
                 from: input,
                 reach: input,
                 held: Vec::new(),

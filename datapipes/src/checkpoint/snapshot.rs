@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Input, OVER, Point, Trace, Wanted};
+use super::{InputCursor, OVER, Point, Trace, Wanted};
 use crate::sync::lock;
 
 /// The snapshot of a node that looks at its input as a whole, with its positions.
@@ -27,7 +27,7 @@ impl Snapshot {
 
 /// The position of a node in one of its inputs.
 pub(super) struct Above {
-    pub input: Input,
+    pub input: InputCursor,
     /// Position from which nothing had been taken.
     pub taken: u64,
     /// True if the node had dropped the input, and will not ask for it when resumed from here.
@@ -172,7 +172,7 @@ impl HeldPositions {
         let reach = reach
             .unwrap_or(from)
             .min(held.first().copied().unwrap_or(from));
-        let input = Input {
+        let input = InputCursor {
             from,
             reach: reach.min(from),
             held,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{Cursor, Input, LONG, Point, Saving, Trace, Trim, Wanted};
+use super::{Cursor, InputCursor, LONG, Point, Saving, Trace, Trim, Wanted};
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
 
@@ -397,12 +397,12 @@ impl Trace for Unordered {
         let reach = pending.first().copied().unwrap_or(end);
         let input = match self.unordered_input {
             // The upstream part gives no position the same item twice; it counts anew.
-            true => Input {
+            true => InputCursor {
                 from: end - pending.len() as u64,
                 reach: end - pending.len() as u64,
                 held: Vec::new(),
             },
-            false => Input {
+            false => InputCursor {
                 from: end,
                 reach,
                 held: pending.clone(),

@@ -1,13 +1,13 @@
 //! Checks a graph before anything runs, and reports all problems at once, by node name.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use super::lengths::uncounted;
 use super::{ENDLESS, Flow, FlowNode, Op, lengths};
 use crate::settings::Settings;
-use crate::{Processes, Role, Uneven};
+use crate::{Rank, Role, Uneven};
 
 /// All problems of a graph and its settings, one line each.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,182 +57,365 @@ impl fmt::Debug for BuildError {
 
 impl std::error::Error for BuildError {}
 
-/// Properties of the path from the sources to a node.
+/// Finds the problems of a graph and its settings, if up to `skipped` items of an epoch may be
+/// skipped.
+pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<(), BuildError> {
+    let checked = Checked {
+        flow,
+        settings,
+        world: settings.rank.world,
+        lengths: lengths(flow, settings.rank, settings.uneven),
+        paths: paths(flow),
+    };
+    let mut problems = Vec::new();
+    for node in &flow.nodes {
+        problems.extend(checked.own_problems(node));
+        problems.extend(checked.can_be_in_processes(node));
+        problems.extend(checked.process_settings(node));
+        problems.extend(checked.can_resume(node));
+        problems.extend(checked.has_a_name(node));
+        problems.extend(checked.has_concurrency(node));
+        problems.extend(checked.has_one_reader(node));
+        problems.extend(checked.has_all_outputs_read(node));
+        problems.extend(checked.looks_up_in_all(node));
+        problems.extend(checked.shuffles_all(node));
+        problems.extend(checked.shards_once(node));
+        problems.extend(checked.can_pad(node));
+        problems.extend(checked.has_an_item_for_each_rank(node));
+        problems.extend(checked.divides_among_ranks(node));
+    }
+    problems.extend(checked.names_differ());
+    if let Some(problem) = checked.rank_exists() {
+        problems.push(problem);
+    } else {
+        problems.extend(checked.is_sharded());
+        problems.extend(checked.says_what_is_uneven());
+        problems.extend(checked.has_equal_steps(skipped));
+    }
+    problems.extend(checked.has_memory());
+    problems.extend(checked.has_requests_in_flight());
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(BuildError { problems })
+    }
+}
+
+/// A graph, its settings, and what the rules need to know of both.
+struct Checked<'a> {
+    flow: &'a Flow,
+    settings: &'a Settings,
+    /// Number of ranks.
+    world: usize,
+    lengths: Vec<Option<u64>>,
+    paths: Vec<Path>,
+}
+
+/// Properties of the path from the sources to a node's output.
 #[derive(Clone, Copy, Default)]
-struct Way {
+struct Path {
     /// True if a shuffle comes before any shard.
     shuffled: bool,
     /// Number of shards on the path with the fewest, and on the path with the most.
     shards: (usize, usize),
 }
 
-/// Finds the problems of a graph and its settings, if up to `skipped` items of an epoch may be
-/// skipped.
-pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<(), BuildError> {
-    let mut problems = Vec::new();
-    let mut names: HashMap<&str, usize> = HashMap::new();
-    let mut ways: Vec<Way> = Vec::new();
-    let world = settings.rank.world;
-    let lengths = lengths(flow, settings.rank, settings.uneven);
+impl Path {
+    fn join(self, other: Path) -> Path {
+        Path {
+            shuffled: self.shuffled && other.shuffled,
+            shards: (
+                self.shards.0.min(other.shards.0),
+                self.shards.1.max(other.shards.1),
+            ),
+        }
+    }
 
+    /// Returns the path to the inputs that a node passes on.
+    fn to(node: &FlowNode, paths: &[Path]) -> Path {
+        let inputs = node.inputs_and_lookups().0.iter();
+        inputs
+            .map(|&(above, _)| paths[above])
+            .reduce(Path::join)
+            .unwrap_or_default()
+    }
+}
+
+/// Returns the path to each node's output.
+fn paths(flow: &Flow) -> Vec<Path> {
+    let mut paths = Vec::new();
     for node in &flow.nodes {
-        let (name, hints) = (&*node.name, node.hints());
-        *names.entry(name).or_default() += 1;
-        problems.extend(
-            hints
-                .problems
-                .iter()
-                .map(|problem| format!("{name}: {problem}")),
-        );
-        match &node.node.part {
-            None => problems.extend(node.node.no_crossing.iter().map(|problem| format!("{name}: {problem}"))),
-            Some(_) if !(node.hints().is_shardable || node.hints().is_shardable_by_parent) => problems.push(format!(
-                "{name}: looks at the stream as a whole, so it cannot be in processes of its own; put it after them"
-            )),
-            Some(part) => {
-                let above = &flow.nodes[node.inputs[0].0].node.part;
-                let first = above.as_ref().is_none_or(|above| !Arc::ptr_eq(above, part));
-                if first && !node.hints().is_shardable {
-                    problems.push(format!(
-                        "{name}: groups the children of one parent, so what makes the children has to be in the processes with it"
-                    ));
-                }
-                let processes = part.processes.as_ref().or(settings.processes.as_ref());
-                let problems_of = |processes: &Processes| processes.problems();
-                let mut said = processes.filter(|_| first).map(problems_of).unwrap_or_default();
-                if first && settings.workers == 0 && processes.is_some_and(Processes::restricts) {
-                    said.push("limits of paths or network need a process, and with `workers(0)` there is none".to_owned());
-                }
-                problems.extend(said.into_iter().map(|problem| format!("{name}: {problem}")));
-            }
-        }
-        if settings.resumable && !resumable(flow, node) {
-            problems.push(match node.hints().once {
-                true => format!("{name}: what it gives exists only once, so an epoch cannot go on with it in another process"),
-                false => format!(
-                    "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; {}",
-                    node.hints().instead.unwrap_or("see `Hints::is_resumable`")
-                ),
-            });
-        }
-        if name.is_empty() {
-            problems.push("a node with an empty name".to_owned());
-        }
-        if node.node.concurrency == Some(0) {
-            problems.push(format!("{name}: a concurrency of zero"));
-        }
-        let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !hints.many_readers;
-        for (port, &readers) in node.readers.iter().enumerate().filter(many) {
-            let output = if port > 0 {
-                format!(" (output {port})")
-            } else {
-                String::new()
-            };
-            problems.push(format!(
-                "{name}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers"
-            ));
-        }
-        if let Op::Split(_) = node.node.op {
-            // An output that nobody reads holds up the others once its buffer is full.
-            let unread = (0..node.node.outputs())
-                .filter(|&port| node.readers.get(port).is_none_or(|&r| r == 0));
-            problems.extend(unread.map(|port| format!("{name}: nobody reads its output {port}")));
-        }
-
-        let (passed, lookups) = node.inputs_and_lookups();
-        let mut way = passed
-            .iter()
-            .map(|&(id, _)| ways[id])
-            .reduce(Way::join)
-            .unwrap_or_default();
-        let sharded = lookups
-            .iter()
-            .zip(passed.len()..)
-            .filter(|((id, _), _)| ways[*id].shards.1 > 0 && world > 1);
-        problems.extend(sharded.map(|(_, input)| {
-            format!(
-                "{name}: its input {input} is sharded, so each rank would look up in its own part only; put the sharding \
-                 filter above input 0 alone, or below the join"
-            )
-        }));
-        // An endless stream cannot be divided.
-        let above = node
-            .inputs
-            .first()
-            .and_then(|&(id, _)| lengths[id])
-            .filter(|&len| len != ENDLESS);
-        match hints.role {
-            Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
-                "{name}: shuffles after the sharding filter only, so each rank would see the same part every epoch; \
-                 shuffle before it, or say that it is meant so: `shuffle_within_rank`, or for a sampler `Random::within_rank`"
-            )),
-            Role::Shuffle => way.shuffled |= way.shards.1 == 0,
-            Role::Shard { can_pad } => {
-                if way.shards.1 > 0 {
-                    problems.push(format!("{name}: shards a second time, so data would be lost"));
-                }
-                if settings.uneven == Some(Uneven::Pad) && !can_pad {
-                    problems.push(format!("{name}: cannot pad; use `sharding_filter_padded`, whose items are cloned"));
-                }
-                way.shards = (way.shards.0 + 1, way.shards.1 + 1);
-                if let Some(len) = above
-                    && len < world as u64
-                    && settings.uneven != Some(Uneven::Allow)
-                {
-                    problems.push(format!("{name}: there are {len} items for {world} ranks"));
-                }
-                if let Some(len) = above
-                    && let left @ 1.. = len.checked_rem(world as u64).unwrap_or(0)
-                    && settings.uneven == Some(Uneven::Error)
-                {
-                    problems.push(format!(
-                        "{name}: {len} items do not divide among {world} ranks: {left} are left over"
-                    ));
-                }
-            }
+        let mut path = Path::to(node, &paths);
+        match node.hints().role {
+            Role::Shuffle => path.shuffled |= path.shards.1 == 0,
+            Role::Shard { .. } => path.shards = (path.shards.0 + 1, path.shards.1 + 1),
             _ => {}
         }
-        ways.push(way);
+        paths.push(path);
+    }
+    paths
+}
+
+/// Rules for a node. Each function returns what is wrong.
+impl Checked<'_> {
+    /// The settings of a node are sound, by its own word.
+    fn own_problems(&self, node: &FlowNode) -> Vec<String> {
+        let problems = node.hints().problems.iter();
+        problems
+            .map(|problem| format!("{}: {problem}", node.name))
+            .collect()
     }
 
-    for (name, count) in names.iter().filter(|(_, count)| **count > 1) {
-        problems.push(format!("{name}: {count} nodes have this name"));
+    /// A node in processes of its own works on each item, or each parent, by itself.
+    fn can_be_in_processes(&self, node: &FlowNode) -> Option<String> {
+        let problem = match &node.node.part {
+            None => node.node.no_crossing.as_deref()?,
+            Some(_) if !works_by_item_or_parent(node) => {
+                "looks at the stream as a whole, so it cannot be in processes of its own; put it after them"
+            }
+            Some(_) if self.is_first_of_part(node) && !node.hints().is_shardable => {
+                "groups the children of one parent, so what makes the children has to be in the processes with it"
+            }
+            Some(_) => return None,
+        };
+        Some(format!("{}: {problem}", node.name))
     }
-    let root = ways[flow.root.0];
-    if world == 0 || settings.rank.index >= world {
-        problems.push(format!(
-            "rank {} of {world}: there is no such rank",
-            settings.rank.index
-        ));
-    } else if world > 1 {
-        if root.shards.0 == 0 {
-            problems.extend(unsharded(flow).into_iter().map(|source| {
-                format!(
-                    "{source}: no `sharding_filter` between it and the consumer (for data by index `Indexed::shard`): \
-                     each of the {world} ranks would see all of its data"
-                )
-            }));
+
+    /// The processes of a part have sound settings, and exist if they are to restrict anything.
+    fn process_settings(&self, node: &FlowNode) -> Vec<String> {
+        let Settings {
+            processes, workers, ..
+        } = self.settings;
+        let part = node.node.part.as_ref();
+        let part = part.filter(|_| works_by_item_or_parent(node) && self.is_first_of_part(node));
+        let Some(processes) = part.and_then(|part| part.processes.as_ref().or(processes.as_ref()))
+        else {
+            return Vec::new();
+        };
+        let mut problems = processes.problems();
+        if *workers == 0 && processes.restricts() {
+            problems.push(
+                "limits of paths or network need a process, and with `workers(0)` there is none"
+                    .to_owned(),
+            );
         }
-        if settings.uneven.is_none() {
-            problems.push(format!(
-                "{world} ranks, and nothing said of items that do not divide among them; call `uneven`"
-            ));
+        let named = |problem| format!("{}: {problem}", node.name);
+        problems.into_iter().map(named).collect()
+    }
+
+    /// An epoch of a resumable loader can be resumed in the middle of each node's output.
+    fn can_resume(&self, node: &FlowNode) -> Option<String> {
+        let FlowNode { name, .. } = node;
+        let hints = node.hints();
+        if !self.settings.resumable || resumable(self.flow, node) {
+            return None;
         }
-        if settings.max_steps.is_none() {
-            problems.extend(unequal_steps(flow, settings, skipped));
+        Some(match hints.once {
+            true => format!(
+                "{name}: what it gives exists only once, so an epoch cannot go on with it in another process"
+            ),
+            false => format!(
+                "{name}: an epoch cannot go on in the middle of what it gives, since it does not keep its state; {}",
+                hints.instead.unwrap_or("see `Hints::is_resumable`")
+            ),
+        })
+    }
+
+    /// A node has a name.
+    fn has_a_name(&self, node: &FlowNode) -> Option<String> {
+        let is_empty = node.name.is_empty();
+        is_empty.then(|| "a node with an empty name".to_owned())
+    }
+
+    /// A node may work on at least one item.
+    fn has_concurrency(&self, node: &FlowNode) -> Option<String> {
+        let is_zero = node.node.concurrency == Some(0);
+        is_zero.then(|| format!("{}: a concurrency of zero", node.name))
+    }
+
+    /// Each output of a node has one reader, since a stream is read once.
+    fn has_one_reader(&self, node: &FlowNode) -> Vec<String> {
+        let many = |&(_, &readers): &(usize, &usize)| readers > 1 && !node.hints().many_readers;
+        let outputs = node.readers.iter().enumerate().filter(many);
+        let problem = |(port, readers)| {
+            let output = match port {
+                0 => String::new(),
+                port => format!(" (output {port})"),
+            };
+            format!(
+                "{}{output}: feeds {readers} nodes; use `fork` to give one stream to several consumers",
+                node.name
+            )
+        };
+        outputs.map(problem).collect()
+    }
+
+    /// Each output of a split is read: without a reader it holds up the others once its buffer is full.
+    fn has_all_outputs_read(&self, node: &FlowNode) -> Vec<String> {
+        let outputs = match node.node.op {
+            Op::Split(_) => node.node.outputs(),
+            _ => 0,
+        };
+        let is_unread = |port: &usize| node.readers.get(*port).is_none_or(|&readers| readers == 0);
+        let unread = (0..outputs).filter(is_unread);
+        unread
+            .map(|port| format!("{}: nobody reads its output {port}", node.name))
+            .collect()
+    }
+
+    /// Each rank looks up in all of an input, not in its own part of it.
+    fn looks_up_in_all(&self, node: &FlowNode) -> Vec<String> {
+        let (passed, lookups) = node.inputs_and_lookups();
+        let inputs = lookups.iter().zip(passed.len()..);
+        let sharded =
+            inputs.filter(|((above, _), _)| self.world > 1 && self.paths[*above].shards.1 > 0);
+        let problem = |(_, input)| {
+            format!(
+                "{}: its input {input} is sharded, so each rank would look up in its own part only; put the sharding \
+                 filter above input 0 alone, or below the join",
+                node.name
+            )
+        };
+        sharded.map(problem).collect()
+    }
+
+    /// A shuffle is meant for all data, so one comes before the sharding filter.
+    fn shuffles_all(&self, node: &FlowNode) -> Option<String> {
+        let path = Path::to(node, &self.paths);
+        let only_own = path.shards.1 > 0 && !path.shuffled && self.world > 1;
+        (only_own && matches!(node.hints().role, Role::Shuffle)).then(|| {
+            format!(
+                "{}: shuffles after the sharding filter only, so each rank would see the same part every epoch; \
+                 shuffle before it, or say that it is meant so: `shuffle_within_rank`, or for a sampler `Random::within_rank`",
+                node.name
+            )
+        })
+    }
+
+    /// Data are sharded once.
+    fn shards_once(&self, node: &FlowNode) -> Option<String> {
+        let again = shards(node) && Path::to(node, &self.paths).shards.1 > 0;
+        again.then(|| format!("{}: shards a second time, so data would be lost", node.name))
+    }
+
+    /// A sharding filter can pad if it has to.
+    fn can_pad(&self, node: &FlowNode) -> Option<String> {
+        let cannot = matches!(node.hints().role, Role::Shard { can_pad: false });
+        (cannot && self.settings.uneven == Some(Uneven::Pad)).then(|| {
+            format!(
+                "{}: cannot pad; use `sharding_filter_padded`, whose items are cloned",
+                node.name
+            )
+        })
+    }
+
+    /// There are as many items as ranks, unless uneven parts are allowed.
+    fn has_an_item_for_each_rank(&self, node: &FlowNode) -> Option<String> {
+        let (items, world) = (self.sharded_items(node)?, self.world);
+        let too_few = items < world as u64 && self.settings.uneven != Some(Uneven::Allow);
+        too_few.then(|| format!("{}: there are {items} items for {world} ranks", node.name))
+    }
+
+    /// No items are left over if that is to be an error.
+    fn divides_among_ranks(&self, node: &FlowNode) -> Option<String> {
+        let (items, world) = (self.sharded_items(node)?, self.world);
+        let left = items.checked_rem(world as u64).unwrap_or(0);
+        (left > 0 && self.settings.uneven == Some(Uneven::Error)).then(|| {
+            format!(
+                "{}: {items} items do not divide among {world} ranks: {left} are left over",
+                node.name
+            )
+        })
+    }
+}
+
+/// Rules for the graph as a whole, and for the settings.
+impl Checked<'_> {
+    /// Nodes have different names.
+    fn names_differ(&self) -> Vec<String> {
+        let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in &self.flow.nodes {
+            *names.entry(&node.name).or_default() += 1;
+        }
+        let twice = names.into_iter().filter(|&(_, count)| count > 1);
+        twice
+            .map(|(name, count)| format!("{name}: {count} nodes have this name"))
+            .collect()
+    }
+
+    /// The rank is one of the ranks.
+    fn rank_exists(&self) -> Option<String> {
+        let Rank { index, world } = self.settings.rank;
+        (index >= world).then(|| format!("rank {index} of {world}: there is no such rank"))
+    }
+
+    /// With several ranks, a sharding filter comes between each source and the consumer.
+    fn is_sharded(&self) -> Vec<String> {
+        let (root, _) = self.flow.root;
+        if self.world < 2 || self.paths[root].shards.0 > 0 {
+            return Vec::new();
+        }
+        let problem = |source| {
+            format!(
+                "{source}: no `sharding_filter` between it and the consumer (for data by index `Indexed::shard`): \
+                 each of the {} ranks would see all of its data",
+                self.world
+            )
+        };
+        unsharded(self.flow).into_iter().map(problem).collect()
+    }
+
+    /// With several ranks, the user decides about items that do not divide among them.
+    fn says_what_is_uneven(&self) -> Option<String> {
+        let world = self.world;
+        (world > 1 && self.settings.uneven.is_none()).then(|| {
+            format!("{world} ranks, and nothing said of items that do not divide among them; call `uneven`")
+        })
+    }
+
+    /// All ranks have the same number of steps, unless they agree on it or it is allowed.
+    fn has_equal_steps(&self, skipped: u64) -> Option<String> {
+        match self.settings.max_steps {
+            Some(_) => None,
+            None => unequal_steps(self.flow, self.settings, skipped),
         }
     }
-    if settings.memory == Some(0) {
-        problems.push("a memory budget of zero bytes".to_owned());
+
+    /// The memory budget is more than nothing.
+    fn has_memory(&self) -> Option<String> {
+        let is_zero = self.settings.memory == Some(0);
+        is_zero.then(|| "a memory budget of zero bytes".to_owned())
     }
-    if settings.concurrency == Some(0) {
-        problems.push("zero requests in flight".to_owned());
+
+    /// The loader may have a request in flight.
+    fn has_requests_in_flight(&self) -> Option<String> {
+        let is_zero = self.settings.concurrency == Some(0);
+        is_zero.then(|| "zero requests in flight".to_owned())
     }
-    if problems.is_empty() {
-        Ok(())
-    } else {
-        Err(BuildError { problems })
+}
+
+/// Properties that the rules ask for.
+impl Checked<'_> {
+    /// Returns true if nothing upstream of a node is in the same part.
+    fn is_first_of_part(&self, node: &FlowNode) -> bool {
+        let part_of = |node: &FlowNode| node.node.part.as_ref().map(Arc::as_ptr);
+        part_of(&self.flow.nodes[node.inputs[0].0]) != part_of(node)
     }
+
+    /// Returns the number of items that a node shards, if it does and the number is known. An
+    /// endless stream cannot be divided.
+    fn sharded_items(&self, node: &FlowNode) -> Option<u64> {
+        let &(above, _) = node.inputs.first().filter(|_| shards(node))?;
+        self.lengths[above].filter(|&len| len != ENDLESS)
+    }
+}
+
+fn works_by_item_or_parent(node: &FlowNode) -> bool {
+    node.hints().is_shardable || node.hints().is_shardable_by_parent
+}
+
+fn shards(node: &FlowNode) -> bool {
+    matches!(node.hints().role, Role::Shard { .. })
 }
 
 /// Returns the reason why ranks may have unequal numbers of steps, although the policy promises
@@ -304,18 +487,6 @@ fn unsharded(flow: &Flow) -> Vec<&str> {
     ids.sort_unstable();
     ids.dedup();
     ids.into_iter().map(|id| &*flow.nodes[id].name).collect()
-}
-
-impl Way {
-    fn join(self, other: Way) -> Way {
-        Way {
-            shuffled: self.shuffled && other.shuffled,
-            shards: (
-                self.shards.0.min(other.shards.0),
-                self.shards.1.max(other.shards.1),
-            ),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) struct Start {
 }
 
 /// Opens the input of an epoch.
-pub(super) type Open<T> = Arc<dyn Fn(Start) -> Source<T> + Send + Sync>;
+pub(super) type Open<T> = Arc<dyn Fn(Start) -> EpochSource<T> + Send + Sync>;
 
 /// Gives the items of an epoch, and its checkpoint.
 pub(super) trait Batches<T>: Send {
@@ -71,31 +71,31 @@ pub(super) trait Batches<T>: Send {
     clippy::large_enum_variant,
     reason = "the short way of an item leads through the large one"
 )]
-pub(super) enum Source<T> {
+pub(super) enum EpochSource<T> {
     /// One rank, of which each item may be taken without further action.
     Plain(Ranks<T>),
     Other(Box<dyn Batches<T>>),
 }
 
-impl<T: Send + 'static> Source<T> {
+impl<T: Send + 'static> EpochSource<T> {
     pub fn get(&self) -> &dyn Batches<T> {
         match self {
-            Source::Plain(ranks) => ranks,
-            Source::Other(other) => &**other,
+            EpochSource::Plain(ranks) => ranks,
+            EpochSource::Other(other) => &**other,
         }
     }
 
     pub fn get_mut(&mut self) -> &mut dyn Batches<T> {
         match self {
-            Source::Plain(ranks) => ranks,
-            Source::Other(other) => &mut **other,
+            EpochSource::Plain(ranks) => ranks,
+            EpochSource::Other(other) => &mut **other,
         }
     }
 
     /// Returns the same input, with actions between items.
     pub fn watched(self) -> Self {
         match self {
-            Source::Plain(ranks) => Source::Other(Box::new(ranks)),
+            EpochSource::Plain(ranks) => EpochSource::Other(Box::new(ranks)),
             other => other,
         }
     }

@@ -7,7 +7,7 @@ use std::task::{self, Poll, ready};
 use futures::Stream;
 
 use super::autosave::Autosave;
-use super::batches::{Runs, Source};
+use super::batches::{EpochSource, Runs};
 use super::left::Left;
 use super::{Checkpoint, Stats};
 use crate::run::{DeadlockCheck, QUIET, block_on_unless};
@@ -72,7 +72,7 @@ use crate::{Error, Item, Result};
 /// ```
 #[must_use = "an epoch does nothing until it is polled"]
 pub struct Epoch<T, E = Error> {
-    source: Source<T>,
+    source: EpochSource<T>,
     number: u64,
     runs: Runs,
     autosave: Option<Autosave>,
@@ -82,7 +82,7 @@ pub struct Epoch<T, E = Error> {
 
 impl<T: Send + 'static> Epoch<T> {
     pub(super) fn new(
-        source: Source<T>,
+        source: EpochSource<T>,
         number: u64,
         runs: Runs,
         autosave: Option<Autosave>,
@@ -273,8 +273,8 @@ impl<T: Send + 'static, E> Epoch<T, E> {
     #[inline]
     fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         match &mut self.source {
-            Source::Plain(ranks) => ranks.pop_ready(),
-            Source::Other(_) => None,
+            EpochSource::Plain(ranks) => ranks.pop_ready(),
+            EpochSource::Other(_) => None,
         }
     }
 

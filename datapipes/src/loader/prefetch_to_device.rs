@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
-use super::batches::{Batches, Source};
+use super::batches::{Batches, EpochSource};
 use super::checkpoint::Progress;
 use super::left::Left;
 use super::rank_epoch::Stand;
@@ -14,11 +14,11 @@ use crate::{BoxError, Error, ErrorKind, Item, Result};
 
 /// Values shared by all epochs of a loader that converts its batches.
 struct Conversion<T, U> {
-    place: Place,
+    runs_on: RunsOn,
     convert: Upload<T, U>,
 }
 
-enum Place {
+enum RunsOn {
     /// The consumer's thread; the name of the step in errors.
     Here(Arc<str>),
     DevicePrefetch(PinnedThread),
@@ -85,7 +85,7 @@ impl<T: Send + 'static> DataLoader<T> {
         // Only the thread ever locks it.
         let upload = Mutex::new(upload);
         self.converted(Conversion {
-            place: Place::DevicePrefetch(PinnedThread::new("device")),
+            runs_on: RunsOn::DevicePrefetch(PinnedThread::new("device")),
             convert: Arc::new(move |batch| lock(&upload)(batch).map_err(Error::user)),
         })
     }
@@ -130,7 +130,7 @@ impl<T: Send + 'static> DataLoader<T> {
         F: Fn(T) -> Result<U, E> + Send + Sync + 'static,
     {
         self.converted(Conversion {
-            place: Place::Here(name.into()),
+            runs_on: RunsOn::Here(name.into()),
             convert: Arc::new(move |batch| convert(batch).map_err(Error::user)),
         })
     }
@@ -139,7 +139,7 @@ impl<T: Send + 'static> DataLoader<T> {
         let (open, conversion) = (self.open.clone(), Arc::new(conversion));
         self.opened(Arc::new(move |start| {
             let depth = start.device_depth;
-            Source::Other(Box::new(Converted::new(
+            EpochSource::Other(Box::new(Converted::new(
                 open(start),
                 depth,
                 conversion.clone(),
@@ -166,15 +166,15 @@ struct Converted<T, U> {
 
 enum Stage<T, U> {
     /// The source of a stage that has not begun, or of a conversion on the consumer's thread.
-    Here(Box<Source<T>>),
+    Here(Box<EpochSource<T>>),
     DevicePrefetch(DevicePrefetch<U, Progress>),
     Done,
 }
 
 impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
-    fn new(mut source: Source<T>, depth: usize, conversion: Arc<Conversion<T, U>>) -> Self {
+    fn new(mut source: EpochSource<T>, depth: usize, conversion: Arc<Conversion<T, U>>) -> Self {
         let gauge = Arc::default();
-        let is_ahead = matches!(conversion.place, Place::DevicePrefetch(_));
+        let is_ahead = matches!(conversion.runs_on, RunsOn::DevicePrefetch(_));
         let stands = source.get_mut().hand_over(is_ahead.then_some(&gauge));
         if is_ahead {
             // The thread of the stage is not a thread of an async runtime.
@@ -195,7 +195,7 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
 
     /// Begins to convert ahead, if this is a device stage that has not begun.
     fn begin(&mut self) -> Result<()> {
-        let Place::DevicePrefetch(thread) = &self.conversion.place else {
+        let RunsOn::DevicePrefetch(thread) = &self.conversion.runs_on else {
             return Ok(());
         };
         if thread.is_here() {
@@ -244,8 +244,8 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
         if let Err(error) = self.begin() {
             return Poll::Ready(Some(Err(error)));
         }
-        let polled = match (&mut self.stage, &self.conversion.place) {
-            (Stage::Here(source), Place::Here(name)) => {
+        let polled = match (&mut self.stage, &self.conversion.runs_on) {
+            (Stage::Here(source), RunsOn::Here(name)) => {
                 let item = ready!(source.get_mut().poll(cx));
                 item.map(|item| self.conversion.here(name, item, source.get().progress()))
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use super::Checkpoint;
-use super::batches::{Batches, Latest, Runs, Source, Start};
+use super::batches::{Batches, EpochSource, Latest, Runs, Start};
 use super::checkpoint::Progress;
 use super::left::Left;
 use super::rank_epoch::{RankEpoch, Stand};
@@ -25,7 +25,7 @@ pub(super) struct Ranks<T> {
 }
 
 impl<T: Send + 'static> Ranks<T> {
-    pub fn open(mut start: Start) -> Source<T> {
+    pub fn open(mut start: Start) -> EpochSource<T> {
         let ranks = std::mem::take(&mut start.ranks).into_iter();
         let mut ranks: Vec<_> = ranks
             .map(|(share, resume)| RankEpoch::new(&start, share, resume))
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Ranks<T> {
             runs: start.runs,
             latest: Some(start.latest),
         };
-        let source = Source::Plain(ranks);
+        let source = EpochSource::Plain(ranks);
         if is_one { source } else { source.watched() }
     }
 

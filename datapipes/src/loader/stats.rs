@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::batches::Runs;
 use crate::Work;
 use crate::graph::Op;
-use crate::plan::{Place, segment_letter};
+use crate::plan::{Placement, segment_letter};
 use crate::run::{Engine, EpochRun, SkipStats};
 use crate::sync::lock;
 
@@ -255,7 +255,7 @@ impl Stats {
             .collect();
         let own = |id: usize| {
             let above: u64 = match plan.places[id] {
-                Place::Segment(number) => {
+                Placement::Segment(number) => {
                     let nodes = &plan.segments[number].nodes;
                     if nodes[0] == id {
                         // The first node of a segment gets the time measured for the segment, less
@@ -276,7 +276,7 @@ impl Stats {
                 _ => {
                     let inputs = flow.nodes[id].inputs.iter();
                     inputs
-                        .filter(|(above, _)| plan.places[*above] == Place::Inline)
+                        .filter(|(above, _)| plan.places[*above] == Placement::Inline)
                         .map(|&(above, _)| inclusive[above])
                         .sum()
                 }
@@ -291,7 +291,7 @@ impl Stats {
             retried: run.counters[id].retried.load(Relaxed),
             busy: Duration::from_nanos(own(id)),
             segment: match plan.places[id] {
-                Place::Segment(number) => Some(segment_letter(number)),
+                Placement::Segment(number) => Some(segment_letter(number)),
                 _ => None,
             },
         });
@@ -437,8 +437,8 @@ impl Stats {
 
     /// Returns a remark for each node of the plan.
     pub(crate) fn remarks(&self, engine: &Engine) -> Vec<String> {
-        let inline = |place: &Place| match place {
-            Place::Segment(number) => self.segments[*number].inline,
+        let inline = |place: &Placement| match place {
+            Placement::Segment(number) => self.segments[*number].inline,
             _ => false,
         };
         let nodes = self

@@ -2,7 +2,9 @@
 
 use crate::codec::pack;
 use crate::items::by_chunk;
-use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Role, Uneven};
+use crate::{
+    Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Result, Role, Uneven,
+};
 use futures::StreamExt;
 
 /// Keeps this rank's part of the items; see [`Graph::sharding_filter`].
@@ -23,12 +25,7 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
         shard(input, cx, None)
     }
     fn hints(&self) -> Hints {
-        Hints::default()
-            .never_blocks(true)
-            .is_resumable(true)
-            .selects(true)
-            .role(Role::Shard { can_pad: false })
-            .buffered(1)
+        hints(false)
     }
 }
 
@@ -50,22 +47,28 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
         shard(input, cx, Some(Item::clone))
     }
     fn hints(&self) -> Hints {
-        Hints::default()
-            .never_blocks(true)
-            .is_resumable(true)
-            .selects(true)
-            .role(Role::Shard { can_pad: true })
-            .buffered(1)
+        hints(true)
     }
+}
+
+fn hints(can_pad: bool) -> Hints {
+    Hints::default()
+        .never_blocks(true)
+        .is_resumable(true)
+        .selects(true)
+        .role(Role::Shard { can_pad })
+        .buffered(1)
 }
 
 /// Clones an item, if items can be cloned.
 type CloneItem<T> = fn(&Item<T>) -> Item<T>;
 
+/// Deals the items of a stream to the ranks in rounds, one item to each rank in turn, and gives
+/// those of this rank.
 fn shard<T: Send + 'static>(
     mut input: Items<T>,
     cx: &Context,
-    pad: Option<CloneItem<T>>,
+    clone: Option<CloneItem<T>>,
 ) -> Items<T> {
     let Rank { index, world } = cx.rank();
     if world <= 1 && !cx.is_resumable() {
@@ -84,38 +87,34 @@ fn shard<T: Send + 'static>(
             chunk
         });
     }
-    let (uneven, cx) = (cx.uneven().unwrap_or(Uneven::Allow), cx.clone());
-    let pad = pad.filter(|_| uneven == Uneven::Pad);
+    let cx = cx.clone();
     if again > world as u64 {
-        return Items::fail(
-            Error::new(
-                ErrorKind::Config,
-                "more items were kept to pad with than there are ranks",
-            )
-            .at(cx.node()),
-        );
+        let message = "more items were kept to pad with than there are ranks";
+        return Items::fail(Error::new(ErrorKind::Config, message).at(cx.node()));
     }
+    let mut policy = match cx.uneven() {
+        None | Some(Uneven::Allow) => Policy::Allow,
+        Some(Uneven::Drop) => Policy::Drop(None),
+        Some(Uneven::Pad) => Policy::Pad(clone),
+        Some(Uneven::Error) => Policy::Error,
+    };
     Items::generate(async move |out| {
         // The first items of the stream, which any rank may have to repeat, and their positions.
-        let (mut first, mut held) = (Vec::new(), Vec::new());
+        let mut first = Vec::new();
         for _ in 0..again {
             let position = cx.position(0);
             match input.next().await {
-                Some(Ok(item)) => {
-                    first.push(item);
-                    held.push(position);
-                }
+                Some(Ok(item)) => first.push((item, position)),
                 Some(Err(_)) => {}
                 None => break,
             }
         }
         let mut round = Round::default();
-        let mut place = 0;
         loop {
-            if place == 0 {
+            if round.dealt == 0 {
                 out.snapshot_with(&cx, |keep| {
-                    keep.hold(held.clone());
-                    (total, held.len() as u64)
+                    keep.hold(first.iter().map(|(_, position)| *position));
+                    (total, first.len() as u64)
                 });
             }
             let position = cx.position(0);
@@ -133,77 +132,127 @@ fn shard<T: Send + 'static>(
                     out.emit(Err(error)).await;
                 }
                 Ok(item) => {
-                    if let Some(clone) = pad
+                    if let Policy::Pad(Some(clone)) = policy
                         && first.len() < world
                     {
-                        first.push(clone(&item));
-                        held.push(position);
+                        first.push((clone(&item), position));
                     }
-                    if place == index {
-                        match uneven {
-                            // The other ranks may not have theirs.
-                            Uneven::Drop => round.own = Some(item),
-                            _ => {
-                                round.given = true;
-                                out.emit(Ok(item)).await;
-                            }
-                        }
+                    if round.dealt == index
+                        && let Some(item) = policy.take(item)
+                    {
+                        round.given = true;
+                        out.emit(Ok(item)).await;
                     }
                 }
             }
-            place += 1;
-            if place == world {
-                place = 0;
-                let Round { own, failed, given } = std::mem::take(&mut round);
-                match (own, pad) {
-                    (Some(_), _) if failed => cx.count_dropped(1),
-                    (Some(item), _) => out.emit(Ok(item)).await,
-                    (None, Some(clone)) if !given && !first.is_empty() => {
-                        out.emit(Ok(clone(&first[index % first.len()]))).await;
-                    }
-                    _ => {}
+            round.dealt += 1;
+            if round.dealt == world {
+                if let Some(item) = policy.end_round(round, &first, index, &cx) {
+                    out.emit(Ok(item)).await;
                 }
+                round = Round::default();
             }
         }
-        let left = place;
-        cx.count_dropped(u64::from(round.own.is_some()));
-        match (uneven, pad) {
-            _ if cx.is_cancelled() => {}
-            (Uneven::Drop | Uneven::Pad | Uneven::Error, _) if total < world as u64 => {
-                let message = format!("there are {total} items for {world} ranks");
-                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
-            }
-            _ if left == 0 => {}
-            (Uneven::Error, _) => {
-                let message = format!(
-                    "{total} items do not divide among {world} ranks: {left} are left over"
-                );
-                out.emit(Err(Error::new(ErrorKind::Shape, message))).await;
-            }
-            (_, Some(clone)) if !round.given && !first.is_empty() => {
-                let place = if index >= left { index - left } else { index };
-                out.emit(Ok(clone(&first[place % first.len()]))).await;
-            }
-            _ => {}
+        if let Some(last) = policy.end(round, &first, total, &cx) {
+            out.emit(last).await;
         }
     })
 }
 
 /// This rank's knowledge of the round that is being dealt.
-struct Round<T> {
-    own: Option<Item<T>>,
-    failed: bool,
+#[derive(Clone, Copy, Default)]
+struct Round {
+    /// Number of ranks that had their turn.
+    dealt: usize,
+    /// True if this rank's item was given.
     given: bool,
+    /// True if the item of some rank failed.
+    failed: bool,
 }
 
-impl<T> Default for Round<T> {
-    fn default() -> Self {
-        Round {
-            own: None,
-            failed: false,
-            given: false,
+/// Treatment of items that do not divide among the ranks; see [`Uneven`].
+enum Policy<T> {
+    /// A rank gives its items, however many the others have.
+    Allow,
+    /// A rank gives its item of a round once every rank has one. Until then it is here.
+    Drop(Option<Item<T>>),
+    /// A rank that has no item of a round repeats one of the first, if items can be cloned.
+    Pad(Option<CloneItem<T>>),
+    /// The same as `Allow`, with an error at the end if the last round is not full.
+    Error,
+}
+
+impl<T> Policy<T> {
+    /// Takes this rank's item of a round. Returns it if it is given at once.
+    fn take(&mut self, item: Item<T>) -> Option<Item<T>> {
+        match self {
+            Policy::Drop(own) => {
+                *own = Some(item);
+                None
+            }
+            _ => Some(item),
         }
     }
+
+    /// Ends a full round. Returns the item that this rank gives at its end.
+    fn end_round(
+        &mut self,
+        round: Round,
+        first: &[(Item<T>, u64)],
+        index: usize,
+        cx: &Context,
+    ) -> Option<Item<T>> {
+        match self {
+            Policy::Drop(own) if round.failed => {
+                cx.count_dropped(u64::from(own.take().is_some()));
+                None
+            }
+            Policy::Drop(own) => own.take(),
+            Policy::Pad(clone) if !round.given => repeat(first, index, *clone),
+            Policy::Allow | Policy::Pad(_) | Policy::Error => None,
+        }
+    }
+
+    /// Ends the stream of `total` items in a round that is empty or not full. Returns what comes
+    /// after the last item.
+    fn end(
+        self,
+        round: Round,
+        first: &[(Item<T>, u64)],
+        total: u64,
+        cx: &Context,
+    ) -> Option<Result<Item<T>>> {
+        let (Rank { index, world }, left) = (cx.rank(), round.dealt);
+        if let Policy::Drop(Some(_)) = self {
+            cx.count_dropped(1);
+        }
+        let fail = |message| Some(Err(Error::new(ErrorKind::Shape, message)));
+        match self {
+            _ if cx.is_cancelled() => None,
+            Policy::Allow => None,
+            _ if total < world as u64 => fail(format!("there are {total} items for {world} ranks")),
+            _ if left == 0 => None,
+            Policy::Error => fail(format!(
+                "{total} items do not divide among {world} ranks: {left} are left over"
+            )),
+            // The ranks without an item repeat one after another; so does one whose item failed.
+            Policy::Pad(clone) if !round.given => {
+                let number = if index >= left { index - left } else { index };
+                repeat(first, number, clone).map(Ok)
+            }
+            Policy::Drop(_) | Policy::Pad(_) => None,
+        }
+    }
+}
+
+/// Repeats one of the first items, if there are any, and items can be cloned.
+fn repeat<T>(
+    first: &[(Item<T>, u64)],
+    number: usize,
+    clone: Option<CloneItem<T>>,
+) -> Option<Item<T>> {
+    let number = number.checked_rem(first.len())?;
+    Some(clone?(&first[number].0))
 }
 
 impl<T: Send + 'static> Graph<T> {

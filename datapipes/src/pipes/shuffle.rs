@@ -4,8 +4,8 @@ use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
 use crate::{
-    Chunk, Context, Graph, Hints, Item, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role,
-    Wire, Writer,
+    Chunk, Context, Graph, Hints, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role, Wire,
+    Writer,
 };
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
@@ -46,16 +46,20 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         let refill = kept
             .as_ref()
             .map(|kept| Refill::new(kept.slots(size, &mut rng)));
+        let book = match (cx.recorder(), cx.lineage()) {
+            (Some(_), _) => Book::Snapshots(Snapshots::new(cx.clone(), kept)),
+            (None, Some(lineage)) => Book::Lineage(lineage.clone(), Vec::new()),
+            (None, None) => Book::Nothing,
+        };
         Items::from_chunks(Shuffled {
             input,
             size,
             values: Vec::new(),
             origins: Vec::new(),
+            rng,
             draining: false,
             refill,
-            lineage: cx.lineage().map(|lineage| (lineage.clone(), Vec::new())),
-            book: cx.recorder().map(|_| Book::new(cx.clone(), kept.as_ref())),
-            rng,
+            book,
         })
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
@@ -84,19 +88,205 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
     }
 }
 
+/// The buffer. It is filled; then each new item takes the place of a random one, which leaves; at
+/// the end of the input the rest is permuted and leaves.
 struct Shuffled<T> {
     input: Items<T>,
     size: usize,
     values: Vec<T>,
     origins: Vec<Origin>,
     rng: Rng,
+    /// True after the end of the input.
     draining: bool,
     /// Contents of the buffer when the epoch was stopped, while they come again.
     refill: Option<Refill<T>>,
-    /// Present if checkpoints can be taken.
-    book: Option<Book>,
-    /// Position of the item in each place, with the lineage, if items come in any order.
-    lineage: Option<(Lineage, Vec<u64>)>,
+    book: Book,
+}
+
+impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
+        while self.refill.is_some() {
+            if let Some(errors) = ready!(self.poll_refill(cx, demand)) {
+                return Poll::Ready(Some(errors));
+            }
+        }
+        if let Book::Snapshots(book) = &mut self.book
+            && (self.draining || self.values.len() == self.size)
+        {
+            book.snapshot(&self.rng, self.values.len(), self.draining);
+        }
+        while !self.draining {
+            let missing = self.size - self.values.len();
+            let wanted = match missing {
+                0 => demand,
+                _ => Demand {
+                    max: missing,
+                    ..demand
+                }
+                .needing(missing),
+            };
+            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
+                self.permute();
+                self.draining = true;
+                break;
+            };
+            if missing == 0 {
+                self.exchange(&mut chunk);
+                return Poll::Ready(Some(chunk));
+            }
+            let errors = self.fill(chunk);
+            if !errors.is_empty() {
+                return Poll::Ready(Some(errors));
+            }
+        }
+        let rest = self.take_last(demand.max);
+        Poll::Ready(Some(rest).filter(|rest| !rest.is_empty()))
+    }
+}
+
+/// Steps of the algorithm.
+impl<T> Shuffled<T> {
+    /// Puts the items of a chunk into free places. Returns its errors, which pass at once.
+    fn fill(&mut self, mut chunk: Chunk<T>) -> Chunk<T> {
+        self.book.filled(&chunk);
+        let errors = chunk.take_errors().into_iter();
+        let errors = errors.map(|(_, error)| Err(error)).collect();
+        chunk.append_to(&mut self.values, &mut self.origins);
+        errors
+    }
+
+    /// Puts each item of a chunk in the place of a random one, which leaves instead.
+    fn exchange(&mut self, chunk: &mut Chunk<T>) {
+        let buffer = (
+            &mut self.values[..self.size],
+            &mut self.origins[..self.size],
+        );
+        match &mut self.book {
+            Book::Nothing => swap_in(chunk, buffer, &mut self.rng, |_| ()),
+            Book::Snapshots(book) => {
+                book.pass_errors(chunk);
+                let note = book.swaps(chunk.values().len(), self.size);
+                swap_in(chunk, buffer, &mut self.rng, note);
+            }
+            Book::Lineage(lineage, positions) => {
+                let mut passing = lineage.taken(chunk.len());
+                let mut values = value_places(chunk).into_iter();
+                swap_in(chunk, buffer, &mut self.rng, |place| {
+                    let value = values.next().expect("one place for each value");
+                    std::mem::swap(&mut passing[value], &mut positions[place]);
+                });
+                lineage.gave_each(passing);
+            }
+        }
+    }
+
+    /// Permutes the items that are left at the end of the input.
+    fn permute(&mut self) {
+        if let Book::Snapshots(book) = &mut self.book {
+            book.drains(&self.rng, self.values.len());
+        }
+        // The same draws permute all columns.
+        let (values, origins, book) = (&mut self.values, &mut self.origins, &mut self.book);
+        let len = values.len();
+        let swap = |a: usize, b: usize| {
+            values.swap(a, b);
+            origins.swap(a, b);
+            if let Book::Lineage(_, positions) = book {
+                positions.swap(a, b);
+            }
+        };
+        permute(&mut self.rng, swap, len);
+    }
+
+    /// Takes up to `most` items from the end of the buffer, so that the order does not depend on
+    /// how many are asked for at once.
+    fn take_last(&mut self, most: usize) -> Chunk<T> {
+        let left = self.values.len().saturating_sub(most);
+        if let Book::Lineage(lineage, positions) = &mut self.book {
+            lineage.gave_each(reversed(positions.split_off(left)));
+        }
+        Chunk::from_columns(
+            reversed(self.values.split_off(left)),
+            reversed(self.origins.split_off(left)),
+        )
+    }
+}
+
+/// Puts each item of a chunk in the place of a random one, which leaves instead; `note` gets each
+/// place.
+#[inline]
+fn swap_in<T>(
+    chunk: &mut Chunk<T>,
+    (values, origins): (&mut [T], &mut [Origin]),
+    rng: &mut Rng,
+    mut note: impl FnMut(usize),
+) {
+    // One check of the place does for all columns, which are equally long.
+    let origins = &mut origins[..values.len()];
+    let (new_values, new_origins) = chunk.columns_mut();
+    for (value, origin) in new_values.iter_mut().zip(new_origins) {
+        let place = rng.below(values.len() as u64) as usize;
+        std::mem::swap(value, &mut values[place]);
+        std::mem::swap(origin, &mut origins[place]);
+        note(place);
+    }
+}
+
+/// Permutes by Fisher and Yates, from the end.
+fn permute(rng: &mut Rng, mut swap: impl FnMut(usize, usize), len: usize) {
+    for last in (1..len).rev() {
+        swap(last, rng.below(last as u64 + 1) as usize);
+    }
+}
+
+fn reversed<V>(mut list: Vec<V>) -> Vec<V> {
+    list.reverse();
+    list
+}
+
+/// Returns the place of each value in a chunk, where errors count, too.
+fn value_places<T>(chunk: &Chunk<T>) -> Vec<usize> {
+    let mut errors = chunk.error_places().peekable();
+    let mut before = 0;
+    let place = |value| {
+        while errors.next_if(|&&values| values <= value).is_some() {
+            before += 1;
+        }
+        value + before
+    };
+    (0..chunk.values().len()).map(place).collect()
+}
+
+/// Bookkeeping of the items in the buffer.
+enum Book {
+    /// No checkpoints can be taken.
+    Nothing,
+    /// Items come in order: snapshots tell what is in the buffer.
+    Snapshots(Snapshots),
+    /// Items come in any order: the position of the item in each place.
+    Lineage(Lineage, Vec<u64>),
+}
+
+impl Book {
+    /// Records that the items of a chunk go to free places, and that its errors pass.
+    fn filled<T>(&mut self, chunk: &Chunk<T>) {
+        match self {
+            Book::Nothing => {}
+            Book::Snapshots(book) => {
+                book.pass_errors(chunk);
+                let filled = book.items.len() as u64;
+                book.items
+                    .extend(filled..filled + chunk.values().len() as u64);
+            }
+            Book::Lineage(lineage, positions) => {
+                let taken = lineage.taken(chunk.len());
+                let values = value_places(chunk);
+                positions.extend(values.iter().map(|&place| taken[place]));
+                let errors = (0..taken.len()).filter(|place| values.binary_search(place).is_err());
+                lineage.gave_each(errors.map(|place| taken[place]).collect());
+            }
+        }
+    }
 }
 
 /// Snapshot of a shuffle. The contents of the buffer follow from it: the draws alone decide which
@@ -206,13 +396,6 @@ impl Kept {
     }
 }
 
-/// Permutes by Fisher and Yates, from the end.
-fn permute(rng: &mut Rng, mut swap: impl FnMut(usize, usize), len: usize) {
-    for last in (1..len).rev() {
-        swap(last, rng.below(last as u64 + 1) as usize);
-    }
-}
-
 /// The buffer, while it is filled again.
 struct Refill<T> {
     /// Place of the next item, and of the items after it.
@@ -231,8 +414,8 @@ impl<T> Refill<T> {
     }
 }
 
-/// Bookkeeping for snapshots of a shuffle.
-struct Book {
+/// Bookkeeping for snapshots of a shuffle: the draws, and the numbers of the items in the buffer.
+struct Snapshots {
     cx: Context,
     kept: Kept,
     /// Number of the item in each place.
@@ -243,34 +426,62 @@ struct Book {
     look: u64,
 }
 
-impl Book {
-    fn new(cx: Context, kept: Option<&Kept>) -> Self {
+impl Snapshots {
+    fn new(cx: Context, kept: Option<Kept>) -> Self {
         // A shuffle that was put into a graph later may begin in the middle.
         let begins = || Kept {
             before: cx.position(0),
             ..Kept::default()
         };
-        let kept = kept.cloned().unwrap_or_else(begins);
-        Book {
+        Snapshots {
+            kept: kept.unwrap_or_else(begins),
             cx,
-            kept,
             items: Vec::new(),
             oldest: 0,
             look: 0,
         }
     }
 
-    /// Records the errors of a chunk that was taken just now: the number of values before each.
-    fn errors<'a>(&mut self, len: usize, errors: impl Iterator<Item = &'a usize>) {
-        let begin = self.cx.position(0) - len as u64;
-        self.kept.errors.extend(
-            errors
-                .enumerate()
-                .map(|(errors, &values)| begin + (values + errors) as u64),
-        );
+    /// Records the positions of the errors in a chunk that was taken just now.
+    fn pass_errors<T>(&mut self, chunk: &Chunk<T>) {
+        if chunk.errors() == 0 {
+            return;
+        }
+        let begin = self.cx.position(0) - chunk.len() as u64;
+        // Each error has the number of values before it.
+        let errors = chunk.error_places().enumerate();
+        let errors = errors.map(|(errors, &values)| begin + (values + errors) as u64);
+        self.kept.errors.extend(errors);
     }
 
-    fn keep(&mut self, rng: &Rng, buffered: usize, draining: bool) {
+    /// Records that this many items take the places of others. The returned function gets the place
+    /// of each.
+    #[inline]
+    fn swaps(&mut self, items: usize, size: usize) -> impl FnMut(usize) {
+        let mut number = size as u64 + self.kept.steps;
+        self.kept.steps += items as u64;
+        let items = &mut self.items[..size];
+        move |place| {
+            items[place] = number;
+            number += 1;
+        }
+    }
+
+    /// Records that the input has ended with this many items in the buffer.
+    fn drains(&mut self, rng: &Rng, buffered: usize) {
+        self.kept.words = rng.words();
+        self.kept.draining = Some((buffered as u64, buffered as u64));
+    }
+
+    /// Records that the buffer was filled again after a stop.
+    fn refilled(&mut self, size: usize, buffered: usize, rng: &mut Rng) {
+        self.items = self.kept.slots(size, rng);
+        self.items.truncate(buffered);
+        self.oldest = self.items.iter().copied().min().unwrap_or(0);
+    }
+
+    /// Takes a snapshot if one is due.
+    fn snapshot(&mut self, rng: &Rng, buffered: usize, draining: bool) {
         if !self.cx.is_due() {
             return;
         }
@@ -297,200 +508,27 @@ impl Book {
     }
 }
 
-impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
-        while self.refill.is_some() {
-            if let Some(errors) = ready!(self.poll_refill(cx, demand)) {
-                return Poll::Ready(Some(errors));
-            }
-        }
-        if let Some(book) = &mut self.book
-            && (self.draining || self.values.len() == self.size)
-        {
-            book.keep(&self.rng, self.values.len(), self.draining);
-        }
-        while !self.draining {
-            let missing = self.size - self.values.len();
-            let wanted = match missing {
-                0 => demand,
-                _ => Demand {
-                    max: missing,
-                    ..demand
-                }
-                .needing(missing),
-            };
-            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
-                self.drain();
-                break;
-            };
-            if let Some(book) = &mut self.book
-                && chunk.errors() > 0
-            {
-                book.errors(chunk.len(), chunk.error_places());
-            }
-            if let Some((lineage, positions)) = &mut self.lineage {
-                let rng = (missing == 0).then_some(&mut self.rng);
-                chunk = exchange(
-                    chunk,
-                    &mut self.values,
-                    &mut self.origins,
-                    rng,
-                    (lineage, positions),
-                );
-                if chunk.is_empty() {
-                    continue;
-                }
-                return Poll::Ready(Some(chunk));
-            }
-            if missing == 0 {
-                let columns = (
-                    &mut self.values[..self.size],
-                    &mut self.origins[..self.size],
-                );
-                match &mut self.book {
-                    None => swap_in(&mut chunk, columns, &mut self.rng, |_| ()),
-                    Some(book) => {
-                        let (items, mut number) = (
-                            &mut book.items[..self.size],
-                            self.size as u64 + book.kept.steps,
-                        );
-                        book.kept.steps += (chunk.len() - chunk.errors()) as u64;
-                        swap_in(&mut chunk, columns, &mut self.rng, move |place| {
-                            items[place] = number;
-                            number += 1;
-                        });
-                    }
-                }
-                return Poll::Ready(Some(chunk));
-            }
-            let errors: Chunk<T> = chunk
-                .take_errors()
-                .into_iter()
-                .map(|(_, error)| Err(error))
-                .collect();
-            chunk.append_to(&mut self.values, &mut self.origins);
-            if let Some(book) = &mut self.book {
-                book.items
-                    .extend(book.items.len() as u64..self.values.len() as u64);
-            }
-            if !errors.is_empty() {
-                return Poll::Ready(Some(errors));
-            }
-        }
-        let keep = self.values.len().saturating_sub(demand.max);
-        // From the end on, so that the order does not depend on how many are asked for at once.
-        let (mut values, mut origins) = (self.values.split_off(keep), self.origins.split_off(keep));
-        values.reverse();
-        origins.reverse();
-        if let Some((lineage, positions)) = &mut self.lineage {
-            let mut given = positions.split_off(keep);
-            given.reverse();
-            lineage.gave_each(given);
-        }
-        let chunk = Chunk::from_columns(values, origins);
-        Poll::Ready(if chunk.is_empty() { None } else { Some(chunk) })
-    }
-}
-
-/// Puts each item of a chunk in the place of a random one, which leaves instead.
-#[inline]
-fn swap_in<T>(
-    chunk: &mut Chunk<T>,
-    (values, origins): (&mut [T], &mut [Origin]),
-    rng: &mut Rng,
-    mut note: impl FnMut(usize),
-) {
-    // One check of the place does for all columns, which are equally long.
-    let origins = &mut origins[..values.len()];
-    let (new_values, new_origins) = chunk.columns_mut();
-    for (value, origin) in new_values.iter_mut().zip(new_origins) {
-        let place = rng.below(values.len() as u64) as usize;
-        std::mem::swap(value, &mut values[place]);
-        std::mem::swap(origin, &mut origins[place]);
-        note(place);
-    }
-}
-
-/// Exchanges each item of a chunk for a random one of the buffer; without a generator the chunk
-/// fills the buffer. Records positions along with the items.
-fn exchange<T>(
-    chunk: Chunk<T>,
-    values: &mut Vec<T>,
-    origins: &mut Vec<Origin>,
-    mut rng: Option<&mut Rng>,
-    (lineage, positions): (&Lineage, &mut Vec<u64>),
-) -> Chunk<T> {
-    let (mut out, mut given) = (Chunk::default(), Vec::new());
-    for (position, item) in lineage.taken(chunk.len()).into_iter().zip(chunk) {
-        match (item, &mut rng) {
-            (Err(error), _) => {
-                out.push(Err(error));
-                given.push(position);
-            }
-            (Ok(item), None) => {
-                let (value, origin) = item.into_parts();
-                values.push(value);
-                origins.push(origin);
-                positions.push(position);
-            }
-            (Ok(item), Some(rng)) => {
-                let (value, origin) = item.into_parts();
-                let place = rng.below(values.len() as u64) as usize;
-                let value = std::mem::replace(&mut values[place], value);
-                let origin = std::mem::replace(&mut origins[place], origin);
-                given.push(std::mem::replace(&mut positions[place], position));
-                out.push(Ok(Item::new(value, origin)));
-            }
-        }
-    }
-    lineage.gave_each(given);
-    out
-}
-
-impl<T> Shuffled<T> {
-    fn drain(&mut self) {
-        if let Some(book) = &mut self.book {
-            book.kept.words = self.rng.words();
-            book.kept.draining = Some((self.values.len() as u64, self.values.len() as u64));
-        }
-        // The same draws permute both columns.
-        let (values, origins) = (&mut self.values, &mut self.origins);
-        let (len, mut positions) = (
-            values.len(),
-            self.lineage.as_mut().map(|(_, positions)| positions),
-        );
-        let swap = |a: usize, b: usize| {
-            values.swap(a, b);
-            origins.swap(a, b);
-            if let Some(positions) = &mut positions {
-                positions.swap(a, b);
-            }
-        };
-        permute(&mut self.rng, swap, len);
-        self.draining = true;
-    }
-
+impl<T: Send + 'static> Shuffled<T> {
     /// Takes the contents of the buffer once more, to the places where they were. Gives the errors
     /// of items that fail this time.
-    fn poll_refill(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>>
-    where
-        T: Send + 'static,
-    {
+    fn poll_refill(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<T>>> {
         let Some(Refill { places, slots }) = &mut self.refill else {
             return Poll::Ready(None);
         };
-        let mut errors = Chunk::default();
         if places.len() > 0 {
-            let Some(chunk) = ready!(self.input.poll_chunk(
-                cx,
-                Demand {
-                    max: places.len(),
-                    ..demand
-                }
-            )) else {
+            let wanted = Demand {
+                max: places.len(),
+                ..demand
+            };
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 *places = Vec::new().into_iter();
                 return Poll::Ready(None);
             };
+            let mut errors = Chunk::default();
             for (item, place) in chunk.into_iter().zip(places) {
                 match item {
                     Ok(item) => slots[place] = Some(item.into_parts()),
@@ -500,18 +538,11 @@ impl<T> Shuffled<T> {
             return Poll::Ready(Some(errors).filter(|errors| !errors.is_empty()));
         }
         // An item that is missing now leaves its place to the next.
-        let kept = self
-            .book
-            .as_ref()
-            .map(|book| book.kept.clone())
-            .unwrap_or_default();
         (self.values, self.origins) = std::mem::take(slots).into_iter().flatten().unzip();
-        self.draining = kept.draining.is_some();
         self.refill = None;
-        if let Some(book) = &mut self.book {
-            book.items = kept.slots(self.size, &mut self.rng);
-            book.items.truncate(self.values.len());
-            book.oldest = book.items.iter().copied().min().unwrap_or(0);
+        if let Book::Snapshots(book) = &mut self.book {
+            self.draining = book.kept.draining.is_some();
+            book.refilled(self.size, self.values.len(), &mut self.rng);
         }
         Poll::Ready(None)
     }

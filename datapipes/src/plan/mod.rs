@@ -14,7 +14,7 @@ use crate::{Arity, Processes, Role, Work};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// Place of each node of the flow.
-    pub places: Vec<Place>,
+    pub places: Vec<Placement>,
     /// Number of items in a batch, for each node of the flow that fills rows of batches.
     pub rows: Vec<Option<usize>>,
     pub segments: Vec<SegmentPlan>,
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
 
 /// Place of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// On the thread of its reader.
     Inline,
     /// In a segment.
@@ -100,7 +100,7 @@ pub(crate) const PROCESSES: bool = cfg!(target_os = "linux");
 impl Plan {
     pub(crate) fn new(flow: &Flow, settings: &Settings) -> Plan {
         let mut plan = Plan {
-            places: vec![Place::Inline; flow.nodes.len()],
+            places: vec![Placement::Inline; flow.nodes.len()],
             rows: vec![None; flow.nodes.len()],
             segments: Vec::new(),
             groups: vec![Vec::new(); flow.nodes.len()],
@@ -142,7 +142,7 @@ impl Plan {
                 .inputs
                 .iter()
                 .map(|&(above, _)| match plan.places[above] {
-                    Place::Segment(number) => plan.segments[number].depth + 1,
+                    Placement::Segment(number) => plan.segments[number].depth + 1,
                     _ => depths[above],
                 });
             depths[id] = above.max().unwrap_or(0);
@@ -165,7 +165,7 @@ impl Plan {
     ) {
         let hints = node.hints();
         if let Role::Prefetch(items) = hints.role {
-            self.places[id] = Place::Queue(Prefetch {
+            self.places[id] = Placement::Queue(Prefetch {
                 items,
                 bytes: 0,
                 adaptive: false,
@@ -184,7 +184,7 @@ impl Plan {
         } else {
             None
         };
-        if let Place::Segment(number) = self.places[above.0] {
+        if let Placement::Segment(number) = self.places[above.0] {
             let segment = &mut self.segments[number];
             let last = &flow.nodes[above.0];
             let alone = last.readers.iter().sum::<usize>() == 1;
@@ -207,7 +207,7 @@ impl Plan {
                 segment.nodes.push(id);
                 segment.arity = segment.arity.max(hints.arity);
                 segment.children |= hints.children;
-                self.places[id] = Place::Segment(number);
+                self.places[id] = Placement::Segment(number);
                 return;
             }
         }
@@ -235,7 +235,7 @@ impl Plan {
             Work::Cpu => None,
             Work::Io => settings.concurrency,
         });
-        self.places[id] = Place::Segment(self.segments.len());
+        self.places[id] = Placement::Segment(self.segments.len());
         self.segments.push(SegmentPlan {
             nodes: vec![id],
             work,
@@ -260,9 +260,9 @@ impl Plan {
     fn may_block(&self, flow: &Flow, id: usize) -> bool {
         let node = &flow.nodes[id];
         match self.places[id] {
-            Place::Queue(_) => return false,
+            Placement::Queue(_) => return false,
             // Cheap work runs where it is read; the input of a segment is no concern of its reader.
-            Place::Segment(number) => return self.segments[number].may_be_inline(),
+            Placement::Segment(number) => return self.segments[number].may_be_inline(),
             _ => {}
         }
         !node.hints().never_blocks
@@ -311,7 +311,7 @@ impl Plan {
         let mut needed = vec![false; flow.nodes.len()];
         for id in (0..flow.nodes.len()).rev() {
             let node = &flow.nodes[id];
-            let in_segment = matches!(self.places[id], Place::Segment(_));
+            let in_segment = matches!(self.places[id], Placement::Segment(_));
             // A pipe in a segment treats each morsel by itself.
             let own = node.hints().needs_order && !in_segment;
             // If an item becomes any number of items, the distance that they move is not bounded.
@@ -340,7 +340,7 @@ impl Plan {
         let mut unordered = vec![false; flow.nodes.len()];
         for (id, node) in flow.nodes.iter().enumerate() {
             let own = match self.places[id] {
-                Place::Segment(number) => self.segments[number].order != Order::Strict,
+                Placement::Segment(number) => self.segments[number].order != Order::Strict,
                 _ => false,
             };
             unordered[id] = own || node.inputs.iter().any(|&(above, _)| unordered[above]);
@@ -357,7 +357,7 @@ impl Plan {
             .enumerate()
             .filter(|(_, node)| node.hints().rows)
         {
-            if let Place::Segment(number) = self.places[id] {
+            if let Placement::Segment(number) = self.places[id] {
                 let segment = &self.segments[number];
                 let above = segment.nodes.iter().take_while(|&&above| above != id);
                 // The number of an item is known where the input is cut, and must not change before
@@ -395,7 +395,7 @@ impl Plan {
         let queues = self
             .places
             .iter()
-            .filter(|p| matches!(p, Place::Queue(_)))
+            .filter(|p| matches!(p, Placement::Queue(_)))
             .count();
         let edges = self.segments.len() + queues + 1 + self.kept();
         let share = settings.memory.unwrap_or(DEFAULT_BYTES) / edges;
@@ -413,7 +413,7 @@ impl Plan {
             }
         }
         for place in &mut self.places {
-            if let Place::Queue(queue) = place {
+            if let Placement::Queue(queue) = place {
                 queue.bytes = share;
             }
         }
@@ -432,10 +432,13 @@ impl Plan {
 
     /// Returns the bytes that all edges share.
     pub(crate) fn bytes(&self) -> usize {
-        let queues = self
-            .places
-            .iter()
-            .map(|p| if let Place::Queue(q) = p { q.bytes } else { 0 });
+        let queues = self.places.iter().map(|p| {
+            if let Placement::Queue(q) = p {
+                q.bytes
+            } else {
+                0
+            }
+        });
         self.prefetch.bytes
             + self.segments.iter().map(|s| s.bytes).sum::<usize>()
             + queues.sum::<usize>()
@@ -520,9 +523,9 @@ impl Explain<'_> {
     /// counted.
     fn is_counted(&self, id: usize) -> bool {
         let ends_segment = match self.plan.places[id] {
-            Place::Segment(number) => self.plan.segments[number].nodes.last() == Some(&id),
-            Place::Queue(_) => true,
-            Place::Inline => false,
+            Placement::Segment(number) => self.plan.segments[number].nodes.last() == Some(&id),
+            Placement::Queue(_) => true,
+            Placement::Inline => false,
         };
         ends_segment || (id == self.flow.root.0 && self.plan.prefetch.items > 0)
     }
@@ -540,9 +543,11 @@ impl Explain<'_> {
             write!(f, "({})", hints.settings)?;
         }
         match self.plan.places[id] {
-            Place::Inline => {}
-            Place::Queue(queue) => write!(f, "  [queue, up to {} ready, own thread]", queue.items)?,
-            Place::Segment(number) => {
+            Placement::Inline => {}
+            Placement::Queue(queue) => {
+                write!(f, "  [queue, up to {} ready, own thread]", queue.items)?
+            }
+            Placement::Segment(number) => {
                 let segment = &self.plan.segments[number];
                 let letter = segment_letter(number);
                 if segment.nodes.last() == Some(&id) {
@@ -579,7 +584,7 @@ impl Explain<'_> {
         if let Some(batch) = self.plan.rows[id] {
             write!(f, "  (straight into batches of {batch})")?;
         }
-        if node.node.part.is_some() && !matches!(self.plan.places[id], Place::Segment(_)) {
+        if node.node.part.is_some() && !matches!(self.plan.places[id], Placement::Segment(_)) {
             write!(f, "  (in this process, since there are no workers)")?;
         } else if node.node.part.is_some() && !PROCESSES {
             write!(

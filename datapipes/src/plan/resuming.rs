@@ -1,6 +1,6 @@
 //! The cost of resuming an epoch: the items that each step takes again.
 
-use super::{Place, Plan};
+use super::{Placement, Plan};
 use crate::graph::{Flow, Op};
 use crate::{Arity, Role};
 
@@ -18,13 +18,13 @@ impl Plan {
     pub(super) fn cost_of_resuming(&self, flow: &Flow, id: usize) -> Option<String> {
         let (node, hints) = (&flow.nodes[id], flow.nodes[id].hints());
         let in_pieces = match self.places[id] {
-            Place::Segment(number) => {
+            Placement::Segment(number) => {
                 let segment = &self.segments[number];
                 segment.nodes.last() == Some(&id) && segment.arity != Arity::One
             }
             _ => !self.groups[id].is_empty(),
         };
-        let is_inline = self.places[id] == Place::Inline
+        let is_inline = self.places[id] == Placement::Inline
             && !hints.is_shardable
             && !hints.is_shardable_by_parent;
         // If order is not kept, each item is known to be delivered or not.

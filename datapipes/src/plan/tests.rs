@@ -68,7 +68,7 @@ fn neighbours_of_one_kind_of_work_are_one_segment() {
         plan.segments.iter().map(|s| s.depth).collect::<Vec<_>>(),
         [0, 1, 2]
     );
-    assert_eq!(plan.places[4], Place::Inline);
+    assert_eq!(plan.places[4], Placement::Inline);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn without_workers_everything_is_inline() {
     let graph = Graph::range(0..9).pipe(Read).map(|n| n);
     let (_, plan) = plan(&graph, &settings(0));
     assert!(plan.segments.is_empty());
-    assert!(plan.places.iter().all(|place| *place == Place::Inline));
+    assert!(plan.places.iter().all(|place| *place == Placement::Inline));
     assert_eq!(plan.prefetch.items, 0);
 }
 
@@ -207,7 +207,7 @@ fn what_groups_siblings_stands_below_their_fan_out_or_alone() {
     assert_eq!(plan_below.segments[0].order, Order::Arrival);
     let alone = Graph::range(0..9).map(|n| n).pipe(Group).map(|n| n);
     let (_, plan_alone) = plan(&alone, &relaxed);
-    assert_eq!(plan_alone.places[2], Place::Inline);
+    assert_eq!(plan_alone.places[2], Placement::Inline);
     assert_eq!(
         plan_alone
             .segments

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::resumed::{Input, given, with_errors};
 use super::{MARK, Outcome, block_on, outcome};
 use crate::checkpoint::{
-    ByPosition, Cursor, Input as InputCursor, Lineage, NodeState, Point, Saving, Trim, Unordered,
+    ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Saving, Trim, Unordered,
 };
 use crate::{Context, Item, Items, Origin, Pipe, Wanted};
 

@@ -7,7 +7,7 @@ use super::node::{Node, Reading, Way, is_overrun, nothing};
 use super::{Outcome, outcome};
 use crate::Wanted;
 use crate::checkpoint::{
-    ByPosition, Cursor, Input, NodeState, Point, Recorder, Saving, SnapshotTrace, Trace, Trim,
+    ByPosition, Cursor, InputCursor, NodeState, Point, Recorder, Saving, SnapshotTrace, Trace, Trim,
 };
 
 const NODE: &str = "node";
@@ -66,7 +66,7 @@ impl<T: Send + 'static> Running<T> {
             Some(cursor) => cursor
                 .inputs
                 .get(at)
-                .map(Input::wanted)
+                .map(InputCursor::wanted)
                 .expect("a place in each input"),
             None => Wanted::new(Vec::new(), 0),
         };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, each, order_hints};
+use super::{Course, Entry, Index, Indices, each, order_hints};
 use crate::{Context, Hints, Items, Origin, Pipe};
 
 /// Batches of neighbours in the order upstream.
@@ -71,7 +71,7 @@ impl Course for Batches {
     fn len(&self) -> u64 {
         self.batch.len(self.above.len())
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         assert!(
             position < self.len(),
             "position {position} of {}",
@@ -82,7 +82,7 @@ impl Course for Batches {
             .map(|at| self.above.at(at));
         let (indices, origins): (Vec<_>, Vec<_>) =
             places.map(|place| (place.index, place.origin)).unzip();
-        Place {
+        Entry {
             index: Index::Many(indices.into()),
             origin: Origin::joined(origins, position),
         }

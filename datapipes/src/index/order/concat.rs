@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, join, order_hints};
+use super::{Course, Entry, Index, Indices, join, order_hints};
 use crate::{Context, Hints, Items, Join};
 
 /// Orders, one after another.
@@ -51,7 +51,7 @@ impl Course for Row {
     fn len(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         assert!(
             position < self.len(),
             "position {position} of {}",
@@ -59,8 +59,8 @@ impl Course for Row {
         );
         let input = self.ends.partition_point(|&end| end <= position);
         let begin = input.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let Place { index, origin } = self.inputs[input].at(position - begin);
-        Place {
+        let Entry { index, origin } = self.inputs[input].at(position - begin);
+        Entry {
             index: Index::In(input, Box::new(index)),
             origin,
         }

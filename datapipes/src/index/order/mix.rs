@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, join, order_hints};
+use super::{Course, Entry, Index, Indices, join, order_hints};
 use crate::{Context, Hints, Items, Join, fair_share};
 
 /// Orders mixed by weight, in exact shares: as [`Graph::mix`](crate::Graph::mix), position by
@@ -139,7 +139,7 @@ impl Course for Mixed {
     fn len(&self) -> u64 {
         self.phases.last().map_or(0, |last| last.end)
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         assert!(
             position < self.len(),
             "position {position} of {}",
@@ -148,8 +148,8 @@ impl Course for Mixed {
         let phase = &self.phases[self.phases.partition_point(|phase| phase.end <= position)];
         let (input, turn) = fair_share::whose(&phase.shares, position - phase.begin)
             .expect("the last input takes what is left");
-        let Place { index, origin } = self.inputs[input].at(phase.before[input] + turn);
-        Place {
+        let Entry { index, origin } = self.inputs[input].at(phase.before[input] + turn);
+        Entry {
             index: Index::In(input, Box::new(index)),
             origin,
         }

@@ -47,8 +47,8 @@ impl fmt::Display for Index {
     }
 }
 
-/// Sample at a position, with its origin.
-pub(super) struct Place {
+/// Sample that is at a position, with its origin.
+pub(super) struct Entry {
     pub index: Index,
     pub origin: Origin,
 }
@@ -59,8 +59,8 @@ pub(super) trait Course: Send + Sync {
     /// Returns the number of positions. It is the same in every round.
     fn len(&self) -> u64;
 
-    /// Returns the place at a position below [`len`](Course::len).
-    fn at(&self, position: u64) -> Place;
+    /// Returns the entry at a position below [`len`](Course::len).
+    fn at(&self, position: u64) -> Entry;
 
     /// Returns the same course with the random numbers and origins of another round of a repeat.
     /// `round` counts from the first round, not from the round of this course.

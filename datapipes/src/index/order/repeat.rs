@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock};
 
-use super::{Course, Indices, Place, each, order_hints};
+use super::{Course, Entry, Indices, each, order_hints};
 use crate::rng::mix;
 use crate::sync::lock;
 use crate::{Context, Hints, Items, Pipe};
@@ -92,7 +92,7 @@ impl Course for Rounds {
     fn len(&self) -> u64 {
         self.first.len().saturating_mul(self.rounds)
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         assert!(
             position < self.len(),
             "position {position} of {}",

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Indices, Place, each};
+use super::{Course, Entry, Indices, each};
 use crate::index::{Draws, Sampler};
 use crate::{Context, Error, ErrorKind, Hints, Items, Pipe};
 
@@ -65,13 +65,13 @@ impl Course for Drawing {
     fn len(&self) -> u64 {
         self.len
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         let drawn = (self.draws)(position);
-        let Place { index, origin } = self.above.at(drawn.index);
+        let Entry { index, origin } = self.above.at(drawn.index);
         let origin = drawn
             .draw
             .map_or_else(|| origin.clone(), |draw| origin.child(draw));
-        Place { index, origin }
+        Entry { index, origin }
     }
     fn again(&self, round: u64) -> Indices {
         Drawing::start(

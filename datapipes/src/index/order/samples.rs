@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, order_hints};
+use super::{Course, Entry, Index, Indices, order_hints};
 use crate::{Context, Hints, Items, Source};
 
 /// Samples of one data set, in order. Produces one order, whose length is counted.
@@ -42,13 +42,13 @@ impl Course for Whole {
     fn len(&self) -> u64 {
         self.len
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         assert!(
             position < self.len,
             "index {position} of {} samples",
             self.len
         );
-        Place {
+        Entry {
             index: Index::One(position),
             origin: self.cx.origin(position),
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Indices, Place, each, order_hints};
+use super::{Course, Entry, Indices, each, order_hints};
 use crate::{Context, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
 
 /// Part of a rank in the order upstream.
@@ -94,7 +94,7 @@ impl Course for Part {
     fn len(&self) -> u64 {
         self.len
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         assert!(position < self.len, "position {position} of {}", self.len);
         // Padding goes past the end and continues from the start.
         let (row, all) = (position * self.step, self.above.len());

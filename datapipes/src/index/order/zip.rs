@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Course, Index, Indices, Place, join, order_hints};
+use super::{Course, Entry, Index, Indices, join, order_hints};
 use crate::{Context, Hints, Items, Join};
 
 /// Combines the samples at the same position of several orders; ends with the shortest.
@@ -36,12 +36,12 @@ impl Course for Zipped {
     fn len(&self) -> u64 {
         self.0.iter().map(|input| input.len()).min().unwrap_or(0)
     }
-    fn at(&self, position: u64) -> Place {
+    fn at(&self, position: u64) -> Entry {
         let mut places = self.0.iter().map(|input| input.at(position)).peekable();
         // Uses the origin of the first part: it belongs to a sample, while the position depends on
         // ranks and order.
         let origin = places.peek().expect("a zip has inputs").origin.clone();
-        Place {
+        Entry {
             index: Index::Many(places.map(|place| place.index).collect()),
             origin,
         }

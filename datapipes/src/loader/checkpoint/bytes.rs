@@ -1,7 +1,7 @@
 //! A checkpoint as bytes.
 
 use super::{Checkpoint, Saved, SavedNode};
-use crate::checkpoint::{Cursor, Input};
+use crate::checkpoint::{Cursor, InputCursor};
 use crate::rng::hash_bytes;
 use crate::{Error, ErrorKind, Reader, Result, Uneven, Writer};
 
@@ -178,7 +178,7 @@ fn write(saved: &Saved, to: &mut Writer<'_>) {
         };
         ascending(outputs, to);
         to.number(inputs.len() as u64);
-        for Input { from, reach, held } in inputs {
+        for InputCursor { from, reach, held } in inputs {
             to.number(*from);
             to.number(from - reach);
             ascending(held, to);
@@ -250,7 +250,7 @@ fn cursor(from: &mut Reader<'_>) -> Result<Cursor> {
         let reach = at
             .checked_sub(from.number()?)
             .ok_or_else(|| Reader::damaged("a reach below zero"))?;
-        cursor.inputs.push(Input {
+        cursor.inputs.push(InputCursor {
             from: at,
             reach,
             held: distances(from)?,

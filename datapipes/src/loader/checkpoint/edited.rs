@@ -1,7 +1,7 @@
 //! Graphs that were changed after their checkpoint was taken.
 
 use super::{Saved, SavedNode};
-use crate::checkpoint::{Cursor, Input};
+use crate::checkpoint::{Cursor, InputCursor};
 use crate::graph::{Flow, FlowNode, Op};
 use crate::run::Cursors;
 use crate::{Arity, Role};
@@ -104,7 +104,7 @@ pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
     }
     let mut places = vec![None; flow.nodes.len()];
     places[flow.root.0] = Some(saved.delivered + saved.skipped);
-    let at = |place| Input {
+    let at = |place| InputCursor {
         from: place,
         reach: place,
         held: Vec::new(),

@@ -8,7 +8,7 @@
 
 use super::compare::compare;
 use super::{Checkpoint, Saved, SavedNode, nodes};
-use crate::checkpoint::{Cursor, Input};
+use crate::checkpoint::{Cursor, InputCursor};
 use crate::codec::pack;
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::Settings;
@@ -154,7 +154,7 @@ const INDEX_SHARD: &str = "index_shard";
 
 fn cursor(output: u64, input: u64, held: std::ops::Range<u64>, kept: Vec<u8>) -> Cursor {
     let reach = if held.is_empty() { input } else { held.start };
-    let inputs = vec![Input {
+    let inputs = vec![InputCursor {
         from: input,
         reach,
         held: held.collect(),

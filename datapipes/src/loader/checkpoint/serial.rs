@@ -7,7 +7,7 @@ use serde::ser::{Serialize, Serializer};
 
 use super::bytes::{VERSION, damaged, later};
 use super::{Checkpoint, Saved, SavedNode};
-use crate::checkpoint::{Cursor, Input};
+use crate::checkpoint::{Cursor, InputCursor};
 use crate::{Result, Uneven};
 
 /// Writes all fields by name, and the checksum of the bytes, in readable formats (JSON, TOML); in
@@ -230,7 +230,7 @@ impl CursorForm {
             round,
             unordered,
         } = cursor;
-        let form = |Input { from, reach, held }: &Input| InputForm {
+        let form = |InputCursor { from, reach, held }: &InputCursor| InputForm {
             from: *from,
             reach: *reach,
             held: held.clone(),
@@ -254,7 +254,7 @@ impl CursorForm {
             round,
             unordered,
         } = self;
-        let input = |InputForm { from, reach, held }| Input { from, reach, held };
+        let input = |InputForm { from, reach, held }| InputCursor { from, reach, held };
         let inputs = inputs.into_iter().map(input).collect();
         Cursor {
             outputs,

@@ -15,7 +15,7 @@ use crate::budget::{Account, Budget, stake};
 use crate::checkpoint::{Cursor, Trim};
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
-use crate::plan::Place;
+use crate::plan::Placement;
 use crate::run::device_prefetch::DevicePrefetchGauge;
 use crate::run::gauge::{QueueGauge, SegmentGauge};
 use crate::run::memory_watch::watch;
@@ -91,7 +91,7 @@ impl EpochRun {
     ) -> Result<Arc<Self>> {
         let (scope, mut info) = engine.begin(epoch, share, may_use_callers)?;
         let queues = engine.plan.places.iter().enumerate();
-        let queues = queues.filter(|(_, place)| matches!(place, Place::Queue(_)));
+        let queues = queues.filter(|(_, place)| matches!(place, Placement::Queue(_)));
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
         let plan = &engine.plan;
         let budget = Budget::new(
@@ -293,7 +293,7 @@ impl EpochRun {
         let batch = self.engine.plan.rows[id]?;
         let rows = Rows::new(self.engine.batches[id].clone(), batch);
         #[cfg(target_os = "linux")]
-        if let Place::Segment(number) = self.engine.plan.places[id]
+        if let Placement::Segment(number) = self.engine.plan.places[id]
             && self.engine.supervisors[number].is_some()
         {
             return Some(Arc::new(rows.filled_elsewhere(shared_memory())));

@@ -1,338 +1,378 @@
-//! Inputs and checkpoint state of a node that runs inline.
+//! Decides which part of its inputs a node needs, and what log it keeps of its items for
+//! checkpoints.
+//!
+//! Calls go one way. [`wiring`](super::wiring) asks for the [`Intake`] of a node, opens the streams
+//! that it names, and gives their traces back for the node's [`Log`]. Nothing is opened here, and
+//! nothing of `wiring` is called.
 
+use std::slice;
 use std::sync::Arc;
 
-use super::wiring::{Wired, one};
 use super::{Cursors, Engine, EpochRun};
 use crate::checkpoint::{
-    ByPosition, Cursor, Input, Lineage, NodeState, Point, Recorder, Saving, SegmentLog, Trace,
-    Unordered,
+    ByPosition, Cursor, InputCursor, Lineage, NodeState, Point, Recorder, Saving, SegmentLog,
+    SnapshotTrace, Trace, Unordered,
 };
-use crate::graph::{AnyItems, Edge, Op};
-use crate::plan::Place;
+use crate::graph::{AnyItems, FlowNode, Op};
+use crate::plan::Placement;
 use crate::{Arity, Context, Wanted};
 
+/// A stream, with its trace for checkpoints.
+pub(super) struct Wired {
+    pub items: AnyItems,
+    /// Set if checkpoints can be taken.
+    pub trace: Option<Arc<dyn Trace>>,
+}
+
+impl Wired {
+    fn trace(&self) -> Arc<dyn Trace> {
+        let trace = self.trace.clone();
+        trace.expect("everything in a resumable loader has a trace")
+    }
+}
+
 /// Positions, one range after another.
-pub(super) type Runs = Vec<(u64, u64)>;
+pub(super) type Ranges = Vec<(u64, u64)>;
 
-/// Inputs and checkpoint state of a node that runs inline.
-pub(super) struct NodeInputs {
-    pub context: Context,
-    pub inputs: Vec<AnyItems>,
-    /// Trace of a node without a recorder.
-    pub trace: Option<InlineTrace>,
-    /// Positions of each output's items, one range after another, if some of the items are not
-    /// wanted.
-    pub runs: Option<Vec<Runs>>,
-    /// Recorder of a node that has a snapshot.
-    pub recorder: Option<Arc<Recorder>>,
+/// Log that a node keeps of its items, by what has to be known to resume it.
+#[derive(Clone, Copy)]
+enum LogKind {
+    /// No checkpoints can be taken.
+    None,
+    /// None of its own: each output has the position of its input.
+    OfInput,
+    /// None of its own: the node makes any of its outputs by position, or makes all of them again.
+    ByPosition,
+    /// Inputs of each output, which come in any order; each output is of the next input if
+    /// `identity` is true.
+    Unordered { identity: bool },
+    /// Numbers of outputs of each morsel of the input. The log has the name of node `key`;
+    /// `through` nodes are not one-to-one.
+    Segment { key: usize, through: u64 },
+    /// Snapshots that the node takes.
+    Snapshots,
 }
 
-impl NodeInputs {
-    fn new(context: Context, inputs: Vec<AnyItems>, trace: Option<InlineTrace>) -> Self {
-        NodeInputs {
-            context,
-            inputs,
-            trace,
-            runs: None,
-            recorder: None,
-        }
-    }
-}
-
+/// Log of a node's items.
 #[derive(Clone)]
-pub(super) enum InlineTrace {
-    Plain(Arc<dyn Trace>),
-    SegmentLog(Arc<SegmentLog>),
+pub(super) enum Log {
+    None,
+    /// Trace of a node without a log of its own.
+    Trace(Arc<dyn Trace>),
+    Unordered(Arc<Unordered>),
+    Segment(Arc<SegmentLog>),
+    Snapshots(Arc<Recorder>),
 }
 
-impl InlineTrace {
-    pub(super) fn into_trace(self) -> Arc<dyn Trace> {
+impl Log {
+    /// Returns the trace of one of the node's outputs, if checkpoints can be taken.
+    pub(super) fn trace(&self, port: usize) -> Option<Arc<dyn Trace>> {
         match self {
-            InlineTrace::Plain(trace) => trace,
-            InlineTrace::SegmentLog(pieces) => pieces,
+            Log::None => None,
+            Log::Trace(trace) => Some(trace.clone()),
+            Log::Unordered(log) => Some(log.clone()),
+            Log::Segment(log) => Some(log.clone()),
+            Log::Snapshots(recorder) => Some(Arc::new(SnapshotTrace(recorder.clone(), port))),
+        }
+    }
+
+    pub(super) fn recorder(&self) -> Option<&Arc<Recorder>> {
+        match self {
+            Log::Snapshots(recorder) => Some(recorder),
+            _ => None,
         }
     }
 }
 
-/// Methods that stop and resume nodes that run inline.
-impl EpochRun {
-    pub(super) fn inputs_of(
-        self: &Arc<Self>,
+/// The part of its inputs that a node needs, or that neighbours which run as one need.
+pub(super) struct Intake<'a> {
+    run: &'a EpochRun,
+    /// The node; of neighbours, the last.
+    id: usize,
+    round: u64,
+    wanted: Option<&'a Wanted>,
+    /// Position of the node, if an epoch is resumed in the middle of its output.
+    cursor: Option<&'a Cursor>,
+    kind: LogKind,
+    /// Streams to open: an output of another node, and the wanted part if it is not all.
+    pub inputs: Vec<((usize, usize), Option<Wanted>)>,
+    /// Positions of each output's items, if some of the items are not wanted.
+    pub outputs: Option<Vec<Ranges>>,
+}
+
+/// Decisions, before anything is opened.
+impl<'a> Intake<'a> {
+    /// Decides for a node that runs inline.
+    pub(super) fn of_node(
+        run: &'a EpochRun,
         id: usize,
         round: u64,
-        wanted: Option<&Wanted>,
-    ) -> NodeInputs {
-        let node = &self.engine.flow.nodes[id];
-        let hints = node.hints();
-        let by_position = hints.by_position;
-        match &node.node.op {
-            _ if !self.engine.settings.resumable => self.of_no_states(id, round),
-            _ if self.unordered[id] => self.of_any_order(id, round, wanted),
-            Op::Source(_) if !hints.is_resumable => self.of_source(id, round, wanted),
-            _ if !self.engine.plan.groups[id].is_empty() => self.of_group(id, round, wanted),
-            Op::Pipe(_) if hints.arity == Arity::One && (by_position || hints.is_shardable) => {
-                let Wired { items, trace } = one(self.above(id, round, wanted));
-                let context = self.context(id, round).with_node_state(wants(wanted));
-                NodeInputs::new(context, vec![items], trace.map(InlineTrace::Plain))
+        wanted: Option<&'a Wanted>,
+    ) -> Self {
+        let node = &run.engine.flow.nodes[id];
+        let (hints, group) = (node.hints(), &run.engine.plan.groups[id]);
+        let kind = match &node.node.op {
+            _ if !run.engine.settings.resumable => LogKind::None,
+            _ if run.unordered[id] => LogKind::Unordered {
+                identity: !hints.lineage,
+            },
+            Op::Source(_) if !hints.is_resumable => LogKind::ByPosition,
+            _ if !group.is_empty() => {
+                return Self::new(run, group, round, wanted, segment_log(run, group));
             }
-            Op::Pipe(_) if by_position => {
-                let inputs = self
-                    .above(id, round, None)
-                    .into_iter()
-                    .map(|input| input.items)
-                    .collect();
-                let context = self.context(id, round).with_node_state(wants(wanted));
-                NodeInputs::new(context, inputs, Some(self.by_position(id)))
+            Op::Pipe(_)
+                if hints.arity == Arity::One && (hints.by_position || hints.is_shardable) =>
+            {
+                LogKind::OfInput
             }
-            Op::Rerun(_) => self.of_rerun(id, round, wanted),
-            _ => self.of_whole(id, round, wanted),
-        }
-    }
-
-    fn of_no_states(self: &Arc<Self>, id: usize, round: u64) -> NodeInputs {
-        let inputs = match &self.engine.flow.nodes[id].node.op {
-            Op::Rerun(_) => Vec::new(),
-            _ => self
-                .above(id, round, None)
-                .into_iter()
-                .map(|input| input.items)
-                .collect(),
+            Op::Pipe(_) if hints.by_position => LogKind::ByPosition,
+            _ => LogKind::Snapshots,
         };
-        NodeInputs::new(self.context(id, round), inputs, None)
+        Self::new(run, slice::from_ref(&id), round, wanted, kind)
     }
 
-    fn of_any_order(
-        self: &Arc<Self>,
-        id: usize,
+    /// Decides for a segment.
+    pub(super) fn of_segment(
+        run: &'a EpochRun,
+        number: usize,
         round: u64,
-        wanted: Option<&Wanted>,
-    ) -> NodeInputs {
-        let node = &self.engine.flow.nodes[id];
-        let identity = !node.hints().lineage;
-        let (items, unordered) = self.unordered_input(id, node.inputs[0], round, wanted, identity);
-        let edge = &self.engine.flow.nodes[node.inputs[0].0].node.edge;
-        let items = edge.counted(items, Some(unordered.counter().clone()), None);
-        let kept = self
-            .cursor(id, wanted)
-            .map(|cursor| cursor.kept.clone().into());
-        let trace = InlineTrace::Plain(unordered.clone());
-        let lineage = Some(Lineage::new(unordered)).filter(|_| !identity);
-        let node_state = NodeState {
-            kept,
-            lineage,
-            ..NodeState::default()
+        wanted: Option<&'a Wanted>,
+    ) -> Self {
+        let segment = &run.engine.plan.segments[number];
+        let nodes = &segment.nodes;
+        let kind = match nodes.last() {
+            _ if !run.engine.settings.resumable => LogKind::None,
+            Some(&last) if run.unordered[last] => LogKind::Unordered { identity: false },
+            _ if segment.arity == Arity::One => LogKind::OfInput,
+            _ => segment_log(run, nodes),
         };
-        NodeInputs::new(
-            self.context(id, round).with_node_state(node_state),
-            vec![items],
-            Some(trace),
-        )
+        Self::new(run, nodes, round, wanted, kind)
     }
 
-    /// Makes the inputs of a source that opens anywhere, or that reads again what it read before.
-    fn of_source(&self, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
-        let by_position = self.engine.flow.nodes[id].hints().by_position;
-        let context = self.context(id, round).with_node_state(wants(wanted));
-        let runs = wanted
-            .filter(|_| !by_position)
-            .map(|_| vec![vec![(0, u64::MAX)]]);
-        NodeInputs {
-            runs,
-            ..NodeInputs::new(context, Vec::new(), Some(self.by_position(id)))
+    fn new(
+        run: &'a EpochRun,
+        nodes: &[usize],
+        round: u64,
+        wanted: Option<&'a Wanted>,
+        kind: LogKind,
+    ) -> Self {
+        let id = *nodes.last().expect("at least one node runs");
+        let key = match kind {
+            LogKind::Segment { key, .. } => key,
+            _ => id,
+        };
+        let mut intake = Intake {
+            run,
+            id,
+            round,
+            wanted,
+            cursor: run.cursor(key, wanted),
+            kind,
+            inputs: Vec::new(),
+            outputs: None,
+        };
+        let first = &run.engine.flow.nodes[nodes[0]];
+        let inputs = match first.node.op {
+            // It opens its input itself, round after round.
+            Op::Rerun(_) => &[],
+            _ => &first.inputs[..],
+        };
+        let (parts, outputs) = intake.parts(inputs.len());
+        intake.inputs = inputs.iter().copied().zip(parts).collect();
+        intake.outputs = outputs;
+        intake
+    }
+
+    /// Returns the wanted part of each of `inputs` inputs, and the positions of the outputs.
+    fn parts(&self, inputs: usize) -> (Vec<Option<Wanted>>, Option<Vec<Ranges>>) {
+        let node = self.node();
+        let is_source = matches!(node.node.op, Op::Source(_));
+        match (self.kind, self.cursor.zip(self.wanted)) {
+            (LogKind::None, _) => (vec![None; inputs], None),
+            (LogKind::OfInput, _) => (vec![self.wanted.cloned()], None),
+            // A source that cannot be opened anywhere reads again what it read before.
+            (LogKind::ByPosition, _) => {
+                let again = is_source && !node.hints().by_position && self.wanted.is_some();
+                (vec![None; inputs], again.then(|| endless(&[0])))
+            }
+            (LogKind::Unordered { .. }, cursor) => {
+                let resumed = cursor.and_then(|(cursor, _)| cursor.inputs.first());
+                let part = resumed.map(InputCursor::wanted).or(self.wanted.cloned());
+                (vec![part], None)
+            }
+            (LogKind::Segment { .. }, Some((cursor, wanted))) => {
+                let (part, outputs) = SegmentLog::to_repeat(cursor, wanted);
+                (vec![Some(part)], Some(vec![outputs]))
+            }
+            (LogKind::Segment { .. }, None) => (vec![self.wanted.cloned()], None),
+            (LogKind::Snapshots, Some((cursor, _))) => (
+                self.resumed_parts(cursor, inputs),
+                Some(endless(&cursor.outputs)),
+            ),
+            // A node that was not in the earlier graph stands where its reader does; a source has
+            // to be opened from the beginning.
+            (LogKind::Snapshots, None) => {
+                let opened = is_source && self.wanted.is_some();
+                (
+                    vec![self.wanted.cloned(); inputs],
+                    opened.then(|| endless(&[0])),
+                )
+            }
         }
     }
 
-    /// Makes the inputs of the last of some neighbours that run in morsels.
-    fn of_group(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
-        let (items, pieces, runs) = self.pieces(&self.engine.plan.groups[id], round, wanted);
-        let context = self.context(id, round).with_node_state(wants(wanted));
-        let runs = runs.map(|runs| vec![runs]);
-        NodeInputs {
-            runs,
-            ..NodeInputs::new(context, vec![items], pieces.map(InlineTrace::SegmentLog))
-        }
-    }
-
-    fn of_rerun(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
-        let cursor = self.cursor(id, wanted);
-        let untouched = cursor.and_then(|cursor| {
-            let trace: Arc<dyn Trace> =
-                Arc::new(Untouched(self.cursors.clone()?, self.names_above(id)));
-            Some((cursor.inputs.first()?.wanted(), trace))
-        });
-        let recorder = self.recorder(id, untouched.into_iter().collect(), cursor);
-        self.recorded(id, round, wanted, recorder, Vec::new())
-    }
-
-    /// Makes the inputs of a node that reads its inputs as a whole.
-    fn of_whole(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> NodeInputs {
-        let node = &self.engine.flow.nodes[id];
-        let cursor = self.cursor(id, wanted);
-        let mut wanteds: Vec<Option<Wanted>> = (0..node.inputs.len())
-            .map(|at| match cursor {
-                Some(cursor) => cursor.inputs.get(at).map(Input::wanted),
-                // A node that was not in the earlier graph stands where its reader does.
-                None => wanted.cloned(),
-            })
+    /// Returns the wanted part of each input of a node that resumes from a snapshot.
+    fn resumed_parts(&self, cursor: &Cursor, inputs: usize) -> Vec<Option<Wanted>> {
+        let mut parts: Vec<_> = (0..inputs)
+            .map(|at| cursor.inputs.get(at).map(InputCursor::wanted))
             .collect();
-        if let (Op::Pipe(pipe), Some(cursor), Some(first)) =
-            (&node.node.op, cursor, wanteds.first_mut())
+        if let Op::Pipe(pipe) = &self.node().node.op
+            && let Some(input) = cursor.inputs.first()
             && let Some(held) = pipe.held(
                 &self
-                    .context(id, round)
-                    .with_node_state(restored(Some(cursor))),
+                    .run
+                    .context(self.id, self.round)
+                    .with_node_state(restored(self.cursor)),
             )
-            && let Some(input) = cursor.inputs.first()
         {
             let sound = held.is_sorted_by(|a, b| a < b)
                 && held.last().is_none_or(|&last| last < input.from);
             // A list that has no valid places in the input fails when the pipe reads its snapshot.
             let held = if sound { held } else { Vec::new() };
-            *first = Some(Wanted::new(held, input.from));
+            parts[0] = Some(Wanted::new(held, input.from));
         }
-        let (mut inputs, mut traces) = (Vec::new(), Vec::new());
-        for (&input, wanted) in node.inputs.iter().zip(wanteds) {
-            let Wired { items, trace } = self.stream(input, round, wanted.as_ref());
-            inputs.push((items, &self.engine.flow.nodes[input.0].node.edge));
-            let trace = trace.expect("everything in a resumable loader has a trace");
-            traces.push((wanted.unwrap_or_else(|| Wanted::since(0)), trace));
-        }
-        let recorder = self.recorder(id, traces, cursor);
-        let counted = |(at, (items, edge)): (usize, (AnyItems, &Arc<dyn Edge>))| {
-            edge.counted(items, Some(recorder.taken(at)), None)
-        };
-        let inputs = inputs.into_iter().enumerate().map(counted).collect();
-        self.recorded(id, round, wanted, recorder, inputs)
+        parts
+    }
+
+    fn node(&self) -> &'a FlowNode {
+        &self.run.engine.flow.nodes[self.id]
     }
 }
 
-/// Building blocks of the methods above.
+/// Inputs, log and context of the node, after its inputs were opened.
+impl Intake<'_> {
+    /// Makes the log, which reads the traces of the inputs.
+    pub(super) fn log(&self, opened: &[Wired]) -> Log {
+        let (run, node) = (self.run, self.node());
+        let (name, trim) = (node.name.clone(), run.trim.clone());
+        match self.kind {
+            LogKind::None => Log::None,
+            LogKind::OfInput => Log::Trace(opened[0].trace()),
+            LogKind::ByPosition => Log::Trace(Arc::new(ByPosition(name))),
+            LogKind::Unordered { identity } => {
+                let ((above, _), part) = &self.inputs[0];
+                let orders = (run.is_unordered(*above), identity);
+                let begun = part.clone().unwrap_or_else(|| Wanted::since(0));
+                Log::Unordered(Unordered::new(
+                    name,
+                    opened[0].trace(),
+                    orders,
+                    trim,
+                    begun,
+                    self.cursor,
+                ))
+            }
+            LogKind::Segment { key, through } => {
+                let name = run.engine.flow.nodes[key].name.clone();
+                let log = SegmentLog::new(name, through, trim, opened[0].trace());
+                if let (Some(cursor), Some(part)) = (self.cursor, &self.inputs[0].1) {
+                    log.resume(cursor, part.holes().len() as u64);
+                }
+                Log::Segment(log)
+            }
+            LogKind::Snapshots => {
+                let parts = self
+                    .inputs
+                    .iter()
+                    .map(|(_, part)| part.clone().unwrap_or_else(|| Wanted::since(0)));
+                let traces = opened.iter().map(Wired::trace);
+                // A rerun that was not resumed yet leaves what is upstream as it was.
+                let inputs = match node.node.op {
+                    Op::Rerun(_) => self.untouched().into_iter().collect(),
+                    _ => parts.zip(traces).collect(),
+                };
+                let outputs = node.node.outputs();
+                Log::Snapshots(Recorder::new(
+                    name,
+                    self.id,
+                    outputs,
+                    trim,
+                    inputs,
+                    self.cursor,
+                ))
+            }
+        }
+    }
+
+    /// Returns the inputs of a node, where the log counts what the node takes.
+    pub(super) fn counted(&self, opened: Vec<Wired>, log: &Log) -> Vec<AnyItems> {
+        let counted = |(at, Wired { items, .. }): (usize, Wired)| {
+            let taken = match log {
+                Log::Unordered(log) => log.counter().clone(),
+                Log::Snapshots(recorder) => recorder.taken(at),
+                _ => return items,
+            };
+            let ((above, _), _) = self.inputs[at];
+            let edge = &self.run.engine.flow.nodes[above].node.edge;
+            edge.counted(items, Some(taken), None)
+        };
+        opened.into_iter().enumerate().map(counted).collect()
+    }
+
+    /// Makes the context that the node is applied with.
+    pub(super) fn context(&self, log: &Log) -> Context {
+        let context = self.run.context(self.id, self.round);
+        let state = match (log, self.kind) {
+            (Log::None, _) => return context,
+            (Log::Unordered(log), LogKind::Unordered { identity }) => NodeState {
+                lineage: (!identity).then(|| Lineage::new(log.clone())),
+                ..restored(self.cursor)
+            },
+            (Log::Snapshots(recorder), _) => NodeState {
+                recorder: Some(recorder.clone()),
+                ..restored(self.cursor)
+            },
+            _ => NodeState {
+                wanted: self.wanted.cloned(),
+                ..NodeState::default()
+            },
+        };
+        context.with_node_state(state)
+    }
+
+    /// Returns the input of a resumed node that has not asked for it yet.
+    fn untouched(&self) -> Option<(Wanted, Arc<dyn Trace>)> {
+        let input = self.cursor?.inputs.first()?;
+        let cursors = self.run.cursors.clone()?;
+        Some((
+            input.wanted(),
+            Arc::new(Untouched(cursors, self.run.names_above(self.id))),
+        ))
+    }
+}
+
+fn segment_log(run: &EpochRun, nodes: &[usize]) -> LogKind {
+    let (key, through) = run
+        .engine
+        .flow
+        .piece(nodes)
+        .expect("one of them is not one in one out");
+    LogKind::Segment { key, through }
+}
+
+/// Returns ranges without end.
+fn endless(starts: &[u64]) -> Vec<Ranges> {
+    starts
+        .iter()
+        .map(|&start| vec![(start, u64::MAX)])
+        .collect()
+}
+
 impl EpochRun {
     /// Returns the position of a node, if an epoch is resumed in the middle of its output.
     pub(super) fn cursor(&self, id: usize, wanted: Option<&Wanted>) -> Option<&Cursor> {
         wanted?;
         self.cursors.as_ref()?.get(&self.engine.flow.nodes[id].name)
-    }
-
-    /// Makes the inputs of a node.
-    fn above(self: &Arc<Self>, id: usize, round: u64, wanted: Option<&Wanted>) -> Vec<Wired> {
-        let inputs = self.engine.flow.nodes[id].inputs.iter();
-        inputs
-            .map(|&input| self.stream(input, round, wanted))
-            .collect()
-    }
-
-    fn by_position(&self, id: usize) -> InlineTrace {
-        InlineTrace::Plain(Arc::new(ByPosition(
-            self.engine.flow.nodes[id].name.clone(),
-        )))
-    }
-
-    fn recorder(
-        &self,
-        id: usize,
-        inputs: Vec<(Wanted, Arc<dyn Trace>)>,
-        cursor: Option<&Cursor>,
-    ) -> Arc<Recorder> {
-        let node = &self.engine.flow.nodes[id];
-        Recorder::new(
-            node.name.clone(),
-            id,
-            node.node.outputs(),
-            self.trim.clone(),
-            inputs,
-            cursor,
-        )
-    }
-
-    /// Makes the inputs of a node that has a snapshot.
-    fn recorded(
-        &self,
-        id: usize,
-        round: u64,
-        wanted: Option<&Wanted>,
-        recorder: Arc<Recorder>,
-        inputs: Vec<AnyItems>,
-    ) -> NodeInputs {
-        let cursor = self.cursor(id, wanted);
-        let begins = |outputs: &[u64]| {
-            outputs
-                .iter()
-                .map(|&output| vec![(output, u64::MAX)])
-                .collect()
-        };
-        let runs = match (&self.engine.flow.nodes[id].node.op, cursor, wanted) {
-            (_, Some(cursor), _) => Some(begins(&cursor.outputs)),
-            // A source that was not in the earlier graph has to be opened from the beginning.
-            (Op::Source(_), None, Some(_)) => Some(begins(&[0])),
-            _ => None,
-        };
-        let node_state = NodeState {
-            recorder: Some(recorder.clone()),
-            ..restored(cursor)
-        };
-        let context = self.context(id, round).with_node_state(node_state);
-        NodeInputs {
-            runs,
-            recorder: Some(recorder),
-            ..NodeInputs::new(context, inputs, None)
-        }
-    }
-
-    /// Makes the input of nodes that distribute over concatenation, with a log of morsels, and the
-    /// filter of their output.
-    pub(super) fn pieces(
-        self: &Arc<Self>,
-        nodes: &[usize],
-        round: u64,
-        wanted: Option<&Wanted>,
-    ) -> (AnyItems, Option<Arc<SegmentLog>>, Option<Runs>) {
-        let flow = &self.engine.flow;
-        let above = flow.nodes[nodes[0]].inputs[0];
-        let (key, through) = flow
-            .piece(nodes)
-            .expect("one of them is not one in one out");
-        let cursor = self.cursor(key, wanted);
-        let (of_input, runs) = match cursor.zip(wanted) {
-            Some((cursor, wanted)) => {
-                let (of_input, runs) = SegmentLog::to_repeat(cursor, wanted);
-                (Some(of_input), Some(runs))
-            }
-            None => (wanted.cloned(), None),
-        };
-        let Wired { items, trace } = self.stream(above, round, of_input.as_ref());
-        let name = flow.nodes[key].name.clone();
-        let pieces = trace.map(|trace| SegmentLog::new(name, through, self.trim.clone(), trace));
-        if let (Some(pieces), Some(cursor), Some(of_input)) = (&pieces, cursor, &of_input) {
-            pieces.resume(cursor, of_input.holes().len() as u64);
-        }
-        (items, pieces, runs)
-    }
-
-    /// Makes the input of a node whose items arrive or leave in any order, with its log.
-    pub(super) fn unordered_input(
-        self: &Arc<Self>,
-        id: usize,
-        above: (usize, usize),
-        round: u64,
-        wanted: Option<&Wanted>,
-        identity: bool,
-    ) -> (AnyItems, Arc<Unordered>) {
-        let cursor = self.cursor(id, wanted);
-        let of_input = cursor
-            .and_then(|cursor| cursor.inputs.first())
-            .map(Input::wanted)
-            .or(wanted.cloned());
-        let Wired { items, trace } = self.stream(above, round, of_input.as_ref());
-        let trace = trace.expect("everything in a resumable loader has a trace");
-        let begun = of_input.unwrap_or_else(|| Wanted::since(0));
-        let name = self.engine.flow.nodes[id].name.clone();
-        let marks = (self.is_unordered(above.0), identity);
-        (
-            items,
-            Unordered::new(name, trace, marks, self.trim.clone(), begun, cursor),
-        )
     }
 
     /// Returns true if a node's output comes in any order, so that a resumed epoch counts it anew.
@@ -366,14 +406,6 @@ impl EpochRun {
     }
 }
 
-/// Makes the state of a node that has no snapshot.
-fn wants(wanted: Option<&Wanted>) -> NodeState {
-    NodeState {
-        wanted: wanted.cloned(),
-        ..NodeState::default()
-    }
-}
-
 /// Returns the snapshot of a node.
 fn restored(cursor: Option<&Cursor>) -> NodeState {
     let kept = cursor.map(|cursor| cursor.kept.clone().into());
@@ -403,10 +435,12 @@ pub(super) fn unordered(engine: &Engine, resumed: Option<&Cursors>) -> Vec<bool>
         _ => {
             let unordered = engine.plan.unordered(&engine.flow);
             let own = |id: usize| match engine.plan.places[id] {
-                Place::Segment(number) => engine.plan.segments[number].nodes.last() == Some(&id),
-                Place::Inline => true,
+                Placement::Segment(number) => {
+                    engine.plan.segments[number].nodes.last() == Some(&id)
+                }
+                Placement::Inline => true,
                 // A one-to-one node is unordered if its upstream is.
-                Place::Queue(_) => engine.flow.nodes[id].hints().lineage,
+                Placement::Queue(_) => engine.flow.nodes[id].hints().lineage,
             };
             (0..nodes().len())
                 .map(|id| unordered[id] && own(id))

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 
-use super::wiring::Wired;
+use super::inputs::Wired;
 use super::{Engine, EpochRun, Resume, Share};
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::context::Offload;
@@ -18,11 +18,11 @@ pub(crate) struct Running<T> {
     /// Trace for checkpoints, once the stream is wired.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
     pub run: Arc<EpochRun>,
-    place: Place<T>,
+    thread: RootThread<T>,
 }
 
-/// Place in which functions of the graph's root run.
-enum Place<T> {
+/// Thread on which functions of the graph's root run.
+enum RootThread<T> {
     /// The thread that polls.
     Inline,
     /// A thread of their own, as items have become expensive.
@@ -62,14 +62,14 @@ impl<T: Send + 'static> Running<T> {
                 items,
                 trace,
                 run,
-                place: Place::Apart(leave),
+                thread: RootThread::Apart(leave),
             });
         }
         Ok(Running {
             items: typed(wiring.wire()),
             trace,
             run,
-            place: Place::Inline,
+            thread: RootThread::Inline,
         })
     }
 
@@ -103,7 +103,7 @@ impl<T: Send + 'static> Running<T> {
     }
 
     pub(crate) fn is_inline(&self) -> bool {
-        matches!(self.place, Place::Inline)
+        matches!(self.thread, RootThread::Inline)
     }
 
     /// Moves everything upstream of the consumer to a thread of its own, which works ahead from now
@@ -112,7 +112,7 @@ impl<T: Send + 'static> Running<T> {
         if !self.is_inline() || self.run.engine.plan.prefetch.items == 0 {
             return false;
         }
-        self.place = Place::Moved;
+        self.thread = RootThread::Moved;
         let items = std::mem::replace(&mut self.items, Items::empty());
         self.items = self.run.ahead(self.run.root_edge().erase(Box::new(items)));
         true
@@ -122,8 +122,8 @@ impl<T: Send + 'static> Running<T> {
 impl<T> Drop for Running<T> {
     fn drop(&mut self) {
         self.run.cancel();
-        match self.place {
-            Place::Apart(leave) => leave(&mut self.items, &self.run),
+        match self.thread {
+            RootThread::Apart(leave) => leave(&mut self.items, &self.run),
             _ => self.run.clear(),
         }
     }

@@ -1,4 +1,9 @@
-//! The stream of each node, by its place in the plan.
+//! Opens the stream of each node, by its place in the plan, and those upstream of it.
+//!
+//! Here streams are made and joined. Which part of its inputs a node needs, and what log it keeps
+//! of its items, is decided in [`inputs`](super::inputs), which opens nothing and calls nothing of
+//! this file: for each node or segment, [`Intake`] says which streams to open, they are opened here
+//! ([`EpochRun::open`]), and `Intake` makes the log over their traces.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,12 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
-use super::inputs::{InlineTrace, NodeInputs, Runs};
+use super::inputs::{Intake, Log, Ranges, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
-use crate::checkpoint::{Recorder, SnapshotTrace, Trace};
+use crate::checkpoint::Recorder;
 use crate::graph::{AnyItems, Edge, ErasedChunks, FlowNode, Op};
-use crate::plan::{Place, Prefetch};
+use crate::plan::{Placement, Prefetch};
 use crate::rng::mix;
 use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
@@ -24,10 +29,10 @@ use crate::run::restore::in_morsels;
 use crate::run::segment::{Segment, SegmentSettings};
 use crate::run::spawn::{OnPool, OnRuntime};
 use crate::sync::lock;
-use crate::{Arity, Context, Error, ErrorKind, Order, Wanted, Work};
+use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
 
 /// Outputs of splits, by node and round.
-pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Option<Arc<Recorder>>)>;
+pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Log)>;
 
 /// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
 /// input is quick.
@@ -36,13 +41,6 @@ const FEED: Prefetch = Prefetch {
     bytes: 0,
     adaptive: true,
 };
-
-/// A stream, with its trace for checkpoints.
-pub(super) struct Wired {
-    pub items: AnyItems,
-    /// Set if checkpoints can be taken.
-    pub trace: Option<Arc<dyn Trace>>,
-}
 
 impl EpochRun {
     /// Returns the stream of a node's output; in a resumed epoch, its `wanted` part.
@@ -54,8 +52,8 @@ impl EpochRun {
     ) -> Wired {
         let place = self.engine.plan.places[id];
         match place {
-            Place::Inline => self.inline(id, port, round, wanted),
-            Place::Queue(queue) => {
+            Placement::Inline => self.inline(id, port, round, wanted),
+            Placement::Queue(queue) => {
                 let edge = self.engine.flow.nodes[id].node.edge.clone();
                 // The queue comes after the pipe, which may do other work.
                 let above = self.inline(id, port, round, wanted);
@@ -75,8 +73,16 @@ impl EpochRun {
                 );
                 Wired { items, ..above }
             }
-            Place::Segment(number) => self.segment(number, round, wanted),
+            Placement::Segment(number) => self.segment(number, round, wanted),
         }
+    }
+
+    /// Opens the streams that a node needs.
+    fn open(self: &Arc<Self>, intake: &Intake<'_>, round: u64) -> Vec<Wired> {
+        let inputs = intake.inputs.iter();
+        inputs
+            .map(|(output, part)| self.stream(*output, round, part.as_ref()))
+            .collect()
     }
 
     /// Makes a queue after a node, filled by a thread of its own.
@@ -100,20 +106,21 @@ impl EpochRun {
         )))
     }
 
+    /// Leaves out items of an output, at these positions, that are not wanted.
     fn skip_delivered(
         &self,
         id: usize,
         items: AnyItems,
-        runs: Option<Runs>,
+        ranges: Option<Ranges>,
         wanted: Option<&Wanted>,
     ) -> AnyItems {
-        match (runs, wanted) {
-            (Some(runs), Some(wanted)) => {
+        match (ranges, wanted) {
+            (Some(ranges), Some(wanted)) => {
                 let node = &self.engine.flow.nodes[id];
                 SkipDelivered::over(
                     items,
                     (&node.node.edge, &node.name),
-                    runs,
+                    ranges,
                     wanted.clone(),
                     self.other_ranks,
                 )
@@ -152,28 +159,16 @@ impl EpochRun {
         )
     }
 
+    /// Makes the stream of a segment's last node.
     fn segment(self: &Arc<Self>, number: usize, round: u64, wanted: Option<&Wanted>) -> Wired {
         let flow = &self.engine.flow;
         let plan = &self.engine.plan.segments[number];
         let above = flow.nodes[plan.nodes[0]].inputs[0];
         let last = *plan.nodes.last().expect("a segment has a node");
-        let mut unordered = None;
-        let (input, trace, pieces, runs) = if self.unordered[last] {
-            let (input, trace) = self.unordered_input(last, above, round, wanted, false);
-            unordered = Some(trace.clone());
-            (input, Some(trace as Arc<dyn Trace>), None, None)
-        } else if plan.arity == Arity::One {
-            let Wired { items, trace } = self.stream(above, round, wanted);
-            (items, trace, None, None)
-        } else {
-            let (items, pieces, runs) = self.pieces(&plan.nodes, round, wanted);
-            (
-                items,
-                pieces.clone().map(|pieces| pieces as Arc<dyn Trace>),
-                pieces,
-                runs,
-            )
-        };
+        let intake = Intake::of_segment(self, number, round, wanted);
+        let opened = self.open(&intake, round);
+        let log = intake.log(&opened);
+        let input = one(opened).items;
         let here = plan.fed.then(Arc::<AtomicBool>::default);
         let input = match &here {
             None => input,
@@ -189,10 +184,10 @@ impl EpochRun {
             here,
             work: plan.work,
             // A segment that was stopped in order resumes in order, to its end.
-            order: if self.cursors.is_some() && unordered.is_none() {
-                Order::Strict
-            } else {
-                plan.order
+            order: match log {
+                Log::Unordered(_) => plan.order,
+                _ if self.cursors.is_none() => plan.order,
+                _ => Order::Strict,
             },
             concurrency: plan.concurrency,
             start: plan.start,
@@ -208,18 +203,25 @@ impl EpochRun {
             self.segments[number].clone(),
             self.engine.learned[number].clone(),
         );
-        let chain = self.chain(&plan.nodes, round);
+        let logs = match &log {
+            Log::Segment(log) => (Some(log.clone()), None),
+            Log::Unordered(log) => (None, Some(log.clone())),
+            _ => (None, None),
+        };
         let segment = Segment::new(
-            chain,
+            self.chain(&plan.nodes, round),
             input,
             settings,
             spawner,
             gauge,
             learned,
-            (pieces, unordered),
+            logs,
         );
-        let items = self.skip_delivered(last, edge.restore(Box::new(segment)), runs, wanted);
-        Wired { items, trace }
+        let ranges = intake.outputs.map(one);
+        Wired {
+            items: self.skip_delivered(last, edge.restore(Box::new(segment)), ranges, wanted),
+            trace: log.trace(0),
+        }
     }
 
     /// Returns what runs the morsels of a segment.
@@ -261,6 +263,8 @@ impl EpochRun {
         }
     }
 
+    /// Runs a node in the thread of its reader. All outputs of a split are made together, when the
+    /// first is asked for.
     fn inline(
         self: &Arc<Self>,
         id: usize,
@@ -268,138 +272,130 @@ impl EpochRun {
         round: u64,
         wanted: Option<&Wanted>,
     ) -> Wired {
-        let flow_node = &self.engine.flow.nodes[id];
-        let node = &flow_node.node;
-        if let Op::Split(_) = node.op
-            && let Some((output, recorder)) = self.waiting(id, port, round)
-        {
-            let runs = self
+        let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
+        let is_split = matches!(node.op, Op::Split(_));
+        if is_split && let Some((output, log)) = self.waiting(id, port, round) {
+            let ranges = self
                 .cursor(id, wanted)
                 .map(|cursor| vec![(cursor.outputs[port], u64::MAX)]);
-            return self.output(id, port, output, recorder, runs, wanted);
+            return self.output(id, port, output, &log, ranges, wanted);
         }
-        let NodeInputs {
-            mut context,
-            inputs,
-            trace,
-            runs,
-            recorder,
-        } = self.inputs_of(id, round, wanted);
+        let intake = Intake::of_node(self, id, round, wanted);
+        let opened = self.open(&intake, round);
+        let log = intake.log(&opened);
+        let mut context = intake.context(&log);
         if let Some(rows) = self.rows(id) {
             context = context.with_rows(RowCursor::new(rows, 0));
         }
-        let applies = |inputs: Vec<AnyItems>| match &node.op {
-            Op::Source(source) => vec![source.open(&context)],
-            Op::Pipe(pipe) => vec![pipe.apply(one(inputs), &context)],
-            Op::Join(join) => vec![join.join(inputs, &context)],
-            Op::Split(split) => split.split(one(inputs), &context),
-            Op::Rerun(rerun) => {
-                vec![rerun.rerun(self.upstream(id, round, recorder.clone()), &context)]
-            }
+        let failed = |error: Error| Wired {
+            items: node.edge.fail(error.at(name)),
+            trace: log.trace(port),
         };
-        // A pipe's `apply` is a user's code, too.
-        let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, &trace) {
-            (Op::Pipe(_), Some(InlineTrace::SegmentLog(pieces))) => {
+        let inputs = intake.counted(opened, &log);
+        let outputs = match self.apply(id, round, inputs, &context, &log) {
+            Ok(outputs) => outputs.into_iter().enumerate(),
+            Err(error) => return failed(error),
+        };
+        let mut outputs: Vec<Option<Wired>> = outputs
+            .map(|(port, items)| Some(self.instrument(id, port, items, &context, &log)))
+            .collect();
+        let output = outputs.get_mut(port).and_then(Option::take);
+        // A dropped epoch has been cleared already.
+        if is_split
+            && outputs.iter().any(Option::is_some)
+            && !self.info.cancelled.load(Ordering::Relaxed)
+        {
+            lock(&self.splits).insert((id, round), (outputs, log.clone()));
+        }
+        let Some(output) = output else {
+            return failed(Error::new(ErrorKind::Config, "fewer outputs than it said"));
+        };
+        let ranges = intake.outputs.map(|mut outputs| outputs.swap_remove(port));
+        self.output(id, port, output, &log, ranges, wanted)
+    }
+
+    /// Applies a node to its inputs, which calls a user's code: a panic of it is an error.
+    fn apply(
+        self: &Arc<Self>,
+        id: usize,
+        round: u64,
+        inputs: Vec<AnyItems>,
+        context: &Context,
+        log: &Log,
+    ) -> Result<Vec<AnyItems>> {
+        let node = &self.engine.flow.nodes[id].node;
+        let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, log) {
+            (Op::Pipe(_), Log::Segment(log)) => {
                 let chain = self.chain(&self.engine.plan.groups[id], round);
                 let edge = chain.input.clone();
-                let apply = move |piece, first| chain.apply_caught(piece, first);
+                let apply = move |morsel, first| chain.apply_caught(morsel, first);
                 vec![in_morsels(
                     one(inputs),
                     &edge,
                     &node.edge,
-                    pieces.clone(),
+                    log.clone(),
                     apply,
                 )]
             }
-            _ => applies(inputs),
+            (Op::Source(source), _) => vec![source.open(context)],
+            (Op::Pipe(pipe), _) => vec![pipe.apply(one(inputs), context)],
+            (Op::Join(join), _) => vec![join.join(inputs, context)],
+            (Op::Split(split), _) => split.split(one(inputs), context),
+            (Op::Rerun(rerun), _) => {
+                let recorder = log.recorder().cloned();
+                vec![rerun.rerun(self.upstream(id, round, recorder), context)]
+            }
         }));
-        let outputs = match applied {
-            Ok(outputs) => outputs,
-            Err(payload) => {
-                let items = node.edge.fail(Error::panic(payload).at(&flow_node.name));
-                return Wired {
-                    items,
-                    trace: trace.map(InlineTrace::into_trace),
-                };
-            }
-        };
-        let mut outputs: Vec<Option<Wired>> = outputs
-            .into_iter()
-            .enumerate()
-            .map(|(port, items)| Some(self.behind(id, port, items, (&context, &trace, &recorder))))
-            .collect();
-        let output = outputs.get_mut(port).and_then(Option::take);
-        if let Op::Split(_) = node.op {
-            let mut splits = lock(&self.splits);
-            // A dropped epoch has been cleared already.
-            if outputs.iter().any(Option::is_some) && !self.info.cancelled.load(Ordering::Relaxed) {
-                splits.insert((id, round), (outputs, recorder.clone()));
-            }
-        }
-        match output {
-            Some(output) => {
-                let runs = runs.map(|mut runs| runs.swap_remove(port));
-                self.output(id, port, output, recorder, runs, wanted)
-            }
-            None => {
-                let error =
-                    Error::new(ErrorKind::Config, "fewer outputs than it said").at(&flow_node.name);
-                Wired {
-                    items: node.edge.fail(error),
-                    trace: trace.map(InlineTrace::into_trace),
-                }
-            }
-        }
+        applied.map_err(Error::panic)
     }
 
-    /// Adds the guards and filters after a node that runs inline, at one of its outputs.
-    fn behind(
+    /// Counts and checks the items of one output of a node that runs inline, and drives its I/O.
+    fn instrument(
         &self,
         id: usize,
         port: usize,
         items: AnyItems,
-        (context, trace, recorder): (&Context, &Option<InlineTrace>, &Option<Arc<Recorder>>),
+        context: &Context,
+        log: &Log,
     ) -> Wired {
         let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
-        let produced = match (recorder, context.lineage()) {
-            (Some(recorder), _) => Some(recorder.produced(port)),
-            (None, lineage) => lineage.map(|lineage| lineage.unordered().produced()),
+        let produced = match log {
+            Log::Snapshots(recorder) => Some(recorder.produced(port)),
+            _ => context
+                .lineage()
+                .map(|lineage| lineage.unordered().produced()),
         };
-        let items = match produced {
+        let mut items = match produced {
             Some(produced) => node.edge.counted(items, None, Some(produced.clone())),
             None => items,
         };
-        let mut items = match trace {
-            // Each link of the chain has a guard of its own.
-            Some(InlineTrace::SegmentLog(_)) => items,
-            _ => node.edge.guard(items, context.clone()),
-        };
-        if matches!(node.op, Op::Pipe(_)) && self.engine.flow.nodes[id].hints().work == Work::Io {
+        // Each link of a chain is guarded by itself.
+        if !matches!(log, Log::Segment(_)) {
+            items = node.edge.guard(items, context.clone());
+        }
+        if matches!(node.op, Op::Pipe(_)) && node.hints.work == Work::Io {
             let (edge, scope) = (node.edge.clone(), self.scope.clone());
             let driven = IoDriver::new(edge.erase(items), scope, edge, name.clone());
             items = node.edge.restore(Box::new(driven));
         }
-        let trace = match (recorder, trace) {
-            (Some(recorder), _) => {
-                Some(Arc::new(SnapshotTrace(recorder.clone(), port)) as Arc<dyn Trace>)
-            }
-            (None, trace) => trace.clone().map(InlineTrace::into_trace),
-        };
-        Wired { items, trace }
+        Wired {
+            items,
+            trace: log.trace(port),
+        }
     }
 
-    /// Makes an output of a node that ends with its wanted items.
+    /// Makes an output of a node of its wanted items only.
     fn output(
         &self,
         id: usize,
         port: usize,
         output: Wired,
-        recorder: Option<Arc<Recorder>>,
-        runs: Option<Runs>,
+        log: &Log,
+        ranges: Option<Ranges>,
         wanted: Option<&Wanted>,
     ) -> Wired {
         let node = &self.engine.flow.nodes[id];
-        if let (Some(recorder), Some(wanted), Some(_)) = (recorder, wanted, &runs)
+        if let (Some(recorder), Some(wanted), Some(_)) = (log.recorder(), wanted, &ranges)
             && matches!(node.node.op, Op::Split(_))
             && node.hints().by_position
             && recorder.want(port, wanted.clone())
@@ -408,27 +404,20 @@ impl EpochRun {
             return output;
         }
         Wired {
-            items: self.skip_delivered(id, output.items, runs, wanted),
+            items: self.skip_delivered(id, output.items, ranges, wanted),
             ..output
         }
     }
 
     /// Returns an output of a split that was made when another output was asked for.
-    fn waiting(
-        &self,
-        id: usize,
-        port: usize,
-        round: u64,
-    ) -> Option<(Wired, Option<Arc<Recorder>>)> {
+    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<(Wired, Log)> {
         let mut splits = lock(&self.splits);
         let Entry::Occupied(mut entry) = splits.entry((id, round)) else {
             return None;
         };
-        let (outputs, recorder) = entry.get_mut();
-        let waiting = outputs
-            .get_mut(port)
-            .and_then(Option::take)
-            .map(|output| (output, recorder.clone()));
+        let (outputs, log) = entry.get_mut();
+        let output = outputs.get_mut(port).and_then(Option::take);
+        let waiting = output.map(|output| (output, log.clone()));
         // Each round of a repeat has its own outputs; they are removed when all have been asked
         // for.
         if outputs.iter().all(Option::is_none) {
@@ -486,6 +475,30 @@ mod tests {
     use crate::plan::Plan;
     use crate::run::{Engine, Running, Share};
     use crate::settings::Settings;
+
+    /// A pipe that panics before it has a stream.
+    struct Panics;
+
+    impl crate::Pipe<u64> for Panics {
+        type Out = u64;
+
+        fn apply(&self, _: crate::Items<u64>, _: &Context) -> crate::Items<u64> {
+            panic!("no stream")
+        }
+        fn hints(&self) -> crate::Hints {
+            crate::Hints::default().is_resumable(true)
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_panics_as_it_is_applied_has_a_trace_for_the_nodes_that_read_it() {
+        let graph = Graph::range(0..3).pipe(Panics).shuffle(2);
+        let builder = crate::DataLoader::builder(graph).workers(0).resumable();
+        let mut epoch = builder.build().unwrap().epoch(0).blocking();
+        let error = epoch.next().unwrap().unwrap_err().to_string();
+        assert_eq!(error, "panics: panicked: no stream");
+        assert!(epoch.checkpoint().is_ok());
+    }
 
     #[test]
     fn a_repeat_keeps_nothing_of_the_forks_of_earlier_rounds() {

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::checkpoint::Input;
+use crate::checkpoint::InputCursor;
 use crate::rng::hash_bytes;
 use crate::{DataLoader, ErrorKind, Graph, Uneven, Writer};
 
@@ -32,7 +32,7 @@ fn states() -> impl Strategy<Value = Checkpoint> {
         held.sort_unstable();
         held.dedup();
         let from = held.last().map_or(0, |last| last + 1) + some;
-        Input {
+        InputCursor {
             from,
             reach: held.first().copied().unwrap_or(from),
             held,
@@ -244,7 +244,7 @@ fn row_120_numbers_that_contradict_each_other_are_refused() {
         let state = Checkpoint::of(vec![Saved { world: 2, ..saved }]);
         assert_eq!(kind(&state.to_bytes()), ErrorKind::Corrupt);
     };
-    let cursor = |input: Input| Cursor {
+    let cursor = |input: InputCursor| Cursor {
         outputs: vec![1],
         inputs: vec![input],
         ..Cursor::default()
@@ -259,7 +259,7 @@ fn row_120_numbers_that_contradict_each_other_are_refused() {
         ..Saved::default()
     });
     refused(Saved {
-        nodes: vec![node(vec![0], cursor(Input::default()))],
+        nodes: vec![node(vec![0], cursor(InputCursor::default()))],
         ..Saved::default()
     });
     refused(one(Cursor::default()));
@@ -267,12 +267,12 @@ fn row_120_numbers_that_contradict_each_other_are_refused() {
         outputs: vec![1 << 62],
         ..Cursor::default()
     }));
-    refused(one(cursor(Input {
+    refused(one(cursor(InputCursor {
         from: 4,
         reach: 2,
         held: vec![2, 2],
     })));
-    refused(one(cursor(Input {
+    refused(one(cursor(InputCursor {
         from: 4,
         reach: 2,
         held: vec![2, 4],
