@@ -8,8 +8,8 @@
 use std::io::Cursor;
 
 use datapipes::Result;
+use image::ImageDecoder;
 use image::codecs::gif::GifDecoder;
-use image::{ImageDecoder, Limits};
 
 use super::{ImageFormat::Gif, take};
 use crate::Image;
@@ -127,17 +127,12 @@ impl Header<'_> {
     }
 }
 
-pub(super) fn decode(bytes: &[u8], header: &Header<'_>, max_bytes: u64) -> Result<Image> {
+pub(super) fn decode(bytes: &[u8], header: &Header<'_>) -> Result<Image> {
     let end = blocks_end(bytes, header.data + 1)?;
     ends(bytes, end)?;
     let file = header.alone(&bytes[header.data..end]);
-    let mut decoder =
+    let decoder =
         GifDecoder::new(Cursor::new(file.as_slice())).map_err(|error| Gif.failed(error))?;
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(max_bytes);
-    decoder
-        .set_limits(limits)
-        .map_err(|error| Gif.failed(error))?;
     let mut rgba = vec![0; header.frame.0 as usize * header.frame.1 as usize * 4];
     decoder
         .read_image(&mut rgba)

@@ -247,12 +247,12 @@ impl DecodeImage {
             ImageFormat::Gif => {
                 let header = gif::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "GIF")?;
-                (gif::decode(bytes, &header, self.max_bytes)?, None)
+                (gif::decode(bytes, &header)?, None)
             }
             ImageFormat::Bmp => {
                 let header = bmp::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "BMP")?;
-                (bmp::decode(bytes, &header, self.max_bytes)?, None)
+                (bmp::decode(bytes, &header)?, None)
             }
             ImageFormat::Tiff => {
                 let header = tiff::Header::read(bytes)?;
