@@ -113,13 +113,23 @@ fn row_112_scaled_pictures_are_pillows() {
         "flat411",
         "flat_mixed",
     ] {
+        // The expected pictures are stored one below the other.
+        let expected = crate::decode(&file(&format!("{name}.scaled.png"))).unwrap();
+        let mut y = 0;
         for scale in [2, 4, 8] {
-            let expected = crate::decode(&file(&format!("turbo.{name}.{scale}.png"))).unwrap();
             let image = whole(&file(&format!("{name}.jpg")), scale).unwrap();
+            let (width, height) = (image.width(), image.height());
+            let of = Rect {
+                x: 0,
+                y,
+                width,
+                height,
+            };
             assert!(
-                image == expected,
-                "{name} at 1/{scale}: {image:?}, expected {expected:?}"
+                image == crate::crop(&expected, of).unwrap(),
+                "{name} at 1/{scale}"
             );
+            y += height;
         }
     }
 }
