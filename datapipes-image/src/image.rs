@@ -4,6 +4,8 @@ use std::fmt;
 
 use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 
+use crate::Rect;
+
 /// Default limit on the pixels of an image: the limit of Pillow, as an error instead of a warning.
 pub(crate) const MAX_PIXELS: u64 = 178_956_970;
 
@@ -50,6 +52,20 @@ impl Image {
             height,
             channels,
             data,
+        }
+    }
+
+    /// Copies the pixels of a frame to a place inside of this RGB image. A frame of RGBA loses its
+    /// alpha.
+    pub(crate) fn paste(&mut self, frame: &[u8], at: Rect) {
+        let channels = frame.len() / at.width as usize / at.height as usize;
+        let (width, left) = (self.width as usize * 3, at.x as usize * 3);
+        let rows = self.data.chunks_exact_mut(width).skip(at.y as usize);
+        for (row, from) in rows.zip(frame.chunks_exact(at.width as usize * channels)) {
+            let to = row[left..].as_chunks_mut::<3>().0.iter_mut();
+            for (to, from) in to.zip(from.chunks_exact(channels)) {
+                to.copy_from_slice(&from[..3]);
+            }
         }
     }
 

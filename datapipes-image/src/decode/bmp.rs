@@ -7,8 +7,8 @@
 use std::io::Cursor;
 
 use datapipes::{Error, ErrorKind, Result};
+use image::DynamicImage;
 use image::codecs::bmp::BmpDecoder;
-use image::{DynamicImage, ImageDecoder, Limits};
 
 use super::{ImageFormat::Bmp, take};
 use crate::Image;
@@ -220,14 +220,9 @@ impl Header {
     }
 }
 
-pub(super) fn decode(bytes: &[u8], header: &Header, max_bytes: u64) -> Result<Image> {
+pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
     header.check(bytes)?;
-    let mut decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|error| Bmp.failed(error))?;
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(max_bytes);
-    decoder
-        .set_limits(limits)
-        .map_err(|error| Bmp.failed(error))?;
+    let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(|error| Bmp.failed(error))?;
     let image = DynamicImage::from_decoder(decoder).map_err(|error| Bmp.failed(error))?;
     Image::new(header.width, header.height, 3, image.into_rgb8().into_raw())
 }

@@ -8,11 +8,11 @@
 use std::io::Cursor;
 
 use datapipes::Result;
+use image::ImageDecoder;
 use image::codecs::gif::GifDecoder;
-use image::{ImageDecoder, Limits};
 
 use super::{ImageFormat::Gif, take};
-use crate::Image;
+use crate::{Image, Rect};
 
 /// Blocks before the first frame's pixels.
 pub(super) struct Header<'a> {
@@ -127,17 +127,12 @@ impl Header<'_> {
     }
 }
 
-pub(super) fn decode(bytes: &[u8], header: &Header<'_>, max_bytes: u64) -> Result<Image> {
+pub(super) fn decode(bytes: &[u8], header: &Header<'_>) -> Result<Image> {
     let end = blocks_end(bytes, header.data + 1)?;
     ends(bytes, end)?;
     let file = header.alone(&bytes[header.data..end]);
-    let mut decoder =
+    let decoder =
         GifDecoder::new(Cursor::new(file.as_slice())).map_err(|error| Gif.failed(error))?;
-    let mut limits = Limits::no_limits();
-    limits.max_alloc = Some(max_bytes);
-    decoder
-        .set_limits(limits)
-        .map_err(|error| Gif.failed(error))?;
     let mut rgba = vec![0; header.frame.0 as usize * header.frame.1 as usize * 4];
     decoder
         .read_image(&mut rgba)
@@ -165,21 +160,13 @@ pub(super) fn decode(bytes: &[u8], header: &Header<'_>, max_bytes: u64) -> Resul
             .iter_mut()
             .for_each(|pixel| pixel.copy_from_slice(fill));
     }
-    let (width, left) = (header.width as usize * 3, header.left as usize * 3);
-    let rows = image
-        .data_mut()
-        .chunks_exact_mut(width)
-        .skip(header.top as usize);
-    for (row, from) in rows.zip(rgba.chunks_exact(header.frame.0 as usize * 4)) {
-        for (to, from) in row[left..]
-            .as_chunks_mut::<3>()
-            .0
-            .iter_mut()
-            .zip(from.as_chunks::<4>().0)
-        {
-            to.copy_from_slice(&from[..3]);
-        }
-    }
+    let at = Rect {
+        x: header.left,
+        y: header.top,
+        width: header.frame.0,
+        height: header.frame.1,
+    };
+    image.paste(&rgba, at);
     Ok(image)
 }
 

@@ -6,10 +6,6 @@ mod classes;
 mod directory;
 mod format;
 mod gif;
-#[cfg_attr(
-    feature = "turbo",
-    allow(dead_code, reason = "libjpeg-turbo decodes in its place")
-)]
 mod jpeg;
 mod part;
 mod pixels;
@@ -26,11 +22,11 @@ use datapipes::{Arity, Context, Error, ErrorKind, Hints, Items, Pipe, Result, ca
 pub(crate) use self::classes::{Classes, classes};
 use self::format::sniff;
 #[cfg(not(feature = "turbo"))]
-use self::jpeg::{decode as whole_jpeg, decode_part as part_of_jpeg};
+use self::jpeg::decode_part as part_of_jpeg;
 pub(crate) use self::part::{Memory, Wanted};
 use self::pixels::Pixels;
 #[cfg(feature = "turbo")]
-use self::turbo::{decode as whole_jpeg, decode_part as part_of_jpeg};
+use self::turbo::decode_part as part_of_jpeg;
 use self::turn::Turn;
 use crate::image::MAX_PIXELS;
 use crate::{Image, Rect};
@@ -101,8 +97,12 @@ fn part_of_file(bytes: &[u8], scale: u32, part: Rect) -> Result<Image> {
     }
     let header = jpeg::Header::read(bytes)?;
     DecodeImage::new().check(header.width, header.height, header.memory(), "JPEG")?;
+    image_of_jpeg(bytes, &header, scale, part)
+}
+
+fn image_of_jpeg(bytes: &[u8], header: &jpeg::Header, scale: u32, part: Rect) -> Result<Image> {
     let mut pixels = Pixels::default();
-    part_of_jpeg(bytes, &header, scale, part, &mut pixels)?;
+    part_of_jpeg(bytes, header, scale, part, &mut pixels)?;
     Image::new(pixels.width, pixels.height, 3, pixels.data)
 }
 
@@ -157,10 +157,10 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// coding and 12 bits are [`ErrorKind::Unsupported`]. Between images each thread keeps up to some
 /// 16 MiB of buffers, so that only the pixels are allocated.
 ///
-/// With the feature `turbo`, libjpeg-turbo itself decodes JPEGs, to the same pixels. The same files
-/// are refused, and edges over 65500, but some damage is only found by libjpeg-turbo. All its
-/// warnings are errors, except for three that change no pixel: bytes before the end marker, an
-/// unknown JFIF revision, and an unknown Adobe transform.
+/// With the feature `turbo`, libjpeg-turbo itself decodes JPEGs of one scan, gray or of three
+/// components, to the same pixels. If it warns or fails, the result is that of this decoder, pixels
+/// or error. Damage that it accepts without a warning, such as a block of too many coefficients, is
+/// an error only without the feature.
 #[derive(Clone, Debug)]
 pub struct DecodeImage {
     max_pixels: u64,
@@ -230,7 +230,14 @@ impl DecodeImage {
             ImageFormat::Jpeg => {
                 let header = jpeg::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "JPEG")?;
-                (whole_jpeg(bytes, &header)?, header.orientation)
+                let whole = Rect {
+                    x: 0,
+                    y: 0,
+                    width: header.width,
+                    height: header.height,
+                };
+                let image = image_of_jpeg(bytes, &header, 1, whole)?;
+                (image, header.orientation)
             }
             ImageFormat::Png => {
                 let header = png::Header::read(bytes)?;
@@ -247,12 +254,12 @@ impl DecodeImage {
             ImageFormat::Gif => {
                 let header = gif::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "GIF")?;
-                (gif::decode(bytes, &header, self.max_bytes)?, None)
+                (gif::decode(bytes, &header)?, None)
             }
             ImageFormat::Bmp => {
                 let header = bmp::Header::read(bytes)?;
                 self.check(header.width, header.height, header.memory(), "BMP")?;
-                (bmp::decode(bytes, &header, self.max_bytes)?, None)
+                (bmp::decode(bytes, &header)?, None)
             }
             ImageFormat::Tiff => {
                 let header = tiff::Header::read(bytes)?;

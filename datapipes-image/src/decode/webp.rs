@@ -9,12 +9,12 @@ use std::io::Cursor;
 use std::ops::Range;
 
 use datapipes::Result;
+use image::ImageDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::metadata::Orientation;
-use image::{ColorType, ImageDecoder};
 
 use super::{ImageFormat::WebP, take};
-use crate::Image;
+use crate::{Image, Rect};
 
 /// Contents of the chunks.
 pub(super) struct Header {
@@ -203,38 +203,23 @@ pub(super) fn decode(bytes: &[u8], header: Header) -> Result<Image> {
     let file = first.alone(bytes);
     let decoder =
         WebPDecoder::new(Cursor::new(file.as_slice())).map_err(|error| WebP.failed(error))?;
-    let mut image = Image::black(first.size.0, first.size.1, 3);
-    if decoder.color_type() == ColorType::Rgb8 {
-        decoder
-            .read_image(image.data_mut())
-            .map_err(|error| WebP.failed(error))?;
-    } else {
-        let mut rgba = vec![0; image.data().len() / 3 * 4];
-        decoder
-            .read_image(&mut rgba)
-            .map_err(|error| WebP.failed(error))?;
-        for (to, from) in image
-            .data_mut()
-            .as_chunks_mut::<3>()
-            .0
-            .iter_mut()
-            .zip(rgba.as_chunks::<4>().0)
-        {
-            to.copy_from_slice(&from[..3]);
-        }
-    }
-    if first.size == (header.width, header.height) {
-        return Ok(image);
+    let (width, height) = first.size;
+    let channels = decoder.color_type().channel_count();
+    let mut frame = vec![0; width as usize * height as usize * usize::from(channels)];
+    decoder
+        .read_image(&mut frame)
+        .map_err(|error| WebP.failed(error))?;
+    if channels == 3 && first.size == (header.width, header.height) {
+        return Image::new(width, height, 3, frame);
     }
     let mut canvas = Image::black(header.width, header.height, 3);
-    let (width, left) = (header.width as usize * 3, first.left as usize * 3);
-    let rows = canvas
-        .data_mut()
-        .chunks_exact_mut(width)
-        .skip(first.top as usize);
-    for (row, from) in rows.zip(image.data().chunks_exact(first.size.0 as usize * 3)) {
-        row[left..left + from.len()].copy_from_slice(from);
-    }
+    let at = Rect {
+        x: first.left,
+        y: first.top,
+        width,
+        height,
+    };
+    canvas.paste(&frame, at);
     Ok(canvas)
 }
 

@@ -28,7 +28,7 @@ pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
 pub use policy::{OnError, Skipped};
-pub use replay::{Replay, Seen, Step};
+pub use replay::{Replay, Step};
 pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
 
 use autosave::{Autosave, Saver};

@@ -22,8 +22,6 @@ pub(crate) struct Header {
     jfif: bool,
     /// Colours in an Adobe segment: 0 untransformed, 1 YCbCr, 2 YCCK.
     adobe: Option<u8>,
-    /// Offset of the byte after the Adobe segment's `0xff`.
-    pub(crate) adobe_at: usize,
     /// Offset of the first scan's segment.
     pub(crate) scan: usize,
 }
@@ -63,7 +61,7 @@ const APP1: u8 = 0xe1;
 const APP14: u8 = 0xee;
 
 /// Greatest number of scans, more than any encoder makes: each scan costs time.
-pub(crate) const MAX_SCANS: usize = 100;
+const MAX_SCANS: usize = 100;
 
 impl Header {
     pub(crate) fn read(bytes: &[u8]) -> Result<Header> {
@@ -78,7 +76,6 @@ impl Header {
             interleaved: true,
             jfif: false,
             adobe: None,
-            adobe_at: 0,
             scan: 0,
         };
         let mut at = 2;
@@ -100,7 +97,6 @@ impl Header {
                 }
                 APP14 if body.len() >= 12 && body.starts_with(b"Adobe") => {
                     header.adobe = Some(body[11]);
-                    header.adobe_at = end - body.len() - 3;
                 }
                 SOS if header.count == 0 => return corrupt("a scan stands before the frame"),
                 SOS => {

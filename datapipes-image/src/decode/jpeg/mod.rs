@@ -27,8 +27,6 @@ use std::cell::RefCell;
 
 use datapipes::Result;
 
-#[cfg(feature = "turbo")]
-pub(crate) use self::header::MAX_SCANS;
 use self::header::{DHT, DQT, DRI, EOI, SOS, corrupt, segment};
 pub(crate) use self::header::{Header, end_of_image};
 use self::plan::Plan;
@@ -38,7 +36,7 @@ use self::sequential::Row;
 use self::stream::Stream;
 use self::tables::{Brought, Tables};
 use super::pixels::Pixels;
-use crate::{Image, Rect};
+use crate::Rect;
 
 /// Buffers kept between images: in the steady state no image allocates.
 struct Scratch {
@@ -52,19 +50,6 @@ struct Scratch {
 /// Greatest number of bytes that are kept.
 const KEPT: usize = 16 << 20;
 
-/// Decodes an image.
-pub(super) fn decode(bytes: &[u8], header: &Header) -> Result<Image> {
-    let mut image = Image::black(header.width, header.height, 3);
-    let whole = Rect {
-        x: 0,
-        y: 0,
-        width: header.width,
-        height: header.height,
-    };
-    decode_into(bytes, header, 1, whole, image.data_mut())?;
-    Ok(image)
-}
-
 /// Decodes a part of an image that is scaled by 1/1, 1/2, 1/4 or 1/8, whose edges are rounded up.
 /// The pixels are those of the same part of the whole image at that scale. Data below the part is
 /// not read, except for the end marker.
@@ -76,25 +61,7 @@ pub(crate) fn decode_part(
     pixels: &mut Pixels,
 ) -> Result<()> {
     let plan = Plan::new(header, scale, part)?;
-    decode_planned(
-        bytes,
-        header,
-        &plan,
-        pixels.set_size(part.width, part.height),
-    )
-}
-
-fn decode_into(
-    bytes: &[u8],
-    header: &Header,
-    scale: u32,
-    part: Rect,
-    pixels: &mut [u8],
-) -> Result<()> {
-    decode_planned(bytes, header, &Plan::new(header, scale, part)?, pixels)
-}
-
-fn decode_planned(bytes: &[u8], header: &Header, plan: &Plan, pixels: &mut [u8]) -> Result<()> {
+    let pixels = pixels.set_size(part.width, part.height);
     thread_local!(static SCRATCH: RefCell<Option<Box<Scratch>>> = const { RefCell::new(None) });
     end_of_image(bytes, header)?;
     SCRATCH.with_borrow_mut(|scratch| {
@@ -107,7 +74,7 @@ fn decode_planned(bytes: &[u8], header: &Header, plan: &Plan, pixels: &mut [u8])
                 coefficients: Coefficients::default(),
             })
         });
-        let decoded = scratch.decode(bytes, header, plan, pixels);
+        let decoded = scratch.decode(bytes, header, &plan, pixels);
         if scratch.stream.capacity() > KEPT {
             scratch.stream = Stream::default();
         }

@@ -1,6 +1,6 @@
-//! Addresses of objects: keys below a base URL, public addresses, and URLs without secrets.
+//! Addresses of objects: keys below a base URL, and URLs without secrets.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use datapipes::{Error, ErrorKind, Result};
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
@@ -133,49 +133,6 @@ pub(super) fn literal(url: &Url) -> Option<IpAddr> {
     url.host_str()?.trim_matches(['[', ']']).parse().ok()
 }
 
-/// Returns true if an address belongs to the public internet, as far as that is known: it is not of
-/// this machine, not of a private or link-local network (which hold the metadata services of
-/// clouds), and not reserved.
-pub(super) fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let [a, b, c, _] = address.octets();
-    !(address.is_loopback()
-        || address.is_private()
-        || address.is_link_local()
-        || address.is_unspecified()
-        || address.is_broadcast()
-        || address.is_multicast()
-        || address.is_documentation()
-        || a == 0
-        || a >= 240
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0 && c == 0)
-        || (a == 198 && (18..20).contains(&b)))
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let parts = address.segments();
-    // Addresses that embed an IPv4 address: mapped, compatible, NAT64, 6to4.
-    let inner = match parts {
-        [0, 0, 0, 0, 0, 0xffff | 0, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            Some((high, low))
-        }
-        [0x2002, high, low, ..] => Some((high, low)),
-        _ => None,
-    };
-    if let Some((high, low)) = inner {
-        return is_public_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
-    }
-    // Global unicast is 2000::/3, except 2001:db8::/32, which is for documentation.
-    parts[0] & 0xe000 == 0x2000 && !(parts[0] == 0x2001 && parts[1] == 0xdb8)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,45 +177,6 @@ mod tests {
                 error.kind() == ErrorKind::Config && !error.to_string().contains("marker"),
                 "{error}"
             );
-        }
-    }
-
-    #[test]
-    fn addresses_of_machines_and_private_nets_are_not_public() {
-        for text in [
-            "8.8.8.8",
-            "93.184.216.34",
-            "2606:4700::1111",
-            "::ffff:8.8.8.8",
-            "2002:808:808::",
-        ] {
-            assert!(is_public(text.parse().unwrap()), "{text}");
-        }
-        for text in [
-            "127.0.0.1",
-            "10.1.2.3",
-            "172.16.0.1",
-            "192.168.1.1",
-            "169.254.169.254",
-            "100.64.0.1",
-            "0.0.0.0",
-            "224.0.0.1",
-            "255.255.255.255",
-            "192.0.0.1",
-            "198.18.0.1",
-            "::1",
-            "::",
-            "fe80::1",
-            "fc00::1",
-            "fd00:ec2::254",
-            "::ffff:127.0.0.1",
-            "::ffff:169.254.169.254",
-            "64:ff9b::7f00:1",
-            "2002:7f00:1::",
-            "2001:db8::1",
-            "ff02::1",
-        ] {
-            assert!(!is_public(text.parse().unwrap()), "{text}");
         }
     }
 }

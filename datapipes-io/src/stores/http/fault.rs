@@ -124,8 +124,6 @@ enum Cause {
     Cut,
     /// The host name has no address now.
     NoAddress,
-    /// A rule of this store forbids the request.
-    Forbidden,
     /// The certificate of the server is not trusted.
     Certificate,
     /// The two sides do not agree on encryption.
@@ -137,36 +135,12 @@ enum Cause {
     Other,
 }
 
-/// An error for a name whose addresses must not be contacted; the text gives the reason.
-#[derive(Debug)]
-pub(super) struct Forbidden(pub String);
-
-/// An error for a name without an address.
-#[derive(Debug)]
-pub(super) struct NoAddress(pub String);
-
-impl std::fmt::Display for Forbidden {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::fmt::Display for NoAddress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Forbidden {}
-impl std::error::Error for NoAddress {}
-
 fn cause(error: &reqwest::Error) -> Cause {
     let mut next = error.source();
     let mut found = Cause::Other;
     while let Some(error) = next {
-        if error.is::<Forbidden>() {
-            return Cause::Forbidden;
-        } else if error.is::<NoAddress>() {
+        if error.to_string() == "dns error" {
+            // Its type is private.
             return Cause::NoAddress;
         } else if let Some(tls) = error.downcast_ref::<rustls::Error>() {
             return match tls {
@@ -222,7 +196,6 @@ pub(super) fn transport(name: &str, error: reqwest::Error) -> Error {
     let connect = error.is_connect();
     let (kind, what, passing) = match cause(&error) {
         Cause::Certificate => (ErrorKind::Denied, "the certificate is not trusted", false),
-        Cause::Forbidden => (ErrorKind::Denied, "refused", false),
         Cause::Tls => (ErrorKind::Protocol, "no agreement on encryption", false),
         Cause::Malformed => (ErrorKind::Protocol, "not an answer of HTTP", false),
         Cause::NoAddress => (ErrorKind::Unavailable, "no such host", true),

@@ -6,7 +6,6 @@ mod body;
 mod fault;
 mod list;
 mod options;
-mod resolve;
 mod send;
 
 pub use list::Listing;

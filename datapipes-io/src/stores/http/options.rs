@@ -9,10 +9,9 @@ use datapipes::{Error, ErrorKind, Result};
 use reqwest::header::{self, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Certificate, ClientBuilder, Proxy};
 
-use super::address::{Address, is_public, literal};
+use super::address::{Address, literal};
 use super::body::Rate;
 use super::fault::Secrets;
-use super::resolve::Guard;
 use super::{Http, Inner, Listing};
 use crate::stores::clients::Clients;
 
@@ -45,7 +44,6 @@ pub struct HttpBuilder {
     rate: Rate,
     version: Version,
     follow: Vec<String>,
-    private: bool,
     unknown_length: bool,
     listing: Listing,
     problem: Option<Error>,
@@ -93,7 +91,6 @@ impl HttpBuilder {
             },
             version: Version::One,
             follow: Vec::new(),
-            private: false,
             unknown_length: false,
             listing: Listing::Auto,
             problem: None,
@@ -237,17 +234,10 @@ impl HttpBuilder {
     /// Follows redirects to another host, `host` or `host:port`, too. Redirects within scheme, host
     /// and port of the store are always followed, up to 5 in a row; redirects from `https` to
     /// `http` never are. Credentials, headers and the query of the store's URL are not sent to
-    /// another host, port or scheme.
+    /// another host, port or scheme. The addresses of a host named here are not checked: they may
+    /// be those of this machine or a private network.
     pub fn allow_redirects_to(mut self, host: &str) -> Self {
         self.follow.push(host.to_ascii_lowercase());
-        self
-    }
-
-    /// Allows names given to [`allow_redirects_to`](Self::allow_redirects_to) to resolve to this
-    /// machine or a private network even if the store is on a public one. A numeric address given
-    /// there needs no such permission.
-    pub fn allow_private_redirects(mut self) -> Self {
-        self.private = true;
         self
     }
 
@@ -283,11 +273,7 @@ impl HttpBuilder {
         }
         let mut secrets = self.secrets;
         secrets.add_query(address.base());
-        let private = self.private
-            || literal(address.base()).is_some_and(|own| !is_public(own))
-            || address.base().host_str() == Some("localhost");
         install_provider();
-        let own = address.base().host_str().unwrap_or("").to_owned();
         // Without TLS no certificates are needed, and reading those of this machine takes time.
         let trusts_none =
             address.base().scheme() == "http" && self.follow.is_empty() && self.proxies.is_some();
@@ -300,8 +286,7 @@ impl HttpBuilder {
                 .referer(false)
                 .connect_timeout(connect)
                 .pool_idle_timeout(idle)
-                .tcp_nodelay(true)
-                .dns_resolver(Arc::new(Guard::new(&own, private)));
+                .tcp_nodelay(true);
             client = match version {
                 Version::One => client.http1_only().retry(reqwest::retry::never()),
                 Version::Negotiated => client,

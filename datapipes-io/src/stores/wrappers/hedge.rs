@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{self, Poll};
 use std::time::Duration;
@@ -416,21 +415,7 @@ fn fits(first: &Runner, second: &Runner, from: u64) -> bool {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Hedge<S> {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         self.race(&self.url_of(key), || self.inner.get(key, get.clone()))

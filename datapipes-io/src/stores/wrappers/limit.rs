@@ -1,7 +1,6 @@
 //! A limit on the concurrency of requests.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -204,21 +203,7 @@ fn is_overload(error: &Error) -> bool {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Limit<S> {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let permit = self.gate.enter().await;

@@ -1,7 +1,6 @@
 //! Cache of whole objects in memory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -154,21 +153,7 @@ impl<S: Store> MemoryCache<S> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for MemoryCache<S> {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let mut here = self.here(key, &get.version);

@@ -20,6 +20,28 @@
 //! Pauses and timeouts use tokio's clock: futures of these stores must be polled inside a tokio
 //! runtime with time enabled, once they have to wait.
 
+/// Passes on the names of the store inside, which a wrapper does not change, and names no folder,
+/// since graphs would bypass the wrapper.
+macro_rules! names_of {
+    ($($inner:tt)+) => {
+        fn url(&self) -> &str {
+            self.$($inner)+.url()
+        }
+
+        fn url_of(&self, key: &str) -> String {
+            self.$($inner)+.url_of(key)
+        }
+
+        fn identity(&self) -> String {
+            self.$($inner)+.identity()
+        }
+
+        fn folder(&self) -> Option<&std::path::Path> {
+            None
+        }
+    };
+}
+
 mod bucket;
 mod controller;
 mod disk_cache;

@@ -1,6 +1,5 @@
 //! A limit on requests and bytes per second.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -93,21 +92,7 @@ impl Buckets {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Rate<S> {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         self.buckets.pay(&self.buckets.requests, 1).await;

@@ -1,7 +1,6 @@
 //! Retries of transient errors, and resumption of bodies that were cut.
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -342,21 +341,7 @@ impl<S: Store> Resumed<S> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Retry<S> {
-    fn url(&self) -> &str {
-        self.0.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.0.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.0.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(0.inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let mut tries = Tries::of(self.url_of(key));

@@ -1,7 +1,6 @@
 //! Verification of objects by size and hash.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -103,21 +102,7 @@ impl Check {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for Verify<S> {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(inner);
 
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let expected = self

@@ -156,7 +156,7 @@ async fn row_64_a_host_that_is_named_is_followed_to_without_credentials() {
 }
 
 #[tokio::test]
-async fn row_64_a_store_on_a_private_net_may_lead_to_its_neighbours_by_name() {
+async fn row_64_a_host_that_was_named_may_have_any_address() {
     let server = BadHttp::start();
     server.on("/private", [object("data")]);
     server.on(

@@ -6,7 +6,6 @@ mod tests;
 
 use std::any::Any;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,12 +38,6 @@ pub struct Step {
     bytes: usize,
     time: Duration,
     shown: Vec<String>,
-}
-
-/// A [`Step`] with access to the values that the node made; see [`DataLoader::replay_with`].
-pub struct Seen<'a> {
-    step: &'a Step,
-    values: Vec<&'a dyn Any>,
 }
 
 impl<T: Send + 'static> DataLoader<T> {
@@ -108,10 +101,11 @@ impl<T: Send + 'static> DataLoader<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn replay(&self, epoch: u64, origin: &Origin) -> Result<Replay> {
-        self.replay_with(epoch, origin, |_| {})
+        self.replay_with(epoch, origin, |_, _| {})
     }
 
-    /// Does the same, and calls `look` with each step while its values are there, of whatever type.
+    /// Does the same, and calls `look` with each step and its values, of whatever type, whose
+    /// origins are at the same indices of [`Step::origins`].
     ///
     /// # Errors
     /// Fails as [`replay`](DataLoader::replay) does.
@@ -123,7 +117,9 @@ impl<T: Send + 'static> DataLoader<T> {
     /// let graph = Graph::from_vec(vec!["a", "b c"]).map(|text| text.split(' ').count()).map(|n| n > 1);
     /// let loader = DataLoader::builder(graph).build()?;
     /// let mut words = None;
-    /// loader.replay_with(0, &Origin::root(0, 1), |step| words = words.or(step.value::<usize>().copied()))?;
+    /// loader.replay_with(0, &Origin::root(0, 1), |_, values| {
+    ///     words = words.or(values.first().and_then(|value| value.downcast_ref::<usize>()).copied());
+    /// })?;
     /// assert_eq!(words, Some(2));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -131,7 +127,7 @@ impl<T: Send + 'static> DataLoader<T> {
         &self,
         epoch: u64,
         origin: &Origin,
-        mut look: impl FnMut(&Seen<'_>),
+        mut look: impl FnMut(&Step, &[&dyn Any]),
     ) -> Result<Replay> {
         let mut parts = Vec::new();
         parts_of(origin, &mut parts);
@@ -151,10 +147,7 @@ impl<T: Send + 'static> DataLoader<T> {
             let replayer = Replayer::new(&self.engine, epoch, &part)?;
             let made = replayer.run(&mut |stage| {
                 let (step, values) = Step::of(stage, &part);
-                look(&Seen {
-                    step: &step,
-                    values,
-                });
+                look(&step, &values);
                 replay.steps.push(step);
             })?;
             replay
@@ -300,32 +293,6 @@ impl Step {
     /// how many numbers are NaN or infinite); else empty. At most four.
     pub fn shown(&self) -> &[String] {
         &self.shown
-    }
-}
-
-impl<'a> Seen<'a> {
-    /// Returns the first value, if it is of this type.
-    pub fn value<U: 'static>(&self) -> Option<&'a U> {
-        self.values.first().and_then(|value| value.downcast_ref())
-    }
-
-    /// Returns all values, whose origins are at the same indices of [`Step::origins`].
-    pub fn values(&self) -> &[&'a dyn Any] {
-        &self.values
-    }
-}
-
-impl Deref for Seen<'_> {
-    type Target = Step;
-
-    fn deref(&self) -> &Step {
-        self.step
-    }
-}
-
-impl fmt::Debug for Seen<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.step.fmt(f)
     }
 }
 

@@ -193,8 +193,9 @@ fn the_image_that_gave_the_nan() {
         .unwrap();
     let mut found = Vec::new();
     let replay = loader
-        .replay_with(2, batch.origin(), |step| {
-            if step.is_run() && step.value::<Tensor>().is_some_and(is_nan) {
+        .replay_with(2, batch.origin(), |step, values| {
+            let value = values.first().and_then(|value| value.downcast_ref());
+            if step.is_run() && value.is_some_and(is_nan) {
                 found.push((step.node().to_owned(), step.part().clone()));
             }
         })

@@ -19,39 +19,39 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Keeps the wanted items of a chunk.
+    /// Keeps the wanted items of a chunk: those related to the target, or to `wide`. At the start of
+    /// a replay, which reads until the target comes, errors of no item are not wanted, and once the
+    /// target is there, nothing else is.
     pub fn take(
         &mut self,
         chunk: AnyChunk,
         edge: &Arc<dyn Edge>,
         target: &Origin,
         wide: Option<&Origin>,
-        all_errors: bool,
+        is_start: bool,
     ) {
+        let looks = edge.look(&chunk);
+        let is_here = looks.iter().any(|look| item(look) == Some(target));
+        self.exact |= is_here;
+        let alone = is_start && is_here;
+        if alone {
+            self.kept.clear();
+        }
         let mut places = Vec::new();
-        for (place, look) in edge.look(&chunk).into_iter().enumerate() {
-            let wanted = match look {
-                Look::Item(origin, _) => {
-                    self.exact |= origin == *target;
-                    let wanted = origin.is_related(wide.unwrap_or(target));
-                    match &mut self.ends {
-                        Some((_, last)) => *last = origin,
-                        none => *none = Some((origin.clone(), origin)),
-                    }
-                    wanted
-                }
-                Look::Error(error) => {
-                    let wanted = match error.item() {
-                        Some(item) => item.is_related(wide.unwrap_or(target)),
-                        None => all_errors,
-                    };
-                    self.exact |= wanted && error.item() == Some(target);
-                    if !wanted {
-                        self.error = Some(error.to_string());
-                    }
-                    wanted
-                }
+        for (place, look) in looks.into_iter().enumerate() {
+            let wanted = match item(&look) {
+                Some(item) if alone => item == target,
+                Some(item) => item.is_related(wide.unwrap_or(target)),
+                None => !is_start,
             };
+            match look {
+                Look::Item(origin, _) => match &mut self.ends {
+                    Some((_, last)) => *last = origin,
+                    none => *none = Some((origin.clone(), origin)),
+                },
+                Look::Error(error) if !wanted => self.error = Some(error.to_string()),
+                Look::Error(_) => {}
+            }
             if wanted {
                 places.push((place, self.seen + place as u64));
             }
@@ -78,5 +78,13 @@ impl Found {
             Some((only, _)) if self.seen == 1 => only.to_string(),
             Some((first, last)) => format!("{} from {first} to {last}", self.seen),
         }
+    }
+}
+
+/// Returns the item that a value or an error belongs to.
+fn item<'a>(look: &'a Look<'_>) -> Option<&'a Origin> {
+    match look {
+        Look::Item(origin, _) => Some(origin),
+        Look::Error(error) => error.item(),
     }
 }

@@ -11,7 +11,7 @@ use futures::future::join_all;
 use super::found::Found;
 use super::{Carried, MANY, Replayer, Show, Stage, Way};
 use crate::checkpoint::NodeState;
-use crate::graph::{AnyChunk, ErasedChunks, Look, Op};
+use crate::graph::{AnyChunk, ErasedChunks, Op};
 use crate::items::Demand;
 use crate::rng::mix;
 use crate::sync::lock;
@@ -181,7 +181,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             let (items, context) = replayer.whole(id, round, wanted)?;
             let most = if from.is_some() { 1 } else { MANY };
             replayer.wait(replayer.drain(items, edge, &context, most, |chunk| {
-                found.take(chunk, edge, &replayer.target, None, false);
+                found.take(chunk, edge, &replayer.target, None, true);
                 !(found.exact || (from.is_some() && found.seen > 0))
             }));
             Ok(found)
@@ -194,7 +194,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         } else {
             None
         };
-        let mut found = match jumped {
+        let found = match jumped {
             Some(mut found) if !found.kept.is_empty() => {
                 found.kept.iter_mut().for_each(|kept| {
                     kept.position = kept.position.map(|position| position + index);
@@ -220,42 +220,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             );
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        if found.exact {
-            self.narrow(&mut found.kept);
-        }
         self.found |= found.exact;
         self.show(id, Way::Run, begun.elapsed(), &found.kept);
         Ok(found.kept)
-    }
-
-    /// Keeps only the wanted item and items of the same origin, if the wanted item is present.
-    fn narrow(&self, kept: &mut Vec<Carried>) {
-        let target = &self.replayer.target;
-        for carried in std::mem::take(kept) {
-            let places: Vec<_> = carried
-                .look()
-                .iter()
-                .enumerate()
-                .filter(|(_, look)| match look {
-                    Look::Item(origin, _) => origin == target,
-                    Look::Error(error) => error.item() == Some(target),
-                })
-                .map(|(place, _)| place..place + 1)
-                .collect();
-            let Some(first) = places.first() else {
-                continue;
-            };
-            let position = carried
-                .position
-                .map(|position| position + first.start as u64);
-            let Carried { chunk, edge, .. } = carried;
-            let position = position.filter(|_| places.len() == 1);
-            kept.push(Carried {
-                chunk: edge.pick(chunk, &places),
-                edge,
-                position,
-            });
-        }
     }
 
     /// Applies a node to the sample.
@@ -301,7 +268,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         replayer.wait(join_all(applied.into_iter().zip(&founds).map(
             |(items, found)| {
                 replayer.drain(items, edge, &context, MANY, |chunk| {
-                    lock(found).take(chunk, edge, &replayer.target, wide, true);
+                    lock(found).take(chunk, edge, &replayer.target, wide, false);
                     true
                 })
             },

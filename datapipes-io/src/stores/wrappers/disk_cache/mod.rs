@@ -207,21 +207,7 @@ impl<S: Store> DiskCache<S> {
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
 impl<S: Store> Store for DiskCache<S> {
-    fn url(&self) -> &str {
-        self.inner.url()
-    }
-
-    fn url_of(&self, key: &str) -> String {
-        self.inner.url_of(key)
-    }
-
-    fn identity(&self) -> String {
-        self.inner.identity()
-    }
-
-    fn folder(&self) -> Option<&Path> {
-        None
-    }
+    names_of!(inner);
 
     async fn get(&self, key: &str, mut get: Get) -> Result<Object> {
         if self.check && get.version.is_none() {
