@@ -264,7 +264,7 @@ fn rows_30_31_and_34_no_item_and_one_item_and_sizes_beyond_the_data() {
             let sizes: Vec<usize> = run(graph, workers).unwrap().iter().map(Vec::len).collect();
             assert_eq!(sizes, if n == 0 { vec![] } else { vec![n as usize] });
             let dropped =
-                run(Graph::range(0..n).pipe(Batch::new(50).drop_last()), workers).unwrap();
+                run(Graph::range(0..n).batch(Batch::new(50).drop_last()), workers).unwrap();
             assert!(dropped.is_empty());
         }
     }

@@ -470,7 +470,7 @@ impl IndexStep {
                 .zip(data.sampled(Random::new().within_rank()))
                 .map(|(a, b)| a.rotate_left(1) ^ b),
             IndexStep::Batch(size, false) => data.batch(size).map(fold),
-            IndexStep::Batch(size, true) => data.batch_drop_last(size).map(fold),
+            IndexStep::Batch(size, true) => data.batch(Batch::new(size).drop_last()).map(fold),
             IndexStep::Map => data.map(|n| n.wrapping_mul(31)),
             IndexStep::MapAsync => data.map_async(|n| async move {
                 for _ in 0..n % 3 {
@@ -838,7 +838,7 @@ impl Step {
             Step::Batch {
                 size,
                 drop_last: true,
-            } => graph.pipe(Batch::new(size).drop_last()).map(fold),
+            } => graph.batch(Batch::new(size).drop_last()).map(fold),
             Step::Padded(size) => {
                 let sequences = graph.map(|n| vec![n; (n % 4) as usize]);
                 sequences.padded_batch(size, 1u64).map(|(batch, lengths)| {
@@ -911,7 +911,7 @@ impl Step {
             Step::CollateWith(size) => graph
                 .batch(size)
                 .collate_with(|batch| Ok::<_, Error>(fold(batch))),
-            Step::Shuffle(buffer) if ranked => graph.pipe(Shuffle::new(buffer).within_rank()),
+            Step::Shuffle(buffer) if ranked => graph.shuffle(Shuffle::new(buffer).within_rank()),
             Step::Shuffle(buffer) => graph.shuffle(buffer),
             Step::Prefetch(items) => graph.prefetch(items),
             Step::Repeat(rounds) if most * rounds <= MOST => {

@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use datapipes::pipes::Stop;
+use datapipes::pipes::{Batch, Shuffle, Stop};
 use datapipes::{BoxError, DataLoader, Edited, Graph, OnError, Result, Uneven};
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
@@ -110,9 +110,9 @@ proptest! {
         let graph = || {
             let graph = spec.graph();
             let graph = if ranks.is_some() { graph.sharding_filter_padded() } else { graph };
-            let batch = datapipes::pipes::Batch::new(3);
+            let batch = Batch::new(3);
             let batch = if drop_last { batch.drop_last() } else { batch };
-            graph.pipe(batch).map(|batch| batch.into_iter().fold(0, |sum, n| sum ^ n))
+            graph.batch(batch).map(|batch| batch.into_iter().fold(0, |sum, n| sum ^ n))
         };
         let build = |policy: &OnError, resumable| {
             let builder = run.builder(graph()).on_error(policy.clone());
@@ -182,7 +182,7 @@ fn a_size_hint_never_lies_where_fewer_ranks_go_on() {
         // With a shuffle downstream of the filter a checkpoint cannot be divided anew, so that one
         // rank reads the remainders of several ranks in turn.
         let graph = graph
-            .shuffle_within_rank(5)
+            .shuffle(Shuffle::new(5).within_rank())
             .batch(4)
             .map(|batch| batch.len() as u64);
         let builder = DataLoader::builder(graph)

@@ -164,7 +164,7 @@ pub(crate) fn check(flow: &Flow, settings: &Settings, skipped: u64) -> Result<()
         match hints.role {
             Role::Shuffle if way.shards.1 > 0 && !way.shuffled && world > 1 => problems.push(format!(
                 "{name}: shuffles after the sharding filter only, so each rank would see the same part every epoch; \
-                 shuffle before it, or say that it is meant so: `shuffle_within_rank`, or for a sampler `Random::within_rank`"
+                 shuffle before it, or say that it is meant so: `Shuffle::within_rank`, or for a sampler `Random::within_rank`"
             )),
             Role::Shuffle => way.shuffled |= way.shards.1 == 0,
             Role::Shard { can_pad } => {

@@ -115,7 +115,7 @@ impl<T: Send + 'static> Graph<T> {
     /// the last; there is one bucket more than boundaries. Bucket `i` gives a batch as soon as it
     /// has `sizes[i]` items, so short sequences may make larger batches. At the end the buckets
     /// give the items they hold, the shortest first (tf.data's `bucket_by_sequence_length`);
-    /// [`BucketBatch::drop_last`] leaves them out.
+    /// `.pipe(BucketBatch::new(length, boundaries, sizes).drop_last())` leaves them out.
     ///
     /// Runs in one place; holds less than the sum of `sizes`. Within a bucket order is kept. To
     /// make tensors of the batches add [`pad`](Graph::pad).
