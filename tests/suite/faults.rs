@@ -263,8 +263,11 @@ fn rows_30_31_and_34_no_item_and_one_item_and_sizes_beyond_the_data() {
             let graph = Graph::range(0..n).map(spin).shuffle(100).batch(50);
             let sizes: Vec<usize> = run(graph, workers).unwrap().iter().map(Vec::len).collect();
             assert_eq!(sizes, if n == 0 { vec![] } else { vec![n as usize] });
-            let dropped =
-                run(Graph::range(0..n).batch(Batch::new(50).drop_last()), workers).unwrap();
+            let dropped = run(
+                Graph::range(0..n).batch(Batch::new(50).drop_last()),
+                workers,
+            )
+            .unwrap();
             assert!(dropped.is_empty());
         }
     }

@@ -17,7 +17,7 @@ use crate::File;
 ///
 /// A format gets whole files, in memory, and yields their items one by one, best as slices of the
 /// file ([`bytes::Bytes::slice`]), and lazily. A format that can find the ends of its records also
-/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraph::read_as) are
+/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraphExt::read_as) are
 /// read as they arrive; see [`Framing`](super::Framing). A format must accept any bytes: sizes that
 /// a file states are trusted only as far as there are bytes, and an error in the file is an
 /// [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a silent end.
@@ -67,7 +67,7 @@ pub trait Format: Send + Sync + 'static {
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
 
     /// Returns the splitter that cuts a file of this format into records as it arrives, for
-    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It yields the same items as
+    /// [`FileGraphExt::read_as`](crate::FileGraphExt::read_as). It yields the same items as
     /// [`open`](Format::open) yields for the whole file. Defaults to none: files are then read
     /// whole.
     fn splitter(&self) -> Option<Splitter<Self::Item>> {
@@ -140,7 +140,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// Reads files in a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
+/// Reads files in a [`Format`]; see [`FileGraphExt::read_as`](crate::FileGraphExt::read_as).
 pub struct ReadAs<F: ?Sized>(pub(crate) Arc<F>);
 
 impl<F> ReadAs<F> {
@@ -324,7 +324,7 @@ mod tests {
     use datapipes::{DataLoader, ErrorKind, Graph, OnError};
 
     use super::*;
-    use crate::FileGraph;
+    use crate::FileGraphExt;
 
     /// A format of letters; `x` is a bad letter, `!` breaks the file.
     struct Letters;

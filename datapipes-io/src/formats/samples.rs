@@ -174,7 +174,7 @@ impl fmt::Debug for Sample {
     }
 }
 
-/// Groups consecutive files into samples; see [`FileGraph::samples`](crate::FileGraph::samples).
+/// Groups consecutive files into samples; see [`FileGraphExt::samples`](crate::FileGraphExt::samples).
 ///
 /// The rules are WebDataset's, so that shards written for it give the same samples here:
 ///

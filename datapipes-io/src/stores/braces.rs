@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn shards_that_are_not_there_are_errors_where_they_are_loaded() {
-        use crate::FileRefGraph;
+        use crate::FileGraphExt;
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a-1"), "1").unwrap();
         let pattern = format!("{}/a-{{1..2}}", dir.path().display());

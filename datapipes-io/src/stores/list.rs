@@ -13,7 +13,7 @@ use super::pattern::Pattern;
 use crate::FileRef;
 
 /// Lists the objects of a store that match a pattern; see
-/// [`StoreGraph::list_files`](crate::StoreGraph::list_files).
+/// [`StoreExt::list_files`](crate::StoreExt::list_files).
 #[derive(Clone)]
 pub struct ListStore {
     store: Arc<dyn Store>,

@@ -46,7 +46,10 @@ fn each_step_gives_what_it_gives_on_streams() {
         let sum = |batch: Vec<u64>| batch.iter().fold(7, |sum, n| sum * 31 + n);
         both(x.clone().batch(3).map(sum), s.clone().batch(3).map(sum));
         let drop_last = s.batch(Batch::new(3).drop_last());
-        both(x.batch(Batch::new(3).drop_last()).map(sum), drop_last.map(sum));
+        both(
+            x.batch(Batch::new(3).drop_last()).map(sum),
+            drop_last.map(sum),
+        );
         for weights in [
             [1.0, 1.0, 1.0],
             [0.5, 0.2, 0.3],

@@ -11,7 +11,7 @@ use super::reader::{self, fault};
 use super::{Codec, Expansion};
 use crate::File;
 
-/// Decompresses gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
+/// Decompresses gzip files; see [`FileGraphExt::gunzip`](crate::FileGraphExt::gunzip).
 /// [`Decompress`](crate::Decompress) handles every codec.
 ///
 /// - The whole file is decompressed at once, with all its members if it has several (as pigz and

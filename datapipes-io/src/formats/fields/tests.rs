@@ -5,7 +5,7 @@ use std::io::Write;
 use datapipes::{ErrorKind, Graph, Tensor};
 
 use super::*;
-use crate::SampleGraph;
+use crate::FileGraphExt;
 
 fn decode(field: &str, data: impl Into<Bytes>) -> Result<Value> {
     FieldDecoder::new()

@@ -12,7 +12,7 @@ use crate::File;
 use crate::formats::compression::{reader, unpack};
 use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 
-/// Opens tar archives; see [`FileGraph::untar`](crate::FileGraph::untar).
+/// Opens tar archives; see [`FileGraphExt::untar`](crate::FileGraphExt::untar).
 ///
 /// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left
 ///   out. A sparse member is refused with its name, never returned in its condensed form.

@@ -37,7 +37,7 @@ pub enum InFlight {
 }
 
 /// A store with a limit on the number of requests in flight; see
-/// [`StoreExt::limit`](super::StoreExt::limit).
+/// [`StoreExt::limit`](crate::StoreExt::limit).
 ///
 /// A request is in flight until its body has ended or was dropped. Waiting requests are admitted in
 /// order. A listing is not counted: it has at most one request in flight.

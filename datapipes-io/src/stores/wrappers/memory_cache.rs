@@ -27,7 +27,7 @@ pub enum Evict {
 }
 
 /// A store that caches whole objects in memory; see
-/// [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
+/// [`StoreExt::cache_in_memory`](crate::StoreExt::cache_in_memory).
 ///
 /// - At most `limit` bytes of content are cached, plus some 200 bytes for each object. An object
 ///   larger than an eighth of the limit, or of unknown length, is not cached.
