@@ -119,3 +119,24 @@ pub mod prelude {
         Rotation, TrivialAugmentWide,
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: ?Sized + Send + Sync>() {}
+
+    #[test]
+    fn images_and_settings_move_between_threads_and_are_shared_by_them() {
+        shared::<Image>();
+        shared::<DecodeImage>();
+        shared::<ImageRows>();
+        shared::<Geometry>();
+        shared::<Normalize>();
+        shared::<RandAugment>();
+        shared::<Mask>();
+        shared::<Boxes>();
+        shared::<Keypoints>();
+    }
+}

@@ -50,6 +50,7 @@ use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ImageRows {
     decode: DecodeImage,
     geometry: Geometry,

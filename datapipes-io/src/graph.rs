@@ -72,6 +72,9 @@ impl Readable for Graph<FileRef> {
 const STREAMED: u64 = 8 << 20;
 
 /// Methods for graphs of file references, of files with their content, and of samples.
+///
+/// A method adds its pipe with the default settings. For others add the pipe itself:
+/// `graph.pipe(Untar::new().require_end())`.
 pub trait FileGraphExt: Sized {
     /// Reads each file whole, many at a time, in order.
     ///

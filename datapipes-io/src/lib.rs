@@ -54,3 +54,28 @@ pub use stores::{LoadFiles, StoreExt};
 pub mod prelude {
     pub use crate::{FileGraphExt, SplitsExt, StoreExt};
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: ?Sized + Send + Sync>() {}
+
+    #[test]
+    fn files_samples_and_stores_move_between_threads_and_are_shared_by_them() {
+        shared::<File>();
+        shared::<FileRef>();
+        shared::<Sample>();
+        shared::<dyn stores::Store>();
+        shared::<stores::Meta>();
+        shared::<stores::Memory>();
+        shared::<stores::ListStore>();
+        shared::<stores::local::Local>();
+        shared::<stores::OpenOptions>();
+        #[cfg(feature = "http")]
+        shared::<stores::Http>();
+        #[cfg(feature = "cloud")]
+        shared::<stores::cloud::Cloud>();
+    }
+}

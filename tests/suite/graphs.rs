@@ -8,6 +8,7 @@ use datapipes::index::{
     ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted,
     WeightedOnce,
 };
+use datapipes::loader::Stats;
 use datapipes::pipes::{
     Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, ShardingFilter,
     ShardingFilterPadded, Shuffle, Stop, TryMap, Zip,
@@ -1362,14 +1363,19 @@ impl Run {
         graph: Graph<u64>,
         set: impl FnOnce(datapipes::loader::Builder<u64>) -> datapipes::loader::Builder<u64>,
     ) -> Outcome {
-        let policy = OnError::skip(u64::MAX);
-        let loader = set(self.builder(graph).on_error(policy.clone())).build();
+        let loader = set(self.builder(graph).on_error(OnError::skip(u64::MAX))).build();
         let loader = loader.expect("generated graphs are right");
         let items = items(loader.epoch(self.epoch));
-        let mut skipped: Vec<String> = policy.skipped().into_iter().map(|s| s.error).collect();
+        let mut skipped = skipped(loader.stats());
         skipped.sort();
         Outcome { items, skipped }
     }
+}
+
+/// Returns the errors of the items that an epoch skipped.
+pub fn skipped(stats: Option<Stats>) -> Vec<String> {
+    let skipped = stats.map(|stats| stats.skipped_items).unwrap_or_default();
+    skipped.into_iter().map(|item| item.error).collect()
 }
 
 /// The items of an epoch with their origins; an error as text.

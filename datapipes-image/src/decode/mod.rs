@@ -162,6 +162,7 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// warnings are errors, except for three that change no pixel: bytes before the end marker, an
 /// unknown JFIF revision, and an unknown Adobe transform.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct DecodeImage {
     max_pixels: u64,
     max_bytes: u64,

@@ -350,19 +350,20 @@ mod tests {
     fn items_and_errors_come_in_their_places_and_files_go_on() {
         let files = ["ab", "", "cxd", "e!f", "g"].map(|text| File::new(text, text));
         for workers in [0, 2] {
-            let policy = OnError::skip(10);
             let graph = Graph::from_vec(files.to_vec())
                 .named("files")
                 .read_as(Letters);
             let loader = DataLoader::builder(graph)
                 .workers(workers)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(10))
                 .build()
                 .unwrap();
             let read: String = loader.epoch(0).blocking().map(Result::unwrap).collect();
             assert_eq!(read, "abcdeg");
-            let errors: Vec<String> = policy
-                .skipped()
+            let errors: Vec<String> = loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .into_iter()
                 .map(|skipped| skipped.error)
                 .collect();

@@ -198,6 +198,7 @@ impl fmt::Debug for Sample {
 ///
 /// The [origin](datapipes::Origin) of a sample is that of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Samples {
     only: Option<Arc<[String]>>,
     keep_case: bool,

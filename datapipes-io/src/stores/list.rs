@@ -15,6 +15,7 @@ use crate::FileRef;
 /// Lists the objects of a store that match a pattern; see
 /// [`StoreExt::list_files`](crate::StoreExt::list_files).
 #[derive(Clone)]
+#[must_use]
 pub struct ListStore {
     store: Arc<dyn Store>,
     text: String,

@@ -32,6 +32,7 @@ use crate::{File, FileRef};
 /// - Errors of a failing device and stale network handles are retried once; if too many files are
 ///   open, the read waits up to 10 seconds.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct LoadFiles {
     buffers: Arc<Buffers>,
 }

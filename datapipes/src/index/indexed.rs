@@ -376,10 +376,10 @@ impl<T: Send + 'static> Indexed<T> {
         )
     }
 
-    /// Groups so many neighbours in the order into one sample; the last batch may be smaller, unless
-    /// the settings are [`Batch::drop_last`], which counts the samples left over as dropped. Batches
-    /// stay indexable: they can be shuffled and sharded as a whole. Each batch is read by one
-    /// `get_many`, whose requests run at once.
+    /// Groups neighbours in the order into batches of one size: a number, or a [`Batch`] with other
+    /// settings. The last batch may be smaller, unless [`Batch::drop_last`] is set; then the samples
+    /// left over are counted as dropped. Batches stay indexable: they can be shuffled and sharded as
+    /// a whole. Each batch is read by one `get_many`, whose requests run at once.
     ///
     /// To batch samples that were fetched one by one, with a concurrency of their own, use
     /// [`Graph::batch`].

@@ -20,16 +20,18 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::run::SkipStats;
+pub use crate::run::{SkipStats, Skipped};
 pub use crate::settings::Order;
 pub use agreed::Agreed;
 pub use autosave::Every;
 pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
-pub use policy::{OnError, Skipped};
+pub use policy::OnError;
 pub use replay::{Replay, Seen, Step};
-pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
+pub use stats::{
+    ChildStats, DeviceStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
+};
 
 use autosave::{Autosave, Saver};
 use batches::{Latest, Open, Runs, Start};
@@ -60,6 +62,7 @@ use crate::{ErrorKind, Graph, Result};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[must_use]
 pub struct DataLoader<T> {
     engine: Arc<Engine>,
     /// The latest epoch that was started, for figures.

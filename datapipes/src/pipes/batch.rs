@@ -7,6 +7,7 @@ use crate::{Chunk, Context, Graph, Hints, Item, Items, Origin, Pipe, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Batch {
     pub(crate) size: usize,
     pub(crate) drop_last: bool,
@@ -195,8 +196,8 @@ impl<T: Send + 'static> Batches<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Groups consecutive items into batches of a size; a shorter last batch is kept, unless the
-    /// settings are [`Batch::drop_last`].
+    /// Groups consecutive items into batches of one size: a number, or a [`Batch`] with other
+    /// settings. A shorter last batch is kept, unless [`Batch::drop_last`] is set.
     ///
     /// An item that fails is left out and the batch is filled up with the next items, never
     /// shortened. Order is kept. At most one batch is held. For batches of sequences see

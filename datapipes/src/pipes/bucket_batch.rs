@@ -4,6 +4,7 @@ use crate::{Context, Graph, Held, Hints, Item, Items, Pipe};
 
 /// Groups items of similar length into batches; see [`Graph::bucket_batch`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct BucketBatch<F> {
     length: F,
     boundaries: Vec<usize>,

@@ -45,8 +45,8 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Groups consecutive samples into [batches](Batch), in which sequences are padded to the
-    /// longest of their batch.
+    /// Groups consecutive samples into batches, in which sequences are padded to the longest of
+    /// their batch.
     ///
     /// The step combines [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of
     /// numbers, or a [`Tensor`](crate::Tensor) whose first axis may differ. [`Padded`] lists the

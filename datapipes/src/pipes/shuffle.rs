@@ -10,6 +10,7 @@ use crate::{
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Shuffle {
     buffer: usize,
     within_rank: bool,
@@ -525,7 +526,8 @@ impl<T> Shuffled<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Changes the order at random, within a buffer of so many items.
+    /// Changes the order at random, within a buffer: a number of items, or a [`Shuffle`] with other
+    /// settings.
     ///
     /// The buffer is filled; then each new item takes the place of a random one, which leaves; at
     /// the end the rest leaves in random order (the DataPipes RFC's and tf.data's algorithm). With a

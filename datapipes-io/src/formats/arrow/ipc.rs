@@ -49,6 +49,7 @@ use crate::formats::{Entries, Entry, Format, Row, value};
 /// # drop(numbers);
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ArrowIpc {
     columns: Option<Arc<[String]>>,
     expansion: Expansion,

@@ -20,6 +20,7 @@ use crate::File;
 /// - The decompressed content is not examined again: a compressed file in a compressed file needs
 ///   two of these pipes.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Decompress {
     expansion: Expansion,
 }

@@ -20,6 +20,7 @@ use crate::File;
 /// - Data after the last member are an error, zeros too. A file cut exactly between two of its
 ///   members cannot be told from a whole file.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Gunzip {
     expansion: Expansion,
 }

@@ -31,6 +31,7 @@ use crate::{File, FileRef};
 /// - A body that fails half-way is not requested again here: wrap the store in one that
 ///   [resumes](crate::stores::resilient).
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct StreamUntar {
     tar: Tar,
     max_member: u64,

@@ -132,10 +132,9 @@ mod tests {
             FileRef::new(path("a")),
         ];
         for workers in [0, 2] {
-            let policy = OnError::skip(10);
             let loader = DataLoader::builder(Graph::from_vec(files.clone()).map_files())
                 .workers(workers)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(10))
                 .build()
                 .unwrap();
             let read: Vec<Bytes> = loader
@@ -144,8 +143,10 @@ mod tests {
                 .map(|file| file.unwrap().data)
                 .collect();
             assert_eq!(read, ["some text", "", "some text"]);
-            let errors: Vec<String> = policy
-                .skipped()
+            let errors: Vec<String> = loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .into_iter()
                 .map(|skipped| skipped.error)
                 .collect();

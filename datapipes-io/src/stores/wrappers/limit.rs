@@ -18,6 +18,7 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// Maximum number of requests in flight; see [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InFlight {
     /// A fixed number. 0 counts as 1.
     Fixed(usize),

@@ -14,6 +14,7 @@ use crate::stores::{Get, Meta, Object, Store};
 
 /// Behavior of a full cache for a new object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Evict {
     /// Passes the new object on without caching it. Suits data of which everything is read once an
     /// epoch, in a new order each time: a cache with room for a third of the data then saves a

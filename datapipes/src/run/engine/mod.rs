@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
-pub use self::log::SkipStats;
 pub(in crate::run) use self::log::spanned;
+pub use self::log::{SkipStats, Skipped};
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};
