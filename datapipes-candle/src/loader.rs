@@ -38,7 +38,6 @@ use crate::tensor::wrapped;
 /// assert_eq!(sums.iter().sum::<f32>(), 4950.0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub struct CandleLoader<U> {
     loader: DataLoader<U>,
     device: Device,

@@ -62,7 +62,6 @@ use crate::{ErrorKind, Graph, Result};
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[must_use]
 pub struct DataLoader<T> {
     engine: Arc<Engine>,
     /// The latest epoch that was started, for figures.
