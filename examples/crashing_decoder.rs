@@ -69,9 +69,8 @@ fn main() -> Result<(), BoxError> {
 
     let graph = Graph::range(0..samples)
         .in_processes(processes, |samples| samples.try_map(decode).named("decode"));
-    let policy = OnError::skip(samples);
     let loader = DataLoader::builder(graph)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(samples))
         .build()?;
 
     let begun = Instant::now();
@@ -87,7 +86,8 @@ fn main() -> Result<(), BoxError> {
     }
     let took = begun.elapsed();
 
-    for bad in policy.skipped() {
+    let stats = loader.stats().expect("an epoch ran");
+    for bad in &stats.skipped_items {
         println!("{}", bad.error);
     }
     let good = (0..samples).filter(|n| ![native::CRASHES, native::HANGS].contains(&(n % 1000)));
@@ -99,10 +99,9 @@ fn main() -> Result<(), BoxError> {
         "\n{} of {samples} samples delivered, in order, in {:.2} s; {} given up; the longest wait was {:.0} ms",
         delivered.len(),
         took.as_secs_f64(),
-        policy.skipped().len(),
+        stats.skipped,
         longest.as_secs_f64() * 1e3
     );
-    let stats = loader.stats().expect("an epoch ran");
     if let Some(processes) = &stats.segments[0].processes
         && samples >= 1000
     {

@@ -55,10 +55,9 @@ fn run() -> Result<(), BoxError> {
     let graph = images::training_batches(encoded, size, batch);
 
     // Check and plan. Nothing has been read yet.
-    let policy = args.get("skip").map_or_else(OnError::fail, OnError::skip);
     let mut builder = DataLoader::builder(graph)
         .seed(args.get("seed").unwrap_or(42))
-        .on_error(policy.clone());
+        .on_error(args.get("skip").map_or_else(OnError::fail, OnError::skip));
     if let Some(workers) = args.get("workers") {
         builder = builder.workers(workers);
     }
@@ -97,11 +96,11 @@ fn run() -> Result<(), BoxError> {
             mean / count.max(1) as f32
         );
     }
-    for skipped in policy.skipped() {
-        println!("skipped: {}", skipped.error);
-    }
     println!("\n{}", loader.explain());
     if let Some(stats) = loader.stats() {
+        for skipped in &stats.skipped_items {
+            println!("skipped: {}", skipped.error);
+        }
         println!("{stats}");
     }
     Ok(())

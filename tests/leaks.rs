@@ -490,7 +490,6 @@ fn skipped_failures_cost_their_own_items_only() {
     let ledger = Ledger::new(20);
     for workers in [0, 2] {
         each_failure(|fail| {
-            let policy = OnError::skip(100);
             let fail = fail.clone();
             let graph = ledger
                 .source()
@@ -499,12 +498,14 @@ fn skipped_failures_cost_their_own_items_only() {
                 .shuffle(5);
             let loader = DataLoader::builder(graph)
                 .workers(workers)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(100))
                 .build()
                 .unwrap();
             let arrived: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
-            let lost: Vec<u64> = policy
-                .skipped()
+            let lost: Vec<u64> = loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .iter()
                 .map(|s| s.item.as_ref().unwrap().index())
                 .collect();

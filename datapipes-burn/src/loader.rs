@@ -19,7 +19,7 @@ use crate::{IntoBurn, Waits};
 ///
 /// - **Epochs.** Each [`iter`](burn_core::data::dataloader::DataLoader::iter) is the next epoch,
 ///   even if it is not read to its end: first number 0, or the number set by
-///   [`with_epoch`](BurnLoader::with_epoch), then 1, and so on. A shuffle therefore has another
+///   [`epoch`](BurnLoader::epoch), then 1, and so on. A shuffle therefore has another
 ///   order each time, and the same orders when the program runs again. A clone, and a copy for
 ///   another device, continues from the current epoch, with a counter of its own.
 /// - **Threads.** Reading and decoding run ahead, on the threads of the loader. A batch becomes
@@ -48,7 +48,7 @@ use crate::{IntoBurn, Waits};
 ///     let (points, _labels) = batch?;
 ///     rows.push(points.dims()[0]);
 /// }
-/// assert_eq!((rows, loader.num_items(), loader.epoch()), (vec![4, 4, 2], 10, 1));
+/// assert_eq!((rows, loader.num_items(), loader.next_epoch()), (vec![4, 4, 2], 10, 1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct BurnLoader<B, O> {
@@ -167,7 +167,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     }
 
     /// Sets the epoch of the next `iter`: the number of finished epochs when a training is resumed.
-    pub fn with_epoch(mut self, epoch: u64) -> Self {
+    pub fn epoch(mut self, epoch: u64) -> Self {
         *self.next.get_mut() = epoch;
         self
     }
@@ -224,7 +224,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// If a policy skips bad samples, one device may lack a batch and let the others wait for it:
     /// filter such samples out before, or let the epoch fail. Each slice counts its epochs by
     /// itself, as each clone does. Burn cuts once for a whole training; if you cut anew in each
-    /// epoch, set the epoch by [`with_epoch`](BurnLoader::with_epoch).
+    /// epoch, set the epoch by [`epoch`](BurnLoader::epoch).
     ///
     /// # Examples
     /// ```
@@ -256,7 +256,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     }
 
     /// Returns the epoch of the next `iter`.
-    pub fn epoch(&self) -> u64 {
+    pub fn next_epoch(&self) -> u64 {
         self.next.load(Relaxed)
     }
 
@@ -292,7 +292,7 @@ impl<B: 'static, O: 'static> BurnLoader<B, O> {
     /// let state = first.checkpoint()?;
     ///
     /// let second = loader()?.resume(&state)?;
-    /// assert_eq!((second.iter().count(), second.epoch()), (2, 1));
+    /// assert_eq!((second.iter().count(), second.next_epoch()), (2, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn resume(self, state: &Checkpoint) -> Result<Self>

@@ -43,6 +43,7 @@ pub fn gaussian_blur(image: &Image, kernel: u32, sigma: f64) -> Result<Image> {
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomGaussianBlur {
     kernel: u32,
     sigma: (f64, f64),

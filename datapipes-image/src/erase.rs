@@ -24,6 +24,7 @@ use crate::{Image, Layout, Rect};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomErasing {
     p: f64,
     scale: (f64, f64),

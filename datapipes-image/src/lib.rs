@@ -18,9 +18,9 @@
 //! - **Targets** move with their image: a [`Mask`], [`Boxes`] or [`Keypoints`] go through the same
 //!   [`Geometry`], which is drawn once. [`Mask::decode`] reads the classes in a PNG.
 //! - **Mix** images and labels of a batch: [`MixUp`], [`CutMix`], [`RandomMix`], [`OneHot`].
-//! - **In a graph** of images alone, the methods of [`DecodeGraph`], [`ImageGraph`] and
-//!   [`ColorGraph`] do the same. The methods of [`EraseGraph`] also work on tensors, those of
-//!   [`BatchGraph`] on batches.
+//! - **In a graph** of images alone, the methods of [`DecodeGraphExt`], [`ImageGraphExt`] and
+//!   [`ImageGraphExt`] do the same. The methods of [`EraseGraphExt`] also work on tensors, those of
+//!   [`BatchGraphExt`] on batches.
 //!
 //! ```
 //! use bytes::Bytes;
@@ -98,24 +98,45 @@ pub use crate::geometry::{
     RandomRotation, Rotation, Spatial, Warp, affine, pad, random_affine, random_crop,
     random_rotation, rotate,
 };
-pub use crate::graph::{BatchGraph, ColorGraph, DecodeGraph, EraseGraph, ImageGraph};
+pub use crate::graph::{BatchGraphExt, DecodeGraphExt, EraseGraphExt, ImageGraphExt};
 pub use crate::image::Image;
 pub use crate::layout::Layout;
 pub use crate::mix::{CutMix, MixUp, OneHot, RandomMix, one_hot};
 pub use crate::policy::{RandAugment, TrivialAugmentWide};
 pub use crate::random::{RandomResizedCrop, random_resized_crop};
 pub use crate::resize::{Filter, resize, resize_shorter, resized_crop};
-pub use crate::rows::{ImageRows, ImageRowsGraph};
+pub use crate::rows::{ImageRows, ImageRowsGraphExt};
 pub use crate::targets::{Boxes, Class, Kept, Keypoint, Keypoints, Mask, Visibility};
 pub use crate::tensor::{EXTENSIONS, Normalize, decode_tensor, to_tensor, to_tensor_u8};
 
 /// Traits and types for a graph of images.
 pub mod prelude {
     pub use crate::{
-        Affine, BatchGraph, ColorGraph, ColorJitter, CutMix, DecodeGraph, DecodeImage, EraseGraph,
-        Filter, Geometry, Image, ImageGraph, ImageRows, ImageRowsGraph, Layout, MixUp, Normalize,
-        OneHot, Padding, RandAugment, RandomAffine, RandomCrop, RandomErasing, RandomFlip,
-        RandomGaussianBlur, RandomMix, RandomResizedCrop, RandomRotation, Rect, Rotation,
-        TrivialAugmentWide,
+        Affine, BatchGraphExt, ColorJitter, CutMix, DecodeGraphExt, DecodeImage, EraseGraphExt,
+        Filter, Geometry, Image, ImageGraphExt, ImageRows, ImageRowsGraphExt, Layout, MixUp,
+        Normalize, OneHot, Padding, RandAugment, RandomAffine, RandomCrop, RandomErasing,
+        RandomFlip, RandomGaussianBlur, RandomMix, RandomResizedCrop, RandomRotation, Rect,
+        Rotation, TrivialAugmentWide,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: ?Sized + Send + Sync>() {}
+
+    #[test]
+    fn images_and_settings_move_between_threads_and_are_shared_by_them() {
+        shared::<Image>();
+        shared::<DecodeImage>();
+        shared::<ImageRows>();
+        shared::<Geometry>();
+        shared::<Normalize>();
+        shared::<RandAugment>();
+        shared::<Mask>();
+        shared::<Boxes>();
+        shared::<Keypoints>();
+    }
 }

@@ -10,6 +10,7 @@ use crate::{Draw, Filter, Geometry, Image, Rect, resized_crop};
 ///
 /// A size alone, `224` or `(width, height)`, converts into the usual settings of that size.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomResizedCrop {
     width: u32,
     height: u32,

@@ -50,6 +50,7 @@ use crate::{DecodeImage, Filter, Layout, Normalize, RandomResizedCrop, Rect};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ImageRows {
     decode: DecodeImage,
     geometry: Geometry,
@@ -176,7 +177,7 @@ impl ImageRows {
         }
     }
 
-    /// Makes a separate tensor of one file. In a graph, [`ImageRowsGraph::image_rows`] writes into
+    /// Makes a separate tensor of one file. In a graph, [`ImageRowsGraphExt::image_rows`] writes into
     /// batches.
     ///
     /// # Errors
@@ -438,7 +439,7 @@ impl<L> RowOf for (Tensor, L) {
     }
 }
 
-/// The pipe of [`ImageRowsGraph::image_rows`].
+/// The pipe of [`ImageRowsGraphExt::image_rows`].
 struct RowPipe(ImageRows);
 
 impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
@@ -477,7 +478,7 @@ impl<In: Encoded<Row: RowOf>> Pipe<In> for RowPipe {
 
 /// [`ImageRows`] for a graph of files, alone or each with a label or other data. Import it with the
 /// [`prelude`](crate::prelude).
-pub trait ImageRowsGraph: sealed::Sealed {
+pub trait ImageRowsGraphExt: sealed::Sealed {
     /// Graph with rows in place of files.
     type Rows;
 
@@ -490,7 +491,7 @@ pub trait ImageRowsGraph: sealed::Sealed {
     fn image_rows(self, rows: ImageRows) -> Self::Rows;
 }
 
-impl ImageRowsGraph for Graph<Bytes> {
+impl ImageRowsGraphExt for Graph<Bytes> {
     type Rows = Graph<Tensor>;
 
     fn image_rows(self, rows: ImageRows) -> Graph<Tensor> {
@@ -498,7 +499,7 @@ impl ImageRowsGraph for Graph<Bytes> {
     }
 }
 
-impl<L: Send + 'static> ImageRowsGraph for Graph<(Bytes, L)> {
+impl<L: Send + 'static> ImageRowsGraphExt for Graph<(Bytes, L)> {
     type Rows = Graph<(Tensor, L)>;
 
     fn image_rows(self, rows: ImageRows) -> Graph<(Tensor, L)> {

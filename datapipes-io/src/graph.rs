@@ -1,160 +1,12 @@
-//! Traits with the methods that add this crate's pipes to a graph.
+//! The methods that add this crate's pipes to a graph.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use async_trait::async_trait;
-use datapipes::index::{Indexed, MapPipe};
-use datapipes::{Context, Graph, Hints, Item, Items, Result, Source};
+use datapipes::Graph;
 
 use crate::formats::{Decoded, FieldDecoder, SplitRecords, StreamUntar, Value};
 use crate::stores::load::OpenFiles;
-use crate::stores::local::is_inside;
-use crate::stores::names::Names;
-use crate::stores::{ListStore, Store};
 use crate::{Decompress, File, FileRef, Format, Gunzip, LoadFiles, ReadAs, Sample, Samples, Untar};
-
-/// Graphs that begin with a store.
-pub trait StoreGraph: Store + Sized {
-    /// Lists the objects whose keys match `pattern`, in the order in which the store lists them.
-    ///
-    /// The syntax of patterns is that of [`list_files`](crate::list_files()). The listing streams:
-    /// pages are requested when they are needed, and only below the fixed beginning of the pattern.
-    ///
-    /// # Errors
-    /// An invalid pattern is an error when the loader is built. `NotFound` if nothing matches, and
-    /// the errors of the store.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
-    /// let store = Memory::from_iter([("train/1.txt", "one"), ("train/2.txt", "two"), ("notes", "")]);
-    /// let texts = store.list_files("train/*.txt").load_files().map(|file| file.data);
-    /// assert_eq!(texts.collect()?, ["one", "two"]);
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    fn list_files(self, pattern: &str) -> Graph<FileRef>;
-
-    /// Yields references to the objects with the given keys, in that order, without listing the
-    /// store.
-    ///
-    /// # Errors
-    /// A key that the store refuses, for example a path that leaves the folder, is an error when
-    /// the object is loaded.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
-    /// let store = Memory::from_iter([("1", "one"), ("2", "two")]);
-    /// let texts = store.files(["2", "1"]).load_files().map(|file| file.data);
-    /// assert_eq!(texts.collect()?, ["two", "one"]);
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef>;
-
-    /// Returns the objects with the given keys as data that is read by index: it can be shuffled as
-    /// a whole, sharded, split and mixed before any object is read. Holds the keys in memory.
-    ///
-    /// # Errors
-    /// Errors of the store, in place of the sample.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes_io::prelude::*;
-    /// use datapipes_io::stores::Memory;
-    /// let store = Memory::from_iter((0..100).map(|n| (format!("{n}.txt"), n.to_string())));
-    /// let files = store.index((0..100).map(|n| format!("{n}.txt")));
-    /// let (train, test) = (files.clone().subset(0..80).shuffle().fetch(), files.subset(80..100).fetch());
-    /// assert_eq!((train.collect()?.len(), &*test.collect()?[0].name), (80, "80.txt"));
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File>;
-}
-
-/// References to objects of a store, in this order.
-struct Files(Arc<[FileRef]>);
-
-impl Source for Files {
-    type Out = FileRef;
-
-    fn open(&self, cx: &Context) -> Items<FileRef> {
-        let (files, cx) = (self.0.clone(), cx.clone());
-        let len = files.len() as u64;
-        let places: Box<dyn Iterator<Item = u64> + Send> = match cx.wanted() {
-            Some(wanted) => Box::new(wanted.positions(len)),
-            None => Box::new(0..len),
-        };
-        Items::from_results(places.map(move |place| {
-            let file = files[place as usize].clone();
-            let origin = cx.origin(place).named(&*file.name());
-            Ok(Item::new(file, origin))
-        }))
-    }
-    fn len_hint(&self) -> Option<u64> {
-        Some(self.0.len() as u64)
-    }
-    /// The names are part of the settings, so that a checkpoint of a graph with other names is
-    /// refused.
-    fn hints(&self) -> Hints {
-        let mut names = Names::default();
-        self.0.iter().for_each(|file| names.add(&file.name(), None));
-        Hints::any_order()
-            .settings(&names)
-            .by_position(true)
-            .never_blocks(true)
-    }
-}
-
-/// Objects of a store by index.
-struct Objects {
-    store: Arc<dyn Store>,
-    keys: Vec<String>,
-}
-
-#[async_trait]
-impl MapPipe for Objects {
-    type Out = File;
-
-    fn len(&self) -> u64 {
-        self.keys.len() as u64
-    }
-    async fn get(&self, index: u64) -> Result<File> {
-        let key = &*self.keys[index as usize];
-        Ok(File::new(key, self.store.read(key).await?))
-    }
-    fn name(&self) -> String {
-        "load_files".to_owned()
-    }
-    fn weigh(&self, file: &File) -> Option<usize> {
-        Some(file.weight())
-    }
-}
-
-impl<S: Store> StoreGraph for S {
-    fn list_files(self, pattern: &str) -> Graph<FileRef> {
-        match self.folder() {
-            Some(folder) => crate::list_files(folder, pattern),
-            None => Graph::source(ListStore::new(Arc::new(self), pattern)),
-        }
-    }
-    fn files<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Graph<FileRef> {
-        let store: Arc<dyn Store> = Arc::new(self);
-        let file = |key: K| match (store.folder(), key.into()) {
-            (Some(folder), key) if is_inside(&key) => FileRef::below(folder, Path::new(&key)),
-            // The store itself refuses a key that leaves the folder, when the object is read.
-            (_, key) => FileRef::stored(store.clone(), key, None),
-        };
-        Graph::source(Files(keys.into_iter().map(file).collect()))
-    }
-    fn index<K: Into<String>>(self, keys: impl IntoIterator<Item = K>) -> Indexed<File> {
-        Indexed::new(Objects {
-            store: Arc::new(self),
-            keys: keys.into_iter().map(Into::into).collect(),
-        })
-    }
-}
 
 /// A graph of `T`s: the receiver of the methods that this crate adds to graphs.
 #[diagnostic::on_unimplemented(
@@ -173,7 +25,7 @@ impl<T> GraphOf<T> for Graph<T> {
     }
 }
 
-/// A graph that [`map_files`](FileRefGraph::map_files) accepts: a list of files, in a build with
+/// A graph that [`map_files`](FileGraphExt::map_files) accepts: a list of files, in a build with
 /// the feature `mmap`.
 #[diagnostic::on_unimplemented(
     message = "`map_files` needs the feature `mmap` of `datapipes-io`",
@@ -192,7 +44,7 @@ impl CanMap for Graph<FileRef> {
     }
 }
 
-/// A graph that [`read_as`](FileGraph::read_as) accepts: a graph of files, loaded or listed.
+/// A graph that [`read_as`](FileGraphExt::read_as) accepts: a graph of files, loaded or listed.
 #[diagnostic::on_unimplemented(
     message = "`read_as` takes a graph of `File`s or `FileRef`s, and `{Self}` is another",
     note = "`list_files` gives `FileRef`s, `.load_files()` makes `File`s of them"
@@ -219,8 +71,11 @@ impl Readable for Graph<FileRef> {
 /// one more request.
 const STREAMED: u64 = 8 << 20;
 
-/// Methods for graphs of file references.
-pub trait FileRefGraph: Sized {
+/// Methods for graphs of file references, of files with their content, and of samples.
+///
+/// A method adds its pipe with the default settings. For others add the pipe itself:
+/// `graph.pipe(Untar::new().require_end())`.
+pub trait FileGraphExt: Sized {
     /// Reads each file whole, many at a time, in order.
     ///
     /// A file that cannot be read is an error in its place, and the next files follow. The buffers
@@ -246,12 +101,12 @@ pub trait FileRefGraph: Sized {
     where
         Self: GraphOf<FileRef>;
 
-    /// Reads files as [`read_as`](FileGraph::read_as) does, but loads whole only files of at most
+    /// Reads files as [`read_as`](FileGraphExt::read_as) does, but loads whole only files of at most
     /// `whole` bytes; with 0 only empty files. A larger limit makes fewer requests and reads more
     /// files at once; a smaller limit uses less memory.
     ///
     /// # Errors
-    /// The errors of [`read_as`](FileGraph::read_as).
+    /// The errors of [`read_as`](FileGraphExt::read_as).
     ///
     /// # Examples
     /// ```
@@ -272,7 +127,7 @@ pub trait FileRefGraph: Sized {
     ///
     /// Mapping suits large local files of which only parts are needed, or that are read repeatedly:
     /// nothing is copied, and untouched pages are not read. To read whole files once,
-    /// [`load_files`](FileRefGraph::load_files) is faster, because it requests many files at a
+    /// [`load_files`](FileGraphExt::load_files) is faster, because it requests many files at a
     /// time; a mapped file is read page by page, and the thread that computes waits for each page.
     ///
     /// **Use it only for files that nobody changes meanwhile.** If another program truncates a
@@ -281,7 +136,7 @@ pub trait FileRefGraph: Sized {
     /// behavior in Rust. This library cannot prevent either.
     ///
     /// # Errors
-    /// The errors of [`load_files`](FileRefGraph::load_files); `Unsupported` for an object of a
+    /// The errors of [`load_files`](FileGraphExt::load_files); `Unsupported` for an object of a
     /// store.
     ///
     /// # Examples
@@ -309,7 +164,7 @@ pub trait FileRefGraph: Sized {
     /// [`StreamUntar`] for the rules.
     ///
     /// # Errors
-    /// The errors of [`load_files`](FileRefGraph::load_files) and [`untar`](FileGraph::untar), in
+    /// The errors of [`load_files`](FileGraphExt::load_files) and [`untar`](FileGraphExt::untar), in
     /// place of the archive, after the members that arrived before the error; the next archive
     /// follows.
     ///
@@ -329,46 +184,7 @@ pub trait FileRefGraph: Sized {
     fn stream_untar(self) -> Graph<File>
     where
         Self: GraphOf<FileRef>;
-}
 
-/// Implemented for graphs of any item, so that a call on a graph of other items gets a compiler
-/// error that names the items the method accepts.
-impl<T> FileRefGraph for Graph<T> {
-    fn load_files(self) -> Graph<File>
-    where
-        Self: GraphOf<FileRef>,
-    {
-        self.graph().pipe(LoadFiles::new())
-    }
-    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>
-    where
-        Self: GraphOf<FileRef>,
-    {
-        let (files, format) = (self.graph(), Arc::new(format));
-        if format.splitter().is_none() {
-            return files.load_files().pipe(ReadAs(format));
-        }
-        let blocks = files
-            .pipe(OpenFiles::up_to(whole))
-            .pipe(SplitRecords(format.clone()));
-        blocks.pipe(ReadAs(format))
-    }
-    fn map_files(self) -> Graph<File>
-    where
-        Self: GraphOf<FileRef> + CanMap,
-    {
-        self.mapped()
-    }
-    fn stream_untar(self) -> Graph<File>
-    where
-        Self: GraphOf<FileRef>,
-    {
-        self.graph().pipe(StreamUntar::new())
-    }
-}
-
-/// Methods for graphs of files with their content.
-pub trait FileGraph: Sized {
     /// Opens each tar archive, compressed or not, and yields its regular files in order.
     ///
     /// Members are slices of the archive: nothing is copied, and a member keeps its archive in
@@ -401,7 +217,7 @@ pub trait FileGraph: Sized {
 
     /// Decompresses each file that is compressed, with the [`Codec`](crate::formats::Codec) that
     /// its first bytes indicate, and passes the other files on unchanged; see [`Decompress`].
-    /// Archives need no such step before [`untar`](FileGraph::untar), and neither do lines and
+    /// Archives need no such step before [`untar`](FileGraphExt::untar), and neither do lines and
     /// rows.
     ///
     /// # Errors
@@ -427,7 +243,7 @@ pub trait FileGraph: Sized {
         Self: GraphOf<File>;
 
     /// Decompresses each gzip file; see [`Gunzip`]. A `.tar.gz` needs no such step before
-    /// [`untar`](FileGraph::untar).
+    /// [`untar`](FileGraphExt::untar).
     ///
     /// # Errors
     /// A file that is not gzip, is damaged or truncated, or has more bytes after its end, is an
@@ -473,7 +289,7 @@ pub trait FileGraph: Sized {
     /// the next record. A compressed file is decompressed from its beginning again, and items that
     /// were already delivered are skipped.
     ///
-    /// [`stream_as`](FileRefGraph::stream_as) sets the size above which files are read this way.
+    /// [`stream_as`](FileGraphExt::stream_as) sets the size above which files are read this way.
     /// Use `load_files().read_as(format)` for uses that need whole files: to replay samples, or to
     /// run in other processes.
     ///
@@ -481,7 +297,7 @@ pub trait FileGraph: Sized {
     /// An error in a file takes the place of the part that cannot be read. The items after it
     /// follow if the format can find them, and the next file follows in any case.
     ///
-    /// For a list of files, also the errors of [`load_files`](FileRefGraph::load_files). An error
+    /// For a list of files, also the errors of [`load_files`](FileGraphExt::load_files). An error
     /// of the store in the middle of a file comes after the items that were read before it, and the
     /// next file follows. A file that was replaced while it was read, or while the epoch was
     /// stopped, is `Changed` if the store can tell.
@@ -508,7 +324,7 @@ pub trait FileGraph: Sized {
     /// sample `a/1` with the fields `jpg` and `cls`.
     ///
     /// A sample never spans two archives. Plain files are grouped by their names in the same way.
-    /// After [`untar`](FileGraph::untar) the grouping is spread over archives; elsewhere it needs
+    /// After [`untar`](FileGraphExt::untar) the grouping is spread over archives; elsewhere it needs
     /// the whole stream and runs in one place. Holds one sample. See [`Samples`] for the rules.
     ///
     /// # Errors
@@ -529,9 +345,69 @@ pub trait FileGraph: Sized {
     fn samples(self) -> Graph<Sample>
     where
         Self: GraphOf<File>;
+
+    /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON;
+    /// see [`FieldDecoder`].
+    ///
+    /// Runs on the CPU workers, on many samples at once; the order is preserved.
+    ///
+    /// # Errors
+    /// `Corrupt` in place of the sample if a field does not match its extension; the error names
+    /// sample, field and byte.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Graph;
+    /// use datapipes_io::{Sample, formats::FieldDecoder, prelude::*};
+    /// let samples = Graph::from_vec(vec![Sample::new("a").with("cls", "3").with("txt", "three")]);
+    /// let pairs = samples.decode_fields(FieldDecoder::new()).try_map(|mut sample| {
+    ///     datapipes::Ok((sample.take("cls")?.as_int(), sample.take("txt")?))
+    /// });
+    /// assert_eq!(pairs.collect()?[0].0, Some(3));
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    fn decode_fields<V: From<Value> + Send + 'static>(
+        self,
+        decoder: FieldDecoder<V>,
+    ) -> Graph<Decoded<V>>
+    where
+        Self: GraphOf<Sample>;
 }
 
-impl<T> FileGraph for Graph<T> {
+/// Implemented for graphs of any item, so that a call on a graph of other items gets a compiler
+/// error that names the items the method accepts.
+impl<T> FileGraphExt for Graph<T> {
+    fn load_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>,
+    {
+        self.graph().pipe(LoadFiles::new())
+    }
+    fn stream_as<F: Format>(self, format: F, whole: u64) -> Graph<F::Item>
+    where
+        Self: GraphOf<FileRef>,
+    {
+        let (files, format) = (self.graph(), Arc::new(format));
+        if format.splitter().is_none() {
+            return files.load_files().pipe(ReadAs(format));
+        }
+        let blocks = files
+            .pipe(OpenFiles::up_to(whole))
+            .pipe(SplitRecords(format.clone()));
+        blocks.pipe(ReadAs(format))
+    }
+    fn map_files(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef> + CanMap,
+    {
+        self.mapped()
+    }
+    fn stream_untar(self) -> Graph<File>
+    where
+        Self: GraphOf<FileRef>,
+    {
+        self.graph().pipe(StreamUntar::new())
+    }
     fn untar(self) -> Graph<File>
     where
         Self: GraphOf<File>,
@@ -562,39 +438,6 @@ impl<T> FileGraph for Graph<T> {
     {
         self.graph().pipe(Samples::new())
     }
-}
-
-/// Methods for graphs of samples.
-pub trait SampleGraph: Sized {
-    /// Decodes the fields of each sample by their extensions: `cls` becomes a number, `json` JSON;
-    /// see [`FieldDecoder`].
-    ///
-    /// Runs on the CPU workers, on many samples at once; the order is preserved.
-    ///
-    /// # Errors
-    /// `Corrupt` in place of the sample if a field does not match its extension; the error names
-    /// sample, field and byte.
-    ///
-    /// # Examples
-    /// ```
-    /// use datapipes::Graph;
-    /// use datapipes_io::{Sample, formats::FieldDecoder, prelude::*};
-    /// let samples = Graph::from_vec(vec![Sample::new("a").with("cls", "3").with("txt", "three")]);
-    /// let pairs = samples.decode_fields(FieldDecoder::new()).try_map(|mut sample| {
-    ///     datapipes::Ok((sample.take("cls")?.as_int(), sample.take("txt")?))
-    /// });
-    /// assert_eq!(pairs.collect()?[0].0, Some(3));
-    /// # Ok::<(), datapipes::Error>(())
-    /// ```
-    fn decode_fields<V: From<Value> + Send + 'static>(
-        self,
-        decoder: FieldDecoder<V>,
-    ) -> Graph<Decoded<V>>
-    where
-        Self: GraphOf<Sample>;
-}
-
-impl<T> SampleGraph for Graph<T> {
     fn decode_fields<V: From<Value> + Send + 'static>(
         self,
         decoder: FieldDecoder<V>,
@@ -603,40 +446,5 @@ impl<T> SampleGraph for Graph<T> {
         Self: GraphOf<Sample>,
     {
         self.graph().pipe(decoder)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stores::local::Local;
-    use datapipes::ErrorKind;
-
-    #[test]
-    fn files_of_several_stores_stand_in_one_graph_and_errors_name_them() {
-        let store = crate::stores::Memory::from_iter([("a.tar", "no tar")]);
-        let graph = Graph::concat([store.clone().files(["a.tar"]), store.files(["a.tar"])])
-            .load_files()
-            .untar();
-        let error = graph.collect().unwrap_err().to_string();
-        assert!(error.starts_with("untar: a.tar: truncated"), "{error}");
-    }
-
-    #[test]
-    fn keys_that_leave_a_folder_are_refused_as_by_the_store() {
-        let dir = tempfile::tempdir().unwrap();
-        let (inside, outside) = (dir.path().join("in"), dir.path().join("out.txt"));
-        std::fs::create_dir(&inside).unwrap();
-        std::fs::write(&outside, "secret").unwrap();
-        std::fs::write(inside.join("a.txt"), "a").unwrap();
-        let read = |key: &str| Local::new(&inside).files([key]).load_files().collect();
-        assert_eq!(read("a.txt").unwrap()[0].data, "a");
-        for key in ["../out.txt", outside.to_str().unwrap(), "", "./a.txt"] {
-            assert_eq!(
-                read(key).unwrap_err().kind(),
-                ErrorKind::Unsupported,
-                "{key}"
-            );
-        }
     }
 }

@@ -16,7 +16,7 @@
 //! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
 //!   and [`Format`], the trait to implement for another format.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, read from their original file layouts.
-//! - [`SplitsFile`]: saves the splits of a data set to a file.
+//! - [`SplitsExt`]: saves the splits of a data set to a file.
 //!
 //! Items that graphs carry implement [`Wire`](datapipes::Wire) and can be sent to other processes:
 //! files, samples, arrays, records. Three kinds of items cannot be sent as they are. A [`FileRef`]
@@ -42,15 +42,40 @@ mod wire;
 
 pub use file::{File, FileRef};
 pub use formats::{Decompress, Format, Gunzip, ReadAs, Sample, Samples, Untar};
-pub use graph::{CanMap, FileGraph, FileRefGraph, GraphOf, Readable, SampleGraph, StoreGraph};
-pub use splits::SplitsFile;
-pub use stores::LoadFiles;
+pub use graph::{CanMap, FileGraphExt, GraphOf, Readable};
+pub use splits::SplitsExt;
 #[cfg(feature = "mmap")]
 pub use stores::local::MapFiles;
 pub use stores::local::{ListFiles, list_files};
+pub use stores::{LoadFiles, StoreExt};
 
-/// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph) and to
-/// [`Splits`](datapipes::index::split::Splits).
+/// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph), to a
+/// [`Store`](crate::stores::Store) and to [`Splits`](datapipes::index::split::Splits).
 pub mod prelude {
-    pub use crate::{FileGraph, FileRefGraph, SampleGraph, SplitsFile, StoreGraph};
+    pub use crate::{FileGraphExt, SplitsExt, StoreExt};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: ?Sized + Send + Sync>() {}
+
+    #[test]
+    fn files_samples_and_stores_move_between_threads_and_are_shared_by_them() {
+        shared::<File>();
+        shared::<FileRef>();
+        shared::<Sample>();
+        shared::<dyn stores::Store>();
+        shared::<stores::Meta>();
+        shared::<stores::Memory>();
+        shared::<stores::ListStore>();
+        shared::<stores::local::Local>();
+        shared::<stores::OpenOptions>();
+        #[cfg(feature = "http")]
+        shared::<stores::Http>();
+        #[cfg(feature = "cloud")]
+        shared::<stores::cloud::Cloud>();
+    }
 }

@@ -31,7 +31,7 @@ const VERSION: u64 = 1;
 /// assert!(Splits::load(&path, &other).unwrap_err().to_string().ends_with("10 of its samples are gone, 0 are new"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub trait SplitsFile<K>: Sized {
+pub trait SplitsExt<K>: Sized {
     /// Writes the splits as JSON: keys, seed, columns, and a digest of all keys. Blocks. A
     /// concurrent reader of the file sees either the old or the new content.
     ///
@@ -39,7 +39,7 @@ pub trait SplitsFile<K>: Sized {
     /// The errors of the file system, with the name of the file.
     fn save(&self, path: impl AsRef<Path>) -> Result<()>;
 
-    /// Reads the splits that [`save`](SplitsFile::save) wrote. Blocks.
+    /// Reads the splits that [`save`](SplitsExt::save) wrote. Blocks.
     ///
     /// `keys` are the keys of the current data set: splits of another data set are refused.
     ///
@@ -51,15 +51,15 @@ pub trait SplitsFile<K>: Sized {
     where
         K: 'a;
 
-    /// Reads the splits that [`save`](SplitsFile::save) wrote, without a check of the data set.
+    /// Reads the splits that [`save`](SplitsExt::save) wrote, without a check of the data set.
     /// Blocks.
     ///
     /// # Errors
-    /// The errors of [`load`](SplitsFile::load).
+    /// The errors of [`load`](SplitsExt::load).
     fn load_unchecked(path: impl AsRef<Path>) -> Result<Self>;
 }
 
-impl<K: Ord + Clone + fmt::Display + FromStr> SplitsFile<K> for Splits<K> {
+impl<K: Ord + Clone + fmt::Display + FromStr> SplitsExt<K> for Splits<K> {
     fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let record = self.to_record();

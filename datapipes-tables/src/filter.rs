@@ -28,6 +28,7 @@ use super::{ColumnType, Metadata, Schema, Table, Value, failing};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Filter {
     /// A column compared with a value.
     Compare(String, Compare, Value),

@@ -121,6 +121,7 @@ fn decode_key(from: &mut Reader<'_>) -> Result<Uuid> {
 
 /// A value of a metadata column.
 #[derive(Clone, Debug, PartialEq, Wire)]
+#[non_exhaustive]
 pub enum Value {
     /// No value.
     Null,
@@ -136,6 +137,7 @@ pub enum Value {
 
 /// The type of a metadata column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ColumnType {
     /// [`Value::Int`].
     Int,
@@ -605,5 +607,18 @@ mod tests {
             known: 2,
             bytes: 3,
         });
+    }
+
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: ?Sized + Send + Sync>() {}
+
+    #[test]
+    fn tables_and_their_values_move_between_threads_and_are_shared_by_them() {
+        shared::<dyn Table>();
+        shared::<Row>();
+        shared::<Metadata>();
+        shared::<Filter>();
+        #[cfg(feature = "sqlite")]
+        shared::<Sqlite>();
     }
 }

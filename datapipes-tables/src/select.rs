@@ -47,6 +47,7 @@ impl<T: Table + ?Sized> TableExt for T {}
 
 /// A query of metadata; see [`TableExt::select`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Select<'a, T: ?Sized> {
     table: &'a T,
     columns: &'a [&'a str],

@@ -241,6 +241,7 @@ impl Error {
     }
 
     /// Adds the cause.
+    #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.0.source = Some(source.into());
         self
@@ -248,6 +249,7 @@ impl Error {
 
     /// Marks the error as transient: the same attempt may succeed later, as with an overloaded
     /// service or a connection that was cut. An unmarked error is final.
+    #[must_use]
     pub fn transient(mut self) -> Self {
         self.0.transient = true;
         self
@@ -255,6 +257,7 @@ impl Error {
 
     /// Marks the error as [transient](Error::transient), and records how long the service asked to
     /// be left alone.
+    #[must_use]
     pub fn with_retry_after(mut self, pause: Duration) -> Self {
         self.0.retry_after = Some(pause);
         self.transient()
@@ -272,6 +275,7 @@ impl Error {
     }
 
     /// Prefixes the message with `{context}: `: which object of which store.
+    #[must_use]
     pub fn within(mut self, context: impl fmt::Display) -> Self {
         let said = std::mem::take(&mut self.0.message);
         let colon = if said.is_empty() { "" } else { ": " };
@@ -280,6 +284,7 @@ impl Error {
     }
 
     /// Sets the node in which the error happened, unless that is known already.
+    #[must_use]
     pub fn at(mut self, node: &Arc<str>) -> Self {
         self.name(node);
         self
@@ -290,6 +295,7 @@ impl Error {
     }
 
     /// Sets the item of the error, unless that is known already.
+    #[must_use]
     pub fn of(mut self, item: &Origin) -> Self {
         self.0.item.get_or_insert_with(|| item.clone());
         self

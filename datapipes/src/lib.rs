@@ -173,3 +173,41 @@ pub mod derived {
     pub use crate::codec::{Serial, decode_serde, encode_serde};
     pub use crate::collate::{field, named, padded};
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Asserts, when it is compiled, that values move between threads.
+    fn sent<T: Send>() {}
+    /// Asserts, when it is compiled, that values move between threads and are shared by them.
+    fn shared<T: Send + Sync>() {}
+
+    /// An item type that is not `Sync`.
+    type Local = std::cell::Cell<u64>;
+
+    #[test]
+    fn what_users_move_between_threads_is_send_and_what_they_share_is_sync() {
+        shared::<Graph<Local>>();
+        shared::<Indexed<Local>>();
+        shared::<loader::Builder<Local>>();
+        shared::<DataLoader<Local>>();
+        sent::<Epoch<Local>>();
+        sent::<Blocking<Local>>();
+        sent::<Items<Local>>();
+        sent::<Item<Local>>();
+        shared::<Checkpoint>();
+        shared::<loader::Stats>();
+        sent::<Replay>();
+        shared::<Context>();
+        shared::<Error>();
+        shared::<BuildError>();
+        shared::<Origin>();
+        shared::<Rng>();
+        shared::<Tensor>();
+        shared::<TypedVec>();
+        shared::<OnError>();
+        shared::<Processes>();
+        shared::<Backoff>();
+    }
+}

@@ -6,6 +6,7 @@ use crate::{Processes, Rank, Uneven};
 
 /// The order in which items reach the consumer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Order {
     /// The order of one thread running the graph inline, for any number of workers.
     #[default]

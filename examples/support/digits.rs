@@ -122,7 +122,7 @@ impl Pictures {
             })
             .named("augment")
             .weighed(|(tensor, _)| tensor.byte_len())
-            .pipe(Batch::new(batch).drop_last())
+            .batch(Batch::new(batch).drop_last())
             .collate()
     }
 

@@ -263,8 +263,11 @@ fn rows_30_31_and_34_no_item_and_one_item_and_sizes_beyond_the_data() {
             let graph = Graph::range(0..n).map(spin).shuffle(100).batch(50);
             let sizes: Vec<usize> = run(graph, workers).unwrap().iter().map(Vec::len).collect();
             assert_eq!(sizes, if n == 0 { vec![] } else { vec![n as usize] });
-            let dropped =
-                run(Graph::range(0..n).pipe(Batch::new(50).drop_last()), workers).unwrap();
+            let dropped = run(
+                Graph::range(0..n).batch(Batch::new(50).drop_last()),
+                workers,
+            )
+            .unwrap();
             assert!(dropped.is_empty());
         }
     }
@@ -384,7 +387,6 @@ fn row_46_an_item_larger_than_its_edge_passes_alone() {
 #[test]
 fn a_skip_budget_ends_with_an_error_that_says_so() {
     for workers in WORKERS {
-        let policy = OnError::skip(3);
         let graph = Graph::range(0..100)
             .try_map(|n| {
                 if n % 10 == 0 {
@@ -396,7 +398,7 @@ fn a_skip_budget_ends_with_an_error_that_says_so() {
             .batch(9);
         let loader = DataLoader::builder(graph)
             .workers(workers)
-            .on_error(policy.clone())
+            .on_error(OnError::skip(3))
             .build()
             .unwrap();
         let results: Vec<_> = loader.epoch(0).blocking().collect();
@@ -405,8 +407,10 @@ fn a_skip_budget_ends_with_an_error_that_says_so() {
         let text =
             "limit reached: 4 items failed where 3 may be skipped; the last: try_map: 0:30: tenth";
         assert_eq!(error.to_string(), text);
-        let names: Vec<String> = policy
-            .skipped()
+        let names: Vec<String> = loader
+            .stats()
+            .unwrap()
+            .skipped_items
             .iter()
             .map(|s| s.item.as_ref().unwrap().to_string())
             .collect();

@@ -175,7 +175,7 @@ const RANKED: &[(&str, bool, MakeRanked)] = &[
             .shuffle(40)
             .sharding_filter()
             .filter(|n| n % 5 != 3);
-        own.pipe(Shuffle::new(9).within_rank()).batch(3)
+        own.shuffle(Shuffle::new(9).within_rank()).batch(3)
     }),
     ("merged_elastic", true, |world| {
         Indexed::range(480)

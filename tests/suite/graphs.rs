@@ -8,6 +8,7 @@ use datapipes::index::{
     ClassBalanced, Indexed, LengthGrouped, Random, Replacement, Sequential, Subset, Weighted,
     WeightedOnce,
 };
+use datapipes::loader::Stats;
 use datapipes::pipes::{
     Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, ShardingFilter,
     ShardingFilterPadded, Shuffle, Stop, TryMap, Zip,
@@ -470,7 +471,7 @@ impl IndexStep {
                 .zip(data.sampled(Random::new().within_rank()))
                 .map(|(a, b)| a.rotate_left(1) ^ b),
             IndexStep::Batch(size, false) => data.batch(size).map(fold),
-            IndexStep::Batch(size, true) => data.batch_drop_last(size).map(fold),
+            IndexStep::Batch(size, true) => data.batch(Batch::new(size).drop_last()).map(fold),
             IndexStep::Map => data.map(|n| n.wrapping_mul(31)),
             IndexStep::MapAsync => data.map_async(|n| async move {
                 for _ in 0..n % 3 {
@@ -838,7 +839,7 @@ impl Step {
             Step::Batch {
                 size,
                 drop_last: true,
-            } => graph.pipe(Batch::new(size).drop_last()).map(fold),
+            } => graph.batch(Batch::new(size).drop_last()).map(fold),
             Step::Padded(size) => {
                 let sequences = graph.map(|n| vec![n; (n % 4) as usize]);
                 sequences.padded_batch(size, 1u64).map(|(batch, lengths)| {
@@ -911,7 +912,7 @@ impl Step {
             Step::CollateWith(size) => graph
                 .batch(size)
                 .collate_with(|batch| Ok::<_, Error>(fold(batch))),
-            Step::Shuffle(buffer) if ranked => graph.pipe(Shuffle::new(buffer).within_rank()),
+            Step::Shuffle(buffer) if ranked => graph.shuffle(Shuffle::new(buffer).within_rank()),
             Step::Shuffle(buffer) => graph.shuffle(buffer),
             Step::Prefetch(items) => graph.prefetch(items),
             Step::Repeat(rounds) if most * rounds <= MOST => {
@@ -1362,14 +1363,19 @@ impl Run {
         graph: Graph<u64>,
         set: impl FnOnce(datapipes::loader::Builder<u64>) -> datapipes::loader::Builder<u64>,
     ) -> Outcome {
-        let policy = OnError::skip(u64::MAX);
-        let loader = set(self.builder(graph).on_error(policy.clone())).build();
+        let loader = set(self.builder(graph).on_error(OnError::skip(u64::MAX))).build();
         let loader = loader.expect("generated graphs are right");
         let items = items(loader.epoch(self.epoch));
-        let mut skipped: Vec<String> = policy.skipped().into_iter().map(|s| s.error).collect();
+        let mut skipped = skipped(loader.stats());
         skipped.sort();
         Outcome { items, skipped }
     }
+}
+
+/// Returns the errors of the items that an epoch skipped.
+pub fn skipped(stats: Option<Stats>) -> Vec<String> {
+    let skipped = stats.map(|stats| stats.skipped_items).unwrap_or_default();
+    skipped.into_iter().map(|item| item.error).collect()
 }
 
 /// The items of an epoch with their origins; an error as text.

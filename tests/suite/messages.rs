@@ -261,7 +261,7 @@ fn every_method_that_a_message_names_exists() {
         ("within_rank", false),
         ("Random::within_rank", true),
         ("Random::within_ranks", false),
-        ("shuffle_within_rank", true),
+        ("Shuffle::within_rank", true),
         ("padded_batch", true),
         ("sharding_filters", false),
         ("Layout::Hwc", true),

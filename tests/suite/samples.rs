@@ -56,10 +56,9 @@ fn fields_of_shards_become_numbers_and_pictures() {
         .untar()
         .samples()
         .decode_fields(decoder);
-    let policy = OnError::skip(1);
     let loader = DataLoader::builder(graph)
         .workers(2)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(1))
         .build()
         .unwrap();
     let samples: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
@@ -74,7 +73,7 @@ fn fields_of_shards_become_numbers_and_pictures() {
         last.get("view.jpg").unwrap().as_tensor().unwrap().shape(),
         [8, 18, 3]
     );
-    let error = &policy.skipped()[0].error;
+    let error = &loader.stats().unwrap().skipped_items[0].error;
     assert!(
         error.contains(r#"field "view.jpg" of sample "1-1": not an image of a known kind"#),
         "{error}"
@@ -115,14 +114,15 @@ fn row_115_samples_without_a_label_are_named() {
             let image = datapipes_image::decode_tensor(sample.get("jpg")?)?;
             datapipes::Ok((image, sample.parse::<u32>("cls")?))
         });
-    let policy = OnError::skip(2);
     let loader = DataLoader::builder(graph)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(2))
         .build()
         .unwrap();
     assert_eq!(loader.epoch(0).blocking().filter_map(Result::ok).count(), 1);
-    let errors: Vec<String> = policy
-        .skipped()
+    let errors: Vec<String> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
         .iter()
         .map(|skipped| skipped.error.to_string())
         .collect();

@@ -69,7 +69,8 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ("processes", &["contract"]),
     ("graph", &["contract", "settings", "processes"]),
     ("pipes", &["contract", "graph"]),
-    ("index", &["contract", "graph"]),
+    // A step by index has the settings of the pipe of the same name.
+    ("index", &["contract", "graph", "pipes"]),
     ("plan", &["contract", "settings", "processes", "graph"]),
     // What travels between processes is bytes and slices, and errors.
     ("queue", &["contract"]),

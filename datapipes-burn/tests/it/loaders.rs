@@ -88,9 +88,9 @@ fn each_iter_is_the_next_epoch_and_a_run_repeats_itself() {
     assert_eq!((0..3).map(|_| labels(&again)).collect::<Vec<_>>(), orders);
     assert_ne!(labels(&loader(40, 8)), orders[0]);
     // Continues after the second epoch: an epoch that is not read to its end counts, too.
-    let resumed = loader(40, 7).with_epoch(1);
+    let resumed = loader(40, 7).epoch(1);
     drop(resumed.iter());
-    assert_eq!(resumed.epoch(), 2);
+    assert_eq!(resumed.next_epoch(), 2);
     assert_eq!(labels(&resumed), orders[2]);
 }
 
@@ -105,7 +105,7 @@ fn a_copy_for_another_device_goes_on_by_itself() {
     assert_eq!(here, there);
     let (batch, _) = copy.iter().next().unwrap().unwrap();
     assert_eq!(batch.device(), device);
-    assert_eq!(loader.epoch(), 2);
+    assert_eq!(loader.next_epoch(), 2);
 }
 
 fn rank_loader(rank: Rank) -> Result<DataLoader<datapipes::Tensor>, datapipes::BuildError> {
@@ -222,7 +222,7 @@ fn the_slices_of_several_devices_go_on() {
         .map_while(|n| rest[n % 2].get(n / 2).cloned())
         .collect();
     assert_eq!(values(&mut one.iter())[..in_turn.len()], in_turn);
-    assert_eq!(one.epoch(), 1);
+    assert_eq!(one.next_epoch(), 1);
 }
 
 /// The resumed graph has one step more.
@@ -277,8 +277,8 @@ fn a_larger_budget_of_steps_goes_on() {
         make(3).resume(&state).unwrap(),
         make(7).resume(&state).unwrap(),
     );
-    assert_eq!((same.epoch(), more.epoch()), (1, 0));
-    assert_eq!((more.iter().count(), more.epoch()), (4, 1));
+    assert_eq!((same.next_epoch(), more.next_epoch()), (1, 0));
+    assert_eq!((more.iter().count(), more.next_epoch()), (4, 1));
 }
 
 #[test]
@@ -554,9 +554,9 @@ fn an_epoch_goes_on_behind_what_was_taken() {
         batch.unwrap().into_data().iter::<f32>().collect()
     }
     assert_eq!(make(0).checkpoint().unwrap_err().kind(), ErrorKind::Config);
-    let whole: Vec<_> = make(0).with_epoch(3).iter().map(values).collect();
+    let whole: Vec<_> = make(0).epoch(3).iter().map(values).collect();
     for (workers, stop) in (0..=7).flat_map(|stop| [(0, stop), (2, stop)]) {
-        let loader = make(workers).with_epoch(3);
+        let loader = make(workers).epoch(3);
         let learners = loader.to_device(&Device::flex());
         let mut epoch = learners.iter();
         let taken: Vec<_> = epoch.by_ref().take(stop).map(values).collect();
@@ -566,7 +566,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
         for state in [during, loader.checkpoint().unwrap()] {
             let mut seen = taken.clone();
             let again = make(2 - workers).resume(&state).unwrap();
-            assert_eq!(again.epoch(), if stop > 6 { 4 } else { 3 });
+            assert_eq!(again.next_epoch(), if stop > 6 { 4 } else { 3 });
             if stop <= 6 {
                 let mut epoch = again.iter();
                 if let Some(batch) = epoch.next() {
@@ -584,7 +584,7 @@ fn an_epoch_goes_on_behind_what_was_taken() {
             let next: Vec<_> = again.iter().map(values).collect();
             assert_eq!(
                 next,
-                make(0).with_epoch(4).iter().map(values).collect::<Vec<_>>()
+                make(0).epoch(4).iter().map(values).collect::<Vec<_>>()
             );
         }
     }
@@ -673,5 +673,5 @@ fn a_loop_over_burns_batches_saves_its_state() {
     let again = saving().resume_or_start(&path).unwrap();
     assert_eq!(labels(&again), whole[24..]);
     again.inner().flush_autosave().unwrap();
-    assert_eq!(saving().resume_or_start(&path).unwrap().epoch(), 1);
+    assert_eq!(saving().resume_or_start(&path).unwrap().next_epoch(), 1);
 }

@@ -21,6 +21,7 @@ use crate::{Image, adjust_brightness, adjust_contrast, adjust_hue, adjust_satura
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[must_use]
 pub struct ColorJitter {
     /// Ranges of brightness, contrast, saturation, hue.
     ranges: [Option<(f64, f64)>; 4],

@@ -162,6 +162,7 @@ pub fn dimensions(bytes: &[u8]) -> Result<(u32, u32)> {
 /// or error. Damage that it accepts without a warning, such as a block of too many coefficients, is
 /// an error only without the feature.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct DecodeImage {
     max_pixels: u64,
     max_bytes: u64,

@@ -12,6 +12,7 @@ use crate::{Filter, Image};
 /// By default the result has the image's size, the nearest pixels are taken, and new areas are
 /// black.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct Rotation {
     degrees: f64,
     filter: Filter,
@@ -137,6 +138,7 @@ pub fn rotate(image: &Image, rotation: impl Into<Rotation>) -> Result<Image> {
 ///
 /// By default nothing changes, the nearest pixels are taken, and new areas are black.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct Affine {
     degrees: f64,
     translate: (f64, f64),

@@ -56,6 +56,7 @@ pub use warp::Warp;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct Geometry {
     from: (u32, u32),
     to: (u32, u32),

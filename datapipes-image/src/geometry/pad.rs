@@ -72,6 +72,7 @@ pub enum PadMode {
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Padding {
     sides: [u32; 4],
     mode: PadMode,

@@ -10,6 +10,7 @@ use crate::{Image, Rect, crop};
 ///
 /// A size alone, `224` or `(width, height)`, converts into settings without a border.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomCrop {
     width: u32,
     height: u32,

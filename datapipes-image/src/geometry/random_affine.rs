@@ -10,6 +10,7 @@ use crate::{Filter, Image};
 ///
 /// Degrees alone, `10.0`, mean from -10 to 10; two numbers are the range.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomRotation {
     degrees: (f64, f64),
     rotation: Rotation,
@@ -108,6 +109,7 @@ pub fn random_rotation(
 
 /// Settings of [`random_affine`]: torchvision's `RandomAffine`.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomAffine {
     degrees: (f64, f64),
     translate: Option<(f64, f64)>,

@@ -22,7 +22,7 @@ use crate::{CutMix, MixUp, OneHot, RandomMix};
 /// assert_eq!((images.shape(), labels.shape()), (&[4, 3, 4, 4][..], &[4, 8][..]));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
-pub trait BatchGraph: sealed::Sealed {
+pub trait BatchGraphExt: sealed::Sealed {
     /// Mixes each image with another of its batch; see [`MixUp`].
     fn mixup(self, mixup: MixUp) -> Self;
 
@@ -38,7 +38,7 @@ pub trait BatchGraph: sealed::Sealed {
 
 type Batch = (Tensor, Tensor);
 
-impl BatchGraph for Graph<Batch> {
+impl BatchGraphExt for Graph<Batch> {
     fn mixup(self, mixup: MixUp) -> Self {
         let step = step("mixup", move |batch, rng| mixup.apply(batch, rng));
         self.pipe(step.settings(mixup.settings()).check(mixup.check()))

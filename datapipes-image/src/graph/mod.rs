@@ -1,10 +1,10 @@
 //! Methods for graphs of files or images.
 
 mod batch;
-mod color;
+mod erase;
 
-pub use batch::BatchGraph;
-pub use color::{ColorGraph, EraseGraph};
+pub use batch::BatchGraphExt;
+pub use erase::EraseGraphExt;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,16 +13,18 @@ use bytes::Bytes;
 use datapipes::{Arity, Context, Graph, Hints, Items, Pipe, Result, Rng, Tensor};
 
 use crate::blur::check_blur;
+use crate::color::check_channels;
 use crate::image::{check_probability, check_size};
 use crate::{
-    Affine, DecodeImage, Filter, Image, Normalize, Padding, RandomAffine, RandomCrop,
-    RandomGaussianBlur, RandomResizedCrop, RandomRotation, Rect, Rotation, center_crop, crop,
-    five_crop, gaussian_blur, hflip, pad, random_affine, random_crop, random_resized_crop,
-    random_rotation, resize, resize_shorter, rotate, to_tensor, to_tensor_u8, vflip,
+    Affine, ColorJitter, DecodeImage, Filter, Image, Normalize, Padding, RandAugment, RandomAffine,
+    RandomCrop, RandomGaussianBlur, RandomResizedCrop, RandomRotation, Rect, Rotation,
+    TrivialAugmentWide, center_crop, crop, five_crop, gaussian_blur, grayscale, hflip, pad,
+    random_affine, random_crop, random_grayscale, random_resized_crop, random_rotation, resize,
+    resize_shorter, rotate, to_tensor, to_tensor_u8, vflip,
 };
 
 /// Decoding, for a graph of files. Import it with the [`prelude`](crate::prelude).
-pub trait DecodeGraph: sealed::Sealed {
+pub trait DecodeGraphExt: sealed::Sealed {
     /// Decodes image files to RGB, with the default settings. For other settings, use
     /// `graph.pipe(`[`DecodeImage`]`)`.
     ///
@@ -33,7 +35,7 @@ pub trait DecodeGraph: sealed::Sealed {
     fn decode_image(self) -> Graph<Image>;
 }
 
-impl DecodeGraph for Graph<Bytes> {
+impl DecodeGraphExt for Graph<Bytes> {
     fn decode_image(self) -> Graph<Image> {
         self.pipe(DecodeImage::new())
     }
@@ -46,7 +48,7 @@ impl DecodeGraph for Graph<Bytes> {
 /// reported when the loader is built. For images inside of samples, use the functions of the same
 /// names in [`map_with_rng`](Graph::map_with_rng); for images with masks, boxes or points, use a
 /// [`Geometry`](crate::Geometry) there.
-pub trait ImageGraph: sealed::Sealed {
+pub trait ImageGraphExt: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;
 
@@ -120,7 +122,7 @@ pub trait ImageGraph: sealed::Sealed {
     /// Blurs at random: `23`, or settings; see [`RandomGaussianBlur`].
     ///
     /// # Errors
-    /// As [`gaussian_blur`](ImageGraph::gaussian_blur).
+    /// As [`gaussian_blur`](ImageGraphExt::gaussian_blur).
     fn random_gaussian_blur(self, settings: impl Into<RandomGaussianBlur>) -> Graph<Image>;
 
     /// Makes tensors of `f32`, `[channels, height, width]`; see [`to_tensor`].
@@ -128,9 +130,24 @@ pub trait ImageGraph: sealed::Sealed {
 
     /// Makes tensors of `u8`, `[channels, height, width]`; see [`to_tensor_u8`].
     fn to_tensor_u8(self) -> Graph<Tensor>;
+
+    /// Changes brightness, contrast, saturation and hue at random; see [`ColorJitter`].
+    fn color_jitter(self, jitter: ColorJitter) -> Graph<Image>;
+
+    /// Makes all images gray, with 1 or 3 channels; see [`grayscale`].
+    fn grayscale(self, channels: u8) -> Graph<Image>;
+
+    /// Makes images gray with probability `p`; see [`random_grayscale`].
+    fn random_grayscale(self, p: f64) -> Graph<Image>;
+
+    /// Applies some augmentations of one strength; see [`RandAugment`].
+    fn rand_augment(self, policy: RandAugment) -> Graph<Image>;
+
+    /// Applies one augmentation of a random strength; see [`TrivialAugmentWide`].
+    fn trivial_augment(self, policy: TrivialAugmentWide) -> Graph<Image>;
 }
 
-impl ImageGraph for Graph<Image> {
+impl ImageGraphExt for Graph<Image> {
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image> {
         let settings = format!("{width}x{height}, {filter:?}");
         let step = Step::new("resize", move |image, _| {
@@ -281,6 +298,46 @@ impl ImageGraph for Graph<Image> {
 
     fn to_tensor_u8(self) -> Graph<Tensor> {
         self.pipe(Step::new("to_tensor_u8", |image, _| to_tensor_u8(&image)))
+    }
+
+    fn color_jitter(self, jitter: ColorJitter) -> Graph<Image> {
+        let step = Step::new("color_jitter", move |mut image, rng| {
+            jitter.apply(&mut image, rng)?;
+            Ok(image)
+        });
+        self.pipe(step.settings(jitter.settings()).check(jitter.check()))
+    }
+
+    fn grayscale(self, channels: u8) -> Graph<Image> {
+        let step = Step::new("grayscale", move |image, _| grayscale(&image, channels));
+        self.pipe(
+            step.settings(format!("channels {channels}"))
+                .check(check_channels(channels)),
+        )
+    }
+
+    fn random_grayscale(self, p: f64) -> Graph<Image> {
+        let step = Step::new("random_grayscale", move |mut image, rng| {
+            random_grayscale(&mut image, p, rng)?;
+            Ok(image)
+        });
+        self.pipe(step.settings(format!("p {p}")).check(check_probability(p)))
+    }
+
+    fn rand_augment(self, policy: RandAugment) -> Graph<Image> {
+        let step = Step::new("rand_augment", move |mut image, rng| {
+            policy.apply(&mut image, rng)?;
+            Ok(image)
+        });
+        self.pipe(step.settings(policy.settings()).check(policy.check()))
+    }
+
+    fn trivial_augment(self, policy: TrivialAugmentWide) -> Graph<Image> {
+        let step = Step::new("trivial_augment", move |mut image, rng| {
+            policy.apply(&mut image, rng)?;
+            Ok(image)
+        });
+        self.pipe(step.settings(policy.settings()).check(policy.check()))
     }
 }
 

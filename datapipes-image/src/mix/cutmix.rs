@@ -13,6 +13,7 @@ use crate::{Layout, Rect};
 /// This is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the
 /// distribution Beta(α, α), unless it reaches over the edge, where it is cut off.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct CutMix {
     alpha: f64,
     classes: usize,

@@ -16,6 +16,7 @@ const MAX_CLASSES: usize = 1 << 24;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct OneHot {
     classes: usize,
     smoothing: f64,

@@ -24,6 +24,7 @@ type Batch = (Tensor, Tensor);
 ///
 /// Draws one number, then the numbers of the chosen one.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandomMix {
     mixup: MixUp,
     cutmix: CutMix,

@@ -24,6 +24,7 @@ use crate::{Filter, Image};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct RandAugment {
     ops: u32,
     magnitude: u32,

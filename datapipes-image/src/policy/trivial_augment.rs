@@ -13,6 +13,7 @@ use crate::{Filter, Image};
 /// sharpness by up to 0.99, posterize to 2 bits at least. Draws one number for the choice, one for
 /// the strength and one for the sign, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[must_use]
 pub struct TrivialAugmentWide {
     bins: u32,
     look: Look,

@@ -173,17 +173,18 @@ fn row_115_what_is_skipped_leaves_batches_full() {
         .batch(2)
         .collate();
     for workers in [0, 2] {
-        let policy = OnError::skip(2);
         let loader = DataLoader::builder(graph.clone())
             .workers(workers)
-            .on_error(policy.clone())
+            .on_error(OnError::skip(2))
             .build()
             .unwrap();
         let batches: Vec<Tensor> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         let shapes: Vec<&[usize]> = batches.iter().map(Tensor::shape).collect();
         assert_eq!(shapes, [[2, 3, 17, 23], [2, 3, 17, 23]]);
-        let skipped: Vec<String> = policy
-            .skipped()
+        let skipped: Vec<String> = loader
+            .stats()
+            .unwrap()
+            .skipped_items
             .iter()
             .map(|skipped| skipped.error.to_string())
             .collect();

@@ -43,6 +43,7 @@ use datapipes::{Error, ErrorKind, Result};
 
 /// A part of a data set that has several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Split {
     /// The training set.
     Train,

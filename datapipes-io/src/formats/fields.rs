@@ -13,7 +13,7 @@ use super::compression::{Expansion, content};
 use super::value::{Rule, Value};
 
 /// Decoder of the fields of a sample by their extensions, as WebDataset's `decode()` does; see
-/// [`SampleGraph::decode_fields`](crate::SampleGraph::decode_fields).
+/// [`FileGraphExt::decode_fields`](crate::FileGraphExt::decode_fields).
 ///
 /// | Extension | Result |
 /// |---|---|

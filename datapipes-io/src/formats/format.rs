@@ -17,7 +17,7 @@ use crate::File;
 ///
 /// A format gets whole files, in memory, and yields their items one by one, best as slices of the
 /// file ([`bytes::Bytes::slice`]), and lazily. A format that can find the ends of its records also
-/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraph::read_as) are
+/// returns a [`splitter`](Format::splitter), so that [large files](crate::FileGraphExt::read_as) are
 /// read as they arrive; see [`Framing`](super::Framing). A format must accept any bytes: sizes that
 /// a file states are trusted only as far as there are bytes, and an error in the file is an
 /// [`Entry::Bad`] or [`Entry::Broken`], never a panic and never a silent end.
@@ -67,7 +67,7 @@ pub trait Format: Send + Sync + 'static {
     fn open(&self, file: File, cx: &Context) -> Result<Entries<Self::Item>>;
 
     /// Returns the splitter that cuts a file of this format into records as it arrives, for
-    /// [`FileGraph::read_as`](crate::FileGraph::read_as). It yields the same items as
+    /// [`FileGraphExt::read_as`](crate::FileGraphExt::read_as). It yields the same items as
     /// [`open`](Format::open) yields for the whole file. Defaults to none: files are then read
     /// whole.
     fn splitter(&self) -> Option<Splitter<Self::Item>> {
@@ -140,7 +140,7 @@ impl<T> Entry<T> {
     }
 }
 
-/// Reads files in a [`Format`]; see [`FileGraph::read_as`](crate::FileGraph::read_as).
+/// Reads files in a [`Format`]; see [`FileGraphExt::read_as`](crate::FileGraphExt::read_as).
 pub struct ReadAs<F: ?Sized>(pub(crate) Arc<F>);
 
 impl<F> ReadAs<F> {
@@ -324,7 +324,7 @@ mod tests {
     use datapipes::{DataLoader, ErrorKind, Graph, OnError};
 
     use super::*;
-    use crate::FileGraph;
+    use crate::FileGraphExt;
 
     /// A format of letters; `x` is a bad letter, `!` breaks the file.
     struct Letters;
@@ -350,19 +350,20 @@ mod tests {
     fn items_and_errors_come_in_their_places_and_files_go_on() {
         let files = ["ab", "", "cxd", "e!f", "g"].map(|text| File::new(text, text));
         for workers in [0, 2] {
-            let policy = OnError::skip(10);
             let graph = Graph::from_vec(files.to_vec())
                 .named("files")
                 .read_as(Letters);
             let loader = DataLoader::builder(graph)
                 .workers(workers)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(10))
                 .build()
                 .unwrap();
             let read: String = loader.epoch(0).blocking().map(Result::unwrap).collect();
             assert_eq!(read, "abcdeg");
-            let errors: Vec<String> = policy
-                .skipped()
+            let errors: Vec<String> = loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .into_iter()
                 .map(|skipped| skipped.error)
                 .collect();

@@ -43,6 +43,7 @@ pub enum Frame {
 
 /// Kind of the bytes that were cut.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Part {
     /// A record.
     Record,
@@ -323,6 +324,7 @@ impl<T: 'static> Block<T> {
 const BLOCK: usize = 256 << 10;
 
 /// Splits a file into blocks of whole records as it arrives; made of a [`Framing`].
+#[must_use]
 pub struct Splitter<T> {
     split: Box<dyn Split<T>>,
     pub(super) expansion: Expansion,

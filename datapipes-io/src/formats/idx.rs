@@ -33,6 +33,7 @@ use crate::File;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Idx {
     expansion: Expansion,
     rows: bool,

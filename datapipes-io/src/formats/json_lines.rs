@@ -48,6 +48,7 @@ use crate::File;
 /// assert_eq!(read[0]["likes"], 3);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+#[must_use]
 pub struct JsonLines<T = Value> {
     options: Options,
     value: PhantomData<fn() -> T>,

@@ -5,7 +5,7 @@
 //! their position, and parallel workers; a user's format is one `impl` of the trait.
 //!
 //! Lines, JSON lines, CSV, TFRecord, RecordIO, MessagePack and Arrow streams are read as their
-//! bytes arrive, in constant memory, by [`read_as`](crate::FileGraph::read_as) of file references
+//! bytes arrive, in constant memory, by [`read_as`](crate::FileGraphExt::read_as) of file references
 //! (`list_files(…).read_as(format)`); after `load_files()` files are whole.
 //!
 //! | format | reads | writes | without a copy | parts of a file in parallel | by index | feature |

@@ -174,7 +174,7 @@ impl fmt::Debug for Sample {
     }
 }
 
-/// Groups consecutive files into samples; see [`FileGraph::samples`](crate::FileGraph::samples).
+/// Groups consecutive files into samples; see [`FileGraphExt::samples`](crate::FileGraphExt::samples).
 ///
 /// The rules are WebDataset's, so that shards written for it give the same samples here:
 ///
@@ -198,6 +198,7 @@ impl fmt::Debug for Sample {
 ///
 /// The [origin](datapipes::Origin) of a sample is that of its first member, named by the key.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Samples {
     only: Option<Arc<[String]>>,
     keep_case: bool,

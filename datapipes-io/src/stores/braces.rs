@@ -428,18 +428,21 @@ mod tests {
 
     #[test]
     fn shards_that_are_not_there_are_errors_where_they_are_loaded() {
-        use crate::FileRefGraph;
+        use crate::FileGraphExt;
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a-1"), "1").unwrap();
         let pattern = format!("{}/a-{{1..2}}", dir.path().display());
-        let policy = datapipes::OnError::skip(9);
         let graph = shards(&pattern).unwrap().load_files();
         let loader = datapipes::DataLoader::builder(graph)
-            .on_error(policy.clone())
+            .on_error(datapipes::OnError::skip(9))
             .build()
             .unwrap();
         assert_eq!(loader.epoch(0).blocking().count(), 1);
-        assert!(policy.skipped()[0].error.contains("a-2"));
+        assert!(
+            loader.stats().unwrap().skipped_items[0]
+                .error
+                .contains("a-2")
+        );
         assert!(shards("{").is_err());
     }
 }

@@ -13,8 +13,9 @@ use super::pattern::Pattern;
 use crate::FileRef;
 
 /// Lists the objects of a store that match a pattern; see
-/// [`StoreGraph::list_files`](crate::StoreGraph::list_files).
+/// [`StoreExt::list_files`](crate::StoreExt::list_files).
 #[derive(Clone)]
+#[must_use]
 pub struct ListStore {
     store: Arc<dyn Store>,
     text: String,

@@ -15,7 +15,7 @@ use crate::file::readable;
 use crate::stores::{Get, Store};
 use crate::{File, FileRef};
 
-/// Reads files whole; see [`FileRefGraph::load_files`](crate::FileRefGraph::load_files).
+/// Reads files whole; see [`FileGraphExt::load_files`](crate::FileGraphExt::load_files).
 ///
 /// - A file is read in one pass into memory of its own, off the threads that compute. The executor
 ///   chooses how many files are read at once.
@@ -32,6 +32,7 @@ use crate::{File, FileRef};
 /// - Errors of a failing device and stale network handles are retried once; if too many files are
 ///   open, the read waits up to 10 seconds.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct LoadFiles {
     buffers: Arc<Buffers>,
 }

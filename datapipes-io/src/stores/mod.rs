@@ -8,6 +8,7 @@ mod braces;
 mod clients;
 #[cfg(feature = "cloud")]
 pub mod cloud;
+mod ext;
 #[cfg(feature = "http")]
 pub mod http;
 mod list;
@@ -23,6 +24,7 @@ mod redact;
 pub mod wrappers;
 
 pub use braces::{expand_braces, expand_braces_to, shards};
+pub use ext::StoreExt;
 #[cfg(feature = "http")]
 pub use http::Http;
 pub use list::ListStore;
@@ -31,7 +33,7 @@ pub use memory::Memory;
 pub use object::{Body, Get, Meta, Object};
 pub use open::{OpenOptions, open};
 pub use redact::redacted;
-pub use wrappers::{StoreExt, resilient};
+pub use wrappers::resilient;
 
 use std::fmt;
 use std::path::Path;

@@ -48,6 +48,7 @@ pub fn open(url: &str) -> Result<Arc<dyn Store>> {
 
 /// Options for opening a store; see [`open`].
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct OpenOptions {
     bare: bool,
 }

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
-use crate::{File, FileGraph, FileRef, FileRefGraph, Format};
+use crate::{File, FileGraphExt, FileRef, Format};
 
 /// Reads a file in a format, and returns its items and errors, in order, to the end.
 pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Result<F::Item>> {
@@ -24,7 +24,7 @@ pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Resu
 }
 
 /// Reads a file that arrives in pieces of these sizes, repeated, with
-/// [`stream_as`](crate::FileRefGraph::stream_as). The result must equal that of [`read_all`], with
+/// [`stream_as`](crate::FileGraphExt::stream_as). The result must equal that of [`read_all`], with
 /// errors at the same places.
 ///
 /// # Panics

@@ -12,6 +12,7 @@ use crate::{Schema, is_name};
 
 /// Number of replicas that must answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Consistency {
     /// One replica.
     One,
@@ -28,6 +29,7 @@ pub enum Consistency {
 /// Compression of requests and answers in transit. Pictures are compressed already; masks and
 /// tensors may become smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Compression {
     /// LZ4: fast.
     Lz4,
@@ -37,6 +39,7 @@ pub enum Compression {
 
 /// Placement of the copies of a new keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Replication {
     /// A number of copies, on any nodes.
     Copies(u32),
@@ -61,6 +64,7 @@ pub enum Replication {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct CassandraOptions {
     pub(super) nodes: Vec<String>,
     pub(super) keyspace: String,

@@ -54,6 +54,7 @@ use super::{NewRow, Table};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Ingest {
     table: Arc<dyn Table>,
     overwrite: bool,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datapipes::{Error, ErrorKind, Graph, Result};
-use datapipes_io::{File, FileRef, FileRefGraph, Sample, list_files};
+use datapipes_io::{File, FileGraphExt, FileRef, Sample, list_files};
 
 use super::{Ingest, Written};
 use crate::{ColumnType, Label, NewRow, Row, Schema, Table, Value, key};
@@ -33,7 +33,7 @@ impl Ingest {
     ///
     /// # Errors
     /// Errors of reading the folder; `NotFound` if there is no folder in it. When the graph runs,
-    /// the errors of [`list_files`], [`load_files`](FileRefGraph::load_files) and
+    /// the errors of [`list_files`], [`load_files`](FileGraphExt::load_files) and
     /// [`rows`](Ingest::rows), each naming its file.
     ///
     /// # Examples

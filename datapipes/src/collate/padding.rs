@@ -84,6 +84,7 @@ impl Sequence for Tensor {
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq)]
+#[must_use]
 pub struct Padding {
     value: Value,
     /// Type of a batch of no sequences.

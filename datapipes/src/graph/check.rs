@@ -286,7 +286,7 @@ impl Checked<'_> {
         (only_own && matches!(node.hints().role, Role::Shuffle)).then(|| {
             format!(
                 "{}: shuffles after the sharding filter only, so each rank would see the same part every epoch; \
-                 shuffle before it, or say that it is meant so: `shuffle_within_rank`, or for a sampler `Random::within_rank`",
+                 shuffle before it, or say that it is meant so: `Shuffle::within_rank`, or for a sampler `Random::within_rank`",
                 node.name
             )
         })

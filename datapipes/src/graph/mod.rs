@@ -1,13 +1,12 @@
 //! A typed, inert, cloneable handle on a node and everything upstream.
 
+pub(crate) mod check;
 mod erased;
 mod flow;
 mod in_morsels;
 mod instrument;
 mod lengths;
 mod part;
-
-pub mod check;
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -10,6 +10,7 @@ use super::order::{Flatten, Index, Indices, Kind, Rule, Shard, Step, single};
 use super::sources::{FromFn, FromVec, Itself, Samples};
 use super::transformed::{Found, Mapped, MappedAsync, Weighed};
 use super::{Fetch, MapPipe, Random, Sampler, Subset};
+use crate::pipes::Batch;
 use crate::{BoxError, Error, Graph, Rank, Result, Uneven};
 
 /// A description of indexed data: a [`MapPipe`], the transforms of its samples, and the order in
@@ -375,9 +376,10 @@ impl<T: Send + 'static> Indexed<T> {
         )
     }
 
-    /// Groups `size` neighbours in the order into one sample; the last batch may be smaller.
-    /// Batches stay indexable: they can be shuffled and sharded as a whole. Each batch is read by
-    /// one `get_many`, whose requests run at once.
+    /// Groups neighbours in the order into batches of one size: a number, or a [`Batch`] with other
+    /// settings. The last batch may be smaller, unless [`Batch::drop_last`] is set; then the samples
+    /// left over are counted as dropped. Batches stay indexable: they can be shuffled and sharded as
+    /// a whole. Each batch is read by one `get_many`, whose requests run at once.
     ///
     /// To batch samples that were fetched one by one, with a concurrency of their own, use
     /// [`Graph::batch`].
@@ -394,17 +396,8 @@ impl<T: Send + 'static> Indexed<T> {
     /// assert_eq!(batches.fetch().collect()?.len(), 3);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn batch(self, size: usize) -> Indexed<Vec<T>> {
-        self.batched(size, false)
-    }
-
-    /// Groups neighbours as [`batch`](Indexed::batch) does, without a smaller last batch. The
-    /// samples left over are counted as dropped.
-    pub fn batch_drop_last(self, size: usize) -> Indexed<Vec<T>> {
-        self.batched(size, true)
-    }
-
-    fn batched(self, size: usize, drop_last: bool) -> Indexed<Vec<T>> {
+    pub fn batch(self, batch: impl Into<Batch>) -> Indexed<Vec<T>> {
+        let Batch { size, drop_last } = batch.into();
         let order = Step::new(Kind::Batch { size, drop_last }, vec![self.order]);
         Indexed::over(order, Arc::new(Batched(self.samples)), self.concurrency)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
-use crate::pipes::Stop;
+use crate::pipes::{Batch, Stop};
 use crate::{DataLoader, Error, ErrorKind, Graph, Item, OnError, Order, Uneven};
 
 /// Samples that start at an index, so that data sets differ.
@@ -45,8 +45,11 @@ fn each_step_gives_what_it_gives_on_streams() {
         both(x.clone().subset(a / 2..a), s.clone().skip(a / 2));
         let sum = |batch: Vec<u64>| batch.iter().fold(7, |sum, n| sum * 31 + n);
         both(x.clone().batch(3).map(sum), s.clone().batch(3).map(sum));
-        let drop_last = s.pipe(crate::pipes::Batch::new(3).drop_last());
-        both(x.batch_drop_last(3).map(sum), drop_last.map(sum));
+        let drop_last = s.batch(Batch::new(3).drop_last());
+        both(
+            x.batch(Batch::new(3).drop_last()).map(sum),
+            drop_last.map(sum),
+        );
         for weights in [
             [1.0, 1.0, 1.0],
             [0.5, 0.2, 0.3],
@@ -194,7 +197,7 @@ fn what_ranks_leave_out_is_counted_and_uneven_can_be_an_error() {
     );
     assert_eq!(
         data(0, 8)
-            .batch_drop_last(3)
+            .batch(Batch::new(3).drop_last())
             .fetch()
             .collect()
             .unwrap()

@@ -20,16 +20,18 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::run::SkipStats;
+pub use crate::run::{SkipStats, Skipped};
 pub use crate::settings::Order;
 pub use agreed::Agreed;
 pub use autosave::Every;
 pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
-pub use policy::{OnError, Skipped};
+pub use policy::OnError;
 pub use replay::{Replay, Step};
-pub use stats::{ChildStats, DeviceStats, NodeStats, ProcessStats, SegmentStats, Stats};
+pub use stats::{
+    ChildStats, DeviceStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
+};
 
 use autosave::{Autosave, Saver};
 use batches::{Latest, Open, Runs, Start};

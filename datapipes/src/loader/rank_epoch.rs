@@ -365,7 +365,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     #[cold]
     fn decide(&mut self, error: Error) -> Option<Error> {
         self.taken = false;
-        match self.on_error.decide(self.number, self.failed, error) {
+        match self.on_error.decide(self.failed, error) {
             Err(error) => {
                 self.end();
                 Some(error)

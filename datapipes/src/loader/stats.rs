@@ -8,7 +8,7 @@ use super::batches::Runs;
 use crate::Work;
 use crate::graph::Op;
 use crate::plan::{Placement, segment_letter};
-use crate::run::{Engine, EpochRun, SkipStats};
+use crate::run::{Engine, EpochRun, SkipStats, Skipped};
 use crate::sync::lock;
 
 /// Figures of an epoch so far. Prints as a table.
@@ -23,6 +23,8 @@ pub struct Stats {
     pub skipped: u64,
     /// Skipped items, by node and kind of error, in the order in which each came first.
     pub skips: Vec<SkipStats>,
+    /// The first thousand skipped items of each rank, in the order in which they were skipped.
+    pub skipped_items: Vec<Skipped>,
     /// Figures of each node, inputs before their readers.
     pub nodes: Vec<NodeStats>,
     /// Figures of each segment.
@@ -204,6 +206,7 @@ impl Stats {
         self.wall = self.wall.max(other.wall);
         self.delivered += other.delivered;
         self.skipped += other.skipped;
+        self.skipped_items.extend(other.skipped_items);
         for skips in other.skips {
             match self
                 .skips
@@ -328,7 +331,8 @@ impl Stats {
             wall: run.wall(),
             delivered: run.counts().0,
             skipped: run.counts().1,
-            skips: run.log.skipped(),
+            skips: run.log.skips(),
+            skipped_items: run.log.skipped_items(),
             nodes: nodes.collect(),
             segments: segments.collect(),
             waited: device.map_or_else(|| run.consumer_waited(), |gauge| ns(&gauge.waited_ns)),
@@ -660,6 +664,7 @@ mod tests {
             wall: SECOND,
             delivered: 1,
             skipped: 0,
+            skipped_items: vec![],
             skips: Vec::new(),
             nodes: vec![
                 node("load", 1, Some('A')),

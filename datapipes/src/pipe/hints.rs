@@ -18,6 +18,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
+#[must_use]
 pub struct Hints {
     /// True if a pipe distributes over concatenation, `apply(a ++ b) == apply(a) ++ apply(b)`, so
     /// that its input may be cut anywhere and spread over workers. Defaults to false. Without
@@ -319,6 +320,7 @@ impl Hints {
 
 /// The kind of work a pipe does: waiting or computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Work {
     /// The pipe computes: as many run at once as there are workers.
     Cpu,

@@ -7,9 +7,10 @@ use crate::{Chunk, Context, Graph, Hints, Item, Items, Origin, Pipe, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Batch {
-    size: usize,
-    drop_last: bool,
+    pub(crate) size: usize,
+    pub(crate) drop_last: bool,
 }
 
 impl Batch {
@@ -27,6 +28,13 @@ impl Batch {
             drop_last: true,
             ..self
         }
+    }
+}
+
+/// Makes batches of so many items; a shorter last batch is kept.
+impl From<usize> for Batch {
+    fn from(size: usize) -> Self {
+        Batch::new(size)
     }
 }
 
@@ -188,23 +196,25 @@ impl<T: Send + 'static> Batches<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Groups consecutive items into batches of `size`; a shorter last batch is kept.
+    /// Groups consecutive items into batches of one size: a number, or a [`Batch`] with other
+    /// settings. A shorter last batch is kept, unless [`Batch::drop_last`] is set.
     ///
     /// An item that fails is left out and the batch is filled up with the next items, never
-    /// shortened. Order is kept. At most `size` items are held. For batches of sequences see
+    /// shortened. Order is kept. At most one batch is held. For batches of sequences see
     /// [`padded_batch`](Graph::padded_batch) and [`bucket_batch`](Graph::bucket_batch); to make one
     /// tensor of a batch add [`collate`](Graph::collate).
     ///
     /// # Examples
     /// ```
     /// use datapipes::{Graph, pipes::Batch};
+    ///
     /// let numbers = Graph::range(0..5);
     /// assert_eq!(numbers.clone().batch(2).collect().unwrap(), [vec![0, 1], vec![2, 3], vec![4]]);
-    /// assert_eq!(numbers.pipe(Batch::new(2).drop_last()).collect().unwrap(), [vec![0, 1], vec![2, 3]]);
+    /// assert_eq!(numbers.batch(Batch::new(2).drop_last()).collect().unwrap(), [vec![0, 1], vec![2, 3]]);
     /// ```
-    pub fn batch(self, size: usize) -> Graph<Vec<T>> {
+    pub fn batch(self, batch: impl Into<Batch>) -> Graph<Vec<T>> {
         let weigh = self.weigher::<T>();
-        let batches = self.pipe(Batch::new(size));
+        let batches = self.pipe(batch.into());
         // A batch weighs as much as its items.
         match weigh {
             Some(weigh) => batches.weighed(move |batch| weigh(batch)),
@@ -253,7 +263,7 @@ mod tests {
     #[test]
     fn counts_what_drop_last_leaves_out() {
         let loader =
-            crate::DataLoader::builder(Graph::range(0..10).pipe(Batch::new(4).drop_last()))
+            crate::DataLoader::builder(Graph::range(0..10).batch(Batch::new(4).drop_last()))
                 .build()
                 .unwrap();
         assert_eq!(loader.len_hint(), Some(2));

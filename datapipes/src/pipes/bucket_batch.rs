@@ -4,6 +4,7 @@ use crate::{Context, Graph, Held, Hints, Item, Items, Pipe};
 
 /// Groups items of similar length into batches; see [`Graph::bucket_batch`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct BucketBatch<F> {
     length: F,
     boundaries: Vec<usize>,
@@ -115,7 +116,7 @@ impl<T: Send + 'static> Graph<T> {
     /// the last; there is one bucket more than boundaries. Bucket `i` gives a batch as soon as it
     /// has `sizes[i]` items, so short sequences may make larger batches. At the end the buckets
     /// give the items they hold, the shortest first (tf.data's `bucket_by_sequence_length`);
-    /// [`BucketBatch::drop_last`] leaves them out.
+    /// `.pipe(BucketBatch::new(length, boundaries, sizes).drop_last())` leaves them out.
     ///
     /// Runs in one place; holds less than the sum of `sizes`. Within a bucket order is kept. To
     /// make tensors of the batches add [`pad`](Graph::pad).

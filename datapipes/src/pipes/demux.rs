@@ -7,6 +7,7 @@ use crate::{Context, Error, Graph, Hints, Item, Items, Result};
 
 /// Deals items out to several outputs; see [`Graph::demux`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Demux<F> {
     outputs: usize,
     buffer: usize,

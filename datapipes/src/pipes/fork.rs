@@ -9,6 +9,7 @@ pub(super) const BUFFER: usize = 1000;
 
 /// Gives every item to several outputs; see [`Graph::fork`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Fork {
     outputs: usize,
     buffer: usize,

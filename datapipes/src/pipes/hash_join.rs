@@ -28,6 +28,7 @@ const ITEMS: usize = 1 << 20;
 /// let error = Graph::join((images, labels), by_name.strict()).collect().unwrap_err();
 /// assert_eq!(error.to_string(), "join_by_key: 0:1: not found: no partner with the key \"c.jpg\"");
 /// ```
+#[must_use]
 pub struct HashJoin<A, B, K> {
     keys: (Key<A, K>, Key<B, K>),
     items: usize,

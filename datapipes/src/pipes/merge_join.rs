@@ -10,6 +10,7 @@ use super::hash_join::{Key, LeftJoin, Pair, inner, outer, paired, twice};
 use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 
 /// Pairs the items of two inputs that are sorted by key; see [`Graph::merge_join_by_key`].
+#[must_use]
 pub struct MergeJoin<A, B, K> {
     keys: (Key<A, K>, Key<B, K>),
     strict: bool,
@@ -332,16 +333,17 @@ mod tests {
             ),
             merge(),
         );
-        let policy = OnError::skip(9);
         let loader = DataLoader::builder(graph)
             .workers(0)
-            .on_error(policy.clone())
+            .on_error(OnError::skip(9))
             .build()
             .unwrap();
         let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         assert_eq!(pairs, [(10, 11), (30, 32), (31, 32), (50, 51)]);
-        let skipped: Vec<String> = policy
-            .skipped()
+        let skipped: Vec<String> = loader
+            .stats()
+            .unwrap()
+            .skipped_items
             .into_iter()
             .map(|skipped| skipped.error)
             .collect();

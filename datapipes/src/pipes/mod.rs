@@ -1,4 +1,27 @@
-//! The built-in pipes: one file each, with the method that adds it to a [`Graph`](crate::Graph).
+//! The built-in pipes: one file each, with the method that adds it to a [`Graph`].
+//!
+//! A type of this module has the settings of its step. A method that takes one number takes the
+//! settings in its place. Steps of closures, pipes or graphs are added with their settings by
+//! [`Graph::pipe`], [`Graph::split`] and [`Graph::join`].
+//! ```
+//! use std::time::Duration;
+//! use datapipes::{Graph, pipes::{Batch, Mux, Retry, TryMap}};
+//!
+//! let numbers = || Graph::range(0..10);
+//! let full = numbers().batch(Batch::new(4).drop_last());
+//! assert_eq!(full.collect()?.len(), 2);
+//!
+//! let double = TryMap::new(|n: u64| n.checked_mul(2).ok_or("too large"));
+//! let retried = numbers().pipe(Retry::new(double, 2).pause(Duration::from_millis(10)));
+//! let mixed = Graph::join(vec![retried, Graph::range(0..2)], Mux::new(2).stop_at_first());
+//! assert_eq!(mixed.collect()?, [0, 0, 2, 1, 4]);
+//! # Ok::<(), datapipes::Error>(())
+//! ```
+//!
+//! [`Graph`]: crate::Graph
+//! [`Graph::pipe`]: crate::Graph::pipe
+//! [`Graph::split`]: crate::Graph::split
+//! [`Graph::join`]: crate::Graph::join
 
 mod batch;
 mod bucket_batch;

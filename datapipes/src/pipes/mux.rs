@@ -7,6 +7,7 @@ use crate::{Context, Graph, Hints, Items, Join};
 
 /// Takes one item from each input by turns; see [`Graph::mux`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Mux {
     inputs: usize,
     stop_at_first: bool,

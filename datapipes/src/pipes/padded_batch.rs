@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::pipes::Batch;
 use crate::pipes::collate::collated;
 use crate::{Arity, Context, Graph, Hints, Items, Padded, Pipe};
 
@@ -44,8 +45,8 @@ where
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Groups consecutive samples into batches of `size`, in which sequences are padded to the
-    /// longest of their batch.
+    /// Groups consecutive samples into batches, in which sequences are padded to the longest of
+    /// their batch.
     ///
     /// The step combines [`batch`](Graph::batch) and [`pad`](Graph::pad). A sequence is a `Vec` of
     /// numbers, or a [`Tensor`](crate::Tensor) whose first axis may differ. [`Padded`] lists the
@@ -87,12 +88,12 @@ impl<T: Send + 'static> Graph<T> {
     /// assert_eq!(labels.as_slice::<u8>()?, [7, 8]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
-    pub fn padded_batch<P>(self, size: usize, pad: P) -> Graph<T::Batch>
+    pub fn padded_batch<P>(self, batch: impl Into<Batch>, pad: P) -> Graph<T::Batch>
     where
         T: Padded<P, Batch: Send + 'static>,
         P: Clone + fmt::Debug + Send + Sync + 'static,
     {
-        self.batch(size).pad(pad)
+        self.batch(batch).pad(pad)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::error::{is_heard, quietly};
 use crate::{Backoff, Context, Error, Graph, Hints, Items, Pipe};
 
 /// Runs another pipe, and tries an item again if the pipe fails for it; see [`Graph::retry`].
+#[must_use]
 pub struct Retry<P> {
     pipe: Arc<P>,
     again: u32,

@@ -10,6 +10,7 @@ use crate::{
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Shuffle {
     buffer: usize,
     within_rank: bool,
@@ -31,6 +32,13 @@ impl Shuffle {
             within_rank: true,
             ..self
         }
+    }
+}
+
+/// Makes a shuffle with a buffer of so many items.
+impl From<usize> for Shuffle {
+    fn from(buffer: usize) -> Self {
+        Shuffle::new(buffer)
     }
 }
 
@@ -549,46 +557,38 @@ impl<T: Send + 'static> Shuffled<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Changes the order at random, within a buffer of `buffer` items.
+    /// Changes the order at random, within a buffer: a number of items, or a [`Shuffle`] with other
+    /// settings.
     ///
     /// The buffer is filled; then each new item takes the place of a random one, which leaves; at
-    /// the end the rest leaves in random order (the DataPipes RFC's and tf.data's algorithm). An
-    /// item leaves at most `buffer` places early, and its stay in the buffer has a geometric
-    /// distribution, without bound. A buffer as large as the data is a full shuffle: shuffle names
-    /// while they are cheap, then samples in a smaller buffer. The order is a function of seed,
-    /// epoch and the node's name.
+    /// the end the rest leaves in random order (the DataPipes RFC's and tf.data's algorithm). With a
+    /// buffer of `n` items an item leaves at most `n` places early, and its stay in the buffer has a
+    /// geometric distribution, without bound. A buffer as large as the data is a full shuffle:
+    /// shuffle names while they are cheap, then samples in a smaller buffer. The order is a function
+    /// of seed, epoch and the node's name.
     ///
-    /// Runs in one place; holds `buffer` items. Errors pass at once.
+    /// Runs in one place; holds the buffer. Errors pass at once.
+    ///
+    /// A shuffle belongs before the [`sharding_filter`](Graph::sharding_filter): after it, each rank
+    /// would see the same part of the data in every epoch, in another order, and the checker refuses
+    /// the graph. [`Shuffle::within_rank`] declares that this is meant.
     ///
     /// # Examples
     /// ```
-    /// let mut numbers = datapipes::Graph::range(0..100).shuffle(10).collect().unwrap();
+    /// use datapipes::{DataLoader, Graph, Uneven, pipes::Shuffle};
+    ///
+    /// let mut numbers = Graph::range(0..100).shuffle(10).collect()?;
     /// assert!(!numbers.is_sorted());
     /// numbers.sort();
     /// assert_eq!(numbers, Vec::from_iter(0..100));
-    /// ```
-    pub fn shuffle(self, buffer: usize) -> Graph<T> {
-        self.pipe(Shuffle::new(buffer))
-    }
-}
-
-impl<T: Send + 'static> Graph<T> {
-    /// Shuffles this rank's part only, through a buffer of `buffer` items, as
-    /// [`shuffle`](Graph::shuffle) does. It declares the intent, since the checker refuses a plain
-    /// shuffle that stands only downstream of the [`sharding_filter`](Graph::sharding_filter). Each
-    /// rank sees the same part of the data in every epoch, in another order.
     ///
-    /// # Examples
-    /// ```
-    /// use datapipes::{DataLoader, Graph, Uneven};
-    ///
-    /// let graph = Graph::range(0..100).sharding_filter().shuffle_within_rank(50);
+    /// let graph = Graph::range(0..100).sharding_filter().shuffle(Shuffle::new(50).within_rank());
     /// let loader = DataLoader::builder(graph).rank(1, 2).uneven(Uneven::Drop).build()?;
     /// assert!(loader.epoch(0).blocking().all(|n| n.unwrap() % 2 == 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn shuffle_within_rank(self, buffer: usize) -> Graph<T> {
-        self.pipe(Shuffle::new(buffer).within_rank())
+    pub fn shuffle(self, shuffle: impl Into<Shuffle>) -> Graph<T> {
+        self.pipe(shuffle.into())
     }
 }
 

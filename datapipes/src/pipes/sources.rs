@@ -14,6 +14,7 @@ use crate::{Chunk, Context, Error, ErrorKind, Graph, Hints, Item, Items, Result,
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct FromIterator<F> {
     make: F,
     len: Option<u64>,
@@ -26,7 +27,7 @@ impl<F> FromIterator<F> {
     }
 
     /// Sets the number of items.
-    pub fn with_len(self, len: u64) -> Self {
+    pub fn len(self, len: u64) -> Self {
         FromIterator {
             len: Some(len),
             ..self
@@ -111,6 +112,7 @@ where
 
 /// A source that makes a fresh stream for each epoch; see [`Graph::from_stream_with`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct FromStream<F> {
     make: F,
     once: bool,
@@ -344,7 +346,7 @@ mod tests {
         check_source(&Integers(3..14));
         check_source(&Integers(3..3));
         check_source(&FromIterator::new(|| (0..9).filter(|n| n % 2 == 0)));
-        check_source(&FromIterator::new(|| 0..9).with_len(9));
+        check_source(&FromIterator::new(|| 0..9).len(9));
         let failing = |n: u64| {
             if n % 4 == 1 {
                 Err(Error::user("one"))

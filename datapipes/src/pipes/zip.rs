@@ -15,6 +15,7 @@ use crate::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Join, Origin};
 /// assert_eq!(error.to_string(), "zip: shape mismatch: input 0 ended after 3 items, input 1 has more");
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Zip {
     strict: bool,
 }

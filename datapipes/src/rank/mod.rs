@@ -42,6 +42,7 @@ impl Rank {
 /// The policy covers the items dealt to a rank, not the outputs that steps downstream make of them;
 /// see [`ranks_agree`](crate::loader::Builder::ranks_agree).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Uneven {
     /// The items left over are dropped and counted; every rank is dealt equally many.
     Drop,

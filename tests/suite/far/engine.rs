@@ -258,11 +258,11 @@ fn rows_52_to_60_and_67_what_lasts_is_skipped_by_name_and_cause() {
     for order in ORDERS {
         for workers in [0, 2] {
             let server = server(true);
-            let (policy, lasting) = (OnError::skip(20), lasting());
+            let lasting = lasting();
             let loader = DataLoader::builder(batches(&server))
                 .workers(workers)
                 .order(order);
-            let loader = loader.on_error(policy.clone()).build().unwrap();
+            let loader = loader.on_error(OnError::skip(20)).build().unwrap();
             let batches: Vec<Vec<File>> = loader.epoch(0).blocking().map(Result::unwrap).collect();
             assert!(
                 batches[..batches.len() - 1]
@@ -272,7 +272,7 @@ fn rows_52_to_60_and_67_what_lasts_is_skipped_by_name_and_cause() {
             );
             let good: Vec<usize> = (0..KEYS).filter(|n| !lasting.contains_key(n)).collect();
             check_order(order, &numbers(&batches.concat()), &good);
-            let mut skipped: Vec<_> = policy.skipped();
+            let mut skipped: Vec<_> = loader.stats().unwrap().skipped_items;
             skipped.sort_by_key(|skipped| skipped.item.as_ref().map(ToString::to_string));
             assert_eq!(skipped.len(), lasting.len(), "{skipped:#?}");
             for (skipped, (n, (_, kind, cause))) in skipped.iter().zip(&lasting) {
@@ -366,7 +366,6 @@ fn row_68_a_page_in_the_place_of_a_picture_is_unsupported_and_named() {
     let login = "<!DOCTYPE html>\n<title>Please log in</title>";
     server.on("/a/1.jpg", [page("text/html", login)]);
     server.on("/a/2.jpg", [page("text/html", login)]);
-    let policy = OnError::skip(9);
     let store: Arc<dyn Store> = stores::open(&server.url()).unwrap();
     let graph = store
         .list_files("**/*.jpg")
@@ -374,11 +373,11 @@ fn row_68_a_page_in_the_place_of_a_picture_is_unsupported_and_named() {
         .map(|file| file.data)
         .decode_image();
     let loader = DataLoader::builder(graph)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(9))
         .build()
         .unwrap();
     assert_eq!(loader.epoch(0).blocking().count(), 0);
-    let skipped = policy.skipped();
+    let skipped = loader.stats().unwrap().skipped_items;
     assert_eq!(skipped.len(), 2);
     for (skipped, name) in skipped.iter().zip(["a/1.jpg", "a/2.jpg"]) {
         assert_eq!(

@@ -91,7 +91,7 @@ fn run<T: Send + 'static>(said: &mut String, graph: impl Fn() -> Graph<T>) -> u6
         loader.explain()
     )
     .unwrap();
-    write!(said, "{policy:?}\n{:#?}\n", policy.skipped()).unwrap();
+    writeln!(said, "{policy:?}").unwrap();
     let loader = DataLoader::builder(graph()).build().unwrap();
     for item in loader.epoch(1).blocking() {
         item.map(drop).unwrap_or_else(|error| tell(said, &error));

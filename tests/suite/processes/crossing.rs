@@ -248,17 +248,18 @@ fn errors_are_what_they_are_on_threads() {
     let skipped = |workers| {
         let graph =
             Graph::range(0..50).in_processes(2, |numbers| numbers.try_map(fails).named("decode"));
-        let policy = OnError::skip(100);
         let loader = DataLoader::builder(graph)
             .workers(workers)
-            .on_error(policy.clone())
+            .on_error(OnError::skip(100))
             .build()
             .unwrap();
         let items: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
         (
             items,
-            policy
-                .skipped()
+            loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .into_iter()
                 .map(|s| (s.node, s.kind, s.error))
                 .collect::<Vec<_>>(),

@@ -20,9 +20,8 @@ fn graph(processes: &Processes, items: u64, case: &Case) -> Graph<u64> {
 /// be delivered once, in order.
 pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> Vec<String> {
     let (crime, guilty, _) = case;
-    let policy = OnError::skip(items);
     let builder = DataLoader::builder(graph(processes, items, case)).order(order);
-    let loader = builder.on_error(policy.clone()).build().unwrap();
+    let loader = builder.on_error(OnError::skip(items)).build().unwrap();
     let delivered: Result<Vec<u64>, Error> = loader.epoch(0).blocking().collect();
     let mut delivered = delivered.unwrap_or_else(|error| panic!("{crime}: {error}"));
     if order != Order::Strict {
@@ -33,7 +32,7 @@ pub fn convict(processes: &Processes, items: u64, case: &Case, order: Order) -> 
         .map(|n| n * 3)
         .collect();
     assert_eq!(delivered, innocent, "{crime}");
-    let mut skipped = policy.skipped();
+    let mut skipped = loader.stats().unwrap().skipped_items;
     skipped.sort_by_key(|bad| bad.item.as_ref().map(|origin| origin.index()));
     let named: Vec<String> = skipped
         .iter()
@@ -257,9 +256,11 @@ fn row_1_a_panic_in_a_child_is_an_error_as_on_threads_and_costs_no_process() {
         for at in GUILTY {
             // Without the variable that asks for a trace, which takes its time.
             let processes = Processes::new(count).only_env(["PATH"]);
-            let policy = OnError::skip(10);
             let graph = graph(&processes, ITEMS, &case("panic", &[at], 300));
-            let loader = DataLoader::builder(graph).on_error(policy).build().unwrap();
+            let loader = DataLoader::builder(graph)
+                .on_error(OnError::skip(10))
+                .build()
+                .unwrap();
             for epoch in 0..2 {
                 let mut epoch = loader.epoch(epoch).blocking();
                 let good: Vec<u64> = epoch
@@ -295,10 +296,9 @@ fn row_10_what_nobody_can_read_costs_one_item() {
 fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
     for crime in ["close", "shut", "empty"] {
         for count in [1, 3] {
-            let policy = OnError::skip(ITEMS);
             let graph = graph(&count.into(), ITEMS, &case(crime, &GUILTY, 300));
             let loader = DataLoader::builder(graph)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(ITEMS))
                 .build()
                 .unwrap();
             let delivered: Vec<u64> = loader
@@ -306,8 +306,8 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
                 .blocking()
                 .collect::<Result<_, _>>()
                 .unwrap();
-            let lost: Vec<u64> = policy
-                .skipped()
+            let skipped = loader.stats().unwrap().skipped_items;
+            let lost: Vec<u64> = skipped
                 .iter()
                 .map(|bad| bad.item.as_ref().unwrap().index())
                 .collect();
@@ -319,7 +319,7 @@ fn row_10_a_child_that_closes_its_queues_costs_one_item_at_most() {
             assert_eq!(lost, GUILTY, "{crime}");
             // One that works on is ended by its parent, or by itself where its own watch is what it
             // has closed; the others end since nobody seems to be there any more.
-            for bad in policy.skipped().iter().filter(|_| crime == "close") {
+            for bad in skipped.iter().filter(|_| crime == "close") {
                 let closed = "the process that worked on it closed its queue, and was ended; it printed: about to";
                 assert!(
                     bad.error.contains(closed) || bad.error.contains("SIGKILL"),

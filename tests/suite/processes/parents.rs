@@ -310,10 +310,9 @@ fn no_shared_memory() {
     }
     set_limit(libc::RLIMIT_FSIZE, 256 << 10);
     // Out of a child.
-    let policy = OnError::skip(10);
     let graph = Graph::range(0..200).in_processes_with(2, vec![5, 6, 150], grow);
     let loader = DataLoader::builder(graph)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(10))
         .build()
         .unwrap();
     let all: Vec<Vec<u8>> = loader
@@ -323,7 +322,13 @@ fn no_shared_memory() {
         .unwrap();
     let good = (0..200u8).filter(|n| ![5, 6, 150].contains(n));
     assert!(good.eq(all.iter().map(|item| item[99])));
-    let said: Vec<String> = policy.skipped().into_iter().map(|bad| bad.error).collect();
+    let said: Vec<String> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
+        .into_iter()
+        .map(|bad| bad.error)
+        .collect();
     for (said, n) in said.iter().zip([5, 6, 150]) {
         let words = format!(
             "grow: 0:{n}: limit reached: 1048576 bytes of shared memory: files may have 262144 bytes"
@@ -337,13 +342,12 @@ fn no_shared_memory() {
         .unwrap();
     assert_eq!(stats.died, 0, "that is no reason to end: {stats:?}");
     // Into a child.
-    let policy = OnError::skip(10);
     let items: Vec<Vec<u8>> = (0..50)
         .map(|n| vec![0; if n == 7 { 1 << 20 } else { n }])
         .collect();
     let graph = Graph::from_vec(items).in_processes(2, shrink);
     let loader = DataLoader::builder(graph)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(10))
         .build()
         .unwrap();
     let all: Vec<u64> = loader
@@ -355,7 +359,7 @@ fn no_shared_memory() {
         all.iter().copied().eq((0..50).filter(|&n| n != 7)),
         "{all:?}"
     );
-    let said = &policy.skipped()[0].error;
+    let said = &loader.stats().unwrap().skipped_items[0].error;
     assert!(
         said.starts_with("shrink: 0:7: ") && said.contains("1048576 bytes of shared memory"),
         "{said}"

@@ -92,9 +92,8 @@ fn what_a_child_leaves_half_filled_is_not_seen() {
         .in_processes(2, wide)
         .batch(8)
         .collate();
-    let policy = OnError::skip(10);
     let loader = DataLoader::builder(graph)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(10))
         .build()
         .unwrap();
     let mut seen = Vec::new();
@@ -122,8 +121,10 @@ fn what_a_child_leaves_half_filled_is_not_seen() {
             assert!(row.iter().all(|&v| v == *n as f32));
         }
     }
-    let errors: Vec<String> = policy
-        .skipped()
+    let errors: Vec<String> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
         .into_iter()
         .map(|skipped| skipped.error)
         .collect();

@@ -89,9 +89,8 @@ type Part = fn(Graph<u64>, &Many) -> Graph<u64>;
 fn check_fan_out(part: Part, items: u64, (many, micros): (u64, u64), count: usize, guilty: &[u64]) {
     let settings = (guilty.to_vec(), many, micros);
     let graph = || Graph::range(0..items).in_processes_with(count, settings.clone(), part);
-    let policy = OnError::skip(items);
     let loader = DataLoader::builder(graph())
-        .on_error(policy.clone())
+        .on_error(OnError::skip(items))
         .build()
         .unwrap();
     let all: Vec<u64> = loader
@@ -100,8 +99,10 @@ fn check_fan_out(part: Part, items: u64, (many, micros): (u64, u64), count: usiz
         .collect::<Result<_, Error>>()
         .unwrap();
     assert!(all.is_sorted_by(|a, b| a < b), "in order, and once");
-    let lost: Vec<u64> = policy
-        .skipped()
+    let lost: Vec<u64> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
         .iter()
         .map(|bad| bad.item.as_ref().unwrap().index())
         .collect();
@@ -222,10 +223,9 @@ fn row_5_where_many_wait_at_once_only_the_guilty_are_lost() {
         for count in [1, 3] {
             for order in [Order::Strict, Order::Arrival, Order::Bounded(20)] {
                 let graph = Graph::range(0..200).in_processes_with(count, guilty.to_vec(), part);
-                let policy = OnError::skip(200);
                 let loader = DataLoader::builder(graph)
                     .order(order)
-                    .on_error(policy.clone())
+                    .on_error(OnError::skip(200))
                     .build()
                     .unwrap();
                 let mut all: Vec<u64> = loader
@@ -240,8 +240,10 @@ fn row_5_where_many_wait_at_once_only_the_guilty_are_lost() {
                     all.into_iter().eq((0..200).filter(|n| !guilty.contains(n))),
                     "{guilty:?} {order:?}"
                 );
-                let mut named: Vec<u64> = policy
-                    .skipped()
+                let mut named: Vec<u64> = loader
+                    .stats()
+                    .unwrap()
+                    .skipped_items
                     .iter()
                     .map(|bad| bad.item.as_ref().unwrap().index())
                     .collect();
@@ -297,9 +299,8 @@ fn row_5_in_a_part_with_filters_only_the_guilty_are_lost() {
         for count in [1, 3] {
             let settings = (guilty.clone(), 0, micros);
             let graph = Graph::range(0..items).in_processes_with(count, settings, part);
-            let policy = OnError::skip(items);
             let loader = DataLoader::builder(graph)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(items))
                 .build()
                 .unwrap();
             let all: Vec<u64> = loader
@@ -309,8 +310,10 @@ fn row_5_in_a_part_with_filters_only_the_guilty_are_lost() {
                 .unwrap();
             let right = (0..items).filter(|n| n % 3 != 0 && n % 5 != 0 && !guilty.contains(n));
             assert!(right.eq(all.iter().copied()), "{all:?}");
-            let lost: Vec<u64> = policy
-                .skipped()
+            let lost: Vec<u64> = loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .iter()
                 .map(|bad| bad.item.as_ref().unwrap().index())
                 .collect();

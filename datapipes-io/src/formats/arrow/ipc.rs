@@ -31,7 +31,7 @@ use crate::formats::{Entries, Entry, Format, Row, value};
 /// - A damaged batch is an error of its own, and the other batches of the file follow, unless its
 ///   length is damaged. The format has no checksums, so a changed value cannot be detected, except
 ///   in compressed bodies.
-/// - A stream that is read as it arrives ([`FileGraph::read_as`](crate::FileGraph::read_as)) is
+/// - A stream that is read as it arrives ([`FileGraphExt::read_as`](crate::FileGraphExt::read_as)) is
 ///   split by batches: a batch keeps the piece that it came in. The file format is read whole,
 ///   since its index is at its end.
 /// - The end marker of a stream may be missing, since some writers write none. A stream cut exactly
@@ -49,6 +49,7 @@ use crate::formats::{Entries, Entry, Format, Row, value};
 /// # drop(numbers);
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ArrowIpc {
     columns: Option<Arc<[String]>>,
     expansion: Expansion,

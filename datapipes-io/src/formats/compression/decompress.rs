@@ -7,7 +7,7 @@ use super::{Codec, Expansion};
 use crate::File;
 
 /// Decompresses files of any [`Codec`]; see
-/// [`FileGraph::decompress`](crate::FileGraph::decompress).
+/// [`FileGraphExt::decompress`](crate::FileGraphExt::decompress).
 ///
 /// - The codec is recognized by a file's first bytes. A file without a codec is passed on
 ///   unchanged, and is not copied, unless its name says that it is compressed: then it is an error.
@@ -20,6 +20,7 @@ use crate::File;
 /// - The decompressed content is not examined again: a compressed file in a compressed file needs
 ///   two of these pipes.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Decompress {
     expansion: Expansion,
 }

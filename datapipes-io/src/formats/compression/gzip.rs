@@ -11,7 +11,7 @@ use super::reader::{self, fault};
 use super::{Codec, Expansion};
 use crate::File;
 
-/// Decompresses gzip files; see [`FileGraph::gunzip`](crate::FileGraph::gunzip).
+/// Decompresses gzip files; see [`FileGraphExt::gunzip`](crate::FileGraphExt::gunzip).
 /// [`Decompress`](crate::Decompress) handles every codec.
 ///
 /// - The whole file is decompressed at once, with all its members if it has several (as pigz and
@@ -20,6 +20,7 @@ use crate::File;
 /// - Data after the last member are an error, zeros too. A file cut exactly between two of its
 ///   members cannot be told from a whole file.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Gunzip {
     expansion: Expansion,
 }

@@ -62,6 +62,7 @@ use crate::File;
 /// assert_eq!(lists[0], ["class", "file"]);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+#[must_use]
 pub struct Csv<T = Row> {
     options: Options,
     read: ReadRow<T>,

@@ -5,7 +5,7 @@ use std::io::Write;
 use datapipes::{ErrorKind, Graph, Tensor};
 
 use super::*;
-use crate::SampleGraph;
+use crate::FileGraphExt;
 
 fn decode(field: &str, data: impl Into<Bytes>) -> Result<Value> {
     FieldDecoder::new()
@@ -198,11 +198,10 @@ fn a_bad_sample_takes_its_place_and_the_others_follow() {
     let samples: Vec<Sample> = ["1", "x", "3"]
         .map(|cls| Sample::new(cls).with("cls", cls))
         .to_vec();
-    let policy = datapipes::OnError::skip(3);
     let graph = Graph::from_vec(samples).decode_fields(FieldDecoder::new());
     let loader = datapipes::DataLoader::builder(graph)
         .workers(2)
-        .on_error(policy.clone())
+        .on_error(datapipes::OnError::skip(3))
         .build()
         .unwrap();
     let read: Vec<i64> = loader
@@ -211,7 +210,7 @@ fn a_bad_sample_takes_its_place_and_the_others_follow() {
         .map(|sample| sample.unwrap().get("cls").unwrap().as_int().unwrap())
         .collect();
     assert_eq!(read, [1, 3]);
-    let error = &policy.skipped()[0].error;
+    let error = &loader.stats().unwrap().skipped_items[0].error;
     assert!(
         error.starts_with("decode_fields: ") && error.contains(r#"field "cls" of sample "x""#),
         "{error}"

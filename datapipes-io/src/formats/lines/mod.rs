@@ -39,6 +39,7 @@ use split::LineFraming;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Lines {
     options: Options,
 }

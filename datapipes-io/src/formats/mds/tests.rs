@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::stores::Memory;
 use crate::testing::{Scripted, check_format, read_all};
-use crate::{File, FileGraph};
+use crate::{File, FileGraphExt};
 
 macro_rules! data {
     ($name:literal) => {

@@ -47,6 +47,7 @@ use crate::File;
 /// assert_eq!(values[1][0].as_u64(), Some(1));
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+#[must_use]
 pub struct MsgPack<T = Value> {
     options: Options,
     read: ReadValue<T>,

@@ -58,6 +58,7 @@ use crate::File;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Npy {
     expansion: Expansion,
 }

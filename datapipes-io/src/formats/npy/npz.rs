@@ -48,6 +48,7 @@ use crate::wire::wire_struct;
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Npz {
     options: Options,
 }

@@ -27,6 +27,7 @@ const ALIGN: u16 = 64;
 /// assert!(npz.finish()?.into_inner().len() < 1000);
 /// # Ok::<(), datapipes::Error>(())
 /// ```
+#[must_use]
 pub struct NpzWriter<W: Write + Seek> {
     zip: ZipWriter<W>,
     method: CompressionMethod,

@@ -55,6 +55,7 @@ const NEAR: u64 = 256 << 10;
 /// # datapipes::Ok(()) }).unwrap();
 /// ```
 #[derive(Clone)]
+#[must_use]
 pub struct ParquetFile {
     object: Arc<Object>,
     layout: Layout,

@@ -51,6 +51,7 @@ use crate::File;
 /// # datapipes::Ok(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Parquet {
     columns: Option<Arc<[String]>>,
     batch_rows: usize,

@@ -35,6 +35,7 @@ use crate::formats::{Entries, Format};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct RecordIo {
     most: u64,
 }

@@ -67,6 +67,7 @@ const TYPES: [(Dtype, DType); 13] = [
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct SafeTensors {
     expansion: Expansion,
 }

@@ -398,19 +398,20 @@ fn a_bad_record_in_the_middle_tells_its_place_and_the_others_follow() {
     let line = data[..at].iter().filter(|&&byte| byte == b'\n').count();
     data[at] = b'\n';
     let store = Memory::from_iter([("a", data), ("b", jsonl(5))]);
-    let policy = OnError::skip(10);
     let graph = store.files(["a", "b"]).stream_as(JsonLines::values(), 0);
     let loader = DataLoader::builder(graph)
         .workers(2)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(10))
         .build()
         .unwrap();
     assert_eq!(
         loader.epoch(0).blocking().map(Result::unwrap).count(),
         30_000 - 1 + 5
     );
-    let said: Vec<String> = policy
-        .skipped()
+    let said: Vec<String> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
         .into_iter()
         .map(|skipped| skipped.error)
         .collect();
@@ -512,10 +513,9 @@ fn a_body_that_is_cut_gives_the_records_before_and_its_error() {
         let store = Scripted::from_iter([("a", data.clone()), ("b", jsonl(5))]);
         // The first request only returns the size.
         store.script("a", [Reaction::default(), reaction]);
-        let policy = OnError::skip(10);
         let graph = store.files(["a", "b"]).stream_as(Lines::new(), 0);
         let loader = DataLoader::builder(graph)
-            .on_error(policy.clone())
+            .on_error(OnError::skip(10))
             .build()
             .unwrap();
         let whole = data[..1_000_000]
@@ -526,7 +526,7 @@ fn a_body_that_is_cut_gives_the_records_before_and_its_error() {
             loader.epoch(0).blocking().map(Result::unwrap).count(),
             whole + 5
         );
-        let said = &policy.skipped()[0].error;
+        let said = &loader.stats().unwrap().skipped_items[0].error;
         assert!(
             said.starts_with("lines: a: truncated: scripted:///a"),
             "{said}"

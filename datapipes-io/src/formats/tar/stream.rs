@@ -14,7 +14,7 @@ use crate::stores::Get;
 use crate::{File, FileRef};
 
 /// Opens tar archives while they arrive; see
-/// [`FileRefGraph::stream_untar`](crate::FileRefGraph::stream_untar).
+/// [`FileGraphExt::stream_untar`](crate::FileGraphExt::stream_untar).
 ///
 /// - An archive is read in the pieces in which its store returns it, 4 MiB for a local file. Pieces
 ///   under 256 KiB are copied into pieces of up to 1 MiB, without waiting for more bytes. A member
@@ -31,6 +31,7 @@ use crate::{File, FileRef};
 /// - A body that fails half-way is not requested again here: wrap the store in one that
 ///   [resumes](crate::stores::resilient).
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct StreamUntar {
     tar: Tar,
     max_member: u64,

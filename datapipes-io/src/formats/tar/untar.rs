@@ -12,7 +12,7 @@ use crate::File;
 use crate::formats::compression::{reader, unpack};
 use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 
-/// Opens tar archives; see [`FileGraph::untar`](crate::FileGraph::untar).
+/// Opens tar archives; see [`FileGraphExt::untar`](crate::FileGraphExt::untar).
 ///
 /// - Reads the formats v7, ustar, GNU (long names) and pax. Folders, links and devices are left
 ///   out. A sparse member is refused with its name, never returned in its condensed form.
@@ -36,6 +36,7 @@ use crate::formats::{Codec, Entries, Entry, Expansion, Format, ReadAs};
 ///   The [origin](datapipes::Origin) of a member is a child of its archive's, numbered among the
 ///   yielded members.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Untar {
     tar: Tar,
 }
@@ -118,6 +119,7 @@ impl Pipe<File> for Untar {
 
 /// Tar archives as a [`Format`]; see the pipe [`Untar`] for the rules.
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Tar {
     expansion: Expansion,
     pub(super) ends: Ends,

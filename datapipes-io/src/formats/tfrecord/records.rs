@@ -44,6 +44,7 @@ use crate::formats::{Entries, Format};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct TfRecords {
     most: u64,
     unchecked: bool,

@@ -59,6 +59,7 @@ use directory::Record;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
+#[must_use]
 pub struct Unzip {
     options: Options,
 }

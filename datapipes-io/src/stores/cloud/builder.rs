@@ -38,6 +38,7 @@ use crate::stores::redacted;
 /// so that no credentials go to another host. Proxies of the environment are used only if
 /// [requested](CloudBuilder::proxies_of_environment).
 #[derive(Clone)]
+#[must_use]
 pub struct CloudBuilder {
     service: Service,
     bucket: String,

@@ -51,6 +51,7 @@ pub fn list_files(root: impl AsRef<Path>, pattern: &str) -> Graph<FileRef> {
 
 /// Lists files that match a pattern; see [`list_files`].
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ListFiles {
     root: PathBuf,
     text: String,

@@ -11,7 +11,7 @@ use crate::file::readable;
 use crate::stores::load::{TOGETHER, named, open, read_small};
 use crate::{File, FileRef};
 
-/// Maps local files into memory; see [`FileRefGraph::map_files`](crate::FileRefGraph::map_files).
+/// Maps local files into memory; see [`FileGraphExt::map_files`](crate::FileGraphExt::map_files).
 ///
 /// - A file is opened and mapped off the threads that compute; a page is read when a thread touches
 ///   it, by that thread. The file stays mapped until its last slice is dropped, even if its name is
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
     use crate::stores::Memory;
-    use crate::{FileGraph, FileRefGraph, StoreGraph};
+    use crate::{FileGraphExt, StoreExt};
 
     #[test]
     fn files_are_mapped_and_what_is_none_is_an_error_in_its_place() {
@@ -132,10 +132,9 @@ mod tests {
             FileRef::new(path("a")),
         ];
         for workers in [0, 2] {
-            let policy = OnError::skip(10);
             let loader = DataLoader::builder(Graph::from_vec(files.clone()).map_files())
                 .workers(workers)
-                .on_error(policy.clone())
+                .on_error(OnError::skip(10))
                 .build()
                 .unwrap();
             let read: Vec<Bytes> = loader
@@ -144,8 +143,10 @@ mod tests {
                 .map(|file| file.unwrap().data)
                 .collect();
             assert_eq!(read, ["some text", "", "some text"]);
-            let errors: Vec<String> = policy
-                .skipped()
+            let errors: Vec<String> = loader
+                .stats()
+                .unwrap()
+                .skipped_items
                 .into_iter()
                 .map(|skipped| skipped.error)
                 .collect();

@@ -42,7 +42,7 @@ impl Default for Tail {
 }
 
 /// A store that makes a second request for the slowest reads; see
-/// [`StoreExt::hedge`](super::StoreExt::hedge).
+/// [`StoreExt::hedge`](crate::StoreExt::hedge).
 ///
 /// The method is that of Dean and Barroso, *The Tail at Scale* (2013): if a request takes longer
 /// than 95 % of the earlier requests, a second request is made, and the first to end counts; the

@@ -17,6 +17,7 @@ use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// Maximum number of requests in flight; see [`Limit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InFlight {
     /// A fixed number. 0 counts as 1.
     Fixed(usize),
@@ -36,7 +37,7 @@ pub enum InFlight {
 }
 
 /// A store with a limit on the number of requests in flight; see
-/// [`StoreExt::limit`](super::StoreExt::limit).
+/// [`StoreExt::limit`](crate::StoreExt::limit).
 ///
 /// A request is in flight until its body has ended or was dropped. Waiting requests are admitted in
 /// order. A listing is not counted: it has at most one request in flight.

@@ -13,6 +13,7 @@ use crate::stores::{Get, Meta, Object, Store};
 
 /// Behavior of a full cache for a new object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Evict {
     /// Passes the new object on without caching it. Suits data of which everything is read once an
     /// epoch, in a new order each time: a cache with room for a third of the data then saves a
@@ -26,7 +27,7 @@ pub enum Evict {
 }
 
 /// A store that caches whole objects in memory; see
-/// [`StoreExt::cache_in_memory`](super::StoreExt::cache_in_memory).
+/// [`StoreExt::cache_in_memory`](crate::StoreExt::cache_in_memory).
 ///
 /// - At most `limit` bytes of content are cached, plus some 200 bytes for each object. An object
 ///   larger than an eighth of the limit, or of unknown length, is not cached.

@@ -65,12 +65,9 @@ pub use retry::Retry;
 pub use timeout::{Patience, Timeout};
 pub use verify::{Expected, Verify};
 
-use std::collections::HashMap;
-use std::path::Path;
+use datapipes::Backoff;
 
-use datapipes::{Backoff, Result};
-
-use super::Store;
+use super::{Store, StoreExt};
 
 /// Wraps a remote store that has timeouts of its own in the usual stack: transient errors are
 /// retried and cut bodies resumed ([`Retry`]), and there is no limit to the requests in flight
@@ -79,111 +76,9 @@ pub fn resilient<S: Store>(store: S) -> Retry<Limit<S>> {
     store.limit(InFlight::OnOverload).retry(Backoff::default())
 }
 
-/// Wrappers as methods of every store.
-///
-/// # Examples
-/// ```
-/// use datapipes::Backoff;
-/// use datapipes_io::stores::wrappers::InFlight;
-/// use datapipes_io::stores::{Memory, Store, StoreExt};
-/// # futures::executor::block_on(async {
-/// let far = Memory::from_iter([("train/1.txt", "one"), ("test/1.txt", "two")]);
-/// let store = far.prefix("train").limit(InFlight::Adaptive { most: 256 }).retry(Backoff::default());
-/// assert_eq!(store.url_of("1.txt"), "memory:///train/1.txt");
-/// assert_eq!(store.read("1.txt").await?, "one");
-/// # datapipes::Ok(()) }).unwrap();
-/// ```
-pub trait StoreExt: Store + Sized {
-    /// Retries transient errors, and resumes bodies that were cut.
-    ///
-    /// # Examples
-    /// ```
-    /// # use datapipes::Backoff;
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
-    /// # futures::executor::block_on(async {
-    /// let store = Memory::from_iter([("k", "v")]).retry(Backoff { tries: 3, ..Backoff::default() });
-    /// assert_eq!(store.read("k").await?, "v");
-    /// # datapipes::Ok(()) }).unwrap();
-    /// ```
-    fn retry(self, backoff: Backoff) -> Retry<Self> {
-        Retry::new(self, backoff)
-    }
-
-    /// Ends requests that make no progress: no answer, a stall, a trickle.
-    fn timeout(self, patience: Patience) -> Timeout<Self> {
-        Timeout::new(self, patience)
-    }
-
-    /// Limits the number of requests in flight, to a fixed or an adaptive number.
-    fn limit(self, most: InFlight) -> Limit<Self> {
-        Limit::new(self, most)
-    }
-
-    /// Makes a second request for the slowest reads.
-    fn hedge(self, tail: Tail) -> Hedge<Self> {
-        Hedge::new(self, tail)
-    }
-
-    /// Limits the requests and bytes per second.
-    fn rate(self, most: PerSecond) -> Rate<Self> {
-        Rate::new(self, most)
-    }
-
-    /// Returns the part of the store whose keys begin with `prefix` and a `/`, with the rest of
-    /// each key as the key.
-    fn prefix(self, prefix: &str) -> Prefix<Self> {
-        Prefix::new(self, prefix)
-    }
-
-    /// Returns only objects with the size and the hash that a manifest contains for their key.
-    fn verify(self, manifest: HashMap<String, Expected>) -> Verify<Self> {
-        Verify::new(self, manifest)
-    }
-
-    /// Caches whole objects in memory, up to `limit` bytes.
-    ///
-    /// # Examples
-    /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Evict};
-    /// # futures::executor::block_on(async {
-    /// let far = Memory::from_iter([("k", "v")]);
-    /// let store = far.clone().cache_in_memory(1 << 30, Evict::Never);
-    /// store.read("k").await?;
-    /// far.remove("k");
-    /// assert_eq!(store.read("k").await?, "v");
-    /// # datapipes::Ok(()) }).unwrap();
-    /// ```
-    fn cache_in_memory(self, limit: u64, evict: Evict) -> MemoryCache<Self> {
-        MemoryCache::new(self, limit, evict)
-    }
-
-    /// Caches objects in a folder, up to `limit` bytes, for this run and later ones.
-    ///
-    /// # Errors
-    /// `Denied` if the folder is not private to this user; `Io` and others if it cannot be created
-    /// or read.
-    ///
-    /// # Examples
-    /// ```
-    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
-    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-    /// # let dir = tempfile::tempdir()?;
-    /// let folder = dir.path().join("cache");
-    /// let far = Memory::from_iter([("k", "v")]);
-    /// far.clone().cache_on_disk(&folder, 10 << 30)?.read("k").await?;
-    /// far.remove("k");
-    /// assert_eq!(far.cache_on_disk(&folder, 10 << 30)?.read("k").await?, "v");
-    /// # datapipes::Ok(()) }).unwrap();
-    /// ```
-    fn cache_on_disk(self, folder: impl AsRef<Path>, limit: u64) -> Result<DiskCache<Self>> {
-        DiskCache::new(self, folder, limit)
-    }
-}
-
-impl<S: Store> StoreExt for S {}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::time::Duration;
 
     use tokio::time::Instant;

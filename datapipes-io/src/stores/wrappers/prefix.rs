@@ -12,7 +12,7 @@ use futures::stream::BoxStream;
 use crate::stores::{Get, Meta, Object, Store};
 
 /// A store of the objects below a prefix of another; see
-/// [`StoreExt::prefix`](super::StoreExt::prefix).
+/// [`StoreExt::prefix`](crate::StoreExt::prefix).
 ///
 /// It is a convenience, not a security boundary: a key with `..` in it is passed on unchanged.
 #[derive(Clone, Debug)]

@@ -33,7 +33,7 @@ impl Default for PerSecond {
 }
 
 /// A store with limits on requests and bytes per second; see
-/// [`StoreExt::rate`](super::StoreExt::rate).
+/// [`StoreExt::rate`](crate::StoreExt::rate).
 ///
 /// Each of two token buckets holds at most the tokens of one second, which may pass at once after a
 /// pause. Requests that come too early wait, in order. The bytes of a piece are counted when the

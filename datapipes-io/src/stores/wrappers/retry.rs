@@ -18,7 +18,7 @@ use crate::stores::pieces::Pieces;
 use crate::stores::{Body, Get, Meta, Object, Store};
 
 /// A store that retries transient errors, and resumes bodies that were cut; see
-/// [`StoreExt::retry`](super::StoreExt::retry).
+/// [`StoreExt::retry`](crate::StoreExt::retry).
 ///
 /// - Only [transient](Error::transient) errors are retried, after pauses given by [`Backoff`]. If a
 ///   service asks for a pause, the retry waits that long, though never past the deadline: then it

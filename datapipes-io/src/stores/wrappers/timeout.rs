@@ -41,7 +41,7 @@ impl Default for Patience {
 }
 
 /// A store that ends requests without progress; see
-/// [`StoreExt::timeout`](super::StoreExt::timeout).
+/// [`StoreExt::timeout`](crate::StoreExt::timeout).
 ///
 /// Only the time spent in waiting for the store counts, not the time of the consumer between two
 /// pieces. A timeout is a transient error of kind `Unavailable`. The store's own

@@ -22,7 +22,7 @@ pub struct Expected {
 }
 
 /// A store that returns only objects with the expected size and hash; see
-/// [`StoreExt::verify`](super::StoreExt::verify).
+/// [`StoreExt::verify`](crate::StoreExt::verify).
 ///
 /// - Objects that are not in the manifest, and ranges, are passed on unchecked.
 /// - Wrong content is `Corrupt`, a wrong size `Truncated` or `Corrupt`; neither is transient.

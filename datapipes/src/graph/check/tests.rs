@@ -137,7 +137,7 @@ fn steps_whose_number_of_items_is_arithmetic_or_has_no_end_are_none_of_them() {
             .take(50)
             .skip(3),
         dealt()
-            .pipe(Batch::new(7).drop_last())
+            .batch(Batch::new(7).drop_last())
             .map(|batch| batch[0])
             .repeat(3),
         dealt()

@@ -23,6 +23,7 @@ use crate::{Hints, Rng};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct ClassBalanced {
     classes: Arc<[Vec<u64>]>,
     samples: u64,

@@ -29,6 +29,7 @@ use crate::index::Indexed;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use]
 pub struct Distributed {
     sequential: bool,
 }

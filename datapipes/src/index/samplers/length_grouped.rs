@@ -34,6 +34,7 @@ use crate::{Hints, Rng, Role};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct LengthGrouped {
     /// Indices sorted by length.
     sorted: Arc<[u64]>,

@@ -17,6 +17,7 @@ use crate::{Hints, Rng, Role};
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use]
 pub struct Random {
     within_rank: bool,
 }

@@ -93,6 +93,7 @@ impl<K> Sample<K> {
 /// # Ok::<(), datapipes::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct Splitter {
     parts: Vec<(String, f64)>,
     seed: u64,

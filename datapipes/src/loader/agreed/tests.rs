@@ -15,7 +15,7 @@ fn loader(rank: usize, world: usize, workers: usize, steps: Option<u64>) -> Data
     let graph = Graph::range(0..7)
         .sharding_filter()
         .flat_map(|n| (0..2 * n).map(move |m| 100 * n + m));
-    let builder = DataLoader::builder(graph.pipe(Shuffle::new(5).within_rank()).batch(2))
+    let builder = DataLoader::builder(graph.shuffle(Shuffle::new(5).within_rank()).batch(2))
         .seed(5)
         .workers(workers)
         .resumable();

@@ -9,6 +9,7 @@ use crate::{Arity, Role};
 /// The permitted differences between a graph and the graph of a checkpoint; see
 /// [`DataLoader::resume_edited`](crate::DataLoader::resume_edited).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Edited {
     /// A [mix](crate::Graph::mix) may have other weights than before, or another
     /// [`Schedule`](crate::pipes::Schedule). Each input resumes where it was, and the exact shares

@@ -125,7 +125,7 @@ fn shaped(shape: Shape, items: u64) -> Graph<Vec<u64>> {
     match shape {
         Shape::Filtered => own.filter(|n| n % 3 != 1).batch(3),
         Shape::Shuffled => own
-            .pipe(crate::pipes::Shuffle::new(6).within_rank())
+            .shuffle(crate::pipes::Shuffle::new(6).within_rank())
             .batch(2),
         Shape::Members => own
             .flat_map(|n| (0..n % 4).map(move |k| n * 10 + k))
@@ -471,7 +471,7 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
         contiguous,
         "`index_shard_contiguous` deals items in another way for another number of ranks",
     );
-    let drops = || range().pipe(Batch::new(2).drop_last());
+    let drops = || range().batch(Batch::new(2).drop_last());
     refused(
         drops,
         || range().batch(4),
@@ -536,7 +536,7 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
 fn a_state_of_another_rank_is_refused_where_ranks_differ() {
     let shuffled = || {
         range()
-            .pipe(crate::pipes::Shuffle::new(4).within_rank())
+            .shuffle(crate::pipes::Shuffle::new(4).within_rank())
             .batch(2)
     };
     let states = states(shuffled, 2, 3);

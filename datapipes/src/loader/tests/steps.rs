@@ -143,7 +143,7 @@ fn a_cycle_with_max_steps_has_that_length_whatever_is_in_between() {
         ),
         (
             "drop_last",
-            endless().pipe(Batch::new(3).drop_last()).unbatch(),
+            endless().batch(Batch::new(3).drop_last()).unbatch(),
         ),
         (
             "bucket_batch",
@@ -295,7 +295,7 @@ fn an_epoch_knows_the_steps_that_are_left() {
     );
     // An error is an item, too, and may come after all counted items.
     let failing = Graph::range(0..6).try_map(|n| if n == 5 { Err("five") } else { Ok(n) });
-    let loader = DataLoader::builder(failing.pipe(crate::pipes::Batch::new(5).drop_last()))
+    let loader = DataLoader::builder(failing.batch(crate::pipes::Batch::new(5).drop_last()))
         .build()
         .unwrap();
     let epoch = loader.epoch(0).blocking();

@@ -54,16 +54,17 @@ fn join_by_key_pairs_what_has_the_same_key_in_the_order_of_its_first_input() {
 fn a_key_twice_in_the_table_is_an_error_of_all_that_have_it() {
     let table = Graph::from_vec(vec![(1, "a"), (2, "b"), (1, "c"), (1, "d")]);
     let joined = Graph::range(1..3).join_by_key(table, |n| *n, |entry| entry.0);
-    let policy = OnError::skip(9);
     let loader = DataLoader::builder(joined)
         .workers(0)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(9))
         .build()
         .unwrap();
     let pairs: Vec<_> = loader.epoch(0).blocking().map(Result::unwrap).collect();
     assert_eq!(pairs, [(2, (2, "b"))]);
-    let skipped: Vec<String> = policy
-        .skipped()
+    let skipped: Vec<String> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
         .into_iter()
         .map(|skipped| skipped.error)
         .collect();

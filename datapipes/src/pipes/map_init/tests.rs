@@ -117,15 +117,17 @@ fn a_scratch_that_cannot_be_made_is_an_error_with_node_and_item() {
     let graph = Graph::range(0..3)
         .try_map_init(init, |(), n| Ok::<_, Error>(n))
         .named("decode");
-    let policy = OnError::skip(9);
     let loader = DataLoader::builder(graph)
         .workers(0)
-        .on_error(policy.clone())
+        .on_error(OnError::skip(9))
         .build()
         .unwrap();
     let items: Vec<u64> = loader.epoch(0).blocking().map(Result::unwrap).collect();
     assert_eq!((items, tries.load(Ordering::SeqCst)), (vec![1, 2], 2));
-    assert_eq!(policy.skipped()[0].error, "decode: 0:0: no device");
+    assert_eq!(
+        loader.stats().unwrap().skipped_items[0].error,
+        "decode: 0:0: no device"
+    );
 
     let panics = Graph::range(0..3).map_init(|| -> u64 { panic!("no memory") }, |_, n| n);
     let error = panics.collect().unwrap_err();

@@ -13,6 +13,7 @@ use super::turns::problem;
 /// assert_eq!(schedule.weights(1200), [3.0, 1.0]);
 /// ```
 #[derive(Clone, Debug, PartialEq)]
+#[must_use]
 pub struct Schedule {
     /// First step and weights of each stage, ascending; the first from 0 on.
     pub(super) stages: Vec<(u64, Vec<f64>)>,

@@ -8,7 +8,7 @@ use super::Share;
 use crate::error::{is_heard, quietly};
 use crate::run::spanned;
 use crate::sync::lock;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Origin};
 
 /// Items that the loader's policy skipped, of one node and one kind of error.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,22 @@ pub struct SkipStats {
     pub last: String,
 }
 
+/// An item that the loader's policy skipped.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Skipped {
+    /// Node in which the item failed; empty if the error names none.
+    pub node: String,
+    /// Origin of the item, if the error is about one.
+    pub item: Option<Origin>,
+    /// Kind of the error.
+    pub kind: ErrorKind,
+    /// The whole error in one line.
+    pub error: String,
+}
+
+/// Greatest number of skipped items that are kept with their names.
+const KEPT: usize = 1000;
 /// Greatest length of an error text.
 const LONGEST: usize = 500;
 /// Greatest number of nodes and kinds that are told apart. A graph has no more, unless its pipes
@@ -37,13 +53,14 @@ pub(crate) struct EpochLog {
     span: Span,
     epoch: u64,
     rank: usize,
-    skipped: Mutex<Skipped>,
+    skipped: Mutex<SkipLog>,
 }
 
 #[derive(Default)]
-struct Skipped {
+struct SkipLog {
     items: u64,
     by: Vec<SkipStats>,
+    first: Vec<Skipped>,
 }
 
 impl EpochLog {
@@ -100,9 +117,15 @@ impl EpochLog {
         });
     }
 
-    /// Returns the skipped items, in the order in which each node and kind first appeared.
-    pub(crate) fn skipped(&self) -> Vec<SkipStats> {
+    /// Returns the numbers of skipped items, in the order in which each node and kind first
+    /// appeared.
+    pub(crate) fn skips(&self) -> Vec<SkipStats> {
         lock(&self.skipped).by.clone()
+    }
+
+    /// Returns the skipped items that are kept.
+    pub(crate) fn skipped_items(&self) -> Vec<Skipped> {
+        lock(&self.skipped).first.clone()
     }
 }
 
@@ -112,11 +135,20 @@ impl Drop for EpochLog {
     }
 }
 
-impl Skipped {
+impl SkipLog {
     fn add(&mut self, error: &Error) {
         self.items += 1;
         let (node, kind) = (error.node().unwrap_or_default(), error.kind());
-        let text: String = error.to_string().chars().take(LONGEST).collect();
+        let text = error.to_string();
+        if self.first.len() < KEPT {
+            self.first.push(Skipped {
+                node: node.to_owned(),
+                item: error.item().cloned(),
+                kind,
+                error: text.clone(),
+            });
+        }
+        let text: String = text.chars().take(LONGEST).collect();
         if let Some(by) = self
             .by
             .iter_mut()
@@ -160,12 +192,13 @@ mod tests {
 
     #[test]
     fn many_names_and_long_texts_are_bounded() {
-        let mut skipped = Skipped::default();
+        let mut skipped = SkipLog::default();
         for n in 0..3000 {
             let node = format!("node {n}").as_str().into();
             skipped.add(&Error::new(ErrorKind::Corrupt, "é".repeat(600)).at(&node));
         }
         assert_eq!((skipped.items, skipped.by.len()), (3000, MOST));
+        assert_eq!(skipped.first.len(), KEPT);
         assert!(
             skipped
                 .by

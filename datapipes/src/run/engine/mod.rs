@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 
 pub(crate) use self::epoch_run::{Cursors, EpochRun, Resume, Share};
-pub use self::log::SkipStats;
+pub use self::log::{SkipStats, Skipped};
 pub(crate) use self::running::Running;
 use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};

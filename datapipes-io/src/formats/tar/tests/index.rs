@@ -13,7 +13,7 @@ use super::super::{IndexedTar, TarIndex};
 use super::{files, gzip, member, real, tar_of, untar};
 use crate::formats::{Sample, Samples};
 use crate::stores::{Get, Memory, Meta, Object, Store};
-use crate::{File, FileGraph};
+use crate::{File, FileGraphExt};
 
 fn of(archive: &[u8]) -> Result<TarIndex> {
     TarIndex::of(&Bytes::copy_from_slice(archive))

@@ -14,7 +14,7 @@ use futures::{FutureExt, StreamExt};
 use super::super::StreamUntar;
 use super::{apply, gzip, mixed, real, shown, tar_of, untar};
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
-use crate::{FileRef, FileRefGraph, StoreGraph};
+use crate::{FileGraphExt, FileRef, StoreExt};
 
 /// A store of one object, in pieces, with faults.
 #[derive(Clone)]

@@ -13,7 +13,7 @@ use super::super::writer::{Attributes, headers};
 use super::super::{SampleWriter, ShardWriter, TarIndex, TarWriter};
 use super::{files, gunzip, tar_of, untar};
 use crate::formats::Sample;
-use crate::{File, FileGraph};
+use crate::{File, FileGraphExt};
 
 /// Returns names that do not fit, just fit, or are ambiguous.
 fn names() -> Vec<String> {

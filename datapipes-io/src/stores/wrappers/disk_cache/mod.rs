@@ -24,7 +24,7 @@ use super::flight::Flights;
 use crate::stores::{Get, Meta, Object, Store};
 
 /// A store that caches objects in a folder across runs; see
-/// [`StoreExt::cache_on_disk`](super::StoreExt::cache_on_disk).
+/// [`StoreExt::cache_on_disk`](crate::StoreExt::cache_on_disk).
 ///
 /// - **Bounded.** The files take at most `limit` bytes, files in progress included; the least
 ///   recently used entries are evicted ([`evict`](DiskCache::evict)). An object larger than an
