@@ -180,7 +180,7 @@ impl<T: Send + 'static> Graph<T> {
     ///     len => Ok(&text[rng.below(len as u64) as usize..]),
     /// });
     /// let error = cut.collect().unwrap_err();
-    /// assert_eq!(error.to_string(), "try_map_with_rng: 0:1: no text");
+    /// assert_eq!(error.to_string(), "map_random: 0:1: no text");
     /// ```
     pub fn try_map_with_rng<U, E, F>(self, f: F) -> Graph<U>
     where

@@ -22,7 +22,7 @@ use crate::index::Indexed;
 /// ```
 /// use datapipes::index::Distributed;
 /// use datapipes::{DataLoader, Uneven};
-/// let graph = Distributed::new().sequential().indices(8);
+/// let graph = Distributed::new().sequential().indices(7);
 /// let loader = DataLoader::builder(graph).rank(1, 3).uneven(Uneven::Pad).build()?;
 /// let part: datapipes::Result<Vec<u64>> = loader.epoch(0).blocking().collect();
 /// assert_eq!(part?, [1, 4, 0]);
@@ -49,9 +49,9 @@ impl Distributed {
     ///
     /// # Examples
     /// ```
-    /// use datapipes::{DataLoader, index::Distributed};
-    /// let graph = Distributed::new().sequential().indices(7);
-    /// let loader = DataLoader::builder(graph).rank(1, 2).build()?;
+    /// use datapipes::{DataLoader, Uneven, index::Distributed};
+    /// let graph = Distributed::new().sequential().indices(8);
+    /// let loader = DataLoader::builder(graph).rank(1, 2).uneven(Uneven::Drop).build()?;
     /// let indices = loader.epoch(0).blocking().collect::<datapipes::Result<Vec<_>>>()?;
     /// assert_eq!(indices, [1, 3, 5, 7]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
