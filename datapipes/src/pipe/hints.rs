@@ -248,7 +248,6 @@ impl Default for Hints {
 macro_rules! setters {
     ($($field:ident: $type:ty,)*) => {$(
         #[doc = concat!("Sets [`", stringify!($field), "`](field@Hints::", stringify!($field), ").")]
-        #[must_use]
         pub fn $field(self, $field: $type) -> Self {
             Hints { $field, ..self }
         }
@@ -293,7 +292,6 @@ impl Hints {
     }
 
     /// Sets [`instead`](field@Hints::instead).
-    #[must_use]
     pub fn instead(self, instead: &'static str) -> Self {
         Hints {
             instead: Some(instead),
@@ -302,7 +300,6 @@ impl Hints {
     }
 
     /// Sets [`settings`](field@Hints::settings), which are compared by their text.
-    #[must_use]
     pub fn settings(self, settings: impl fmt::Display) -> Self {
         Hints {
             settings: settings.to_string(),
@@ -311,7 +308,6 @@ impl Hints {
     }
 
     /// Adds a problem, if there is one.
-    #[must_use]
     pub fn problem(mut self, problem: Option<&str>) -> Self {
         self.problems.extend(problem.map(str::to_owned));
         self
