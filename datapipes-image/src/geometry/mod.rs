@@ -245,14 +245,12 @@ impl Geometry {
     }
 
     /// Appends a flip of left and right.
-    #[must_use]
     pub fn hflip(self) -> Self {
         let size = self.to;
         self.push(Op::HFlip, size)
     }
 
     /// Appends a flip of top and bottom.
-    #[must_use]
     pub fn vflip(self) -> Self {
         let size = self.to;
         self.push(Op::VFlip, size)
