@@ -126,6 +126,17 @@ proptest! {
     }
 }
 
+/// Returns the items of an epoch that is stopped after some of them, and resumed.
+fn resumed<T: Send + 'static>(loader: &DataLoader<T>, stop: usize) -> Result<Vec<T>> {
+    let mut epoch = loader.epoch(0).blocking();
+    let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>()?;
+    let state = epoch.checkpoint()?;
+    drop(epoch);
+    let rest = loader.resume(&state)?.blocking();
+    seen.extend(rest.collect::<Result<Vec<_>>>()?);
+    Ok(seen)
+}
+
 /// Items of an epoch that is stopped after some batches, and resumed.
 fn stopped_after(graph: Graph<Vec<u64>>, order: Order, stop: usize) -> Result<Vec<u64>> {
     let loader = DataLoader::builder(graph)
@@ -134,17 +145,7 @@ fn stopped_after(graph: Graph<Vec<u64>>, order: Order, stop: usize) -> Result<Ve
         .resumable()
         .build()
         .expect("a sound graph");
-    let mut epoch = loader.epoch(0).blocking();
-    let mut seen = epoch.by_ref().take(stop).collect::<Result<Vec<_>>>()?;
-    let state = epoch.checkpoint()?;
-    drop(epoch);
-    seen.extend(
-        loader
-            .resume(&state)?
-            .blocking()
-            .collect::<Result<Vec<_>>>()?,
-    );
-    let mut seen = seen.concat();
+    let mut seen = resumed(&loader, stop)?.concat();
     seen.sort_unstable();
     Ok(seen)
 }
@@ -306,17 +307,7 @@ fn a_join_that_says_it_goes_by_position_repeats_nothing() {
             .build()
             .unwrap();
         for stop in [0, 1, 20, 50] {
-            let mut epoch = loader.epoch(0).blocking();
-            let mut seen = epoch
-                .by_ref()
-                .take(stop)
-                .collect::<Result<Vec<_>>>()
-                .unwrap();
-            let rest = loader
-                .resume(&epoch.checkpoint().unwrap())
-                .unwrap()
-                .blocking();
-            seen.extend(rest.collect::<Result<Vec<_>>>().unwrap());
+            let seen = resumed(&loader, stop).unwrap();
             assert_eq!(
                 seen,
                 Vec::from_iter((0..50).map(|n| 2 * n)),
@@ -342,17 +333,7 @@ fn a_split_of_ones_own_goes_on_in_each_output() {
         let whole = loader.epoch(0).blocking();
         let whole = whole.collect::<Result<Vec<_>>>().unwrap();
         for stop in 0..=whole.len() {
-            let mut epoch = loader.epoch(0).blocking();
-            let mut seen = epoch
-                .by_ref()
-                .take(stop)
-                .collect::<Result<Vec<_>>>()
-                .unwrap();
-            let rest = loader
-                .resume(&epoch.checkpoint().unwrap())
-                .unwrap()
-                .blocking();
-            seen.extend(rest.collect::<Result<Vec<_>>>().unwrap());
+            let seen = resumed(&loader, stop).unwrap();
             assert_eq!(seen, whole, "{workers} workers, stopped after {stop}");
         }
     }

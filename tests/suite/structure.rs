@@ -640,7 +640,7 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
         if to == "contract" && part == "contract" {
             check_order(file, at, CONTRACT, file.module()[0], module, &path, broken);
         } else if to == "run" && part == "run" {
-            // What `run/mod.rs` itself has is there for all of them.
+            // All modules of `run` may use the items of `run/mod.rs`.
             if let (Some(room), Some(to)) = (file.module().get(1), path.split("::").nth(1)) {
                 check_order(file, at, RUN, room, to, &path, broken);
             }

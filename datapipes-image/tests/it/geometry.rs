@@ -235,7 +235,7 @@ fn targets_are_where_torchvision_puts_them() {
             "{name}"
         );
 
-        // Where torchvision rotates and expands, the size used for its boxes differs from that of
+        // If torchvision rotates and expands, the size used for its boxes differs from that of
         // its picture, and the boxes are up to a pixel off.
         let is_expanded = name == "rotate_31_expand";
         let most = if is_expanded { 1.0 } else { 1e-3 };
