@@ -2,7 +2,7 @@
 //! an iterator.
 
 use super::builder::len;
-use crate::graph::ENDLESS;
+use crate::graph::{ENDLESS, FlowNode, Op};
 use crate::run::{Engine, Share};
 
 /// The number of items that an epoch still gives, as far as it is known.
@@ -25,8 +25,9 @@ impl Left {
     };
 
     /// Returns the number for the epoch of one rank that has delivered this many. The length of a
-    /// graph `edited` under way depends on the place where it was edited.
-    pub fn of(engine: &Engine, share: Share, edited: bool, delivered: u64) -> Left {
+    /// graph `edited` under way depends on the place where it was edited. `skips` is true if items
+    /// that fail may be skipped.
+    pub fn of(engine: &Engine, share: Share, edited: bool, skips: bool, delivered: u64) -> Left {
         let Engine { flow, settings, .. } = engine;
         let budget = settings
             .max_steps
@@ -39,9 +40,10 @@ impl Left {
         let counted = len
             .filter(|&len| len != ENDLESS)
             .map(|len| len.saturating_sub(delivered));
+        let at_most = counted.filter(|_| !skips || !flow.nodes.iter().any(ends_at_its_first));
         Left {
             steps: least(counted, budget).filter(|_| len.is_some()),
-            most: least(counted, budget),
+            most: least(at_most, budget),
             // An error of an input that no output needed: the last of an incomplete batch, or
             // another rank's. An epoch that ends at its budget asks for no more.
             may_fail: counted.is_some_and(|left| budget.is_none_or(|budget| left < budget)),
@@ -76,6 +78,14 @@ impl Left {
             .and_then(|most| most.checked_add(u64::from(self.may_fail)));
         (0, most.and_then(|most| usize::try_from(most).ok()))
     }
+}
+
+/// Returns true for a join that takes turns until an input has ended. An item that fails takes a
+/// turn, and a batch upstream is filled up in its place: the input has more turns than items, and
+/// the others give more of theirs.
+fn ends_at_its_first(node: &FlowNode) -> bool {
+    let hints = node.hints();
+    matches!(node.node.op, Op::Join(_)) && hints.selects && hints.needs_order
 }
 
 fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {

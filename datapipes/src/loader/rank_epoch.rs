@@ -19,8 +19,13 @@ use crate::run::{Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, S
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
-/// Time for an item above which a graph is run ahead of the consumer by a thread of its own.
-const WORTH_A_QUEUE: Duration = Duration::from_micros(50);
+/// Time that two threads must save in each poll of the graph, and for each of its items, so that a
+/// thread of its own that works ahead of the consumer pays for its queue: waking threads, and memory
+/// that is allocated on one processor and freed on another.
+const WORTH_A_QUEUE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(2));
+/// Time of a first poll that no disturbance of the machine explains: the next one is to be made
+/// during the consumer's first step.
+const LONG: Duration = Duration::from_millis(10);
 
 /// One pass of one rank over its part of the data.
 pub(super) struct RankEpoch<T> {
@@ -41,7 +46,7 @@ pub(super) struct RankEpoch<T> {
     /// List to which its figures are added once it has begun.
     runs: Runs,
     failed: u64,
-    produce_ns: f64,
+    overlap: Overlap,
     pub delivered: u64,
     /// Largest number of items delivered.
     budget: u64,
@@ -57,6 +62,45 @@ enum Stage<T> {
     Fresh,
     Running(Box<Running<T>>),
     Done,
+}
+
+/// Time that the graph takes for a poll on the consumer's thread, and that the consumer takes for
+/// its items. On two threads both together take as long as the longer one.
+#[derive(Default)]
+struct Overlap {
+    /// Duration and end of the last poll, and number of items before it.
+    last: Option<(Duration, Instant, u64)>,
+    /// The same per poll, on average over the last ones.
+    graph_ns: f64,
+    consumer_ns: f64,
+    items: f64,
+}
+
+impl Overlap {
+    /// Returns true if a thread that works ahead of the consumer would save time. A consumer that
+    /// only asks for more would wait for that thread.
+    fn would_gain(&mut self, now: Instant, taken: u64) -> bool {
+        let Some((graph, ended, before)) = self.last else {
+            return false;
+        };
+        let consumer = now - ended;
+        let cost = |items: f64| WORTH_A_QUEUE.0 + WORTH_A_QUEUE.1.mul_f64(items);
+        let items = (taken - before) as f64;
+        // A thread that was not scheduled for milliseconds says nothing about the graph.
+        let most = 4 * cost(items);
+        let mean = |mean: f64, last: f64| mean * 0.9 + last * 0.1;
+        self.graph_ns = mean(self.graph_ns, graph.min(most).as_nanos() as f64);
+        self.consumer_ns = mean(self.consumer_ns, consumer.min(most).as_nanos() as f64);
+        self.items = mean(self.items, items);
+        graph.min(consumer) > most
+            || self.graph_ns.min(self.consumer_ns) > cost(self.items).as_nanos() as f64
+    }
+
+    /// Adds a poll. Returns true if it is the first, and took so long that the next one should
+    /// not wait for the consumer to ask.
+    fn polled(&mut self, graph: Duration, ended: Instant, taken: u64) -> bool {
+        self.last.replace((graph, ended, taken)).is_none() && graph > LONG
+    }
 }
 
 impl<T: Send + 'static> RankEpoch<T> {
@@ -87,7 +131,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             stage,
             runs: runs.clone(),
             failed,
-            produce_ns: 0.0,
+            overlap: Overlap::default(),
             delivered,
             agreed: false,
             taken: false,
@@ -116,6 +160,7 @@ impl<T: Send + 'static> RankEpoch<T> {
         Stand {
             engine: self.engine.clone(),
             edited: self.edited,
+            skips: self.on_error.most() > 0,
             begun,
             figures,
             taken: None,
@@ -126,7 +171,13 @@ impl<T: Send + 'static> RankEpoch<T> {
     pub fn left(&self) -> Left {
         match self.stage {
             Stage::Done => Left::NOTHING,
-            _ => Left::of(&self.engine, self.share, self.edited, self.delivered),
+            _ => Left::of(
+                &self.engine,
+                self.share,
+                self.edited,
+                self.on_error.most() > 0,
+                self.delivered,
+            ),
         }
     }
 
@@ -268,6 +319,10 @@ impl<T: Send + 'static> RankEpoch<T> {
                 running.trim(position);
             }
             let begun = Instant::now();
+            let taken = self.delivered + self.failed;
+            if running.is_inline() && self.overlap.would_gain(begun, taken) {
+                running.move_to_background();
+            }
             let polled = {
                 let _entered = running.run.scope.enter();
                 let items = Pin::new(&mut running.items);
@@ -276,18 +331,15 @@ impl<T: Send + 'static> RankEpoch<T> {
                     .log
                     .within(|| polled(false, || items.poll_next(cx)))
             };
-            // If the consumer waits, or works inline for long, let the next items be made ahead.
-            let spent = begun.elapsed();
             if running.is_inline() {
-                running.run.count_inline(spent);
-            }
-            self.produce_ns = self.produce_ns * 0.9 + spent.as_nanos() as f64 * 0.1;
-            let slow = polled.is_pending()
-                || spent > 4 * WORTH_A_QUEUE
-                || self.produce_ns > WORTH_A_QUEUE.as_nanos() as f64;
-            if slow && running.move_to_background() && polled.is_pending() {
-                // The waker is registered with the old place; poll again from the new one.
-                continue;
+                let ended = Instant::now();
+                running.run.count_inline(ended - begun);
+                // If the consumer waits, the next items are made ahead.
+                let pays = self.overlap.polled(ended - begun, ended, taken) || polled.is_pending();
+                if pays && running.move_to_background() && polled.is_pending() {
+                    // The waker is registered with the old place; poll again from the new one.
+                    continue;
+                }
             }
             if polled.is_pending() {
                 running.run.consumer_waits(cx);
@@ -398,6 +450,8 @@ struct Figures {
 pub(super) struct Stand {
     engine: Arc<Engine>,
     edited: bool,
+    /// True if items that fail may be skipped.
+    skips: bool,
     /// Progress before the consumer took anything, and the cursors of the nodes.
     begun: (Progress, Arc<Cursors>),
     figures: Figures,
@@ -449,6 +503,7 @@ impl Stand {
                 &self.engine,
                 progress.share,
                 self.edited,
+                self.skips,
                 progress.delivered,
             ),
         }
