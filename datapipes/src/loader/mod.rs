@@ -7,6 +7,7 @@ mod builder;
 mod checkpoint;
 mod epoch;
 mod left;
+mod overlap;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;

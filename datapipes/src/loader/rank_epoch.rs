@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::Stream;
 
@@ -12,20 +12,13 @@ use super::OnError;
 use super::batches::{Runs, Start};
 use super::checkpoint::{Progress, Saved, saved};
 use super::left::Left;
+use super::overlap::{Overlap, Totals};
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::polled;
 use crate::run::{Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, Share};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
-
-/// Time that two threads must save in each poll of the graph, and for each of its items, so that a
-/// thread of its own that works ahead of the consumer pays for its queue: waking threads, and memory
-/// that is allocated on one processor and freed on another.
-const WORTH_A_QUEUE: (Duration, Duration) = (Duration::from_micros(50), Duration::from_micros(2));
-/// Time of a first poll that no disturbance of the machine explains: the next one is to be made
-/// during the consumer's first step.
-const LONG: Duration = Duration::from_millis(10);
 
 /// One pass of one rank over its part of the data.
 pub(super) struct RankEpoch<T> {
@@ -62,45 +55,6 @@ enum Stage<T> {
     Fresh,
     Running(Box<Running<T>>),
     Done,
-}
-
-/// Time that the graph takes for a poll on the consumer's thread, and that the consumer takes for
-/// its items. On two threads both together take as long as the longer one.
-#[derive(Default)]
-struct Overlap {
-    /// Duration and end of the last poll, and number of items before it.
-    last: Option<(Duration, Instant, u64)>,
-    /// The same per poll, on average over the last ones.
-    graph_ns: f64,
-    consumer_ns: f64,
-    items: f64,
-}
-
-impl Overlap {
-    /// Returns true if a thread that works ahead of the consumer would save time. A consumer that
-    /// only asks for more would wait for that thread.
-    fn would_gain(&mut self, now: Instant, taken: u64) -> bool {
-        let Some((graph, ended, before)) = self.last else {
-            return false;
-        };
-        let consumer = now - ended;
-        let cost = |items: f64| WORTH_A_QUEUE.0 + WORTH_A_QUEUE.1.mul_f64(items);
-        let items = (taken - before) as f64;
-        // A thread that was not scheduled for milliseconds says nothing about the graph.
-        let most = 4 * cost(items);
-        let mean = |mean: f64, last: f64| mean * 0.9 + last * 0.1;
-        self.graph_ns = mean(self.graph_ns, graph.min(most).as_nanos() as f64);
-        self.consumer_ns = mean(self.consumer_ns, consumer.min(most).as_nanos() as f64);
-        self.items = mean(self.items, items);
-        graph.min(consumer) > most
-            || self.graph_ns.min(self.consumer_ns) > cost(self.items).as_nanos() as f64
-    }
-
-    /// Adds a poll. Returns true if it is the first, and took so long that the next one should
-    /// not wait for the consumer to ask.
-    fn polled(&mut self, graph: Duration, ended: Instant, taken: u64) -> bool {
-        self.last.replace((graph, ended, taken)).is_none() && graph > LONG
-    }
 }
 
 impl<T: Send + 'static> RankEpoch<T> {
@@ -319,9 +273,18 @@ impl<T: Send + 'static> RankEpoch<T> {
                 running.trim(position);
             }
             let begun = Instant::now();
-            let taken = self.delivered + self.failed;
-            if running.is_inline() && self.overlap.would_gain(begun, taken) {
-                running.move_to_background();
+            let (graph_ns, waits) = running.run.spent();
+            let items = self.delivered + self.failed;
+            let totals = Totals {
+                items,
+                graph_ns,
+                waits,
+            };
+            self.overlap.before_poll(begun, totals);
+            if self.overlap.is_wasted() {
+                running.move_back();
+            } else if self.overlap.pays() && running.move_to_background() {
+                self.overlap.moved();
             }
             let polled = {
                 let _entered = running.run.scope.enter();
@@ -331,14 +294,18 @@ impl<T: Send + 'static> RankEpoch<T> {
                     .log
                     .within(|| polled(false, || items.poll_next(cx)))
             };
+            let (ended, is_ready) = (Instant::now(), polled.is_ready());
+            let spent = ended - begun;
+            let is_long = self.overlap.after_poll(spent, ended, is_ready);
             if running.is_inline() {
-                let ended = Instant::now();
-                running.run.count_inline(ended - begun);
+                running.run.count_inline(spent);
                 // If the consumer waits, the next items are made ahead.
-                let pays = self.overlap.polled(ended - begun, ended, taken) || polled.is_pending();
-                if pays && running.move_to_background() && polled.is_pending() {
-                    // The waker is registered with the old place; poll again from the new one.
-                    continue;
+                if (is_long || !is_ready) && running.move_to_background() {
+                    self.overlap.moved();
+                    if !is_ready {
+                        // The waker is registered with the old place; poll again from the new one.
+                        continue;
+                    }
                 }
             }
             if polled.is_pending() {

@@ -24,6 +24,10 @@ pub(crate) struct QueueGauge {
     /// Time the consumer waited for an item.
     pub empty_ns: AtomicU64,
     pub busy_ns: AtomicU64,
+    /// Number of polls by the producer that found nothing.
+    pub waits: AtomicU64,
+    /// True while the consumer polls the producer's stream itself.
+    pub inline: AtomicBool,
     pub taken: AtomicU64,
     pub occupancy_sum: AtomicU64,
     pub occupancy_polls: AtomicU64,

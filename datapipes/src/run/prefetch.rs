@@ -112,6 +112,7 @@ impl PrefetchThread {
             else {
                 unreachable!("matched in the line above")
             };
+            self.gauge.inline.store(false, Ordering::Relaxed);
             self.state = Self::launch(above, settings, self.gauge.clone());
         }
     }
@@ -257,6 +258,7 @@ async fn drive(
                 .fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             match polled {
                 Ok(Poll::Pending) => {
+                    gauge.waits.fetch_add(1, Ordering::Relaxed);
                     credit.poll_pending(max);
                     Poll::Pending
                 }
@@ -307,6 +309,7 @@ impl ErasedChunks for PrefetchThread {
                 if let Poll::Ready(None) = polled {
                     let back = lock(&driver.back).take();
                     if let Some((above, settings)) = back {
+                        self.gauge.inline.store(true, Ordering::Relaxed);
                         self.state = State::Fresh(above, settings);
                         return self.poll_chunk(cx, demand);
                     }

@@ -191,6 +191,14 @@ impl EpochRun {
         Duration::from_nanos(self.inline_ns.load(Ordering::Relaxed) + queue)
     }
 
+    /// Returns the nanoseconds spent in the graph by the consumer, or by the thread ahead of it, and
+    /// how often that thread waited.
+    pub(crate) fn spent(&self) -> (u64, u64) {
+        let ahead = self.root_queue.busy_ns.load(Ordering::Relaxed);
+        let waits = self.root_queue.waits.load(Ordering::Relaxed);
+        (self.inline_ns.load(Ordering::Relaxed) + ahead, waits)
+    }
+
     /// Returns the numbers of items delivered and skipped.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (

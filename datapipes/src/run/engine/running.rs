@@ -1,6 +1,7 @@
 //! The stream at the root of an epoch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{self, Poll};
 
@@ -25,8 +26,9 @@ pub(crate) struct Running<T> {
 enum RootThread<T> {
     /// The thread that polls.
     Inline,
-    /// A thread of their own, as items have become expensive.
-    Moved,
+    /// A thread of their own, ahead of the consumer; or the thread that polls again, while this
+    /// is set.
+    Moved(Arc<AtomicBool>),
     /// A thread of their own from the first item to the last, since the polling thread belongs to
     /// an async runtime.
     Apart(Leave<T>),
@@ -57,7 +59,7 @@ impl<T: Send + 'static> Running<T> {
             trace: Arc::clone(&trace),
         };
         if polled && engine.settings.workers > 0 {
-            let items = run.ahead(Box::new(Unwired(Some(wiring), None)));
+            let items = run.ahead(Box::new(Unwired(Some(wiring), None)), Arc::default());
             return Ok(Running {
                 items,
                 trace,
@@ -102,8 +104,13 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
+    /// Returns true if the graph's root runs on the polling thread.
     pub(crate) fn is_inline(&self) -> bool {
-        matches!(self.thread, RootThread::Inline)
+        match &self.thread {
+            RootThread::Inline => true,
+            RootThread::Moved(_) => self.run.root_queue.inline.load(Ordering::Relaxed),
+            RootThread::Apart(_) => false,
+        }
     }
 
     /// Moves everything upstream of the consumer to a thread of its own, which works ahead from now
@@ -112,10 +119,25 @@ impl<T: Send + 'static> Running<T> {
         if !self.is_inline() || self.run.engine.plan.prefetch.items == 0 {
             return false;
         }
-        self.thread = RootThread::Moved;
-        let items = std::mem::replace(&mut self.items, Items::empty());
-        self.items = self.run.ahead(self.run.root_edge().erase(Box::new(items)));
+        match &self.thread {
+            RootThread::Moved(here) => here.store(false, Ordering::SeqCst),
+            _ => {
+                let here = Arc::<AtomicBool>::default();
+                self.thread = RootThread::Moved(here.clone());
+                let items = std::mem::replace(&mut self.items, Items::empty());
+                let above = self.run.root_edge().erase(Box::new(items));
+                self.items = self.run.ahead(above, here);
+            }
+        }
         true
+    }
+
+    /// Lets the thread that was [moved](Self::move_to_background) to end, so that the polling
+    /// thread takes over after the items that are ready.
+    pub(crate) fn move_back(&mut self) {
+        if let RootThread::Moved(here) = &self.thread {
+            here.store(true, Ordering::SeqCst);
+        }
     }
 }
 
@@ -145,17 +167,14 @@ impl EpochRun {
     }
 
     /// Makes the items of the root ahead of the consumer, on a thread of its own, which starts now.
-    fn ahead<T: Send + 'static>(&self, above: Box<dyn ErasedChunks>) -> Items<T> {
+    fn ahead<T: Send + 'static>(
+        &self,
+        above: Box<dyn ErasedChunks>,
+        here: Arc<AtomicBool>,
+    ) -> Items<T> {
         let (edge, gauge) = (self.root_edge(), self.root_queue.clone());
         let queue = (self.engine.plan.prefetch, self.account(None, edge));
-        let mut prefetch = self.prefetch(
-            "loader".to_owned(),
-            above,
-            queue,
-            edge,
-            gauge,
-            Arc::default(),
-        );
+        let mut prefetch = self.prefetch("loader".to_owned(), above, queue, edge, gauge, here);
         self.log.within(|| prefetch.start());
         typed(edge.restore(Box::new(prefetch)))
     }
