@@ -22,7 +22,7 @@ impl Spawner for OnPool {
         if let Err(error) = self.pool.start() {
             let error =
                 Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
-            let error = job.chain.name(error);
+            let error = job.shared.chain.name(error);
             job.fail(error);
             return Running::Elsewhere;
         }

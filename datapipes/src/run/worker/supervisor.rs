@@ -201,7 +201,7 @@ pub(crate) struct Lease {
 
 impl Spawner for Lease {
     fn spawn(&self, job: MorselJob) -> Running {
-        let links = &job.chain.links;
+        let links = &job.shared.chain.links;
         self.send(Job {
             run: self.run,
             first: job.first,
@@ -212,10 +212,10 @@ impl Spawner for Lease {
                 .map(|link| link.context.counters().clone())
                 .collect(),
             chunk: job.chunk,
-            gauge: job.gauge,
+            gauge: job.shared.gauge.clone(),
             fate: job.fate,
             credit: job.credit,
-            awaited: job.awaited,
+            awaited: job.shared.awaited.clone(),
             put: job.put,
             ringer: job.ringer,
         });
