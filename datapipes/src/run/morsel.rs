@@ -29,7 +29,7 @@ const LIMITS: Limits = Limits {
 /// Executor of morsels: the pool, the async runtime or child processes.
 pub(crate) trait Spawner: Send {
     /// Starts the work of a morsel. It is cancelled when the result is dropped.
-    fn spawn(&self, job: MorselJob) -> Running;
+    fn spawn(&self, job: MorselJob) -> MorselTask;
 
     /// Returns the number of copies of an input that exist while it is worked on.
     fn copies(&self) -> usize {
@@ -53,7 +53,7 @@ pub(crate) struct MorselJob {
 }
 
 /// A running morsel, which is cancelled when dropped.
-pub(crate) enum Running {
+pub(crate) enum MorselTask {
     Pool {
         _task: async_task::Task<()>,
     },
@@ -63,9 +63,9 @@ pub(crate) enum Running {
     Elsewhere,
 }
 
-impl Drop for Running {
+impl Drop for MorselTask {
     fn drop(&mut self) {
-        if let Running::Io(task) = self {
+        if let MorselTask::Io(task) = self {
             task.abort();
         }
     }
@@ -82,7 +82,7 @@ pub(crate) struct MorselShared {
     pub account: Account,
     pub awaited: Arc<Awaited>,
     /// Recent cost of items, and the number of those that were taken.
-    pub pace: Pace,
+    pub pace: MorselPace,
     pub gauge: Arc<SegmentGauge>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct MorselShared {
 /// that never completes holds up the others. The number is small if items are expensive, or as long
 /// as their cost is not known.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct MorselPace {
     /// Nanoseconds per item.
     cost: AtomicU64,
     /// Number of items that the reader took. Those that later morsels have made do not count, or
@@ -98,7 +98,7 @@ pub(crate) struct Pace {
     taken: AtomicUsize,
 }
 
-impl Pace {
+impl MorselPace {
     fn at_once(&self) -> usize {
         items::at_once(self.cost.load(Relaxed) as f64, self.taken.load(Relaxed))
     }
@@ -143,7 +143,7 @@ impl Fate {
 /// A piece of the input on its way.
 pub(super) struct Morsel {
     pub slot: ThreadTake<AnyChunk>,
-    _running: Running,
+    _running: MorselTask,
     fate: Arc<Fate>,
     pub items: usize,
     /// Number of items that came out so far.
@@ -303,7 +303,7 @@ impl MorselJob {
             match next.await.unwrap_or_else(|payload| {
                 // Guards catch panics of running pipes; this is a pipe that panics when
                 // applied.
-                output = Some(Box::new(End));
+                output = Some(Box::new(EmptyChunks));
                 Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
             }) {
                 Some(mut chunk) => {
@@ -453,9 +453,9 @@ impl Outlet {
 }
 
 /// An empty stream.
-struct End;
+struct EmptyChunks;
 
-impl ErasedChunks for End {
+impl ErasedChunks for EmptyChunks {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
         Poll::Ready(None)
     }

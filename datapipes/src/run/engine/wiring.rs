@@ -22,7 +22,7 @@ use crate::rng::mix;
 use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
-use crate::run::morsel::{MorselShared, Pace, Spawner};
+use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
 use crate::run::restore::in_morsels;
@@ -188,7 +188,7 @@ impl EpochRun {
                 bell: Arc::default(),
                 account: self.segment_account(number),
                 awaited: Arc::default(),
-                pace: Pace::default(),
+                pace: MorselPace::default(),
                 gauge: self.segments[number].clone(),
             }),
             spawner: self.spawner(number, round),

@@ -40,7 +40,7 @@ impl InlineChain {
         };
         let (chain, gauge) = (&shared.chain, shared.gauge.clone());
         gauge.inline.store(polls.is_some(), Relaxed);
-        let tapped = chain.input.restore(Box::new(Tap(input.clone())));
+        let tapped = chain.input.restore(Box::new(InlineInput(input.clone())));
         let items = match &log {
             InputLog::InOrder(log) => {
                 let (above, shared) = (input.clone(), shared.clone());
@@ -116,9 +116,9 @@ impl InlineChain {
 }
 
 /// The input of an inline chain.
-struct Tap(Arc<Mutex<SegmentInput>>);
+struct InlineInput(Arc<Mutex<SegmentInput>>);
 
-impl ErasedChunks for Tap {
+impl ErasedChunks for InlineInput {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Polled {
         let mut input = lock(&self.0);
         if input.is_shut {

@@ -28,7 +28,7 @@ use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
-use crate::run::morsel::{Fate, MorselJob, Ringer, Running, Spawner};
+use crate::run::morsel::{Fate, MorselJob, MorselTask, Ringer, Spawner};
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Processes};
 
@@ -200,7 +200,7 @@ pub(crate) struct Lease {
 }
 
 impl Spawner for Lease {
-    fn spawn(&self, job: MorselJob) -> Running {
+    fn spawn(&self, job: MorselJob) -> MorselTask {
         let links = &job.shared.chain.links;
         self.send(Job {
             run: self.run,
@@ -219,7 +219,7 @@ impl Spawner for Lease {
             put: job.put,
             ringer: job.ringer,
         });
-        Running::Elsewhere
+        MorselTask::Elsewhere
     }
 
     /// The parent keeps a copy, to send it again.
