@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::Instant;
 
-use super::Polled;
+use super::ChunkPoll;
 use super::cost::ItemCost;
 use super::input::{InputLog, SegmentInput};
 use super::spawning::Spawning;
@@ -70,7 +70,7 @@ impl InlineChain {
         cx: &mut task::Context<'_>,
         demand: Demand,
         cost: &mut ItemCost,
-    ) -> Option<Polled> {
+    ) -> Option<ChunkPoll> {
         let (limit, demand) = match self.polls {
             None => (1, demand.at_most(1)),
             // The size grows slowly to large chunks, in case items become expensive.
@@ -119,7 +119,7 @@ impl InlineChain {
 struct InlineInput(Arc<Mutex<SegmentInput>>);
 
 impl ErasedChunks for InlineInput {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Polled {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> ChunkPoll {
         let mut input = lock(&self.0);
         if input.is_shut {
             return Poll::Ready(None);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{self, Poll};
 
-use super::Polled;
+use super::ChunkPoll;
 use crate::checkpoint::{SegmentLog, Unordered};
 use crate::graph::{AnyChunk, ErasedChunks};
 use crate::items::Demand;
@@ -71,7 +71,7 @@ impl SegmentInput {
     }
 
     /// Returns the next chunk.
-    pub(super) fn poll(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Polled {
+    pub(super) fn poll(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> ChunkPoll {
         if self.ended {
             return Poll::Ready(None);
         }

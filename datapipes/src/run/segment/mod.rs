@@ -35,7 +35,7 @@ use crate::items::Demand;
 use crate::run::morsel::{MorselShared, Spawner};
 use crate::settings::Order;
 
-type Polled = Poll<Option<AnyChunk>>;
+type ChunkPoll = Poll<Option<AnyChunk>>;
 
 /// Settings of a segment, given by the executor.
 pub(crate) struct SegmentSettings {
@@ -81,7 +81,7 @@ impl Segment {
 }
 
 impl ErasedChunks for Segment {
-    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Polled {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> ChunkPoll {
         loop {
             match &mut self.inline {
                 Some(inline) => match inline.poll(cx, demand, &mut self.spawning.cost) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::cost::ItemCost;
 use super::flight::{Flight, Landed};
 use super::input::{InputLog, SegmentInput};
-use super::{Polled, SegmentSettings};
+use super::{ChunkPoll, SegmentSettings};
 use crate::budget::Credit;
 use crate::graph::{AnyChunk, AnyItems};
 use crate::items::{self, Demand};
@@ -74,7 +74,7 @@ impl Spawning {
 
     /// Returns the next output; `None` if nothing is in flight, and the chain had better run
     /// inline.
-    pub(super) fn poll(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Option<Polled> {
+    pub(super) fn poll(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Option<ChunkPoll> {
         // The search for morsels to begin costs more than many items.
         if self.filled.is_some_and(|filled| filled.elapsed() <= ROUND)
             && let ready @ Poll::Ready(Some(_)) = self.take_ready()
@@ -229,7 +229,7 @@ impl Spawning {
     }
 
     /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
-    fn take(&mut self, cx: &task::Context<'_>, needed: usize) -> Polled {
+    fn take(&mut self, cx: &task::Context<'_>, needed: usize) -> ChunkPoll {
         while let Some(landed) = ready!(self.flight.poll(cx, needed)) {
             match landed {
                 Landed::Output(chunk, position) => {
@@ -247,12 +247,12 @@ impl Spawning {
         Poll::Ready(None)
     }
 
-    fn take_ready(&mut self) -> Polled {
+    fn take_ready(&mut self) -> ChunkPoll {
         self.take(&task::Context::from_waker(Waker::noop()), 1)
     }
 
     /// Returns the next chunk, or wakes the reader when enough is there.
-    fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> Polled {
+    fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> ChunkPoll {
         let (apart, in_flight) = (self.settings.processes, self.flight.morsels.len());
         if !demand.ahead {
             self.shared.awaited.wait(&self.shared.account);
