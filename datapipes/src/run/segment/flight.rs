@@ -46,7 +46,7 @@ pub(super) struct Flight {
     pub wanted: bool,
 }
 
-/// What comes next of the morsels in flight.
+/// Next event of the morsels in flight.
 pub(super) enum Landed {
     /// Output, and the position of its first input, if that has to be known.
     Output(AnyChunk, u64),
