@@ -171,7 +171,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Panic => "panicked",
             ErrorKind::Config => "wrong configuration",
             ErrorKind::Crashed => "crashed",
-            ErrorKind::Worker => "no worker process",
+            ErrorKind::Worker => "no child process",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Worker processes: the call that a program needs to run parts of a graph in processes of their
+//! Child processes: the call that a program needs to run parts of a graph in processes of their
 //! own.
 //!
 //! A part that [`Graph::in_processes`](crate::Graph::in_processes) runs in processes of its own
@@ -15,8 +15,8 @@
 //!
 //! Tests have no `main` of their own; [`before_main!`](crate::before_main) does the same for them.
 
-/// Turns this process into a worker, if it was started as one, and then does not return. Otherwise
-/// it returns at once, and children can be started from then on.
+/// Runs its part of the graph if this process was started as a child, and then does not return.
+/// Otherwise it returns at once, and children can be started from then on.
 ///
 /// The call has to be the first line of `main`: each child repeats everything before it. Until the
 /// call, standard input and output of a child are its queues, so a `println!` ends the child;
@@ -24,13 +24,14 @@
 /// arguments, and nothing that `main` made: no statics, threads or subscriber. In a program without
 /// this call, a loader whose graph has a part in processes does not build.
 ///
-/// (These workers are processes. The threads of
-/// [`Builder::workers`](crate::loader::Builder::workers) do not need this call.)
+/// A child works in the place of a worker, hence the name of the module and of `DATAPIPES_WORKER`.
+/// Everywhere else a worker is one of the threads of
+/// [`Builder::workers`](crate::loader::Builder::workers), which do not need this call.
 ///
 /// On anything but Linux it does nothing; there, parts in processes run on threads.
 pub fn init() {
     #[cfg(target_os = "linux")]
-    crate::run::worker::init();
+    crate::run::child::init();
 }
 
 /// Does the same as [`init`], before `main`: for test executables, which have no `main` of their

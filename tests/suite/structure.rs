@@ -51,7 +51,7 @@ const RUN: &[&str] = &[
     "concurrency",
     "restore",
     "segment",
-    "worker",
+    "child",
     "prefetch",
     "io_driver",
     "device_prefetch",

@@ -362,10 +362,10 @@ impl<T: Send + 'static> Builder<T> {
             .segments
             .iter()
             .find(|segment| segment.processes.is_some())
-            && !crate::run::worker::is_ready()
+            && !crate::run::child::is_ready()
         {
             let name = &flow.nodes[segment.nodes[0]].name;
-            if crate::run::worker::is_child() {
+            if crate::run::child::is_child() {
                 return Err(BuildError::of(format!(
                     "{name}: runs in processes of its own, and this process is a child itself, which has none; with \
                      `workers(0)` it runs in this one"

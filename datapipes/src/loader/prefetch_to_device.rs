@@ -150,7 +150,7 @@ impl<T: Send + 'static> DataLoader<T> {
 
 /// A source whose items are converted.
 struct Converted<T, U> {
-    stage: Stage<T, U>,
+    stage: Converting<T, U>,
     /// Progress of each rank that it reads.
     stands: Vec<Stand>,
     /// Rank of the last output, if that was a batch.
@@ -164,7 +164,7 @@ struct Converted<T, U> {
     conversion: Arc<Conversion<T, U>>,
 }
 
-enum Stage<T, U> {
+enum Converting<T, U> {
     /// The source of a stage that has not begun, or of a conversion on the consumer's thread.
     Here(Box<EpochSource<T>>),
     DevicePrefetch(DevicePrefetch<U, Progress>),
@@ -180,7 +180,8 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
             // The thread of the stage is not a thread of an async runtime.
             source.get_mut().will_block();
         }
-        let (stage, last, progress, blocking) = (Stage::Here(Box::new(source)), None, None, false);
+        let (stage, last, progress, blocking) =
+            (Converting::Here(Box::new(source)), None, None, false);
         Converted {
             stage,
             stands,
@@ -199,11 +200,15 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
             return Ok(());
         };
         if thread.is_here() {
-            let ended = matches!(std::mem::replace(&mut self.stage, Stage::Done), Stage::Done);
+            let ended = matches!(
+                std::mem::replace(&mut self.stage, Converting::Done),
+                Converting::Done
+            );
             return if ended { Ok(()) } else { Err(inside_itself()) };
         }
-        if let Stage::Here(_) = self.stage
-            && let Stage::Here(mut source) = std::mem::replace(&mut self.stage, Stage::Done)
+        if let Converting::Here(_) = self.stage
+            && let Converting::Here(mut source) =
+                std::mem::replace(&mut self.stage, Converting::Done)
         {
             let tracked = futures::stream::poll_fn(move |cx| {
                 let item = ready!(source.get_mut().poll(cx));
@@ -212,7 +217,7 @@ impl<T: Send + 'static, U: Send + 'static> Converted<T, U> {
             let (upload, gauge) = (self.conversion.convert.clone(), self.gauge.clone());
             let ahead =
                 DevicePrefetch::start(thread, tracked, upload, self.depth, gauge, !self.blocking);
-            self.stage = Stage::DevicePrefetch(ahead.map_err(|error| {
+            self.stage = Converting::DevicePrefetch(ahead.map_err(|error| {
                 Error::new(ErrorKind::Io, "cannot start a thread").with_source(error)
             })?);
         }
@@ -245,16 +250,16 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
             return Poll::Ready(Some(Err(error)));
         }
         let polled = match (&mut self.stage, &self.conversion.runs_on) {
-            (Stage::Here(source), RunsOn::Here(name)) => {
+            (Converting::Here(source), RunsOn::Here(name)) => {
                 let item = ready!(source.get_mut().poll(cx));
                 item.map(|item| self.conversion.here(name, item, source.get().progress()))
             }
-            (Stage::DevicePrefetch(ahead), _) => ready!(ahead.poll_next(cx)),
+            (Converting::DevicePrefetch(ahead), _) => ready!(ahead.poll_next(cx)),
             _ => return Poll::Ready(None),
         };
         self.last = None;
         let Some((item, progress)) = polled else {
-            self.stage = Stage::Done;
+            self.stage = Converting::Done;
             self.stands.iter_mut().for_each(Stand::end);
             return Poll::Ready(None);
         };
@@ -268,7 +273,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
                 }
             }
             // The batch is gone.
-            None => self.stage = Stage::Done,
+            None => self.stage = Converting::Done,
         }
         Poll::Ready(Some(item))
     }
@@ -281,7 +286,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
 
     fn left(&self) -> Left {
         match self.stage {
-            Stage::Done => Left::NOTHING,
+            Converting::Done => Left::NOTHING,
             _ => self
                 .stands
                 .iter()
@@ -302,20 +307,20 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
     fn end_without_last(&mut self, drained: bool) {
         let last = self.last.take();
         // The batches that are ready are dropped with it.
-        self.stage = Stage::Done;
+        self.stage = Converting::Done;
         let stands = (0..).zip(&mut self.stands);
         stands.for_each(|(at, stand)| stand.end_at(last == Some(at), drained));
     }
 
     fn will_block(&mut self) {
         self.blocking = true;
-        if let Stage::Here(source) = &mut self.stage {
+        if let Converting::Here(source) = &mut self.stage {
             source.get_mut().will_block();
         }
     }
 
     fn will_agree(&mut self) {
-        if let Stage::Here(source) = &mut self.stage {
+        if let Converting::Here(source) = &mut self.stage {
             source.get_mut().will_agree();
         }
     }
@@ -323,7 +328,7 @@ impl<T: Send + 'static, U: Send + 'static> Batches<U> for Converted<T, U> {
     fn hand_over(&mut self, gauge: Option<&Arc<DevicePrefetchGauge>>) -> Vec<Stand> {
         self.stands.clear();
         match &mut self.stage {
-            Stage::Here(source) => source.get_mut().hand_over(gauge),
+            Converting::Here(source) => source.get_mut().hand_over(gauge),
             _ => Vec::new(),
         }
     }

@@ -35,7 +35,7 @@ pub(super) struct RankEpoch<T> {
     /// Cursors of its nodes when it ended.
     ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     pub blocking: bool,
-    stage: Stage<T>,
+    stage: RankState<T>,
     /// List to which its figures are added once it has begun.
     runs: Runs,
     failed: u64,
@@ -51,7 +51,7 @@ pub(super) struct RankEpoch<T> {
     handed_over: Option<Figures>,
 }
 
-enum Stage<T> {
+enum RankState<T> {
     Fresh,
     Running(Box<Running<T>>),
     Done,
@@ -69,7 +69,11 @@ impl<T: Send + 'static> RankEpoch<T> {
         } = start;
         let (saved, resume) = resume.unzip();
         let drained = saved.as_ref().is_some_and(Saved::is_at_end);
-        let stage = if drained { Stage::Done } else { Stage::Fresh };
+        let stage = if drained {
+            RankState::Done
+        } else {
+            RankState::Fresh
+        };
         let (delivered, failed) = saved.map_or((0, 0), |saved| (saved.delivered, saved.skipped));
         RankEpoch {
             budget: engine.settings.max_steps.unwrap_or(u64::MAX),
@@ -124,7 +128,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     /// Returns the number of items still to come.
     pub fn left(&self) -> Left {
         match self.stage {
-            Stage::Done => Left::NOTHING,
+            RankState::Done => Left::NOTHING,
             _ => Left::of(
                 &self.engine,
                 self.share,
@@ -154,7 +158,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     }
 
     pub fn is_done(&self) -> bool {
-        matches!(self.stage, Stage::Done)
+        matches!(self.stage, RankState::Done)
     }
 
     /// Ends the epoch, without the last item if that goes back, and with nothing after it if it is
@@ -175,7 +179,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             return Err(not_resumable());
         }
         let saving = match &self.stage {
-            Stage::Running(running) => running.save(delivered + self.failed),
+            RankState::Running(running) => running.save(delivered + self.failed),
             _ => None,
         };
         let cursors = match (saving, &self.ended, &self.resume) {
@@ -192,7 +196,7 @@ impl<T: Send + 'static> RankEpoch<T> {
 
     /// Ends the epoch; its final checkpoint is kept.
     pub fn end(&mut self) {
-        if let Stage::Running(running) = &self.stage
+        if let RankState::Running(running) = &self.stage
             && self.engine.settings.resumable
         {
             self.ended = match running.save(self.delivered + self.failed) {
@@ -201,7 +205,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 saving => saving.map(|saving| saved(saving).map_err(Arc::new)),
             };
         }
-        self.stage = Stage::Done;
+        self.stage = RankState::Done;
     }
 
     /// Tells a conversion that nothing more comes.
@@ -216,7 +220,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     pub fn pop_ready(&mut self) -> Option<Result<Item<T>>> {
         loop {
             let ready = match &mut self.stage {
-                Stage::Running(running) if self.delivered < self.budget => {
+                RankState::Running(running) if self.delivered < self.budget => {
                     running.items.pop_ready()?
                 }
                 _ => return None,
@@ -253,12 +257,12 @@ impl<T: Send + 'static> RankEpoch<T> {
                 self.tell_end();
             }
             let running = match &mut self.stage {
-                Stage::Done => return Poll::Ready(None),
-                Stage::Running(running) => running,
-                Stage::Fresh => match self.start() {
+                RankState::Done => return Poll::Ready(None),
+                RankState::Running(running) => running,
+                RankState::Fresh => match self.start() {
                     Ok(()) => continue,
                     Err(error) => {
-                        self.stage = Stage::Done;
+                        self.stage = RankState::Done;
                         return Poll::Ready(Some(Err(error)));
                     }
                 },
@@ -366,7 +370,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             let _ = running.run.device.set(gauge.clone());
         }
         lock(&self.runs).push(running.run.clone());
-        self.stage = Stage::Running(Box::new(running));
+        self.stage = RankState::Running(Box::new(running));
         Ok(())
     }
 
@@ -374,7 +378,7 @@ impl<T: Send + 'static> RankEpoch<T> {
     fn deliver(&mut self, item: Item<T>) -> Item<T> {
         self.delivered += 1;
         self.taken = true;
-        if let Stage::Running(running) = &self.stage {
+        if let RankState::Running(running) = &self.stage {
             running.run.count_delivered();
         }
         item
@@ -391,7 +395,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             }
             Ok(skipped) => {
                 self.failed += 1;
-                if let Stage::Running(running) = &self.stage {
+                if let RankState::Running(running) = &self.stage {
                     running.run.count_skipped(&skipped);
                 }
                 None

@@ -137,7 +137,7 @@ impl Processes {
     /// tokens.
     ///
     /// `LD_LIBRARY_PATH` is always kept, since the process may not start without it.
-    /// `DATAPIPES_WORKER` tells the process that it is a worker, and is removed before the part is
+    /// `DATAPIPES_WORKER` tells the process that it is a child, and is removed before the part is
     /// made.
     pub fn only_env<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Self {
         Processes {

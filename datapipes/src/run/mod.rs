@@ -5,7 +5,7 @@
 //!   results.
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`chain`]: the pipes that a morsel passes through.
-//! - [`spawn`]: runs morsels on the pool or as tasks; children do it in [`worker`].
+//! - [`spawn`]: runs morsels on the pool or as tasks; children do it in [`child`].
 //! - [`gauge`]: measurements, which statistics read.
 //! - [`prefetch`]: runs everything upstream on a thread of its own, ahead of its consumer.
 //! - [`memory_watch`]: checks if an epoch stands still for lack of bytes.
@@ -17,7 +17,7 @@
 //! - [`deadlock`]: detects a consumer that blocks the async runtime its data comes from.
 //! - [`device_prefetch`]: reads an epoch on a pinned thread and uploads its batches, ahead of the
 //!   consumer.
-//! - [`worker`]: child processes for parts of a graph.
+//! - [`child`]: child processes for parts of a graph.
 //! - [`replay`]: runs one sample again, node by node.
 //! - [`runtime`]: the async runtime for I/O, for callers without one.
 //! - [`scope`]: the epoch whose functions run on a thread, and the runtime around them.
@@ -27,6 +27,8 @@
 mod block_on;
 mod blocking;
 mod chain;
+#[cfg(target_os = "linux")]
+pub(crate) mod child;
 mod concurrency;
 mod deadlock;
 mod device_prefetch;
@@ -44,8 +46,6 @@ mod runtime;
 mod scope;
 mod segment;
 mod spawn;
-#[cfg(target_os = "linux")]
-pub(crate) mod worker;
 
 pub use block_on::block_on;
 pub(crate) use block_on::block_on_unless;
@@ -55,7 +55,7 @@ pub(crate) use device_prefetch::{DevicePrefetch, DevicePrefetchGauge, Upload};
 pub(crate) use engine::{Cursors, Engine, EpochRun, Resume, Running, Share};
 pub use engine::{SkipStats, Skipped};
 pub(crate) use pinned_thread::PinnedThread;
-pub(crate) use replay::{Carried, Replayer, Stage, Way};
+pub(crate) use replay::{Carried, NodeResult, Replayer, Way};
 pub(crate) use scope::{Scope, inside_itself};
 
 use std::future::Future;

@@ -4,7 +4,8 @@
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
 
@@ -28,7 +29,7 @@ const LIMITS: Limits = Limits {
 /// Executor of morsels: the pool, the async runtime or child processes.
 pub(crate) trait Spawner: Send {
     /// Starts the work of a morsel. It is cancelled when the result is dropped.
-    fn spawn(&self, job: MorselJob) -> Running;
+    fn spawn(&self, job: MorselJob) -> MorselTask;
 
     /// Returns the number of copies of an input that exist while it is worked on.
     fn copies(&self) -> usize {
@@ -39,17 +40,12 @@ pub(crate) trait Spawner: Send {
 /// The work of a morsel, as its executor gets it. If it is dropped before its end, the segment
 /// notices that it is lost.
 pub(crate) struct MorselJob {
-    pub chain: Arc<Chain>,
+    pub shared: Arc<MorselShared>,
     /// Piece of the input, and the number of its first item.
     pub chunk: AnyChunk,
     pub first: u64,
-    pub work: Work,
-    pub arity: Arity,
     /// Bytes of the input and the output.
     pub credit: Credit,
-    pub awaited: Arc<Awaited>,
-    pub pace: Arc<Pace>,
-    pub gauge: Arc<SegmentGauge>,
     pub fate: Arc<Fate>,
     // The queue must end before the bell rings, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
@@ -57,7 +53,7 @@ pub(crate) struct MorselJob {
 }
 
 /// A running morsel, which is cancelled when dropped.
-pub(crate) enum Running {
+pub(crate) enum MorselTask {
     Pool {
         _task: async_task::Task<()>,
     },
@@ -67,18 +63,17 @@ pub(crate) enum Running {
     Elsewhere,
 }
 
-impl Drop for Running {
+impl Drop for MorselTask {
     fn drop(&mut self) {
-        if let Running::Io(task) = self {
+        if let MorselTask::Io(task) = self {
             task.abort();
         }
     }
 }
 
 /// Properties shared by the morsels of one segment.
-pub(super) struct Line {
-    pub chain: Arc<Chain>,
-    pub spawner: Box<dyn Spawner>,
+pub(crate) struct MorselShared {
+    pub chain: Chain,
     pub work: Work,
     /// Number of output items for each input item.
     pub arity: Arity,
@@ -87,15 +82,15 @@ pub(super) struct Line {
     pub account: Account,
     pub awaited: Arc<Awaited>,
     /// Recent cost of items, and the number of those that were taken.
-    pub pace: Arc<Pace>,
-    pub busy: Arc<SegmentGauge>,
+    pub pace: MorselPace,
+    pub gauge: Arc<SegmentGauge>,
 }
 
 /// Number of items that may be made in one poll. Items made together come out together, so an item
 /// that never completes holds up the others. The number is small if items are expensive, or as long
 /// as their cost is not known.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct MorselPace {
     /// Nanoseconds per item.
     cost: AtomicU64,
     /// Number of items that the reader took. Those that later morsels have made do not count, or
@@ -103,30 +98,24 @@ pub(crate) struct Pace {
     taken: AtomicUsize,
 }
 
-impl Pace {
+impl MorselPace {
     fn at_once(&self) -> usize {
-        items::at_once(
-            self.cost.load(Ordering::Relaxed) as f64,
-            self.taken.load(Ordering::Relaxed),
-        )
+        items::at_once(self.cost.load(Relaxed) as f64, self.taken.load(Relaxed))
     }
 
     fn learn(&self, items: usize, ns: u64) {
-        let (cost, known) = (ns / items.max(1) as u64, self.cost.load(Ordering::Relaxed));
+        let cost = ns / items.max(1) as u64;
         // Adapts quickly to cheap items: the first ones pay for cold caches.
-        self.cost.store(
-            if cost < known || known == 0 {
-                cost
-            } else {
-                known - known / 4 + cost / 4
-            },
-            Ordering::Relaxed,
-        );
+        let learned = match self.cost.load(Relaxed) {
+            known if cost < known || known == 0 => cost,
+            known => known - known / 4 + cost / 4,
+        };
+        self.cost.store(learned, Relaxed);
     }
 
     /// Records that the reader took items.
     pub(super) fn take(&self, items: usize) {
-        self.taken.fetch_add(items, Ordering::Relaxed);
+        self.taken.fetch_add(items, Relaxed);
     }
 }
 
@@ -143,18 +132,18 @@ pub(crate) struct Fate {
 impl Fate {
     #[cfg(target_os = "linux")]
     pub(crate) fn spend(&self, ns: u64) {
-        self.spent.fetch_add(ns, Ordering::Relaxed);
+        self.spent.fetch_add(ns, Relaxed);
     }
 
     pub(crate) fn complete(&self) {
-        self.complete.store(true, Ordering::SeqCst);
+        self.complete.store(true, SeqCst);
     }
 }
 
 /// A piece of the input on its way.
 pub(super) struct Morsel {
     pub slot: ThreadTake<AnyChunk>,
-    _running: Running,
+    _running: MorselTask,
     fate: Arc<Fate>,
     pub items: usize,
     /// Number of items that came out so far.
@@ -162,31 +151,31 @@ pub(super) struct Morsel {
     /// Number that identifies the morsel to the tasks that wait for it.
     pub id: u64,
     /// Position of its first item in the input, if it has to be known.
-    pub begin: u64,
+    pub position: u64,
     /// Number of items of later morsels that were delivered before the remaining items of this one.
     pub overtaken: usize,
 }
 
 impl Morsel {
-    /// Starts a piece of the input, whose first item is number `first`. `credit` has bytes for its
-    /// first item. Dropping the morsel cancels it.
-    pub(super) fn start(chunk: AnyChunk, first: u64, line: &Line, credit: Credit) -> Morsel {
+    /// Starts a piece of the input, whose first item has this number and this position. `credit` has
+    /// bytes for its first item. Dropping the morsel cancels it.
+    pub(super) fn start(
+        (chunk, first, position): (AnyChunk, u64, u64),
+        credit: Credit,
+        shared: &Arc<MorselShared>,
+        spawner: &dyn Spawner,
+    ) -> Morsel {
         let (id, items) = (credit.id(), chunk.len);
         let (put, slot) = thread::<AnyChunk>(LIMITS);
         let fate = Arc::new(Fate::default());
-        let running = line.spawner.spawn(MorselJob {
-            chain: line.chain.clone(),
+        let running = spawner.spawn(MorselJob {
+            shared: shared.clone(),
             chunk,
             first,
-            work: line.work,
-            arity: line.arity,
             credit,
-            awaited: line.awaited.clone(),
-            pace: line.pace.clone(),
-            gauge: line.busy.clone(),
             fate: fate.clone(),
             put,
-            ringer: Ringer(Some(line.bell.clone())),
+            ringer: Ringer(Some(shared.bell.clone())),
         });
         Morsel {
             slot,
@@ -195,19 +184,19 @@ impl Morsel {
             items,
             out: 0,
             id,
-            begin: 0,
+            position,
             overtaken: 0,
         }
     }
 
     /// Returns the nanoseconds spent per item.
     pub(super) fn cost(&self) -> f64 {
-        self.fate.spent.load(Ordering::Relaxed) as f64 / self.items.max(1) as f64
+        self.fate.spent.load(Relaxed) as f64 / self.items.max(1) as f64
     }
 
     /// Returns true if the morsel came to its end. If it did not, its runtime was shut down.
     pub(super) fn is_complete(&self) -> bool {
-        self.fate.complete.load(Ordering::SeqCst)
+        self.fate.complete.load(SeqCst)
     }
 }
 
@@ -215,19 +204,24 @@ impl MorselJob {
     /// Runs the chain over the piece.
     pub(super) async fn run(self) {
         let MorselJob {
-            chain,
+            shared,
             chunk,
             first,
-            work,
-            arity,
             mut credit,
-            awaited,
-            pace,
-            gauge,
             fate,
             put,
             ringer,
         } = self;
+        let MorselShared {
+            chain,
+            work,
+            arity,
+            awaited,
+            pace,
+            gauge,
+            ..
+        } = &*shared;
+        let (work, arity) = (*work, *arity);
         let (id, items) = (credit.id(), chunk.len);
         let mut outlet = Outlet {
             put,
@@ -293,9 +287,9 @@ impl MorselJob {
                 let ns = begun.elapsed().as_nanos() as u64;
                 spent += ns;
                 if work == Work::Cpu {
-                    fate.spent.fetch_add(ns, Ordering::Relaxed);
+                    fate.spent.fetch_add(ns, Relaxed);
                 }
-                gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
+                gauge.busy_ns.fetch_add(ns, Relaxed);
                 match polled {
                     Ok(Poll::Pending) => {
                         credit.poll_pending(max);
@@ -309,7 +303,7 @@ impl MorselJob {
             match next.await.unwrap_or_else(|payload| {
                 // Guards catch panics of running pipes; this is a pipe that panics when
                 // applied.
-                output = Some(Box::new(End));
+                output = Some(Box::new(EmptyChunks));
                 Some(chain.output().fail_chunk(chain.name(Error::panic(payload))))
             }) {
                 Some(mut chunk) => {
@@ -338,7 +332,7 @@ impl MorselJob {
                     if let (Work::Io, Some(started)) = (work, started) {
                         // Waiting for the consumer is no part of the work.
                         let spent = started.elapsed().saturating_sub(waited);
-                        fate.spent.store(spent.as_nanos() as u64, Ordering::Relaxed);
+                        fate.spent.store(spent.as_nanos() as u64, Relaxed);
                     }
                     outlet.send();
                     return fate.complete();
@@ -349,7 +343,7 @@ impl MorselJob {
 
     /// Fails the piece as a whole.
     pub(super) fn fail(mut self, error: Error) {
-        let error = self.chain.output().fail_chunk(error);
+        let error = self.shared.chain.output().fail_chunk(error);
         self.put.put(error, Weight { items: 1, bytes: 0 });
         self.fate.complete();
     }
@@ -370,16 +364,16 @@ pub(crate) struct Bell {
 impl Bell {
     /// Records that a morsel was removed.
     pub(super) fn taken(&self) {
-        self.through.fetch_sub(1, Ordering::SeqCst);
+        self.through.fetch_sub(1, SeqCst);
     }
 
     /// Returns the number of morsels in flight that are complete or have filled their queues.
     pub(super) fn through(&self) -> usize {
-        self.through.load(Ordering::SeqCst).max(0) as usize
+        self.through.load(SeqCst).max(0) as usize
     }
 
     fn ring(&self) {
-        if self.through.fetch_add(1, Ordering::SeqCst) + 1 >= self.wanted.load(Ordering::SeqCst) {
+        if self.through.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
             self.waker.wake();
         }
     }
@@ -387,9 +381,9 @@ impl Bell {
     /// Returns true if `wanted` morsels are complete; otherwise wakes the task when they are.
     pub(super) fn poll(&self, cx: &task::Context<'_>, wanted: usize) -> bool {
         let wanted = isize::try_from(wanted).unwrap_or(isize::MAX);
-        self.wanted.store(wanted, Ordering::SeqCst);
+        self.wanted.store(wanted, SeqCst);
         self.waker.register(cx.waker());
-        self.through.load(Ordering::SeqCst) >= wanted
+        self.through.load(SeqCst) >= wanted
     }
 }
 
@@ -459,9 +453,9 @@ impl Outlet {
 }
 
 /// An empty stream.
-struct End;
+struct EmptyChunks;
 
-impl ErasedChunks for End {
+impl ErasedChunks for EmptyChunks {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
         Poll::Ready(None)
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::run::morsel::{MorselJob, Running, Spawner};
+use crate::run::morsel::{MorselJob, MorselTask, Spawner};
 use crate::run::pool::Pool;
 use crate::run::scope::{Scope, Scoped};
 use crate::run::spawn_task;
@@ -18,16 +18,16 @@ pub(crate) struct OnPool {
 }
 
 impl Spawner for OnPool {
-    fn spawn(&self, job: MorselJob) -> Running {
+    fn spawn(&self, job: MorselJob) -> MorselTask {
         if let Err(error) = self.pool.start() {
             let error =
                 Error::new(ErrorKind::Worker, "cannot start a worker thread").with_source(error);
-            let error = job.chain.name(error);
+            let error = job.shared.chain.name(error);
             job.fail(error);
-            return Running::Elsewhere;
+            return MorselTask::Elsewhere;
         }
         let work = Scoped::new(&self.scope, job.run());
-        Running::Pool {
+        MorselTask::Pool {
             _task: self.pool.spawn(self.depth, work),
         }
     }
@@ -37,7 +37,7 @@ impl Spawner for OnPool {
 pub(crate) struct OnRuntime(pub Scope);
 
 impl Spawner for OnRuntime {
-    fn spawn(&self, job: MorselJob) -> Running {
-        Running::Io(spawn_task(self.0.io(), Scoped::new(&self.0, job.run())))
+    fn spawn(&self, job: MorselJob) -> MorselTask {
+        MorselTask::Io(spawn_task(self.0.io(), Scoped::new(&self.0, job.run())))
     }
 }

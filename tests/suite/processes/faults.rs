@@ -487,7 +487,7 @@ fn row_15_children_that_end_before_they_do_anything_end_the_epoch() {
             assert_eq!(error.kind(), ErrorKind::Worker);
             let said = error.to_string();
             assert!(
-                said.starts_with(&format!("decode: no worker process: {most} process"))
+                said.starts_with(&format!("decode: no child process: {most} process"))
                     && said.contains("code 7"),
                 "{said}"
             );

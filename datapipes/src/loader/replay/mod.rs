@@ -13,7 +13,7 @@ use super::DataLoader;
 use crate::chunk::Chunk;
 use crate::error::escape;
 use crate::graph::Look;
-use crate::run::{Carried, Replayer, Stage, Way};
+use crate::run::{Carried, NodeResult, Replayer, Way};
 use crate::{Error, ErrorKind, Item, Origin, Result};
 use shown::{SHOWN, shown};
 
@@ -208,7 +208,7 @@ impl Replay {
 }
 
 impl Step {
-    fn of<'a>(stage: &Stage<'a>, part: &Origin) -> (Step, Vec<&'a dyn Any>) {
+    fn of<'a>(stage: &NodeResult<'a>, part: &Origin) -> (Step, Vec<&'a dyn Any>) {
         let mut step = Step {
             node: stage.node.name.clone(),
             kind: stage.node.node.kind.clone(),

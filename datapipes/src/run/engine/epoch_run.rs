@@ -16,12 +16,12 @@ use crate::checkpoint::{Cursor, Trim};
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
 use crate::plan::Placement;
+#[cfg(target_os = "linux")]
+use crate::run::child::{RunFacts, shared_memory};
 use crate::run::device_prefetch::DevicePrefetchGauge;
 use crate::run::gauge::{QueueGauge, SegmentGauge};
 use crate::run::memory_watch::watch;
 use crate::run::scope::Scope;
-#[cfg(target_os = "linux")]
-use crate::run::worker::{RunFacts, shared_memory};
 use crate::sync::lock;
 use crate::{Context, Error, Rank, Result, Uneven, Work};
 

@@ -26,11 +26,11 @@ use crate::batch_buffer;
 use crate::context::{Offload, RunInfo};
 use crate::graph::Flow;
 use crate::plan::Plan;
+#[cfg(target_os = "linux")]
+use crate::run::child::{Supervisors, supervisors};
 use crate::run::pool::Pool;
 use crate::run::scope::Scope;
 use crate::run::segment::Learned;
-#[cfg(target_os = "linux")]
-use crate::run::worker::{Supervisors, supervisors};
 use crate::settings::Settings;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};

@@ -22,11 +22,11 @@ use crate::rng::mix;
 use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
-use crate::run::morsel::Spawner;
+use crate::run::morsel::{MorselPace, MorselShared, Spawner};
 use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
 use crate::run::restore::in_morsels;
-use crate::run::segment::{Segment, SegmentSettings};
+use crate::run::segment::{InputLog, Segment, SegmentSettings};
 use crate::run::spawn::{OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
@@ -181,8 +181,18 @@ impl EpochRun {
             }
         };
         let settings = SegmentSettings {
+            shared: Arc::new(MorselShared {
+                chain: self.chain(&plan.nodes, round),
+                work: plan.work,
+                arity: plan.arity,
+                bell: Arc::default(),
+                account: self.segment_account(number),
+                awaited: Arc::default(),
+                pace: MorselPace::default(),
+                gauge: self.segments[number].clone(),
+            }),
+            spawner: self.spawner(number, round),
             here,
-            work: plan.work,
             // A segment that was stopped in order resumes in order, to its end.
             order: match log {
                 Log::Unordered(_) => plan.order,
@@ -192,31 +202,17 @@ impl EpochRun {
             concurrency: plan.concurrency,
             start: plan.start,
             workers: plan.workers,
-            account: self.segment_account(number),
-            arity: plan.arity,
             set_by_user: plan.set_by_user,
             processes: plan.processes.is_some(),
+            learned: self.engine.learned[number].clone(),
+            log: match &log {
+                Log::Segment(log) => InputLog::InOrder(log.clone()),
+                Log::Unordered(log) => InputLog::AnyOrder(log.clone()),
+                _ => InputLog::Off,
+            },
         };
-        let spawner = self.spawner(number, round);
         let edge = &flow.nodes[last].node.edge;
-        let (gauge, learned) = (
-            self.segments[number].clone(),
-            self.engine.learned[number].clone(),
-        );
-        let logs = match &log {
-            Log::Segment(log) => (Some(log.clone()), None),
-            Log::Unordered(log) => (None, Some(log.clone())),
-            _ => (None, None),
-        };
-        let segment = Segment::new(
-            self.chain(&plan.nodes, round),
-            input,
-            settings,
-            spawner,
-            gauge,
-            learned,
-            logs,
-        );
+        let segment = Segment::new(input, settings);
         let ranges = intake.outputs.map(one);
         Wired {
             items: self.skip_delivered(last, edge.restore(Box::new(segment)), ranges, wanted),

@@ -48,7 +48,7 @@ pub(crate) enum Way {
 }
 
 /// Result of a node for the sample.
-pub(crate) struct Stage<'a> {
+pub(crate) struct NodeResult<'a> {
     pub node: &'a FlowNode,
     pub way: Way,
     pub time: Duration,
@@ -56,7 +56,7 @@ pub(crate) struct Stage<'a> {
 }
 
 /// Callback for the result of each node on the way.
-pub(crate) type Show<'a> = &'a mut dyn FnMut(&Stage<'_>);
+pub(crate) type Show<'a> = &'a mut dyn FnMut(&NodeResult<'_>);
 
 /// Runs one sample of one epoch again.
 pub(crate) struct Replayer<'e> {
@@ -144,7 +144,7 @@ impl<'e> Replayer<'e> {
             round if round == 0 || !makes_children => round,
             // The first child may be a round of a repeat, or a child made by a node of the graph.
             round => {
-                let mut nothing = |_: &Stage<'_>| {};
+                let mut nothing = |_: &NodeResult<'_>| {};
                 let mut first = Pass::new(self, 0, &mut nothing);
                 match first.root() {
                     Ok(()) if first.found => 0,

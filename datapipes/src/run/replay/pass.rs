@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 
 use super::found::Found;
-use super::{Carried, MANY, Replayer, Show, Stage, Way};
+use super::{Carried, MANY, NodeResult, Replayer, Show, Way};
 use crate::checkpoint::NodeState;
 use crate::graph::{AnyChunk, ErasedChunks, Op};
 use crate::items::Demand;
@@ -70,7 +70,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
         made: impl IntoIterator<Item = &'a Carried>,
     ) {
         let made: Vec<&Carried> = made.into_iter().collect();
-        (self.show)(&Stage {
+        (self.show)(&NodeResult {
             node: &self.replayer.engine.flow.nodes[id],
             way,
             time,

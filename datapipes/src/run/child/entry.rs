@@ -48,7 +48,7 @@ pub(crate) fn init() {
                     0
                 }
                 Err(error) => {
-                    eprintln!("datapipes: a worker process cannot go on: {error}");
+                    eprintln!("datapipes: a child process cannot go on: {error}");
                     1
                 }
             };

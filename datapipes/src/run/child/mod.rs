@@ -4,16 +4,17 @@
 //! - [`part`]: information for the children of a segment.
 //! - [`supervisor`]: the children of a segment, and the work that waits for them; one thread
 //!   manages them.
-//! - [`worker_slot`]: one place of a supervisor: its child, the replacement when the child ends,
+//! - [`child_slot`]: one place of a supervisor: its child, the replacement when the child ends,
 //!   and the decision which item ended it.
 //! - [`session`]: the life of one child: its jobs and its answers.
-//! - [`child`]: a child, as its parent sees it.
+//! - [`child_process`]: a child, as its parent sees it.
 //! - [`child_main`]: the main loop of a child.
 //! - [`protocol`], [`log`]: messages between parent and child.
 //! - [`isolate`]: limits of a child. [`vitals`]: observations of a child.
 
-mod child;
 mod child_main;
+mod child_process;
+mod child_slot;
 mod entry;
 mod isolate;
 mod log;
@@ -22,7 +23,6 @@ mod protocol;
 mod session;
 mod supervisor;
 mod vitals;
-mod worker_slot;
 
 pub(crate) use entry::{init, is_child, is_ready};
 pub(crate) use part::supervisors;

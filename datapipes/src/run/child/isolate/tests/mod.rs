@@ -26,7 +26,7 @@ fn again(role: &str) -> Command {
     command
         .args([
             "--exact",
-            "run::worker::isolate::tests::child",
+            "run::child::isolate::tests::child",
             "--ignored",
             "--nocapture",
             "--test-threads=1",

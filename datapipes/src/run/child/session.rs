@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-use super::child::Child;
+use super::child_process::Child;
+use super::child_slot::{ChildSlot, Task, overlap, poll_room};
 use super::log::tell;
 use super::protocol::{Done, Grants, JobFacts, Order, Report};
 use super::supervisor::{Alive, Job};
-use super::worker_slot::{Task, WorkerSlot, overlap, poll_room};
 use crate::batch_buffer::Part;
 use crate::codec::{Parcel, damaged};
 use crate::graph::AnyChunk;
@@ -61,7 +61,7 @@ pub(super) enum End {
 
 /// The life of one child.
 pub(super) struct Session<'a> {
-    slot: &'a mut WorkerSlot,
+    slot: &'a mut ChildSlot,
     pub child: Child,
     /// True once the child has built its part of the graph.
     pub ready: bool,
@@ -89,7 +89,7 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Begins the session of a child that has just been started.
-    pub(super) fn new(slot: &'a mut WorkerSlot, child: Child) -> Self {
+    pub(super) fn new(slot: &'a mut ChildSlot, child: Child) -> Self {
         let mut session = Session {
             slot,
             child,

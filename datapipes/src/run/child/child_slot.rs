@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::child::Child;
+use super::child_process::Child;
 use super::protocol::{self, Counted};
 use super::session::{End, Session};
 use super::supervisor::{Job, Plan, Shared};
@@ -18,7 +18,7 @@ use crate::{Arity, Error, ErrorKind, Work};
 
 /// Runs one place of a supervisor, for ever.
 pub(super) async fn run_slot(shared: Rc<Shared>, place: usize) {
-    let mut slot = WorkerSlot {
+    let mut slot = ChildSlot {
         shared,
         place,
         redo: VecDeque::new(),
@@ -38,7 +38,7 @@ pub(super) async fn run_slot(shared: Rc<Shared>, place: usize) {
     }
 }
 
-pub(super) struct WorkerSlot {
+pub(super) struct ChildSlot {
     pub shared: Rc<Shared>,
     pub place: usize,
     /// Tasks that ended a child, to be tried once more in a new child, item by item, before any
@@ -46,7 +46,7 @@ pub(super) struct WorkerSlot {
     pub redo: VecDeque<Task>,
 }
 
-/// A job at a worker slot.
+/// A job at a child slot.
 pub(super) struct Task {
     pub number: u64,
     pub job: Job,
@@ -63,7 +63,7 @@ pub(super) struct Task {
     counted: Counted,
 }
 
-impl WorkerSlot {
+impl ChildSlot {
     pub(super) fn plan(&self) -> &Plan {
         &self.shared.plan
     }

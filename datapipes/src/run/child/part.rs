@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::child_slot::overlap_of;
 use super::log;
 use super::protocol::Hello;
 use super::supervisor::{Figures, Plan, Supervisors};
-use super::worker_slot::overlap_of;
 use crate::graph::{Flow, FlowNode, Part, likeness};
 use crate::plan::SegmentPlan;
 

@@ -19,8 +19,8 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
+use super::child_slot::run_slot;
 use super::protocol::{Hello, RunFacts};
-use super::worker_slot::run_slot;
 use crate::batch_buffer::{Maker, Memory, Part, Rows};
 use crate::budget::{Awaited, Credit};
 use crate::codec::ChunkWire;
@@ -28,7 +28,7 @@ use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
-use crate::run::morsel::{Fate, MorselJob, Ringer, Running, Spawner};
+use crate::run::morsel::{Fate, MorselJob, MorselTask, Ringer, Spawner};
 use crate::sync::lock;
 use crate::{Arity, Error, ErrorKind, Processes};
 
@@ -200,8 +200,8 @@ pub(crate) struct Lease {
 }
 
 impl Spawner for Lease {
-    fn spawn(&self, job: MorselJob) -> Running {
-        let links = &job.chain.links;
+    fn spawn(&self, job: MorselJob) -> MorselTask {
+        let links = &job.shared.chain.links;
         self.send(Job {
             run: self.run,
             first: job.first,
@@ -212,14 +212,14 @@ impl Spawner for Lease {
                 .map(|link| link.context.counters().clone())
                 .collect(),
             chunk: job.chunk,
-            gauge: job.gauge,
+            gauge: job.shared.gauge.clone(),
             fate: job.fate,
             credit: job.credit,
-            awaited: job.awaited,
+            awaited: job.shared.awaited.clone(),
             put: job.put,
             ringer: job.ringer,
         });
-        Running::Elsewhere
+        MorselTask::Elsewhere
     }
 
     /// The parent keeps a copy, to send it again.
@@ -328,7 +328,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Runs the worker slots until all senders of commands are gone.
+/// Runs the child slots until all senders of commands are gone.
 async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Command>) {
     let shared = Rc::new(Shared::new(plan));
     let mut slots: FuturesUnordered<_> = (0..shared.plan.processes.count)
@@ -336,7 +336,7 @@ async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Comma
         .collect();
     let mut work = pin!(poll_fn(|cx| {
         loop {
-            // Worker slots never end; they are polled when something happens to one of them.
+            // Child slots never end; they are polled when something happens to one of them.
             let _ = slots.poll_next_unpin(cx);
             match commands.poll_recv(cx) {
                 Poll::Ready(Some(Command::Job(job))) => shared.add(*job),
@@ -349,7 +349,7 @@ async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Comma
     work.as_mut().await;
 }
 
-/// State shared by the worker slots of a supervisor, all on one thread.
+/// State shared by the child slots of a supervisor, all on one thread.
 pub(super) struct Shared {
     pub plan: Arc<Plan>,
     /// Jobs that no child has, by number.
@@ -409,7 +409,7 @@ impl Shared {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes a worker slot when there is work, or when earlier work was cancelled.
+    /// Wakes a child slot when there is work, or when earlier work was cancelled.
     pub(super) fn register(&self, place: usize, waker: &Waker) {
         match &mut self.wakers.borrow_mut()[place] {
             Some(known) => known.clone_from(waker),
@@ -417,7 +417,7 @@ impl Shared {
         }
     }
 
-    /// Sets if the child at a place has nothing to do. When it gets work, worker slots that had
+    /// Sets if the child at a place has nothing to do. When it gets work, child slots that had
     /// left the work to it look again.
     pub(super) fn set_idle(&self, place: usize, idle: bool) {
         let was = std::mem::replace(&mut self.idle.borrow_mut()[place], idle);

@@ -1,0 +1,70 @@
+//! The cost of an item, and what follows from it: where the chain runs, and the size of a morsel.
+
+use super::SegmentSettings;
+use crate::{Work, items};
+
+/// Least work of a morsel that is worth its hop.
+const MORSEL_NS: f64 = 200_000.0;
+/// Least work of a morsel that is worth its hop to another process and back.
+const MORSEL_NS_APART: f64 = 4_000_000.0;
+/// Greatest number of items in a morsel.
+const MAX_MORSEL: usize = 1024;
+/// Cost of an item below which a chain runs inline. A chain that costs more than twice as much
+/// leaves the inline mode.
+const INLINE_NS: f64 = 150.0;
+/// Number of chunks measured before a decision.
+const PROBES: u32 = 4;
+
+/// Cost of an item in the chain of a segment, on average over the last ones.
+#[derive(Default)]
+pub(super) struct ItemCost {
+    ns: f64,
+    probes: u32,
+}
+
+impl ItemCost {
+    /// Adds a measurement, in nanoseconds.
+    pub(super) fn learn(&mut self, ns: f64) {
+        self.ns = if self.probes == 0 {
+            ns
+        } else {
+            self.ns * 0.8 + ns * 0.2
+        };
+        self.probes = self.probes.saturating_add(1);
+    }
+
+    /// Returns true if enough is known to decide where the chain runs.
+    pub(super) fn is_known(&self) -> bool {
+        self.probes >= PROBES || self.ns > MORSEL_NS / 10.0
+    }
+
+    /// Returns true if a chain that runs in morsels should run inline.
+    pub(super) fn is_cheap(&self) -> bool {
+        self.probes >= PROBES && self.ns < INLINE_NS
+    }
+
+    /// Returns true if a chain that was polled inline this often should run in morsels. The first
+    /// items pay for cold caches, so their limit is generous.
+    pub(super) fn is_dear(&self, polls: u32) -> bool {
+        self.ns > INLINE_NS * if polls > 16 { 2.0 } else { 20.0 }
+    }
+
+    /// Returns the number of items for one morsel, after `taken` items in morsels before.
+    pub(super) fn morsel(&self, settings: &SegmentSettings, taken: usize) -> usize {
+        let most = match settings.shared.work {
+            _ if self.ns <= 0.0 => 1,
+            // Small local files share a hop; remote objects go one by one.
+            Work::Io if settings.set_by_user => 1,
+            Work::Io => (settings.concurrency / 4).max(1),
+            // Items that come together from upstream are not to wait for each other.
+            Work::Cpu if settings.processes => MAX_MORSEL,
+            Work::Cpu => MAX_MORSEL.min(items::at_once(0.0, taken)),
+        };
+        let worth = if settings.processes {
+            MORSEL_NS_APART
+        } else {
+            MORSEL_NS
+        };
+        ((worth / self.ns) as usize).clamp(1, most)
+    }
+}

@@ -1,0 +1,170 @@
+//! The morsels in flight: how many there may be, and the order in which their output is taken.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use super::SegmentSettings;
+use crate::Work;
+use crate::graph::AnyChunk;
+use crate::run::concurrency::Concurrency;
+use crate::run::morsel::Morsel;
+use crate::settings::Order;
+
+/// Number of morsels, in multiples of the concurrency, that may be held while they wait for a slow
+/// earlier one.
+const REORDER: usize = 4;
+
+/// Measured values that a segment passes on to the next epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    concurrency: AtomicUsize,
+    /// Best duration of a morsel, in nanoseconds; 0 before it is known.
+    best_ns: AtomicU64,
+    /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
+    pub weight: Arc<AtomicUsize>,
+}
+
+/// Morsels in flight, in the order of the input.
+///
+/// Their number starts with what the first output needs and grows: five are begun for every four
+/// that completed, and for I/O only as long as that pays. A complete morsel that waits for an
+/// earlier one does not count, up to a bound, so that one slow connection does not idle the others.
+pub(super) struct Flight {
+    pub morsels: VecDeque<Morsel>,
+    /// Number of their input items.
+    items: usize,
+    pub order: Order,
+    pub concurrency: Concurrency,
+    begun: Instant,
+    /// Number of complete morsels, now and when the consumer last found nothing ready.
+    complete: usize,
+    wanted_at: usize,
+    /// True if the consumer found nothing ready when it last looked.
+    pub wanted: bool,
+}
+
+/// Next event of the morsels in flight.
+pub(super) enum Landed {
+    /// Output, and the position of its first input, if that has to be known.
+    Output(AnyChunk, u64),
+    /// The morsel at this place has no more output.
+    Complete(usize),
+}
+
+impl Flight {
+    pub(super) fn new(settings: &SegmentSettings) -> Self {
+        let (most, learned) = (settings.concurrency, &settings.learned);
+        let concurrency = match settings.shared.work {
+            Work::Cpu if settings.set_by_user => Concurrency::fixed(most),
+            Work::Cpu => Concurrency::growing(4 * settings.workers, most),
+            Work::Io => {
+                let start = settings.start.max(learned.concurrency.load(Relaxed));
+                let best = Some(learned.best_ns.load(Relaxed)).filter(|&best| best > 0);
+                Concurrency::following(start, most, best.map(|best| best as f64))
+            }
+        };
+        Flight {
+            morsels: VecDeque::new(),
+            items: 0,
+            order: settings.order,
+            concurrency,
+            begun: Instant::now(),
+            complete: 0,
+            wanted_at: 0,
+            wanted: true,
+        }
+    }
+
+    /// Returns true if one more morsel may start, where `through` of those in flight are complete.
+    pub(super) fn has_room(&self, settings: &SegmentSettings, through: usize) -> bool {
+        let (size, in_flight) = (self.concurrency.size(), self.morsels.len());
+        let most = match settings.shared.work {
+            // Complete morsels that cannot be delivered yet make room for others.
+            Work::Io if self.wanted => (size + through).min(size * REORDER),
+            _ => size,
+        };
+        let is_full = settings.shared.work == Work::Io && self.items >= settings.concurrency;
+        in_flight == 0 || in_flight < most && !is_full
+    }
+
+    pub(super) fn push(&mut self, morsel: Morsel) {
+        self.items += morsel.items;
+        self.morsels.push_back(morsel);
+    }
+
+    /// Removes a complete morsel, and learns from it.
+    pub(super) fn remove(&mut self, place: usize, learned: &Learned) -> Morsel {
+        let morsel = self.morsels.remove(place).expect("a place in flight");
+        self.items -= morsel.items;
+        self.complete += 1;
+        let now = self.begun.elapsed().as_nanos() as u64;
+        // Output that was waited for often comes with the rest of its round trip.
+        let waited = self.complete - self.wanted_at <= self.concurrency.size();
+        let took = morsel.cost() * morsel.items as f64;
+        self.concurrency.through(took, now, waited);
+        let proven = self.concurrency.proven();
+        learned.concurrency.store(proven, Relaxed);
+        if let Some(best) = self.concurrency.best() {
+            learned.best_ns.store(best as u64, Relaxed);
+        }
+        morsel
+    }
+
+    /// Records that the consumer found nothing ready; returns true if it found something before.
+    pub(super) fn miss(&mut self) -> bool {
+        self.wanted_at = self.complete;
+        !std::mem::replace(&mut self.wanted, true)
+    }
+
+    /// Returns what comes next in the requested order; `None` if nothing is in flight. A waiting
+    /// reader is woken when a morsel has `needed` items, or if no more come for now.
+    pub(super) fn poll(&mut self, cx: &task::Context<'_>, needed: usize) -> Poll<Option<Landed>> {
+        let mut earlier = 0;
+        for place in 0..self.morsels.len() {
+            if place > 0 && !self.may_overtake(place, earlier) {
+                break;
+            }
+            let morsel = &mut self.morsels[place];
+            match morsel.slot.poll_take_of(cx, needed) {
+                Poll::Ready(Some(chunk)) => {
+                    let position = morsel.position + morsel.out as u64;
+                    morsel.out += chunk.len;
+                    for morsel in self.morsels.iter_mut().take(place) {
+                        morsel.overtaken += chunk.len;
+                    }
+                    return Poll::Ready(Some(Landed::Output(chunk, position)));
+                }
+                Poll::Ready(None) => return Poll::Ready(Some(Landed::Complete(place))),
+                Poll::Pending => earlier += morsel.items.saturating_sub(morsel.out),
+            }
+        }
+        match self.morsels.is_empty() {
+            true => Poll::Ready(None),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Returns true if a morsel may go before others that have `earlier` items left.
+    fn may_overtake(&self, place: usize, earlier: usize) -> bool {
+        match self.order {
+            Order::Strict => false,
+            Order::Arrival => true,
+            Order::Bounded(places) => {
+                let overtaken = self.morsels[0].overtaken + self.morsels[place].items;
+                earlier <= places && overtaken <= places
+            }
+        }
+    }
+
+    /// Returns the number of items in one morsel that makes about `needed` in all that can be taken
+    /// from.
+    pub(super) fn share(&self, needed: usize) -> usize {
+        match self.order {
+            Order::Strict => needed,
+            _ => needed.div_ceil(self.morsels.len().max(1)),
+        }
+    }
+}

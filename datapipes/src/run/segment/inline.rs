@@ -1,0 +1,136 @@
+//! A segment's chain on the thread of its reader.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll};
+use std::time::Instant;
+
+use super::ChunkPoll;
+use super::cost::ItemCost;
+use super::input::{InputLog, SegmentInput};
+use super::spawning::Spawning;
+use crate::graph::ErasedChunks;
+use crate::items::Demand;
+use crate::run::gauge::SegmentGauge;
+use crate::run::restore::in_morsels;
+use crate::sync::lock;
+
+/// A chain that runs inline: item by item while its cost is being measured, then in chunks. When
+/// items become expensive, its input is shut; what the chain still holds comes out inline.
+pub(super) struct InlineChain {
+    chunks: Box<dyn ErasedChunks>,
+    input: Arc<Mutex<SegmentInput>>,
+    log: InputLog,
+    gauge: Arc<SegmentGauge>,
+    /// Number of polls since the cost is known; `None` before.
+    polls: Option<u32>,
+    /// Position of the input of the next output, if it has to be known.
+    position: u64,
+    /// Time spent since items were last taken from the input.
+    own_ns: u64,
+}
+
+impl InlineChain {
+    pub(super) fn new(spawning: &Spawning, polls: Option<u32>) -> Self {
+        let (shared, input) = (spawning.shared.clone(), spawning.input.clone());
+        let (first, log) = {
+            let mut input = lock(&input);
+            input.set_inline(true);
+            (input.taken, input.log.clone())
+        };
+        let (chain, gauge) = (&shared.chain, shared.gauge.clone());
+        gauge.inline.store(polls.is_some(), Relaxed);
+        let tapped = chain.input.restore(Box::new(InlineInput(input.clone())));
+        let items = match &log {
+            InputLog::InOrder(log) => {
+                let (above, shared) = (input.clone(), shared.clone());
+                let apply = move |piece, _| {
+                    let first = lock(&above).taken;
+                    shared.chain.apply_caught(piece, first)
+                };
+                in_morsels(tapped, &chain.input, chain.output(), log.clone(), apply)
+            }
+            _ => chain.apply_caught(tapped, first),
+        };
+        InlineChain {
+            chunks: chain.output().erase(items),
+            input,
+            position: log.position(),
+            log,
+            gauge,
+            polls,
+            own_ns: 0,
+        }
+    }
+
+    /// Returns the next chunk, and learns the cost; `None` once the chain is empty after its input
+    /// was shut.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        demand: Demand,
+        cost: &mut ItemCost,
+    ) -> Option<ChunkPoll> {
+        let (limit, demand) = match self.polls {
+            None => (1, demand.at_most(1)),
+            // The size grows slowly to large chunks, in case items become expensive.
+            Some(polls) => (32 << (polls / 16).min(5), demand),
+        };
+        let is_shut = {
+            let mut input = lock(&self.input);
+            (input.limit, input.above_ns, input.items) = (limit, 0, 0);
+            input.is_shut
+        };
+        let begun = Instant::now();
+        let polled = self.chunks.poll_chunk(cx, demand);
+        let spent = begun.elapsed().as_nanos() as u64;
+        let (own, items) = {
+            let input = lock(&self.input);
+            (spent.saturating_sub(input.above_ns), input.items)
+        };
+        self.gauge.busy_ns.fetch_add(own, Relaxed);
+        // One item may give output for many polls; they are all part of its cost.
+        self.own_ns += own;
+        if items > 0 {
+            self.gauge.items_in.fetch_add(items, Relaxed);
+            cost.learn(std::mem::take(&mut self.own_ns) as f64 / items as f64);
+        }
+        match &polled {
+            Poll::Ready(None) => return (!is_shut).then_some(polled),
+            Poll::Ready(Some(chunk)) => {
+                self.log.gave(self.position, chunk.len);
+                self.position += chunk.len as u64;
+            }
+            Poll::Pending => {}
+        }
+        if !is_shut && (self.polls.is_some() || cost.is_known()) {
+            let is_dear = cost.is_dear(self.polls.unwrap_or(0));
+            if is_dear {
+                lock(&self.input).set_inline(false);
+            }
+            self.gauge.inline.store(!is_dear, Relaxed);
+            self.polls = Some(self.polls.map_or(0, |polls| polls.wrapping_add(1)));
+        }
+        Some(polled)
+    }
+}
+
+/// The input of an inline chain.
+struct InlineInput(Arc<Mutex<SegmentInput>>);
+
+impl ErasedChunks for InlineInput {
+    fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> ChunkPoll {
+        let mut input = lock(&self.0);
+        if input.is_shut {
+            return Poll::Ready(None);
+        }
+        let demand = demand.at_most(input.limit);
+        let begun = Instant::now();
+        let polled = input.poll(cx, demand);
+        input.above_ns += begun.elapsed().as_nanos() as u64;
+        if let Poll::Ready(Some(chunk)) = &polled {
+            input.items += chunk.len as u64;
+        }
+        polled
+    }
+}

@@ -1,0 +1,313 @@
+//! A segment's chain on workers: begins morsels as far as there is room, and takes their output.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::task::{self, Poll, Waker, ready};
+use std::time::{Duration, Instant};
+
+use super::cost::ItemCost;
+use super::flight::{Flight, Landed};
+use super::input::{InputLog, SegmentInput};
+use super::{ChunkPoll, SegmentSettings};
+use crate::budget::Credit;
+use crate::graph::{AnyChunk, AnyItems};
+use crate::items::{self, Demand};
+use crate::run::morsel::{Morsel, MorselShared};
+use crate::settings::Order;
+use crate::sync::lock;
+use crate::{Arity, Error, ErrorKind, Work};
+
+/// Pause between two searches for morsels to begin, while there is output to take.
+const ROUND: Duration = Duration::from_micros(50);
+
+/// A chain that runs in morsels.
+pub(super) struct Spawning {
+    pub shared: Arc<MorselShared>,
+    settings: SegmentSettings,
+    pub input: Arc<Mutex<SegmentInput>>,
+    flight: Flight,
+    pub cost: ItemCost,
+    /// Bytes of a morsel that is about to begin, with the tasks that wait for them.
+    credit: Option<Credit>,
+    /// True if there were no bytes for another morsel; asked again in the next poll.
+    refused: bool,
+    /// Number of items taken so far.
+    taken: usize,
+    /// Time of the last search for morsels to begin, after output was taken.
+    filled: Option<Instant>,
+    idle_since: Option<(Instant, Idle)>,
+}
+
+/// Reason why no more morsels are begun: there is no input, or no room.
+#[derive(Clone, Copy, PartialEq)]
+enum Idle {
+    Starved,
+    Full,
+}
+
+impl Spawning {
+    pub(super) fn new(input: AnyItems, settings: SegmentSettings) -> Self {
+        let input = SegmentInput {
+            chunks: settings.shared.chain.input.erase(input),
+            here: settings.here.clone(),
+            log: settings.log.clone(),
+            ended: false,
+            taken: 0,
+            is_shut: true,
+            limit: 1,
+            above_ns: 0,
+            items: 0,
+        };
+        Spawning {
+            shared: settings.shared.clone(),
+            input: Arc::new(Mutex::new(input)),
+            flight: Flight::new(&settings),
+            settings,
+            cost: ItemCost::default(),
+            credit: None,
+            refused: false,
+            taken: 0,
+            filled: None,
+            idle_since: None,
+        }
+    }
+
+    /// Returns the next output; `None` if nothing is in flight, and the chain had better run
+    /// inline.
+    pub(super) fn poll(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Option<ChunkPoll> {
+        // The search for morsels to begin costs more than many items.
+        if self.filled.is_some_and(|filled| filled.elapsed() <= ROUND)
+            && let ready @ Poll::Ready(Some(_)) = self.take_ready()
+        {
+            return Some(ready);
+        }
+        if let Some((since, idle)) = self.idle_since.take() {
+            let idle_ns = match idle {
+                Idle::Starved => &self.shared.gauge.starved_ns,
+                Idle::Full => &self.shared.gauge.full_ns,
+            };
+            idle_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
+        }
+        self.refused = false;
+        self.shared.awaited.clear();
+        let polled = loop {
+            // Complete morsels make room, so output is taken first; but the workers must never be
+            // without work.
+            let cheap = self.settings.may_be_inline() && self.cost.is_cheap();
+            let idle = match cheap {
+                true => Idle::Starved,
+                false => self.fill(cx, demand.ahead),
+            };
+            let asked_ahead = !cheap && !self.flight.morsels.is_empty();
+            let mut polled = self.take_ready();
+            if polled.is_pending() {
+                if !cheap && self.flight.miss() {
+                    self.fill(cx, true);
+                }
+                polled = self.wait(cx, demand);
+            }
+            match polled {
+                Poll::Ready(Some(_)) => {
+                    self.flight.wanted = false;
+                    self.shared.awaited.clear();
+                    if !cheap {
+                        self.fill(cx, true);
+                        self.filled = Some(Instant::now());
+                    }
+                    break polled;
+                }
+                Poll::Ready(None) if self.input_ended() => return Some(polled),
+                Poll::Ready(None) if cheap => return None,
+                // The last morsel in flight had no output; the input may have more.
+                Poll::Ready(None) if idle == Idle::Full && !self.refused => {}
+                // Work that was refused while other morsels were in flight is now waited for.
+                Poll::Ready(None) if asked_ahead && !demand.ahead => self.refused = false,
+                Poll::Ready(None) => break Poll::Pending,
+                Poll::Pending if idle == Idle::Full && self.has_room() && !self.input_ended() => {}
+                Poll::Pending => {
+                    self.idle_since = Some((Instant::now(), idle));
+                    break polled;
+                }
+            }
+        };
+        let (in_flight, size) = (self.flight.morsels.len(), self.flight.concurrency.size());
+        let gauge = &self.shared.gauge;
+        gauge.occupancy_sum.fetch_add(in_flight as u64, Relaxed);
+        gauge.occupancy_polls.fetch_add(1, Relaxed);
+        gauge.concurrency.store(size as u64, Relaxed);
+        if polled.is_ready() && in_flight >= size {
+            self.idle_since = Some((Instant::now(), Idle::Full));
+        }
+        Some(polled)
+    }
+
+    fn input_ended(&self) -> bool {
+        lock(&self.input).ended
+    }
+
+    /// Starts as many morsels as may be in flight. `ahead` is true if no reader waits for the first
+    /// one either.
+    fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
+        while self.has_room() && self.has_bytes(cx, ahead) {
+            let begun = Instant::now();
+            let ahead = ahead || !self.flight.morsels.is_empty();
+            let most = self.cost.morsel(&self.settings, self.taken);
+            let Some(mut taken) = lock(&self.input).take(cx, most, ahead) else {
+                // Other edges may have the bytes meanwhile.
+                self.credit = None;
+                return Idle::Starved;
+            };
+            self.taken += taken.0.len;
+            if self.shared.work == Work::Cpu && !matches!(self.settings.log, InputLog::InOrder(_)) {
+                let most = most.min(items::at_once(0.0, self.taken));
+                self.gather(cx, &mut taken.0, most, begun);
+            }
+            self.spawn(taken);
+        }
+        Idle::Full
+    }
+
+    fn has_room(&self) -> bool {
+        let through = self.shared.bell.through();
+        !self.refused && self.flight.has_room(&self.settings, through)
+    }
+
+    /// Returns true if there are bytes for another morsel. The first morsel never has to wait for
+    /// them.
+    fn has_bytes(&mut self, cx: &task::Context<'_>, ahead: bool) -> bool {
+        let account = &self.shared.account;
+        let credit = self.credit.get_or_insert_with(|| account.credit());
+        let has = credit.reserve(cx);
+        if !has && self.flight.morsels.is_empty() && !ahead {
+            credit.reserve_anyway();
+            return true;
+        }
+        self.refused = !has;
+        has
+    }
+
+    /// Adds more of the input to a chunk that is to be a morsel. Large items come one by one from
+    /// upstream, so that their bytes can be counted, and a morsel of one item would not be worth
+    /// its hop. Gathering takes no longer than the items that are made together, and ends when no
+    /// more input is ready.
+    fn gather(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        chunk: &mut AnyChunk,
+        most: usize,
+        begun: Instant,
+    ) {
+        while chunk.len < most && chunk.errors == 0 {
+            let spent = begun.elapsed().as_nanos() as f64;
+            let credit = self.credit.as_mut().expect("bytes were reserved before");
+            if spent + spent / chunk.len as f64 > items::AHEAD_NS
+                || !credit.add_input(cx, chunk.bytes)
+            {
+                return;
+            }
+            let Some((next, ..)) = lock(&self.input).take(cx, most - chunk.len, true) else {
+                return;
+            };
+            self.taken += next.len;
+            self.shared.chain.input.append(chunk, next);
+        }
+    }
+
+    /// Starts a morsel.
+    fn spawn(&mut self, taken: (AnyChunk, u64, u64)) {
+        let (shared, chunk) = (&self.shared, &taken.0);
+        shared.gauge.items_in.fetch_add(chunk.len as u64, Relaxed);
+        shared.gauge.morsels.fetch_add(1, Relaxed);
+        let mut credit = self.credit.take().expect("bytes were reserved before");
+        credit.set_input(chunk.bytes * self.settings.spawner.copies());
+        if self.flight.morsels.is_empty() {
+            shared.awaited.lead(credit.id());
+        }
+        let spawner = &*self.settings.spawner;
+        self.flight
+            .push(Morsel::start(taken, credit, shared, spawner));
+    }
+
+    /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
+    fn take(&mut self, cx: &task::Context<'_>, needed: usize) -> ChunkPoll {
+        while let Some(landed) = ready!(self.flight.poll(cx, needed)) {
+            match landed {
+                Landed::Output(chunk, position) => {
+                    self.shared.pace.take(chunk.len);
+                    self.settings.log.gave(position, chunk.len);
+                    return Poll::Ready(Some(chunk));
+                }
+                Landed::Complete(place) => {
+                    if let Some(error) = self.finish(place) {
+                        return Poll::Ready(Some(error));
+                    }
+                }
+            }
+        }
+        Poll::Ready(None)
+    }
+
+    fn take_ready(&mut self) -> ChunkPoll {
+        self.take(&task::Context::from_waker(Waker::noop()), 1)
+    }
+
+    /// Returns the next chunk, or wakes the reader when enough is there.
+    fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> ChunkPoll {
+        let (apart, in_flight) = (self.settings.processes, self.flight.morsels.len());
+        if !demand.ahead {
+            self.shared.awaited.wait(&self.shared.account);
+        }
+        // The reader may wait for several morsels at once if it needs several anyway. A chain that
+        // fans out may make all the needed items long before its morsel is complete. Requests may
+        // not complete before others are taken and dropped, if they hold a connection or a permit
+        // of which there are few. A morsel whose output waits for room holds up the later ones in
+        // its process.
+        let morsels = match (self.shared.arity, self.shared.work) {
+            // Only the first can be taken, and says by itself that it has something.
+            _ if apart && self.flight.order == Order::Strict => usize::MAX,
+            _ if apart => 1,
+            (Arity::Any, _) | (_, Work::Io) => 1,
+            (_, Work::Cpu) => {
+                (demand.needed / self.cost.morsel(&self.settings, self.taken)).min(in_flight / 2)
+            }
+        };
+        if !self.shared.bell.poll(cx, morsels.max(1)) && morsels > 1 && !apart {
+            return Poll::Pending;
+        }
+        // A morsel may hold up others until it is taken, as requests do, and as output does that
+        // waits for room in its process: then one item is worth a wake.
+        match self.shared.work {
+            Work::Cpu if !apart => self.take(cx, self.flight.share(demand.needed)),
+            _ => self.take(cx, 1),
+        }
+    }
+
+    /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
+    fn finish(&mut self, place: usize) -> Option<AnyChunk> {
+        let (morsel, shared) = (
+            self.flight.remove(place, &self.settings.learned),
+            &self.shared,
+        );
+        if let (0, Some(first)) = (place, self.flight.morsels.front()) {
+            shared.awaited.lead(first.id);
+            // The next morsel may have more of the bytes now.
+            shared.account.wake(first.id);
+        }
+        self.settings.log.complete(morsel.items, morsel.out);
+        shared.bell.taken();
+        self.cost.learn(morsel.cost());
+        if morsel.is_complete() {
+            return None;
+        }
+        let (kind, what) = match self.settings.processes {
+            true => (
+                ErrorKind::Panic,
+                "the thread that looks after its processes ended",
+            ),
+            false => (ErrorKind::Config, "the async runtime was shut down"),
+        };
+        let error = Error::new(kind, format!("{what} with {} items in work", morsel.items));
+        let chain = &shared.chain;
+        Some(chain.output().fail_chunk(chain.name(error)))
+    }
+}
