@@ -595,11 +595,12 @@ impl Segment {
     }
 
     /// Returns the number of items of one morsel that are worth a wake of the consumer. It is one
-    /// if a morsel holds up others until it is taken, as requests do, and as output does that waits
-    /// for room in its process. If morsels may overtake each other, together they have the needed
+    /// if a morsel holds up others until it is taken, as requests do. Output that waits for room in
+    /// its process does too, but says so itself (`poll_room`). If morsels may overtake each other, together they have the needed
     /// number only if one of them has its share.
     fn needed(&self, demand: Demand) -> usize {
         match (self.settings.work, self.settings.order) {
+            (_, Order::Strict) if self.settings.processes => demand.needed,
             _ if self.settings.processes => 1,
             (Work::Io, _) => 1,
             (Work::Cpu, Order::Strict) => demand.needed,
