@@ -203,12 +203,20 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         again("2 processes", loader(range().in_processes(CHILDREN, small))),
     ];
     with(&mut cases, "small", count);
-    lines.beside(
+    let rate = lines.beside(
         "values of 100 bytes",
         count as f64,
         5,
         &mut cases,
         (0.0, 5.0),
+    );
+    let least = 300_000.0;
+    lines.print(
+        "values of 100 bytes",
+        rate,
+        ("at least", least),
+        rate / least,
+        1.0,
     );
 
     let lines = Lines::new("", "ms");

@@ -94,8 +94,8 @@ impl Lines {
         Lines { json, unit }
     }
 
-    /// Times the second of the cases beside each of the others, with so many items in a run. Goals
-    /// are those beside the first, and beside peers.
+    /// Times the second of the cases beside each of the others, with so many items in a run, and
+    /// returns its rate. Goals are those beside the first, and beside peers.
     pub fn beside(
         &self,
         name: &str,
@@ -103,7 +103,7 @@ impl Lines {
         rounds: usize,
         cases: &mut [Case<'_>],
         (first, peers): (f64, f64),
-    ) {
+    ) -> f64 {
         let times = seconds(rounds, cases);
         let rate = |times: &[f64]| items / median(times.to_vec());
         for (place, (other, beside)) in cases.iter().zip(&times).enumerate() {
@@ -119,8 +119,10 @@ impl Lines {
                 );
             }
         }
+        rate(&times[1])
     }
 
+    /// Prints a line.
     pub fn print(&self, case: &str, is: f64, (name, other): (&str, f64), ratio: f64, goal: f64) {
         let unit = self.unit;
         if self.json {
@@ -175,14 +177,14 @@ fn peer_line(script: &str, args: &[&str]) -> Option<String> {
         }
         Ok(output) => {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            println!(
+            eprintln!(
                 "peer {script}: did not run ({})",
                 stderr.lines().last().unwrap_or_default()
             );
             return None;
         }
         Err(error) => {
-            println!("peer {script}: did not run ({error})");
+            eprintln!("peer {script}: did not run ({error})");
             return None;
         }
     };

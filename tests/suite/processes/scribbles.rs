@@ -54,8 +54,8 @@ fn sent(numbers: Graph<u64>) -> Graph<Tensor> {
 #[derive(Clone)]
 struct Filled(usize);
 
-/// What a child keeps.
-static KEPT: Mutex<Vec<Arc<Tensor>>> = Mutex::new(Vec::new());
+/// Rows that a child keeps.
+static KEPT: Mutex<Vec<(u64, Arc<Tensor>)>> = Mutex::new(Vec::new());
 static UNSENT: Mutex<Vec<Tensor>> = Mutex::new(Vec::new());
 
 impl Pipe<u64> for Filled {
@@ -71,9 +71,9 @@ impl Pipe<u64> for Filled {
                     let values = row.as_mut_slice::<f32>()?.iter_mut();
                     values.step_by(PAGE).for_each(|value| *value = -1.0);
                 }
-                for row in kept.iter() {
-                    let row = row.as_slice::<f32>()?;
-                    if row.iter().step_by(PAGE).any(|value| *value != row[0]) {
+                for (n, row) in kept.iter() {
+                    let mut row = row.as_slice::<f32>()?.iter().step_by(PAGE);
+                    if row.any(|value| *value != *n as f32) {
                         return Err(datapipes::Error::user("a row that was kept has changed"));
                     }
                 }
@@ -85,7 +85,7 @@ impl Pipe<u64> for Filled {
                 }
                 let row = Arc::new(row);
                 if n % 10 == 3 {
-                    kept.push(row.clone());
+                    kept.push((n, row.clone()));
                 }
                 Ok(row)
             }))

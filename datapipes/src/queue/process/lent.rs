@@ -158,7 +158,7 @@ enum State {
     Open,
     /// It may no more.
     Sealed,
-    /// What is here is no row any more.
+    /// Its memory here is no row any more.
     Private,
 }
 
