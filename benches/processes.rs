@@ -1,6 +1,9 @@
 //! Parts of graphs in processes of their own, compared with threads: images that become 600 kB
 //! tensors, values of 100 bytes, the start, and a crash. Peers are Python's loaders with processes
 //! (`benches/peers/processes.py`) that are installed.
+//!
+//! `cargo bench --bench processes [-- --json]`. One line a case: items a second of two processes,
+//! those of two threads or of a peer in the same run, the ratio and its goal.
 
 mod support;
 
@@ -11,7 +14,7 @@ use bytes::Bytes;
 use datapipes::{DataLoader, Graph, OnError, Rng, Tensor};
 use datapipes_image::prelude::*;
 use datapipes_image::{Image, resize};
-use support::{bar, case, compare, median, peer, peer_case};
+use support::{Lines, case, median, peer_case};
 
 const CHILDREN: usize = 2;
 const BATCH: usize = 64;
@@ -138,147 +141,109 @@ fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         return Ok(());
     }
 
+    let lines = Lines::new("two processes", "items/s");
     let files = pictures(512);
     let source = || Graph::from_vec(files.clone());
-    let ratios = compare(
-        "Images of 500x375 to 600 kB tensors, one by one",
-        files.len() as f64,
-        "images",
-        7,
-        vec![
-            again("2 threads", loader(decoded(source()))),
-            again(
-                "2 processes",
-                loader(source().in_processes(CHILDREN, decoded)),
-            ),
-        ],
+    let apart = || source().in_processes(CHILDREN, decoded);
+    let mut cases = vec![
+        again("2 threads", loader(decoded(source()))),
+        again("2 processes", loader(apart())),
+    ];
+    let count = files.len() as f64;
+    lines.beside(
+        "500x375 to 600 kB, one by one",
+        count,
+        9,
+        &mut cases,
+        (0.95, 0.0),
     );
-    bar("processes to threads, images", 1.0 / ratios[1], 0.9, true);
-    let ratios = compare(
-        "The same in batches of 64",
-        files.len() as f64,
-        "images",
-        7,
-        vec![
-            again(
-                "2 threads",
-                loader(decoded(source()).batch(BATCH).collate()),
-            ),
-            again(
-                "2 processes",
-                loader(
-                    source()
-                        .in_processes(CHILDREN, decoded)
-                        .batch(BATCH)
-                        .collate(),
-                ),
-            ),
-        ],
-    );
-    bar(
-        "processes to threads, images in batches",
-        1.0 / ratios[1],
-        0.9,
-        true,
+    let mut cases = vec![
+        again(
+            "2 threads",
+            loader(decoded(source()).batch(BATCH).collate()),
+        ),
+        again("2 processes", loader(apart().batch(BATCH).collate())),
+    ];
+    lines.beside(
+        "the same in batches of 64",
+        count,
+        9,
+        &mut cases,
+        (0.95, 0.0),
     );
 
+    let peers = [
+        ("PyTorch DataLoader", "torch"),
+        ("multiprocessing.Pool.imap", "pool"),
+    ];
+    let with = |cases: &mut Vec<support::Case<'_>>, size: &str, count: u64| {
+        cases.extend(peers.iter().filter_map(|(name, peer)| {
+            let args = [*peer, size, &count.to_string()].map(str::to_owned);
+            peer_case(name, "processes.py", args.into())
+        }));
+    };
     let count = 4000u64;
     let range = || Graph::range(0..count);
     let mut cases = vec![
         again("2 threads", loader(large(range()))),
         again("2 processes", loader(range().in_processes(CHILDREN, large))),
     ];
-    let peers = [
-        ("PyTorch DataLoader, 2 workers", "torch"),
-        ("multiprocessing.Pool(2).imap", "pool"),
-    ];
-    let with = |size: &'static str, count: u64| {
-        peers.iter().filter_map(move |(name, peer)| {
-            peer_case(
-                name,
-                "processes.py",
-                vec![(*peer).to_owned(), size.to_owned(), count.to_string()],
-            )
-        })
-    };
-    let own = cases.len();
-    cases.extend(with("large", count));
-    let ratios = compare(
-        "Tensors of 600 kB, filled and no more",
+    with(&mut cases, "large", count);
+    lines.beside(
+        "600 kB, filled and no more",
         count as f64,
-        "items",
         5,
-        cases,
+        &mut cases,
+        (0.0, 5.0),
     );
-    if let Some(best) = ratios[own..].iter().copied().reduce(f64::min) {
-        bar("times the best peer, 600 kB", best / ratios[1], 5.0, true);
-    }
-
-    let count = 1_000_000u64;
+    let count = 100_000u64;
     let range = || Graph::range(0..count);
-    let small_peers = 100_000u64;
-    let mut seconds = Vec::new();
-    let mut apart = again("2 processes", loader(range().in_processes(CHILDREN, small)));
-    let timed = support::Case {
-        name: apart.name.clone(),
-        run: Box::new(|| {
-            let took = (apart.run)();
-            seconds.push(took.as_secs_f64());
-            took
-        }),
-    };
-    compare(
-        "Values of 100 bytes",
+    let mut cases = vec![
+        again("2 threads", loader(small(range()))),
+        again("2 processes", loader(range().in_processes(CHILDREN, small))),
+    ];
+    with(&mut cases, "small", count);
+    let rate = lines.beside(
+        "values of 100 bytes",
         count as f64,
-        "items",
         5,
-        vec![again("2 threads", loader(small(range()))), timed],
+        &mut cases,
+        (0.0, 5.0),
     );
-    let rate = count as f64 / median(seconds);
-    bar(
-        "values of 100 bytes a second through 2 processes",
+    let least = 300_000.0;
+    lines.print(
+        "values of 100 bytes",
         rate,
-        300_000.0,
-        true,
+        ("at least", least),
+        rate / least,
+        1.0,
     );
-    for (name, script) in peers {
-        let args = [script, "small", &small_peers.to_string()].map(str::to_owned);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        if let Some(took) = peer("processes.py", &args) {
-            println!("{name}: {:.0} items/s", small_peers as f64 / took);
-            bar(
-                &format!("times {name}, 100 bytes"),
-                rate * took / small_peers as f64,
-                5.0,
-                true,
-            );
-        }
-    }
 
+    let lines = Lines::new("", "ms");
     let this = std::env::current_exe()?;
     let mut starts = Vec::new();
     for _ in 0..9 {
         let output = Command::new(&this).arg("first").output()?;
         starts.push(String::from_utf8(output.stdout)?.trim().parse::<f64>()?);
     }
-    bar(
-        "milliseconds to the first batch, with 2 processes to start",
-        median(starts) * 1e3,
+    let at_most = |case: &str, seconds: f64, most: f64| {
+        let ms = seconds * 1e3;
+        lines.print(case, ms, ("at most", most), most / ms, 1.0);
+    };
+    at_most(
+        "first batch, with 2 processes to start",
+        median(starts),
         100.0,
-        false,
     );
-    let pauses: Vec<f64> = (0..5)
-        .map(|_| crashes())
-        .map(|(longest, given_up)| {
-            assert_eq!(given_up, 10);
-            longest
-        })
-        .collect();
-    bar(
-        "milliseconds of the longest pause, with 10 items that crash",
-        median(pauses) * 1e3,
+    let pauses = (0..5).map(|_| {
+        let (longest, given_up) = crashes();
+        assert_eq!(given_up, 10);
+        longest
+    });
+    at_most(
+        "longest pause, with 10 items that crash",
+        median(pauses.collect()),
         100.0,
-        false,
     );
     Ok(())
 }

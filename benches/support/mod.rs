@@ -34,15 +34,7 @@ pub fn compare(
     rounds: usize,
     mut cases: Vec<Case<'_>>,
 ) -> Vec<f64> {
-    for case in &mut cases {
-        (case.run)();
-    }
-    let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
-    for _ in 0..rounds {
-        for (case, times) in cases.iter_mut().zip(&mut times) {
-            times.push((case.run)().as_secs_f64());
-        }
-    }
+    let times = seconds(rounds, &mut cases);
     println!("\n{title} (medians of {rounds} rounds in turn; ratio is time over the first line's)");
     println!(
         "{:<52} {:>12} {:>16} {:>8}",
@@ -66,6 +58,83 @@ pub fn compare(
         ratios.push(ratio);
     }
     ratios
+}
+
+/// Runs the cases in turn, each once before that, and returns the seconds of each round.
+pub fn seconds(rounds: usize, cases: &mut [Case<'_>]) -> Vec<Vec<f64>> {
+    for case in &mut *cases {
+        (case.run)();
+    }
+    let mut times: Vec<Vec<f64>> = vec![Vec::new(); cases.len()];
+    for _ in 0..rounds {
+        for (case, times) in cases.iter_mut().zip(&mut times) {
+            times.push((case.run)().as_secs_f64());
+        }
+    }
+    times
+}
+
+/// Prints one line a case: the figure, what it is compared with, their ratio, and the goal of that.
+/// As JSON if the program was started with `--json`.
+pub struct Lines {
+    json: bool,
+    unit: &'static str,
+}
+
+impl Lines {
+    /// Begins lines of figures in this unit.
+    pub fn new(title: &str, unit: &'static str) -> Lines {
+        let json = std::env::args().any(|arg| arg == "--json");
+        if !json {
+            println!(
+                "{title:<44} {unit:>10} {:>26} {:>10} {:>6} {:>6}",
+                "beside", unit, "ratio", "goal"
+            );
+        }
+        Lines { json, unit }
+    }
+
+    /// Times the second of the cases beside each of the others, with so many items in a run, and
+    /// returns its rate. Goals are those beside the first, and beside peers.
+    pub fn beside(
+        &self,
+        name: &str,
+        items: f64,
+        rounds: usize,
+        cases: &mut [Case<'_>],
+        (first, peers): (f64, f64),
+    ) -> f64 {
+        let times = seconds(rounds, cases);
+        let rate = |times: &[f64]| items / median(times.to_vec());
+        for (place, (other, beside)) in cases.iter().zip(&times).enumerate() {
+            let goal = if place == 0 { first } else { peers };
+            let ratio = median(beside.iter().zip(&times[1]).map(|(b, a)| b / a).collect());
+            if place != 1 {
+                self.print(
+                    name,
+                    rate(&times[1]),
+                    (&other.name, rate(beside)),
+                    ratio,
+                    goal,
+                );
+            }
+        }
+        rate(&times[1])
+    }
+
+    /// Prints a line.
+    pub fn print(&self, case: &str, is: f64, (name, other): (&str, f64), ratio: f64, goal: f64) {
+        let unit = self.unit;
+        if self.json {
+            let line = serde_json::json!({
+                "case": case, "unit": unit, "is": is, "beside": name, "other": other,
+                "ratio": ratio, "goal": goal,
+            });
+            return println!("{line}");
+        }
+        let sign = if ratio >= goal { "" } else { "  MISS" };
+        println!("{case:<44} {is:>10.0} {name:>26} {other:>10.0} {ratio:>6.2} {goal:>6.2}{sign}");
+    }
 }
 
 pub fn median(mut values: Vec<f64>) -> f64 {
@@ -108,14 +177,14 @@ fn peer_line(script: &str, args: &[&str]) -> Option<String> {
         }
         Ok(output) => {
             let stderr = String::from_utf8_lossy(&output.stderr);
-            println!(
+            eprintln!(
                 "peer {script}: did not run ({})",
                 stderr.lines().last().unwrap_or_default()
             );
             return None;
         }
         Err(error) => {
-            println!("peer {script}: did not run ({error})");
+            eprintln!("peer {script}: did not run ({error})");
             return None;
         }
     };

@@ -17,7 +17,7 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use half::{bf16, f16};
 
@@ -203,7 +203,7 @@ impl Rows {
                     all,
                     rows,
                     &self.pool,
-                    (&self.off, shift),
+                    (self.off.clone(), shift),
                 ),
                 Some(make) => {
                     let memory = self.pool.take_memory(all * size_of::<T>(), make)?;
@@ -265,11 +265,26 @@ pub(crate) trait Lender: Send + Sync {
     /// Writes all of `bytes` from a place on that has room for them; returns false if that is not
     /// possible, after some of it perhaps.
     fn write(&self, at: usize, bytes: &[u8]) -> bool;
+    /// Maps a row of `len` bytes, to be filled in place; `None` if that is refused or not worth it.
+    fn open(self: Arc<Self>, at: usize, len: usize) -> Option<Arc<dyn Window>>;
 }
 
-/// Rows in another process's memory, for a few items. They are filled in memory of this process and
-/// written there when they are sent: no memory is ever mapped that the other process may have
-/// handed out already.
+/// A row in another process's memory, mapped to be filled in place. Nobody else writes to it until
+/// it is [detached](Window::detach), or dropped.
+pub(crate) trait Window: Memory {
+    /// Ends the filling: the row has all that was written, and this process can no longer write to
+    /// it. Returns false if that is not possible.
+    fn seal(&self) -> bool;
+    fn is_sealed(&self) -> bool;
+    /// Turns this into memory of this process alone, with the same contents at the same address.
+    /// The other process may do with the row what it likes.
+    fn detach(&self);
+}
+
+/// Rows in another process's memory, for a few items. Large ones are filled in place, the others in
+/// memory of this process, which is written there when they are sent. The other process hands a row
+/// out once it was told of it, and grants the rest again after the end of the job: at both times
+/// this process has no way left to write to them ([`Granted::let_go`]).
 #[derive(Default)]
 pub(crate) struct Granted {
     rows: Vec<Option<Arc<Destination>>>,
@@ -279,6 +294,15 @@ pub(crate) struct Granted {
     pool: Weak<Pool>,
     /// Shape that was last asked for.
     asked: Mutex<Option<Wanted>>,
+    windows: Mutex<Windows>,
+}
+
+#[derive(Default)]
+struct Windows {
+    /// Those that may be in use here.
+    open: Vec<Weak<dyn Window>>,
+    /// True after the job: no row is mapped any more.
+    is_over: bool,
 }
 
 /// A row in another process's memory.
@@ -291,6 +315,14 @@ struct Destination {
     job: u64,
     /// True once it has its numbers.
     is_filled: AtomicBool,
+    /// The row itself, if it is filled in place.
+    window: OnceLock<Weak<dyn Window>>,
+}
+
+impl Destination {
+    fn window(&self) -> Option<Arc<dyn Window>> {
+        self.window.get()?.upgrade()
+    }
 }
 
 impl Granted {
@@ -319,6 +351,7 @@ impl Granted {
                     number,
                     job,
                     is_filled,
+                    window: OnceLock::new(),
                 }))
             })
         });
@@ -327,8 +360,38 @@ impl Granted {
             rows,
             like: Some(like),
             pool,
-            asked: Mutex::default(),
+            ..Granted::default()
         })
+    }
+
+    /// Makes rows that were sealed, but are still in use here, memory of this process alone: to be
+    /// called before the other process is told of them. At the end of the job (`is_over`), all
+    /// rows.
+    pub(crate) fn let_go(&self, is_over: bool) {
+        let mut windows = lock(&self.windows);
+        windows.is_over |= is_over;
+        windows.open.retain(|window| {
+            let Some(window) = window.upgrade() else {
+                return false;
+            };
+            let stays = !is_over && !window.is_sealed();
+            if !stays {
+                window.detach();
+            }
+            stays
+        });
+    }
+
+    /// Maps a row.
+    fn open(&self, row: &Destination, len: usize) -> Option<Arc<dyn Window>> {
+        let mut windows = lock(&self.windows);
+        if windows.is_over {
+            return None;
+        }
+        let window = row.memory.clone().open(row.start, len)?;
+        windows.open.push(Arc::downgrade(&window));
+        let _ = row.window.set(Arc::downgrade(&window));
+        Some(window)
     }
 
     /// Returns the shape that the pipe asked for.
@@ -344,8 +407,13 @@ impl Granted {
             .get(number)?
             .as_ref()
             .filter(|_| self.like == wanted)?;
-        let pool = self.pool.upgrade()?;
-        let mut slab = Slab::new(pool.take::<T>(len), len, 0, &pool, (&Arc::default(), 0));
+        let mut slab = match self.open(row, len * size_of::<T>()) {
+            Some(window) => Slab::of::<T>(window, len, 0, Weak::new(), Default::default()),
+            None => {
+                let pool = self.pool.upgrade()?;
+                Slab::new(pool.take::<T>(len), len, 0, &pool, Default::default())
+            }
+        };
         slab.destination = Some(row.clone());
         Some(Part {
             slab: Arc::new(slab),
@@ -418,7 +486,7 @@ impl Slab {
         len: usize,
         rows: usize,
         pool: &Arc<Pool>,
-        (off, shift): (&Arc<Off>, i64),
+        (off, shift): (Arc<Off>, i64),
     ) -> Slab {
         debug_assert!(values.len() >= len);
         let mut values = ManuallyDrop::new(values);
@@ -434,7 +502,7 @@ impl Slab {
             capacity,
             taken: (0..rows).map(|_| AtomicBool::new(false)).collect(),
             pool: Arc::downgrade(pool),
-            off: off.clone(),
+            off,
             shift,
             empty: false,
             memory: None,
@@ -519,7 +587,7 @@ impl Part {
             len,
             0,
             &pool,
-            (&self.slab.off, 0),
+            (self.slab.off.clone(), 0),
         ));
         Some(Part {
             slab,
@@ -547,8 +615,14 @@ impl Part {
             .destination
             .as_ref()
             .filter(|row| row.job == job)?;
-        let is_filled = row.is_filled.swap(true, Ordering::Relaxed);
-        (!is_filled && row.memory.write(row.start, self.as_bytes())).then_some(row.number)
+        if row.is_filled.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let is_there = match row.window() {
+            Some(window) => window.seal(),
+            None => row.memory.write(row.start, self.as_bytes()),
+        };
+        is_there.then_some(row.number)
     }
 
     /// Returns the number of elements.
@@ -584,6 +658,11 @@ impl Part {
 
     /// Returns the numbers for writing, if they are of this type.
     pub(crate) fn slice_mut<T: Element>(&mut self) -> Option<&mut [T]> {
+        // A row that was sent and is changed here afterwards.
+        let window = self.slab.destination.as_ref().and_then(|row| row.window());
+        if let Some(window) = window.filter(|window| window.is_sealed()) {
+            window.detach();
+        }
         // SAFETY: as above, and this part is borrowed mutably.
         (self.slab.dtype == T::DTYPE).then(|| unsafe {
             std::slice::from_raw_parts_mut(self.first().cast::<T>().as_ptr(), self.len)

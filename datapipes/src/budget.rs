@@ -195,11 +195,12 @@ impl Budget {
 
 impl State {
     /// The oldest who waits at each edge, if it can go on with so many `bytes` in all; to be woken
-    /// outside of the lock. What it needs may have become less meanwhile: so it looks itself from
-    /// time to time, and where nothing else is at its edge.
-    fn first(&mut self, bytes: usize) -> Vec<Waker> {
+    /// outside of the lock. What it needs may have become less meanwhile: so it looks itself after
+    /// some items, and where nothing else is at its edge. It does not where nothing `moved`: the
+    /// task may be the one that has just given up a credit, and would look for ever.
+    fn first(&mut self, bytes: usize, moved: bool) -> Vec<Waker> {
         let (held, alone) = (self.held, self.alone);
-        let looks = self.moves.is_multiple_of(LOOK);
+        let looks = moved && self.moves.is_multiple_of(LOOK);
         let oldest = |edge: &mut Held| {
             let first = edge.waiting.first_entry()?;
             let needs = &first.get().needs;
@@ -320,7 +321,7 @@ impl Account {
             let edge = &mut state.edges[self.edge];
             edge.bytes = edge.bytes - from + to;
             if to < from || alone {
-                state.first(self.budget.bytes)
+                state.first(self.budget.bytes, made)
             } else {
                 Vec::new()
             }
@@ -343,7 +344,7 @@ impl Account {
         }
         state.held -= bytes;
         state.edges[self.edge].bytes -= bytes;
-        let woken = state.first(self.budget.bytes);
+        let woken = state.first(self.budget.bytes, credit.is_none());
         drop(state);
         drop(waiting);
         woken.into_iter().for_each(Waker::wake);
@@ -592,7 +593,7 @@ impl Credit {
         // There may be bytes for the next one, too.
         let waited = std::mem::replace(&mut self.waited, !granted);
         let woken = if lost || (granted && waited) {
-            state.first(budget.bytes)
+            state.first(budget.bytes, false)
         } else {
             Vec::new()
         };
@@ -728,6 +729,30 @@ mod tests {
             budget.tick();
         }
         assert!(!may_go_on(&mut credit));
+    }
+
+    #[test]
+    fn a_credit_given_up_without_an_item_wakes_nobody_who_has_no_room() {
+        struct Woken(AtomicU64);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let budget = Budget::new(16 * MIB, 2, |_, _| true);
+        let (mut full, other) = (account(&budget, 0, MIB).credit(), account(&budget, 1, MIB));
+        let _held = [16 * MIB, 0].map(|bytes| full.give(1, bytes, 0));
+        let woken = Arc::new(Woken(AtomicU64::new(0)));
+        let mut waiting = account(&budget, 0, MIB).credit();
+        // After every number of items: some of them let those who wait look again.
+        for _ in 0..2 * LOOK {
+            assert!(!waiting.reserve(&Context::from_waker(&woken.clone().into())));
+            let was = woken.0.load(Ordering::Relaxed);
+            drop(other.credit());
+            assert_eq!(woken.0.load(Ordering::Relaxed), was);
+            drop(other.credit().give(1, 0, 0));
+        }
+        assert!(woken.0.load(Ordering::Relaxed) > 0);
     }
 
     #[test]

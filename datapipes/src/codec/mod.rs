@@ -131,6 +131,8 @@ pub struct Writer<'a> {
     depth: usize,
     /// Job whose rows the reader has granted.
     job: Option<u64>,
+    /// Bytes in such rows.
+    in_rows: usize,
 }
 
 impl<'a> Writer<'a> {
@@ -149,6 +151,11 @@ impl<'a> Writer<'a> {
 
     pub(crate) fn job(&self) -> Option<u64> {
         self.job
+    }
+
+    /// Records bytes that are in a granted row.
+    pub(crate) fn is_in_row(&mut self, bytes: usize) {
+        self.in_rows += bytes;
     }
 
     /// Writes bytes unchanged.
@@ -197,7 +204,8 @@ impl<'a> Writer<'a> {
 
     /// Returns how many bytes were written, large slices included.
     pub fn len(&self) -> usize {
-        self.head.len()
+        self.in_rows
+            + self.head.len()
             + self
                 .payloads
                 .iter()

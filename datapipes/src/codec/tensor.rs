@@ -36,7 +36,10 @@ impl Wire for Tensor {
         to.number(self.rank() as u64);
         self.shape().iter().for_each(|&axis| to.number(axis as u64));
         match granted {
-            Some(row) => to.number(row as u64),
+            Some(row) => {
+                to.number(row as u64);
+                to.is_in_row(self.as_bytes().len());
+            }
             None => to.payload(self.as_bytes()),
         }
         Ok(())

@@ -2,12 +2,18 @@
 //! parent and can write to.
 
 use std::fs;
+use std::sync::{Arc, Mutex};
 
 use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe, Tensor};
 
-/// Elements of a row: 36,004 or 72,008 bytes, which is no number of pages, so that rows share pages
-/// with their neighbours.
+/// Elements of a slice, or of a row.
 const WIDTH: usize = 9001;
+/// Elements of rows: 36,004 bytes are copied to the batch, more than 64 KiB are written in place.
+/// The first two are no number of pages, so that rows share pages with their neighbours. Rows of
+/// more than 256 KiB are sent one by one: no row waits to be sent while the next one is made.
+const WIDTHS: [usize; 3] = [WIDTH, 70_001, 17 << 12];
+/// Distance of elements of which each page has one.
+const PAGE: usize = 1009;
 
 /// The memory that this process shares with others and can write to: where each mapping begins, and
 /// its bytes.
@@ -43,20 +49,44 @@ fn sent(numbers: Graph<u64>) -> Graph<Tensor> {
     })
 }
 
-/// Rows of batches, which the child is asked to fill.
+/// Rows of batches, which the child is asked to fill: of so many elements. The child keeps some
+/// rows that it gives out, and others instead of giving them out, and writes to the latter later.
 #[derive(Clone)]
-struct Filled;
+struct Filled(usize);
+
+/// Rows that a child keeps.
+static KEPT: Mutex<Vec<(u64, Arc<Tensor>)>> = Mutex::new(Vec::new());
+static UNSENT: Mutex<Vec<Tensor>> = Mutex::new(Vec::new());
 
 impl Pipe<u64> for Filled {
-    type Out = Tensor;
+    type Out = Arc<Tensor>;
 
-    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Tensor> {
-        let rows = cx.clone();
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Arc<Tensor>> {
+        let (rows, width) = (cx.clone(), self.0);
         input.each(cx, move |item| {
             Some(item.try_map(|n| {
                 scribble();
-                let mut row = rows.row::<f32>([WIDTH])?;
+                let (mut kept, mut unsent) = (KEPT.lock().unwrap(), UNSENT.lock().unwrap());
+                for row in unsent.iter_mut() {
+                    let values = row.as_mut_slice::<f32>()?.iter_mut();
+                    values.step_by(PAGE).for_each(|value| *value = -1.0);
+                }
+                for (n, row) in kept.iter() {
+                    let mut row = row.as_slice::<f32>()?.iter().step_by(PAGE);
+                    if row.any(|value| *value != *n as f32) {
+                        return Err(datapipes::Error::user("a row that was kept has changed"));
+                    }
+                }
+                let mut row = rows.row::<f32>([width])?;
                 row.as_mut_slice::<f32>()?.fill(n as f32);
+                if n % 10 == 7 {
+                    unsent.push(row);
+                    return Tensor::from_vec(vec![n as f32; width], [width]).map(Arc::new);
+                }
+                let row = Arc::new(row);
+                if n % 10 == 3 {
+                    kept.push((n, row.clone()));
+                }
                 Ok(row)
             }))
         })
@@ -100,11 +130,20 @@ fn memory_that_was_handed_over_is_no_longer_writable_by_the_child() {
     );
 }
 
+/// The part of the graph in processes.
+fn filled(numbers: Graph<u64>, width: &usize) -> Graph<Arc<Tensor>> {
+    numbers.pipe(Filled(*width)).named("filled")
+}
+
 #[test]
 fn rows_of_batches_that_were_handed_over_are_no_longer_writable_by_the_child() {
-    let filled = |numbers: Graph<u64>| numbers.pipe(Filled).named("filled");
+    WIDTHS.into_iter().for_each(rows_that_were_handed_over);
+}
+
+fn rows_that_were_handed_over(width: usize) {
     let graph = Graph::range(0..100)
-        .in_processes(2, filled)
+        .in_processes_with(2, width, filled)
+        .map(|row| Arc::into_inner(row).expect("nobody else has it"))
         .batch(8)
         .collate();
     let loader = DataLoader::builder(graph).build().unwrap();
@@ -119,11 +158,11 @@ fn rows_of_batches_that_were_handed_over_are_no_longer_writable_by_the_child() {
     }
     let rows = held
         .iter()
-        .flat_map(|batch: &Tensor| batch.as_slice::<f32>().unwrap().chunks(WIDTH));
+        .flat_map(|batch: &Tensor| batch.as_slice::<f32>().unwrap().chunks(width));
     let spoiled = rows
         .zip((0..100).cycle())
         .filter(|(row, n)| row.iter().any(|value| *value != *n as f32));
-    assert_eq!(spoiled.count(), 0, "of {} rows", 3 * 100);
+    assert_eq!(spoiled.count(), 0, "of {} rows of {width}", 3 * 100);
     assert_eq!(
         loader.stats().unwrap().segments[0]
             .processes

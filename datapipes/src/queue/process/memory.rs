@@ -2,11 +2,13 @@
 
 use std::io;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
 
 use super::memfd::Memfd;
 
@@ -119,6 +121,128 @@ impl Fillable {
             Ok(())
         } else {
             self.mapping.protect(MprotectFlags::READ)
+        }
+    }
+}
+
+/// A row in memory of another process, mapped so that it is filled in place. Only pages that have
+/// nothing but bytes of the row are shared; what the row has of the pages at its ends is in memory
+/// of this process, so that its neighbours cannot be written to.
+#[derive(Debug)]
+pub(super) struct Region {
+    pages: Mapping,
+    row: Range<usize>,
+}
+
+impl Region {
+    /// Maps a row of at least two pages, to be written to.
+    ///
+    /// # Errors
+    /// The error of the system if it refuses the mapping, or cannot [detach](Region::detach) one
+    /// (Linux before 5.14).
+    pub(super) fn new(memory: &Memfd, row: Range<usize>) -> io::Result<Region> {
+        let page = rustix::param::page_size();
+        let len = row.end.next_multiple_of(page) - row.start / page * page;
+        let writable = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the system chooses the place, so no existing mapping is affected.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), len, writable, MapFlags::PRIVATE) }?;
+        let start =
+            NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        let pages = Mapping { start, len };
+        let region = Region { pages, row };
+        region.map(memory, MapFlags::SHARED)?;
+        let (start, len) = region.shared();
+        // A process that this one forks has no business with it.
+        // SAFETY: inside of the mapping; that of this process stays.
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxDontFork) }?;
+        Ok(region)
+    }
+
+    /// Maps the pages of the row that have nothing else, in place of what is there.
+    fn map(&self, memory: &Memfd, flags: MapFlags) -> io::Result<()> {
+        let page = rustix::param::page_size();
+        let (start, len) = self.shared();
+        let from = self.row.start.next_multiple_of(page);
+        assert!(from + len <= memory.len(), "a row inside of its memory");
+        let (flags, writable) = (flags | MapFlags::FIXED, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: it replaces pages of this mapping. At first nobody points to them; later they
+        // have the same bytes, and no other process writes to this part of the memory.
+        unsafe {
+            mmap(
+                start.as_ptr().cast(),
+                len,
+                writable,
+                flags,
+                memory,
+                from as u64,
+            )
+        }?;
+        // SAFETY: the same as writing to each page what it has.
+        unsafe { madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) }?;
+        Ok(())
+    }
+
+    /// Returns the start and the length of the pages that are shared.
+    fn shared(&self) -> (NonNull<u8>, usize) {
+        let page = rustix::param::page_size();
+        let (from, to) = (
+            self.row.start.next_multiple_of(page),
+            self.row.end / page * page,
+        );
+        // SAFETY: inside of the mapping, which begins with the page of the row's start.
+        let start = unsafe { self.pages.start.add(from - self.row.start / page * page) };
+        (start, to - from)
+    }
+
+    /// Returns the place of the row in its memory.
+    pub(super) fn row(&self) -> Range<usize> {
+        self.row.clone()
+    }
+
+    /// Returns the row's first byte, which has the place in a page that it has in its memory.
+    pub(super) fn start(&self) -> NonNull<u8> {
+        let page = rustix::param::page_size();
+        // SAFETY: inside of the mapping, as above.
+        unsafe { self.pages.start.add(self.row.start % page) }
+    }
+
+    /// Returns the bytes of the row that are in memory of this process, and their places in its
+    /// memory: those at its ends.
+    pub(super) fn apart(&self) -> [(usize, &[u8]); 2] {
+        let page = rustix::param::page_size();
+        let Range { start, end } = self.row.clone();
+        let (head, tail) = (start.next_multiple_of(page) - start, end % page);
+        let first = self.start();
+        // SAFETY: inside of the mapping, initialised, and written to by nobody: the row is complete
+        // when this is called.
+        let bytes = |at, len| unsafe { std::slice::from_raw_parts(first.add(at).as_ptr(), len) };
+        [
+            (start, bytes(0, head)),
+            (end - tail, bytes(end - tail - start, tail)),
+        ]
+    }
+
+    /// Lets this process write to the row, or not.
+    ///
+    /// # Errors
+    /// The error of the system if it does not change the protection.
+    pub(super) fn set_writable(&self, is_writable: bool) -> io::Result<()> {
+        let (start, len) = self.shared();
+        let mut protection = MprotectFlags::READ;
+        protection.set(MprotectFlags::WRITE, is_writable);
+        // SAFETY: inside of the mapping. Who writes to the row asks before that (`slice_mut`).
+        unsafe { mprotect(start.as_ptr().cast(), len, protection) }.map_err(Into::into)
+    }
+
+    /// Turns the row into memory of this process alone, with the same bytes. Others may read and
+    /// write these at the same time: each page is replaced by its copy, as by the first write to a
+    /// private mapping.
+    ///
+    /// Ends the process if there is no memory for that, as any allocation does.
+    pub(super) fn detach(&self, memory: &Memfd) {
+        if let Err(error) = self.map(memory, MapFlags::PRIVATE) {
+            eprintln!("no memory for a row that is still in use: {error}");
+            std::process::abort();
         }
     }
 }

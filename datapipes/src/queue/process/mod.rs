@@ -35,7 +35,7 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 
 pub(crate) use lent::Shared;
-pub(crate) use put::ProcessPut;
+pub(crate) use put::{Message, ProcessPut};
 pub(crate) use take::ProcessTake;
 #[cfg(test)]
 use typed::{TypedPut, TypedTake};

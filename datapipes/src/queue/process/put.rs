@@ -48,6 +48,15 @@ pub(crate) struct ProcessPut {
     fault: Option<Error>,
 }
 
+/// A message whose large slices are in shared memory already.
+#[derive(Debug)]
+pub(crate) struct Message {
+    head: Vec<u8>,
+    /// True if the first part is the head.
+    far: bool,
+    parts: Vec<Part>,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub messages: u64,
@@ -159,12 +168,22 @@ impl ProcessPut {
     /// queue is unchanged. If the system refuses a packet, the queue is closed, and
     /// [`poll_ready`](ProcessPut::poll_ready) reports that.
     pub(crate) fn send(&mut self, writer: Writer<'_>, weight: Weight) -> Result<()> {
-        if self.gone {
-            return Ok(());
-        }
+        let message = self.prepare(writer)?;
+        self.put(message, weight)
+    }
+
+    /// Does the first half of [`send`](ProcessPut::send): copies the large slices. The message is
+    /// to be [put](ProcessPut::put), or its slots are lost.
+    ///
+    /// # Errors
+    /// As `send`.
+    pub(crate) fn prepare(&mut self, writer: Writer<'_>) -> Result<Message> {
         let (head, payloads) = writer.into_parts();
         let far = head.len() > INLINE;
         let mut parts = Vec::with_capacity(payloads.len() + usize::from(far));
+        if self.gone {
+            return Ok(Message { head, far, parts });
+        }
         let placed = self.place(
             far.then_some(&*head).into_iter().chain(payloads),
             &mut parts,
@@ -175,7 +194,18 @@ impl ProcessPut {
             self.push(&[&Packet::abort()], Vec::new())?;
             return Err(error);
         }
+        Ok(Message { head, far, parts })
+    }
 
+    /// Does the second half: tells the other process of the message.
+    ///
+    /// # Errors
+    /// Any error has closed the queue.
+    pub(crate) fn put(&mut self, message: Message, weight: Weight) -> Result<()> {
+        if self.gone {
+            return Ok(());
+        }
+        let Message { head, far, parts } = message;
         self.put.add(weight);
         self.put.write(&self.own.put);
         let mut parts = &*parts;

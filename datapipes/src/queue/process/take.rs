@@ -326,7 +326,7 @@ impl ProcessTake {
             return Err(damaged("memory that nobody wants"));
         };
         let memory = Memfd::received(fd, len as u64)?;
-        lent.insert(id, Arc::new(Lent(memory)));
+        lent.insert(id, Arc::new(Lent::new(memory)));
         Ok(())
     }
 

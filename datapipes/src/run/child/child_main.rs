@@ -22,7 +22,7 @@ use crate::codec::{ChunkWire, Parcel, damaged};
 use crate::context::{Counters, RunInfo, Shared};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
-use crate::queue::{Limits, ProcessPut, ProcessTake, Weight};
+use crate::queue::{Limits, Message, ProcessPut, ProcessTake, Weight};
 use crate::run::chain::{Chain, Link};
 use crate::run::scope::Scope;
 use crate::sync::lock;
@@ -357,7 +357,7 @@ struct Server {
     part: Part,
     orders: ProcessTake,
     reports: ProcessPut,
-    /// Memory of rows, until they are written to the rows that the parent granted.
+    /// Memory of rows that are not filled in place, until they are sent.
     pool: Arc<Pool>,
     /// Jobs in the order of arrival, which is the order of their output.
     jobs: VecDeque<Job>,
@@ -483,9 +483,14 @@ impl Server {
 
     fn output(&mut self, chunk: AnyChunk) -> Result<()> {
         (self.still, self.freed) = (None, 0);
-        match self.send(&chunk, 0..chunk.len) {
+        match self.prepare(&chunk, 0..chunk.len) {
             Err(error) if error.kind() == ErrorKind::Limit => {}
-            sent => return sent,
+            prepared => {
+                let (message, weight) = prepared?;
+                // Rows that the part has not kept are not in use any more.
+                drop(chunk);
+                return self.put(message, weight);
+            }
         }
         // Shared memory or descriptors may run out: an error of the items that need them.
         for place in 0..chunk.len {
@@ -507,6 +512,12 @@ impl Server {
 
     /// Sends a part of the first job's output.
     fn send(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<()> {
+        let (message, weight) = self.prepare(chunk, places)?;
+        self.put(message, weight)
+    }
+
+    /// Encodes a part of the first job's output, and fills the rows that it was granted.
+    fn prepare(&mut self, chunk: &AnyChunk, places: Range<usize>) -> Result<(Message, Weight)> {
         let number = self.jobs.front().expect("it gave the chunk").number;
         let counted = self.jobs.front().expect("as above").counted();
         let report = Report::Output(number, counted);
@@ -517,13 +528,21 @@ impl Server {
         // A user's step may not report the weight of its output; the encoded length is known here.
         let bytes = known.max(writer.len());
         self.jobs.front_mut().expect("as above").each = (bytes / items.max(1)).max(1);
-        self.reports.send(writer, Weight { items, bytes })
+        let message = self.reports.prepare(writer)?;
+        Ok((message, Weight { items, bytes }))
+    }
+
+    fn put(&mut self, message: Message, weight: Weight) -> Result<()> {
+        let job = self.jobs.front().expect("it gave the output");
+        job.granted.let_go(false);
+        self.reports.put(message, weight)
     }
 
     fn done(&mut self) -> Result<()> {
         let mut job = self.jobs.pop_front().expect("it has ended");
         // The values that its pipes hold are dropped first.
         job.stream = None;
+        job.granted.let_go(true);
         let spent = if self.part.overlap > 1 {
             job.begun.elapsed().as_nanos() as u64
         } else {

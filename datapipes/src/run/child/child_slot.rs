@@ -321,6 +321,8 @@ pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Po
             .map(|()| true);
     }
     if room.is_pending() {
+        // Who waits for more than there is takes what there is.
+        job.put.flush();
         job.ringer.ring();
     }
     room

@@ -1,12 +1,13 @@
 //! The life of one child: its jobs, its answers, and its end.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -80,9 +81,9 @@ pub(super) struct Session<'a> {
     /// Number up to which jobs were cancelled in the child.
     cancelled: u64,
     items: u64,
-    /// Numbers of the memory lent to the child. Each costs the child a descriptor, and stays there
-    /// even if it is gone in this process.
-    lent: HashSet<u64>,
+    /// Memory lent to the child, by its number. Each piece costs the child a descriptor, and stays
+    /// there even if it is gone in this process.
+    lent: HashMap<u64, Weak<SharedMemory>>,
     timer: Pin<Box<Sleep>>,
     warned: bool,
 }
@@ -103,7 +104,7 @@ impl<'a> Session<'a> {
             looked: Instant::now(),
             cancelled: 0,
             items: 0,
-            lent: HashSet::new(),
+            lent: HashMap::new(),
             timer: Box::pin(tokio::time::sleep(START)),
             warned: false,
         };
@@ -329,7 +330,7 @@ impl<'a> Session<'a> {
             resident: vitals.resident,
             items: self.items,
         };
-        self.unlend();
+        self.unlend(|_, memory| memory.strong_count() > 0);
         let plan = self.slot.plan();
         plan.figures.set(self.child.id(), alive);
         if plan
@@ -411,7 +412,12 @@ impl<'a> Session<'a> {
             .alone
             .map_or(0..task.job.chunk.len, |item| item..item + 1);
         if self.lent.len() >= LENT {
-            self.unlend();
+            let parts = self
+                .tasks
+                .iter()
+                .flat_map(|task| task.job.granted.iter().flatten());
+            let granted: HashSet<u64> = parts.filter_map(|part| Some(shared(part)?.0.id)).collect();
+            self.unlend(|id, _| granted.contains(&id));
         }
         let grants = self.grants(&mut task.job, places.clone());
         let facts = JobFacts {
@@ -423,17 +429,12 @@ impl<'a> Session<'a> {
         self.send(cx, &Order::Job(facts, grants), Some(places))
     }
 
-    /// Takes back memory without granted rows. If the queue was closed by an error, the next send
-    /// reports it.
-    fn unlend(&mut self) {
-        let parts = self
-            .tasks
-            .iter()
-            .flat_map(|task| task.job.granted.iter().flatten());
-        let granted: HashSet<u64> = parts.filter_map(|part| Some(shared(part)?.0.id)).collect();
+    /// Takes back the memory that is not kept: what is gone here, or has no granted rows. If the
+    /// queue was closed by an error, the next send reports it.
+    fn unlend(&mut self, keeps: impl Fn(u64, &Weak<SharedMemory>) -> bool) {
         let orders = &mut self.child.orders;
         self.lent
-            .retain(|id| granted.contains(id) || orders.unlend(*id).is_err());
+            .retain(|id, memory| keeps(*id, memory) || orders.unlend(*id).is_err());
     }
 
     /// Grants the rows of a job's items to the child.
@@ -454,9 +455,9 @@ impl<'a> Session<'a> {
                 granted.push(None);
                 continue;
             };
-            if !self.lent.contains(&memory.id) {
+            if let Entry::Vacant(new) = self.lent.entry(memory.id) {
                 self.child.orders.lend(&memory).ok()?;
-                self.lent.insert(memory.id);
+                new.insert(Arc::downgrade(&memory));
             }
             granted.push(Some((memory.id, place)));
         }

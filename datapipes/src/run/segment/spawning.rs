@@ -274,12 +274,19 @@ impl Spawning {
         if !self.shared.bell.poll(cx, morsels.max(1)) && morsels > 1 && !apart {
             return Poll::Pending;
         }
-        // A morsel may hold up others until it is taken, as requests do, and as output does that
-        // waits for room in its process: then one item is worth a wake.
-        match self.shared.work {
-            Work::Cpu if !apart => self.take(cx, self.flight.share(demand.needed)),
-            _ => self.take(cx, 1),
-        }
+        // A morsel may hold up others until it is taken, as requests do: then one item is worth a
+        // wake. Output that waits for room in its process does too, but in strict order it says so
+        // itself (`poll_room`).
+        let one = match self.shared.work {
+            _ if apart => self.flight.order != Order::Strict,
+            work => work == Work::Io,
+        };
+        let needed = if one {
+            1
+        } else {
+            self.flight.share(demand.needed)
+        };
+        self.take(cx, needed)
     }
 
     /// Removes a complete morsel and learns from its measurements. Returns an error if it was lost.
