@@ -115,6 +115,15 @@ impl Context {
         self.with(None, Some(node_state))
     }
 
+    /// Returns the context of a pipe whose blocking work is done by `offload`, before it has rows to
+    /// fill.
+    pub(crate) fn with_offload(&self, offload: Arc<dyn Offload>) -> Context {
+        let mut context = self.with(None, self.0.node_state.clone());
+        let inner = Arc::get_mut(&mut context.0).expect("it was made just now");
+        inner.run.offload = Some(offload);
+        context
+    }
+
     fn with(&self, rows: Option<RowCursor>, node_state: Option<NodeState>) -> Context {
         let Inner {
             node,

@@ -17,8 +17,9 @@ use crate::{File, FileRef};
 
 /// Reads files whole; see [`FileGraphExt::load_files`](crate::FileGraphExt::load_files).
 ///
-/// - A file is read in one pass into memory of its own, off the threads that compute. The executor
-///   chooses how many files are read at once.
+/// - A file is read in one pass into memory of its own. While reads end without waiting, as in the
+///   page cache, the workers read, each a few files at a time. Once reads wait for a disk or a
+///   network, threads of their own read, and the executor chooses how many files are read at once.
 /// - Files of at least 16 KiB are read into buffers that return to a pool when the last slice of
 ///   the file is dropped, so that a stream of files causes no page faults. At most
 ///   [`keep`](LoadFiles::keep) bytes are idle, as long as the graph lives; what is idle for some
@@ -82,6 +83,7 @@ impl Pipe<FileRef> for LoadFiles {
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
+            .seldom_waits(true)
             .arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
@@ -131,6 +133,7 @@ impl Pipe<FileRef> for OpenFiles {
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
+            .seldom_waits(true)
             .arity(Arity::One)
             .settings(format_args!("whole up to {} bytes", self.most))
     }

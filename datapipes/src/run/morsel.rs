@@ -16,6 +16,7 @@ use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
 use crate::run::chain::Chain;
 use crate::run::gauge::SegmentGauge;
+use crate::run::near::Waits;
 use crate::{Arity, Error, Work};
 
 /// Number of items in a morsel's queue before its worker turns to other work. Bytes are counted for
@@ -50,6 +51,8 @@ pub(crate) struct MorselJob {
     pub awaited: Arc<Awaited>,
     pub pace: Arc<Pace>,
     pub gauge: Arc<SegmentGauge>,
+    /// Waits of the segment, if its work seldom waits.
+    pub waits: Option<Arc<Waits>>,
     pub fate: Arc<Fate>,
     // The queue must end before the bell rings, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
@@ -79,7 +82,9 @@ impl Drop for Running {
 pub(super) struct Line {
     pub chain: Arc<Chain>,
     pub spawner: Box<dyn Spawner>,
+    /// Work of the morsels that begin now.
     pub work: Work,
+    pub waits: Option<Arc<Waits>>,
     /// Number of output items for each input item.
     pub arity: Arity,
     pub bell: Arc<Bell>,
@@ -161,6 +166,7 @@ pub(super) struct Morsel {
     pub out: usize,
     /// Number that identifies the morsel to the tasks that wait for it.
     pub id: u64,
+    pub work: Work,
     /// Position of its first item in the input, if it has to be known.
     pub begin: u64,
     /// Number of items of later morsels that were delivered before the remaining items of this one.
@@ -184,6 +190,7 @@ impl Morsel {
             awaited: line.awaited.clone(),
             pace: line.pace.clone(),
             gauge: line.busy.clone(),
+            waits: line.waits.clone(),
             fate: fate.clone(),
             put,
             ringer: Ringer(Some(line.bell.clone())),
@@ -195,6 +202,7 @@ impl Morsel {
             items,
             out: 0,
             id,
+            work: line.work,
             begin: 0,
             overtaken: 0,
         }
@@ -224,10 +232,13 @@ impl MorselJob {
             awaited,
             pace,
             gauge,
+            waits,
             fate,
             put,
             ringer,
         } = self;
+        // Waits are news for a segment that takes its work for work that does not wait.
+        let mut waits = waits.filter(|_| work == Work::Cpu);
         let (id, items) = (credit.id(), chunk.len);
         let mut outlet = Outlet {
             put,
@@ -296,6 +307,12 @@ impl MorselJob {
                     fate.spent.fetch_add(ns, Ordering::Relaxed);
                 }
                 gauge.busy_ns.fetch_add(ns, Ordering::Relaxed);
+                if let (Ok(Poll::Pending), Some(waits)) = (&polled, &waits) {
+                    waits.wait();
+                }
+                if waits.take_if(|waits| waits.is_far()).is_some() {
+                    outlet.ringer.wake();
+                }
                 match polled {
                     Ok(Poll::Pending) => {
                         credit.poll_pending(max);
@@ -326,7 +343,7 @@ impl MorselJob {
                     // A short chunk means that the input has no more at hand.
                     let is_short = chunk.len < asked;
                     outlet.join(chunk);
-                    if is_short || outlet.len() >= room.min(pace.at_once()) {
+                    if is_short || outlet.len() >= most {
                         outlet.send();
                     }
                     if failed {
@@ -397,6 +414,13 @@ impl Bell {
 pub(crate) struct Ringer(Option<Arc<Bell>>);
 
 impl Ringer {
+    /// Wakes the consumer, which may begin more.
+    fn wake(&self) {
+        if let Some(bell) = &self.0 {
+            bell.waker.wake();
+        }
+    }
+
     pub(crate) fn ring(&mut self) {
         if let Some(bell) = self.0.take() {
             bell.ring();

@@ -33,6 +33,7 @@ use crate::run::chain::Chain;
 use crate::run::concurrency::Concurrency;
 use crate::run::gauge::SegmentGauge;
 use crate::run::morsel::{Line, Morsel, Spawner};
+use crate::run::near::Waits;
 use crate::run::restore::in_morsels;
 use crate::settings::Order;
 use crate::sync::lock;
@@ -42,6 +43,8 @@ use crate::{Arity, Error, ErrorKind, Work};
 const MORSEL_NS: u64 = 200_000;
 /// Least work of a morsel that is worth its hop to another process and back.
 const MORSEL_NS_APART: u64 = 4_000_000;
+/// Greatest number of morsels in flight for each CPU worker, of work that seldom waits.
+const NEAR_PER_WORKER: usize = 8;
 /// Greatest number of items in a morsel.
 const MAX_MORSEL: usize = 1024;
 /// Cost of an item below which a chain runs inline. A chain that costs more than twice as much
@@ -70,6 +73,8 @@ pub(crate) struct SegmentSettings {
     pub set_by_user: bool,
     /// True if the segment runs in child processes, so that nothing runs inline either.
     pub processes: bool,
+    /// Waits of the work, if it seldom waits: it is work for the CPU workers until it does.
+    pub waits: Option<Arc<Waits>>,
     /// Set if reading the input may block. True if the input is read on this thread, as by an
     /// inline chain, false if on a thread of its own.
     pub here: Option<Arc<AtomicBool>>,
@@ -81,6 +86,7 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
+    pub waits: Arc<Waits>,
     /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,
 }
@@ -95,6 +101,8 @@ pub(crate) struct Segment {
     flight_items: usize,
     /// Number of morsels allowed in flight now.
     concurrency: Concurrency,
+    /// The same for the other kind of work, if it seldom waits.
+    other_concurrency: Concurrency,
     begun: Instant,
     /// True if the consumer found nothing ready when it last looked.
     wanted: bool,
@@ -211,6 +219,7 @@ impl Segment {
             chain: Arc::new(chain),
             spawner,
             work: settings.work,
+            waits: settings.waits.clone(),
             arity: settings.arity,
             bell: Arc::default(),
             account: settings.account.clone(),
@@ -218,6 +227,7 @@ impl Segment {
             pace: Arc::default(),
             busy: gauge.clone(),
         };
+        let workers = settings.workers;
         let mut segment = Segment {
             line,
             settings,
@@ -227,6 +237,7 @@ impl Segment {
             flight: VecDeque::new(),
             flight_items: 0,
             concurrency,
+            other_concurrency: Concurrency::growing(4 * workers, NEAR_PER_WORKER * workers),
             begun: Instant::now(),
             wanted: true,
             wanted_at: 0,
@@ -253,6 +264,30 @@ impl Segment {
     fn read_here(&self, is_here: bool) {
         if let Some(here) = &self.settings.here {
             here.store(is_here, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns true if work that seldom waits has begun to wait, or ceased to.
+    fn work_turns(&self) -> bool {
+        let is_far = self.line.work == Work::Io;
+        let waits = self.settings.waits.as_ref();
+        waits.is_some_and(|waits| waits.is_far() != is_far)
+    }
+
+    /// Decides which kind of work begins now.
+    fn choose_work(&mut self) {
+        if self.work_turns() {
+            let work = match self.line.work {
+                Work::Io => Work::Cpu,
+                Work::Cpu => Work::Io,
+            };
+            self.line.work = work;
+            self.gauge
+                .on_workers
+                .store(work == Work::Cpu, Ordering::Relaxed);
+            std::mem::swap(&mut self.concurrency, &mut self.other_concurrency);
+            // What an item costs is time on a worker, or time in flight.
+            (self.cost_ns, self.probes) = (0.0, 0);
         }
     }
 
@@ -301,7 +336,7 @@ impl Segment {
     fn morsel(&self) -> usize {
         let most = match self.settings.work {
             _ if self.cost_ns <= 0.0 => 1,
-            // Small local files share a hop; remote objects go one by one.
+            // Small files share a hop; remote objects go one by one.
             Work::Io if self.settings.set_by_user => 1,
             Work::Io => (self.settings.concurrency / 4).max(1),
             // Items that come together from upstream are not to wait for each other.
@@ -325,7 +360,7 @@ impl Segment {
             return true;
         }
         let concurrency = self.concurrency.size();
-        let most = match self.settings.work {
+        let most = match self.line.work {
             // Complete morsels that cannot be delivered yet make room for others.
             Work::Io if self.wanted => {
                 (concurrency + self.line.bell.through()).min(concurrency * REORDER)
@@ -335,7 +370,7 @@ impl Segment {
         if self.flight.len() >= most {
             return false;
         }
-        self.settings.work != Work::Io || self.flight_items < self.settings.concurrency
+        self.line.work != Work::Io || self.flight_items < self.settings.concurrency
     }
 
     /// Returns true if there are bytes for another morsel. The first morsel never has to wait for
@@ -436,6 +471,7 @@ impl Segment {
     /// one either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         self.read_here(false);
+        self.choose_work();
         while self.has_room() && self.has_bytes(cx, ahead) {
             let ahead = ahead || !self.flight.is_empty();
             let demand = Demand {
@@ -448,13 +484,12 @@ impl Segment {
                 self.credit = None;
                 return Idle::Starved;
             };
-            if self.settings.work == Work::Cpu && self.pieces.is_none() {
-                self.gather(
-                    cx,
-                    &mut chunk,
-                    demand.max.min(items::at_once(0.0, self.taken)),
-                    begun,
-                );
+            if self.line.work == Work::Cpu && self.pieces.is_none() {
+                let most = match self.settings.work {
+                    Work::Cpu => demand.max.min(items::at_once(0.0, self.taken)),
+                    Work::Io => demand.max,
+                };
+                self.gather(cx, &mut chunk, most, begun);
             }
             self.spawn(chunk, first);
             self.flight.back_mut().expect("put there just now").begin = begin;
@@ -477,17 +512,19 @@ impl Segment {
         self.line.bell.taken();
         self.delivered += 1;
         let now = self.begun.elapsed().as_nanos() as u64;
-        // Output that was waited for often comes with the rest of its round trip.
-        let waited = self.delivered - self.wanted_at <= self.concurrency.size();
-        self.concurrency
-            .through(morsel.cost() * morsel.items as f64, now, waited);
-        self.learned
-            .concurrency
-            .store(self.concurrency.proven(), Ordering::Relaxed);
-        if let Some(best) = self.concurrency.best() {
+        if morsel.work == self.line.work {
+            // Output that was waited for often comes with the rest of its round trip.
+            let waited = self.delivered - self.wanted_at <= self.concurrency.size();
+            self.concurrency
+                .through(morsel.cost() * morsel.items as f64, now, waited);
+            self.learn_cost(morsel.cost());
+        }
+        if self.line.work == Work::Io {
+            let size = self.concurrency.proven();
+            self.learned.concurrency.store(size, Ordering::Relaxed);
+            let best = self.concurrency.best().unwrap_or(0.0);
             self.learned.best_ns.store(best as u64, Ordering::Relaxed);
         }
-        self.learn_cost(morsel.cost());
         if morsel.is_complete() {
             return None;
         }
@@ -599,7 +636,7 @@ impl Segment {
     /// for room in its process. If morsels may overtake each other, together they have the needed
     /// number only if one of them has its share.
     fn needed(&self, demand: Demand) -> usize {
-        match (self.settings.work, self.settings.order) {
+        match (self.line.work, self.settings.order) {
             _ if self.settings.processes => 1,
             (Work::Io, _) => 1,
             (Work::Cpu, Order::Strict) => demand.needed,
@@ -645,7 +682,7 @@ impl Segment {
                     // complete. Requests may not complete before others are taken and dropped, if
                     // they hold a connection or a permit of which there are few. A morsel whose
                     // output waits for room holds up the later ones in its process.
-                    let wanted = match (self.settings.arity, self.settings.work) {
+                    let wanted = match (self.settings.arity, self.line.work) {
                         // Only the first can be taken, and says by itself that it has something.
                         _ if self.settings.processes && self.settings.order == Order::Strict => {
                             usize::MAX
@@ -690,7 +727,8 @@ impl Segment {
                     break Poll::Ready(Some(chunk));
                 }
                 Poll::Pending => {
-                    if self.has_room() && self.poll_again(idle) {
+                    // A turn of the work before the bell was set has woken nobody.
+                    if (self.has_room() || self.work_turns()) && self.poll_again(idle) {
                         continue;
                     }
                     self.idle_since = Some((Instant::now(), idle));

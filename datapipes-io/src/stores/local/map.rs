@@ -55,6 +55,7 @@ impl Pipe<FileRef> for MapFiles {
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
+            .seldom_waits(true)
             .arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {

@@ -23,11 +23,12 @@ use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::Spawner;
+use crate::run::near::InPlace;
 use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
 use crate::run::restore::in_morsels;
 use crate::run::segment::{Segment, SegmentSettings};
-use crate::run::spawn::{OnPool, OnRuntime};
+use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
 
@@ -196,6 +197,9 @@ impl EpochRun {
             arity: plan.arity,
             set_by_user: plan.set_by_user,
             processes: plan.processes.is_some(),
+            waits: plan
+                .seldom_waits
+                .then(|| self.engine.learned[number].waits.clone()),
         };
         let spawner = self.spawner(number, round);
         let edge = &flow.nodes[last].node.edge;
@@ -208,15 +212,17 @@ impl EpochRun {
             Log::Unordered(log) => (None, Some(log.clone())),
             _ => (None, None),
         };
-        let segment = Segment::new(
-            self.chain(&plan.nodes, round),
-            input,
-            settings,
-            spawner,
-            gauge,
-            learned,
-            logs,
-        );
+        let mut chain = self.chain(&plan.nodes, round);
+        if let Some(waits) = &settings.waits {
+            let in_place = Arc::new(InPlace {
+                scope: self.scope.clone(),
+                waits: waits.clone(),
+            });
+            for link in &mut chain.links {
+                link.context = link.context.with_offload(in_place.clone());
+            }
+        }
+        let segment = Segment::new(chain, input, settings, spawner, gauge, learned, logs);
         let ranges = intake.outputs.map(one);
         Wired {
             items: self.skip_delivered(last, edge.restore(Box::new(segment)), ranges, wanted),
@@ -231,13 +237,17 @@ impl EpochRun {
             return Box::new(supervisors.lend(self.run_facts(round)));
         }
         let (plan, scope) = (&self.engine.plan.segments[number], self.scope.clone());
+        if plan.work == Work::Io && !plan.seldom_waits {
+            return Box::new(OnRuntime(scope));
+        }
+        let pool = OnPool {
+            pool: self.engine.pool(),
+            scope,
+            depth: plan.depth,
+        };
         match plan.work {
-            Work::Cpu => Box::new(OnPool {
-                pool: self.engine.pool(),
-                scope,
-                depth: plan.depth,
-            }),
-            Work::Io => Box::new(OnRuntime(scope)),
+            Work::Cpu => Box::new(pool),
+            Work::Io => Box::new(OnEither(pool)),
         }
     }
 
