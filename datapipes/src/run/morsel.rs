@@ -26,6 +26,9 @@ const LIMITS: Limits = Limits {
     bytes: usize::MAX,
 };
 
+/// Multiple of items to make in one poll if they seldom wait.
+const TOGETHER: f64 = 5.0;
+
 /// Executor of morsels: the pool, the async runtime or child processes.
 pub(crate) trait Spawner: Send {
     /// Starts the work of a morsel. It is cancelled when the result is dropped.
@@ -109,9 +112,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    fn at_once(&self) -> usize {
+    /// `seldom_waits` is true for items that seldom hold up others.
+    fn at_once(&self, seldom_waits: bool) -> usize {
+        let cost = self.cost.load(Ordering::Relaxed) as f64;
         items::at_once(
-            self.cost.load(Ordering::Relaxed) as f64,
+            if seldom_waits { cost / TOGETHER } else { cost },
             self.taken.load(Ordering::Relaxed),
         )
     }
@@ -265,7 +270,7 @@ impl MorselJob {
             waited += full.map_or(Duration::ZERO, |since| since.elapsed());
             // Only the end follows, which weighs nothing.
             let is_over = arity == Arity::One && given >= items;
-            let most = room.min(pace.at_once());
+            let most = room.min(pace.at_once(waits.is_some()));
             let (mut spent, mut refused, mut asked) = (0, None, 0);
             let next = poll_fn(|cx| {
                 let max = if is_over {
