@@ -444,6 +444,11 @@ fn work_that_seldom_waits_is_done_by_the_workers_until_it_waits() {
             .order(order)
             .build()
             .unwrap();
+        let plan = loader.explain();
+        assert!(
+            plan.contains("I/O by the 2 workers; where it waits, 1 in flight"),
+            "{plan}"
+        );
         let mut seen: Vec<u64> = loader
             .epoch(0)
             .blocking()

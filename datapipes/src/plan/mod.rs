@@ -566,6 +566,11 @@ impl Explain<'_> {
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
                             segment.workers, segment.concurrency, segment.order
                         )?,
+                        (Work::Io, None) if segment.seldom_waits => write!(
+                            f,
+                            "  [segment {letter}: I/O by the {} workers; where it waits, {} in flight and up to {} as it pays, {} order]",
+                            segment.workers, segment.start, segment.concurrency, segment.order
+                        )?,
                         (Work::Io, None) if segment.start == segment.concurrency => write!(
                             f,
                             "  [segment {letter}: I/O, up to {} in flight, {} order]",
