@@ -321,7 +321,8 @@ impl Context {
     }
 
     /// Runs blocking work, such as reading a local file, where it holds up no other I/O: on the
-    /// blocking pool of the async runtime, or at once where the graph runs inline.
+    /// blocking pool of the async runtime, or at once where the graph runs inline and where the
+    /// workers do work that [seldom waits](field@crate::Hints::seldom_waits).
     ///
     /// # Errors
     /// [`ErrorKind::Panic`] if the work panics.
