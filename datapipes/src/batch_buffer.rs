@@ -16,8 +16,8 @@ use std::any::Any;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, Weak};
 
 use half::{bf16, f16};
 
@@ -27,6 +27,10 @@ use crate::{DType, Element, TypedVec};
 
 /// Most slabs that a pool keeps for later.
 const KEPT: usize = 4;
+/// Most bytes of tensors that are kept for later tensors, in all of the process.
+const SPARE: usize = 64 << 20;
+/// Least bytes of a tensor whose memory is kept: smaller ones come from the allocator's own pools.
+const LARGE: usize = 128 << 10;
 /// Most bytes of a slab: a larger batch is better copied together than laid out ahead.
 const MAX_SLAB: usize = 1 << 30;
 
@@ -52,6 +56,11 @@ pub(crate) struct Pool {
     wanted: Mutex<Option<Wanted>>,
     /// Bytes that may be kept.
     bytes: usize,
+    /// True if no more is kept than is lent, or an eighth of `bytes`, or one vector: there is
+    /// nothing to keep for who has stopped.
+    by_use: bool,
+    /// Bytes of vectors that are lent.
+    lent: AtomicUsize,
 }
 
 impl Pool {
@@ -62,26 +71,58 @@ impl Pool {
             kept_memory: Mutex::default(),
             wanted: Mutex::default(),
             bytes,
+            by_use: false,
+            lent: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes a pool that keeps at most this many bytes, and little more than are in use.
+    pub(crate) fn by_use(bytes: usize) -> Self {
+        Pool {
+            by_use: true,
+            ..Pool::new(bytes)
         }
     }
 
     /// Takes a vector of this many numbers or more, of any value.
     fn take<T: Element>(&self, len: usize) -> Vec<T> {
+        self.reuse(len).unwrap_or_else(|| vec![T::default(); len])
+    }
+
+    /// Makes zeros, in memory that was kept if there is some.
+    pub(crate) fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> Part {
+        let values = match self.reuse::<T>(len) {
+            Some(mut values) => {
+                values[..len].fill(T::default());
+                values
+            }
+            None => vec![T::default(); len],
+        };
+        let slab = Slab::new(values, len, 0, self, Default::default());
+        Part {
+            slab: Arc::new(slab),
+            start: 0,
+            len,
+            is_row: false,
+        }
+    }
+
+    fn reuse<T: Element>(&self, len: usize) -> Option<Vec<T>> {
         let mut kept = lock(&self.kept);
         // Memory that is much too large stays for a batch that needs it.
         let fits = |values: &TypedVec| {
             values.dtype() == T::DTYPE
                 && values.len() >= len
-                && values.len() / 2 <= len.max(1 << 12)
+                && match self.by_use {
+                    // These count by their length alone.
+                    true => values.len() - len <= len / 8,
+                    false => values.len() / 2 <= len.max(1 << 12),
+                }
         };
-        let found = kept
-            .iter()
-            .position(fits)
-            .map(|place| kept.swap_remove(place));
+        // What was used last may still be in a core's cache.
+        let found = kept.iter().rposition(fits).map(|place| kept.remove(place));
         drop(kept);
-        found
-            .and_then(T::unwrap)
-            .unwrap_or_else(|| vec![T::default(); len])
+        found.and_then(T::unwrap)
     }
 
     /// Takes memory of this many bytes or more that other processes can write to.
@@ -115,12 +156,27 @@ impl Pool {
         let mut too_many = Vec::new();
         let mut kept = lock(&self.kept);
         kept.push(values);
-        while kept.len() > KEPT || kept.iter().map(size).sum::<usize>() > self.bytes {
-            too_many.push(kept.remove(0));
+        let mut bytes = kept.iter().map(size).sum::<usize>();
+        let in_use = self.lent.load(Ordering::Relaxed).max(self.bytes / 8);
+        while bytes > self.bytes
+            || match self.by_use {
+                true => kept.len() > 1 && bytes > in_use,
+                false => kept.len() > KEPT,
+            }
+        {
+            let oldest = kept.remove(0);
+            bytes -= size(&oldest);
+            too_many.push(oldest);
         }
         drop(kept);
         drop(too_many);
     }
+}
+
+/// Makes zeros in memory of tensors that are gone, if they are many; `None` for few.
+pub(crate) fn spare_zeros<T: Element>(len: usize) -> Option<Part> {
+    static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::by_use(SPARE)));
+    (len >= LARGE / size_of::<T>()).then(|| POOL.zeros::<T>(len))
 }
 
 /// The rows of one stream of items, which end up in batches of equal size.
@@ -491,6 +547,8 @@ impl Slab {
         debug_assert!(values.len() >= len);
         let mut values = ManuallyDrop::new(values);
         let (vec_len, capacity) = (values.len(), values.capacity());
+        pool.lent
+            .fetch_add(vec_len * size_of::<T>(), Ordering::Relaxed);
         let values = NonNull::new(values.as_mut_ptr())
             .expect("a vector's pointer is not null")
             .cast();
@@ -561,8 +619,11 @@ impl Drop for Slab {
             return drop(self.take_vec());
         };
         if let Some(memory) = self.memory.take() {
-            pool.give_back_memory(memory);
-        } else if let Some(values) = self.take_vec() {
+            return pool.give_back_memory(memory);
+        }
+        let bytes = self.vec_len * self.dtype.size();
+        pool.lent.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some(values) = self.take_vec() {
             pool.give_back(values);
         }
     }

@@ -115,6 +115,15 @@ impl Context {
         self.with(None, Some(node_state))
     }
 
+    /// Returns the context of a pipe whose blocking work is done by `offload`, before it has rows to
+    /// fill.
+    pub(crate) fn with_offload(&self, offload: Arc<dyn Offload>) -> Context {
+        let mut context = self.with(None, self.0.node_state.clone());
+        let inner = Arc::get_mut(&mut context.0).expect("it was made just now");
+        inner.run.offload = Some(offload);
+        context
+    }
+
     fn with(&self, rows: Option<RowCursor>, node_state: Option<NodeState>) -> Context {
         let Inner {
             node,
@@ -312,7 +321,8 @@ impl Context {
     }
 
     /// Runs blocking work, such as reading a local file, where it holds up no other I/O: on the
-    /// blocking pool of the async runtime, or at once where the graph runs inline.
+    /// blocking pool of the async runtime, or at once where the graph runs inline and where the
+    /// workers do work that [seldom waits](field@crate::Hints::seldom_waits).
     ///
     /// # Errors
     /// [`ErrorKind::Panic`] if the work panics.

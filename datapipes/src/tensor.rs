@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use crate::batch_buffer::Part;
+use crate::batch_buffer::{Part, spare_zeros};
 use crate::dtype::with_dtype;
 use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
 
@@ -112,16 +112,21 @@ impl Tensor {
 
     /// Returns a tensor of zeros, or `false`.
     ///
+    /// From 128 KiB on, memory of such tensors that were dropped is used again, in all of the
+    /// process: new memory costs a page fault every 4 KiB. What is kept for that is at most 64 MiB,
+    /// and no more than 8 MiB, one tensor, or what such tensors occupy at the time. A tensor whose
+    /// elements were moved out gives nothing back.
+    ///
     /// # Errors
     /// [`ErrorKind::Shape`] if the shape is too large for the address space.
     pub fn zeros(dtype: DType, shape: impl Into<Vec<usize>>) -> Result<Tensor> {
         let shape = shape.into();
         let len = checked_len(&shape, dtype)?;
-        let values = with_dtype!(dtype, T => T::wrap(vec![T::default(); len]));
-        Ok(Tensor {
-            shape,
-            buf: Buf::Owned(values),
-        })
+        let buf = with_dtype!(dtype, T => match spare_zeros::<T>(len) {
+            Some(part) => Buf::Pooled(part),
+            None => Buf::Owned(T::wrap(vec![T::default(); len])),
+        });
+        Ok(Tensor { shape, buf })
     }
 
     /// Returns a tensor of one number, of rank 0.
@@ -341,8 +346,9 @@ impl Tensor {
         }
     }
 
-    /// Returns true if the elements are in memory that goes back to the loader when the tensor, and
-    /// everything that [`into_shared`](Tensor::into_shared) made of it, is dropped.
+    /// Returns true if the elements are in memory that is used again when the tensor, and
+    /// everything that [`into_shared`](Tensor::into_shared) made of it, is dropped: memory of the
+    /// loader's batches, or of large [`zeros`](Tensor::zeros).
     pub fn is_pooled(&self) -> bool {
         matches!(self.buf, Buf::Pooled(_))
     }

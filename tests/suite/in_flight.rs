@@ -1,15 +1,18 @@
 //! The number of requests in flight: at first the number that the first batch needs, then five for
 //! every four that complete.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use datapipes::{
-    Chunk, Chunks, DataLoader, Demand, Error, ErrorKind, Graph, Items, Lookup, Order, Result,
-    async_trait,
+    Arity, Chunk, Chunks, DataLoader, Demand, Error, ErrorKind, Graph, Hints, Items, Lookup, Order,
+    Pipe, Result, Work, async_trait,
 };
+use futures::StreamExt;
 use tokio::sync::watch;
 
 /// Requests that have begun and ended, to be waited for.
@@ -72,6 +75,47 @@ fn the_first_batch_asks_for_all_its_items_at_once() {
         .collect::<Result<_, _>>()
         .unwrap();
     assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
+}
+
+/// A pipe that may read local files, and asks a server instead.
+struct Asks(Desk);
+
+impl Pipe<u64> for Asks {
+    type Out = u64;
+
+    fn apply(&self, mut input: Items<u64>, _: &datapipes::Context) -> Items<u64> {
+        let desk = self.0.clone();
+        Items::generate(async move |out| {
+            while let Some(item) = input.next().await {
+                desk.begin();
+                let item = match desk.until(32, 0).await {
+                    Ok(()) => item,
+                    Err(error) => Err(error),
+                };
+                out.emit(item).await;
+            }
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .seldom_waits(true)
+            .arity(Arity::One)
+    }
+}
+
+#[test]
+fn requests_are_noticed_where_local_files_are_expected() {
+    for _ in 0..20 {
+        let batches = Graph::range(0..128).pipe(Asks(Desk::new())).batch(32);
+        let loader = DataLoader::builder(batches).workers(2).build().unwrap();
+        let seen: Vec<_> = loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        assert_eq!(seen.concat(), (0..128).collect::<Vec<_>>());
+    }
 }
 
 #[test]
@@ -327,5 +371,99 @@ fn large_items_that_cost_little_share_a_hop() {
             started.elapsed() < Duration::from_secs(20),
             "{items} items in {pieces} pieces"
         );
+    }
+}
+
+/// Blocking work that seldom waits, and lists the threads that did it.
+#[derive(Clone, Default)]
+struct Reads {
+    begun: Arc<AtomicUsize>,
+    threads: Arc<Mutex<BTreeMap<u64, String>>>,
+}
+
+impl Reads {
+    /// Items that wait, as files on a slow disk do.
+    const SLOW: Range<u64> = 300..812;
+
+    fn read(&self, n: u64) -> u64 {
+        let name = std::thread::current().name().unwrap_or("").to_owned();
+        self.threads.lock().unwrap().insert(n, name);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        if !Self::SLOW.contains(&n) {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_micros(20) {}
+        } else if n < Self::SLOW.start + 256 {
+            std::thread::sleep(Duration::from_millis(2));
+        } else {
+            // None ends before sixteen have begun.
+            let mine = self.begun.fetch_add(1, SeqCst) / 16 * 16 + 16;
+            while self.begun.load(SeqCst) < mine && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(Instant::now() < deadline, "{n} waits for sixteen others");
+        }
+        n
+    }
+}
+
+impl Pipe<u64> for Reads {
+    type Out = u64;
+
+    fn apply(&self, mut input: Items<u64>, cx: &datapipes::Context) -> Items<u64> {
+        let (reads, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            while let Some(item) = input.next().await {
+                let item = match item {
+                    Ok(item) => {
+                        let (n, reads) = (*item, reads.clone());
+                        let read = cx.blocking(move || reads.read(n)).await;
+                        read.map(|n| item.map(|_| n))
+                    }
+                    Err(error) => Err(error),
+                };
+                out.emit(item).await;
+            }
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .work(Work::Io)
+            .seldom_waits(true)
+            .arity(Arity::One)
+    }
+}
+
+#[test]
+fn work_that_seldom_waits_is_done_by_the_workers_until_it_waits() {
+    const ITEMS: u64 = 5000;
+    for order in [Order::Strict, Order::Bounded(64), Order::Arrival] {
+        let reads = Reads::default();
+        let graph = Graph::range(0..ITEMS).pipe(reads.clone());
+        let loader = DataLoader::builder(graph)
+            .workers(2)
+            .order(order)
+            .build()
+            .unwrap();
+        let plan = loader.explain();
+        assert!(
+            plan.contains("I/O by the 2 workers; where it waits, 1 in flight"),
+            "{plan}"
+        );
+        let mut seen: Vec<u64> = loader
+            .epoch(0)
+            .blocking()
+            .collect::<Result<_, _>>()
+            .unwrap();
+        if order != Order::Strict {
+            seen.sort_unstable();
+        }
+        assert_eq!(seen, Vec::from_iter(0..ITEMS), "{order}");
+        let threads = reads.threads.lock().unwrap();
+        let on_worker = |n: &u64| threads[n].starts_with("datapipes-cpu");
+        assert!(on_worker(&0), "{order}");
+        let slow = Reads::SLOW.start + 256..Reads::SLOW.end;
+        assert!(!slow.clone().any(|n| on_worker(&n)), "{order}");
+        // Much work without waiting, and the workers do it again.
+        assert!((Reads::SLOW.end..ITEMS).any(|n| on_worker(&n)), "{order}");
     }
 }

@@ -46,6 +46,7 @@ const RUN: &[&str] = &[
     "gauge",
     "chain",
     "pool",
+    "near",
     "morsel",
     "spawn",
     "concurrency",

@@ -17,11 +17,13 @@ use crate::{File, FileRef};
 
 /// Reads files whole; see [`FileGraphExt::load_files`](crate::FileGraphExt::load_files).
 ///
-/// - A file is read in one pass into memory of its own, off the threads that compute. The executor
-///   chooses how many files are read at once.
-/// - Files of at least 256 KiB are read into buffers that return to a pool when the last slice of
-///   the file is dropped, so that a stream of shards causes no page faults. At most
-///   [`keep`](LoadFiles::keep) bytes are idle, as long as the graph lives.
+/// - A file is read in one pass into memory of its own. While reads end without waiting, as in the
+///   page cache, the workers read, each a few files at a time. Once reads wait for a disk or a
+///   network, threads of their own read, and the executor chooses how many files are read at once.
+/// - Files of at least 16 KiB are read into buffers that return to a pool when the last slice of
+///   the file is dropped, so that a stream of files causes no page faults. At most
+///   [`keep`](LoadFiles::keep) bytes are idle, as long as the graph lives; what is idle for some
+///   seconds while files are read goes back to the system.
 /// - A file whose length or modification time changes during the read is `Corrupt`: its content may
 ///   be a mix. A file that is replaced by a rename is read as it was when it was opened.
 /// - An object of a [store](FileRef::store) is read by that store, with adaptive concurrency; an
@@ -79,7 +81,10 @@ impl Pipe<FileRef> for LoadFiles {
         )
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().work(Work::Io).arity(Arity::One)
+        Hints::shardable()
+            .work(Work::Io)
+            .seldom_waits(true)
+            .arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.weight())
@@ -128,6 +133,7 @@ impl Pipe<FileRef> for OpenFiles {
     fn hints(&self) -> Hints {
         Hints::shardable()
             .work(Work::Io)
+            .seldom_waits(true)
             .arity(Arity::One)
             .settings(format_args!("whole up to {} bytes", self.most))
     }
@@ -194,7 +200,7 @@ fn loaded<T: Send + 'static>(
 /// Maximum number of files read in one task.
 pub(super) const TOGETHER: usize = 32;
 /// Size below which a file gets memory of its own.
-const POOLED: u64 = 256 << 10;
+const POOLED: u64 = 16 << 10;
 /// Number of bytes after which the read checks if the epoch was dropped.
 const STEP: usize = 8 << 20;
 
@@ -289,8 +295,13 @@ pub(super) fn read(
         };
         return Ok(Err((ErrorKind::Unsupported, what.to_owned())));
     }
-    let data = if size < POOLED {
-        read_small(&handle, size)?
+    let data = if size == 0 {
+        read_unsized(&handle)?
+    } else if size < POOLED {
+        let mut data = vec![0; size as usize];
+        let read = fill(&handle, &mut data, &|| false)?;
+        data.truncate(read);
+        data.into()
     } else {
         let space = usize::try_from(size)
             .ok()
@@ -329,13 +340,10 @@ pub(super) fn open(file: &FileRef) -> io::Result<fs::File> {
     options.open(&file.path)
 }
 
-pub(super) fn read_small(mut handle: &fs::File, size: u64) -> io::Result<Bytes> {
-    let mut data = Vec::with_capacity(size as usize);
-    match size {
-        0 => handle.read_to_end(&mut data)?,
-        // Reads no more than the size at first; if the file has grown, its length shows it.
-        _ => handle.take(size).read_to_end(&mut data)?,
-    };
+/// Reads a file that says it is empty, to its end.
+pub(super) fn read_unsized(mut handle: &fs::File) -> io::Result<Bytes> {
+    let mut data = Vec::new();
+    handle.read_to_end(&mut data)?;
     Ok(data.into())
 }
 

@@ -170,3 +170,55 @@ fn writing_is_seen_by_nobody_else() {
     drop(a);
     assert_eq!(b.into_vec::<f32>().unwrap(), [1.0, 1.0]);
 }
+
+#[test]
+fn large_zeros_use_the_memory_of_those_before() {
+    let pool = Arc::new(Pool::by_use(10 << 20));
+    let mut first = pool.zeros::<f32>(100_000);
+    first.slice_mut::<f32>().unwrap().fill(7.0);
+    let place = first.as_bytes().as_ptr();
+    drop(first);
+    let second = pool.zeros::<f32>(99_000);
+    assert_eq!(second.as_bytes().as_ptr(), place);
+    assert_eq!(second.slice::<f32>().unwrap(), vec![0.0; 99_000]);
+    // Another type, and memory that was moved out, are no concern of it.
+    assert_eq!(pool.zeros::<u8>(400_000).as_bytes(), vec![0; 400_000]);
+    assert_eq!(second.into_typed().len(), 99_000);
+    assert_eq!(pool.lent.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn little_more_is_kept_than_is_in_use() {
+    let pool = Arc::new(Pool::by_use(3_000_000));
+    let kept = || lock(&pool.kept).len();
+    let mut parts: Vec<Part> = (0..10).map(|_| pool.zeros::<u8>(1_000_000)).collect();
+    parts.truncate(6);
+    assert_eq!(kept(), 3, "as many bytes as may be kept");
+    parts.truncate(2);
+    assert_eq!(kept(), 2, "as many as are in use");
+    parts.clear();
+    assert_eq!(kept(), 1);
+}
+
+#[test]
+fn a_large_tensor_of_zeros_is_one_like_any_other() {
+    let mut tensor = Tensor::zeros(DType::F32, [100, 1000]).unwrap();
+    assert!(tensor.is_pooled());
+    assert!(!Tensor::zeros(DType::F32, [100]).unwrap().is_pooled());
+    tensor.as_mut_slice::<f32>().unwrap()[1] = 3.0;
+    let copy = tensor.clone();
+    assert_eq!((copy.is_pooled(), &copy), (false, &tensor));
+    let stacked = Tensor::stack(&[tensor.clone(), tensor.clone()]).unwrap();
+    assert_eq!(stacked.row(1).unwrap(), tensor);
+    assert_eq!(
+        tensor
+            .clone()
+            .into_shared()
+            .reshape([100_000])
+            .unwrap()
+            .as_slice::<f32>()
+            .unwrap()[1],
+        3.0
+    );
+    assert_eq!(tensor.into_vec::<f32>().unwrap()[1], 3.0);
+}

@@ -71,7 +71,8 @@ pub struct SegmentStats {
     pub letter: char,
     /// Names of the nodes.
     pub nodes: Vec<String>,
-    /// I/O or CPU.
+    /// I/O or CPU. I/O that [seldom waits](field@crate::Hints::seldom_waits) is CPU as long as it
+    /// does not wait.
     pub work: Work,
     /// Largest number of applications that run at once.
     pub workers: usize,
@@ -306,7 +307,10 @@ impl Stats {
                     .iter()
                     .map(|&id| flow.nodes[id].name.to_string())
                     .collect(),
-                work: segment.work,
+                work: match gauge.on_workers.load(Relaxed) {
+                    true => Work::Cpu,
+                    false => segment.work,
+                },
                 workers: segment.workers,
                 inline: gauge.inline.load(Relaxed),
                 items: gauge.items_in.load(Relaxed),

@@ -38,6 +38,11 @@ pub struct Hints {
     pub is_separate_process: bool,
     /// Kind of work that a pipe does: it waits (I/O) or computes (CPU, the default).
     pub work: Work,
+    /// True if the [blocking work](crate::Context::blocking) of an I/O pipe usually ends without
+    /// waiting, as reading a file in the page cache does, and never waits for work on other items.
+    /// As long as measurements agree, the executor does it on the CPU workers, with few items in
+    /// flight; otherwise as other I/O. Defaults to false.
+    pub seldom_waits: bool,
     /// Number of output items of a pipe for each input item. Defaults to any number.
     pub arity: Arity,
     /// True if an epoch can be resumed in the middle of the node's output: it takes
@@ -220,6 +225,7 @@ impl Default for Hints {
             is_shardable_by_parent: false,
             is_separate_process: false,
             work: Work::Cpu,
+            seldom_waits: false,
             arity: Arity::Any,
             is_resumable: false,
             needs_order: true,
@@ -272,6 +278,7 @@ impl Hints {
         is_shardable_by_parent: bool,
         is_separate_process: bool,
         work: Work,
+        seldom_waits: bool,
         arity: Arity,
         is_resumable: bool,
         needs_order: bool,

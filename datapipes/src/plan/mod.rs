@@ -58,6 +58,8 @@ pub(crate) struct SegmentPlan {
     pub start: usize,
     /// True if the user fixed the concurrency.
     pub set_by_user: bool,
+    /// True if the segment is for I/O that seldom waits, which the CPU workers do until it does.
+    pub seldom_waits: bool,
     pub bytes: usize,
     pub order: Order,
     pub arity: Arity,
@@ -207,6 +209,7 @@ impl Plan {
                 segment.nodes.push(id);
                 segment.arity = segment.arity.max(hints.arity);
                 segment.children |= hints.children;
+                segment.seldom_waits &= hints.seldom_waits;
                 self.places[id] = Placement::Segment(number);
                 return;
             }
@@ -241,6 +244,7 @@ impl Plan {
             work,
             workers,
             set_by_user: concurrency.is_some(),
+            seldom_waits: work == Work::Io && hints.seldom_waits && concurrency.is_none(),
             concurrency: concurrency.unwrap_or(match work {
                 Work::Cpu => workers * PER_WORKER,
                 Work::Io => IO_IN_FLIGHT,
@@ -561,6 +565,11 @@ impl Explain<'_> {
                             f,
                             "  [segment {letter}: CPU, {} workers, up to {} morsels in flight, {} order]",
                             segment.workers, segment.concurrency, segment.order
+                        )?,
+                        (Work::Io, None) if segment.seldom_waits => write!(
+                            f,
+                            "  [segment {letter}: I/O by the {} workers; where it waits, {} in flight and up to {} as it pays, {} order]",
+                            segment.workers, segment.start, segment.concurrency, segment.order
                         )?,
                         (Work::Io, None) if segment.start == segment.concurrency => write!(
                             f,

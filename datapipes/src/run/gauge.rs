@@ -14,6 +14,8 @@ pub(crate) struct SegmentGauge {
     pub occupancy_polls: AtomicU64,
     pub concurrency: AtomicU64,
     pub inline: AtomicBool,
+    /// True if I/O is done by the CPU workers, as long as it does not wait.
+    pub on_workers: AtomicBool,
 }
 
 /// Measurements of a queue before a consumer.

@@ -6,6 +6,7 @@
 //! - [`morsel`]: a piece of a segment's input on its way, as a task.
 //! - [`chain`]: the pipes that a morsel passes through.
 //! - [`spawn`]: runs morsels on the pool or as tasks; children do it in [`child`].
+//! - [`near`]: blocking work that seldom waits, in place on the CPU workers.
 //! - [`gauge`]: measurements, which statistics read.
 //! - [`prefetch`]: runs everything upstream on a thread of its own, ahead of its consumer.
 //! - [`memory_watch`]: checks if an epoch stands still for lack of bytes.
@@ -37,6 +38,7 @@ mod gauge;
 mod io_driver;
 mod memory_watch;
 mod morsel;
+mod near;
 mod pinned_thread;
 mod pool;
 mod prefetch;

@@ -17,6 +17,7 @@ use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
 use crate::run::chain::Chain;
 use crate::run::gauge::SegmentGauge;
+use crate::run::near::Waits;
 use crate::{Arity, Error, Work};
 
 /// Number of items in a morsel's queue before its worker turns to other work. Bytes are counted for
@@ -25,6 +26,9 @@ const LIMITS: Limits = Limits {
     items: 256,
     bytes: usize::MAX,
 };
+
+/// Multiple of items to make in one poll if they seldom wait.
+const TOGETHER: f64 = 5.0;
 
 /// Executor of morsels: the pool, the async runtime or child processes.
 pub(crate) trait Spawner: Send {
@@ -46,6 +50,8 @@ pub(crate) struct MorselJob {
     pub first: u64,
     /// Bytes of the input and the output.
     pub credit: Credit,
+    /// Kind of the work: that of the segment, or of work that seldom waits, CPU.
+    pub work: Work,
     pub fate: Arc<Fate>,
     // The queue must end before the bell rings, so it is dropped first.
     pub put: ThreadPut<AnyChunk>,
@@ -75,6 +81,8 @@ impl Drop for MorselTask {
 pub(crate) struct MorselShared {
     pub chain: Chain,
     pub work: Work,
+    /// Waits of the work, if it seldom waits: it is work for the CPU workers until it does.
+    pub waits: Option<Arc<Waits>>,
     /// Number of output items for each input item.
     pub arity: Arity,
     pub bell: Arc<Bell>,
@@ -99,8 +107,13 @@ pub(crate) struct MorselPace {
 }
 
 impl MorselPace {
-    fn at_once(&self) -> usize {
-        items::at_once(self.cost.load(Relaxed) as f64, self.taken.load(Relaxed))
+    /// `seldom_waits` is true for items that seldom hold up others.
+    fn at_once(&self, seldom_waits: bool) -> usize {
+        let cost = self.cost.load(Relaxed) as f64;
+        items::at_once(
+            if seldom_waits { cost / TOGETHER } else { cost },
+            self.taken.load(Relaxed),
+        )
     }
 
     fn learn(&self, items: usize, ns: u64) {
@@ -150,6 +163,8 @@ pub(super) struct Morsel {
     pub out: usize,
     /// Number that identifies the morsel to the tasks that wait for it.
     pub id: u64,
+    /// Kind of the work at its start.
+    pub work: Work,
     /// Position of its first item in the input, if it has to be known.
     pub position: u64,
     /// Number of items of later morsels that were delivered before the remaining items of this one.
@@ -161,6 +176,7 @@ impl Morsel {
     /// bytes for its first item. Dropping the morsel cancels it.
     pub(super) fn start(
         (chunk, first, position): (AnyChunk, u64, u64),
+        work: Work,
         credit: Credit,
         shared: &Arc<MorselShared>,
         spawner: &dyn Spawner,
@@ -173,6 +189,7 @@ impl Morsel {
             chunk,
             first,
             credit,
+            work,
             fate: fate.clone(),
             put,
             ringer: Ringer(Some(shared.bell.clone())),
@@ -184,6 +201,7 @@ impl Morsel {
             items,
             out: 0,
             id,
+            work,
             position,
             overtaken: 0,
         }
@@ -208,20 +226,23 @@ impl MorselJob {
             chunk,
             first,
             mut credit,
+            work,
             fate,
             put,
             ringer,
         } = self;
         let MorselShared {
             chain,
-            work,
+            waits,
             arity,
             awaited,
             pace,
             gauge,
             ..
         } = &*shared;
-        let (work, arity) = (*work, *arity);
+        let arity = *arity;
+        // Waits are news for a segment that takes its work for work that does not wait.
+        let mut waits = waits.as_ref().filter(|_| work == Work::Cpu);
         let (id, items) = (credit.id(), chunk.len);
         let mut outlet = Outlet {
             put,
@@ -248,7 +269,7 @@ impl MorselJob {
             waited += full.map_or(Duration::ZERO, |since| since.elapsed());
             // Only the end follows, which weighs nothing.
             let is_over = arity == Arity::One && given >= items;
-            let most = room.min(pace.at_once());
+            let most = room.min(pace.at_once(waits.is_some()));
             let (mut spent, mut refused, mut asked) = (0, None, 0);
             let next = poll_fn(|cx| {
                 let max = if is_over {
@@ -290,6 +311,12 @@ impl MorselJob {
                     fate.spent.fetch_add(ns, Relaxed);
                 }
                 gauge.busy_ns.fetch_add(ns, Relaxed);
+                if let (Ok(Poll::Pending), Some(waits)) = (&polled, waits) {
+                    waits.wait();
+                }
+                if waits.take_if(|waits| waits.is_far()).is_some() {
+                    outlet.ringer.wake();
+                }
                 match polled {
                     Ok(Poll::Pending) => {
                         credit.poll_pending(max);
@@ -320,7 +347,7 @@ impl MorselJob {
                     // A short chunk means that the input has no more at hand.
                     let is_short = chunk.len < asked;
                     outlet.join(chunk);
-                    if is_short || outlet.len() >= room.min(pace.at_once()) {
+                    if is_short || outlet.len() >= most {
                         outlet.send();
                     }
                     if failed {
@@ -391,6 +418,13 @@ impl Bell {
 pub(crate) struct Ringer(Option<Arc<Bell>>);
 
 impl Ringer {
+    /// Wakes the consumer, which may begin more.
+    fn wake(&self) {
+        if let Some(bell) = &self.0 {
+            bell.waker.wake();
+        }
+    }
+
     pub(crate) fn ring(&mut self) {
         if let Some(bell) = self.0.take() {
             bell.ring();

@@ -1,5 +1,6 @@
 //! Threads for CPU work. They run async tasks: a task that must wait releases its thread.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -14,6 +15,11 @@ use crate::sync::lock;
 /// Time that the drop of a [`Pool`] waits for its threads. A thread in a user's endless loop cannot
 /// be ended.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// True on the threads of pools.
+    static IS_HERE: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Threads for CPU work, started at first use and kept until the pool is dropped.
 pub(crate) struct Pool {
@@ -59,6 +65,7 @@ impl Shared {
     }
 
     fn work(&self) {
+        IS_HERE.set(true);
         let mut state = self.lock();
         while !state.closed {
             match state.jobs.iter_mut().rev().find_map(VecDeque::pop_front) {
@@ -96,6 +103,11 @@ impl Pool {
             threads: Mutex::default(),
             workers,
         }
+    }
+
+    /// Returns true on the threads of a pool.
+    pub(super) fn is_here() -> bool {
+        IS_HERE.get()
     }
 
     /// Spawns a task for threads that were [started](Pool::start). Dropping the returned handle

@@ -7,7 +7,7 @@ use crate::run::morsel::{MorselJob, MorselTask, Spawner};
 use crate::run::pool::Pool;
 use crate::run::scope::{Scope, Scoped};
 use crate::run::spawn_task;
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, Work};
 
 /// Runs morsels on the threads of a pool.
 pub(crate) struct OnPool {
@@ -29,6 +29,18 @@ impl Spawner for OnPool {
         let work = Scoped::new(&self.scope, job.run());
         MorselTask::Pool {
             _task: self.pool.spawn(self.depth, work),
+        }
+    }
+}
+
+/// Runs morsels on the pool or as tasks, by the work that they do at the time.
+pub(crate) struct OnEither(pub OnPool);
+
+impl Spawner for OnEither {
+    fn spawn(&self, job: MorselJob) -> MorselTask {
+        match job.work {
+            Work::Cpu => self.0.spawn(job),
+            Work::Io => OnRuntime(self.0.scope.clone()).spawn(job),
         }
     }
 }

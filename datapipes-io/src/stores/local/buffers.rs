@@ -1,16 +1,19 @@
-//! Buffers for large files, reused once nothing refers to their content.
+//! Buffers for files, reused once nothing refers to their content.
 //!
 //! New memory from the system costs a page fault every 4 KiB, which for a file in the page cache
-//! takes as long as reading it. A buffer stays initialized, so that reusing it costs nothing.
+//! takes as long as reading it. A buffer stays initialized, so that reusing it costs nothing. The
+//! buffer that was used last is reused first: it may still be in the cache of a core.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 /// Size above which an allocation is first tried without aborting.
 const ASK: usize = 1 << 30;
-/// Maximum number of idle buffers.
-const MAX_IDLE: usize = 64;
+/// Time after which buffers that were idle all the time go back to the system.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A pool of idle buffers, bounded in bytes.
 #[derive(Debug)]
@@ -19,19 +22,67 @@ pub(in crate::stores) struct Buffers {
     idle: Mutex<Idle>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Idle {
-    /// Idle buffers, the oldest first.
-    buffers: Vec<Box<[u8]>>,
+    /// Idle buffers by their size, each with its turn, the oldest first.
+    by_size: BTreeMap<usize, VecDeque<(u64, Box<[u8]>)>>,
+    /// Number of buffers that became idle so far.
+    turn: u64,
     bytes: usize,
+    /// Least number of idle bytes since this time.
+    least: usize,
+    since: Instant,
+}
+
+impl Idle {
+    fn take(&mut self, sizes: std::ops::RangeInclusive<usize>) -> Option<Box<[u8]>> {
+        let (_, buffer) = (self.by_size.range_mut(sizes)).find_map(|(_, idle)| idle.pop_back())?;
+        self.bytes -= buffer.len();
+        self.least = self.least.min(self.bytes);
+        Some(buffer)
+    }
+
+    fn put(&mut self, buffer: Box<[u8]>) {
+        self.turn += 1;
+        self.bytes += buffer.len();
+        let idle = self.by_size.entry(buffer.len()).or_default();
+        idle.push_back((self.turn, buffer));
+    }
+
+    /// Removes the oldest buffers until at most `bytes` are left.
+    fn shrink(&mut self, bytes: usize) -> Vec<Box<[u8]>> {
+        let mut removed = Vec::new();
+        while self.bytes > bytes {
+            let oldest = (self.by_size.values_mut())
+                .filter(|idle| !idle.is_empty())
+                .min_by_key(|idle| idle[0].0);
+            let Some((_, buffer)) = oldest.and_then(VecDeque::pop_front) else {
+                break;
+            };
+            self.bytes -= buffer.len();
+            removed.push(buffer);
+        }
+        self.by_size.retain(|_, idle| !idle.is_empty());
+        removed
+    }
 }
 
 impl Buffers {
     pub(in crate::stores) fn new(max_bytes: usize) -> Arc<Self> {
         Arc::new(Buffers {
             max_bytes,
-            idle: Mutex::default(),
+            idle: Mutex::new(Idle {
+                by_size: BTreeMap::new(),
+                turn: 0,
+                bytes: 0,
+                least: 0,
+                since: Instant::now(),
+            }),
         })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a buffer of at least `len` bytes and not much more; `None` if there is no memory for
@@ -58,30 +109,26 @@ impl Buffers {
     }
 
     fn reuse(&self, len: usize) -> Option<Box<[u8]>> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |size: usize| size >= len && size <= rounded(len) + rounded(len) / 4;
-        let (place, _) = (idle.buffers.iter().map(|buffer| buffer.len()).enumerate())
-            .filter(|(_, size)| fits(*size))
-            .min_by_key(|(_, size)| *size)?;
-        let buffer = idle.buffers.remove(place);
-        idle.bytes -= buffer.len();
-        Some(buffer)
+        let most = rounded(len).saturating_add(rounded(len) / 4);
+        self.idle().take(len..=most)
     }
 
     fn put(&self, buffer: Box<[u8]>) {
         if buffer.len() > self.max_bytes {
             return;
         }
-        let mut freed = Vec::new();
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.bytes += buffer.len();
-        idle.buffers.push(buffer);
-        // The oldest buffers did not fit the recent files.
-        while idle.bytes > self.max_bytes || idle.buffers.len() > MAX_IDLE {
-            let oldest = idle.buffers.remove(0);
-            idle.bytes -= oldest.len();
-            freed.push(oldest);
+        let mut idle = self.idle();
+        idle.put(buffer);
+        let mut most = self.max_bytes;
+        if idle.since.elapsed() > PATIENCE {
+            most = most.min(idle.bytes - idle.least.min(idle.bytes));
+            (idle.least, idle.since) = (most, Instant::now());
         }
+        // The oldest buffers did not fit the recent files, or were too many.
+        let freed = match idle.bytes > most {
+            true => idle.shrink(most),
+            false => Vec::new(),
+        };
         drop(idle);
         drop(freed);
     }
@@ -89,7 +136,7 @@ impl Buffers {
 
 /// Rounds a size up in steps of an eighth, so that files of similar size share buffers.
 fn rounded(len: usize) -> usize {
-    let step = (len.next_power_of_two() / 16).max(4096);
+    let step = (len.next_power_of_two() / 16).max(1024);
     len.checked_next_multiple_of(step).unwrap_or(len)
 }
 
@@ -133,15 +180,11 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     fn idle(buffers: &Buffers) -> (usize, usize) {
-        let idle = buffers.idle.lock().unwrap();
-        assert_eq!(
-            idle.bytes,
-            idle.buffers
-                .iter()
-                .map(|buffer| buffer.len())
-                .sum::<usize>()
-        );
-        (idle.buffers.len(), idle.bytes)
+        let idle = buffers.idle();
+        let sizes = |(size, idle): (&usize, &VecDeque<_>)| vec![*size; idle.len()];
+        let sizes: Vec<usize> = idle.by_size.iter().flat_map(sizes).collect();
+        assert_eq!(idle.bytes, sizes.iter().sum::<usize>());
+        (sizes.len(), idle.bytes)
     }
 
     #[test]
@@ -175,6 +218,33 @@ mod tests {
         assert_eq!(idle(&buffers), (3, 4 * MIB));
         drop(buffers.get(5 * MIB));
         assert_eq!(idle(&buffers), (3, 4 * MIB));
+    }
+
+    #[test]
+    fn the_buffer_that_was_used_last_is_used_first() {
+        let buffers = Buffers::new(64 * MIB);
+        let mut all: Vec<Buffer> = (0..3).map(|_| buffers.get(100_000).unwrap()).collect();
+        let places: Vec<_> = all.iter_mut().map(|b| b.space().as_ptr()).collect();
+        all.into_iter().for_each(drop);
+        for place in places.into_iter().rev() {
+            let mut buffer = buffers.get(100_001).unwrap();
+            assert_eq!(buffer.space().as_ptr(), place);
+            std::mem::forget(buffer);
+        }
+    }
+
+    #[test]
+    fn what_is_not_used_for_some_time_is_given_back() {
+        let buffers = Buffers::new(64 * MIB);
+        drop((0..9).map(|_| buffers.get(MIB)).collect::<Vec<_>>());
+        // Of nine, two are used at once.
+        let used = || drop((buffers.get(MIB), buffers.get(MIB)));
+        buffers.idle().least = usize::MAX;
+        used();
+        assert_eq!(idle(&buffers).0, 9);
+        buffers.idle().since -= 2 * PATIENCE;
+        used();
+        assert_eq!(idle(&buffers), (2, 2 * MIB));
     }
 
     #[test]

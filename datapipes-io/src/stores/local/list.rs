@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Source};
+use futures::future::maybe_done;
+use futures::poll;
 
 use super::{failed, retried};
 use crate::FileRef;
@@ -97,7 +99,7 @@ impl Source for ListFiles {
             Ok(pattern) => pattern.clone(),
             Err(problem) => return Items::fail(Error::new(ErrorKind::Config, problem.clone())),
         };
-        let mut walk = Walk::new(self.root.clone(), pattern, cx.clone());
+        let walk = Walk::new(self.root.clone(), pattern, cx.clone());
         let nothing = format!("no file matches {:?} under {:?}", self.text, self.root);
         let (cx, allow_empty) = (cx.clone(), self.allow_empty);
         let mut given = match Listed::of(&cx) {
@@ -105,20 +107,31 @@ impl Source for ListFiles {
             Err(error) => return Items::fail(error),
         };
         Items::generate(async move |out| {
-            let mut step = 16;
-            let mut index = 0;
-            loop {
-                let walked = cx.blocking(move || {
+            let find = |mut walk: Walk, step: usize| {
+                let found = cx.blocking(move || {
                     let found = walk.step(step);
                     (walk, found)
                 });
-                let found;
-                (walk, found) = match walked.await {
+                Box::pin(maybe_done(found))
+            };
+            let mut step = 16;
+            let mut index = 0;
+            let mut finding = find(walk, step);
+            loop {
+                finding.as_mut().await;
+                let found = finding.as_mut().take_output();
+                let (walk, found) = match found.expect("it was waited for") {
                     Ok(walked) => walked,
                     Err(error) => return out.emit(Err(error)).await,
                 };
                 if found.is_empty() {
                     break;
+                }
+                step = (step * 4).min(MAX_STEP);
+                finding = find(walk, step);
+                if step == MAX_STEP {
+                    // The next files are found while these are given.
+                    let _ = poll!(&mut finding);
                 }
                 for found in found {
                     let origin = cx.origin(index);
@@ -137,7 +150,6 @@ impl Source for ListFiles {
                     }
                     out.snapshot(&cx, || given.kept());
                 }
-                step = (step * 4).min(MAX_STEP);
             }
             if cx.is_cancelled() {
                 return;
@@ -156,6 +168,7 @@ impl Source for ListFiles {
         let settings = self.root.join(&self.text);
         Hints::any_order()
             .is_resumable(true)
+            .never_blocks(true)
             .settings(settings.display())
             .problem(problem)
     }

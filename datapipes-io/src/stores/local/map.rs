@@ -8,7 +8,7 @@ use memmap2::MmapOptions;
 
 use super::{failed, retried};
 use crate::file::readable;
-use crate::stores::load::{TOGETHER, named, open, read_small};
+use crate::stores::load::{TOGETHER, named, open, read_unsized};
 use crate::{File, FileRef};
 
 /// Maps local files into memory; see [`FileGraphExt::map_files`](crate::FileGraphExt::map_files).
@@ -53,7 +53,10 @@ impl Pipe<FileRef> for MapFiles {
         })
     }
     fn hints(&self) -> Hints {
-        Hints::shardable().work(Work::Io).arity(Arity::One)
+        Hints::shardable()
+            .work(Work::Io)
+            .seldom_waits(true)
+            .arity(Arity::One)
     }
     fn weigh(&self, file: &File) -> Option<usize> {
         Some(file.name.len() + size_of::<File>())
@@ -93,7 +96,7 @@ fn map(file: &FileRef) -> io::Result<Result<Bytes, &'static str>> {
         }));
     }
     if meta.len() == 0 {
-        return read_small(&handle, 0).map(Ok);
+        return read_unsized(&handle).map(Ok);
     }
     let Ok(len) = usize::try_from(meta.len()) else {
         return Ok(Err("too large to be mapped"));

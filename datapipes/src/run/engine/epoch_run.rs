@@ -233,9 +233,11 @@ impl EpochRun {
         if let Some(exact) = self.engine.flow.nodes[last].node.edge.exact() {
             seen.store(exact.max(1), Ordering::Relaxed);
         }
+        let tasks = self.scope.io().metrics().num_workers();
         let pollers = match plan.work {
             Work::Cpu => plan.workers,
-            Work::Io => self.scope.io().metrics().num_workers(),
+            Work::Io if plan.seldom_waits => tasks.max(plan.workers),
+            Work::Io => tasks,
         };
         let inside = plan
             .nodes

@@ -23,11 +23,12 @@ use crate::run::chain::{Chain, Link};
 use crate::run::gauge::QueueGauge;
 use crate::run::io_driver::IoDriver;
 use crate::run::morsel::{MorselPace, MorselShared, Spawner};
+use crate::run::near::InPlace;
 use crate::run::prefetch::{PrefetchSettings, PrefetchThread};
 use crate::run::restore::SkipDelivered;
 use crate::run::restore::in_morsels;
 use crate::run::segment::{InputLog, Segment, SegmentSettings};
-use crate::run::spawn::{OnPool, OnRuntime};
+use crate::run::spawn::{OnEither, OnPool, OnRuntime};
 use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
 
@@ -180,10 +181,23 @@ impl EpochRun {
                 self.queue(above.0, input, queue, Arc::default(), here.clone())
             }
         };
+        let learned = self.engine.learned[number].clone();
+        let waits = plan.seldom_waits.then(|| learned.waits.clone());
+        let mut chain = self.chain(&plan.nodes, round);
+        if let Some(waits) = &waits {
+            let in_place = Arc::new(InPlace {
+                scope: self.scope.clone(),
+                waits: waits.clone(),
+            });
+            for link in &mut chain.links {
+                link.context = link.context.with_offload(in_place.clone());
+            }
+        }
         let settings = SegmentSettings {
             shared: Arc::new(MorselShared {
-                chain: self.chain(&plan.nodes, round),
+                chain,
                 work: plan.work,
+                waits,
                 arity: plan.arity,
                 bell: Arc::default(),
                 account: self.segment_account(number),
@@ -204,7 +218,7 @@ impl EpochRun {
             workers: plan.workers,
             set_by_user: plan.set_by_user,
             processes: plan.processes.is_some(),
-            learned: self.engine.learned[number].clone(),
+            learned,
             log: match &log {
                 Log::Segment(log) => InputLog::InOrder(log.clone()),
                 Log::Unordered(log) => InputLog::AnyOrder(log.clone()),
@@ -227,13 +241,17 @@ impl EpochRun {
             return Box::new(supervisors.lend(self.run_facts(round)));
         }
         let (plan, scope) = (&self.engine.plan.segments[number], self.scope.clone());
+        if plan.work == Work::Io && !plan.seldom_waits {
+            return Box::new(OnRuntime(scope));
+        }
+        let pool = OnPool {
+            pool: self.engine.pool(),
+            scope,
+            depth: plan.depth,
+        };
         match plan.work {
-            Work::Cpu => Box::new(OnPool {
-                pool: self.engine.pool(),
-                scope,
-                depth: plan.depth,
-            }),
-            Work::Io => Box::new(OnRuntime(scope)),
+            Work::Cpu => Box::new(pool),
+            Work::Io => Box::new(OnEither(pool)),
         }
     }
 

@@ -53,7 +53,7 @@ impl ItemCost {
     pub(super) fn morsel(&self, settings: &SegmentSettings, taken: usize) -> usize {
         let most = match settings.shared.work {
             _ if self.ns <= 0.0 => 1,
-            // Small local files share a hop; remote objects go one by one.
+            // Small files share a hop; remote objects go one by one.
             Work::Io if settings.set_by_user => 1,
             Work::Io => (settings.concurrency / 4).max(1),
             // Items that come together from upstream are not to wait for each other.

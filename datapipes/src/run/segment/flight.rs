@@ -11,11 +11,14 @@ use crate::Work;
 use crate::graph::AnyChunk;
 use crate::run::concurrency::Concurrency;
 use crate::run::morsel::Morsel;
+use crate::run::near::Waits;
 use crate::settings::Order;
 
 /// Number of morsels, in multiples of the concurrency, that may be held while they wait for a slow
 /// earlier one.
 const REORDER: usize = 4;
+/// Greatest number of morsels in flight for each CPU worker, of I/O that seldom waits.
+const NEAR_PER_WORKER: usize = 8;
 
 /// Measured values that a segment passes on to the next epoch.
 #[derive(Debug, Default)]
@@ -23,6 +26,7 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
+    pub waits: Arc<Waits>,
     /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,
 }
@@ -37,7 +41,11 @@ pub(super) struct Flight {
     /// Number of their input items.
     items: usize,
     pub order: Order,
+    /// Kind of the work that begins now.
+    pub work: Work,
     pub concurrency: Concurrency,
+    /// The concurrency of the other kind of work, of I/O that seldom waits.
+    other_concurrency: Concurrency,
     begun: Instant,
     /// Number of complete morsels, now and when the consumer last found nothing ready.
     complete: usize,
@@ -70,7 +78,12 @@ impl Flight {
             morsels: VecDeque::new(),
             items: 0,
             order: settings.order,
+            work: settings.shared.work,
             concurrency,
+            other_concurrency: Concurrency::growing(
+                4 * settings.workers,
+                NEAR_PER_WORKER * settings.workers,
+            ),
             begun: Instant::now(),
             complete: 0,
             wanted_at: 0,
@@ -81,13 +94,22 @@ impl Flight {
     /// Returns true if one more morsel may start, where `through` of those in flight are complete.
     pub(super) fn has_room(&self, settings: &SegmentSettings, through: usize) -> bool {
         let (size, in_flight) = (self.concurrency.size(), self.morsels.len());
-        let most = match settings.shared.work {
+        let most = match self.work {
             // Complete morsels that cannot be delivered yet make room for others.
             Work::Io if self.wanted => (size + through).min(size * REORDER),
             _ => size,
         };
-        let is_full = settings.shared.work == Work::Io && self.items >= settings.concurrency;
+        let is_full = self.work == Work::Io && self.items >= settings.concurrency;
         in_flight == 0 || in_flight < most && !is_full
+    }
+
+    /// Goes on with the other kind of work: I/O that seldom waits has begun to wait, or ceased to.
+    pub(super) fn turn(&mut self) {
+        self.work = match self.work {
+            Work::Io => Work::Cpu,
+            Work::Cpu => Work::Io,
+        };
+        std::mem::swap(&mut self.concurrency, &mut self.other_concurrency);
     }
 
     pub(super) fn push(&mut self, morsel: Morsel) {
@@ -100,15 +122,19 @@ impl Flight {
         let morsel = self.morsels.remove(place).expect("a place in flight");
         self.items -= morsel.items;
         self.complete += 1;
-        let now = self.begun.elapsed().as_nanos() as u64;
-        // Output that was waited for often comes with the rest of its round trip.
-        let waited = self.complete - self.wanted_at <= self.concurrency.size();
-        let took = morsel.cost() * morsel.items as f64;
-        self.concurrency.through(took, now, waited);
-        let proven = self.concurrency.proven();
-        learned.concurrency.store(proven, Relaxed);
-        if let Some(best) = self.concurrency.best() {
-            learned.best_ns.store(best as u64, Relaxed);
+        if morsel.work == self.work {
+            let now = self.begun.elapsed().as_nanos() as u64;
+            // Output that was waited for often comes with the rest of its round trip.
+            let waited = self.complete - self.wanted_at <= self.concurrency.size();
+            let took = morsel.cost() * morsel.items as f64;
+            self.concurrency.through(took, now, waited);
+        }
+        if self.work == Work::Io {
+            let proven = self.concurrency.proven();
+            learned.concurrency.store(proven, Relaxed);
+            if let Some(best) = self.concurrency.best() {
+                learned.best_ns.store(best as u64, Relaxed);
+            }
         }
         morsel
     }

@@ -123,7 +123,11 @@ impl Spawning {
                 // Work that was refused while other morsels were in flight is now waited for.
                 Poll::Ready(None) if asked_ahead && !demand.ahead => self.refused = false,
                 Poll::Ready(None) => break Poll::Pending,
-                Poll::Pending if idle == Idle::Full && self.has_room() && !self.input_ended() => {}
+                // A turn of the work before the bell was set has woken nobody.
+                Poll::Pending
+                    if idle == Idle::Full
+                        && (self.has_room() || self.work_turns())
+                        && !self.input_ended() => {}
                 Poll::Pending => {
                     self.idle_since = Some((Instant::now(), idle));
                     break polled;
@@ -148,6 +152,7 @@ impl Spawning {
     /// Starts as many morsels as may be in flight. `ahead` is true if no reader waits for the first
     /// one either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
+        self.choose_work();
         while self.has_room() && self.has_bytes(cx, ahead) {
             let begun = Instant::now();
             let ahead = ahead || !self.flight.morsels.is_empty();
@@ -158,13 +163,34 @@ impl Spawning {
                 return Idle::Starved;
             };
             self.taken += taken.0.len;
-            if self.shared.work == Work::Cpu && !matches!(self.settings.log, InputLog::InOrder(_)) {
-                let most = most.min(items::at_once(0.0, self.taken));
+            if self.flight.work == Work::Cpu && !matches!(self.settings.log, InputLog::InOrder(_)) {
+                let most = match self.shared.work {
+                    Work::Cpu => most.min(items::at_once(0.0, self.taken)),
+                    Work::Io => most,
+                };
                 self.gather(cx, &mut taken.0, most, begun);
             }
             self.spawn(taken);
         }
         Idle::Full
+    }
+
+    /// Returns true if work that seldom waits has begun to wait, or ceased to.
+    fn work_turns(&self) -> bool {
+        let is_far = self.flight.work == Work::Io;
+        let waits = self.shared.waits.as_ref();
+        waits.is_some_and(|waits| waits.is_far() != is_far)
+    }
+
+    /// Decides which kind of work begins now.
+    fn choose_work(&mut self) {
+        if self.work_turns() {
+            self.flight.turn();
+            let on_workers = self.flight.work == Work::Cpu;
+            self.shared.gauge.on_workers.store(on_workers, Relaxed);
+            // What an item costs is time on a worker, or time in flight.
+            self.cost = ItemCost::default();
+        }
     }
 
     fn has_room(&self) -> bool {
@@ -223,9 +249,9 @@ impl Spawning {
         if self.flight.morsels.is_empty() {
             shared.awaited.lead(credit.id());
         }
-        let spawner = &*self.settings.spawner;
+        let (work, spawner) = (self.flight.work, &*self.settings.spawner);
         self.flight
-            .push(Morsel::start(taken, credit, shared, spawner));
+            .push(Morsel::start(taken, work, credit, shared, spawner));
     }
 
     /// Returns the next chunk of the morsels in flight; see [`Flight::poll`].
@@ -262,7 +288,7 @@ impl Spawning {
         // not complete before others are taken and dropped, if they hold a connection or a permit
         // of which there are few. A morsel whose output waits for room holds up the later ones in
         // its process.
-        let morsels = match (self.shared.arity, self.shared.work) {
+        let morsels = match (self.shared.arity, self.flight.work) {
             // Only the first can be taken, and says by itself that it has something.
             _ if apart && self.flight.order == Order::Strict => usize::MAX,
             _ if apart => 1,
@@ -277,7 +303,7 @@ impl Spawning {
         // A morsel may hold up others until it is taken, as requests do: then one item is worth a
         // wake. Output that waits for room in its process does too, but in strict order it says so
         // itself (`poll_room`).
-        let one = match self.shared.work {
+        let one = match self.flight.work {
             _ if apart => self.flight.order != Order::Strict,
             work => work == Work::Io,
         };
@@ -302,7 +328,9 @@ impl Spawning {
         }
         self.settings.log.complete(morsel.items, morsel.out);
         shared.bell.taken();
-        self.cost.learn(morsel.cost());
+        if morsel.work == self.flight.work {
+            self.cost.learn(morsel.cost());
+        }
         if morsel.is_complete() {
             return None;
         }

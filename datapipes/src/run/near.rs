@@ -1,0 +1,183 @@
+//! Blocking work that seldom waits, such as reading files in the page cache.
+//!
+//! A hop to a blocking thread and back costs as much as reading a small file, and a thousand files
+//! in flight are a thousand files' memory that no cache holds. As long as such work does not wait,
+//! its segment therefore runs on the CPU workers and does it in place. Once it waits, for a disk or
+//! a network, the segment is one for I/O: many in flight, each on a blocking thread. What decides is
+//! measured: if the thread slept in the work, and for how long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Instant;
+
+use super::pool::Pool;
+use super::scope::Scope;
+use crate::context::Offload;
+
+/// Nanoseconds by which waiting has to exceed work before many are to be in flight.
+const FAR_NS: i64 = 1_000_000;
+/// Greatest excess: about this much work without waiting, and few are enough again.
+const MOST_NS: i64 = 4 * FAR_NS;
+/// Least duration of work that has read from a device.
+const READ_NS: i64 = 50_000;
+/// Least duration of work that slept without reading from a device, and yet has waited: it may have
+/// slept for a lock of the process.
+const SLEPT_NS: i64 = 250_000;
+/// Least duration of work that has waited where the system does not count sleeps.
+const LONG_NS: i64 = FAR_NS;
+
+/// Recent waits of the blocking work of a segment, passed on to the next epoch.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    /// Nanoseconds waited less those worked.
+    excess: AtomicI64,
+    far: AtomicBool,
+}
+
+impl Waits {
+    /// Returns true if the work waits, so that many are to be in flight.
+    pub(super) fn is_far(&self) -> bool {
+        self.far.load(Ordering::Relaxed)
+    }
+
+    /// Records that the segment waits for something else than blocking work, such as a network.
+    pub(super) fn wait(&self) {
+        self.learn(MOST_NS);
+        self.learn(MOST_NS);
+    }
+
+    /// Adds nanoseconds waited, or subtracts nanoseconds worked. One long wait alone may be an
+    /// accident.
+    fn learn(&self, change: i64) {
+        let next = |excess: i64| (excess + change).clamp(0, MOST_NS);
+        let before = self
+            .excess
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |excess| {
+                Some(next(excess))
+            });
+        let before = before.unwrap_or_else(|excess| excess);
+        let excess = next(before);
+        if excess == 0 && self.is_far() {
+            self.far.store(false, Ordering::Relaxed);
+        } else if excess >= FAR_NS && before > 0 && !self.is_far() {
+            self.far.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs work, and learns if it waits.
+    fn measure(&self, work: impl FnOnce()) {
+        let (before, begun) = (Sleeps::of_this_thread(), Instant::now());
+        work();
+        let ns = begun.elapsed().as_nanos().min(MOST_NS as u128) as i64;
+        let waited = ns >= READ_NS && {
+            let after = Sleeps::of_this_thread();
+            match after.sleeps {
+                0 => ns >= LONG_NS,
+                _ if after.reads != before.reads => true,
+                sleeps => sleeps != before.sleeps && ns >= SLEPT_NS,
+            }
+        };
+        self.learn(if waited { ns } else { -ns });
+    }
+}
+
+/// Sleeps of a thread so far. A thread that lost its core to another did not sleep.
+#[derive(Clone, Copy)]
+struct Sleeps {
+    /// Number of sleeps; 0 where the system does not count them.
+    sleeps: i64,
+    /// Blocks that were read from a device.
+    reads: i64,
+}
+
+impl Sleeps {
+    #[cfg(target_os = "linux")]
+    fn of_this_thread() -> Self {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: the call writes a `rusage` to a place of that type, for which zeros are valid.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        Sleeps {
+            sleeps: usage.ru_nvcsw as i64,
+            reads: usage.ru_inblock as i64,
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn of_this_thread() -> Self {
+        Sleeps {
+            sleeps: 0,
+            reads: 0,
+        }
+    }
+}
+
+/// Does blocking work in place on a CPU worker as long as it does not wait.
+pub(super) struct InPlace {
+    pub scope: Scope,
+    pub waits: Arc<Waits>,
+}
+
+impl Offload for InPlace {
+    fn offload(&self, work: Box<dyn FnOnce() + Send>) {
+        if Pool::is_here() && !self.waits.is_far() {
+            return self.waits.measure(work);
+        }
+        let waits = self.waits.clone();
+        self.scope.offload(Box::new(move || waits.measure(work)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::sleep;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn long_waits_are_noticed_soon_and_forgotten_after_much_work() {
+        let waits = Waits::default();
+        let long = || waits.measure(|| sleep(Duration::from_millis(2)));
+        long();
+        assert!(!waits.is_far());
+        (0..2).for_each(|_| long());
+        assert!(waits.is_far());
+        let mut calls = 0;
+        while waits.is_far() {
+            waits.learn(-50_000);
+            calls += 1;
+        }
+        assert_eq!(calls, MOST_NS / 50_000);
+    }
+
+    #[test]
+    fn few_short_waits_among_much_work_do_not_count() {
+        let waits = Waits::default();
+        for _ in 0..1000 {
+            waits.learn(100_000);
+            (0..4).for_each(|_| waits.learn(-30_000));
+        }
+        assert!(!waits.is_far());
+        (0..11).for_each(|_| waits.learn(100_000));
+        assert!(waits.is_far());
+    }
+
+    #[test]
+    fn work_that_computes_for_long_does_not_wait() {
+        // A thread that never slept counts none yet.
+        sleep(Duration::from_millis(1));
+        let waits = Waits::default();
+        for _ in 0..3 {
+            waits.measure(|| {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_millis(2) {
+                    std::hint::black_box(());
+                }
+            });
+        }
+        assert!(!waits.is_far() || cfg!(not(target_os = "linux")));
+    }
+}
