@@ -2,8 +2,9 @@
 //! an iterator.
 
 use super::builder::len;
-use crate::graph::{ENDLESS, FlowNode, Op};
+use crate::graph::{ENDLESS, Flow, Op};
 use crate::run::{Engine, Share};
+use crate::{Arity, Role};
 
 /// The number of items that an epoch still gives, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl Left {
         let counted = len
             .filter(|&len| len != ENDLESS)
             .map(|len| len.saturating_sub(delivered));
-        let at_most = counted.filter(|_| !skips || !flow.nodes.iter().any(ends_at_its_first));
+        let at_most = counted.filter(|_| !skips || !may_grow(flow, share.rank.world));
         Left {
             steps: least(counted, budget).filter(|_| len.is_some()),
             most: least(at_most, budget),
@@ -80,12 +81,25 @@ impl Left {
     }
 }
 
-/// Returns true for a join that takes turns until an input has ended. An item that fails takes a
-/// turn, and a batch upstream is filled up in its place: the input has more turns than items, and
-/// the others give more of theirs.
-fn ends_at_its_first(node: &FlowNode) -> bool {
-    let hints = node.hints();
-    matches!(node.node.op, Op::Join(_)) && hints.selects && hints.needs_order
+/// Returns true if a graph may give more items when some fail. A batch is filled up in the place of
+/// an item that fails, and `take` goes on for one more: there are as many items as before, and the
+/// errors besides. A join that takes turns until an input has ended gives errors a turn, so that
+/// the others give more of theirs; ranks deal errors out, so that one rank may get more items.
+fn may_grow(flow: &Flow, ranks: usize) -> bool {
+    let mut has_more: Vec<bool> = Vec::new();
+    flow.nodes.iter().any(|node| {
+        let hints = node.hints();
+        let keeps_number = match node.node.op {
+            Op::Pipe(_) => hints.arity == Arity::One || matches!(hints.role, Role::Shuffle),
+            Op::Join(_) => hints.selects,
+            Op::Source(_) | Op::Split(_) | Op::Rerun(_) => true,
+        };
+        let above = node.inputs.iter().any(|&(above, _)| has_more[above]);
+        has_more.push(above || !keeps_number);
+        let takes_turns = matches!(node.node.op, Op::Join(_)) && hints.selects && hints.needs_order;
+        let deals = ranks > 1 && matches!(hints.role, Role::Shard { .. });
+        above && (takes_turns || deals)
+    })
 }
 
 fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {

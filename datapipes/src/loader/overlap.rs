@@ -28,7 +28,7 @@ pub(super) struct Overlap {
     calm: u32,
 }
 
-/// What an epoch has done so far.
+/// Sums over an epoch so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Totals {
     pub items: u64,

@@ -285,7 +285,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 waits,
             };
             self.overlap.before_poll(begun, totals);
-            if self.overlap.is_wasted() {
+            if self.overlap.is_wasted() && running.run.has_idle_workers() {
                 running.move_back();
             } else if self.overlap.pays() && running.move_to_background() {
                 self.overlap.moved();

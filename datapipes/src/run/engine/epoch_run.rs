@@ -199,6 +199,12 @@ impl EpochRun {
         (self.inline_ns.load(Ordering::Relaxed) + ahead, waits)
     }
 
+    /// Returns true if no segment uses workers, which a thread ahead of the consumer would feed.
+    pub(crate) fn has_idle_workers(&self) -> bool {
+        let mut segments = self.segments.iter();
+        segments.all(|gauge| gauge.inline.load(Ordering::Relaxed))
+    }
+
     /// Returns the numbers of items delivered and skipped.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (
