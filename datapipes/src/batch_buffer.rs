@@ -331,6 +331,7 @@ pub(crate) trait Window: Memory {
     /// Ends the filling: the row has all that was written, and this process can no longer write to
     /// it. Returns false if that is not possible.
     fn seal(&self) -> bool;
+    /// Returns true between [`seal`](Window::seal) and [`detach`](Window::detach).
     fn is_sealed(&self) -> bool;
     /// Turns this into memory of this process alone, with the same contents at the same address.
     /// The other process may do with the row what it likes.
@@ -424,6 +425,12 @@ impl Granted {
     /// called before the other process is told of them. At the end of the job (`is_over`), all
     /// rows.
     pub(crate) fn let_go(&self, is_over: bool) {
+        if is_over {
+            // A later job may have the same number and other rows.
+            for row in self.rows.iter().flatten() {
+                row.is_filled.store(true, Ordering::Relaxed);
+            }
+        }
         let mut windows = lock(&self.windows);
         windows.is_over |= is_over;
         windows.open.retain(|window| {

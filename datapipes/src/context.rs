@@ -246,8 +246,8 @@ impl Context {
     /// output is batched and collated, the tensor is the next row of a batch:
     /// [`collate`](crate::Graph::collate) then copies nothing, and the memory is used again once
     /// the batch is dropped. Anywhere else it is an independent tensor. Keeping a single row of a
-    /// batch, without cloning it, keeps the memory of the whole batch. In a process of its own the
-    /// row is the batch's until it is sent, and the step's own after that.
+    /// batch, without cloning it, keeps the memory of the whole batch. In a child process,
+    /// changes reach the batch until the row is sent; after that they stay in the process.
     ///
     /// A pipe that uses this method declares it by [`Hints::rows`](crate::Hints::rows),
     /// and asks for one tensor for each item, before any step that may fail. The tensor's numbers

@@ -114,7 +114,7 @@ impl Tensor {
     ///
     /// From 128 KiB on, memory of such tensors that were dropped is used again, in all of the
     /// process: new memory costs a page fault every 4 KiB. What is kept for that is at most 64 MiB,
-    /// and no more than 8 MiB, one tensor, or what such tensors occupy at the time. A tensor whose
+    /// and no more than the largest of 8 MiB, one tensor, and what such tensors occupy. A tensor whose
     /// elements were moved out gives nothing back.
     ///
     /// # Errors

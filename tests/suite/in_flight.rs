@@ -1,10 +1,9 @@
 //! The number of requests in flight: at first the number that the first batch needs, then five for
 //! every four that complete.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -374,11 +373,12 @@ fn large_items_that_cost_little_share_a_hop() {
     }
 }
 
-/// Blocking work that seldom waits, and lists the threads that did it.
-#[derive(Clone, Default)]
+/// Blocking work that seldom waits, and records which items the workers did. There is no lock: a
+/// thread that sleeps for one would be found to wait.
+#[derive(Clone)]
 struct Reads {
     begun: Arc<AtomicUsize>,
-    threads: Arc<Mutex<BTreeMap<u64, String>>>,
+    on_worker: Arc<[AtomicBool]>,
 }
 
 impl Reads {
@@ -386,8 +386,9 @@ impl Reads {
     const SLOW: Range<u64> = 300..812;
 
     fn read(&self, n: u64) -> u64 {
-        let name = std::thread::current().name().unwrap_or("").to_owned();
-        self.threads.lock().unwrap().insert(n, name);
+        let thread = std::thread::current();
+        let on_worker = thread.name().unwrap_or("").starts_with("datapipes-cpu");
+        self.on_worker[n as usize].store(on_worker, SeqCst);
         let deadline = Instant::now() + Duration::from_secs(20);
         if !Self::SLOW.contains(&n) {
             let begun = Instant::now();
@@ -437,7 +438,10 @@ impl Pipe<u64> for Reads {
 fn work_that_seldom_waits_is_done_by_the_workers_until_it_waits() {
     const ITEMS: u64 = 5000;
     for order in [Order::Strict, Order::Bounded(64), Order::Arrival] {
-        let reads = Reads::default();
+        let reads = Reads {
+            begun: Arc::default(),
+            on_worker: (0..ITEMS).map(|_| AtomicBool::default()).collect(),
+        };
         let graph = Graph::range(0..ITEMS).pipe(reads.clone());
         let loader = DataLoader::builder(graph)
             .workers(2)
@@ -458,8 +462,7 @@ fn work_that_seldom_waits_is_done_by_the_workers_until_it_waits() {
             seen.sort_unstable();
         }
         assert_eq!(seen, Vec::from_iter(0..ITEMS), "{order}");
-        let threads = reads.threads.lock().unwrap();
-        let on_worker = |n: &u64| threads[n].starts_with("datapipes-cpu");
+        let on_worker = |n: &u64| reads.on_worker[*n as usize].load(SeqCst);
         assert!(on_worker(&0), "{order}");
         let slow = Reads::SLOW.start + 256..Reads::SLOW.end;
         assert!(!slow.clone().any(|n| on_worker(&n)), "{order}");

@@ -81,10 +81,11 @@ impl Left {
     }
 }
 
-/// Returns true if a graph may give more items when some fail. A batch is filled up in the place of
-/// an item that fails, and `take` goes on for one more: there are as many items as before, and the
-/// errors besides. A join that takes turns until an input has ended gives errors a turn, so that
-/// the others give more of theirs; ranks deal errors out, so that one rank may get more items.
+/// Returns true if a graph may give more items when some fail:
+/// - Upstream, a batch is filled up in the place of an item that fails, or `take` goes on for one
+///   more, so that there are as many items as before, and the errors besides.
+/// - Downstream, a join that takes turns until an input has ended gives errors a turn, so that the
+///   others give more of theirs; or ranks deal errors out, so that one may get more items.
 fn may_grow(flow: &Flow, ranks: usize) -> bool {
     let mut has_more: Vec<bool> = Vec::new();
     flow.nodes.iter().any(|node| {

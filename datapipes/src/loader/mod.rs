@@ -1,13 +1,13 @@
 //! Runs a graph epoch after epoch: seeds, order, errors, figures.
 
 mod agreed;
+mod ahead;
 mod autosave;
 mod batches;
 mod builder;
 mod checkpoint;
 mod epoch;
 mod left;
-mod overlap;
 mod policy;
 mod prefetch_to_device;
 mod rank_epoch;

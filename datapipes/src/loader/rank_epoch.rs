@@ -9,10 +9,10 @@ use std::time::Instant;
 use futures::Stream;
 
 use super::OnError;
+use super::ahead::{AheadGain, Totals};
 use super::batches::{Runs, Start};
 use super::checkpoint::{Progress, Saved, saved};
 use super::left::Left;
-use super::overlap::{Overlap, Totals};
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::polled;
@@ -39,7 +39,7 @@ pub(super) struct RankEpoch<T> {
     /// List to which its figures are added once it has begun.
     runs: Runs,
     failed: u64,
-    overlap: Overlap,
+    gain: AheadGain,
     pub delivered: u64,
     /// Largest number of items delivered.
     budget: u64,
@@ -89,7 +89,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             stage,
             runs: runs.clone(),
             failed,
-            overlap: Overlap::default(),
+            gain: AheadGain::default(),
             delivered,
             agreed: false,
             taken: false,
@@ -277,18 +277,18 @@ impl<T: Send + 'static> RankEpoch<T> {
                 running.trim(position);
             }
             let begun = Instant::now();
-            let (graph_ns, waits) = running.run.spent();
+            let (graph_ns, pending_polls) = running.run.spent();
             let items = self.delivered + self.failed;
             let totals = Totals {
                 items,
                 graph_ns,
-                waits,
+                pending_polls,
             };
-            self.overlap.before_poll(begun, totals);
-            if self.overlap.is_wasted() && running.run.has_idle_workers() {
+            self.gain.before_poll(begun, totals);
+            if self.gain.is_wasted() && running.run.is_all_inline() {
                 running.move_back();
-            } else if self.overlap.pays() && running.move_to_background() {
-                self.overlap.moved();
+            } else if self.gain.pays() && running.move_to_background() {
+                self.gain.moved();
             }
             let polled = {
                 let _entered = running.run.scope.enter();
@@ -300,12 +300,12 @@ impl<T: Send + 'static> RankEpoch<T> {
             };
             let (ended, is_ready) = (Instant::now(), polled.is_ready());
             let spent = ended - begun;
-            let is_long = self.overlap.after_poll(spent, ended, is_ready);
+            let is_long = self.gain.after_poll(spent, ended, is_ready);
             if running.is_inline() {
                 running.run.count_inline(spent);
                 // If the consumer waits, the next items are made ahead.
                 if (is_long || !is_ready) && running.move_to_background() {
-                    self.overlap.moved();
+                    self.gain.moved();
                     if !is_ready {
                         // The waker is registered with the old place; poll again from the new one.
                         continue;

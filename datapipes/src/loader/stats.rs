@@ -324,12 +324,13 @@ impl Stats {
             },
         );
         let gauge = &run.root_queue;
-        let queue = (gauge.depth.load(Relaxed) > 0).then(|| QueueStats {
-            depth: gauge.depth.load(Relaxed),
-            occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
-            producer_waited: ns(&gauge.full_ns),
-            producer_busy: ns(&gauge.busy_ns),
-        });
+        let queue =
+            (gauge.depth.load(Relaxed) > 0 && !gauge.inline.load(Relaxed)).then(|| QueueStats {
+                depth: gauge.depth.load(Relaxed),
+                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+                producer_waited: ns(&gauge.full_ns),
+                producer_busy: ns(&gauge.busy_ns),
+            });
         let device = run.device.get();
         Stats {
             wall: run.wall(),

@@ -27,7 +27,7 @@ pub(crate) struct QueueGauge {
     pub empty_ns: AtomicU64,
     pub busy_ns: AtomicU64,
     /// Number of polls by the producer that found nothing.
-    pub waits: AtomicU64,
+    pub pending_polls: AtomicU64,
     /// True while the consumer polls the producer's stream itself.
     pub inline: AtomicBool,
     pub taken: AtomicU64,

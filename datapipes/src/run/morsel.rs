@@ -107,7 +107,7 @@ pub(crate) struct MorselPace {
 }
 
 impl MorselPace {
-    /// `seldom_waits` is true for items that seldom hold up others.
+    /// Returns how many items to make in one poll: more of those that seldom wait.
     fn at_once(&self, seldom_waits: bool) -> usize {
         let cost = self.cost.load(Relaxed) as f64;
         items::at_once(
@@ -242,7 +242,8 @@ impl MorselJob {
         } = &*shared;
         let arity = *arity;
         // Waits are news for a segment that takes its work for work that does not wait.
-        let mut waits = waits.as_ref().filter(|_| work == Work::Cpu);
+        let waits = waits.as_ref().filter(|_| work == Work::Cpu);
+        let mut told = false;
         let (id, items) = (credit.id(), chunk.len);
         let mut outlet = Outlet {
             put,
@@ -269,7 +270,7 @@ impl MorselJob {
             waited += full.map_or(Duration::ZERO, |since| since.elapsed());
             // Only the end follows, which weighs nothing.
             let is_over = arity == Arity::One && given >= items;
-            let most = room.min(pace.at_once(waits.is_some()));
+            let most = room.min(pace.at_once(waits.is_some() && !told));
             let (mut spent, mut refused, mut asked) = (0, None, 0);
             let next = poll_fn(|cx| {
                 let max = if is_over {
@@ -311,11 +312,13 @@ impl MorselJob {
                     fate.spent.fetch_add(ns, Relaxed);
                 }
                 gauge.busy_ns.fetch_add(ns, Relaxed);
-                if let (Ok(Poll::Pending), Some(waits)) = (&polled, waits) {
-                    waits.wait();
-                }
-                if waits.take_if(|waits| waits.is_far()).is_some() {
-                    outlet.ringer.wake();
+                if let Some(waits) = waits {
+                    if matches!(polled, Ok(Poll::Pending)) && !waits.is_far() {
+                        waits.wait();
+                    }
+                    if waits.is_far() && !std::mem::replace(&mut told, true) {
+                        outlet.ringer.wake();
+                    }
                 }
                 match polled {
                     Ok(Poll::Pending) => {

@@ -173,6 +173,14 @@ impl PrefetchThread {
     }
 }
 
+/// Adds the time for which a reader has waited, if it has.
+fn count_wait(waiting_since: &mut Option<Instant>, gauge: &QueueGauge) {
+    if let Some(since) = waiting_since.take() {
+        let waited = since.elapsed().as_nanos() as u64;
+        gauge.empty_ns.fetch_add(waited, Ordering::Relaxed);
+    }
+}
+
 /// Amount of work an adaptive queue keeps ready, so that two threads need not wake each other for
 /// each small item.
 const READY_NS: f64 = 4e6;
@@ -258,7 +266,7 @@ async fn drive(
                 .fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
             match polled {
                 Ok(Poll::Pending) => {
-                    gauge.waits.fetch_add(1, Ordering::Relaxed);
+                    gauge.pending_polls.fetch_add(1, Ordering::Relaxed);
                     credit.poll_pending(max);
                     Poll::Pending
                 }
@@ -309,6 +317,7 @@ impl ErasedChunks for PrefetchThread {
                 if let Poll::Ready(None) = polled {
                     let back = lock(&driver.back).take();
                     if let Some((above, settings)) = back {
+                        count_wait(&mut self.waiting_since, &self.gauge);
                         self.gauge.inline.store(true, Ordering::Relaxed);
                         self.state = State::Fresh(above, settings);
                         return self.poll_chunk(cx, demand);
@@ -322,11 +331,7 @@ impl ErasedChunks for PrefetchThread {
                         }
                     }
                     Poll::Ready(chunk) => {
-                        if let Some(since) = self.waiting_since.take() {
-                            self.gauge
-                                .empty_ns
-                                .fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                        }
+                        count_wait(&mut self.waiting_since, &self.gauge);
                         if let Some(chunk) = chunk {
                             driver.consumed.fetch_add(chunk.len, Ordering::Relaxed);
                             self.gauge

@@ -207,6 +207,39 @@ fn a_small_budget_stops_nothing() {
     }
 }
 
+/// A batch is waited for as a whole, but an error may end the epoch: it does not wait for an item
+/// that blocks after it, in the same job of the child.
+#[test]
+fn an_error_does_not_wait_for_the_items_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name| dir.path().join(name).to_str().unwrap().to_owned();
+    let (seen, gave_up) = (path("seen"), path("gave up"));
+    let paths = (seen.clone(), gave_up.clone());
+    let graph = Graph::range(0..3000).in_processes_with(1, paths, |numbers, paths| {
+        let (seen, gave_up) = paths.clone();
+        numbers.try_map(move |n| {
+            if n == 2000 {
+                return Err(Error::new(ErrorKind::Corrupt, "no header"));
+            }
+            let mut waits = if n == 2001 { 20_000 } else { 0 };
+            while waits > 0 && !std::fs::exists(&seen)? {
+                std::thread::sleep(Duration::from_millis(1));
+                waits -= 1;
+                if waits == 0 {
+                    std::fs::write(&gave_up, "")?;
+                }
+            }
+            Ok::<_, Error>(n)
+        })
+    });
+    let loader = DataLoader::builder(graph.batch(64)).workers(2).build();
+    let mut epoch = loader.unwrap().epoch(0).blocking();
+    let error = epoch.find_map(Result::err).unwrap();
+    std::fs::write(&seen, "").unwrap();
+    assert!(error.to_string().contains("no header"), "{error}");
+    assert!(!std::fs::exists(&gave_up).unwrap());
+}
+
 #[test]
 fn errors_are_what_they_are_on_threads() {
     let shown = |error: &Error| {

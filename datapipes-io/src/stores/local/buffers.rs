@@ -120,15 +120,18 @@ impl Buffers {
         let mut idle = self.idle();
         idle.put(buffer);
         let mut most = self.max_bytes;
-        if idle.since.elapsed() > PATIENCE {
+        let is_due = idle.since.elapsed() > PATIENCE;
+        if is_due {
             most = most.min(idle.bytes - idle.least.min(idle.bytes));
-            (idle.least, idle.since) = (most, Instant::now());
         }
         // The oldest buffers did not fit the recent files, or were too many.
         let freed = match idle.bytes > most {
             true => idle.shrink(most),
             false => Vec::new(),
         };
+        if is_due {
+            (idle.least, idle.since) = (idle.bytes, Instant::now());
+        }
         drop(idle);
         drop(freed);
     }
@@ -239,7 +242,10 @@ mod tests {
         drop((0..9).map(|_| buffers.get(MIB)).collect::<Vec<_>>());
         // Of nine, two are used at once.
         let used = || drop((buffers.get(MIB), buffers.get(MIB)));
-        buffers.idle().least = usize::MAX;
+        {
+            let mut idle = buffers.idle();
+            (idle.least, idle.since) = (usize::MAX, Instant::now());
+        }
         used();
         assert_eq!(idle(&buffers).0, 9);
         buffers.idle().since -= 2 * PATIENCE;

@@ -321,7 +321,7 @@ pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Po
             .map(|()| true);
     }
     if room.is_pending() {
-        // Who waits for more than there is takes what there is.
+        // A reader that waits for more items takes those that are there.
         job.put.flush();
         job.ringer.ring();
     }

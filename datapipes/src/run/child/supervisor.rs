@@ -138,7 +138,12 @@ impl Job {
             items: chunk.len,
             bytes: chunk.bytes,
         };
+        let failed = chunk.errors > 0;
         self.put.put(chunk, weight);
+        if failed {
+            // An error may end the epoch; its reader is not to wait for later items.
+            self.put.flush();
+        }
     }
 
     pub(super) fn finish(self) {

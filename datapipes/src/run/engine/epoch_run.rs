@@ -192,15 +192,19 @@ impl EpochRun {
     }
 
     /// Returns the nanoseconds spent in the graph by the consumer, or by the thread ahead of it, and
-    /// how often that thread waited.
+    /// the number of polls by that thread that found nothing.
     pub(crate) fn spent(&self) -> (u64, u64) {
         let ahead = self.root_queue.busy_ns.load(Ordering::Relaxed);
-        let waits = self.root_queue.waits.load(Ordering::Relaxed);
-        (self.inline_ns.load(Ordering::Relaxed) + ahead, waits)
+        let pending_polls = self.root_queue.pending_polls.load(Ordering::Relaxed);
+        (
+            self.inline_ns.load(Ordering::Relaxed) + ahead,
+            pending_polls,
+        )
     }
 
-    /// Returns true if no segment uses workers, which a thread ahead of the consumer would feed.
-    pub(crate) fn has_idle_workers(&self) -> bool {
+    /// Returns true if every segment runs inline, so that a thread ahead of the consumer feeds no
+    /// workers and begins no requests.
+    pub(crate) fn is_all_inline(&self) -> bool {
         let mut segments = self.segments.iter();
         segments.all(|gauge| gauge.inline.load(Ordering::Relaxed))
     }
@@ -242,7 +246,7 @@ impl EpochRun {
         let tasks = self.scope.io().metrics().num_workers();
         let pollers = match plan.work {
             Work::Cpu => plan.workers,
-            Work::Io if plan.seldom_waits => tasks.max(plan.workers),
+            Work::Io if plan.seldom_waits => tasks + plan.workers,
             Work::Io => tasks,
         };
         let inside = plan

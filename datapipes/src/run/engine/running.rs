@@ -26,8 +26,8 @@ pub(crate) struct Running<T> {
 enum RootThread<T> {
     /// The thread that polls.
     Inline,
-    /// A thread of their own, ahead of the consumer; or the thread that polls again, while this
-    /// is set.
+    /// A thread of their own, ahead of the consumer. Once this is set and that thread has ended, the
+    /// thread that polls.
     Moved(Arc<AtomicBool>),
     /// A thread of their own from the first item to the last, since the polling thread belongs to
     /// an async runtime.

@@ -26,6 +26,7 @@ pub(crate) struct Learned {
     concurrency: AtomicUsize,
     /// Best duration of a morsel, in nanoseconds; 0 before it is known.
     best_ns: AtomicU64,
+    /// Waits of work that seldom waits.
     pub waits: Arc<Waits>,
     /// Bytes that an output item keeps alive: the recent maximum, 0 before the first item.
     pub weight: Arc<AtomicUsize>,

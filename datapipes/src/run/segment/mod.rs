@@ -64,6 +64,7 @@ impl SegmentSettings {
     }
 }
 
+/// The output of a segment: a chain of pipes, inline or on workers.
 pub(crate) struct Segment {
     /// The chain on this thread, while its cost is low or not known.
     inline: Option<InlineChain>,

@@ -283,12 +283,19 @@ impl Spawning {
         if !demand.ahead {
             self.shared.awaited.wait(&self.shared.account);
         }
+        // Some that began as I/O may still be in flight after the work has turned.
+        let seldom_waits = self.shared.waits.is_some();
+        let is_io = |morsel: &Morsel| morsel.work == Work::Io;
+        let work = match self.flight.work {
+            Work::Cpu if seldom_waits && self.flight.morsels.iter().any(is_io) => Work::Io,
+            work => work,
+        };
         // The reader may wait for several morsels at once if it needs several anyway. A chain that
         // fans out may make all the needed items long before its morsel is complete. Requests may
         // not complete before others are taken and dropped, if they hold a connection or a permit
         // of which there are few. A morsel whose output waits for room holds up the later ones in
         // its process.
-        let morsels = match (self.shared.arity, self.flight.work) {
+        let morsels = match (self.shared.arity, work) {
             // Only the first can be taken, and says by itself that it has something.
             _ if apart && self.flight.order == Order::Strict => usize::MAX,
             _ if apart => 1,
@@ -303,7 +310,7 @@ impl Spawning {
         // A morsel may hold up others until it is taken, as requests do: then one item is worth a
         // wake. Output that waits for room in its process does too, but in strict order it says so
         // itself (`poll_room`).
-        let one = match self.flight.work {
+        let one = match work {
             _ if apart => self.flight.order != Order::Strict,
             work => work == Work::Io,
         };

@@ -15,7 +15,7 @@ const CALM: u32 = 32;
 /// Compares the time that the graph takes between two polls with the time that the consumer takes
 /// for their items. On two threads both together take as long as the longer one.
 #[derive(Default)]
-pub(super) struct Overlap {
+pub(super) struct AheadGain {
     polls: u64,
     /// End of the last poll, if it had an item.
     ready: Option<Instant>,
@@ -35,10 +35,10 @@ pub(super) struct Totals {
     /// Nanoseconds spent in the graph, by the consumer or ahead of it.
     pub graph_ns: u64,
     /// Number of polls by the thread ahead that found nothing.
-    pub waits: u64,
+    pub pending_polls: u64,
 }
 
-impl Overlap {
+impl AheadGain {
     /// Adds the last poll, once the consumer has come back for more.
     pub fn before_poll(&mut self, now: Instant, totals: Totals) {
         if self.polls == 0 {
@@ -55,8 +55,8 @@ impl Overlap {
         self.graph_ns = mean(self.graph_ns, totals.graph_ns - before.graph_ns);
         self.consumer_ns = mean(self.consumer_ns, (now - ready).as_nanos() as u64);
         self.items = self.items * 0.8 + items * 0.2;
-        self.calm = match totals.waits == before.waits {
-            true => self.calm + 1,
+        self.calm = match totals.pending_polls == before.pending_polls {
+            true => self.calm.saturating_add(1),
             false => 0,
         };
     }
@@ -100,16 +100,16 @@ mod tests {
 
     /// A consumer that polls: times in microseconds.
     struct Consumer {
-        overlap: Overlap,
+        gain: AheadGain,
         now: Instant,
         totals: Totals,
     }
 
     impl Consumer {
         fn new() -> Self {
-            let (overlap, totals) = Default::default();
+            let (gain, totals) = Default::default();
             Consumer {
-                overlap,
+                gain,
                 now: Instant::now(),
                 totals,
             }
@@ -117,11 +117,11 @@ mod tests {
 
         fn poll(&mut self, items: u64, graph: u64, consumer: u64) -> bool {
             let graph = Duration::from_micros(graph);
-            self.overlap.before_poll(self.now, self.totals);
+            self.gain.before_poll(self.now, self.totals);
             self.totals.items += items;
             self.totals.graph_ns += graph.as_nanos() as u64;
             self.now += graph;
-            let long = self.overlap.after_poll(graph, self.now, true);
+            let long = self.gain.after_poll(graph, self.now, true);
             self.now += Duration::from_micros(consumer);
             long
         }
@@ -132,7 +132,7 @@ mod tests {
         let pays = |items, graph, consumer| {
             let mut loop_ = Consumer::new();
             (0..40).for_each(|_| _ = loop_.poll(items, graph, consumer));
-            loop_.overlap.pays()
+            loop_.gain.pays()
         };
         assert!(pays(1, 60, 60));
         assert!(pays(1, 500, 5_000));
@@ -148,8 +148,8 @@ mod tests {
         let mut heavy = Consumer::new();
         heavy.poll(1, 5_000, 5_000);
         heavy.poll(1, 5_000, 5_000);
-        heavy.overlap.before_poll(heavy.now, heavy.totals);
-        assert!(heavy.overlap.pays());
+        heavy.gain.before_poll(heavy.now, heavy.totals);
+        assert!(heavy.gain.pays());
         assert!(Consumer::new().poll(1, 20_000, 0));
 
         let mut disturbed = Consumer::new();
@@ -160,7 +160,7 @@ mod tests {
                 _ => (20, 10),
             };
             disturbed.poll(1, graph, consumer);
-            assert!(!disturbed.overlap.pays(), "{n}");
+            assert!(!disturbed.gain.pays(), "{n}");
         }
     }
 
@@ -168,12 +168,12 @@ mod tests {
     fn a_thread_ahead_is_wasted_on_a_cheap_graph_that_never_waits() {
         let mut cheap = Consumer::new();
         (0..60).for_each(|_| _ = cheap.poll(100, 20, 10));
-        assert!(cheap.overlap.is_wasted());
-        cheap.totals.waits += 1;
+        assert!(cheap.gain.is_wasted());
+        cheap.totals.pending_polls += 1;
         cheap.poll(100, 20, 10);
-        assert!(!cheap.overlap.is_wasted());
+        assert!(!cheap.gain.is_wasted());
         (0..60).for_each(|_| _ = cheap.poll(100, 20, 10));
-        cheap.overlap.moved();
-        assert!(!cheap.overlap.is_wasted());
+        cheap.gain.moved();
+        assert!(!cheap.gain.is_wasted());
     }
 }
