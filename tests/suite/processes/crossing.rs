@@ -215,13 +215,14 @@ fn an_error_does_not_wait_for_the_items_after_it() {
     let path = |name| dir.path().join(name).to_str().unwrap().to_owned();
     let (seen, gave_up) = (path("seen"), path("gave up"));
     let paths = (seen.clone(), gave_up.clone());
-    let graph = Graph::range(0..400).in_processes_with(1, paths, |numbers, paths| {
+    let graph = Graph::range(0..2).in_processes_with(1, paths, |numbers, paths| {
         let (seen, gave_up) = paths.clone();
-        numbers.try_map(move |n| {
-            if n == 300 {
+        // One input is one job.
+        numbers.flat_map(|_| 0..400).try_map(move |n| {
+            if n == 260 {
                 return Err(Error::new(ErrorKind::Corrupt, "no header"));
             }
-            let mut waits = if n == 320 { 10_000 } else { 0 };
+            let mut waits = if n == 290 { 10_000 } else { 0 };
             while waits > 0 && !std::fs::exists(&seen)? {
                 std::thread::sleep(Duration::from_millis(1));
                 waits -= 1;
@@ -229,7 +230,7 @@ fn an_error_does_not_wait_for_the_items_after_it() {
                     std::fs::write(&gave_up, "")?;
                 }
             }
-            Ok::<_, Error>(vec![n as u8; 300_000])
+            Ok::<_, Error>(vec![0_u8; 30_000])
         })
     });
     let loader = DataLoader::builder(graph.batch(64)).workers(2).build();
