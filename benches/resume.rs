@@ -105,7 +105,7 @@ fn of_archives(title: &str, irregular: bool) {
         state.delivered()
     );
     bar(
-        "bytes of a state",
+        "bytes of a checkpoint",
         bytes as f64,
         if irregular {
             12.0 * BUFFER as f64

@@ -253,7 +253,10 @@ fn an_epoch_goes_on_behind_what_was_taken() {
         .checkpoint()
         .unwrap();
     let error = ways()[0].resume(&state).unwrap_err().to_string();
-    assert!(error.contains("the state is of another run"), "{error}");
+    assert!(
+        error.contains("the checkpoint is of another run"),
+        "{error}"
+    );
 }
 
 /// In every way of reading, a batch that could not be converted comes again.

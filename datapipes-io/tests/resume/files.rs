@@ -123,7 +123,7 @@ fn row_119_other_names_are_another_graph() {
     );
     let error = resumed(&first, 1, &other, 0).unwrap_err();
     assert!(
-        error.contains("the state is of another run: `files` was files(3 files, digest "),
+        error.contains("the checkpoint is of another run: `files` was files(3 files, digest "),
         "{error}"
     );
 }

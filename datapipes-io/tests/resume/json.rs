@@ -145,7 +145,7 @@ fn row_120_another_version_and_other_fields_are_refused() {
     };
     let says = refused(&with("/version", json!(2)));
     assert!(
-        says.contains("a state of version 2; this library reads versions 1 to 1"),
+        says.contains("a checkpoint of version 2; this library reads versions 1 to 1"),
         "{says}"
     );
     for path in ["/new", "/nodes/0/new", "/nodes/2/cursor/new"] {

@@ -89,7 +89,7 @@ impl Saving {
     }
 
     fn several(&mut self, node: &Arc<str>) {
-        let message = "runs in several places at once, whose states cannot be told apart";
+        let message = "runs in several places at once, whose snapshots cannot be told apart";
         self.problem
             .get_or_insert_with(|| Error::new(crate::ErrorKind::Config, message).at(node));
     }

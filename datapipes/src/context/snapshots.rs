@@ -24,7 +24,7 @@ impl Context {
             .and_then(|node_state| node_state.kept.as_ref())
         {
             Some(kept) if !kept.is_empty() => unpack(kept).map(Some).map_err(|error| {
-                let message = "the state holds something else for it than it keeps";
+                let message = "the checkpoint has something else for it than its snapshot";
                 Error::new(crate::ErrorKind::Config, message)
                     .with_source(error)
                     .at(self.node())

@@ -86,7 +86,7 @@ impl Saver {
             Ok(()) => work.is_writing = true,
             Err(error) => {
                 let message = format!(
-                    "{}: cannot start the thread that saves states",
+                    "{}: cannot start the thread that saves checkpoints",
                     self.path.display()
                 );
                 work.problem = Some(Error::new(ErrorKind::Io, message).with_source(error));
@@ -132,7 +132,7 @@ impl Desk {
             let saved = state.save(path);
             if let Err(error) = &saved {
                 quietly(
-                    || tracing::warn!(%error, "a state was not saved; the file has the one from before"),
+                    || tracing::warn!(%error, "a checkpoint was not saved; the file has the one from before"),
                 );
             }
             lock(&self.work).problem = saved.err();

@@ -34,7 +34,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             Ok(Some(Turns(state))) if state.2.len() != places || state.3 > count as u64 => {
                 return Items::fail(crate::Error::new(
                     crate::ErrorKind::Config,
-                    "a state of another number of inputs",
+                    "a snapshot of another number of inputs",
                 ));
             }
             Ok(kept) => kept.unwrap_or(Turns((0, 0, vec![None; places], 0))),

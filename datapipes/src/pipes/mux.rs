@@ -77,7 +77,7 @@ pub(super) fn by_turns<T: Send + 'static>(
         Ok(Some(_)) => {
             return Items::fail(crate::Error::new(
                 crate::ErrorKind::Config,
-                "a state of another number of inputs",
+                "a snapshot of another number of inputs",
             ));
         }
         Ok(None) => (0, vec![false; inputs.len()]),

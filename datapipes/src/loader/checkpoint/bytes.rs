@@ -116,13 +116,13 @@ fn is_sane(cursor: &Cursor) -> bool {
 pub(super) fn damaged(what: impl std::fmt::Display) -> Error {
     Error::new(
         ErrorKind::Corrupt,
-        format!("this is no state of an epoch: {what}"),
+        format!("this is no checkpoint of an epoch: {what}"),
     )
 }
 
 pub(super) fn later(version: u64) -> Error {
     let message =
-        format!("a state of version {version}; this library reads versions 1 to {VERSION}");
+        format!("a checkpoint of version {version}; this library reads versions 1 to {VERSION}");
     Error::new(ErrorKind::Unsupported, message)
 }
 

@@ -33,7 +33,7 @@ impl Checkpoint {
             let resume = saved.fitted(flow, settings, edited, other_ranks)?;
             Ok((share, saved.clone(), resume))
         };
-        let another = |why: String| config(format!("the state is of another run: {why}"));
+        let another = |why: String| config(format!("the checkpoint is of another run: {why}"));
         let same = world == now as u64;
         if let Some(saved) = self
             .0
@@ -59,7 +59,7 @@ impl Checkpoint {
         };
         let refused = |why: String| {
             config(format!(
-                "the state is of {of}, and this is rank {index} of {now}: {problem}; and {why}"
+                "the checkpoint is of {of}, and this is rank {index} of {now}: {problem}; and {why}"
             ))
         };
         if !world.is_multiple_of(now as u64) {

@@ -73,7 +73,7 @@ fn failed(what: &str, path: &Path, error: io::Error) -> Error {
     };
     Error::new(
         kind,
-        format!("{}: the state cannot be {what}", path.display()),
+        format!("{}: the checkpoint cannot be {what}", path.display()),
     )
     .with_source(error)
 }

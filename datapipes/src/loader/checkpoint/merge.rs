@@ -120,6 +120,6 @@ impl Saved {
 fn refused(why: String) -> Error {
     Error::new(
         ErrorKind::Config,
-        format!("the states cannot be merged: {why}"),
+        format!("the checkpoints cannot be merged: {why}"),
     )
 }

@@ -41,7 +41,7 @@ impl<'de> Visitor<'de> for Bytes {
     type Value = Checkpoint;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the bytes of a state")
+        f.write_str("the bytes of a checkpoint")
     }
     fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Checkpoint, E> {
         Checkpoint::from_bytes(bytes).map_err(E::custom)

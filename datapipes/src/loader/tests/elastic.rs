@@ -350,7 +350,9 @@ fn row_119_another_rule_for_uneven_ranks_is_refused() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.ends_with("the state is of another run: uneven was Some(Drop), and is Some(Allow)"),
+        error.ends_with(
+            "the checkpoint is of another run: uneven was Some(Drop), and is Some(Allow)"
+        ),
         "{error}"
     );
 }
@@ -556,7 +558,7 @@ fn a_state_of_another_rank_is_refused_where_ranks_differ() {
     assert_eq!(resume(&states[1]), Ok(()));
     let error = resume(&states[0]).unwrap_err();
     assert!(
-        error.contains("the state is of rank 0 of 2, and this is rank 1 of 2: `shuffle`"),
+        error.contains("the checkpoint is of rank 0 of 2, and this is rank 1 of 2: `shuffle`"),
         "{error}"
     );
     assert!(
@@ -571,10 +573,10 @@ fn states_of_different_ranks_steps_or_runs_are_not_merged() {
     let four = states(|| range().batch(2), 4, 2);
     let merge = |states: &[&Checkpoint]| {
         let states: Vec<Checkpoint> = states.iter().map(|&state| state.clone()).collect();
-        Checkpoint::merge(&states)
-            .unwrap_err()
-            .to_string()
-            .replace("wrong configuration: the states cannot be merged: ", "")
+        Checkpoint::merge(&states).unwrap_err().to_string().replace(
+            "wrong configuration: the checkpoints cannot be merged: ",
+            "",
+        )
     };
     let [a, b, c, d] = &four[..] else {
         unreachable!()

@@ -20,10 +20,11 @@ impl Engine {
                 continue;
             };
             if !can_have(node, cursor) {
-                return Err(
-                    Error::new(ErrorKind::Corrupt, "a state that no such node can have")
-                        .at(&node.name),
-                );
+                return Err(Error::new(
+                    ErrorKind::Corrupt,
+                    "a snapshot that no such node can take",
+                )
+                .at(&node.name));
             }
             if !cuts.are(id, node, cursor) {
                 let message = "it was worked on in pieces together with its neighbours that is worked on alone now, or the \

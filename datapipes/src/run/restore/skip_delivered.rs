@@ -121,7 +121,7 @@ impl ErasedChunks for SkipDelivered {
                 }
                 let message = format!(
                     "ended after {} items and errors, and the epoch was stopped after {}: the data is not what it was, or \
-                     the state is not one of it",
+                     the checkpoint is not one of it",
                     self.run.0,
                     self.wanted.from()
                 );

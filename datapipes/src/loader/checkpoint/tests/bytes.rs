@@ -190,7 +190,7 @@ fn row_120_a_later_version_is_named() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(
         error.to_string(),
-        "unsupported: a state of version 2; this library reads versions 1 to 1"
+        "unsupported: a checkpoint of version 2; this library reads versions 1 to 1"
     );
     bytes[4] = 0;
     assert_eq!(kind(&sealed(bytes)), ErrorKind::Unsupported);

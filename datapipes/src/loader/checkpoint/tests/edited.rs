@@ -29,7 +29,7 @@ fn matching<T: Send + 'static>(state: &Checkpoint, graph: Graph<T>, refused: &st
     assert!(
         problem
             .to_string()
-            .ends_with(&format!("the state is of another run: {refused}")),
+            .ends_with(&format!("the checkpoint is of another run: {refused}")),
         "{problem}"
     );
     loader
@@ -387,7 +387,7 @@ fn row_119_another_seed_or_source_is_refused_by_name() {
         .batch(4);
     let problem = loader(longer, 7).resume(&state).map(|_| ()).unwrap_err();
     assert_eq!(problem.kind(), ErrorKind::Config);
-    let wanted = "the state is of another run: `range` was range(0..90), and is range(0..93)";
+    let wanted = "the checkpoint is of another run: `range` was range(0..90), and is range(0..93)";
     assert!(problem.to_string().contains(wanted), "{problem}");
     // All differences, at once.
     let other = Graph::range(0..93)
