@@ -22,10 +22,13 @@ pub(in crate::stores) struct Buffers {
     idle: Mutex<Idle>,
 }
 
+/// A buffer, and its turn among all that became idle.
+type IdleBuffer = (u64, Box<[u8]>);
+
 #[derive(Debug)]
 struct Idle {
-    /// Idle buffers by their size, each with its turn, the oldest first.
-    by_size: BTreeMap<usize, VecDeque<(u64, Box<[u8]>)>>,
+    /// Idle buffers by their size, the oldest first.
+    by_size: BTreeMap<usize, VecDeque<IdleBuffer>>,
     /// Number of buffers that became idle so far.
     turn: u64,
     bytes: usize,

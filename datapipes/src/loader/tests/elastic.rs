@@ -451,7 +451,7 @@ fn row_118_what_is_not_elastic_is_refused_by_name_with_both_numbers() {
             .unwrap_err()
             .to_string();
         let expected = format!(
-            "wrong configuration: the state is of all of 4 ranks, and this is rank 1 of 3: {expected}; and 3 ranks cannot \
+            "wrong configuration: the checkpoint is of all of 4 ranks, and this is rank 1 of 3: {expected}; and 3 ranks cannot \
              share what 4 have left to read"
         );
         assert_eq!(error, expected);

@@ -88,7 +88,7 @@ fn what_cannot_be_written_leaves_what_was_there() {
     fs::create_dir(&beside).unwrap();
     let problem = new.save(&path).unwrap_err();
     assert_eq!(problem.kind(), ErrorKind::Io);
-    let named = |path: &Path| format!("{}: the state cannot be written", path.display());
+    let named = |path: &Path| format!("{}: the checkpoint cannot be written", path.display());
     assert!(problem.to_string().contains(&named(&path)), "{problem}");
     assert!(Checkpoint::load(&path).unwrap() == old);
     fs::remove_dir(&beside).unwrap();
