@@ -119,7 +119,7 @@ impl Pool {
                     false => values.len() / 2 <= len.max(1 << 12),
                 }
         };
-        // What was used last may still be in a core's cache.
+        // The vector used last may still be in a core's cache.
         let found = kept.iter().rposition(fits).map(|place| kept.remove(place));
         drop(kept);
         found.and_then(T::unwrap)

@@ -72,9 +72,10 @@ impl<T: Send + 'static> Builder<T> {
 
     /// Sets the number of finished items (usually batches) kept ready for the consumer. Defaults to
     /// 4, or to the items made in 4 ms if that is more. The queue fills up gradually: five items
-    /// are requested for every four consumed. With 0 each item is made when it is asked for. If a
-    /// graph makes an item in some microseconds, a blocking iterator runs it on the consumer's
-    /// thread instead, since a queue would cost more than it hides.
+    /// are requested for every four consumed. With 0 each item is made when it is asked for. A
+    /// blocking iterator runs the graph on the consumer's thread instead, while the graph never
+    /// waits and a queue would cost more than it hides: if the graph makes an item in some
+    /// microseconds, or the consumer takes no time for it.
     pub fn prefetch(mut self, items: usize) -> Self {
         self.settings.prefetch = Some(items);
         self

@@ -140,8 +140,9 @@ impl<T: Send + 'static> Epoch<T> {
 
 impl<T: Send + 'static, E> Epoch<T, E> {
     /// Returns the epoch as a plain iterator, for training loops without async. Works on any
-    /// thread, with or without an async runtime; inside a runtime it blocks the calling thread. If
-    /// items cost microseconds, functions of the graph run on that thread, too.
+    /// thread, with or without an async runtime; inside a runtime it blocks the calling thread.
+    /// Functions of the graph run on that thread, too, as long as a thread ahead of it would save
+    /// less time than the queue between them costs.
     ///
     /// On the only thread of a runtime no task of that runtime runs while the iterator waits. If
     /// one of these tasks feeds the graph, nothing comes. If this is found to be the case (such

@@ -243,7 +243,7 @@ mod tests {
     fn what_is_not_used_for_some_time_is_given_back() {
         let buffers = Buffers::new(64 * MIB);
         drop((0..9).map(|_| buffers.get(MIB)).collect::<Vec<_>>());
-        // Of nine, two are used at once.
+        // Two of the nine are used at once.
         let used = || drop((buffers.get(MIB), buffers.get(MIB)));
         {
             let mut idle = buffers.idle();

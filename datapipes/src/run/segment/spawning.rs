@@ -188,7 +188,8 @@ impl Spawning {
             self.flight.turn();
             let on_workers = self.flight.work == Work::Cpu;
             self.shared.gauge.on_workers.store(on_workers, Relaxed);
-            // What an item costs is time on a worker, or time in flight.
+            // The cost of an item is time on a worker for one kind of work, time in flight for the
+            // other.
             self.cost = ItemCost::default();
         }
     }
