@@ -439,6 +439,11 @@ impl Credit {
         self.id
     }
 
+    /// Returns the weight of the heaviest recent item; 0 before the first.
+    pub(crate) fn heaviest(&self) -> usize {
+        self.account.seen.load(Ordering::Relaxed)
+    }
+
     /// Reserves the expected weight of an item. If the bytes are not available, the task is woken
     /// when they may be.
     pub(crate) fn reserve(&mut self, cx: &Context<'_>) -> bool {

@@ -114,14 +114,13 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// The limit does not cover:
     ///
-    /// - items that several threads make at the same moment, if they are more than a thousand times
-    ///   as large as all earlier items, or each larger than an edge's share divided by twice the
-    ///   number of threads;
+    /// - items that several threads or processes make at the same moment, if they are more than a
+    ///   thousand times as large as all earlier items, or the first that are each larger than an
+    ///   edge's share divided by twice the number of threads, or in a
+    ///   [part](Graph::in_processes) by five times the number of processes;
     /// - the working memory of a step besides its items;
     /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
-    /// - up to four items of each process of a [part](Graph::in_processes), if they are larger than
-    ///   a fifth of the bytes reserved for the process (an edge's share, divided by the number of
-    ///   processes), and up to 32 MiB of shared memory that each process uses again;
+    /// - up to 32 MiB of shared memory that each process of a part uses again;
     /// - items that pipes hold themselves (a shuffle buffer, the parts of a file that is read as it
     ///   arrives), counted in items or bytes.
     ///

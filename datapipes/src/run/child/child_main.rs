@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use super::isolate;
 use super::log::Lines;
 use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, counted, whole};
 use crate::batch_buffer::{Granted, Lender, Pool, RowCursor};
+use crate::budget::learn;
 use crate::codec::{ChunkWire, Parcel, damaged};
 use crate::context::{Counters, RunInfo, Shared};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
@@ -37,7 +38,8 @@ const LIMITS: Limits = Limits {
 const MESSAGE: usize = 256 << 10;
 /// Number of equal parts of the child's room: the output that waits in the queue, the message that
 /// fills the queue, a message that the parent has taken and has no room for, the output of later
-/// jobs that is ready before its turn, and the output that is made meanwhile.
+/// jobs that is ready before its turn, and the output that is made meanwhile. A larger item is made
+/// once the parent has allowed it, from the bytes of the edge downstream.
 const PARTS_OF_ROOM: usize = 5;
 /// Time without output of the first job after which a later job continues, although there is no
 /// room for more output that is ready before its turn. The later job may hold a resource that the
@@ -88,6 +90,7 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
             jobs: VecDeque::new(),
             still: None,
             freed: 0,
+            heaviest: AtomicUsize::new(0),
         };
         poll_fn(|cx| server.poll(cx)).await?;
         poll_fn(|cx| server.reports.poll_flush(cx)).await
@@ -105,8 +108,8 @@ struct Part {
     overlap: usize,
     /// Number of the node that fills rows of batches, if one does.
     fills: Option<usize>,
-    /// Maximum of bytes that may wait in the queue, or be made in one poll if items turn out much
-    /// larger than earlier items.
+    /// Maximum of bytes that may wait in the queue, be made without asking the parent, or be made in
+    /// one poll if items turn out much larger than earlier items.
     room: usize,
     lines: Arc<Lines>,
     /// State shared by the nodes, of the epoch of the last job.
@@ -265,6 +268,7 @@ impl Part {
             begun: Instant::now(),
             busy: 0,
             each: 0,
+            leave: Leave::None,
         }
     }
 }
@@ -287,22 +291,41 @@ struct Job {
     busy: u64,
     /// Bytes of an output item; 0 before the first one.
     each: usize,
+    leave: Leave,
+}
+
+/// The parent's leave to make an item that does not fit in the child's room.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Leave {
+    None,
+    Asked,
+    Given,
 }
 
 impl Job {
-    /// Returns the bytes of the job's items: those that wait for its turn, or are between its
-    /// steps.
+    /// Returns the bytes of the job's items that the parent has not allowed: those that wait for
+    /// its turn, or are between its steps.
     fn held(&self) -> usize {
         match (&self.ready, &self.stream) {
+            _ if self.leave == Leave::Given => 0,
             (Some(chunk), _) => chunk.bytes,
             (None, None) => 0,
-            (None, Some(_)) => self
-                .counters
-                .iter()
-                .map(|counters| counters.weight.load(Ordering::Relaxed))
-                .max()
-                .unwrap_or(0),
+            (None, Some(_)) => self.heaviest(),
         }
+    }
+
+    /// Returns the bytes of the heaviest recent item of any of its steps.
+    fn heaviest(&self) -> usize {
+        let weights = self
+            .counters
+            .iter()
+            .map(|counters| counters.weight.load(Ordering::Relaxed));
+        weights.max().unwrap_or(0)
+    }
+
+    /// Returns true if a poll would work on an item.
+    fn goes_on(&self) -> bool {
+        self.ready.is_none() && self.stream.is_some() && !self.cancelled.load(Ordering::Relaxed)
     }
 
     /// Returns the counts since the last call.
@@ -365,6 +388,8 @@ struct Server {
     still: Option<Pin<Box<Sleep>>>,
     /// Number of later jobs that may continue without room.
     freed: usize,
+    /// Bytes of the heaviest recent item.
+    heaviest: AtomicUsize,
 }
 
 impl Server {
@@ -395,11 +420,15 @@ impl Server {
             }
             let more = std::mem::take(&mut logs) == LOGS;
             let message = MESSAGE.min(self.part.room);
-            match self.jobs.front_mut().map(|job| job.poll(cx, message)) {
-                Some(Poll::Ready(Some(chunk))) => self.output(chunk)?,
-                Some(Poll::Ready(None)) => self.done()?,
-                None | Some(Poll::Pending) => {
-                    self.poll_later(cx);
+            let polled = match self.jobs.is_empty() {
+                true => Poll::Pending,
+                false => self.poll_job(cx, 0, message)?,
+            };
+            match polled {
+                Poll::Ready(Some(chunk)) => self.output(chunk)?,
+                Poll::Ready(None) => self.done()?,
+                Poll::Pending => {
+                    self.poll_later(cx)?;
                     if let Poll::Ready(Err(error)) = self.reports.poll_flush(cx) {
                         return Poll::Ready(Err(error));
                     }
@@ -412,9 +441,31 @@ impl Server {
         }
     }
 
+    /// Continues a job, for output of about `message` bytes if items are small; for one item, once
+    /// the parent has allowed it, if items do not fit in the room.
+    fn poll_job(
+        &mut self,
+        cx: &mut task::Context<'_>,
+        at: usize,
+        message: usize,
+    ) -> Result<Poll<Option<AnyChunk>>> {
+        let bytes = self.heaviest.load(Ordering::Relaxed);
+        let (job, fits) = (&mut self.jobs[at], bytes <= self.part.room);
+        if !fits && job.goes_on() && job.leave != Leave::Given {
+            let number = job.number;
+            if std::mem::replace(&mut job.leave, Leave::Asked) == Leave::None {
+                self.report(&Report::Ask { number, bytes })?;
+            }
+            return Ok(Poll::Pending);
+        }
+        let polled = job.poll(cx, if fits { message } else { 0 });
+        self.heaviest.fetch_max(job.heaviest(), Ordering::Relaxed);
+        Ok(polled)
+    }
+
     /// Polls the jobs after the first for one item each, while there is room for their output, so
     /// that they start to wait for what they need.
-    fn poll_later(&mut self, cx: &mut task::Context<'_>) {
+    fn poll_later(&mut self, cx: &mut task::Context<'_>) -> Result<()> {
         if let Some(still) = &mut self.still
             && still.as_mut().poll(cx).is_ready()
         {
@@ -422,11 +473,16 @@ impl Server {
         }
         let mut bytes: usize = self.jobs.iter().skip(1).map(Job::held).sum();
         let mut freed = self.freed;
-        for job in self.jobs.iter_mut().take(self.part.overlap).skip(1) {
+        for at in 1..self.jobs.len().min(self.part.overlap) {
+            let job = &self.jobs[at];
             if job.ready.is_some() || job.stream.is_none() {
                 continue;
             }
-            if bytes >= self.part.room {
+            // What the parent allows, or is asked to, has room there.
+            let has_room = bytes < self.part.room
+                || job.leave == Leave::Given
+                || self.heaviest.load(Ordering::Relaxed) > self.part.room;
+            if !has_room {
                 if freed == 0 {
                     let still = self
                         .still
@@ -434,16 +490,17 @@ impl Server {
                     if still.as_mut().poll(cx).is_ready() {
                         cx.waker().wake_by_ref();
                     }
-                    return;
+                    return Ok(());
                 }
                 freed -= 1;
             }
             bytes -= job.held();
-            if let Poll::Ready(ready) = job.poll(cx, 0) {
-                job.ready = ready;
+            if let Poll::Ready(ready) = self.poll_job(cx, at, 0)? {
+                self.jobs[at].ready = ready;
             }
-            bytes += job.held();
+            bytes += self.jobs[at].held();
         }
+        Ok(())
     }
 
     fn order(&mut self, parcel: &Parcel) -> Result<()> {
@@ -453,11 +510,18 @@ impl Server {
                 let chunk = self.part.input.decode(&mut from)?;
                 from.end()?;
                 let granted = Arc::new(self.granted(grants, facts.number)?);
+                self.heaviest.fetch_max(facts.heaviest, Ordering::Relaxed);
                 self.jobs.push_back(self.part.begin(facts, granted, chunk));
             }
             Order::Cancel(number) => {
                 let cancelled = self.jobs.iter_mut().filter(|job| job.number <= number);
                 cancelled.for_each(|job| job.cancelled.store(true, Ordering::Relaxed));
+            }
+            Order::Allow(number) => {
+                // The job may have ended meanwhile.
+                if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) {
+                    job.leave = Leave::Given;
+                }
             }
             Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),
         }
@@ -527,7 +591,9 @@ impl Server {
         self.part.output.encode(&*chunk.chunk, places, &mut writer);
         // A user's step may not report the weight of its output; the encoded length is known here.
         let bytes = known.max(writer.len());
-        self.jobs.front_mut().expect("as above").each = (bytes / items.max(1)).max(1);
+        let job = self.jobs.front_mut().expect("as above");
+        (job.each, job.leave) = ((bytes / items.max(1)).max(1), Leave::None);
+        learn(&self.heaviest, items, bytes);
         let message = self.reports.prepare(writer)?;
         Ok((message, Weight { items, bytes }))
     }

@@ -59,6 +59,8 @@ pub(super) struct Task {
     pub seen: usize,
     /// Number of those outputs that belong to earlier items.
     before: usize,
+    /// Bytes that the child asked for to make the task's next item, until they are allowed.
+    pub asked: Option<usize>,
     /// Counts of the task; if it is done item by item, counts of the item in progress.
     counted: Counted,
 }
@@ -247,6 +249,7 @@ impl Task {
             alone: None,
             seen: 0,
             before: 0,
+            asked: None,
             counted: Vec::new(),
         }
     }

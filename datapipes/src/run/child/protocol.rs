@@ -73,6 +73,8 @@ pub(super) enum Order {
     Job(JobFacts, Option<Grants>),
     /// Cancels all jobs up to this number.
     Cancel(u64),
+    /// Allows a job to make an item, as it asked.
+    Allow(u64),
 }
 
 /// Rows of batches that a child may fill, for each item of a job. Items whose row is in use already
@@ -91,20 +93,37 @@ pub(super) struct JobFacts {
     /// True if the job is a single item that may end the process: its output is sent at once, so
     /// that the parent knows how far it got.
     pub alone: bool,
+    /// Bytes of the heaviest recent item that came out of the part; 0 before the first.
+    pub heaviest: usize,
 }
 
 impl Order {
     pub(super) fn write(&self, to: &mut Writer<'_>) {
         match self {
             Order::Hello => to.raw(&[0]),
-            Order::Job(JobFacts { number, run, alone }, grants) => {
+            Order::Job(facts, grants) => {
+                let JobFacts {
+                    number,
+                    run,
+                    alone,
+                    heaviest,
+                } = facts;
                 to.raw(&[1]);
                 let uneven = Uneven::number(run.uneven);
                 let Rank { index, world } = run.rank;
                 let (index, world) = (index as u64, world as u64);
                 let (inflated, alone) = (run.max_inflated.unwrap_or(u64::MAX), u64::from(*alone));
                 for n in [
-                    *number, run.seed, run.epoch, index, world, uneven, inflated, run.round, alone,
+                    *number,
+                    run.seed,
+                    run.epoch,
+                    index,
+                    world,
+                    uneven,
+                    inflated,
+                    run.round,
+                    alone,
+                    *heaviest as u64,
                 ] {
                     to.number(n);
                 }
@@ -131,6 +150,10 @@ impl Order {
                 to.raw(&[2]);
                 to.number(*number);
             }
+            Order::Allow(number) => {
+                to.raw(&[3]);
+                to.number(*number);
+            }
         }
     }
 
@@ -138,7 +161,7 @@ impl Order {
         Ok(match u8::decode(from)? {
             0 => Order::Hello,
             1 => {
-                let mut n = [0; 9];
+                let mut n = [0; 10];
                 for n in &mut n {
                     *n = from.number()?;
                 }
@@ -152,6 +175,7 @@ impl Order {
                     inflated,
                     round,
                     alone,
+                    heaviest,
                 ] = n;
                 let uneven = Uneven::from_number(uneven)
                     .ok_or_else(|| damaged(format_args!("{uneven} is no rule for uneven ranks")))?;
@@ -172,6 +196,7 @@ impl Order {
                     number,
                     run,
                     alone: alone != 0,
+                    heaviest: heaviest as usize,
                 };
                 let grants = bool::decode(from)?.then(|| -> Result<Grants> {
                     let wanted = (DType::decode(from)?, usize::decode(from)?);
@@ -190,6 +215,7 @@ impl Order {
                 Order::Job(facts, grants.transpose()?)
             }
             2 => Order::Cancel(from.number()?),
+            3 => Order::Allow(from.number()?),
             other => return Err(damaged(format_args!("{other} is no order"))),
         })
     }
@@ -205,6 +231,11 @@ pub(super) enum Report {
     Output(u64, Counted),
     Done(Done),
     Log(Log),
+    /// Asks for bytes for the next item of a job. Until they are allowed, the job is not continued.
+    Ask {
+        number: u64,
+        bytes: usize,
+    },
 }
 
 /// End of a job.
@@ -266,6 +297,11 @@ impl Report {
                 target.encode(to)?;
                 text.encode(to)?;
             }
+            Report::Ask { number, bytes } => {
+                to.raw(&[5]);
+                to.number(*number);
+                to.number(*bytes as u64);
+            }
         }
         Ok(())
     }
@@ -295,6 +331,10 @@ impl Report {
                 target: Wire::decode(from)?,
                 text: Wire::decode(from)?,
             }),
+            5 => Report::Ask {
+                number: from.number()?,
+                bytes: usize::decode(from)?,
+            },
             other => return Err(damaged(format_args!("{other} is no report"))),
         })
     }
@@ -366,6 +406,7 @@ mod tests {
             number: 7,
             run,
             alone: true,
+            heaviest: 1 << 33,
         };
         let grants = Grants {
             wanted: (DType::F32, 300),
@@ -374,6 +415,7 @@ mod tests {
         for order in [
             Order::Hello,
             Order::Cancel(1 << 40),
+            Order::Allow(1 << 41),
             Order::Job(facts, None),
             Order::Job(facts, Some(grants)),
         ] {
@@ -400,6 +442,10 @@ mod tests {
                 target: "a::b".into(),
                 text: "hm".into(),
             }),
+            Report::Ask {
+                number: 6,
+                bytes: 1 << 34,
+            },
         ];
         for report in reports {
             let mut writer = Writer::new();

@@ -138,7 +138,10 @@ impl<'a> Session<'a> {
             if self.leaving && self.tasks.is_empty() {
                 return Poll::Ready(End::Dismissed);
             }
-            let gave = self.give_work(cx);
+            let gave = match self.allow(cx) {
+                Ok(()) => self.give_work(cx),
+                failed => failed.map(|()| false),
+            };
             let idle =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
             self.slot.shared.set_idle(place, idle);
@@ -269,8 +272,37 @@ impl<'a> Session<'a> {
                 }
             }
             Report::Done(done) => self.done(done)?,
+            Report::Ask { number, bytes } => {
+                let task = self.tasks.iter_mut().find(|task| task.number == number);
+                let task = task.ok_or_else(|| {
+                    damaged(format_args!(
+                        "a question about job {number}, which it does not have"
+                    ))
+                })?;
+                task.asked = Some(bytes);
+            }
         }
         Ok(None)
+    }
+
+    /// Allows the jobs that have asked to make an item to do so, as far as there is room.
+    fn allow(&mut self, cx: &mut Context<'_>) -> Result<()> {
+        for at in 0..self.tasks.len() {
+            let task = &mut self.tasks[at];
+            let Some(bytes) = task.asked else { continue };
+            if poll_room(&mut task.job, bytes, cx).is_ready() {
+                task.asked = None;
+                let number = task.number;
+                if at == 0 {
+                    self.heard = Instant::now();
+                }
+                self.send(cx, &Order::Allow(number), None)?;
+            } else if at == 0 {
+                // The wait is not the child's fault.
+                self.heard = Instant::now();
+            }
+        }
+        Ok(())
     }
 
     fn done(&mut self, done: Done) -> Result<()> {
@@ -424,7 +456,9 @@ impl<'a> Session<'a> {
             number: task.number,
             run: task.job.run,
             alone: task.alone.is_some(),
+            heaviest: task.job.credit.heaviest(),
         };
+        task.asked = None;
         self.tasks.push_back(task);
         self.send(cx, &Order::Job(facts, grants), Some(places))
     }
