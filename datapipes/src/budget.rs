@@ -447,8 +447,8 @@ impl Credit {
     /// Reserves the expected weight of an item. If the bytes are not available, the task is woken
     /// when they may be.
     pub(crate) fn reserve(&mut self, cx: &Context<'_>) -> bool {
-        self.acquire(cx, self.account.each(), 0, self.account.share)
-            .is_some()
+        let (each, share) = (self.account.each(), self.account.share);
+        self.acquire(cx, each, 0, share, self.input).is_some()
     }
 
     /// Reserves the expected weight of an item, whatever is available.
@@ -460,7 +460,8 @@ impl Credit {
         );
     }
 
-    fn stop_waiting(&self) {
+    /// Gives up waiting for bytes; what is held stays.
+    pub(crate) fn stop_waiting(&self) {
         let waiting = lock(&self.account.budget.state).edges[self.account.edge]
             .waiting
             .remove(&self.id);
@@ -499,7 +500,8 @@ impl Credit {
             self.account.each(),
             max.min(at_once(stake, &self.account.seen)),
         );
-        if let Some(covered) = self.acquire(cx, each, stake.max(each.saturating_mul(max)), limit) {
+        let stake = stake.max(each.saturating_mul(max));
+        if let Some(covered) = self.acquire(cx, each, stake, limit, self.input) {
             return Poll::Ready(if covered { max } else { 1 });
         }
         if !awaited() {
@@ -509,20 +511,27 @@ impl Credit {
         Poll::Ready(1)
     }
 
-    /// Prepares to take over items of this weight: ready as soon as there is room for them, or
-    /// somebody waits for these.
+    /// Reserves the bytes of items that are made elsewhere, or are about to be: ready as soon as
+    /// there is room for them, or somebody waits for these. Until then it keeps what it has, since
+    /// the items may be there already.
     pub(crate) fn poll_take(
         &mut self,
         cx: &Context<'_>,
         bytes: usize,
         awaited: impl FnOnce() -> bool,
     ) -> Poll<()> {
-        let limit = self.account.share;
-        if self.acquire(cx, bytes, 0, limit).is_some() || awaited() {
-            self.stop_waiting();
+        // Who makes the items may hold something that others need.
+        self.begun = true;
+        let (limit, held) = (self.account.share, self.held);
+        if self.acquire(cx, bytes, 0, limit, held).is_some() {
             return Poll::Ready(());
         }
-        Poll::Pending
+        if !awaited() {
+            return Poll::Pending;
+        }
+        self.stop_waiting();
+        self.set(held.max(self.input.saturating_add(bytes)));
+        Poll::Ready(())
     }
 
     /// Ends a poll that made nothing yet: keeps the expected weight of up to `max` items.
@@ -557,13 +566,14 @@ impl Credit {
     }
 
     /// Reserves `least` bytes, and a larger `stake` if that is available. Returns true if the stake
-    /// was reserved; `None` if the credit has to wait.
+    /// was reserved; `None` if the credit has to wait, with no more than the bytes that it `keeps`.
     fn acquire(
         &mut self,
         cx: &Context<'_>,
         least: usize,
         stake: usize,
         limit: usize,
+        keeps: usize,
     ) -> Option<bool> {
         let budget = self.account.budget.clone();
         let mut state = lock(&budget.state);
@@ -585,8 +595,7 @@ impl Credit {
         let held = match covered {
             true => stake,
             false if granted || fits => least,
-            // With nothing but its input.
-            false => self.input,
+            false => keeps,
         };
         self.alone = alone;
         state.alone |= alone;

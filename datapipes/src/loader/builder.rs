@@ -115,9 +115,10 @@ impl<T: Send + 'static> Builder<T> {
     /// The limit does not cover:
     ///
     /// - items that several threads or processes make at the same moment, if they are more than a
-    ///   thousand times as large as all earlier items, or the first that are each larger than an
-    ///   edge's share divided by twice the number of threads, or in a
-    ///   [part](Graph::in_processes) by five times the number of processes;
+    ///   thousand times as large as all earlier items;
+    /// - the first large items that several threads or processes make at the same moment. An item
+    ///   is large if it exceeds an edge's share divided by twice the number of threads; in a
+    ///   [part](Graph::in_processes), by five times the number of processes;
     /// - the working memory of a step besides its items;
     /// - items whose weight is [unknown](crate::Weigh), which `explain` names;
     /// - up to 32 MiB of shared memory that each process of a part uses again;

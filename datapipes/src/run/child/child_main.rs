@@ -298,7 +298,7 @@ struct Job {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Leave {
     None,
-    Asked,
+    Asked(Instant),
     Given,
 }
 
@@ -323,9 +323,18 @@ impl Job {
         weights.max().unwrap_or(0)
     }
 
-    /// Returns true if a poll would work on an item.
-    fn goes_on(&self) -> bool {
+    /// Returns true if a poll would make an item.
+    fn makes_items(&self) -> bool {
         self.ready.is_none() && self.stream.is_some() && !self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Records that the parent allows an item, if the job has asked.
+    fn allow(&mut self) {
+        if let Leave::Asked(since) = self.leave {
+            // The wait is no time of the job.
+            self.begun += since.elapsed();
+            self.leave = Leave::Given;
+        }
     }
 
     /// Returns the counts since the last call.
@@ -388,7 +397,7 @@ struct Server {
     still: Option<Pin<Box<Sleep>>>,
     /// Number of later jobs that may continue without room.
     freed: usize,
-    /// Bytes of the heaviest recent item.
+    /// Bytes of the heaviest recent item, made or between two steps, as [`learn`] keeps it.
     heaviest: AtomicUsize,
 }
 
@@ -449,14 +458,18 @@ impl Server {
         at: usize,
         message: usize,
     ) -> Result<Poll<Option<AnyChunk>>> {
-        let bytes = self.heaviest.load(Ordering::Relaxed);
-        let (job, fits) = (&mut self.jobs[at], bytes <= self.part.room);
-        if !fits && job.goes_on() && job.leave != Leave::Given {
-            let number = job.number;
-            if std::mem::replace(&mut job.leave, Leave::Asked) == Leave::None {
+        let heaviest = self.heaviest.load(Ordering::Relaxed);
+        let (job, fits) = (&mut self.jobs[at], heaviest <= self.part.room);
+        match job.leave {
+            Leave::Asked(_) if job.makes_items() => return Ok(Poll::Pending),
+            Leave::None if !fits && job.makes_items() => {
+                job.leave = Leave::Asked(Instant::now());
+                // The item, and its copy in the message.
+                let (number, bytes) = (job.number, 2 * heaviest);
                 self.report(&Report::Ask { number, bytes })?;
+                return Ok(Poll::Pending);
             }
-            return Ok(Poll::Pending);
+            _ => {}
         }
         let polled = job.poll(cx, if fits { message } else { 0 });
         self.heaviest.fetch_max(job.heaviest(), Ordering::Relaxed);
@@ -490,7 +503,7 @@ impl Server {
                     if still.as_mut().poll(cx).is_ready() {
                         cx.waker().wake_by_ref();
                     }
-                    return Ok(());
+                    continue;
                 }
                 freed -= 1;
             }
@@ -519,8 +532,9 @@ impl Server {
             }
             Order::Allow(number) => {
                 // The job may have ended meanwhile.
-                if let Some(job) = self.jobs.iter_mut().find(|job| job.number == number) {
-                    job.leave = Leave::Given;
+                let mut jobs = self.jobs.iter_mut();
+                if let Some(job) = jobs.find(|job| job.number == number) {
+                    job.allow();
                 }
             }
             Order::Hello => return Err(Error::new(ErrorKind::Protocol, "a second greeting")),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::child_process::Child;
@@ -99,10 +99,14 @@ impl ChildSlot {
         let end = poll_fn(|cx| session.poll(cx)).await;
         let Session {
             mut child,
-            tasks,
+            mut tasks,
             ready,
             ..
         } = session;
+        for task in &mut tasks {
+            task.asked = None;
+            task.job.credit.stop_waiting();
+        }
         self.shared.set_idle(self.place, false);
         drop(running);
         let place = self.place;
@@ -313,22 +317,27 @@ pub(super) fn overlap(plan: &Plan) -> usize {
 /// Ready with `true` once the output of a job has room for `bytes`, or with `false` if the job was
 /// cancelled.
 pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
-    let mut room = job.put.poll_ready(cx).map(|room| room.is_some());
-    if room == Poll::Ready(true) {
-        let Job {
-            credit, awaited, ..
-        } = job;
-        let id = credit.id();
-        room = credit
-            .poll_take(cx, bytes, || awaited.is(id))
-            .map(|()| true);
-    }
+    let room = poll_bytes(job, bytes, cx);
     if room.is_pending() {
         // A reader that waits for more items takes those that are there.
         job.put.flush();
         job.ringer.ring();
     }
     room
+}
+
+/// As [`poll_room`], for output that is not made yet.
+pub(super) fn poll_bytes(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
+    if ready!(job.put.poll_ready(cx)).is_none() {
+        return Poll::Ready(false);
+    }
+    let Job {
+        credit, awaited, ..
+    } = job;
+    let id = credit.id();
+    credit
+        .poll_take(cx, bytes, || awaited.is(id))
+        .map(|()| true)
 }
 
 /// Returns the number of jobs a child should begin at once: more than one if the part waits for

@@ -93,7 +93,7 @@ pub(super) struct JobFacts {
     /// True if the job is a single item that may end the process: its output is sent at once, so
     /// that the parent knows how far it got.
     pub alone: bool,
-    /// Bytes of the heaviest recent item that came out of the part; 0 before the first.
+    /// Bytes of the heaviest recent item that came out of any child; 0 before the first.
     pub heaviest: usize,
 }
 

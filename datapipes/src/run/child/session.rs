@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
 use super::child_process::Child;
-use super::child_slot::{ChildSlot, Task, overlap, poll_room};
+use super::child_slot::{ChildSlot, Task, overlap, poll_bytes, poll_room};
 use super::log::tell;
 use super::protocol::{Done, Grants, JobFacts, Order, Report};
 use super::supervisor::{Alive, Job};
@@ -36,6 +36,8 @@ const SILENCE: Duration = Duration::from_secs(60);
 const WORTH_A_GRANT: usize = 16 << 10;
 /// Number of lent pieces of memory above which pieces without granted rows are taken back at once.
 const LENT: usize = 16;
+/// Greatest number of bytes that a child may ask for: more than a process can have.
+const MOST_ASKED: usize = 1 << 48;
 /// Greatest time that a child may take to end after it has closed its queue.
 const CLOSING: Duration = Duration::from_millis(100);
 /// Interval between two checks of a child's memory, without a limit and with one.
@@ -138,10 +140,7 @@ impl<'a> Session<'a> {
             if self.leaving && self.tasks.is_empty() {
                 return Poll::Ready(End::Dismissed);
             }
-            let gave = match self.allow(cx) {
-                Ok(()) => self.give_work(cx),
-                failed => failed.map(|()| false),
-            };
+            let gave = self.allow(cx).and_then(|()| self.give_work(cx));
             let idle =
                 self.ready && !self.leaving && self.closed.is_none() && self.tasks.is_empty();
             self.slot.shared.set_idle(place, idle);
@@ -258,6 +257,7 @@ impl<'a> Session<'a> {
                     decoded.unwrap_or_else(|payload| Err(damaged(Error::panic(payload))))?;
                 from.end()?;
                 task.count(counted);
+                task.asked = None;
                 if task.alone.is_some() {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
                     task.seen += chunk.len;
@@ -279,6 +279,9 @@ impl<'a> Session<'a> {
                         "a question about job {number}, which it does not have"
                     ))
                 })?;
+                if bytes > MOST_ASKED {
+                    return Err(damaged(format_args!("a question about {bytes} bytes")));
+                }
                 task.asked = Some(bytes);
             }
         }
@@ -289,17 +292,20 @@ impl<'a> Session<'a> {
     fn allow(&mut self, cx: &mut Context<'_>) -> Result<()> {
         for at in 0..self.tasks.len() {
             let task = &mut self.tasks[at];
-            let Some(bytes) = task.asked else { continue };
-            if poll_room(&mut task.job, bytes, cx).is_ready() {
+            let is_wanted = self.slot.shared.is_wanted(task.number);
+            let Some(bytes) = task.asked.filter(|_| is_wanted) else {
+                continue;
+            };
+            // The wait is not the child's fault. The first job may wait for what a later one holds.
+            self.heard = Instant::now();
+            let room = match task.delivered {
+                0 => poll_bytes(&mut task.job, bytes, cx),
+                _ => poll_room(&mut task.job, bytes, cx),
+            };
+            if room.is_ready() {
                 task.asked = None;
                 let number = task.number;
-                if at == 0 {
-                    self.heard = Instant::now();
-                }
                 self.send(cx, &Order::Allow(number), None)?;
-            } else if at == 0 {
-                // The wait is not the child's fault.
-                self.heard = Instant::now();
             }
         }
         Ok(())
