@@ -13,9 +13,12 @@
 //!   polled makes nothing. A request that has begun already has its expected bytes, and waits for
 //!   nobody's bytes, unless items turn out larger meanwhile.
 //!
-//! The part that the consumer waits for (the head of the line, one item at a time) is polled
-//! whatever is held. The head may wait in turn for something that another part has begun and holds:
-//! a permit, a lock, a connection. A clock therefore checks whether the consumer waits although
+//! An edge keeps within its share, so that no edge takes the bytes of others. Its first part (the
+//! head of the line) may use what the whole has left: the inputs of later parts may fill the share.
+//!
+//! The part that the consumer waits for (that head, one item at a time) is polled whatever is held.
+//! The head may wait in turn for something that another part has begun and holds: a permit, a lock,
+//! a connection. A clock therefore checks whether the consumer waits although
 //! nothing moves, and lets one waiting part go on at each of its ticks, until its item is made.
 //! Anything that would finish without a limit thus finishes with it. Before that the consumer is
 //! asked whether it still waits: while it is busy with something else, nothing exceeds the limit.
@@ -227,6 +230,17 @@ impl State {
     }
 }
 
+/// Bytes that an edge may have for one of its parts to go on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Limit {
+    /// Three quarters of its share: the rest is left to the first part.
+    Most,
+    Share,
+    /// The bytes of the whole. The inputs of other parts may fill the share of the edge, and they
+    /// are not used up before the first part is done.
+    Whole,
+}
+
 /// The share of an edge in the bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
@@ -261,6 +275,14 @@ impl Account {
             stake: stake(share, pollers),
             seen,
             inside,
+        }
+    }
+
+    fn limit(&self, limit: Limit) -> usize {
+        match limit {
+            Limit::Most => self.share - self.share / 4,
+            Limit::Share => self.share,
+            Limit::Whole => self.budget.bytes,
         }
     }
 
@@ -485,17 +507,15 @@ impl Credit {
     }
 
     /// Prepares a poll that may make up to `max` items: returns how many it may make, as soon as
-    /// there are bytes for one at least. With `all` it may use all of its edge's share; `awaited`
-    /// is true if somebody waits for this part.
+    /// there are bytes for one at least. `awaited` is true if somebody waits for this part.
     pub(crate) fn poll_begin(
         &mut self,
         cx: &Context<'_>,
         max: usize,
-        all: bool,
+        limit: Limit,
         awaited: impl FnOnce() -> bool,
     ) -> Poll<usize> {
-        let Account { share, stake, .. } = self.account;
-        let limit = if all { share } else { share - share / 4 };
+        let (stake, limit) = (self.account.stake, self.account.limit(limit));
         let (each, max) = (
             self.account.each(),
             max.min(at_once(stake, &self.account.seen)),
@@ -518,11 +538,12 @@ impl Credit {
         &mut self,
         cx: &Context<'_>,
         bytes: usize,
+        limit: Limit,
         awaited: impl FnOnce() -> bool,
     ) -> Poll<()> {
         // Who makes the items may hold something that others need.
         self.begun = true;
-        let (limit, held) = (self.account.share, self.held);
+        let (limit, held) = (self.account.limit(limit), self.held);
         if self.acquire(cx, bytes, 0, limit, held).is_some() {
             return Poll::Ready(());
         }
@@ -686,14 +707,24 @@ mod tests {
         let account = account(budget, 0, MIB);
         let (mut large, mut begun) = (account.credit(), account.credit());
         assert!(large.reserve(&cx()) && begun.reserve(&cx()));
-        assert!(begun.poll_begin(&cx(), 1, true, || false).is_ready());
+        assert!(
+            begun
+                .poll_begin(&cx(), 1, Limit::Share, || false)
+                .is_ready()
+        );
         begun.poll_pending(1);
-        assert!(large.poll_begin(&cx(), 1, true, || false).is_ready());
+        assert!(
+            large
+                .poll_begin(&cx(), 1, Limit::Share, || false)
+                .is_ready()
+        );
         (begun, large.give(1, 16 * MIB, 0))
     }
 
     fn may_go_on(credit: &mut Credit) -> bool {
-        credit.poll_begin(&cx(), 1, true, || false).is_ready()
+        credit
+            .poll_begin(&cx(), 1, Limit::Share, || false)
+            .is_ready()
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Law 5: a loader stays within its limit of bytes. The items of these tests count the bytes that
 //! are alive, in this process and in the processes of the graph.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -715,6 +715,36 @@ fn memory_stops_no_job_of_a_process_that_holds_what_the_first_waits_for() {
         let most = meter.most();
         assert!(most <= (promise + above) * MIB, "{} MiB", most / MIB);
     }
+}
+
+/// The inputs of a step, three of which are larger than the share of its edge, hold up its outputs
+/// no more than others that are in the way of the whole: later steps still get several at once.
+#[test]
+fn memory_lets_the_first_part_go_on_where_large_inputs_fill_its_share() {
+    let begun = Arc::new(tokio::sync::watch::Sender::new(HashSet::new()));
+    let archives = Graph::range(0..8)
+        .map_async(|n| async move { Ok::<_, Error>(n) })
+        .weighed(|_| 28 * MIB);
+    let members = archives
+        .flat_map(|n| (0..100).map(move |member| 100 * n + member))
+        .weighed(|_| KIB);
+    let pairs = members.map_async(move |n| {
+        let begun = begun.clone();
+        async move {
+            begun.send_if_modified(|begun| begun.insert(n));
+            let mut told = begun.subscribe();
+            let both = told.wait_for(|begun| begun.contains(&(n ^ 1))).await;
+            both.map(|_| n).map_err(Error::user)
+        }
+    });
+    let pairs = pairs.concurrency(8);
+    let loader = DataLoader::builder(pairs)
+        .workers(2)
+        .memory(320 * MIB)
+        .build()
+        .unwrap();
+    let seen: Vec<u64> = ends(move || loader.epoch(0).blocking().map(Result::unwrap).collect());
+    assert_eq!(seen, Vec::from_iter(0..800));
 }
 
 fn cases(usual: u32) -> ProptestConfig {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use futures::task::AtomicWaker;
 
-use crate::budget::{Account, Awaited, Credit};
+use crate::budget::{Account, Awaited, Credit, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
@@ -276,9 +276,13 @@ impl MorselJob {
                 let max = if is_over {
                     1
                 } else {
-                    let leads = arity != Arity::Any || awaited.leads(id);
+                    let limit = match arity {
+                        _ if awaited.leads(id) => Limit::Whole,
+                        Arity::Any => Limit::Most,
+                        _ => Limit::Share,
+                    };
                     let max = most.saturating_sub(outlet.len()).max(1);
-                    match credit.poll_begin(cx, max, leads, || awaited.is(id)) {
+                    match credit.poll_begin(cx, max, limit, || awaited.is(id)) {
                         Poll::Ready(max) => max,
                         Poll::Pending => {
                             refused.get_or_insert_with(Instant::now);

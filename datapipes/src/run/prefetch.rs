@@ -10,7 +10,7 @@ use std::time::Instant;
 use futures::future::{AbortHandle, Abortable};
 use futures::task::AtomicWaker;
 
-use crate::budget::Account;
+use crate::budget::{Account, Limit};
 use crate::graph::{AnyChunk, Edge, ErasedChunks};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, Take, Weight, thread};
@@ -245,7 +245,7 @@ async fn drive(
             // waiting.
             let empty = put.poll_ready(cx) == Poll::Ready(Some(window));
             let waits = empty && need.waits();
-            let Poll::Ready(max) = credit.poll_begin(cx, max, true, || waits) else {
+            let Poll::Ready(max) = credit.poll_begin(cx, max, Limit::Share, || waits) else {
                 refused.get_or_insert_with(Instant::now);
                 return Poll::Pending;
             };

@@ -13,6 +13,7 @@ use super::protocol::{self, Counted};
 use super::session::{End, Session};
 use super::supervisor::{Job, Plan, Shared};
 use super::vitals::{OomWatch, words};
+use crate::budget::Limit;
 use crate::queue::Put;
 use crate::{Arity, Error, ErrorKind, Work};
 
@@ -335,8 +336,12 @@ pub(super) fn poll_bytes(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> P
         credit, awaited, ..
     } = job;
     let id = credit.id();
+    let limit = match awaited.leads(id) {
+        true => Limit::Whole,
+        false => Limit::Share,
+    };
     credit
-        .poll_take(cx, bytes, || awaited.is(id))
+        .poll_take(cx, bytes, limit, || awaited.is(id))
         .map(|()| true)
 }
 
