@@ -19,6 +19,7 @@ mod feed;
 mod join;
 mod lineage;
 mod node;
+mod rescaled;
 mod resumed;
 mod source;
 mod split;
@@ -74,6 +75,10 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Lineage*, if it [is declared](Hints::lineage): with the input in other orders, stopped
 ///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
 ///   item once, by their origins.
+/// - *Dealing*, if it is declared to be [in turn](crate::Dealing::InTurn): each of several ranks
+///   gets the items whose turn is its.
+/// - *Computed snapshots*, if it [tells them](Pipe::snapshot_at): it goes on from each of them as
+///   from its own.
 /// - *Arity*, as declared.
 ///
 /// The check raises a panic of its own on the way, which the panic hook prints even if all is well;
@@ -208,6 +213,7 @@ where
             );
         }
     }
+    rescaled::check_rescaled(pipe, &items);
     match hints.arity {
         Arity::Any => {}
         Arity::AtMostOne => assert!(

@@ -3,7 +3,7 @@
 use std::task::{self, Poll, ready};
 
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Graph, Hints, Item, Items, Origin, Pipe, Role};
+use crate::{Chunk, Context, Graph, Hints, Item, Items, Origin, Pipe, PipeSnapshot, Result, Role};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
@@ -65,6 +65,9 @@ impl<T: Send + 'static> Pipe<T> for Batch {
         } else {
             input.div_ceil(size)
         })
+    }
+    fn snapshot_at(&self, outputs: u64, _: &Context) -> Result<Option<PipeSnapshot>> {
+        PipeSnapshot::new(&outputs).map(Some)
     }
     fn hints(&self) -> Hints {
         // The order decides which items are left over.

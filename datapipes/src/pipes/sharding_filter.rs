@@ -3,7 +3,8 @@
 use crate::codec::pack;
 use crate::items::by_chunk;
 use crate::{
-    Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Result, Role, Uneven,
+    Context, Dealing, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, PipeSnapshot, Rank,
+    Result, Role, Uneven,
 };
 use futures::StreamExt;
 
@@ -23,6 +24,9 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, None)
+    }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        snapshot_at(outputs, cx, false)
     }
     fn hints(&self) -> Hints {
         hints(false)
@@ -46,6 +50,9 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, Some(Item::clone))
     }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        snapshot_at(outputs, cx, true)
+    }
     fn hints(&self) -> Hints {
         hints(true)
     }
@@ -56,8 +63,22 @@ fn hints(can_pad: bool) -> Hints {
         .never_blocks(true)
         .is_resumable(true)
         .selects(true)
-        .role(Role::Shard { can_pad })
+        .role(Role::Shard {
+            can_pad,
+            dealing: Dealing::InTurn,
+        })
         .buffered(1)
+}
+
+/// Computes the snapshot at the beginning of a round.
+fn snapshot_at(outputs: u64, cx: &Context, can_pad: bool) -> Result<Option<PipeSnapshot>> {
+    let world = cx.rank().world as u64;
+    let Some(total) = outputs.checked_mul(world) else {
+        return Ok(None);
+    };
+    let pads = can_pad && world > 1 && cx.uneven() == Some(Uneven::Pad);
+    let first = if pads { world.min(total) } else { 0 };
+    Ok(Some(PipeSnapshot::new(&(total, first))?.hold(0..first)))
 }
 
 /// Clones an item, if items can be cloned.

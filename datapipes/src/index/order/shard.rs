@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Course, Entry, Indices, each, order_hints};
-use crate::{Context, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
+use crate::{Context, Dealing, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
 
 /// Part of a rank in the order upstream.
 #[derive(Clone, Copy)]
@@ -62,7 +62,13 @@ impl Pipe<Indices> for Shard {
         Some(input)
     }
     fn hints(&self) -> Hints {
-        order_hints().role(Role::Shard { can_pad: true })
+        order_hints().role(Role::Shard {
+            can_pad: true,
+            dealing: match self {
+                Shard::InTurn => Dealing::PositionsInTurn,
+                Shard::Contiguous => Dealing::Other,
+            },
+        })
     }
 }
 

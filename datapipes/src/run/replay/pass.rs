@@ -147,7 +147,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
                 // A cache makes children in later rounds, and so does padding.
-                self.renamed |= matches!(hints.role, Role::Shard { can_pad: true })
+                self.renamed |= matches!(hints.role, Role::Shard { can_pad: true, .. })
                     || node.node.kind == "cache";
                 if hints.arity != Arity::One {
                     inputs.iter_mut().for_each(|input| input.position = None);
