@@ -375,7 +375,7 @@ impl Pipe<u64> for Unnamed {
 #[test]
 fn row_118_a_pipe_of_ones_own_that_cannot_tell_is_refused_by_name() {
     let refused = |graph: fn(usize) -> Graph<Vec<u64>>| {
-        let (state, _) = stopped_ranks(|| graph(2), 2, Uneven::Allow, 3);
+        let (state, _) = stopped_ranks(|| graph(2), 2, Uneven::Allow, 4);
         let error = rank_loader(graph(4), [1, 4], Uneven::Allow)
             .resume(&state)
             .unwrap_err();

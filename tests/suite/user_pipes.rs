@@ -75,6 +75,9 @@ impl<T: Send + 'static> Pipe<T> for Groups {
     fn snapshot_at(&self, outputs: u64, _: &Context) -> Result<Option<PipeSnapshot>> {
         PipeSnapshot::new(&outputs).map(Some)
     }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input.div_ceil(self.0 as u64))
+    }
     fn hints(&self) -> Hints {
         self.1
             .hints(Role::Batch(self.0))

@@ -130,7 +130,7 @@ fn shard<T: Send + 'static>(
                 None => break,
             }
         }
-        let mut round = Round::default();
+        let mut round = DealtRound::default();
         loop {
             if round.dealt == 0 {
                 out.snapshot_with(&cx, |keep| {
@@ -171,7 +171,7 @@ fn shard<T: Send + 'static>(
                 if let Some(item) = policy.end_round(round, &first, index, &cx) {
                     out.emit(Ok(item)).await;
                 }
-                round = Round::default();
+                round = DealtRound::default();
             }
         }
         if let Some(last) = policy.end(round, &first, total, &cx) {
@@ -182,7 +182,7 @@ fn shard<T: Send + 'static>(
 
 /// This rank's knowledge of the round that is being dealt.
 #[derive(Clone, Copy, Default)]
-struct Round {
+struct DealtRound {
     /// Number of ranks that had their turn.
     dealt: usize,
     /// True if this rank's item was given.
@@ -218,7 +218,7 @@ impl<T> Policy<T> {
     /// Ends a full round. Returns the item that this rank gives at its end.
     fn end_round(
         &mut self,
-        round: Round,
+        round: DealtRound,
         first: &[(Item<T>, u64)],
         index: usize,
         cx: &Context,
@@ -238,7 +238,7 @@ impl<T> Policy<T> {
     /// after the last item.
     fn end(
         self,
-        round: Round,
+        round: DealtRound,
         first: &[(Item<T>, u64)],
         total: u64,
         cx: &Context,

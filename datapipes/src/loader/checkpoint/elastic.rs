@@ -18,7 +18,7 @@ use crate::settings::Settings;
 use crate::{Arity, Context, Dealing, Role};
 
 /// The nodes between the consumer and the node that deals items to the ranks.
-struct Chain<'a> {
+struct Downstream<'a> {
     /// The dealing node, unless it deals positions, which are no part of a checkpoint.
     dealer: Option<&'a FlowNode>,
     batch: Option<(&'a FlowNode, u64)>,
@@ -35,7 +35,7 @@ pub(super) fn rescaled(
 ) -> Result<Saved, String> {
     // If one rank has seen the end and another has not, the rest of all ranks is empty.
     let finished = state.is_finished();
-    let mut going = state.0.iter().filter(|saved| saved.finished == finished);
+    let going = state.0.iter().filter(|saved| saved.finished == finished);
     let saved = going.clone().next().unwrap_or(state.first());
     let (then, now) = (saved.world, settings.rank.world as u64);
     let some = state.0.len() as u64;
@@ -62,7 +62,7 @@ pub(super) fn rescaled(
     {
         return Err("items came in any order, so that no two ranks stand at one place".to_owned());
     }
-    let chain = Chain::of(flow)?;
+    let chain = Downstream::of(flow)?;
     // At the end of a step, a rank may have taken items that are dealt to the ranks after it.
     let taken = |saved: &&Saved| chain.dealer.and_then(|dealer| saved.reach(dealer));
     let mut saved = going.min_by_key(taken).unwrap_or(saved).clone();
@@ -211,9 +211,9 @@ impl Saved {
     }
 }
 
-impl<'a> Chain<'a> {
+impl<'a> Downstream<'a> {
     /// Collects the chain from the consumer upstream; returns the obstacle if there is none.
-    fn of(flow: &'a Flow) -> Result<Chain<'a>, String> {
+    fn of(flow: &'a Flow) -> Result<Downstream<'a>, String> {
         let (mut id, mut batch, mut below) = (flow.root.0, None, Vec::new());
         let another = |node: &FlowNode| {
             Err(format!(
@@ -229,7 +229,7 @@ impl<'a> Chain<'a> {
             };
             if let Role::Shard { dealing, .. } = hints.role {
                 return match dealing {
-                    Dealing::InTurn => Ok(Chain {
+                    Dealing::InTurn => Ok(Downstream {
                         dealer: Some(node),
                         batch,
                         below,
@@ -247,7 +247,7 @@ impl<'a> Chain<'a> {
                 // It reads the positions dealt to this rank, from any of them on.
                 (_, Role::Shard { dealing, .. }) if is_pipe && hints.by_position => {
                     return match dealing {
-                        Dealing::PositionsInTurn => Ok(Chain {
+                        Dealing::PositionsInTurn => Ok(Downstream {
                             dealer: None,
                             batch,
                             below,

@@ -204,7 +204,7 @@ pub(super) enum Report {
     /// Output of a job, with the counts since the last output.
     Output(u64, Counted),
     Done(Done),
-    Log(Log),
+    Log(LogLine),
 }
 
 /// End of a job.
@@ -221,7 +221,7 @@ pub(super) struct Done {
 
 /// Line for the log.
 #[derive(Debug, PartialEq)]
-pub(super) struct Log {
+pub(super) struct LogLine {
     /// Level, from 1 (error) to 5 (trace).
     pub level: u8,
     pub target: String,
@@ -257,7 +257,7 @@ impl Report {
                     to.number(*len as u64);
                 }
             }
-            Report::Log(Log {
+            Report::Log(LogLine {
                 level,
                 target,
                 text,
@@ -290,7 +290,7 @@ impl Report {
                     wanted,
                 })
             }
-            4 => Report::Log(Log {
+            4 => Report::Log(LogLine {
                 level: Wire::decode(from)?,
                 target: Wire::decode(from)?,
                 text: Wire::decode(from)?,
@@ -395,7 +395,7 @@ mod tests {
                 counted: vec![vec![1, 2, 3, 4, 5]],
                 wanted: Some((DType::U8, 7)),
             }),
-            Report::Log(Log {
+            Report::Log(LogLine {
                 level: 2,
                 target: "a::b".into(),
                 text: "hm".into(),
