@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn keeps_the_contract() {
-        for size in [1, 2, 3, 20, 50] {
+        for size in [1, 3, 20] {
             testing::check_pipe(&Batch::new(size), (0..20u64).collect());
             testing::check_pipe(&Batch::new(size).drop_last(), (0..20u64).collect());
         }
