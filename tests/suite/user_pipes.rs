@@ -150,6 +150,47 @@ impl<T: Clone + Send + 'static> Pipe<T> for Deal {
     }
 }
 
+/// Keeps this rank's items, however many the others have. Its snapshots are taken anywhere in a
+/// round.
+#[derive(Clone, Copy, Debug)]
+pub struct Every;
+
+impl<T: Send + 'static> Pipe<T> for Every {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
+        let mut taken: u64 = match cx.restored() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
+        Items::generate(async move |out| {
+            loop {
+                out.snapshot(&cx, || taken);
+                let Some(item) = out.next_from(&mut input).await else {
+                    return;
+                };
+                taken += 1;
+                if (taken - 1) % world as u64 == index as u64 {
+                    out.emit(Ok(item)).await;
+                }
+            }
+        })
+    }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        PipeSnapshot::new(&(outputs * cx.rank().world as u64)).map(Some)
+    }
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Shard {
+                can_pad: false,
+                dealing: Dealing::InTurn,
+            })
+    }
+}
+
 /// Numbers the items from 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Count;

@@ -1,14 +1,13 @@
 //! Contract tests for formats, with arbitrary bytes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{DataLoader, Error, ErrorKind, Graph, Result};
+use datapipes::{Error, ErrorKind, Graph, Result};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
-use tokio::runtime::Runtime;
 
 use crate::stores::{Body, Get, Memory, Meta, Object, Store};
 use crate::{File, FileGraphExt, FileRef, Format};
@@ -20,20 +19,8 @@ pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Resu
     collected(files.read_as(format).through(both))
 }
 
-/// Collects the items of a graph on an async runtime that all calls share: starting one takes
-/// longer than reading a small file.
 fn collected<T: Send + 'static>(graph: Graph<T>) -> Vec<T> {
-    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        builder.worker_threads(1).build().expect("a runtime starts")
-    });
-    let _entered = RUNTIME.enter();
-    let loader = DataLoader::builder(graph).workers(0).build();
-    let items = loader
-        .expect("the graph can run")
-        .epoch(0)
-        .map(|item| item.expect("errors are items"));
-    datapipes::testing::block_on(items.collect())
+    datapipes::testing::collect_graph(graph).expect("errors are items")
 }
 
 /// Reads a file that arrives in pieces of these sizes, repeated, with

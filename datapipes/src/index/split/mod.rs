@@ -398,7 +398,11 @@ impl Splitter {
 
 /// Returns the units that are never divided: the kept samples of an entity, or one sample without
 /// an entity. Their order depends on seed and names alone.
-fn units<K>(samples: &[SplitSample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -> Vec<Vec<usize>> {
+fn units<K>(
+    samples: &[SplitSample<K>],
+    kept: &[usize],
+    rank: &dyn Fn(&str) -> u64,
+) -> Vec<Vec<usize>> {
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut single = Vec::new();
     for &at in kept {

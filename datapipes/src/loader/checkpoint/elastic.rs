@@ -202,8 +202,7 @@ impl Saved {
             ))
         } else if let Some(since) = since {
             Err(format!(
-                "`{name}` had taken {since} items on rank {}, and {global} were delivered; merge the checkpoints of all ranks",
-                self.rank
+                "`{name}` had taken {since} items, of which {global} were delivered; merge the checkpoints of all ranks"
             ))
         } else {
             Ok(())
