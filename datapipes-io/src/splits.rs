@@ -17,13 +17,13 @@ const VERSION: u64 = 1;
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::split::{Sample, Splits, Splitter};
+/// use datapipes::index::split::{SplitSample, Splits, Splitter};
 /// use datapipes_io::prelude::*;
 ///
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("splits.json");
 /// let keys: Vec<u64> = (0..100).collect();
-/// let splits = Splitter::fractions([("train", 0.9), ("test", 0.1)]).split(keys.iter().copied().map(Sample::new))?;
+/// let splits = Splitter::fractions([("train", 0.9), ("test", 0.1)]).split(keys.iter().copied().map(SplitSample::new))?;
 /// splits.save(&path)?;
 /// assert_eq!(Splits::load(&path, &keys)?, splits);
 ///
@@ -187,7 +187,7 @@ fn keys(of: &Value, field: &str) -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use datapipes::index::split::{Sample, Splitter};
+    use datapipes::index::split::{SplitSample, Splitter};
 
     use super::*;
 
@@ -199,7 +199,7 @@ mod tests {
             let keys: Vec<u64> = (0..50).collect();
             let samples = keys
                 .iter()
-                .map(|&n| Sample::new(n).class(n % 3).entity(n / 2));
+                .map(|&n| SplitSample::new(n).class(n % 3).entity(n / 2));
             let splits = Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)])
                 .equal_classes()
                 .group_by("patient")

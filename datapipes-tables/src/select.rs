@@ -1,7 +1,7 @@
 //! Queries of the metadata of a table.
 
 use datapipes::Result;
-use datapipes::index::split::{Sample, Splits, Splitter};
+use datapipes::index::split::{SplitSample, Splits, Splitter};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use uuid::Uuid;
@@ -134,7 +134,7 @@ impl<T: Table + ?Sized> Select<'_, T> {
         let sample = |found: Metadata| {
             let number = found.class.map(|class| class.to_string());
             let mut values = found.values.into_iter().map(in_words);
-            Sample {
+            SplitSample {
                 key: found.key,
                 class: if class.is_some() {
                     values.next().flatten()

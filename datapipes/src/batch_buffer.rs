@@ -1,7 +1,7 @@
 //! Rows of batches: memory that many workers fill at once, each its own row, and that becomes a
 //! batch when they are done.
 //!
-//! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as [`Part`]s,
+//! A [`Slab`] has room for the rows of one batch. Its rows are handed out one by one as [`SlabPart`]s,
 //! to be filled on any thread. [`Collate`](crate::Collate) finds that the parts of a batch lie side
 //! by side in one slab and joins them, which copies nothing. If they do not (the order is another),
 //! it copies them, as it would have without slabs. The guess at an item's row therefore affects
@@ -90,7 +90,7 @@ impl Pool {
     }
 
     /// Makes zeros, in memory that was kept if there is some.
-    pub(crate) fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> Part {
+    pub(crate) fn zeros<T: Element>(self: &Arc<Self>, len: usize) -> SlabPart {
         let values = match self.reuse::<T>(len) {
             Some(mut values) => {
                 values[..len].fill(T::default());
@@ -99,7 +99,7 @@ impl Pool {
             None => vec![T::default(); len],
         };
         let slab = Slab::new(values, len, 0, self, Default::default());
-        Part {
+        SlabPart {
             slab: Arc::new(slab),
             start: 0,
             len,
@@ -174,7 +174,7 @@ impl Pool {
 }
 
 /// Makes zeros in memory of tensors that are gone, if they are many; `None` for few.
-pub(crate) fn spare_zeros<T: Element>(len: usize) -> Option<Part> {
+pub(crate) fn spare_zeros<T: Element>(len: usize) -> Option<SlabPart> {
     static POOL: LazyLock<Arc<Pool>> = LazyLock::new(|| Arc::new(Pool::by_use(SPARE)));
     (len >= LARGE / size_of::<T>()).then(|| POOL.zeros::<T>(len))
 }
@@ -232,7 +232,7 @@ impl Rows {
     }
 
     /// Returns the row for item number `number` of the stream, for another process to fill.
-    pub(crate) fn grant(&self, number: u64) -> Option<Part> {
+    pub(crate) fn grant(&self, number: u64) -> Option<SlabPart> {
         // Not every byte is a `bool`, and the memory may contain anything.
         let (dtype, len) = self.wanted().filter(|(dtype, _)| *dtype != DType::Bool)?;
         with_dtype!(dtype, T => self.take::<T>(number, len))
@@ -240,7 +240,7 @@ impl Rows {
 
     /// Returns the row for item number `number` of the stream, if it is free: each is handed out
     /// once.
-    fn take<T: Element>(&self, number: u64, len: usize) -> Option<Part> {
+    fn take<T: Element>(&self, number: u64, len: usize) -> Option<SlabPart> {
         let rows = self.batch as usize;
         let all = len
             .checked_mul(rows)
@@ -278,7 +278,7 @@ impl Rows {
         if !fits || slab.taken[row].swap(true, Ordering::Acquire) {
             return None;
         }
-        Some(Part {
+        Some(SlabPart {
             slab,
             start: row * len,
             len,
@@ -462,7 +462,7 @@ impl Granted {
         *lock(&self.asked)
     }
 
-    fn take<T: Element>(&self, number: usize, len: usize) -> Option<Part> {
+    fn take<T: Element>(&self, number: usize, len: usize) -> Option<SlabPart> {
         let wanted = Some((T::DTYPE, len));
         *lock(&self.asked) = wanted;
         let row = self
@@ -478,7 +478,7 @@ impl Granted {
             }
         };
         slab.destination = Some(row.clone());
-        Some(Part {
+        Some(SlabPart {
             slab: Arc::new(slab),
             start: 0,
             len,
@@ -505,7 +505,7 @@ impl RowCursor {
     }
 
     /// Returns the row for the next item.
-    pub(crate) fn next<T: Element>(&self, len: usize) -> Option<Part> {
+    pub(crate) fn next<T: Element>(&self, len: usize) -> Option<SlabPart> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         match &self.rows {
             RowsOf::Stream(rows) => rows.take::<T>(number, len),
@@ -637,7 +637,7 @@ impl Drop for Slab {
 }
 
 /// Numbers in a slab that nobody else can reach.
-pub(crate) struct Part {
+pub(crate) struct SlabPart {
     slab: Arc<Slab>,
     /// Start in elements.
     start: usize,
@@ -646,9 +646,9 @@ pub(crate) struct Part {
     is_row: bool,
 }
 
-impl Part {
+impl SlabPart {
     /// Makes a part that is all of a slab of its own, from the pool of this part.
-    pub(crate) fn sibling<T: Element>(&self, len: usize) -> Option<Part> {
+    pub(crate) fn sibling<T: Element>(&self, len: usize) -> Option<SlabPart> {
         let pool = self.slab.pool.upgrade().filter(|_| len > 0)?;
         let slab = Arc::new(Slab::new(
             pool.take::<T>(len),
@@ -657,7 +657,7 @@ impl Part {
             &pool,
             (self.slab.off.clone(), 0),
         ));
-        Some(Part {
+        Some(SlabPart {
             slab,
             start: 0,
             len,
@@ -738,12 +738,12 @@ impl Part {
     }
 
     /// Returns true if `next` begins where this part ends.
-    pub(crate) fn is_before(&self, next: &Part) -> bool {
+    pub(crate) fn is_before(&self, next: &SlabPart) -> bool {
         Arc::ptr_eq(&self.slab, &next.slab) && self.start + self.len == next.start
     }
 
     /// Joins a part that begins where this one ends.
-    pub(crate) fn join(&mut self, mut next: Part) {
+    pub(crate) fn join(&mut self, mut next: SlabPart) {
         assert!(self.is_before(&next), "parts are joined where they touch");
         next.is_row = false;
         self.len += next.len;
@@ -789,7 +789,7 @@ impl Part {
                 })
             }
             // Another thread is about to take a row after these.
-            Err(slab) => Part {
+            Err(slab) => SlabPart {
                 slab,
                 start: 0,
                 len,
@@ -806,7 +806,7 @@ impl Part {
 }
 
 /// Gives a row that no batch took to the next item.
-impl Drop for Part {
+impl Drop for SlabPart {
     fn drop(&mut self) {
         if self.is_row {
             self.slab.taken[self.start / self.len].store(false, Ordering::Release);
@@ -815,17 +815,17 @@ impl Drop for Part {
     }
 }
 
-impl AsRef<[u8]> for Part {
+impl AsRef<[u8]> for SlabPart {
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()
     }
 }
 
-impl fmt::Debug for Part {
+impl fmt::Debug for SlabPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Part({} {}..{})",
+            "SlabPart({} {}..{})",
             self.dtype(),
             self.start,
             self.start + self.len

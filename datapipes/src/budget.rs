@@ -54,16 +54,16 @@ pub(crate) type Clock = fn(Weak<Budget>, mpsc::Receiver<()>) -> bool;
 pub(crate) struct Budget {
     /// The whole limit.
     bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<BudgetState>,
     clock: Clock,
     /// Handle of the clock, set once somebody had to wait; `None` if no clock could be started.
     ticks: OnceLock<Option<mpsc::Sender<()>>>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BudgetState {
     held: usize,
-    edges: Vec<Held>,
+    edges: Vec<EdgeBytes>,
     /// True while a poll without a stake runs.
     alone: bool,
     next: u64,
@@ -80,7 +80,7 @@ struct State {
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct EdgeBytes {
     bytes: usize,
     /// Credits that wait for bytes of this edge, the oldest first.
     waiting: BTreeMap<u64, Waiting>,
@@ -131,10 +131,10 @@ impl Needs {
 impl Budget {
     /// Makes a budget of this many bytes for this many edges.
     pub(crate) fn new(bytes: usize, edges: usize, clock: Clock) -> Arc<Self> {
-        let edges = (0..edges).map(|_| Held::default()).collect();
-        let state = Mutex::new(State {
+        let edges = (0..edges).map(|_| EdgeBytes::default()).collect();
+        let state = Mutex::new(BudgetState {
             edges,
-            ..State::default()
+            ..BudgetState::default()
         });
         Arc::new(Budget {
             bytes,
@@ -196,7 +196,7 @@ impl Budget {
     }
 }
 
-impl State {
+impl BudgetState {
     /// The oldest who waits at each edge, if it can go on with so many `bytes` in all; to be woken
     /// outside of the lock. What it needs may have become less meanwhile: so it looks itself after
     /// some items, and where nothing else is at its edge. It does not where nothing `moved`: the
@@ -204,7 +204,7 @@ impl State {
     fn first(&mut self, bytes: usize, moved: bool) -> Vec<Waker> {
         let (held, alone) = (self.held, self.alone);
         let looks = moved && self.moves.is_multiple_of(LOOK);
-        let oldest = |edge: &mut Held| {
+        let oldest = |edge: &mut EdgeBytes| {
             let first = edge.waiting.first_entry()?;
             let needs = &first.get().needs;
             let (fits, covered) = needs.room(bytes, edge.bytes, held);

@@ -43,19 +43,19 @@ pub(crate) struct RunInfo {
     pub max_inflated: Option<u64>,
     pub cancelled: Arc<AtomicBool>,
     pub offload: Option<Arc<dyn Offload>>,
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedByNode>,
     /// Bytes that may be lost where items are made together; no limit if `None`.
     pub stake: Option<usize>,
 }
 
 /// Values shared by the applications of nodes while an epoch runs, by node and type.
 #[derive(Default)]
-pub(crate) struct Shared(Mutex<SharedValues>);
+pub(crate) struct SharedByNode(Mutex<SharedValues>);
 
 /// Shared values, by node and type.
 type SharedValues = HashMap<(Arc<str>, TypeId), Arc<dyn Any + Send + Sync>>;
 
-impl Shared {
+impl SharedByNode {
     /// Drops the values, except those that a running stream still holds.
     pub(crate) fn clear(&self) {
         let shared = std::mem::take(&mut *lock(&self.0));

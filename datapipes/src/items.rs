@@ -244,7 +244,7 @@ impl<T: Send + 'static> Items<T> {
         F: FnOnce(Emitter<T>) -> Fut + Send + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        let slot = Arc::new(Mutex::new(Slot {
+        let slot = Arc::new(Mutex::new(EmitSlot {
             chunk: Chunk::default(),
             wanted: 1,
         }));
@@ -615,10 +615,10 @@ where
 
 /// Output of the body of [`Items::generate`].
 #[derive(Debug)]
-pub struct Emitter<T>(Arc<Mutex<Slot<T>>>);
+pub struct Emitter<T>(Arc<Mutex<EmitSlot<T>>>);
 
 #[derive(Debug)]
-struct Slot<T> {
+struct EmitSlot<T> {
     chunk: Chunk<T>,
     wanted: usize,
 }
@@ -780,7 +780,7 @@ impl<T: Send + 'static> Emitter<T> {
 
 struct Generate<T, F, Fut> {
     state: GenerateState<F, Fut>,
-    slot: Arc<Mutex<Slot<T>>>,
+    slot: Arc<Mutex<EmitSlot<T>>>,
 }
 
 enum GenerateState<F, Fut> {

@@ -130,7 +130,7 @@ pub mod testing;
 
 pub use backoff::{Backoff, Pauses};
 pub use caught::catch_panic;
-pub use checkpoint::{HeldPositions, Lineage, Wanted};
+pub use checkpoint::{HeldPositions, Lineage, PipeSnapshot, Wanted};
 pub use chunk::Chunk;
 #[cfg(feature = "serde")]
 pub use codec::Serde;
@@ -152,7 +152,7 @@ pub use items::{Chunks, Demand, Emitter, Held, Items, Place};
 pub use loader::{Agreed, Blocking, Checkpoint, DataLoader, Edited, Epoch, OnError, Replay};
 pub use origin::{Children, Origin};
 pub use pipe::{
-    Arity, Crossing, Hints, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
+    Arity, Crossing, Dealing, Hints, Inputs, Join, Pipe, Rerun, Role, Source, Split, Upstream, Work,
 };
 pub use processes::Processes;
 pub use rank::{Rank, Uneven};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use futures::Stream;
 
 pub use self::crossing::Crossing;
-pub use self::hints::{Arity, Hints, Role, Work};
-use crate::{Context, Item, Items, Result};
+pub use self::hints::{Arity, Dealing, Hints, Role, Work};
+use crate::{Context, Item, Items, PipeSnapshot, Result};
 
 /// Turns one stream of items into another.
 ///
@@ -131,6 +131,73 @@ pub trait Pipe<In>: Send + Sync + 'static {
     /// to the positions recorded with the snapshot.
     fn held(&self, _cx: &Context) -> Option<Vec<u64>> {
         None
+    }
+
+    /// Returns the snapshot that the pipe would take after this many outputs, if none of its input
+    /// failed and the number tells it; `None`, the default, if it does not.
+    ///
+    /// A pipe that tells lets a checkpoint be [resumed on any number of
+    /// ranks](crate::Checkpoint::merge). It is asked
+    ///
+    /// - if it deals items [in turn](crate::Dealing::InTurn): it has then taken `outputs` times
+    ///   [the number of ranks](Context::rank) of the common input;
+    /// - if it stands between that node and the consumer, and has the role [`Batch`](Role::Batch)
+    ///   of `n`: it has then taken `outputs * n` items; or [one item comes out for
+    ///   one](Arity::One): it has taken as many. A pipe that is shardable or goes by position has
+    ///   no snapshot, and is not asked.
+    ///
+    /// The context has the rank and the policy for uneven ranks of the loader that resumes.
+    ///
+    /// # Errors
+    /// Errors of encoding the state.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{Context, Hints, Held, Item, Items, Pipe, PipeSnapshot, Result, Role};
+    ///
+    /// /// Batches of so many items.
+    /// struct Groups(usize);
+    ///
+    /// impl Pipe<u64> for Groups {
+    ///     type Out = Vec<u64>;
+    ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
+    ///         let (size, cx) = (self.0, cx.clone());
+    ///         Items::generate(async move |out| {
+    ///             let mut batches: u64 = match cx.restored() {
+    ///                 Ok(kept) => kept.unwrap_or(0),
+    ///                 Err(error) => return out.emit(Err(error)).await,
+    ///             };
+    ///             let mut batch: Vec<Held<u64>> = Vec::new();
+    ///             loop {
+    ///                 out.snapshot(&cx, || batches);
+    ///                 let next = out.hold_from(&cx, &mut input).await;
+    ///                 let ended = next.is_none();
+    ///                 batch.extend(next);
+    ///                 if batch.len() == size || (ended && !batch.is_empty()) {
+    ///                     let (items, places): (Vec<_>, Vec<_>) = batch.drain(..).map(Held::into_parts).unzip();
+    ///                     out.emit_of(places, Ok(Item::gather(items, batches))).await;
+    ///                     batches += 1;
+    ///                 }
+    ///                 if ended {
+    ///                     return;
+    ///                 }
+    ///             }
+    ///         })
+    ///     }
+    ///     fn snapshot_at(&self, outputs: u64, _: &Context) -> Result<Option<PipeSnapshot>> {
+    ///         PipeSnapshot::new(&outputs).map(Some) // the same as above, and no item is held
+    ///     }
+    ///     fn hints(&self) -> Hints {
+    ///         Hints::any_order().is_resumable(true).lineage(true).buffered(self.0)
+    ///             .role(Role::Batch(self.0)).settings(self.0)
+    ///     }
+    /// }
+    ///
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Groups(3), (0..11).collect());
+    /// ```
+    fn snapshot_at(&self, _outputs: u64, _cx: &Context) -> Result<Option<PipeSnapshot>> {
+        Ok(None)
     }
 
     /// Returns about how many bytes an output item keeps alive; queues with a length in bytes count
@@ -427,6 +494,9 @@ impl<In: 'static, Out: Send + 'static> Pipe<In> for Arc<dyn Pipe<In, Out = Out>>
     }
     fn held(&self, cx: &Context) -> Option<Vec<u64>> {
         (**self).held(cx)
+    }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        (**self).snapshot_at(outputs, cx)
     }
 }
 

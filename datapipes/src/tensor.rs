@@ -5,7 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use half::{bf16, f16};
 
-use crate::batch_buffer::{Part, spare_zeros};
+use crate::batch_buffer::{SlabPart, spare_zeros};
 use crate::dtype::with_dtype;
 use crate::{DType, Element, Error, ErrorKind, Result, TypedVec};
 
@@ -49,7 +49,7 @@ enum Buf {
     /// construction.
     Shared(Bytes, DType),
     /// Rows of a batch, in memory that returns to its pool.
-    Pooled(Part),
+    Pooled(SlabPart),
 }
 
 impl Clone for Buf {
@@ -138,7 +138,7 @@ impl Tensor {
     }
 
     /// Returns a row of a batch, of the length that its shape says.
-    pub(crate) fn pooled(part: Part, shape: Vec<usize>) -> Tensor {
+    pub(crate) fn pooled(part: SlabPart, shape: Vec<usize>) -> Tensor {
         Tensor {
             shape,
             buf: Buf::Pooled(part),

@@ -19,6 +19,7 @@ mod feed;
 mod join;
 mod lineage;
 mod node;
+mod rescaled;
 mod resumed;
 mod source;
 mod split;
@@ -29,18 +30,19 @@ mod tests;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{self, Poll, Waker};
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, TryStreamExt};
+use tokio::runtime::Runtime;
 
 use crate::codec::{Parcel, WireOf};
 use crate::items::{Chunks, Demand};
 use crate::{
-    Arity, Chunk, Context, Error, ErrorKind, Graph, Hints, Item, Items, Origin, Pipe, Reader,
-    Result, Tensor, Wire, Writer,
+    Arity, Chunk, Context, DataLoader, Error, ErrorKind, Graph, Hints, Item, Items, Origin, Pipe,
+    Reader, Result, Tensor, Wire, Writer,
 };
 
 pub use crate::run::block_on;
@@ -74,6 +76,10 @@ pub type Outcome<T> = Vec<std::result::Result<(T, Origin), String>>;
 /// - *Lineage*, if it [is declared](Hints::lineage): with the input in other orders, stopped
 ///   after any item, twice, and resumed with the items that were not delivered, the pipe gives each
 ///   item once, by their origins.
+/// - *Dealing*, if it is declared to be [in turn](crate::Dealing::InTurn): each of several ranks
+///   gets the items whose turn is its.
+/// - *Computed snapshots*, if it [tells them](Pipe::snapshot_at): it goes on from each of them as
+///   from its own.
 /// - *Arity*, as declared.
 ///
 /// The check raises a panic of its own on the way, which the panic hook prints even if all is well;
@@ -208,6 +214,7 @@ where
             );
         }
     }
+    rescaled::check_rescaled(pipe, &items);
     match hints.arity {
         Arity::Any => {}
         Arity::AtMostOne => assert!(
@@ -242,6 +249,26 @@ const MARK: &str =
 /// Runs a stream to its end on this thread.
 pub fn collect<T: Send + 'static>(items: Items<T>) -> Outcome<T> {
     collect_by(items, 64)
+}
+
+/// Runs a graph once, inline, and collects the output, as [`Graph::collect`] does, but on an async
+/// runtime that all calls share: for tests that run thousands of graphs, each of which would start
+/// threads of its own.
+///
+/// # Errors
+/// The first error of an item.
+///
+/// # Panics
+/// Panics if the graph cannot run.
+pub fn collect_graph<T: Send + 'static>(graph: Graph<T>) -> Result<Vec<T>> {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let builder = builder.worker_threads(1).enable_all();
+        builder.build().expect("a runtime starts")
+    });
+    let _entered = RUNTIME.enter();
+    let loader = DataLoader::builder(graph).workers(0).build();
+    block_on(loader.expect("the graph can run").epoch(0).try_collect())
 }
 
 fn collect_by<T: Send + 'static>(mut items: Items<T>, demand: usize) -> Outcome<T> {

@@ -50,11 +50,11 @@ pub(crate) fn weigher<T: 'static>() -> Option<Weigher<T>> {
     KNOWN.get(&TypeId::of::<T>())?.downcast_ref().cloned()
 }
 
-type Known = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
+type Weighers = HashMap<TypeId, Box<dyn Any + Send + Sync>>;
 
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
-    let mut known = Known::new();
-    fn add<T: Weigh + 'static>(known: &mut Known) {
+static KNOWN: LazyLock<Weighers> = LazyLock::new(|| {
+    let mut known = Weighers::new();
+    fn add<T: Weigh + 'static>(known: &mut Weighers) {
         let weigher: Weigher<T> = Arc::new(all::<T>);
         known.insert(TypeId::of::<T>(), Box::new(weigher));
     }

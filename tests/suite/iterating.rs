@@ -8,7 +8,7 @@ use datapipes::{BoxError, DataLoader, Edited, Graph, OnError, Result, Uneven};
 use futures::{Stream, StreamExt};
 use proptest::prelude::*;
 
-use crate::graphs::{Spec, Step, spec, strict_run};
+use crate::graphs::{Spec, Step, config, spec, strict_run};
 
 /// A size hint, and how many steps are left.
 type Said = ((usize, Option<usize>), Option<u64>);
@@ -109,7 +109,7 @@ fn ranks() -> impl Strategy<Value = Option<(usize, usize, Uneven)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(config(100))]
 
     #[test]
     fn a_size_hint_never_lies(

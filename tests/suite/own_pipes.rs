@@ -3,8 +3,8 @@
 
 use datapipes::pipes::BucketBatch;
 use datapipes::{
-    Arity, Context, DataLoader, Graph, Hints, Item, Items, Join, OnError, Order, Pipe, Result,
-    testing,
+    Arity, Checkpoint, Context, DataLoader, Dealing, Graph, Hints, Item, Items, Join, OnError,
+    Order, Pipe, Result, Role, Uneven, testing,
 };
 use proptest::prelude::*;
 
@@ -15,7 +15,7 @@ use crate::user_pipes::*;
 fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
     let numbers = || Vec::from_iter(0..11u64);
     for says in [Says::Lineage, Says::Role, Says::Both, Says::Neither] {
-        for size in [1, 3, 20] {
+        for size in [3, 20] {
             testing::check_pipe(&Groups(size, says), numbers());
             testing::check_pipe(
                 &Mixer {
@@ -27,6 +27,9 @@ fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
             );
         }
     }
+    testing::check_pipe(&Deal, numbers());
+    testing::check_pipe(&Every, numbers());
+    testing::check_pipe(&Count, numbers());
     testing::check_pipe(&Ahead(3, false), numbers());
     testing::check_pipe(&Ahead(3, true), numbers());
     let repeated = || vec![0, 0, 1, 1, 1, 2, 3, 3, 4u64];
@@ -228,6 +231,206 @@ fn a_pipe_that_says_what_it_gave_goes_on_in_every_order() {
             }
         }
     }
+}
+
+/// Numbers dealt to ranks, in batches of 8 over all of them, by pipes of the library or of a user.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Ranked {
+    BuiltIn,
+    Own,
+    OwnPlain,
+    OwnNumbered,
+}
+
+fn ranked(how: Ranked, world: usize) -> Graph<Vec<u64>> {
+    let numbers = Graph::range(0..83).shuffle(9);
+    let groups = Groups(8 / world, Says::Both);
+    match how {
+        Ranked::BuiltIn => numbers.sharding_filter_padded().batch(8 / world),
+        Ranked::OwnPlain => numbers.pipe(Every).pipe(groups),
+        Ranked::Own => numbers.pipe(Deal).map(|n| n).pipe(groups),
+        Ranked::OwnNumbered => {
+            let numbered = numbers.pipe(Deal).pipe(Count).pipe(groups);
+            numbered.map(|batch| {
+                batch
+                    .into_iter()
+                    .map(|(number, n)| number * 100 + n)
+                    .collect()
+            })
+        }
+    }
+}
+
+fn rank_loader<T: Send + 'static>(
+    graph: Graph<T>,
+    [rank, world]: [usize; 2],
+    uneven: Uneven,
+) -> DataLoader<T> {
+    let loader = DataLoader::builder(graph).seed(5).workers(0).uneven(uneven);
+    loader.rank(rank, world).resumable().build().unwrap()
+}
+
+/// Returns the checkpoint of all ranks after some steps, and what they gave.
+fn stopped_ranks<T: Send + 'static>(
+    graph: impl Fn() -> Graph<T>,
+    world: usize,
+    uneven: Uneven,
+    steps: usize,
+) -> (Checkpoint, Vec<T>) {
+    let (mut states, mut seen) = (Vec::new(), Vec::new());
+    for rank in 0..world {
+        let mut epoch = rank_loader(graph(), [rank, world], uneven)
+            .epoch(0)
+            .blocking();
+        seen.extend(epoch.by_ref().take(steps).map(Result::unwrap));
+        states.push(epoch.checkpoint().unwrap());
+    }
+    let state = Checkpoint::merge(&states).unwrap();
+    (Checkpoint::from_bytes(&state.to_bytes()).unwrap(), seen)
+}
+
+/// Rows 118: pipes of a user, which tell their snapshots, go on with any number of ranks as the
+/// built-in ones do.
+#[test]
+fn row_118_pipes_of_ones_own_go_on_with_another_number_of_ranks() {
+    for how in [Ranked::Own, Ranked::OwnNumbered, Ranked::OwnPlain] {
+        for uneven in [Uneven::Drop, Uneven::Allow, Uneven::Pad] {
+            for (then, now) in [(2, 4), (2, 1), (4, 2), (1, 8)] {
+                for stop in [3, 10] {
+                    let what = format!("{how:?}, {uneven:?}, {then} to {now} ranks at {stop}");
+                    // One rank keeps no items to pad with.
+                    let cannot_pad = then == 1 || how == Ranked::OwnPlain;
+                    if (uneven == Uneven::Pad && cannot_pad)
+                        || (uneven == Uneven::Drop && how == Ranked::OwnPlain)
+                    {
+                        continue;
+                    }
+                    let (state, mut seen) = stopped_ranks(|| ranked(how, then), then, uneven, stop);
+                    for rank in 0..now {
+                        let loader = rank_loader(ranked(how, now), [rank, now], uneven);
+                        let whole: Vec<_> =
+                            loader.epoch(0).blocking().map(Result::unwrap).collect();
+                        if how == Ranked::Own {
+                            let graph = ranked(Ranked::BuiltIn, now);
+                            let loader = rank_loader(graph, [rank, now], uneven);
+                            let built_in = loader.epoch(0).blocking().map(Result::unwrap);
+                            assert_eq!(built_in.collect::<Vec<_>>(), whole, "{what}, rank {rank}");
+                        }
+                        let rest = loader
+                            .resume(&state)
+                            .unwrap_or_else(|error| panic!("{what}: {error}"));
+                        let rest: Result<Vec<_>> = rest.blocking().collect();
+                        let rest = rest.unwrap();
+                        assert_eq!(rest, whole[stop..], "{what}, rank {rank}");
+                        seen.extend(rest);
+                    }
+                    let mut seen: Vec<u64> = seen.concat().iter().map(|n| n % 100).collect();
+                    seen.sort_unstable();
+                    let given = seen.len();
+                    seen.dedup();
+                    match uneven {
+                        Uneven::Pad => assert_eq!(
+                            (seen.len(), given),
+                            (83, 83usize.next_multiple_of(now)),
+                            "{what}"
+                        ),
+                        Uneven::Drop => assert_eq!(
+                            (seen.len(), given),
+                            (83 / now * now, 83 / now * now),
+                            "{what}"
+                        ),
+                        _ => assert_eq!((seen.len(), given), (83, 83), "{what}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Deals a range of ten items to each rank in turn.
+#[derive(Clone, Copy, Debug)]
+struct Tens;
+
+impl Pipe<u64> for Tens {
+    type Out = u64;
+
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+        let rank = cx.rank();
+        input.each(cx, move |item| {
+            let whose = (*item / 10) as usize % rank.world;
+            (whose == rank.index).then_some(Ok(item))
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable()
+            .arity(Arity::AtMostOne)
+            .role(Role::Shard {
+                can_pad: false,
+                dealing: Dealing::Other,
+            })
+    }
+}
+
+/// Batches whose settings do not say how large they are.
+#[derive(Clone, Copy, Debug)]
+struct Unnamed(Groups);
+
+impl Pipe<u64> for Unnamed {
+    type Out = Vec<u64>;
+
+    fn apply(&self, input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
+        self.0.apply(input, cx)
+    }
+    fn hints(&self) -> Hints {
+        Pipe::<u64>::hints(&self.0).settings("")
+    }
+}
+
+#[test]
+fn row_118_a_pipe_of_ones_own_that_cannot_tell_is_refused_by_name() {
+    let refused = |graph: fn(usize) -> Graph<Vec<u64>>| {
+        let (state, _) = stopped_ranks(|| graph(2), 2, Uneven::Allow, 4);
+        let error = rank_loader(graph(4), [1, 4], Uneven::Allow)
+            .resume(&state)
+            .unwrap_err();
+        let error = error.to_string();
+        let problem = error
+            .split("this is rank 1 of 4: ")
+            .nth(1)
+            .expect("the numbers");
+        problem
+            .strip_suffix("; and 4 ranks cannot share what 2 have left to read")
+            .expect("both")
+            .to_owned()
+    };
+    assert_eq!(
+        refused(|_| Graph::range(0..80).pipe(Tens).map(|n| vec![n])),
+        "`tens` deals items in another way for another number of ranks"
+    );
+    assert_eq!(
+        refused(|_| Graph::range(0..80)
+            .pipe(Deal)
+            .pipe(Ahead(3, true))
+            .map(|n| vec![n])),
+        "`ahead` does not tell where it stands by a number of items (`Pipe::snapshot_at`)"
+    );
+    assert_eq!(
+        refused(|_| Graph::range(0..80)
+            .pipe(Deal)
+            .pipe(Fresh(1))
+            .map(|n| vec![n])),
+        "`fresh` is below what deals the items, and does not give one item for each, in their order"
+    );
+    assert_eq!(
+        refused(|world| Graph::range(0..80)
+            .pipe(Deal)
+            .pipe(Unnamed(Groups(8 / world, Says::Role)))),
+        "`unnamed` makes batches of 2, which does not stand once in its settings, \"\""
+    );
+    assert_eq!(
+        refused(|_| Graph::range(0..80).pipe(Deal).pipe(Groups(8, Says::Role))),
+        "`groups` made batches of 8, 2 ranks of them a step, and makes batches of 8 for 4"
+    );
 }
 
 /// Batches that are said to be made of something, but for the last.

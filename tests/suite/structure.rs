@@ -130,6 +130,8 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-candle/", "loader"),
     // Stores and tables may have to block, and may not start work.
     ("datapipes-io/", "run::blocking"),
+    // A test kit builds on the other.
+    ("datapipes-io/src/testing/", "testing"),
     ("datapipes-tables/", "run::blocking"),
     // A framework's loader is one of ours, and its data sets may block.
     ("datapipes-burn/", "loader"),

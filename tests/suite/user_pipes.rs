@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Context, Error, ErrorKind, Graph, Held, Hints, Item, Items, Join, Pipe, Place, Result,
-    Role, Source, Split, Wanted,
+    Arity, Context, Dealing, Error, ErrorKind, Graph, Held, Hints, Item, Items, Join, Pipe,
+    PipeSnapshot, Place, Rank, Result, Role, Source, Split, Uneven, Wanted,
 };
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -72,8 +72,154 @@ impl<T: Send + 'static> Pipe<T> for Groups {
             }
         })
     }
+    fn snapshot_at(&self, outputs: u64, _: &Context) -> Result<Option<PipeSnapshot>> {
+        PipeSnapshot::new(&outputs).map(Some)
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input.div_ceil(self.0 as u64))
+    }
     fn hints(&self) -> Hints {
-        self.1.hints(Role::Batch(self.0)).buffered(self.0)
+        self.1
+            .hints(Role::Batch(self.0))
+            .buffered(self.0)
+            .settings(format_args!("of {}", self.0))
+    }
+}
+
+/// Keeps this rank's items, as `sharding_filter_padded` does, by whole rounds.
+#[derive(Clone, Copy, Debug)]
+pub struct Deal;
+
+impl<T: Clone + Send + 'static> Pipe<T> for Deal {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
+        let pads = world > 1 && cx.uneven() == Some(Uneven::Pad);
+        let mut rounds: u64 = match cx.restored() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
+        Items::generate(async move |out| {
+            // The first round, which pads the last, and the round that is dealt.
+            let (mut first, mut round) = (Vec::new(), Vec::new());
+            if pads && rounds > 0 {
+                while first.len() < world
+                    && let Some(item) = out.hold_from(&cx, &mut input).await
+                {
+                    first.push(item);
+                }
+            }
+            loop {
+                out.snapshot(&cx, || rounds);
+                let Some(item) = out.hold_from(&cx, &mut input).await else {
+                    break;
+                };
+                round.push(item);
+                if round.len() == world {
+                    rounds += 1;
+                    out.emit(Ok(Item::clone(&round[index]))).await;
+                    if pads && first.is_empty() {
+                        first = std::mem::take(&mut round);
+                    }
+                    round.clear();
+                }
+            }
+            if let (false, Some(Uneven::Drop)) = (round.is_empty(), cx.uneven()) {
+                cx.count_dropped(u64::from(index < round.len()));
+            } else if let Some(item) = round.get(index) {
+                out.emit(Ok(Item::clone(item))).await;
+            } else if pads && !round.is_empty() && !first.is_empty() {
+                out.emit(Ok(Item::clone(&first[index - round.len()]))).await;
+            }
+        })
+    }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        let pads = cx.rank().world > 1 && cx.uneven() == Some(Uneven::Pad) && outputs > 0;
+        let first = if pads { cx.rank().world as u64 } else { 0 };
+        Ok(Some(PipeSnapshot::new(&outputs)?.hold(0..first)))
+    }
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Shard {
+                can_pad: true,
+                dealing: Dealing::InTurn,
+            })
+    }
+}
+
+/// Keeps this rank's items, however many the others have. Its snapshots are taken anywhere in a
+/// round.
+#[derive(Clone, Copy, Debug)]
+pub struct Every;
+
+impl<T: Send + 'static> Pipe<T> for Every {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let (cx, Rank { index, world }) = (cx.clone(), cx.rank());
+        let mut taken: u64 = match cx.restored() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
+        Items::generate(async move |out| {
+            loop {
+                out.snapshot(&cx, || taken);
+                let Some(item) = out.next_from(&mut input).await else {
+                    return;
+                };
+                taken += 1;
+                if (taken - 1) % world as u64 == index as u64 {
+                    out.emit(Ok(item)).await;
+                }
+            }
+        })
+    }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        PipeSnapshot::new(&(outputs * cx.rank().world as u64)).map(Some)
+    }
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .is_resumable(true)
+            .selects(true)
+            .role(Role::Shard {
+                can_pad: false,
+                dealing: Dealing::InTurn,
+            })
+    }
+}
+
+/// Numbers the items from 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Count;
+
+impl<T: Send + 'static> Pipe<T> for Count {
+    type Out = (u64, T);
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<(u64, T)> {
+        let cx = cx.clone();
+        let mut number: u64 = match cx.restored() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
+        Items::generate(async move |out| {
+            loop {
+                out.snapshot(&cx, || number);
+                let Some(item) = out.next_from(&mut input).await else {
+                    return;
+                };
+                number += 1;
+                out.emit(Ok(item.map(|item| (number - 1, item)))).await;
+            }
+        })
+    }
+    fn snapshot_at(&self, outputs: u64, _: &Context) -> Result<Option<PipeSnapshot>> {
+        PipeSnapshot::new(&outputs).map(Some)
+    }
+    fn hints(&self) -> Hints {
+        Hints::default().is_resumable(true).arity(Arity::One)
     }
 }
 

@@ -16,11 +16,11 @@ use crate::{File, FileGraphExt, FileRef, Format};
 pub fn read_all<F: Format>(format: F, data: impl Into<bytes::Bytes>) -> Vec<Result<F::Item>> {
     let files = Graph::from_vec(vec![File::new("file", data)]);
     // The first error would end the stream; as items, errors keep their places.
-    files
-        .read_as(format)
-        .through(both)
-        .collect()
-        .expect("errors are items")
+    collected(files.read_as(format).through(both))
+}
+
+fn collected<T: Send + 'static>(graph: Graph<T>) -> Vec<T> {
+    datapipes::testing::collect_graph(graph).expect("errors are items")
 }
 
 /// Reads a file that arrives in pieces of these sizes, repeated, with
@@ -44,11 +44,7 @@ pub fn read_arriving<F: Format>(
         pieces,
     };
     let files = vec![FileRef::stored(Arc::new(store), "file", None)];
-    Graph::from_vec(files)
-        .stream_as(format, 0)
-        .through(both)
-        .collect()
-        .expect("errors are items")
+    collected(Graph::from_vec(files).stream_as(format, 0).through(both))
 }
 
 /// Formats an error with the number of its file in place of the name `file`.
@@ -210,7 +206,7 @@ pub fn check_format<F: Format>(make: impl Fn() -> F, seed: &[u8]) -> usize {
             sane(data, &format!("byte {at} turned to {value}"));
         }
     }
-    for round in 0..400 {
+    for round in 0..if long() { 400 } else { 200 } {
         let mut data = seed.to_vec();
         for _ in 0..=draw(4) {
             let (a, b) = (draw(data.len() + 1), draw(data.len() + 1));

@@ -141,7 +141,7 @@ fn samples_of_coco() {
     } = coco::Annotations::parse(json).unwrap();
     assert_eq!(pictures[0].annotations.len(), 3);
     check(categories);
-    check(coco::Sample {
+    check(coco::CocoSample {
         file: File::new("a.jpg", "jpeg"),
         picture: Arc::new(pictures.remove(0)),
     });

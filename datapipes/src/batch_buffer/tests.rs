@@ -191,7 +191,7 @@ fn large_zeros_use_the_memory_of_those_before() {
 fn little_more_is_kept_than_is_in_use() {
     let pool = Arc::new(Pool::by_use(3_000_000));
     let kept = || lock(&pool.kept).len();
-    let mut parts: Vec<Part> = (0..10).map(|_| pool.zeros::<u8>(1_000_000)).collect();
+    let mut parts: Vec<SlabPart> = (0..10).map(|_| pool.zeros::<u8>(1_000_000)).collect();
     parts.truncate(6);
     assert_eq!(kept(), 3, "as many bytes as may be kept");
     parts.truncate(2);

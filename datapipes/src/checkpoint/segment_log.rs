@@ -19,12 +19,12 @@ struct Entries {
     input: u64,
     output: u64,
     pieces: Log<(u64, u64)>,
-    known: Known,
+    known: Resumed,
 }
 
 /// The rest of the input of pieces that are in the log since before the stop.
 #[derive(Default)]
-struct Known {
+struct Resumed {
     /// Items still to be taken.
     untaken: u64,
     /// Items still to be finished.
@@ -60,7 +60,7 @@ impl SegmentLog {
             input: 0,
             output: 0,
             pieces: Log::new(trim),
-            known: Known::default(),
+            known: Resumed::default(),
         };
         Arc::new(SegmentLog {
             node,
@@ -100,7 +100,7 @@ impl SegmentLog {
             .pieces
             .iter()
             .for_each(|&piece| log.pieces.push(piece, join));
-        log.known = Known {
+        log.known = Resumed {
             untaken: known,
             unfinished: known,
         };

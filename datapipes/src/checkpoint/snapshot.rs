@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{InputCursor, OVER, Point, Trace, Wanted};
+use super::{Cursor, InputCursor, OVER, Point, Trace, Wanted};
+use crate::codec::pack;
 use crate::sync::lock;
+use crate::{Result, Wire};
 
 /// The snapshot of a node that looks at its input as a whole, with its positions.
 pub(super) struct Snapshot {
@@ -93,6 +95,52 @@ impl Feed {
 pub(super) struct Feeds {
     pub feeds: Vec<Feed>,
     pub round: u64,
+}
+
+/// Snapshot that a pipe computes, instead of taking it while it runs; see
+/// [`Pipe::snapshot_at`](crate::Pipe::snapshot_at).
+#[derive(Clone, Debug)]
+pub struct PipeSnapshot {
+    state: Vec<u8>,
+    held: Vec<u64>,
+}
+
+impl PipeSnapshot {
+    /// Makes the snapshot of a pipe that holds no item. `state` is the value that the pipe finds by
+    /// [`restored`](crate::Context::restored).
+    ///
+    /// # Errors
+    /// Errors of the value's encoding.
+    pub fn new(state: &impl Wire) -> Result<Self> {
+        Ok(PipeSnapshot {
+            state: pack(state)?,
+            held: Vec::new(),
+        })
+    }
+
+    /// Holds the items at these positions of the input, ascending, which come again before all
+    /// others, as with [`HeldPositions::hold`].
+    pub fn hold(self, positions: impl IntoIterator<Item = u64>) -> Self {
+        PipeSnapshot {
+            held: positions.into_iter().collect(),
+            ..self
+        }
+    }
+
+    /// Returns the place of a pipe that has taken `inputs` items and given `outputs`.
+    pub(crate) fn cursor(self, inputs: u64, outputs: u64) -> Cursor {
+        let input = InputCursor {
+            from: inputs,
+            reach: self.held.first().copied().unwrap_or(inputs),
+            held: self.held,
+        };
+        Cursor {
+            outputs: vec![outputs],
+            inputs: vec![input],
+            kept: self.state,
+            ..Cursor::default()
+        }
+    }
 }
 
 /// Positions of its inputs that a pipe holds when it takes a

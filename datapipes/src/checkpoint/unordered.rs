@@ -117,10 +117,10 @@ pub(crate) struct Unordered {
     /// Position of its first output.
     start: u64,
     trim: Trim,
-    log: Mutex<Log>,
+    log: Mutex<LineageLog>,
 }
 
-struct Log {
+struct LineageLog {
     /// Position of the first output in the list.
     first: u64,
     given: VecDeque<Given>,
@@ -142,7 +142,7 @@ struct Log {
 /// Outputs in one entry, about: only whole entries are forgotten.
 const LONGEST: u64 = 1024;
 
-impl Log {
+impl LineageLog {
     /// Records that nothing more will be made of this input. `begun` are the inputs wanted at the
     /// beginning.
     fn deliver(&mut self, input: u64, begun: &Wanted) {
@@ -177,7 +177,7 @@ impl Unordered {
         begun: Wanted,
         cursor: Option<&Cursor>,
     ) -> Arc<Self> {
-        let log = Log {
+        let log = LineageLog {
             first: cursor.map_or(0, |cursor| cursor.outputs[0]),
             given: VecDeque::new(),
             told: 0,
@@ -204,7 +204,7 @@ impl Unordered {
         })
     }
 
-    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+    fn log(&self) -> std::sync::MutexGuard<'_, LineageLog> {
         lock(&self.log)
     }
 

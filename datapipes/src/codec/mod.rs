@@ -15,7 +15,7 @@ use bytes::Bytes;
 pub(crate) use self::chunk::{ChunkWire, WireOf};
 #[cfg(feature = "serde")]
 pub use self::serde::{Serde, Serial, decode as decode_serde, encode as encode_serde};
-use crate::batch_buffer::Part;
+use crate::batch_buffer::SlabPart;
 use crate::{Error, ErrorKind, Result};
 
 /// Bytes from which slices are sent beside the rest: they are copied once, into shared memory, and
@@ -242,7 +242,7 @@ pub struct Reader<'a> {
     payloads: std::slice::Iter<'a, Bytes>,
     depth: usize,
     /// Rows of batches that the writer was allowed to fill and that are not used yet.
-    grants: &'a mut [Option<Part>],
+    grants: &'a mut [Option<SlabPart>],
 }
 
 /// Clones a reader to look ahead; rows that the writer was allowed to fill stay with the original.
@@ -268,12 +268,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Sets the rows that the writer was allowed to fill.
-    pub(crate) fn with_grants(self, grants: &'a mut [Option<Part>]) -> Self {
+    pub(crate) fn with_grants(self, grants: &'a mut [Option<SlabPart>]) -> Self {
         Reader { grants, ..self }
     }
 
     /// Returns a row that the writer has filled, once.
-    pub(crate) fn grant(&mut self, row: usize) -> Option<Part> {
+    pub(crate) fn grant(&mut self, row: usize) -> Option<SlabPart> {
         self.grants.get_mut(row)?.take()
     }
 

@@ -300,7 +300,7 @@ impl Checked<'_> {
 
     /// A sharding filter can pad if it has to.
     fn can_pad(&self, node: &FlowNode) -> Option<String> {
-        let cannot = matches!(node.hints().role, Role::Shard { can_pad: false });
+        let cannot = matches!(node.hints().role, Role::Shard { can_pad: false, .. });
         (cannot && self.settings.uneven == Some(Uneven::Pad)).then(|| {
             format!(
                 "{}: cannot pad; use `sharding_filter_padded`, whose items are cloned",

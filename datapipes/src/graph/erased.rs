@@ -12,7 +12,7 @@ use crate::checkpoint::SegmentLog;
 use crate::items::{Chunks, Demand};
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::Weigher;
-use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, Source};
+use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, PipeSnapshot, Result, Source};
 
 /// An `Items<T>` whose `T` only the edge knows.
 pub(crate) type AnyItems = Box<dyn Any + Send>;
@@ -340,8 +340,7 @@ pub(crate) trait AnyPipe: Send + Sync {
     fn apply(&self, input: AnyItems, cx: &Context) -> AnyItems;
     fn len_hint(&self, input: u64) -> Option<u64>;
     fn held(&self, cx: &Context) -> Option<Vec<u64>>;
-    /// Returns true if the type is one of this crate, so that the meaning of its name is known.
-    fn is_built_in(&self) -> bool;
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>>;
 }
 
 pub(super) struct PipeOp<In, P>(Arc<P>, PhantomData<fn(In)>);
@@ -365,8 +364,8 @@ impl<In: Send + 'static, P: Pipe<In>> AnyPipe for PipeOp<In, P> {
         self.0.held(cx)
     }
 
-    fn is_built_in(&self) -> bool {
-        std::any::type_name::<P>().starts_with(concat!(env!("CARGO_CRATE_NAME"), "::"))
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        self.0.snapshot_at(outputs, cx)
     }
 }
 

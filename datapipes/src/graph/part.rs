@@ -25,7 +25,7 @@ pub(crate) struct Part {
 /// Instructions for making a part, in this process or another one of the same executable.
 #[derive(Clone)]
 pub(crate) struct Recipe {
-    build: Build,
+    build: BuildPart,
     /// The user's function, for `build`, which knows its type.
     part: *const (),
     settings: Arc<Parcel>,
@@ -37,18 +37,19 @@ unsafe impl Send for Recipe {}
 unsafe impl Sync for Recipe {}
 
 /// Makes a part downstream of `above`, or of an [`Inlet`].
-type Build = fn(part: *const (), settings: &mut Reader<'_>, above: Option<Input>) -> Result<Made>;
+type BuildPart =
+    fn(part: *const (), settings: &mut Reader<'_>, above: Option<Input>) -> Result<MadePart>;
 
 /// A part that was made, and the encoding of its input and output.
-pub(crate) struct Made {
+pub(crate) struct MadePart {
     pub root: Input,
     pub input: Arc<dyn ChunkWire>,
     pub output: Arc<dyn ChunkWire>,
 }
 
-impl Made {
-    fn new<T: Wire, U: Wire>(graph: Graph<U>) -> Made {
-        Made {
+impl MadePart {
+    fn new<T: Wire, U: Wire>(graph: Graph<U>) -> MadePart {
+        MadePart {
             root: graph.input(),
             input: WireOf::<T>::new(),
             output: WireOf::<U>::new(),
@@ -81,13 +82,13 @@ pub(crate) fn likeness<'a>(
 }
 
 impl Recipe {
-    fn new(build: Build, part: *const (), settings: &impl Wire) -> Result<Recipe> {
+    fn new(build: BuildPart, part: *const (), settings: &impl Wire) -> Result<Recipe> {
         let mut writer = Writer::new();
         settings.encode(&mut writer)?;
         Recipe::of(build, part, Parcel::of(writer))
     }
 
-    fn of(build: Build, part: *const (), settings: Parcel) -> Result<Recipe> {
+    fn of(build: BuildPart, part: *const (), settings: Parcel) -> Result<Recipe> {
         if !is_ours(build as usize) || !is_ours(part as usize) {
             let message = "its function is not in the executable, but in a library, which another process may have elsewhere";
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -100,7 +101,7 @@ impl Recipe {
     }
 
     /// Makes the part, downstream of `above` or of an inlet.
-    pub(crate) fn make(&self, above: Option<Input>) -> Result<Made> {
+    pub(crate) fn make(&self, above: Option<Input>) -> Result<MadePart> {
         let mut settings = self.settings.reader();
         let made = (self.build)(self.part, &mut settings, above)?;
         settings.end()?;
@@ -181,7 +182,7 @@ impl Wire for Recipe {
             // SAFETY: the parent, which runs the same executable (it started this process by the
             // descriptor of its own executable), wrote the distance of a function of this type.
             // Nobody else holds the other end of the socket.
-            build: unsafe { std::mem::transmute::<usize, Build>(build) },
+            build: unsafe { std::mem::transmute::<usize, BuildPart>(build) },
             part: part as *const (),
             settings: Arc::new(Parcel { head, payloads }),
         })
@@ -221,31 +222,31 @@ fn build_part<T: Wire, U: Wire>(
     part: *const (),
     settings: &mut Reader<'_>,
     above: Option<Input>,
-) -> Result<Made> {
+) -> Result<MadePart> {
     <()>::decode(settings)?;
     // SAFETY: `in_processes` put the pointer there together with this function, which has the
     // types.
     let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>) -> Graph<U>>(part) };
-    Ok(Made::new::<T, U>(part(Graph::below(above))))
+    Ok(MadePart::new::<T, U>(part(Graph::below(above))))
 }
 
 fn build_part_with<T: Wire, S: Wire, U: Wire>(
     part: *const (),
     settings: &mut Reader<'_>,
     above: Option<Input>,
-) -> Result<Made> {
+) -> Result<MadePart> {
     let settings = S::decode(settings)?;
     // SAFETY: `in_processes_with` put the pointer there together with this function, which has the
     // types.
     let part = unsafe { std::mem::transmute::<*const (), fn(Graph<T>, &S) -> Graph<U>>(part) };
-    Ok(Made::new::<T, U>(part(Graph::below(above), &settings)))
+    Ok(MadePart::new::<T, U>(part(Graph::below(above), &settings)))
 }
 
 fn build_pipe<In: Send + 'static, Out: Send + 'static>(
     make: *const (),
     settings: &mut Reader<'_>,
     above: Option<Input>,
-) -> Result<Made> {
+) -> Result<MadePart> {
     // SAFETY: `Part::of_pipe` put the pointer there together with this function, which has the
     // types.
     let make = unsafe { std::mem::transmute::<*const (), Make<In, Out>>(make) };
@@ -256,7 +257,7 @@ fn build_pipe<In: Send + 'static, Out: Send + 'static>(
             "the pipe does not say how it travels, once it has",
         ));
     };
-    Ok(Made {
+    Ok(MadePart {
         root: Graph::<In>::below(above).pipe(pipe).input(),
         input,
         output,

@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::Lookup;
 use super::order::Index;
-use super::transformed::Found;
+use super::transformed::IndexLookup;
 use crate::Result;
 use crate::sync::lock;
 
@@ -17,22 +17,22 @@ use crate::sync::lock;
 /// A cached sample is never evicted: in passes that read every sample once, replacing one sample by
 /// another never pays (Mohan et al. 2021, "Analyzing and Mitigating Data Stalls in DNN Training").
 pub(super) struct Cached<T> {
-    above: Found<T>,
+    above: IndexLookup<T>,
     bytes: usize,
-    kept: Mutex<Kept<T>>,
+    kept: Mutex<CachedSamples<T>>,
 }
 
-struct Kept<T> {
+struct CachedSamples<T> {
     cells: HashMap<Index, Arc<OnceCell<T>>>,
     bytes: usize,
 }
 
 impl<T> Cached<T> {
-    pub(super) fn new(above: Found<T>, bytes: usize) -> Self {
+    pub(super) fn new(above: IndexLookup<T>, bytes: usize) -> Self {
         Cached {
             above,
             bytes,
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(CachedSamples {
                 cells: HashMap::new(),
                 bytes: 0,
             }),
@@ -41,7 +41,7 @@ impl<T> Cached<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Cached<T> {
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept<T>> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, CachedSamples<T>> {
         lock(&self.kept)
     }
 

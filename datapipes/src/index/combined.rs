@@ -5,11 +5,11 @@ use futures::future::{join, join_all};
 
 use super::Lookup;
 use super::order::Index;
-use super::transformed::Found;
+use super::transformed::IndexLookup;
 use crate::{Error, ErrorKind, Result};
 
 /// Pairs the samples of two data sets; both are read at once.
-pub(super) struct Zipped<A, B>(pub Found<A>, pub Found<B>);
+pub(super) struct Zipped<A, B>(pub IndexLookup<A>, pub IndexLookup<B>);
 
 fn parts(key: Index) -> Box<[Index]> {
     match key {
@@ -51,7 +51,7 @@ impl<A: Send + 'static, B: Send + 'static> Lookup<Index> for Zipped<A, B> {
 }
 
 /// Samples of several data sets.
-pub(super) struct OneOf<T>(pub Vec<Found<T>>);
+pub(super) struct OneOf<T>(pub Vec<IndexLookup<T>>);
 
 fn which(key: Index) -> (usize, Index) {
     match key {
@@ -104,7 +104,7 @@ impl<T: Send + 'static> Lookup<Index> for OneOf<T> {
 }
 
 /// Batches of samples of one data set.
-pub(super) struct Batched<T>(pub Found<T>);
+pub(super) struct Batched<T>(pub IndexLookup<T>);
 
 #[async_trait]
 impl<T: Send + 'static> Lookup<Index> for Batched<T> {

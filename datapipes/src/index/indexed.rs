@@ -8,7 +8,7 @@ use super::cached::Cached;
 use super::combined::{Batched, OneOf, Zipped};
 use super::order::{Flatten, Index, Indices, Kind, Rule, Shard, Step, single};
 use super::sources::{FromFn, FromVec, Itself, Samples};
-use super::transformed::{Found, Mapped, MappedAsync, Weighed};
+use super::transformed::{IndexLookup, Mapped, MappedAsync, Weighed};
 use super::{Fetch, MapPipe, Random, Sampler, Subset};
 use crate::pipes::Batch;
 use crate::{BoxError, Error, Graph, Rank, Result, Uneven};
@@ -34,13 +34,13 @@ use crate::{BoxError, Error, Graph, Rank, Result, Uneven};
 #[must_use = "data by index does nothing until it is fetched"]
 pub struct Indexed<T> {
     order: Arc<Step>,
-    samples: Found<T>,
+    samples: IndexLookup<T>,
     /// Builds a graph of samples from the order.
-    build: Build<T>,
+    build: BuildFetch<T>,
     concurrency: Option<usize>,
 }
 
-type Build<T> = Arc<dyn Fn(Graph<Indices>, Option<usize>) -> Graph<T> + Send + Sync>;
+type BuildFetch<T> = Arc<dyn Fn(Graph<Indices>, Option<usize>) -> Graph<T> + Send + Sync>;
 
 impl<T> Clone for Indexed<T> {
     fn clone(&self) -> Self {
@@ -60,7 +60,7 @@ impl<T> fmt::Debug for Indexed<T> {
 }
 
 /// Reads all samples in one step.
-fn fetched<T: Send + 'static>(samples: Found<T>) -> Build<T> {
+fn fetched<T: Send + 'static>(samples: IndexLookup<T>) -> BuildFetch<T> {
     Arc::new(move |order, concurrency| {
         let fetched = order
             .pipe(Flatten(|index: Index| index))
@@ -143,7 +143,7 @@ impl<T: Send + 'static> Indexed<T> {
         Indexed::new(FromFn { len, get })
     }
 
-    fn over(order: Arc<Step>, samples: Found<T>, concurrency: Option<usize>) -> Self {
+    fn over(order: Arc<Step>, samples: IndexLookup<T>, concurrency: Option<usize>) -> Self {
         Indexed {
             order,
             build: fetched(samples.clone()),

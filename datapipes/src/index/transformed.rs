@@ -12,11 +12,11 @@ use super::{Lookup, contained};
 use crate::{BoxError, Error, Result};
 
 /// Lookup of the samples of an [`Indexed`](super::Indexed).
-pub(super) type Found<T> = Arc<dyn Lookup<Index, Out = T>>;
+pub(super) type IndexLookup<T> = Arc<dyn Lookup<Index, Out = T>>;
 
 /// Samples with a function applied to each.
 pub(super) struct Mapped<T, F> {
-    pub above: Found<T>,
+    pub above: IndexLookup<T>,
     pub f: F,
 }
 
@@ -46,7 +46,7 @@ where
 
 /// Samples with an async function applied to each.
 pub(super) struct MappedAsync<T, F> {
-    pub above: Found<T>,
+    pub above: IndexLookup<T>,
     pub f: F,
 }
 
@@ -80,7 +80,7 @@ where
 
 /// Samples with a weight for each.
 pub(super) struct Weighed<T, F> {
-    pub above: Found<T>,
+    pub above: IndexLookup<T>,
     pub weigh: F,
 }
 

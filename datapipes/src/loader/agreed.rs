@@ -72,7 +72,7 @@ impl<T: Send + 'static, E> Blocking<T, E> {
     /// ```
     ///
     /// # Errors
-    /// What `agree` fails with, as the last item: the step was not taken, and the item that was
+    /// The error of `agree`, as the last item: the step was not taken, and the item that was
     /// ready for it comes again. Of [`Config`](crate::ErrorKind::Config), if `agree` says that all
     /// ranks have an item where this one was said to have none.
     pub fn agreed<F>(self, agree: F) -> Agreed<T, E, F>

@@ -48,7 +48,7 @@ pub(super) struct RankEpoch<T> {
     /// True if the last output was an item, which the consumer has.
     pub taken: bool,
     /// Progress shared with the conversion that reads the epoch.
-    handed_over: Option<Figures>,
+    handed_over: Option<ReadFigures>,
 }
 
 enum RankState<T> {
@@ -101,9 +101,9 @@ impl<T: Send + 'static> RankEpoch<T> {
     /// conversion's access to its progress.
     pub fn hand_over(&mut self, gauge: Option<&Arc<DevicePrefetchGauge>>) -> Stand {
         let gauge = gauge.cloned().or_else(|| self.handed_over.take()?.gauge);
-        let figures = Figures {
+        let figures = ReadFigures {
             gauge,
-            ..Figures::default()
+            ..ReadFigures::default()
         };
         figures
             .taken
@@ -364,7 +364,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             !self.blocking,
             resume,
         )?;
-        if let Some(Figures { gauge, .. }) = &self.handed_over
+        if let Some(ReadFigures { gauge, .. }) = &self.handed_over
             && let Some(gauge) = gauge
         {
             let _ = running.run.device.set(gauge.clone());
@@ -406,7 +406,7 @@ impl<T: Send + 'static> RankEpoch<T> {
 
 /// Shared knowledge about an epoch that a conversion reads.
 #[derive(Clone, Default)]
-struct Figures {
+struct ReadFigures {
     gauge: Option<Arc<DevicePrefetchGauge>>,
     /// Trace of the output, if checkpoints can be taken.
     trace: Arc<OnceLock<Arc<dyn Trace>>>,
@@ -425,7 +425,7 @@ pub(super) struct Stand {
     skips: bool,
     /// Progress before the consumer took anything, and the cursors of the nodes.
     begun: (Progress, Arc<Cursors>),
-    figures: Figures,
+    figures: ReadFigures,
     /// Progress of the epoch with the item that the consumer took last.
     taken: Option<Progress>,
 }

@@ -356,11 +356,32 @@ pub enum Role {
     Shard {
         /// True if the node can repeat items to make the parts equal.
         can_pad: bool,
+        /// Division of the items among the ranks.
+        dealing: Dealing,
     },
     /// Asks the executor to run everything upstream separately, this many items ahead.
     Prefetch(usize),
-    /// Groups this many consecutive items, without leaving any out.
+    /// Groups this many consecutive items, without leaving any out. If the number stands once in
+    /// the [settings](field@Hints::settings), it may change with the number of ranks when a
+    /// checkpoint is resumed, so that all ranks together group as many items as before.
     Batch(usize),
     /// Makes one batch of each group, by [`Collate`](crate::Collate).
     Collate,
+}
+
+/// Division of items among the ranks, by the node that [keeps a rank's part](Role::Shard).
+///
+/// It decides if a checkpoint can be [resumed on any number of ranks](crate::Checkpoint::merge).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Dealing {
+    /// In turn: item `i` of the input goes to rank `i mod world`. Only at the end of the input, and
+    /// around errors, may [`Uneven`](crate::Uneven) add to it or leave something out.
+    InTurn,
+    /// Each item of the input stands for a sequence, as a range of numbers does, and position `i`
+    /// of it goes to rank `i mod world`. The node that reads the parts [goes by
+    /// position](field@Hints::by_position), and gives one item for each position.
+    PositionsInTurn,
+    /// In another way, such as a range for each rank.
+    Other,
 }

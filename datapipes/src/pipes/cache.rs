@@ -16,23 +16,23 @@ pub struct Cache<T> {
 }
 
 /// Items kept for each rank that ran here: usually one.
-struct ByRank<T>(Vec<(Rank, Kept<T>)>);
+struct ByRank<T>(Vec<(Rank, CachedPass<T>)>);
 
 impl<T> ByRank<T> {
-    fn of(&mut self, rank: Rank) -> &mut Kept<T> {
+    fn of(&mut self, rank: Rank) -> &mut CachedPass<T> {
         let at = self
             .0
             .iter()
             .position(|(of, _)| *of == rank)
             .unwrap_or_else(|| {
-                self.0.push((rank, Kept::Nothing));
+                self.0.push((rank, CachedPass::Nothing));
                 self.0.len() - 1
             });
         &mut self.0[at].1
     }
 }
 
-enum Kept<T> {
+enum CachedPass<T> {
     /// No pass has come to its end.
     Nothing,
     Everything(Arc<[Item<T>]>),
@@ -66,10 +66,10 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
         let wanted = cx.wanted().cloned().unwrap_or(Wanted::since(0));
         Items::generate(async move |out| {
             let (ready, mut filling) = match lock(&kept).of(cx.rank()) {
-                Kept::Everything(items) => (Some(items.clone()), None),
+                CachedPass::Everything(items) => (Some(items.clone()), None),
                 // A pass that is resumed in the middle does not see everything.
-                Kept::Nothing if wanted.is_all() => (None, Some(Vec::new())),
-                Kept::Nothing | Kept::TooMany => (None, None),
+                CachedPass::Nothing if wanted.is_all() => (None, Some(Vec::new())),
+                CachedPass::Nothing | CachedPass::TooMany => (None, None),
             };
             if let Some(items) = ready {
                 drop(input);
@@ -98,7 +98,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
                     }
                     (Ok(_), Some(_)) => {
                         filling = None;
-                        *lock(&kept).of(cx.rank()) = Kept::TooMany;
+                        *lock(&kept).of(cx.rank()) = CachedPass::TooMany;
                         let node = &**cx.node();
                         quietly(|| {
                             tracing::warn!(
@@ -117,9 +117,9 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
             // A cancelled epoch ends early.
             if let Some(items) = filling
                 && !cx.is_cancelled()
-                && let slot @ Kept::Nothing = lock(&kept).of(cx.rank())
+                && let slot @ CachedPass::Nothing = lock(&kept).of(cx.rank())
             {
-                *slot = Kept::Everything(items.into());
+                *slot = CachedPass::Everything(items.into());
             }
         })
     }

@@ -159,24 +159,24 @@ pub(super) fn twice<K: Debug>(key: &K, item: &Origin) -> Error {
 }
 
 /// The entry of a table for a key.
-enum Entry<B> {
+enum TableEntry<B> {
     /// An item, and true if it was a partner.
     One(Item<B>, bool),
     /// Order decides which of them came first, so none of them is taken.
     Several,
 }
 
-impl<B> Entry<B> {
+impl<B> TableEntry<B> {
     fn into_item(self) -> Option<Item<B>> {
         match self {
-            Entry::One(item, _) => Some(item),
-            Entry::Several => None,
+            TableEntry::One(item, _) => Some(item),
+            TableEntry::Several => None,
         }
     }
 }
 
 struct Table<K, B> {
-    entries: HashMap<K, Entry<B>>,
+    entries: HashMap<K, TableEntry<B>>,
     bytes: usize,
     most: (usize, Option<usize>),
 }
@@ -202,11 +202,11 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
         }
         match self.entries.entry(key) {
             hash_map::Entry::Vacant(place) => {
-                place.insert(Entry::One(item, false));
+                place.insert(TableEntry::One(item, false));
                 Vec::new()
             }
             hash_map::Entry::Occupied(mut place) => {
-                let first = place.insert(Entry::Several);
+                let first = place.insert(TableEntry::Several);
                 let all = [first.into_item(), Some(item)].into_iter().flatten();
                 all.map(|item| twice(place.key(), item.origin())).collect()
             }
@@ -215,18 +215,18 @@ impl<K: Hash + Eq + Debug, B> Table<K, B> {
 
     fn get(&mut self, key: &K) -> Option<&Item<B>> {
         match self.entries.get_mut(key)? {
-            Entry::One(item, used) => {
+            TableEntry::One(item, used) => {
                 *used = true;
                 Some(item)
             }
-            Entry::Several => None,
+            TableEntry::Several => None,
         }
     }
 
     fn unused(&self) -> u64 {
         self.entries
             .values()
-            .filter(|entry| matches!(entry, Entry::One(_, false)))
+            .filter(|entry| matches!(entry, TableEntry::One(_, false)))
             .count() as u64
     }
 }

@@ -31,16 +31,18 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
         let Interleave { cycle, block, .. } = *self;
         let (count, places) = (inputs.len(), cycle.min(inputs.len()));
         let turns = match cx.restored() {
-            Ok(Some(Turns(state))) if state.2.len() != places || state.3 > count as u64 => {
+            Ok(Some(InterleaveState(state)))
+                if state.2.len() != places || state.3 > count as u64 =>
+            {
                 return Items::fail(crate::Error::new(
                     crate::ErrorKind::Config,
                     "a snapshot of another number of inputs",
                 ));
             }
-            Ok(kept) => kept.unwrap_or(Turns((0, 0, vec![None; places], 0))),
+            Ok(kept) => kept.unwrap_or(InterleaveState((0, 0, vec![None; places], 0))),
             Err(error) => return Items::fail(error),
         };
-        let Turns((mut turn, mut given, mut slots, mut begun)) = turns;
+        let InterleaveState((mut turn, mut given, mut slots, mut begun)) = turns;
         let cx = cx.clone();
         // Inputs that wait, and inputs that are open.
         let mut inputs: Vec<Option<Items<T>>> = (0u64..)
@@ -51,7 +53,7 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
             .collect();
         Items::generate(async move |out| {
             while begun < count as u64 || slots.iter().any(Option::is_some) {
-                out.snapshot(&cx, || Turns((turn, given, slots.clone(), begun)));
+                out.snapshot(&cx, || InterleaveState((turn, given, slots.clone(), begun)));
                 turn %= places.max(1) as u64;
                 let slot = &mut slots[turn as usize];
                 if slot.is_none() && begun < count as u64 {
@@ -104,9 +106,9 @@ impl<T: Send + 'static> Join<Vec<T>> for Interleave {
 
 /// The place whose turn it is, the number of items it has given in this turn, the input in each
 /// place, and the number of inputs begun.
-struct Turns((u64, u64, Vec<Option<u64>>, u64));
+struct InterleaveState((u64, u64, Vec<Option<u64>>, u64));
 
-impl Wire for Turns {
+impl Wire for InterleaveState {
     fn encode<'a>(&'a self, to: &mut Writer<'a>) -> Result<()> {
         self.0.encode(to)
     }
@@ -119,7 +121,7 @@ impl Wire for Turns {
                 "an input that has not begun is open",
             ));
         }
-        Ok(Turns(state))
+        Ok(InterleaveState(state))
     }
 }
 

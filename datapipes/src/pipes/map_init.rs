@@ -84,7 +84,7 @@ where
 }
 
 /// Idle scratch memory. Boxed, so that it moves cheaply.
-struct Pool<S>(Mutex<Vec<Box<S>>>);
+struct ScratchPool<S>(Mutex<Vec<Box<S>>>);
 
 /// Takes one scratch from the node's pool for each chunk, and returns it afterwards: there are as
 /// many as chunks are worked on at once, on any worker, and nothing is locked for an item.
@@ -100,7 +100,7 @@ where
     Out: Send + 'static,
     A: Into<BoxError>,
 {
-    let pool: Arc<Pool<S>> = cx.shared(|| Pool(Mutex::default()));
+    let pool: Arc<ScratchPool<S>> = cx.shared(|| ScratchPool(Mutex::default()));
     let context = cx.clone();
     by_chunk(input, cx, move |chunk| {
         let mut idle = lock(&pool.0).pop();

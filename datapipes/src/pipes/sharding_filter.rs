@@ -3,7 +3,8 @@
 use crate::codec::pack;
 use crate::items::by_chunk;
 use crate::{
-    Context, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, Rank, Result, Role, Uneven,
+    Context, Dealing, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, PipeSnapshot, Rank,
+    Result, Role, Uneven,
 };
 use futures::StreamExt;
 
@@ -23,6 +24,9 @@ impl<T: Send + 'static> Pipe<T> for ShardingFilter {
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, None)
+    }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        snapshot_at(outputs, cx, false)
     }
     fn hints(&self) -> Hints {
         hints(false)
@@ -46,6 +50,9 @@ impl<T: Clone + Send + 'static> Pipe<T> for ShardingFilterPadded {
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         shard(input, cx, Some(Item::clone))
     }
+    fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
+        snapshot_at(outputs, cx, true)
+    }
     fn hints(&self) -> Hints {
         hints(true)
     }
@@ -56,8 +63,22 @@ fn hints(can_pad: bool) -> Hints {
         .never_blocks(true)
         .is_resumable(true)
         .selects(true)
-        .role(Role::Shard { can_pad })
+        .role(Role::Shard {
+            can_pad,
+            dealing: Dealing::InTurn,
+        })
         .buffered(1)
+}
+
+/// Computes the snapshot at the beginning of a round.
+fn snapshot_at(outputs: u64, cx: &Context, can_pad: bool) -> Result<Option<PipeSnapshot>> {
+    let world = cx.rank().world as u64;
+    let Some(total) = outputs.checked_mul(world) else {
+        return Ok(None);
+    };
+    let pads = can_pad && world > 1 && cx.uneven() == Some(Uneven::Pad);
+    let first = if pads { world.min(total) } else { 0 };
+    Ok(Some(PipeSnapshot::new(&(total, first))?.hold(0..first)))
 }
 
 /// Clones an item, if items can be cloned.
@@ -109,7 +130,7 @@ fn shard<T: Send + 'static>(
                 None => break,
             }
         }
-        let mut round = Round::default();
+        let mut round = DealtRound::default();
         loop {
             if round.dealt == 0 {
                 out.snapshot_with(&cx, |keep| {
@@ -150,7 +171,7 @@ fn shard<T: Send + 'static>(
                 if let Some(item) = policy.end_round(round, &first, index, &cx) {
                     out.emit(Ok(item)).await;
                 }
-                round = Round::default();
+                round = DealtRound::default();
             }
         }
         if let Some(last) = policy.end(round, &first, total, &cx) {
@@ -161,7 +182,7 @@ fn shard<T: Send + 'static>(
 
 /// This rank's knowledge of the round that is being dealt.
 #[derive(Clone, Copy, Default)]
-struct Round {
+struct DealtRound {
     /// Number of ranks that had their turn.
     dealt: usize,
     /// True if this rank's item was given.
@@ -197,7 +218,7 @@ impl<T> Policy<T> {
     /// Ends a full round. Returns the item that this rank gives at its end.
     fn end_round(
         &mut self,
-        round: Round,
+        round: DealtRound,
         first: &[(Item<T>, u64)],
         index: usize,
         cx: &Context,
@@ -217,7 +238,7 @@ impl<T> Policy<T> {
     /// after the last item.
     fn end(
         self,
-        round: Round,
+        round: DealtRound,
         first: &[(Item<T>, u64)],
         total: u64,
         cx: &Context,

@@ -43,7 +43,7 @@ pub(super) fn share<T: Send + 'static>(
         }),
     };
     let outs = queues.outs.clone();
-    let state = State {
+    let state = SharedInput {
         input: Some(input),
         queues,
         deal: Box::new(deal),
@@ -53,7 +53,7 @@ pub(super) fn share<T: Send + 'static>(
     let state = Arc::new(Mutex::new(state));
     (0..outputs)
         .map(|index| {
-            Items::from_chunks(Output {
+            Items::from_chunks(OutputStream {
                 state: state.clone(),
                 outs: outs.clone(),
                 index,
@@ -192,7 +192,7 @@ fn copy(error: &Error) -> Error {
     copy
 }
 
-struct State<T> {
+struct SharedInput<T> {
     /// `None` once it has ended.
     input: Option<Items<T>>,
     queues: Queues<T>,
@@ -201,14 +201,14 @@ struct State<T> {
     cx: Context,
 }
 
-struct Output<T> {
-    state: Arc<Mutex<State<T>>>,
+struct OutputStream<T> {
+    state: Arc<Mutex<SharedInput<T>>>,
     outs: Arc<Outs>,
     index: usize,
 }
 
-impl<T: Send + 'static> Output<T> {
-    fn try_lock(&self) -> Option<MutexGuard<'_, State<T>>> {
+impl<T: Send + 'static> OutputStream<T> {
+    fn try_lock(&self) -> Option<MutexGuard<'_, SharedInput<T>>> {
         match self.state.try_lock() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -217,7 +217,7 @@ impl<T: Send + 'static> Output<T> {
     }
 }
 
-impl<T: Send + 'static> Chunks<T> for Output<T> {
+impl<T: Send + 'static> Chunks<T> for OutputStream<T> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<T>>> {
         *self.outs.reader(self.index) = Reader {
             waker: Some(cx.waker().clone()),
@@ -245,7 +245,7 @@ impl<T: Send + 'static> Chunks<T> for Output<T> {
     }
 }
 
-impl<T> Drop for Output<T> {
+impl<T> Drop for OutputStream<T> {
     fn drop(&mut self) {
         self.outs.outs[self.index]
             .closed
@@ -264,7 +264,7 @@ struct Polled<T> {
     progress: bool,
 }
 
-impl<T: Send + 'static> State<T> {
+impl<T: Send + 'static> SharedInput<T> {
     fn poll(&mut self, index: usize, outs: &Arc<Outs>, demand: Demand) -> Polled<T> {
         for closed in (0..outs.outs.len()).filter(|&other| !outs.is_open(other)) {
             self.queues.queues[closed].clear();
@@ -367,7 +367,7 @@ impl<T: Send + 'static> State<T> {
                 Poll::Ready(None) => return (false, true),
                 Poll::Ready(Some(item)) => {
                     dealt = true;
-                    let State { queues, deal, .. } = self;
+                    let SharedInput { queues, deal, .. } = self;
                     let dealing =
                         AssertUnwindSafe(|| item.and_then(|item| deal.deal(item, queues)));
                     if let Err(error) = catch_unwind(dealing).unwrap_or_else(|payload| {

@@ -45,7 +45,7 @@ where
 
     fn open(&self, cx: &Context) -> Items<T> {
         let (make, cx) = (self.make.clone(), cx.clone());
-        Items::from_chunks(Open {
+        Items::from_chunks(OpenIter {
             make: Some(make),
             iter: None,
             panicked: None,
@@ -67,7 +67,7 @@ where
     }
 }
 
-struct Open<F, I> {
+struct OpenIter<F, I> {
     /// Present until the first poll.
     make: Option<F>,
     iter: Option<I>,
@@ -76,7 +76,7 @@ struct Open<F, I> {
     cx: Context,
 }
 
-impl<T, I, F> Chunks<T> for Open<F, I::IntoIter>
+impl<T, I, F> Chunks<T> for OpenIter<F, I::IntoIter>
 where
     I: IntoIterator<Item = T, IntoIter: Send>,
     F: Fn() -> I + Send,

@@ -8,7 +8,7 @@ use crate::{Arity, Role};
 /// from one-to-one, and the steps on the way that regroup or thin it by position, in words. Streams
 /// with equal values have the same samples at the same positions.
 #[derive(PartialEq)]
-struct Places {
+struct SampleSequence {
     of: (usize, usize),
     steps: Vec<String>,
 }
@@ -20,14 +20,14 @@ pub(super) fn remark(flow: &Flow, id: usize) -> Option<String> {
     if !node.hints().pairs {
         return None;
     }
-    let inputs: Vec<Places> = node
+    let inputs: Vec<SampleSequence> = node
         .inputs
         .iter()
         .map(|&input| places(flow, input))
         .collect();
     let first = inputs.first()?;
     let other = inputs.iter().find(|other| *other != first)?;
-    let name = |places: &Places| {
+    let name = |places: &SampleSequence| {
         let node = &flow.nodes[places.of.0];
         let output = if node.node.outputs() > 1 {
             format!(" (output {})", places.of.1)
@@ -44,7 +44,7 @@ pub(super) fn remark(flow: &Flow, id: usize) -> Option<String> {
     ))
 }
 
-fn places(flow: &Flow, of: (usize, usize)) -> Places {
+fn places(flow: &Flow, of: (usize, usize)) -> SampleSequence {
     let node = &flow.nodes[of.0];
     let hints = node.hints();
     let above = || places(flow, node.inputs[0]);
@@ -66,7 +66,7 @@ fn places(flow: &Flow, of: (usize, usize)) -> Places {
         (Op::Pipe(_), Role::Prefetch(_)) => above(),
         // Every output has all of the input.
         (Op::Split(split), _) if split.len_hint(1) == Some(1) => above(),
-        _ => Places {
+        _ => SampleSequence {
             of,
             steps: Vec::new(),
         },

@@ -14,7 +14,7 @@ mod thread;
 use std::task::{Context, Poll};
 
 #[cfg(target_os = "linux")]
-pub(crate) use process::{Message, ProcessPut, ProcessTake, Shared, sockets};
+pub(crate) use process::{Message, ProcessPut, ProcessTake, SharedMemory, sockets};
 pub(crate) use thread::{ThreadPut, ThreadTake, thread};
 
 /// Limits of a queue. At least one message always fits, however large.

@@ -10,7 +10,7 @@ use crate::sync::lock;
 /// Makes a queue between two threads. Its lock is held for a few instructions at a time, and never
 /// during a wait.
 pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
-    let state = State {
+    let state = QueueState {
         messages: VecDeque::new(),
         held: Weight::default(),
         limits,
@@ -25,7 +25,7 @@ pub(crate) fn thread<M: Send>(limits: Limits) -> (ThreadPut<M>, ThreadTake<M>) {
 }
 
 #[derive(Debug)]
-struct State<M> {
+struct QueueState<M> {
     messages: VecDeque<(M, Weight)>,
     held: Weight,
     limits: Limits,
@@ -37,7 +37,7 @@ struct State<M> {
     wanted: usize,
 }
 
-impl<M> State<M> {
+impl<M> QueueState<M> {
     fn room(&self) -> usize {
         if self.messages.is_empty() {
             self.limits.items.max(1)
@@ -63,7 +63,7 @@ fn wake(waker: Option<Waker>) {
 }
 
 #[derive(Debug)]
-pub(crate) struct ThreadPut<M>(Arc<Mutex<State<M>>>);
+pub(crate) struct ThreadPut<M>(Arc<Mutex<QueueState<M>>>);
 
 impl<M: Send> Put<M> for ThreadPut<M> {
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Option<usize>> {
@@ -124,7 +124,7 @@ impl<M> Drop for ThreadPut<M> {
 }
 
 #[derive(Debug)]
-pub(crate) struct ThreadTake<M>(Arc<Mutex<State<M>>>);
+pub(crate) struct ThreadTake<M>(Arc<Mutex<QueueState<M>>>);
 
 impl<M> ThreadTake<M> {
     /// Returns the next message. A waiting task is woken for `wanted` items, at the end, or when

@@ -36,21 +36,21 @@ pub(crate) struct Concurrency {
     /// Number of morsels completed since the last growth.
     through: usize,
     /// Rule that limits growth, if there is one.
-    rule: Option<Rule>,
+    rule: Option<GrowthRule>,
 }
 
 #[derive(Debug)]
-struct Rule {
+struct GrowthRule {
     /// Best average of a round, in nanoseconds per morsel.
     best: f64,
-    phase: Phase,
-    round: Round,
+    phase: GrowthPhase,
+    round: MorselRound,
     /// Pause before the next trial, in rounds.
     hold: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Phase {
+enum GrowthPhase {
     Growing,
     /// Not growing for this many more rounds.
     Holding(u32),
@@ -70,7 +70,7 @@ enum Phase {
 
 /// A round of as many morsels as are in flight at once: about a round trip.
 #[derive(Debug, Default)]
-struct Round {
+struct MorselRound {
     begun: Option<u64>,
     pieces: usize,
     took: f64,
@@ -104,15 +104,15 @@ impl Concurrency {
     pub(crate) fn following(start: usize, most: usize, best: Option<f64>) -> Self {
         // A concurrency found in an earlier epoch is large enough already.
         let phase = if best.is_some() {
-            Phase::Holding(HOLD)
+            GrowthPhase::Holding(HOLD)
         } else {
-            Phase::Growing
+            GrowthPhase::Growing
         };
         let best = best.unwrap_or(f64::INFINITY);
-        let rule = Rule {
+        let rule = GrowthRule {
             best,
             phase,
-            round: Round::default(),
+            round: MorselRound::default(),
             hold: HOLD,
         };
         Concurrency {
@@ -129,7 +129,7 @@ impl Concurrency {
     /// Returns the concurrency that has paid: the size, without a trial that is not yet decided.
     pub(crate) fn proven(&self) -> usize {
         match self.rule.as_ref().map(|rule| rule.phase) {
-            Some(Phase::Trying { from, .. } | Phase::Judging { from, .. }) => from,
+            Some(GrowthPhase::Trying { from, .. } | GrowthPhase::Judging { from, .. }) => from,
             _ => self.size,
         }
     }
@@ -150,9 +150,9 @@ impl Concurrency {
             Some(rule) => {
                 rule.learn(&mut self.size, self.most, took, now);
                 match rule.phase {
-                    Phase::Growing => true,
-                    Phase::Trying { until, .. } => self.size < until,
-                    Phase::Holding(_) | Phase::Judging { .. } => self.size < ALWAYS,
+                    GrowthPhase::Growing => true,
+                    GrowthPhase::Trying { until, .. } => self.size < until,
+                    GrowthPhase::Holding(_) | GrowthPhase::Judging { .. } => self.size < ALWAYS,
                 }
             }
         };
@@ -167,7 +167,7 @@ impl Concurrency {
     }
 }
 
-impl Rule {
+impl GrowthRule {
     fn learn(&mut self, size: &mut usize, most: usize, took: f64, now: u64) {
         let begun = *self.round.begun.get_or_insert(now);
         self.round.pieces += 1;
@@ -177,9 +177,9 @@ impl Rule {
         }
         let round = std::mem::replace(
             &mut self.round,
-            Round {
+            MorselRound {
                 begun: Some(now),
-                ..Round::default()
+                ..MorselRound::default()
             },
         );
         let mean = round.took / round.pieces as f64;
@@ -188,47 +188,47 @@ impl Rule {
         let larger = (*size + (*size / 4).max(1)).min(most);
         let crowded = mean > CROWDED * self.best;
         self.phase = match self.phase {
-            Phase::Growing if !crowded => Phase::Growing,
-            Phase::Growing => Phase::Holding(self.hold),
-            Phase::Holding(_) if !crowded => {
+            GrowthPhase::Growing if !crowded => GrowthPhase::Growing,
+            GrowthPhase::Growing => GrowthPhase::Holding(self.hold),
+            GrowthPhase::Holding(_) if !crowded => {
                 self.hold = HOLD;
-                Phase::Growing
+                GrowthPhase::Growing
             }
-            Phase::Holding(0) => Phase::Trying {
+            GrowthPhase::Holding(0) => GrowthPhase::Trying {
                 from: *size,
                 until: larger,
                 rate,
             },
-            Phase::Holding(rounds) => Phase::Holding(rounds - 1),
-            Phase::Trying { from, until, rate } if *size >= until => Phase::Judging {
+            GrowthPhase::Holding(rounds) => GrowthPhase::Holding(rounds - 1),
+            GrowthPhase::Trying { from, until, rate } if *size >= until => GrowthPhase::Judging {
                 from,
                 rate,
                 settled: false,
             },
             // The consumer did not wait, so the trial is pointless.
-            Phase::Trying { from, .. } if *size == from => Phase::Holding(self.hold),
-            trying @ Phase::Trying { .. } => trying,
-            Phase::Judging {
+            GrowthPhase::Trying { from, .. } if *size == from => GrowthPhase::Holding(self.hold),
+            trying @ GrowthPhase::Trying { .. } => trying,
+            GrowthPhase::Judging {
                 from,
                 rate,
                 settled: false,
-            } => Phase::Judging {
+            } => GrowthPhase::Judging {
                 from,
                 rate,
                 settled: true,
             },
-            Phase::Judging { rate: before, .. } if rate > 1.1 * before => {
+            GrowthPhase::Judging { rate: before, .. } if rate > 1.1 * before => {
                 self.hold = HOLD;
-                Phase::Trying {
+                GrowthPhase::Trying {
                     from: *size,
                     until: larger,
                     rate,
                 }
             }
-            Phase::Judging { from, .. } => {
+            GrowthPhase::Judging { from, .. } => {
                 *size = from;
                 self.hold = (self.hold * 2).min(MOST_HOLD);
-                Phase::Holding(self.hold)
+                GrowthPhase::Holding(self.hold)
             }
         };
     }

@@ -23,13 +23,13 @@ use crate::{Error, ErrorKind};
 /// A stream with I/O in it, polled by its reader. Its next chunk arrives even if it is not polled
 /// again.
 pub(super) struct IoDriver {
-    state: State,
+    state: DriverState,
     scope: Scope,
     edge: Arc<dyn Edge>,
     node: Arc<str>,
 }
 
-enum State {
+enum DriverState {
     Here(Box<dyn ErasedChunks>),
     Away(Away),
     /// The runtime was shut down while it had the stream. This is not an end: each poll reports it.
@@ -52,7 +52,7 @@ impl IoDriver {
         node: Arc<str>,
     ) -> Self {
         IoDriver {
-            state: State::Here(chunks),
+            state: DriverState::Here(chunks),
             scope,
             edge,
             node,
@@ -72,11 +72,13 @@ impl ErasedChunks for IoDriver {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<AnyChunk>> {
         // With one item wanted, no second request is begun before the first result is returned.
         let demand = demand.at_most(1);
-        if let State::Here(chunks) = &mut self.state {
+        if let DriverState::Here(chunks) = &mut self.state {
             if let Poll::Ready(chunk) = chunks.poll_chunk(cx, demand) {
                 return Poll::Ready(chunk);
             }
-            let State::Here(mut chunks) = std::mem::replace(&mut self.state, State::Lost) else {
+            let DriverState::Here(mut chunks) =
+                std::mem::replace(&mut self.state, DriverState::Lost)
+            else {
                 unreachable!("matched above")
             };
             let need = Arc::new(Need::default());
@@ -96,9 +98,9 @@ impl ErasedChunks for IoDriver {
                 let _ = send.send((chunks, chunk));
             };
             let task = super::spawn_task(self.scope.io(), Scoped::new(&self.scope, task));
-            self.state = State::Away(Away { task, back, need });
+            self.state = DriverState::Away(Away { task, back, need });
         }
-        let State::Away(away) = &mut self.state else {
+        let DriverState::Away(away) = &mut self.state else {
             return Poll::Ready(Some(self.lost()));
         };
         if demand.ahead {
@@ -109,11 +111,11 @@ impl ErasedChunks for IoDriver {
         let returned = ready!(std::pin::Pin::new(&mut away.back).poll(cx));
         Poll::Ready(match returned {
             Ok((chunks, chunk)) => {
-                self.state = State::Here(chunks);
+                self.state = DriverState::Here(chunks);
                 chunk
             }
             Err(_) => {
-                self.state = State::Lost;
+                self.state = DriverState::Lost;
                 Some(self.lost())
             }
         })

@@ -23,13 +23,13 @@ thread_local! {
 
 /// Threads for CPU work, started at first use and kept until the pool is dropped.
 pub(crate) struct Pool {
-    shared: Arc<Shared>,
+    shared: Arc<PoolShared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     workers: usize,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct PoolShared {
+    state: Mutex<PoolState>,
     /// Signals that a job came, or that the pool closed.
     wake: Condvar,
     /// Signals that a thread ended.
@@ -37,7 +37,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct PoolState {
     /// Jobs by depth in the graph. Jobs nearest to the consumer run first, so that finished work
     /// flows out.
     jobs: Vec<VecDeque<Runnable>>,
@@ -45,8 +45,8 @@ struct State {
     alive: usize,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl PoolShared {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         lock(&self.state)
     }
 
@@ -93,7 +93,7 @@ impl Shared {
 
 impl Pool {
     pub(crate) fn new(workers: usize) -> Self {
-        let shared = Shared {
+        let shared = PoolShared {
             state: Mutex::default(),
             wake: Condvar::new(),
             ended: Condvar::new(),

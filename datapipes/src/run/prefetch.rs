@@ -36,13 +36,13 @@ pub(crate) struct PrefetchSettings {
 
 /// A queue with a thread that fills it. Nothing starts before the first poll.
 pub(crate) struct PrefetchThread {
-    state: State,
+    state: PrefetchState,
     gauge: Arc<QueueGauge>,
     here: Arc<AtomicBool>,
     waiting_since: Option<Instant>,
 }
 
-enum State {
+enum PrefetchState {
     Fresh(Box<dyn ErasedChunks>, PrefetchSettings),
     Running(Driver),
     Failed(Option<AnyChunk>),
@@ -55,10 +55,10 @@ struct Driver {
     abort: AbortHandle,
     ended: mpsc::Receiver<()>,
     /// The upstream, once the thread has returned it.
-    back: Arc<Mutex<Option<Above>>>,
+    back: Arc<Mutex<Option<Upstream>>>,
 }
 
-type Above = (Box<dyn ErasedChunks>, PrefetchSettings);
+type Upstream = (Box<dyn ErasedChunks>, PrefetchSettings);
 
 /// True if a reader waits at the empty queue. The upstream may refuse to run ahead, and is asked
 /// again then.
@@ -97,7 +97,7 @@ impl PrefetchThread {
     ) -> Self {
         let here = settings.here.clone();
         PrefetchThread {
-            state: State::Fresh(above, settings),
+            state: PrefetchState::Fresh(above, settings),
             gauge,
             here,
             waiting_since: None,
@@ -106,9 +106,9 @@ impl PrefetchThread {
 
     /// Starts to work ahead. Otherwise the first poll does.
     pub(crate) fn start(&mut self) {
-        if let State::Fresh(..) = self.state {
-            let State::Fresh(above, settings) =
-                std::mem::replace(&mut self.state, State::Failed(None))
+        if let PrefetchState::Fresh(..) = self.state {
+            let PrefetchState::Fresh(above, settings) =
+                std::mem::replace(&mut self.state, PrefetchState::Failed(None))
             else {
                 unreachable!("matched in the line above")
             };
@@ -121,7 +121,7 @@ impl PrefetchThread {
         above: Box<dyn ErasedChunks>,
         settings: PrefetchSettings,
         gauge: Arc<QueueGauge>,
-    ) -> State {
+    ) -> PrefetchState {
         let limits = Limits {
             items: 1,
             bytes: usize::MAX,
@@ -156,7 +156,7 @@ impl PrefetchThread {
             format!("datapipes-{name}"),
             body,
         ) {
-            Ok(_) => State::Running(Driver {
+            Ok(_) => PrefetchState::Running(Driver {
                 take: Some(Box::new(take)),
                 consumed,
                 need,
@@ -167,7 +167,7 @@ impl PrefetchThread {
             Err(error) => {
                 let error =
                     Error::new(ErrorKind::Worker, "cannot start a thread").with_source(error);
-                State::Failed(Some(edge.fail_chunk(error)))
+                PrefetchState::Failed(Some(edge.fail_chunk(error)))
             }
         }
     }
@@ -199,7 +199,7 @@ async fn drive(
     need: Arc<Need>,
     settings: PrefetchSettings,
     gauge: Arc<QueueGauge>,
-) -> Option<Above> {
+) -> Option<Upstream> {
     let scope = settings.scope.clone();
     let (started, mut full_ns, mut made) = (Instant::now(), 0, 0);
     let mut credit = settings.account.credit();
@@ -301,9 +301,9 @@ impl ErasedChunks for PrefetchThread {
             self.start();
         }
         match &mut self.state {
-            State::Fresh(above, _) => above.poll_chunk(cx, demand),
-            State::Failed(error) => Poll::Ready(error.take()),
-            State::Running(driver) => {
+            PrefetchState::Fresh(above, _) => above.poll_chunk(cx, demand),
+            PrefetchState::Failed(error) => Poll::Ready(error.take()),
+            PrefetchState::Running(driver) => {
                 let take = driver.take.as_mut().expect("there until dropped");
                 self.gauge
                     .occupancy_sum
@@ -319,7 +319,7 @@ impl ErasedChunks for PrefetchThread {
                     if let Some((above, settings)) = back {
                         count_wait(&mut self.waiting_since, &self.gauge);
                         self.gauge.inline.store(true, Ordering::Relaxed);
-                        self.state = State::Fresh(above, settings);
+                        self.state = PrefetchState::Fresh(above, settings);
                         return self.poll_chunk(cx, demand);
                     }
                 }

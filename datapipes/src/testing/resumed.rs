@@ -115,7 +115,7 @@ where
 }
 
 /// A running pipe.
-struct Running<T> {
+pub(super) struct Running<T> {
     items: Items<T>,
     recorder: Arc<Recorder>,
     position: u64,
@@ -123,8 +123,9 @@ struct Running<T> {
 }
 
 impl<T: Send + 'static> Running<T> {
-    fn start<In, P>(
+    pub(super) fn start<In, P>(
         pipe: &P,
+        cx: &Context,
         input: &Input<In>,
         stopped: Option<(u64, Cursor)>,
         how: (usize, bool),
@@ -144,7 +145,7 @@ impl<T: Send + 'static> Running<T> {
             .as_ref()
             .map_or(Wanted::since(0), |cursor| cursor.inputs[0].wanted());
         if cursor.is_some()
-            && let Some(held) = pipe.held(&Context::default().with_node_state(node_state.clone()))
+            && let Some(held) = pipe.held(&cx.with_node_state(node_state.clone()))
         {
             wanted = Wanted::new(held, wanted.from());
         }
@@ -160,7 +161,7 @@ impl<T: Send + 'static> Running<T> {
             ..node_state
         };
         let above = above.counted(Some(recorder.taken(0)), None);
-        let items = pipe.apply(above, &Context::default().with_node_state(node_state));
+        let items = pipe.apply(above, &cx.with_node_state(node_state));
         let mut items = items.counted(None, Some(recorder.produced(0).clone()));
         // Repeated outputs are left out downstream.
         let position = position.unwrap_or(0);
@@ -178,14 +179,14 @@ impl<T: Send + 'static> Running<T> {
         }
     }
 
-    fn read(&mut self, most: usize) -> Outcome<T> {
+    pub(super) fn read(&mut self, most: usize) -> Outcome<T> {
         let seen = read(&mut self.items, most, self.chunk);
         self.position += seen.len() as u64;
         seen
     }
 
     /// Returns its cursor.
-    fn stop(self) -> (u64, Cursor) {
+    pub(super) fn stop(self) -> (u64, Cursor) {
         let mut saving = Saving::all(&SnapshotTrace(self.recorder, 0), Point::at(self.position));
         assert!(
             saving.problem.is_none(),
@@ -209,10 +210,11 @@ where
     P: Pipe<In>,
     P::Out: PartialEq + Debug,
 {
-    let start = |stopped| Running::start(pipe, input, stopped, (chunk, always));
+    let cx = Context::default();
+    let start = |stopped| Running::start(pipe, &cx, input, stopped, (chunk, always));
     let whole = start(None).read(usize::MAX);
     let plain = read(
-        &mut pipe.apply(given(input, &Wanted::since(0)), &Context::default()),
+        &mut pipe.apply(given(input, &Wanted::since(0)), &cx),
         usize::MAX,
         1,
     );

@@ -45,7 +45,7 @@ fn joins_of_the_library_keep_the_contract() {
 
 #[test]
 fn splits_of_the_library_keep_the_contract() {
-    let numbers = || Vec::from_iter(0..10u64);
+    let numbers = || Vec::from_iter(0..8u64);
     for outputs in [1, 2, 3] {
         check_split(&Fork::new(outputs), numbers());
         check_split(

@@ -41,7 +41,7 @@ fn shuffled() -> DataLoader<Vec<u64>> {
 }
 
 #[test]
-fn row_121_hundreds_of_processes_that_are_killed_while_they_save_leave_whole_states() {
+fn row_121_processes_that_are_killed_while_they_save_leave_whole_states() {
     let folder = folder();
     let mut process = this_test(
         &std::env::current_exe().unwrap(),
@@ -71,7 +71,7 @@ fn kills_while_they_save() {
     let kills = std::env::var(KILLS)
         .ok()
         .and_then(|kills| kills.parse().ok())
-        .unwrap_or(300);
+        .unwrap_or(120);
     let whole: Vec<_> = shuffled().epoch(0).blocking().map(Result::unwrap).collect();
     let mut rng = Rng::from_key([121, 0, 0, 0]);
     let (mut before, mut rounds, mut cut) = (0, 0, 0);

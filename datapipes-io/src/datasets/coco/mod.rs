@@ -84,7 +84,7 @@ pub fn coco(images: impl AsRef<Path>, annotations: impl AsRef<Path>) -> Result<C
 #[derive(Clone, Debug)]
 pub struct Coco {
     /// Samples by index.
-    pub samples: Indexed<Sample>,
+    pub samples: Indexed<CocoSample>,
     /// Annotations in the order of the samples, so that samples can be selected without reading
     /// images.
     pub pictures: Arc<[Arc<Picture>]>,
@@ -94,14 +94,14 @@ pub struct Coco {
 
 /// A COCO image with its annotations.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct CocoSample {
     /// File of the image.
     pub file: File,
     /// Annotations of the image.
     pub picture: Arc<Picture>,
 }
 
-wire_struct!(Sample { file, picture });
+wire_struct!(CocoSample { file, picture });
 
 /// Images of a folder, with their annotations.
 struct Images {
@@ -111,16 +111,16 @@ struct Images {
 
 #[async_trait]
 impl MapPipe for Images {
-    type Out = Sample;
+    type Out = CocoSample;
 
     fn len(&self) -> u64 {
         self.pictures.len() as u64
     }
-    async fn get(&self, index: u64) -> Result<Sample> {
+    async fn get(&self, index: u64) -> Result<CocoSample> {
         let picture = self.pictures[index as usize].clone();
         let data = self.store.read(&picture.file_name).await;
         let data = data.map_err(|error| error.within(format!("image {}", picture.id)))?;
-        Ok(Sample {
+        Ok(CocoSample {
             file: File::new(&*picture.file_name, data),
             picture,
         })
@@ -128,7 +128,7 @@ impl MapPipe for Images {
     fn name(&self) -> String {
         "coco".to_owned()
     }
-    fn weigh(&self, sample: &Sample) -> Option<usize> {
+    fn weigh(&self, sample: &CocoSample) -> Option<usize> {
         Some(sample.file.weight())
     }
 }

@@ -29,7 +29,7 @@ impl Pipe<Indices> for Batch {
     fn apply(&self, input: Items<Indices>, cx: &Context) -> Items<Indices> {
         let (batch, context) = (*self, cx.clone());
         each(input, cx, move |above| {
-            let batches = Batches { batch, above };
+            let batches = BatchedOrder { batch, above };
             context.count_dropped(batches.left_over());
             Ok(Arc::new(batches))
         })
@@ -52,12 +52,12 @@ impl Pipe<Indices> for Batch {
     }
 }
 
-struct Batches {
+struct BatchedOrder {
     batch: Batch,
     above: Indices,
 }
 
-impl Batches {
+impl BatchedOrder {
     fn left_over(&self) -> u64 {
         if self.batch.drop_last {
             self.above.len() % self.batch.size.max(1) as u64
@@ -67,7 +67,7 @@ impl Batches {
     }
 }
 
-impl Course for Batches {
+impl Course for BatchedOrder {
     fn len(&self) -> u64 {
         self.batch.len(self.above.len())
     }
@@ -88,7 +88,7 @@ impl Course for Batches {
         }
     }
     fn again(&self, round: u64) -> Indices {
-        Arc::new(Batches {
+        Arc::new(BatchedOrder {
             batch: self.batch,
             above: self.above.again(round),
         })

@@ -24,7 +24,7 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
     type Out = K;
 
     fn apply(&self, input: Items<Indices>, cx: &Context) -> Items<K> {
-        Items::from_chunks(Open {
+        Items::from_chunks(KeyStream {
             input,
             order: None,
             before: 0,
@@ -47,7 +47,7 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
     }
 }
 
-struct Open<K> {
+struct KeyStream<K> {
     input: Items<Indices>,
     order: Option<Indices>,
     /// Number of positions in the orders before this one.
@@ -57,7 +57,7 @@ struct Open<K> {
     panicked: Option<Payload>,
 }
 
-impl<K: Send + 'static> Chunks<K> for Open<K> {
+impl<K: Send + 'static> Chunks<K> for KeyStream<K> {
     fn poll_chunk(&mut self, cx: &mut task::Context<'_>, demand: Demand) -> Poll<Option<Chunk<K>>> {
         if let Some(payload) = self.panicked.take() {
             resume_unwind(payload);

@@ -66,7 +66,7 @@ fn shares(weights: &[f64]) -> Vec<u64> {
 }
 
 /// Positions up to the turn at which an input is exhausted, with the inputs that share them.
-struct Phase {
+struct MixPhase {
     begin: u64,
     end: u64,
     /// Share of each input; 0 for an input that is left out.
@@ -75,7 +75,7 @@ struct Phase {
     before: Vec<u64>,
 }
 
-fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
+fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<MixPhase> {
     let mut phases = Vec::new();
     let (mut begin, mut shares, mut before) = (0u64, shares.to_vec(), vec![0u64; lengths.len()]);
     while shares.iter().any(|&share| share > 0) {
@@ -100,7 +100,7 @@ fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
         let turns = low.saturating_sub(1);
         let end = begin + turns;
         let counts: Vec<u64> = fair_share::turns_of_each(&shares, turns).collect();
-        phases.push(Phase {
+        phases.push(MixPhase {
             begin,
             end,
             shares: shares.clone(),
@@ -122,7 +122,7 @@ fn phases(shares: &[u64], lengths: &[u64], rule: Rule) -> Vec<Phase> {
 struct Mixed {
     inputs: Vec<Indices>,
     /// At most one phase for each input.
-    phases: Arc<[Phase]>,
+    phases: Arc<[MixPhase]>,
 }
 
 impl Mixed {

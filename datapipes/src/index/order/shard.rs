@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Course, Entry, Indices, each, order_hints};
-use crate::{Context, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
+use crate::{Context, Dealing, Error, ErrorKind, Hints, Items, Pipe, Rank, Role, Uneven};
 
 /// Part of a rank in the order upstream.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ impl Pipe<Indices> for Shard {
             context.count_dropped(dropped);
             let own = rank.share(len, uneven);
             let (first, step) = shard.places(len, uneven, rank);
-            Ok(Arc::new(Part {
+            Ok(Arc::new(RankPart {
                 above,
                 first,
                 step,
@@ -62,7 +62,13 @@ impl Pipe<Indices> for Shard {
         Some(input)
     }
     fn hints(&self) -> Hints {
-        order_hints().role(Role::Shard { can_pad: true })
+        order_hints().role(Role::Shard {
+            can_pad: true,
+            dealing: match self {
+                Shard::InTurn => Dealing::PositionsInTurn,
+                Shard::Contiguous => Dealing::Other,
+            },
+        })
     }
 }
 
@@ -80,7 +86,7 @@ impl Shard {
     }
 }
 
-struct Part {
+struct RankPart {
     above: Indices,
     /// First position upstream, followed by the distance between positions.
     first: u64,
@@ -90,7 +96,7 @@ struct Part {
     dropped: u64,
 }
 
-impl Course for Part {
+impl Course for RankPart {
     fn len(&self) -> u64 {
         self.len
     }
@@ -107,14 +113,14 @@ impl Course for Part {
         place
     }
     fn again(&self, round: u64) -> Indices {
-        let Part {
+        let RankPart {
             first,
             step,
             len,
             dropped,
             ..
         } = *self;
-        Arc::new(Part {
+        Arc::new(RankPart {
             above: self.above.again(round),
             first,
             step,

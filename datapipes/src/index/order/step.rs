@@ -36,7 +36,7 @@ pub(in crate::index) enum Kind {
 }
 
 /// Nodes made so far, by the step that they were made from.
-type Made = HashMap<*const Step, Graph<Indices>>;
+type MadeNodes = HashMap<*const Step, Graph<Indices>>;
 
 impl Step {
     pub(in crate::index) fn new(kind: Kind, inputs: Vec<Arc<Step>>) -> Arc<Step> {
@@ -88,10 +88,10 @@ impl Step {
 
     /// Makes the graph that decides on the order.
     pub(in crate::index) fn graph(self: &Arc<Step>) -> Graph<Indices> {
-        self.made(&mut Made::new())
+        self.made(&mut MadeNodes::new())
     }
 
-    fn made(self: &Arc<Step>, made: &mut Made) -> Graph<Indices> {
+    fn made(self: &Arc<Step>, made: &mut MadeNodes) -> Graph<Indices> {
         if let Some(graph) = made.get(&Arc::as_ptr(self)) {
             return graph.clone();
         }
@@ -139,7 +139,7 @@ impl Step {
 
     /// Returns the inputs. An input that shares samples with an earlier input is made anew: its
     /// samples count as other samples, with origins and an order of their own.
-    fn apart(&self, made: &mut Made) -> Vec<Graph<Indices>> {
+    fn apart(&self, made: &mut MadeNodes) -> Vec<Graph<Indices>> {
         let mut seen = HashSet::new();
         let inputs = self.inputs.iter().map(|input| {
             let mut sources = HashSet::new();

@@ -14,7 +14,7 @@ use crate::index::Indexed;
 /// | `shuffle=False` | [`sequential`](Distributed::sequential) |
 /// | `seed`, `set_epoch(n)` | [`Builder::seed`](crate::loader::Builder::seed), `loader.epoch(n)`; no epoch repeats another |
 ///
-/// Of the one order that all ranks agree on, rank `r` takes positions `r`, `r + world`, and so on.
+/// Rank `r` takes positions `r`, `r + world`, and so on of the one order that all ranks agree on.
 /// `Distributed` is short for [`Indexed::range`], [`shuffle`](Indexed::shuffle) and
 /// [`shard`](Indexed::shard).
 ///

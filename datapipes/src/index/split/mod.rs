@@ -21,12 +21,12 @@ use crate::{Error, ErrorKind, Result};
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::split::Sample;
-/// let sample = Sample::new("scan-17.png").class(3).entity("patient 5");
+/// use datapipes::index::split::SplitSample;
+/// let sample = SplitSample::new("scan-17.png").class(3).entity("patient 5");
 /// assert_eq!(sample.class.as_deref(), Some("3"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample<K> {
+pub struct SplitSample<K> {
     /// Key of the sample.
     pub key: K,
     /// Class of the sample, if it has one.
@@ -37,10 +37,10 @@ pub struct Sample<K> {
     pub entity: Option<String>,
 }
 
-impl<K> Sample<K> {
+impl<K> SplitSample<K> {
     /// Makes a sample without class and entity.
     pub fn new(key: K) -> Self {
-        Sample {
+        SplitSample {
             key,
             class: None,
             entity: None,
@@ -49,7 +49,7 @@ impl<K> Sample<K> {
 
     /// Sets the class.
     pub fn class(self, class: impl fmt::Display) -> Self {
-        Sample {
+        SplitSample {
             class: Some(class.to_string()),
             ..self
         }
@@ -57,7 +57,7 @@ impl<K> Sample<K> {
 
     /// Sets the entity.
     pub fn entity(self, entity: impl fmt::Display) -> Self {
-        Sample {
+        SplitSample {
             entity: Some(entity.to_string()),
             ..self
         }
@@ -68,7 +68,7 @@ impl<K> Sample<K> {
 ///
 /// - The same samples, settings and seed give the same parts, in whatever order the samples come.
 ///   This never changes.
-/// - Samples of one [entity](Sample::entity) stay together. The fractions are then met as nearly as
+/// - Samples of one [entity](SplitSample::entity) stay together. The fractions are then met as nearly as
 ///   whole entities allow: without [`balance_classes`](Splitter::balance_classes), the size of a
 ///   part is off by at most the size of the largest entity (but no part is empty).
 /// - Without entities each part has its fraction of the samples, rounded, and its fraction of each
@@ -80,9 +80,9 @@ impl<K> Sample<K> {
 ///
 /// # Examples
 /// ```
-/// use datapipes::index::split::{Sample, Splitter};
+/// use datapipes::index::split::{SplitSample, Splitter};
 ///
-/// let scans = (0..1000).map(|n| Sample::new(n).class(n % 2).entity(format!("patient {}", n / 10)));
+/// let scans = (0..1000).map(|n| SplitSample::new(n).class(n % 2).entity(format!("patient {}", n / 10)));
 /// let splits = Splitter::fractions([("train", 0.8), ("val", 0.1), ("test", 0.1)])
 ///     .balance_classes()
 ///     .group_by("patient")
@@ -190,7 +190,7 @@ impl Splitter {
     }
 
     /// Sets the metadata column of the entity, such as `patient`. Used by the reader of the
-    /// columns, and in the record. Samples that have an [entity](Sample::entity) are kept together
+    /// columns, and in the record. Samples that have an [entity](SplitSample::entity) are kept together
     /// in any case.
     pub fn group_by(self, column: impl Into<String>) -> Self {
         Splitter {
@@ -214,10 +214,10 @@ impl Splitter {
     /// share is given for a class without samples.
     pub fn split<K: Clone + Ord + fmt::Display>(
         &self,
-        samples: impl IntoIterator<Item = Sample<K>>,
+        samples: impl IntoIterator<Item = SplitSample<K>>,
     ) -> Result<Splits<K>> {
         self.check()?;
-        let mut samples: Vec<Sample<K>> = samples.into_iter().collect();
+        let mut samples: Vec<SplitSample<K>> = samples.into_iter().collect();
         samples.sort_by(|a, b| a.key.cmp(&b.key));
         if let Some(twice) = samples.windows(2).find(|pair| pair[0].key == pair[1].key) {
             return Err(config(format!("two samples have the key {}", twice[0].key)));
@@ -227,7 +227,7 @@ impl Splitter {
             .map(|sample| Class::of(sample.class.as_deref()))
             .collect();
         let names: Vec<Class> = names.into_iter().collect();
-        let class_of = |sample: &Sample<K>| {
+        let class_of = |sample: &SplitSample<K>| {
             let class = Class::of(sample.class.as_deref());
             names
                 .binary_search(&class)
@@ -398,7 +398,11 @@ impl Splitter {
 
 /// Returns the units that are never divided: the kept samples of an entity, or one sample without
 /// an entity. Their order depends on seed and names alone.
-fn units<K>(samples: &[Sample<K>], kept: &[usize], rank: &dyn Fn(&str) -> u64) -> Vec<Vec<usize>> {
+fn units<K>(
+    samples: &[SplitSample<K>],
+    kept: &[usize],
+    rank: &dyn Fn(&str) -> u64,
+) -> Vec<Vec<usize>> {
     let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     let mut single = Vec::new();
     for &at in kept {

@@ -14,7 +14,7 @@ fn class_counts(splits: &Splits<u64>, part: usize) -> &[usize] {
 
 #[test]
 fn golden_splits() {
-    let samples = || (0..30u64).map(|n| Sample::new(n).class(n % 4 / 3));
+    let samples = || (0..30u64).map(|n| SplitSample::new(n).class(n % 4 / 3));
     let parts = |splits: &Splits<u64>| {
         splits
             .parts()
@@ -37,7 +37,7 @@ fn golden_splits() {
             &[18]
         ]
     );
-    let grouped = samples().map(|sample| Sample {
+    let grouped = samples().map(|sample| SplitSample {
         entity: Some((sample.key / 3).to_string()),
         ..sample
     });
@@ -67,7 +67,7 @@ fn classes_are_balanced_exactly_without_entities() {
             "most"
         }
     };
-    let samples = (0..5000).map(|n| Sample::new(n).class(class(n)));
+    let samples = (0..5000).map(|n| SplitSample::new(n).class(class(n)));
     let splits = Splitter::fractions(PARTS)
         .balance_classes()
         .split(samples)
@@ -90,7 +90,7 @@ fn classes_are_balanced_exactly_without_entities() {
 
 #[test]
 fn many_small_classes_do_not_empty_the_small_parts() {
-    let samples = (0..100).map(|n| Sample::new(n).class(n));
+    let samples = (0..100).map(|n| SplitSample::new(n).class(n));
     let splits = Splitter::fractions(PARTS)
         .balance_classes()
         .split(samples)
@@ -118,8 +118,8 @@ fn classes_are_made_equal_or_of_a_given_mix() {
     };
     let samples = || {
         (0..1000)
-            .map(|n| Sample::new(n).class(class(n)))
-            .chain([Sample::new(1000)])
+            .map(|n| SplitSample::new(n).class(class(n)))
+            .chain([SplitSample::new(1000)])
     };
     let parts = || Splitter::fractions([("a", 0.5), ("b", 0.5)]);
     let of = |splitter: Splitter| {
@@ -166,13 +166,13 @@ fn classes_are_made_equal_or_of_a_given_mix() {
 #[test]
 fn fractions_below_one_leave_samples_out() {
     let splits = Splitter::fractions([("a", 0.25)])
-        .split((0..100).map(Sample::new))
+        .split((0..100).map(SplitSample::new))
         .unwrap();
     assert_eq!(
         (splits.keys("a").unwrap().len(), splits.left_out().len()),
         (25, 75)
     );
-    let grouped = (0..100).map(|n| Sample::new(n).entity(n / 5));
+    let grouped = (0..100).map(|n| SplitSample::new(n).entity(n / 5));
     let splits = Splitter::fractions([("a", 0.25)]).split(grouped).unwrap();
     assert_eq!(
         (splits.keys("a").unwrap().len(), splits.left_out().len()),
@@ -182,7 +182,7 @@ fn fractions_below_one_leave_samples_out() {
 
 #[test]
 fn folds_hold_back_each_sample_once() {
-    let samples = (0..103).map(|n| Sample::new(n).entity(n / 4).class(n % 3));
+    let samples = (0..103).map(|n| SplitSample::new(n).entity(n / 4).class(n % 3));
     let splits = Splitter::k_fold(5)
         .balance_classes()
         .split(samples)
@@ -203,14 +203,14 @@ fn folds_hold_back_each_sample_once() {
 
 #[test]
 fn few_entities_leave_no_part_empty() {
-    let samples = || (0..30).map(|n| Sample::new(n).entity(n / 10));
+    let samples = || (0..30).map(|n| SplitSample::new(n).entity(n / 10));
     let splits = Splitter::fractions(PARTS).split(samples()).unwrap();
     assert!(
         splits.parts().iter().all(|part| part.entities == 1),
         "{splits}"
     );
     let few = Splitter::fractions(PARTS)
-        .split((0..3).map(Sample::new))
+        .split((0..3).map(SplitSample::new))
         .unwrap();
     assert!(few.parts().iter().all(|part| part.keys.len() == 1));
     let error = Splitter::k_fold(4).split(samples()).unwrap_err();
@@ -218,7 +218,7 @@ fn few_entities_leave_no_part_empty() {
     assert!(error.to_string().contains("4 parts of 3"), "{error}");
     assert!(
         Splitter::k_fold(1)
-            .split(Vec::<Sample<u64>>::new())
+            .split(Vec::<SplitSample<u64>>::new())
             .is_err()
     );
 }
@@ -235,17 +235,17 @@ fn wrong_settings_are_refused() {
         Splitter::k_fold(0),
     ];
     for splitter in wrong {
-        let error = splitter.split((0..10).map(Sample::new)).unwrap_err();
+        let error = splitter.split((0..10).map(SplitSample::new)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{splitter:?}: {error}");
     }
     // Thirds and tenths are not exact as floats, and still accepted.
     assert!(
         Splitter::fractions([("a", 0.1), ("b", 0.2), ("c", 0.7)])
-            .split((0..10).map(Sample::new))
+            .split((0..10).map(SplitSample::new))
             .is_ok()
     );
     let twice = Splitter::k_fold(2)
-        .split([1, 2, 1].map(Sample::new))
+        .split([1, 2, 1].map(SplitSample::new))
         .unwrap_err();
     assert!(
         twice.to_string().contains("two samples have the key 1"),
@@ -255,7 +255,7 @@ fn wrong_settings_are_refused() {
 
 #[test]
 fn the_table_says_what_each_part_holds() {
-    let samples = (0..1000).map(|n| Sample::new(n).class(n % 4 / 3).entity(n / 10));
+    let samples = (0..1000).map(|n| SplitSample::new(n).class(n % 4 / 3).entity(n / 10));
     let splits = Splitter::fractions([("train", 0.8), ("test", 0.1)])
         .balance_classes()
         .class_column("cancer")
@@ -269,7 +269,7 @@ left out: 100
 ";
     assert_eq!(table, wanted, "\n{table}");
     let many = Splitter::k_fold(2)
-        .split((0..40).map(|n| Sample::new(n).class(n)))
+        .split((0..40).map(|n| SplitSample::new(n).class(n)))
         .unwrap()
         .to_string();
     assert!(
@@ -285,9 +285,9 @@ fn classes_are_ordered_as_numbers_are() {
     let samples = classes
         .iter()
         .enumerate()
-        .map(|(n, class)| Sample::new(n).class(class));
+        .map(|(n, class)| SplitSample::new(n).class(class));
     let splits = Splitter::k_fold(1)
-        .split(samples.chain([Sample::new(9)]))
+        .split(samples.chain([SplitSample::new(9)]))
         .unwrap();
     let names: Vec<&str> = splits
         .classes()
@@ -299,7 +299,7 @@ fn classes_are_ordered_as_numbers_are() {
 
 #[test]
 fn plain_data_gives_back_the_splits_or_says_what_is_wrong() {
-    let samples = (0..50u64).map(|n| Sample::new(n).class(n % 3).entity(n / 2));
+    let samples = (0..50u64).map(|n| SplitSample::new(n).class(n % 3).entity(n / 2));
     let splits = Splitter::fractions(PARTS)
         .equal_classes()
         .group_by("patient")
@@ -361,7 +361,7 @@ proptest! {
     ) {
         let mut samples = Vec::new();
         for (key, &entity) in entities.iter().enumerate() {
-            let mut sample = Sample::new(key as u64);
+            let mut sample = SplitSample::new(key as u64);
             sample.class = classes[key].map(|class| class.to_string());
             if !single {
                 sample.entity = Some(entity.to_string());
@@ -435,7 +435,7 @@ proptest! {
     ) {
         let mut samples = Vec::new();
         for (patient, &(class, scans)) in patients.iter().enumerate() {
-            samples.extend((0..scans).map(|scan| Sample::new(patient * 10 + scan).class(class).entity(patient)));
+            samples.extend((0..scans).map(|scan| SplitSample::new(patient * 10 + scan).class(class).entity(patient)));
         }
         let all = samples.len() as f64;
         let splits = Splitter::k_fold(3).balance_classes().seed(seed).split(samples).unwrap();

@@ -1,25 +1,29 @@
 //! Rescales the checkpoint of one number of ranks for another.
 //!
-//! If a filter deals items in turn, and downstream each item becomes one item and a fixed number of
+//! If a node deals items in turn, and downstream each item becomes one item and a fixed number of
 //! these a batch, every position can be computed. After `t` steps whose batches have `g` items over
 //! all ranks, the first `t * g` items of the common stream were delivered, `t * g / world` of them
-//! by each rank. The positions of the nodes downstream of the filter are computed anew; the nodes
-//! upstream, which do the same on each rank, go on from their snapshots.
+//! by each rank. The pipes from the dealing node on tell their snapshots by these numbers
+//! ([`Pipe::snapshot_at`](crate::Pipe::snapshot_at)); the nodes upstream, which do the same on each
+//! rank, go on from their snapshots.
+
+use std::sync::Arc;
 
 use super::compare::compare;
 use super::{Checkpoint, Saved, SavedNode, nodes};
-use crate::checkpoint::{Cursor, InputCursor};
-use crate::codec::pack;
+use crate::checkpoint::Cursor;
+use crate::context::RunInfo;
 use crate::graph::{Flow, FlowNode, Op};
 use crate::settings::Settings;
-use crate::{Arity, Role};
+use crate::{Arity, Context, Dealing, Role};
 
 /// The nodes between the consumer and the node that deals items to the ranks.
-struct Chain<'a> {
-    shard: &'a FlowNode,
-    batch: Option<&'a FlowNode>,
-    /// Names of the nodes downstream of the dealing node.
-    below: Vec<&'a str>,
+struct Downstream<'a> {
+    /// The dealing node, unless it deals positions, which are no part of a checkpoint.
+    dealer: Option<&'a FlowNode>,
+    batch: Option<(&'a FlowNode, u64)>,
+    /// Nodes downstream of the dealing node, from the consumer on.
+    below: Vec<&'a FlowNode>,
 }
 
 /// Converts a checkpoint of other ranks into one for this rank; returns the obstacles, with the
@@ -30,11 +34,9 @@ pub(super) fn rescaled(
     settings: &Settings,
 ) -> Result<Saved, String> {
     // If one rank has seen the end and another has not, the rest of all ranks is empty.
-    let saved = state
-        .0
-        .iter()
-        .find(|saved| !saved.finished)
-        .unwrap_or(state.first());
+    let finished = state.is_finished();
+    let going = state.0.iter().filter(|saved| saved.finished == finished);
+    let saved = going.clone().next().unwrap_or(state.first());
     let (then, now) = (saved.world, settings.rank.world as u64);
     let some = state.0.len() as u64;
     if some > 1
@@ -60,23 +62,15 @@ pub(super) fn rescaled(
     {
         return Err("items came in any order, so that no two ranks stand at one place".to_owned());
     }
-    let chain = Chain::of(flow)?;
-    let mut saved = saved.clone();
+    let chain = Downstream::of(flow)?;
+    // At the end of a step, a rank may have taken items that are dealt to the ranks after it.
+    let taken = |saved: &&Saved| chain.dealer.and_then(|dealer| saved.reach(dealer));
+    let mut saved = going.min_by_key(taken).unwrap_or(saved).clone();
     let mut each = [1, 1];
-    if let Some(batch) = chain.batch
-        && let Some(node) = saved
-            .nodes
-            .iter_mut()
-            .find(|node| *node.name == *batch.name)
+    if let Some((batch, is)) = chain.batch
+        && let Some(node) = saved.node(batch)
     {
-        let settings = &batch.hints().settings;
-        let sizes = sized(&node.settings)
-            .zip(sized(settings))
-            .filter(|(was, is)| was.1 == is.1);
-        let Some(((was, _), (is, _))) = sizes else {
-            let message = format!("`{}` was {}, and is {settings}", batch.name, node.settings);
-            return Err(message);
-        };
+        let was = size_then(batch, is, &node.settings)?;
         if was
             .checked_mul(then)
             .is_none_or(|all| is.checked_mul(now) != Some(all))
@@ -86,7 +80,7 @@ pub(super) fn rescaled(
                 batch.name
             ));
         }
-        (each, node.settings) = ([was, is], settings.clone());
+        (each, node.settings) = ([was, is], batch.hints().settings.clone());
     }
     // The places that a changed graph could keep would be guesswork.
     let differences = compare(&saved.nodes, &nodes(flow, |_| None), false);
@@ -106,123 +100,166 @@ pub(super) fn rescaled(
             "{global} items were delivered, which do not divide among {now} ranks"
         ));
     }
-    let own = global / now;
-    (saved.delivered, saved.world, saved.rank) = (own / each[1], now, settings.rank.index as u64);
-    let steps = saved.delivered;
-    let is_sharded = |node: &&mut SavedNode| *node.name == *chain.shard.name;
+    (saved.delivered, saved.world, saved.rank) =
+        (global / now / each[1], now, settings.rank.index as u64);
     if global == 0 {
         saved.nodes.iter_mut().for_each(|node| node.cursor = None);
         return Ok(saved);
     }
-    for node in &mut saved.nodes {
-        if chain.below.contains(&&*node.name) {
-            node.cursor = None;
-        }
-        if chain.batch.is_some_and(|batch| *batch.name == *node.name) {
-            node.cursor = Some(cursor(
-                steps,
-                own,
-                0..0,
-                pack(&steps).map_err(|error| error.to_string())?,
-            ));
-        }
+    let run = RunInfo {
+        seed: settings.seed,
+        epoch: saved.epoch,
+        rank: settings.rank,
+        uneven: settings.uneven,
+        ..RunInfo::default()
+    };
+    let (mut outputs, mut cursors) = (saved.delivered, Vec::new());
+    for node in chain.below {
+        let inputs = match chain.batch {
+            Some((batch, size)) if batch.name == node.name => outputs * size,
+            _ => outputs,
+        };
+        let has_none = node.hints().is_shardable || node.hints().by_position;
+        let cursor = (!has_none).then(|| computed(node, inputs, outputs, &run));
+        cursors.push((node, cursor.transpose()?));
+        outputs = inputs;
     }
-    if let Some(node) = saved.nodes.iter_mut().find(is_sharded)
-        && chain.shard.node.kind != INDEX_SHARD
-    {
-        // The nodes upstream can give again the items that the filter reached back to.
-        let pads = node
-            .cursor
-            .as_ref()
-            .is_some_and(|cursor| cursor.inputs.iter().all(|input| input.reach == 0));
-        let may_pad = settings.uneven == Some(crate::Uneven::Pad) && now > 1;
-        if may_pad && !pads {
-            return Err(format!(
-                "`{}` would repeat items from the start, which were not kept for it",
-                node.name
-            ));
+    if let Some(dealer) = chain.dealer {
+        let cursor = computed(dealer, global, outputs, &run)?;
+        saved.can_read_from(dealer, &cursor, global)?;
+        cursors.push((dealer, Some(cursor)));
+    }
+    for (node, cursor) in cursors {
+        if let Some(node) = saved.node(node) {
+            node.cursor = cursor;
         }
-        let held = 0..if may_pad { now.min(global) } else { 0 };
-        let kept = pack(&(global, held.end)).map_err(|error| error.to_string())?;
-        node.cursor = Some(cursor(own, global, held, kept));
     }
     Ok(saved)
 }
 
-/// The node that deals the positions of indexed data, which takes no snapshot.
-const INDEX_SHARD: &str = "index_shard";
-
-fn cursor(output: u64, input: u64, held: std::ops::Range<u64>, kept: Vec<u8>) -> Cursor {
-    let reach = if held.is_empty() { input } else { held.start };
-    let inputs = vec![InputCursor {
-        from: input,
-        reach,
-        held: held.collect(),
-    }];
-    Cursor {
-        outputs: vec![output],
-        inputs,
-        kept,
-        ..Cursor::default()
+/// Returns the cursor of a pipe that has taken and given this many items.
+fn computed(node: &FlowNode, inputs: u64, outputs: u64, run: &RunInfo) -> Result<Cursor, String> {
+    let cx = Context::new(node.name.clone(), 0, run.clone(), 0, Arc::default());
+    let snapshot = match &node.node.op {
+        Op::Pipe(pipe) => pipe.snapshot_at(outputs, &cx),
+        _ => Ok(None),
+    };
+    match snapshot {
+        Ok(Some(snapshot)) => Ok(snapshot.cursor(inputs, outputs)),
+        Ok(None) => Err(format!(
+            "`{}` does not tell where it stands by a number of items (`Pipe::snapshot_at`)",
+            node.name
+        )),
+        Err(error) => Err(format!("`{}`: {error}", node.name)),
     }
 }
 
-/// Splits the settings of a batch into the number they begin with, and the rest.
-fn sized(settings: &str) -> Option<(u64, &str)> {
-    let end = settings
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(settings.len());
-    settings[..end]
-        .parse()
-        .ok()
-        .map(|size| (size, &settings[end..]))
+/// Returns the size of a batch whose settings `then` differ from those now by the size alone.
+fn size_then(batch: &FlowNode, size: u64, then: &str) -> Result<u64, String> {
+    let (name, now, text) = (&batch.name, &batch.hints().settings, size.to_string());
+    let parts = now
+        .match_indices(&text)
+        .map(|(at, _)| (&now[..at], &now[at + text.len()..]));
+    let mut whole = parts.filter(|(before, after)| {
+        !before.ends_with(|c: char| c.is_ascii_digit())
+            && !after.starts_with(|c: char| c.is_ascii_digit())
+    });
+    let (Some((before, after)), None) = (whole.next(), whole.next()) else {
+        return Err(format!(
+            "`{name}` makes batches of {size}, which does not stand once in its settings, \"{now}\""
+        ));
+    };
+    let number = then
+        .strip_prefix(before)
+        .and_then(|rest| rest.strip_suffix(after));
+    number
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| format!("`{name}` was {then}, and is {now}"))
 }
 
-impl<'a> Chain<'a> {
+impl Saved {
+    fn node(&mut self, node: &FlowNode) -> Option<&mut SavedNode> {
+        self.nodes
+            .iter_mut()
+            .find(|saved| *saved.name == *node.name)
+    }
+
+    /// Returns the position from which the nodes upstream of a node can go on.
+    fn reach(&self, node: &FlowNode) -> Option<u64> {
+        let node = self.nodes.iter().find(|saved| *saved.name == *node.name)?;
+        Some(node.cursor.as_ref()?.inputs.first()?.reach)
+    }
+
+    /// Checks that the nodes upstream can give what a node needs that goes on at a cursor, after
+    /// `global` items of the common stream.
+    fn can_read_from(&self, node: &FlowNode, cursor: &Cursor, global: u64) -> Result<(), String> {
+        let (name, input, since) = (&node.name, &cursor.inputs[0], self.reach(node));
+        if since.is_some_and(|since| since <= input.reach) {
+            Ok(())
+        } else if !input.held.is_empty() {
+            Err(format!(
+                "`{name}` would repeat items from the start, which were not kept for it"
+            ))
+        } else if let Some(since) = since {
+            Err(format!(
+                "`{name}` had taken {since} items, of which {global} were delivered; merge the checkpoints of all ranks"
+            ))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl<'a> Downstream<'a> {
     /// Collects the chain from the consumer upstream; returns the obstacle if there is none.
-    fn of(flow: &'a Flow) -> Result<Chain<'a>, String> {
+    fn of(flow: &'a Flow) -> Result<Downstream<'a>, String> {
         let (mut id, mut batch, mut below) = (flow.root.0, None, Vec::new());
+        let another = |node: &FlowNode| {
+            Err(format!(
+                "`{}` deals items in another way for another number of ranks",
+                node.name
+            ))
+        };
         loop {
             let node = &flow.nodes[id];
             let (name, hints) = (&*node.name, node.hints());
             let &[(above, _)] = &node.inputs[..] else {
                 return Err(format!("`{name}` is not below one `sharding_filter`"));
             };
-            // A user's pipe may have the same name, and its snapshot is opaque.
-            let kind = match &node.node.op {
-                Op::Pipe(pipe) if pipe.is_built_in() => &*node.node.kind,
-                _ => "",
-            };
-            let is_pipe = matches!(node.node.op, Op::Pipe(_));
-            match hints.role {
-                _ if kind == INDEX_SHARD
-                    || kind == "sharding_filter"
-                    || kind == "sharding_filter_padded" =>
-                {
-                    return Ok(Chain {
-                        shard: node,
+            if let Role::Shard { dealing, .. } = hints.role {
+                return match dealing {
+                    Dealing::InTurn => Ok(Downstream {
+                        dealer: Some(node),
                         batch,
                         below,
-                    });
+                    }),
+                    _ => another(node),
+                };
+            }
+            let is_pipe = matches!(node.node.op, Op::Pipe(_));
+            below.push(node);
+            match (hints.role, flow.nodes[above].hints().role) {
+                (Role::Batch(size), _) if is_pipe && batch.is_none() => {
+                    batch = Some((node, size as u64));
                 }
-                Role::Shard { .. } => {
-                    return Err(format!(
-                        "`{name}` deals items in another way for another number of ranks"
-                    ));
+                _ if is_pipe && hints.arity == Arity::One => {}
+                // It reads the positions dealt to this rank, from any of them on.
+                (_, Role::Shard { dealing, .. }) if is_pipe && hints.by_position => {
+                    return match dealing {
+                        Dealing::PositionsInTurn => Ok(Downstream {
+                            dealer: None,
+                            batch,
+                            below,
+                        }),
+                        _ => another(&flow.nodes[above]),
+                    };
                 }
-                Role::Batch(_) if kind == "batch" && batch.is_none() => batch = Some(node),
-                _ if kind == "indices"
-                    && matches!(flow.nodes[above].hints().role, Role::Shard { .. }) => {}
-                _ if is_pipe
-                    && hints.arity == Arity::One
-                    && (hints.is_shardable || hints.by_position) => {}
                 _ => {
                     return Err(format!(
                         "`{name}` is below what deals the items, and does not give one item for each, in their order"
                     ));
                 }
             }
-            below.push(name);
             id = above;
         }
     }

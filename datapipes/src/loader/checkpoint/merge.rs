@@ -18,7 +18,8 @@ impl Checkpoint {
     /// - **Any number**, if the global batches do not depend on the number of ranks: between
     ///   `sharding_filter` (or [`Indexed::shard`](crate::Indexed::shard)) and the consumer stand
     ///   only pipes that give one item for each, `prefetch`, and one `batch`, of `G / world` items
-    ///   for some `G`. Then step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the
+    ///   for some `G`; pipes of your own as well, if they [tell their
+    ///   snapshots](crate::Pipe::snapshot_at). Then step `t` of all ranks together is items `t * G` to `(t + 1) * G` of the
     ///   stream upstream of the filter, and the new ranks continue that sequence. For this kind of
     ///   graph the checkpoint of one rank alone is enough, if no rank skipped an item.
     ///

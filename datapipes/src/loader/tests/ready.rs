@@ -48,7 +48,8 @@ const LARGE: usize = 100_000;
 const MEMORY: usize = 64 << 20;
 /// Items that stand still.
 const STUCK: [u64; 4] = [0, 1, 50, 63];
-/// Numbers of items that the loader keeps ready, and true if it is polled as a stream.
+/// Numbers of items that the loader keeps ready, and true if it is polled as a stream. Neighbours
+/// take turns.
 const READERS: [(Option<usize>, bool); 4] = [
     (None, false),
     (None, true),
@@ -78,10 +79,10 @@ fn takes_groups_before<T: Send + 'static>(
     let settings = [0, 1, 2]
         .into_iter()
         .flat_map(|workers| ORDERS.map(|order| (workers, order)));
-    for ((workers, order), stuck) in
-        settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck)))
-    {
-        for (prefetch, polled) in READERS {
+    let cases = settings.flat_map(|settings| STUCK.map(|stuck| (settings, stuck)));
+    for (number, ((workers, order), stuck)) in cases.enumerate() {
+        // Two readers for each case, by turns: one of each kind.
+        for (prefetch, polled) in READERS.into_iter().skip(number % 2).step_by(2) {
             let door = Door::default();
             let mut builder = DataLoader::builder(graph(stuck, door.clone()))
                 .workers(workers)

@@ -22,7 +22,7 @@ pub(super) type Stages = Vec<(u64, Vec<u64>)>;
 
 /// The snapshot of turns: the step, the number of turns since the shares changed last, the inputs
 /// that are not left out; and the shares from the present stage on.
-pub(super) type Kept = ((u64, u64, Vec<bool>), (Stages, bool));
+pub(super) type TurnsState = ((u64, u64, Vec<bool>), (Stages, bool));
 
 /// Returns the stage that a step is in.
 fn at(stages: &Stages, step: u64) -> usize {
@@ -81,7 +81,7 @@ impl Turns {
 
     /// Restores the turns in the middle. The first `used` items are given as before, with the old
     /// weights; later items with the current weights.
-    pub(super) fn resume(&mut self, kept: Kept, used: u64) -> Result<()> {
+    pub(super) fn resume(&mut self, kept: TurnsState, used: u64) -> Result<()> {
         let ((step, turn, open), (then, by)) = kept;
         let inputs = self.open.len();
         let sound = open.len() == inputs
@@ -119,7 +119,7 @@ impl Turns {
         Ok(())
     }
 
-    pub(super) fn kept(&self) -> Kept {
+    pub(super) fn kept(&self) -> TurnsState {
         (
             (self.step, self.turn, self.open.clone()),
             (self.ahead(), self.by.is_some()),
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_and_does_not_fit_is_refused() {
-        let wrong: [Kept; 4] = [
+        let wrong: [TurnsState; 4] = [
             ((0, 0, vec![true]), (vec![(0, vec![1, 1])], false)),
             ((0, 0, vec![true; 2]), (vec![], false)),
             ((0, 0, vec![true; 2]), (vec![(0, vec![1])], false)),

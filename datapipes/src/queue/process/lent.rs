@@ -19,22 +19,22 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// Memory that can be lent to other processes, by [`ProcessPut::lend`](super::ProcessPut::lend).
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedMemory {
     pub id: u64,
     /// Kept for processes that start later.
     pub(super) memory: Memfd,
     mapping: Common,
 }
 
-impl Shared {
+impl SharedMemory {
     /// Makes new memory of zeros, of at least `len` bytes.
     ///
     /// # Errors
     /// [`ErrorKind::Limit`](crate::ErrorKind::Limit) if memory or descriptors run out.
-    pub(crate) fn new(len: usize) -> Result<Arc<Shared>> {
+    pub(crate) fn new(len: usize) -> Result<Arc<SharedMemory>> {
         let memory = Memfd::new(len)?;
         let mapping = Common::new(&memory)?;
-        Ok(Arc::new(Shared {
+        Ok(Arc::new(SharedMemory {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             memory,
             mapping,
@@ -42,7 +42,7 @@ impl Shared {
     }
 }
 
-impl Memory for Shared {
+impl Memory for SharedMemory {
     fn start(&self) -> NonNull<u8> {
         self.mapping.start()
     }
@@ -69,14 +69,14 @@ pub(crate) struct Lent {
     memory: Memfd,
     /// Rows that were filled before, mapped read-only until they are granted again: to map them
     /// afresh would cost as much as to copy them.
-    known: Mutex<Vec<Mapped>>,
+    known: Mutex<Vec<MappedRow>>,
 }
 
 /// A row that is counted as mapped.
 #[derive(Debug)]
-struct Mapped(Region);
+struct MappedRow(Region);
 
-impl Drop for Mapped {
+impl Drop for MappedRow {
     fn drop(&mut self) {
         MAPPINGS.fetch_sub(1, Ordering::Relaxed);
     }
@@ -91,7 +91,7 @@ impl Lent {
     }
 
     /// Maps a row, to be written to.
-    fn map(&self, row: Range<usize>) -> Option<Mapped> {
+    fn map(&self, row: Range<usize>) -> Option<MappedRow> {
         let mut known = lock(&self.known);
         if let Some(place) = known.iter().position(|mapped| mapped.0.row() == row) {
             let mapped = known.swap_remove(place);
@@ -104,7 +104,7 @@ impl Lent {
         }
         let region = Region::new(&self.memory, row).ok()?;
         MAPPINGS.fetch_add(1, Ordering::Relaxed);
-        Some(Mapped(region))
+        Some(MappedRow(region))
     }
 }
 
@@ -134,7 +134,7 @@ impl Lender for Lent {
             return None;
         }
         let mapped = self.map(at..at + len)?;
-        let state = Mutex::new(State::Open);
+        let state = Mutex::new(LendState::Open);
         Some(Arc::new(LentRow {
             memory: self,
             mapped: Some(mapped),
@@ -148,12 +148,12 @@ impl Lender for Lent {
 struct LentRow {
     memory: Arc<Lent>,
     /// `None` once it is dropped.
-    mapped: Option<Mapped>,
-    state: Mutex<State>,
+    mapped: Option<MappedRow>,
+    state: Mutex<LendState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum LendState {
     /// This process may write to the row.
     Open,
     /// It may no more.
@@ -168,12 +168,12 @@ impl LentRow {
     }
 
     /// Ends all writing to the row. If its mapping cannot be protected, it gets another.
-    fn shut(&self, state: &mut State) {
+    fn shut(&self, state: &mut LendState) {
         *state = match self.region().set_writable(false) {
-            Ok(()) => State::Sealed,
+            Ok(()) => LendState::Sealed,
             Err(_) => {
                 self.region().detach(&self.memory.memory);
-                State::Private
+                LendState::Private
             }
         };
     }
@@ -196,20 +196,20 @@ impl Window for LentRow {
         let mut state = lock(&self.state);
         let written =
             |(at, bytes): (usize, &[u8])| bytes.is_empty() || self.memory.write(at, bytes);
-        if *state != State::Open || !self.region().apart().into_iter().all(written) {
+        if *state != LendState::Open || !self.region().apart().into_iter().all(written) {
             return false;
         }
         self.shut(&mut state);
         true
     }
     fn is_sealed(&self) -> bool {
-        *lock(&self.state) == State::Sealed
+        *lock(&self.state) == LendState::Sealed
     }
     fn detach(&self) {
         let mut state = lock(&self.state);
-        if *state != State::Private {
+        if *state != LendState::Private {
             self.region().detach(&self.memory.memory);
-            *state = State::Private;
+            *state = LendState::Private;
         }
     }
 }
@@ -217,10 +217,10 @@ impl Window for LentRow {
 impl Drop for LentRow {
     fn drop(&mut self) {
         let mut state = *lock(&self.state);
-        if state == State::Open {
+        if state == LendState::Open {
             self.shut(&mut state);
         }
-        if state == State::Sealed {
+        if state == LendState::Sealed {
             lock(&self.memory.known).extend(self.mapped.take());
         }
     }

@@ -271,9 +271,9 @@ impl Common {
 #[repr(C)]
 pub(super) struct Puts {
     /// Totals that were put in so far.
-    pub put: Counters,
+    pub put: SharedTotals,
     /// Totals of the take end at which the put end is to be woken.
-    pub wake_at: Counters,
+    pub wake_at: SharedTotals,
     /// A number that was not used for a wait before, if the put end waits for a packet; otherwise
     /// 0.
     pub waits: Line<AtomicU32>,
@@ -284,7 +284,7 @@ pub(super) struct Puts {
 #[repr(C)]
 pub(super) struct Takes {
     /// Totals that were taken out so far.
-    pub taken: Counters,
+    pub taken: SharedTotals,
     /// Number of payloads that each slot had and that were dropped.
     pub given_back: [AtomicU32; SLOTS],
 }
@@ -292,7 +292,7 @@ pub(super) struct Takes {
 /// Totals since the start.
 #[derive(Debug)]
 #[repr(C, align(128))]
-pub(super) struct Counters {
+pub(super) struct SharedTotals {
     pub messages: AtomicU64,
     pub items: AtomicU64,
     pub bytes: AtomicU64,

@@ -34,7 +34,7 @@ mod tests;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 
-pub(crate) use lent::Shared;
+pub(crate) use lent::SharedMemory;
 pub(crate) use put::{Message, ProcessPut};
 pub(crate) use take::ProcessTake;
 #[cfg(test)]

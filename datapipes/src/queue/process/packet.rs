@@ -26,7 +26,7 @@ pub(super) const MOST_PARTS: usize = 1 << 16;
 
 /// Place of a payload: the first `len` bytes of a slot. `ONCE` is the next slot without a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct SlotPart {
     pub slot: usize,
     pub len: usize,
 }
@@ -38,13 +38,13 @@ pub(super) const ONCE: usize = SLOTS;
 pub(super) enum Packet<'a> {
     Hello,
     /// New slots, by number and size, with a descriptor for each.
-    Slots(Vec<Part>),
-    Parts(Vec<Part>),
+    Slots(Vec<SlotPart>),
+    Parts(Vec<SlotPart>),
     /// Last packet of a message. If it is `far`, the first of all parts is the head.
     Data {
         weight: Weight,
         far: bool,
-        parts: Vec<Part>,
+        parts: Vec<SlotPart>,
         head: &'a [u8],
     },
     /// Discards the message begun so far.
@@ -117,20 +117,20 @@ impl<'a> Packet<'a> {
         to.into_parts().0
     }
 
-    pub(super) fn slots(slots: &[Part]) -> Vec<u8> {
+    pub(super) fn slots(slots: &[SlotPart]) -> Vec<u8> {
         let mut to = begin(NEW_SLOTS);
         write_parts(slots, &mut to);
         to.into_parts().0
     }
 
-    pub(super) fn parts(parts: &[Part]) -> Vec<u8> {
+    pub(super) fn parts(parts: &[SlotPart]) -> Vec<u8> {
         let mut to = begin(PARTS);
         write_parts(parts, &mut to);
         to.into_parts().0
     }
 
     /// Encodes the bytes before the head.
-    pub(super) fn data(weight: Weight, far: bool, parts: &[Part]) -> Vec<u8> {
+    pub(super) fn data(weight: Weight, far: bool, parts: &[SlotPart]) -> Vec<u8> {
         let mut to = begin(if far { DATA_FAR } else { DATA });
         to.number(weight.items as u64);
         to.number(weight.bytes as u64);
@@ -177,7 +177,7 @@ fn begin(kind: u8) -> Writer<'static> {
     to
 }
 
-fn write_parts(parts: &[Part], to: &mut Writer<'_>) {
+fn write_parts(parts: &[SlotPart], to: &mut Writer<'_>) {
     to.number(parts.len() as u64);
     for part in parts {
         to.number(part.slot as u64);
@@ -185,11 +185,11 @@ fn write_parts(parts: &[Part], to: &mut Writer<'_>) {
     }
 }
 
-fn read_parts(from: &mut Reader<'_>) -> Result<Vec<Part>> {
+fn read_parts(from: &mut Reader<'_>) -> Result<Vec<SlotPart>> {
     let count = from.count()?;
     (0..count)
         .map(|_| {
-            Ok(Part {
+            Ok(SlotPart {
                 slot: slot(from)?,
                 len: size(from)?,
             })

@@ -6,10 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::task::{Context, Poll, ready};
 
-use super::lent::Shared;
+use super::lent::SharedMemory;
 use super::memfd::no_memory;
-use super::memory::{Counters, Own, Puts, Takes, Theirs};
-use super::packet::{FDS, INLINE, MOST_PARTS, PARTS_ALONE, PARTS_WITH_HEAD, Packet, Part};
+use super::memory::{Own, Puts, SharedTotals, Takes, Theirs};
+use super::packet::{FDS, INLINE, MOST_PARTS, PARTS_ALONE, PARTS_WITH_HEAD, Packet, SlotPart};
 use super::slots::Slots;
 use super::socket::{Received, Sent, Socket};
 use crate::codec::Writer;
@@ -39,7 +39,7 @@ pub(crate) struct ProcessPut {
     waited: u32,
     slots: Slots,
     /// New slots that were not announced to the other end, and their descriptors.
-    fresh: (Vec<Part>, Vec<OwnedFd>),
+    fresh: (Vec<SlotPart>, Vec<OwnedFd>),
     /// Packets that the socket did not accept yet.
     backlog: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     /// True if nobody listens, or nothing more can be sent.
@@ -54,7 +54,7 @@ pub(crate) struct Message {
     head: Vec<u8>,
     /// True if the first part is the head.
     far: bool,
-    parts: Vec<Part>,
+    parts: Vec<SlotPart>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +71,7 @@ impl Totals {
         self.bytes = self.bytes.saturating_add(weight.bytes as u64);
     }
 
-    pub(super) fn read(from: &Counters) -> Totals {
+    pub(super) fn read(from: &SharedTotals) -> Totals {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Totals {
             messages: read(&from.messages),
@@ -80,7 +80,7 @@ impl Totals {
         }
     }
 
-    pub(super) fn write(self, to: &Counters) {
+    pub(super) fn write(self, to: &SharedTotals) {
         to.messages.store(self.messages, Ordering::Relaxed);
         to.items.store(self.items, Ordering::Relaxed);
         to.bytes.store(self.bytes, Ordering::Relaxed);
@@ -222,7 +222,7 @@ impl ProcessPut {
     ///
     /// # Errors
     /// [`ErrorKind::Limit`] if descriptors run out; then the queue is unchanged.
-    pub(crate) fn lend(&mut self, memory: &Shared) -> Result<()> {
+    pub(crate) fn lend(&mut self, memory: &SharedMemory) -> Result<()> {
         let fd = memory
             .memory
             .share()
@@ -274,7 +274,7 @@ impl ProcessPut {
     fn place<'a>(
         &mut self,
         payloads: impl Iterator<Item = &'a [u8]>,
-        parts: &mut Vec<Part>,
+        parts: &mut Vec<SlotPart>,
     ) -> Result<()> {
         let mut retired = Vec::new();
         for payload in payloads {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::memfd::{Memfd, class, no_memory};
 use super::memory::{Fillable, SLOTS};
-use super::packet::{ONCE, Part};
+use super::packet::{ONCE, SlotPart};
 use crate::Result;
 use crate::codec::PAYLOAD;
 use crate::queue::Limits;
@@ -33,9 +33,9 @@ pub(super) struct Slots {
 /// Place of a payload.
 #[derive(Debug)]
 pub(super) struct Placed {
-    pub part: Part,
+    pub part: SlotPart,
     /// Size and descriptor of the slot, if it is new to the other end.
-    pub fresh: Option<(Part, OwnedFd)>,
+    pub fresh: Option<(SlotPart, OwnedFd)>,
 }
 
 impl Slots {
@@ -60,7 +60,7 @@ impl Slots {
             }
             self.is_used(slot);
             return Ok(Placed {
-                part: Part {
+                part: SlotPart {
                     slot,
                     len: bytes.len(),
                 },
@@ -79,9 +79,9 @@ impl Slots {
             self.all[slot] = Some(mapping);
             self.is_used(slot);
         }
-        let fresh = Some((Part { slot, len: size }, memory.into_fd()));
+        let fresh = Some((SlotPart { slot, len: size }, memory.into_fd()));
         Ok(Placed {
-            part: Part {
+            part: SlotPart {
                 slot,
                 len: bytes.len(),
             },
@@ -95,7 +95,7 @@ impl Slots {
     }
 
     /// Takes back payloads that were not announced to the other end.
-    pub(super) fn take_back(&mut self, parts: &[Part]) {
+    pub(super) fn take_back(&mut self, parts: &[SlotPart]) {
         for part in parts.iter().filter(|part| part.slot != ONCE) {
             self.uses[part.slot] = self.uses[part.slot].wrapping_sub(1);
         }

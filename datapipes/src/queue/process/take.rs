@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::lent::Lent;
 use super::memfd::Memfd;
 use super::memory::{Mapping, Own, Puts, SLOTS, Takes, Theirs};
-use super::packet::{FDS, LONGEST, MOST_PARTS, ONCE, Packet, Part};
+use super::packet::{FDS, LONGEST, MOST_PARTS, ONCE, Packet, SlotPart};
 use super::put::Totals;
 use super::socket::{Received, Socket};
 use crate::codec::{Parcel, damaged};
@@ -32,7 +32,7 @@ pub(crate) struct ProcessTake {
     pub(super) own: Arc<Own<Takes>>,
     theirs: Theirs<Puts>,
     buffer: Box<[u8]>,
-    slots: Vec<Option<Arc<Slot>>>,
+    slots: Vec<Option<Arc<PayloadSlot>>>,
     /// Number of payloads that were in each slot.
     uses: Vec<u32>,
     /// Memory for one payload each, in the order of the payloads.
@@ -50,7 +50,7 @@ pub(crate) struct ProcessTake {
 
 /// A slot that the put end writes to when no payload is in it.
 #[derive(Debug)]
-struct Slot {
+struct PayloadSlot {
     memory: Mapping,
     control: Arc<Own<Takes>>,
     number: usize,
@@ -59,20 +59,20 @@ struct Slot {
 }
 
 /// A payload in a slot, which is free when this is dropped.
-struct Payload {
-    slot: Arc<Slot>,
+struct SlotPayload {
+    slot: Arc<PayloadSlot>,
     len: usize,
     /// Number of payloads that were in the slot, including this one.
     uses: u32,
 }
 
-impl AsRef<[u8]> for Payload {
+impl AsRef<[u8]> for SlotPayload {
     fn as_ref(&self) -> &[u8] {
         self.slot.memory.first(self.len)
     }
 }
 
-impl Drop for Payload {
+impl Drop for SlotPayload {
     fn drop(&mut self) {
         self.slot.given_out.store(false, Ordering::Release);
         self.slot.control.given_back[self.slot.number].store(self.uses, Ordering::Release);
@@ -280,7 +280,7 @@ impl ProcessTake {
     }
 
     /// Maps new memory.
-    fn add(&mut self, new: Part, fd: OwnedFd) -> Result<()> {
+    fn add(&mut self, new: SlotPart, fd: OwnedFd) -> Result<()> {
         let (number, len) = (new.slot, new.len);
         let memory = Memfd::received(fd, len as u64)?;
         if number == ONCE {
@@ -312,7 +312,7 @@ impl ProcessTake {
             .with_source(error)
         })?;
         let control = self.own.clone();
-        self.slots[number] = Some(Arc::new(Slot {
+        self.slots[number] = Some(Arc::new(PayloadSlot {
             memory,
             control,
             number,
@@ -331,8 +331,8 @@ impl ProcessTake {
     }
 
     /// Adds payloads to the next message.
-    fn collect(&mut self, parts: &[Part]) -> Result<()> {
-        for &Part { slot: number, len } in parts {
+    fn collect(&mut self, parts: &[SlotPart]) -> Result<()> {
+        for &SlotPart { slot: number, len } in parts {
             if self.parts.len() == MOST_PARTS + 1 {
                 return Err(damaged(format_args!(
                     "more than {MOST_PARTS} payloads in a message"
@@ -363,7 +363,7 @@ impl ProcessTake {
                 }
                 let uses = &mut self.uses[number];
                 *uses = uses.wrapping_add(1);
-                Bytes::from_owner(Payload {
+                Bytes::from_owner(SlotPayload {
                     slot: slot.clone(),
                     len,
                     uses: *uses,

@@ -20,7 +20,7 @@ use super::protocol::{Counted, Done, Grants, Hello, JobFacts, Order, Report, cou
 use crate::batch_buffer::{Granted, Lender, Pool, RowCursor};
 use crate::budget::learn;
 use crate::codec::{ChunkWire, Parcel, damaged};
-use crate::context::{Counters, RunInfo, Shared};
+use crate::context::{Counters, RunInfo, SharedByNode};
 use crate::graph::{AnyChunk, Edge, ErasedChunks, Flow, Op, likeness};
 use crate::items::Demand;
 use crate::queue::{Limits, Message, ProcessPut, ProcessTake, Weight};
@@ -65,7 +65,7 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
         let Some(hello) = poll_fn(|cx| orders.poll_parcel(cx)).await else {
             return Ok(());
         };
-        let part = catch_unwind(AssertUnwindSafe(|| Part::make(&hello, lifeline)));
+        let part = catch_unwind(AssertUnwindSafe(|| LoadedPart::make(&hello, lifeline)));
         let part = part.unwrap_or_else(|payload| Err(Error::panic(payload)));
         let (answer, part) = match part {
             Ok(part) => (Report::Ready, Some(part)),
@@ -101,7 +101,7 @@ pub(super) fn serve(orders: OwnedFd, reports: OwnedFd) -> Result<()> {
 }
 
 /// The part of the graph that runs in this process.
-struct Part {
+struct LoadedPart {
     flow: Flow,
     input: Arc<dyn ChunkWire>,
     output: Arc<dyn ChunkWire>,
@@ -113,11 +113,11 @@ struct Part {
     room: usize,
     lines: Arc<Lines>,
     /// State shared by the nodes, of the epoch of the last job.
-    shared: Mutex<(u64, Arc<Shared>)>,
+    shared: Mutex<(u64, Arc<SharedByNode>)>,
 }
 
-impl Part {
-    fn make(hello: &Parcel, lifeline: OwnedFd) -> Result<Part> {
+impl LoadedPart {
+    fn make(hello: &Parcel, lifeline: OwnedFd) -> Result<LoadedPart> {
         let hello = whole(hello, |from| match Order::read(from)? {
             Order::Hello => Hello::decode(from),
             other => Err(Error::new(
@@ -171,7 +171,7 @@ impl Part {
         {
             (node.name, node.source) = (name.as_str().into(), source);
         }
-        Ok(Part {
+        Ok(LoadedPart {
             flow,
             input,
             output,
@@ -183,7 +183,7 @@ impl Part {
         })
     }
 
-    fn shared(&self, epoch: u64) -> Arc<Shared> {
+    fn shared(&self, epoch: u64) -> Arc<SharedByNode> {
         let mut shared = lock(&self.shared);
         if shared.0 != epoch {
             *shared = (epoch, Arc::default());
@@ -197,7 +197,7 @@ impl Part {
         facts: JobFacts,
         granted: Arc<Granted>,
         chunk: Box<dyn std::any::Any + Send>,
-    ) -> Job {
+    ) -> RunningJob {
         let cancelled = Arc::new(AtomicBool::new(false));
         let run = RunInfo {
             seed: facts.run.seed,
@@ -256,7 +256,7 @@ impl Part {
                 Some(edge.fail_chunk(chain.name(Error::panic(payload)))),
             ),
         };
-        Job {
+        RunningJob {
             number: facts.number,
             granted,
             alone: facts.alone,
@@ -274,7 +274,7 @@ impl Part {
 }
 
 /// A job: the input of a morsel, worked on in this process.
-struct Job {
+struct RunningJob {
     number: u64,
     /// True if output is sent item by item.
     alone: bool,
@@ -302,7 +302,7 @@ enum Leave {
     Given,
 }
 
-impl Job {
+impl RunningJob {
     /// Returns the bytes of the job's items that the parent has not allowed: those that wait for
     /// its turn, or are between its steps.
     fn held(&self) -> usize {
@@ -386,13 +386,13 @@ impl Job {
 }
 
 struct Server {
-    part: Part,
+    part: LoadedPart,
     orders: ProcessTake,
     reports: ProcessPut,
     /// Memory of rows that are not filled in place, until they are sent.
     pool: Arc<Pool>,
     /// Jobs in the order of arrival, which is the order of their output.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<RunningJob>,
     /// Timer that runs while there is no room for output that is ready before its turn.
     still: Option<Pin<Box<Sleep>>>,
     /// Number of later jobs that may continue without room.
@@ -484,7 +484,7 @@ impl Server {
         {
             (self.still, self.freed) = (None, self.freed + 1);
         }
-        let mut bytes: usize = self.jobs.iter().skip(1).map(Job::held).sum();
+        let mut bytes: usize = self.jobs.iter().skip(1).map(RunningJob::held).sum();
         let mut freed = self.freed;
         for at in 1..self.jobs.len().min(self.part.overlap) {
             let job = &self.jobs[at];

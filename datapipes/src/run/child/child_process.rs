@@ -15,7 +15,7 @@ use tokio::io::unix::AsyncFd;
 use super::entry;
 use super::log::tell_printed;
 use super::protocol::Order;
-use super::supervisor::Plan;
+use super::supervisor::ChildrenPlan;
 use super::vitals::{LastLines, Vitals};
 use crate::codec::Parcel;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};
@@ -54,7 +54,7 @@ pub(super) struct Child {
 impl Child {
     /// Starts a child and greets it. Must be called inside a tokio runtime, by a thread that lives
     /// as long as the child.
-    pub(super) fn start(plan: &Plan, place: usize) -> Result<Child> {
+    pub(super) fn start(plan: &ChildrenPlan, place: usize) -> Result<Child> {
         let start = || -> io::Result<Child> {
             let (orders, their_orders) = sockets()?;
             let (reports, their_reports) = sockets()?;

@@ -11,14 +11,14 @@ use std::time::Duration;
 use super::child_process::Child;
 use super::protocol::{self, Counted};
 use super::session::{End, Session};
-use super::supervisor::{Job, Plan, Shared};
+use super::supervisor::{ChildrenPlan, Job, SlotsShared};
 use super::vitals::{OomWatch, words};
 use crate::budget::Limit;
 use crate::queue::Put;
 use crate::{Arity, Error, ErrorKind, Work};
 
 /// Runs one place of a supervisor, for ever.
-pub(super) async fn run_slot(shared: Rc<Shared>, place: usize) {
+pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
     let mut slot = ChildSlot {
         shared,
         place,
@@ -40,7 +40,7 @@ pub(super) async fn run_slot(shared: Rc<Shared>, place: usize) {
 }
 
 pub(super) struct ChildSlot {
-    pub shared: Rc<Shared>,
+    pub shared: Rc<SlotsShared>,
     pub place: usize,
     /// Tasks that ended a child, to be tried once more in a new child, item by item, before any
     /// other work.
@@ -67,7 +67,7 @@ pub(super) struct Task {
 }
 
 impl ChildSlot {
-    pub(super) fn plan(&self) -> &Plan {
+    pub(super) fn plan(&self) -> &ChildrenPlan {
         &self.shared.plan
     }
 
@@ -92,7 +92,7 @@ impl ChildSlot {
             }
         };
         self.plan().figures.started.fetch_add(1, Ordering::Relaxed);
-        let running = Running {
+        let running = RunningChild {
             shared: self.shared.clone(),
             process: child.id(),
         };
@@ -298,12 +298,12 @@ impl Task {
 }
 
 /// Counts a child as running, until it is dropped.
-struct Running {
-    shared: Rc<Shared>,
+struct RunningChild {
+    shared: Rc<SlotsShared>,
     process: u32,
 }
 
-impl Drop for Running {
+impl Drop for RunningChild {
     fn drop(&mut self) {
         self.shared.plan.figures.gone(self.process);
     }
@@ -311,7 +311,7 @@ impl Drop for Running {
 
 /// Returns the number of jobs that a child may have in progress at once, besides waiting ones: more
 /// than one if the part waits for something.
-pub(super) fn overlap(plan: &Plan) -> usize {
+pub(super) fn overlap(plan: &ChildrenPlan) -> usize {
     plan.hello.overlap.max(1)
 }
 

@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use super::protocol::Log;
+use super::protocol::LogLine;
 use crate::sync::lock;
 
 /// Greatest number of waiting lines; later ones are left out, and counted.
@@ -20,7 +20,7 @@ const LONGEST: usize = 8 << 10;
 /// Lines that wait to be sent.
 #[derive(Default)]
 pub(super) struct Lines {
-    lines: Mutex<(VecDeque<Log>, usize)>,
+    lines: Mutex<(VecDeque<LogLine>, usize)>,
     pub waker: AtomicWaker,
 }
 
@@ -36,11 +36,11 @@ impl Lines {
         lines
     }
 
-    pub(super) fn next(&self) -> Option<Log> {
+    pub(super) fn next(&self) -> Option<LogLine> {
         let mut lines = self.lock();
         if lines.0.is_empty() && lines.1 > 0 {
             let text = format!("{} lines were left out", std::mem::take(&mut lines.1));
-            return Some(Log {
+            return Some(LogLine {
                 level: 2,
                 target: "datapipes".to_owned(),
                 text,
@@ -49,7 +49,7 @@ impl Lines {
         lines.0.pop_front()
     }
 
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<Log>, usize)> {
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<LogLine>, usize)> {
         lock(&self.lines)
     }
 }
@@ -79,7 +79,7 @@ impl Subscriber for Forward {
         let mut line = Line(String::new());
         event.record(&mut line);
         let metadata = event.metadata();
-        let log = Log {
+        let log = LogLine {
             level: number(*metadata.level()),
             target: metadata.target().to_owned(),
             text: line.0,
@@ -142,8 +142,8 @@ impl CharBoundary for String {
 }
 
 /// Writes a log line of a child to this process's log.
-pub(super) fn tell(node: &str, child: usize, log: &Log) {
-    let Log {
+pub(super) fn tell(node: &str, child: usize, log: &LogLine) {
+    let LogLine {
         level,
         target,
         text,
@@ -163,7 +163,7 @@ pub(super) fn tell_printed(node: &str, child: usize, line: &str) {
         tell(
             node,
             child,
-            &Log {
+            &LogLine {
                 level: 3,
                 target: "output".to_owned(),
                 text: line.to_owned(),

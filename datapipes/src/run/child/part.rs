@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::child_slot::overlap_of;
 use super::log;
 use super::protocol::Hello;
-use super::supervisor::{Figures, Plan, Supervisors};
+use super::supervisor::{ChildFigures, ChildrenPlan, Supervisors};
 use crate::graph::{Flow, FlowNode, Part, likeness};
 use crate::plan::SegmentPlan;
 
@@ -44,7 +44,7 @@ pub(crate) fn supervisors(
         room: segment.bytes / processes.count.max(1),
     };
     let edge = nodes.last()?.node.edge.clone();
-    Some(Supervisors::new(Plan {
+    Some(Supervisors::new(ChildrenPlan {
         processes,
         hello,
         node: names.join(" → ").into(),
@@ -52,6 +52,6 @@ pub(crate) fn supervisors(
         output,
         edge,
         arity: segment.arity,
-        figures: Figures::default(),
+        figures: ChildFigures::default(),
     }))
 }

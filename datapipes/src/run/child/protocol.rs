@@ -230,7 +230,7 @@ pub(super) enum Report {
     /// Output of a job, with the counts since the last output.
     Output(u64, Counted),
     Done(Done),
-    Log(Log),
+    Log(LogLine),
     /// Asks for bytes for the next item of a job. Until they are allowed, the job is not continued.
     Ask {
         number: u64,
@@ -252,7 +252,7 @@ pub(super) struct Done {
 
 /// Line for the log.
 #[derive(Debug, PartialEq)]
-pub(super) struct Log {
+pub(super) struct LogLine {
     /// Level, from 1 (error) to 5 (trace).
     pub level: u8,
     pub target: String,
@@ -288,7 +288,7 @@ impl Report {
                     to.number(*len as u64);
                 }
             }
-            Report::Log(Log {
+            Report::Log(LogLine {
                 level,
                 target,
                 text,
@@ -326,7 +326,7 @@ impl Report {
                     wanted,
                 })
             }
-            4 => Report::Log(Log {
+            4 => Report::Log(LogLine {
                 level: Wire::decode(from)?,
                 target: Wire::decode(from)?,
                 text: Wire::decode(from)?,
@@ -437,7 +437,7 @@ mod tests {
                 counted: vec![vec![1, 2, 3, 4, 5]],
                 wanted: Some((DType::U8, 7)),
             }),
-            Report::Log(Log {
+            Report::Log(LogLine {
                 level: 2,
                 target: "a::b".into(),
                 text: "hm".into(),

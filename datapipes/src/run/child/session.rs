@@ -18,10 +18,10 @@ use super::child_slot::{ChildSlot, Task, overlap, poll_bytes, poll_room};
 use super::log::tell;
 use super::protocol::{Done, Grants, JobFacts, Order, Report};
 use super::supervisor::{Alive, Job};
-use crate::batch_buffer::Part;
+use crate::batch_buffer::SlabPart;
 use crate::codec::{Parcel, damaged};
 use crate::graph::AnyChunk;
-use crate::queue::{Put, Shared as SharedMemory, Weight};
+use crate::queue::{Put, SharedMemory, Weight};
 use crate::{Error, ErrorKind, Result, Writer};
 
 /// Number of jobs that a child has at once: a current one and the next.
@@ -490,7 +490,7 @@ impl<'a> Session<'a> {
         let mut granted = Vec::new();
         for part in job.granted.get(places)? {
             // The shape of the rows may have changed since they were granted.
-            let fits = |part: &&Part| (part.dtype(), part.len()) == wanted;
+            let fits = |part: &&SlabPart| (part.dtype(), part.len()) == wanted;
             let Some((memory, place)) = part.as_ref().filter(fits).and_then(shared) else {
                 granted.push(None);
                 continue;
@@ -615,7 +615,7 @@ impl<'a> Session<'a> {
 }
 
 /// Returns the memory of a row, if it is shared with other processes, and the offset in bytes.
-fn shared(part: &Part) -> Option<(Arc<SharedMemory>, usize)> {
+fn shared(part: &SlabPart) -> Option<(Arc<SharedMemory>, usize)> {
     let (memory, place) = part.place()?;
     Some((memory.as_any().downcast().ok()?, place))
 }

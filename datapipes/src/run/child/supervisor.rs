@@ -21,12 +21,12 @@ use tokio::sync::mpsc;
 
 use super::child_slot::run_slot;
 use super::protocol::{Hello, RunFacts};
-use crate::batch_buffer::{Maker, Memory, Part, Rows};
+use crate::batch_buffer::{Maker, Memory, Rows, SlabPart};
 use crate::budget::{Awaited, Credit};
 use crate::codec::ChunkWire;
 use crate::context::Counters;
 use crate::graph::{AnyChunk, Edge};
-use crate::queue::{Put, Shared as SharedMemory, ThreadPut, Weight};
+use crate::queue::{Put, SharedMemory, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
 use crate::run::morsel::{Fate, MorselJob, MorselTask, Ringer, Spawner};
 use crate::sync::lock;
@@ -36,7 +36,7 @@ use crate::{Arity, Error, ErrorKind, Processes};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Settings shared by the children of a segment, in all epochs.
-pub(crate) struct Plan {
+pub(crate) struct ChildrenPlan {
     pub processes: Processes,
     pub hello: Hello,
     /// Names of the part's nodes, for messages and errors.
@@ -47,12 +47,12 @@ pub(crate) struct Plan {
     pub edge: Arc<dyn Edge>,
     /// Number of output items for each input item.
     pub arity: Arity,
-    pub figures: Figures,
+    pub figures: ChildFigures,
 }
 
 /// Figures about children, over all epochs of a loader.
 #[derive(Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct ChildFigures {
     /// Number of children started.
     pub started: AtomicU64,
     /// Number of children that ended without being asked to.
@@ -75,7 +75,7 @@ pub(crate) struct Alive {
     pub items: u64,
 }
 
-impl Figures {
+impl ChildFigures {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Alive>> {
         lock(&self.alive)
     }
@@ -111,7 +111,7 @@ pub(crate) struct Job {
     pub rows: Option<Arc<Rows>>,
     /// Rows that were granted to a child, by the places of the items; `None` once a row has been
     /// returned.
-    pub granted: Vec<Option<Part>>,
+    pub granted: Vec<Option<SlabPart>>,
     /// Input, kept until all of its output has come.
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
@@ -174,12 +174,12 @@ enum Command {
 
 /// Supervisors of a segment that wait for work. They end with the loader.
 pub(crate) struct Supervisors {
-    pub plan: Arc<Plan>,
+    pub plan: Arc<ChildrenPlan>,
     idle: Mutex<Vec<Supervisor>>,
 }
 
 impl Supervisors {
-    pub(crate) fn new(plan: Plan) -> Arc<Self> {
+    pub(crate) fn new(plan: ChildrenPlan) -> Arc<Self> {
         Arc::new(Supervisors {
             plan: Arc::new(plan),
             idle: Mutex::default(),
@@ -234,7 +234,7 @@ impl Spawner for Lease {
 }
 
 impl Lease {
-    fn plan(&self) -> &Plan {
+    fn plan(&self) -> &ChildrenPlan {
         &self.supervisors.plan
     }
 
@@ -293,7 +293,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn start(plan: Arc<Plan>) -> std::io::Result<Supervisor> {
+    fn start(plan: Arc<ChildrenPlan>) -> std::io::Result<Supervisor> {
         let (commands, receive) = mpsc::unbounded_channel();
         let (send_ended, ended) = std_mpsc::channel::<()>();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -334,8 +334,8 @@ impl Drop for Supervisor {
 }
 
 /// Runs the child slots until all senders of commands are gone.
-async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Command>) {
-    let shared = Rc::new(Shared::new(plan));
+async fn look_after(plan: Arc<ChildrenPlan>, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let shared = Rc::new(SlotsShared::new(plan));
     let mut slots: FuturesUnordered<_> = (0..shared.plan.processes.count)
         .map(|place| run_slot(shared.clone(), place))
         .collect();
@@ -355,8 +355,8 @@ async fn look_after(plan: Arc<Plan>, mut commands: mpsc::UnboundedReceiver<Comma
 }
 
 /// State shared by the child slots of a supervisor, all on one thread.
-pub(super) struct Shared {
-    pub plan: Arc<Plan>,
+pub(super) struct SlotsShared {
+    pub plan: Arc<ChildrenPlan>,
     /// Jobs that no child has, by number.
     pending: RefCell<BTreeMap<u64, Job>>,
     next: Cell<u64>,
@@ -371,11 +371,11 @@ pub(super) struct Shared {
     idle: RefCell<Vec<bool>>,
 }
 
-impl Shared {
-    fn new(plan: Arc<Plan>) -> Self {
+impl SlotsShared {
+    fn new(plan: Arc<ChildrenPlan>) -> Self {
         let wakers = RefCell::new(vec![None; plan.processes.count]);
         let idle = RefCell::new(vec![false; plan.processes.count]);
-        Shared {
+        SlotsShared {
             plan,
             pending: RefCell::default(),
             next: Cell::new(0),
@@ -485,7 +485,7 @@ impl Shared {
         let deaths = self.deaths.get() + usize::from(!idle);
         self.deaths.set(deaths);
         self.plan.figures.died.fetch_add(1, Ordering::Relaxed);
-        let Plan {
+        let ChildrenPlan {
             node, processes, ..
         } = &*self.plan;
         crate::error::quietly(|| {

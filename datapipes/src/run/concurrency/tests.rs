@@ -93,7 +93,7 @@ fn a_trial_ends_at_the_most_that_is_allowed() {
         window.through(1e6, n * MS, true);
         judged |= matches!(
             window.rule.as_ref().expect("it follows").phase,
-            Phase::Judging { .. }
+            GrowthPhase::Judging { .. }
         );
     }
     assert!(judged && window.proven() == 64, "{window:?}");

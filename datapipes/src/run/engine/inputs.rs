@@ -2,7 +2,7 @@
 //! checkpoints.
 //!
 //! Calls go one way. [`wiring`](super::wiring) asks for the [`Intake`] of a node, opens the streams
-//! that it names, and gives their traces back for the node's [`Log`]. Nothing is opened here, and
+//! that it names, and gives their traces back for the node's [`NodeLog`]. Nothing is opened here, and
 //! nothing of `wiring` is called.
 
 use std::slice;
@@ -55,7 +55,7 @@ enum LogKind {
 
 /// Log of a node's items.
 #[derive(Clone)]
-pub(super) enum Log {
+pub(super) enum NodeLog {
     None,
     /// Trace of a node without a log of its own.
     Trace(Arc<dyn Trace>),
@@ -64,21 +64,21 @@ pub(super) enum Log {
     Snapshots(Arc<Recorder>),
 }
 
-impl Log {
+impl NodeLog {
     /// Returns the trace of one of the node's outputs, if checkpoints can be taken.
     pub(super) fn trace(&self, port: usize) -> Option<Arc<dyn Trace>> {
         match self {
-            Log::None => None,
-            Log::Trace(trace) => Some(trace.clone()),
-            Log::Unordered(log) => Some(log.clone()),
-            Log::Segment(log) => Some(log.clone()),
-            Log::Snapshots(recorder) => Some(Arc::new(SnapshotTrace(recorder.clone(), port))),
+            NodeLog::None => None,
+            NodeLog::Trace(trace) => Some(trace.clone()),
+            NodeLog::Unordered(log) => Some(log.clone()),
+            NodeLog::Segment(log) => Some(log.clone()),
+            NodeLog::Snapshots(recorder) => Some(Arc::new(SnapshotTrace(recorder.clone(), port))),
         }
     }
 
     pub(super) fn recorder(&self) -> Option<&Arc<Recorder>> {
         match self {
-            Log::Snapshots(recorder) => Some(recorder),
+            NodeLog::Snapshots(recorder) => Some(recorder),
             _ => None,
         }
     }
@@ -252,18 +252,18 @@ impl<'a> Intake<'a> {
 /// Inputs, log and context of the node, after its inputs were opened.
 impl Intake<'_> {
     /// Makes the log, which reads the traces of the inputs.
-    pub(super) fn log(&self, opened: &[Wired]) -> Log {
+    pub(super) fn log(&self, opened: &[Wired]) -> NodeLog {
         let (run, node) = (self.run, self.node());
         let (name, trim) = (node.name.clone(), run.trim.clone());
         match self.kind {
-            LogKind::None => Log::None,
-            LogKind::OfInput => Log::Trace(opened[0].trace()),
-            LogKind::ByPosition => Log::Trace(Arc::new(ByPosition(name))),
+            LogKind::None => NodeLog::None,
+            LogKind::OfInput => NodeLog::Trace(opened[0].trace()),
+            LogKind::ByPosition => NodeLog::Trace(Arc::new(ByPosition(name))),
             LogKind::Unordered { identity } => {
                 let ((above, _), part) = &self.inputs[0];
                 let orders = (run.is_unordered(*above), identity);
                 let begun = part.clone().unwrap_or_else(|| Wanted::since(0));
-                Log::Unordered(Unordered::new(
+                NodeLog::Unordered(Unordered::new(
                     name,
                     opened[0].trace(),
                     orders,
@@ -278,7 +278,7 @@ impl Intake<'_> {
                 if let (Some(cursor), Some(part)) = (self.cursor, &self.inputs[0].1) {
                     log.resume(cursor, part.holes().len() as u64);
                 }
-                Log::Segment(log)
+                NodeLog::Segment(log)
             }
             LogKind::Snapshots => {
                 let parts = self
@@ -292,7 +292,7 @@ impl Intake<'_> {
                     _ => parts.zip(traces).collect(),
                 };
                 let outputs = node.node.outputs();
-                Log::Snapshots(Recorder::new(
+                NodeLog::Snapshots(Recorder::new(
                     name,
                     self.id,
                     outputs,
@@ -305,11 +305,11 @@ impl Intake<'_> {
     }
 
     /// Returns the inputs of a node, where the log counts what the node takes.
-    pub(super) fn counted(&self, opened: Vec<Wired>, log: &Log) -> Vec<AnyItems> {
+    pub(super) fn counted(&self, opened: Vec<Wired>, log: &NodeLog) -> Vec<AnyItems> {
         let counted = |(at, Wired { items, .. }): (usize, Wired)| {
             let taken = match log {
-                Log::Unordered(log) => log.counter().clone(),
-                Log::Snapshots(recorder) => recorder.taken(at),
+                NodeLog::Unordered(log) => log.counter().clone(),
+                NodeLog::Snapshots(recorder) => recorder.taken(at),
                 _ => return items,
             };
             let ((above, _), _) = self.inputs[at];
@@ -320,15 +320,15 @@ impl Intake<'_> {
     }
 
     /// Makes the context that the node is applied with.
-    pub(super) fn context(&self, log: &Log) -> Context {
+    pub(super) fn context(&self, log: &NodeLog) -> Context {
         let context = self.run.context(self.id, self.round);
         let state = match (log, self.kind) {
-            (Log::None, _) => return context,
-            (Log::Unordered(log), LogKind::Unordered { identity }) => NodeState {
+            (NodeLog::None, _) => return context,
+            (NodeLog::Unordered(log), LogKind::Unordered { identity }) => NodeState {
                 lineage: (!identity).then(|| Lineage::new(log.clone())),
                 ..restored(self.cursor)
             },
-            (Log::Snapshots(recorder), _) => NodeState {
+            (NodeLog::Snapshots(recorder), _) => NodeState {
                 recorder: Some(recorder.clone()),
                 ..restored(self.cursor)
             },

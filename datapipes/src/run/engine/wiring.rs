@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::EpochRun;
-use super::inputs::{Intake, Log, Ranges, Wired};
+use super::inputs::{Intake, NodeLog, Ranges, Wired};
 use crate::batch_buffer::RowCursor;
 use crate::budget::Account;
 use crate::checkpoint::Recorder;
@@ -33,7 +33,7 @@ use crate::sync::lock;
 use crate::{Context, Error, ErrorKind, Order, Result, Wanted, Work};
 
 /// Outputs of splits, by node and round.
-pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, Log)>;
+pub(super) type Splits = HashMap<(usize, u64), (Vec<Option<Wired>>, NodeLog)>;
 
 /// Number of items kept ready for a segment whose input is read on a thread of its own; more if the
 /// input is quick.
@@ -209,7 +209,7 @@ impl EpochRun {
             here,
             // A segment that was stopped in order resumes in order, to its end.
             order: match log {
-                Log::Unordered(_) => plan.order,
+                NodeLog::Unordered(_) => plan.order,
                 _ if self.cursors.is_none() => plan.order,
                 _ => Order::Strict,
             },
@@ -220,8 +220,8 @@ impl EpochRun {
             processes: plan.processes.is_some(),
             learned,
             log: match &log {
-                Log::Segment(log) => InputLog::InOrder(log.clone()),
-                Log::Unordered(log) => InputLog::AnyOrder(log.clone()),
+                NodeLog::Segment(log) => InputLog::InOrder(log.clone()),
+                NodeLog::Unordered(log) => InputLog::AnyOrder(log.clone()),
                 _ => InputLog::Off,
             },
         };
@@ -335,11 +335,11 @@ impl EpochRun {
         round: u64,
         inputs: Vec<AnyItems>,
         context: &Context,
-        log: &Log,
+        log: &NodeLog,
     ) -> Result<Vec<AnyItems>> {
         let node = &self.engine.flow.nodes[id].node;
         let applied = catch_unwind(AssertUnwindSafe(|| match (&node.op, log) {
-            (Op::Pipe(_), Log::Segment(log)) => {
+            (Op::Pipe(_), NodeLog::Segment(log)) => {
                 let chain = self.chain(&self.engine.plan.groups[id], round);
                 let edge = chain.input.clone();
                 let apply = move |morsel, first| chain.apply_caught(morsel, first);
@@ -370,11 +370,11 @@ impl EpochRun {
         port: usize,
         items: AnyItems,
         context: &Context,
-        log: &Log,
+        log: &NodeLog,
     ) -> Wired {
         let FlowNode { node, name, .. } = &self.engine.flow.nodes[id];
         let produced = match log {
-            Log::Snapshots(recorder) => Some(recorder.produced(port)),
+            NodeLog::Snapshots(recorder) => Some(recorder.produced(port)),
             _ => context
                 .lineage()
                 .map(|lineage| lineage.unordered().produced()),
@@ -384,7 +384,7 @@ impl EpochRun {
             None => items,
         };
         // Each link of a chain is guarded by itself.
-        if !matches!(log, Log::Segment(_)) {
+        if !matches!(log, NodeLog::Segment(_)) {
             items = node.edge.guard(items, context.clone());
         }
         if matches!(node.op, Op::Pipe(_)) && node.hints.work == Work::Io {
@@ -404,7 +404,7 @@ impl EpochRun {
         id: usize,
         port: usize,
         output: Wired,
-        log: &Log,
+        log: &NodeLog,
         ranges: Option<Ranges>,
         wanted: Option<&Wanted>,
     ) -> Wired {
@@ -424,7 +424,7 @@ impl EpochRun {
     }
 
     /// Returns an output of a split that was made when another output was asked for.
-    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<(Wired, Log)> {
+    fn waiting(&self, id: usize, port: usize, round: u64) -> Option<(Wired, NodeLog)> {
         let mut splits = lock(&self.splits);
         let Entry::Occupied(mut entry) = splits.entry((id, round)) else {
             return None;

@@ -147,7 +147,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             Way::Run => return self.apply(id, port, round, inputs),
             Way::Passed => {
                 // A cache makes children in later rounds, and so does padding.
-                self.renamed |= matches!(hints.role, Role::Shard { can_pad: true })
+                self.renamed |= matches!(hints.role, Role::Shard { can_pad: true, .. })
                     || node.node.kind == "cache";
                 if hints.arity != Arity::One {
                     inputs.iter_mut().for_each(|input| input.position = None);
@@ -253,7 +253,7 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
             });
         }
         let above = inputs[0].edge.clone();
-        let given = Given(inputs.into_iter().map(|input| input.chunk).collect());
+        let given = InMemory(inputs.into_iter().map(|input| input.chunk).collect());
         let input = above.restore(Box::new(given));
         let applied = catch_unwind(AssertUnwindSafe(|| match &node.node.op {
             Op::Pipe(pipe) => vec![pipe.apply(input, &context)],
@@ -304,9 +304,9 @@ impl<'r, 'e, 's> Pass<'r, 'e, 's> {
 }
 
 /// Chunks that are in memory already.
-struct Given(VecDeque<AnyChunk>);
+struct InMemory(VecDeque<AnyChunk>);
 
-impl ErasedChunks for Given {
+impl ErasedChunks for InMemory {
     fn poll_chunk(&mut self, _: &mut task::Context<'_>, _: Demand) -> Poll<Option<AnyChunk>> {
         Poll::Ready(self.0.pop_front())
     }

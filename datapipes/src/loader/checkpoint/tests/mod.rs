@@ -41,6 +41,9 @@ fn goes_on_as<T: std::fmt::Debug + Send + 'static>(
             .build()
             .unwrap()
     };
+    // Made once, since each starts threads of its own.
+    let loaders = [0, 1, 2].map(loader);
+    let loader = |workers: usize| &loaders[workers];
     let (whole, end) = run(loader(0).epoch(1), usize::MAX);
     assert!(end.is_finished());
     for workers in [[0, 0, 0], [2, 0, 1], [0, 2, 2]] {
@@ -261,14 +264,14 @@ fn ranks_go_on() {
                         .sharding_filter_padded()
                 };
                 goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
-                if uneven != crate::Uneven::Pad {
-                    let graph = move || {
-                        Graph::from_iter_with(|| 0..21u64)
-                            .sharding_filter()
-                            .batch(2)
-                    };
-                    goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
-                }
+            }
+            if uneven != crate::Uneven::Pad {
+                let graph = move || {
+                    Graph::from_iter_with(|| 0..21u64)
+                        .sharding_filter()
+                        .batch(2)
+                };
+                goes_on_as(graph, |loader| loader.rank(rank, world).uneven(uneven));
             }
         }
     }

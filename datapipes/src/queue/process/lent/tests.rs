@@ -7,15 +7,15 @@ use super::*;
 const ROW: usize = WORTH_MAPPING + 14_000;
 
 /// Makes memory of three rows and a bit, and lends it to this process.
-fn lent() -> (Arc<Shared>, Arc<Lent>) {
-    let shared = Shared::new(3 * ROW + 1).unwrap();
+fn lent() -> (Arc<SharedMemory>, Arc<Lent>) {
+    let shared = SharedMemory::new(3 * ROW + 1).unwrap();
     let fd = shared.memory.share().unwrap();
     let memory = Memfd::received(fd, shared.memory.len() as u64).unwrap();
     (shared, Arc::new(Lent::new(memory)))
 }
 
 /// Reads what the owner of the memory has.
-fn owned(shared: &Shared) -> &[u8] {
+fn owned(shared: &SharedMemory) -> &[u8] {
     // SAFETY: mapped as long as it lives. The rows are written to between the calls.
     unsafe { std::slice::from_raw_parts(shared.start().as_ptr(), shared.len()) }
 }

@@ -17,7 +17,7 @@ use crate::ErrorKind;
 use crate::codec::PAYLOAD;
 use crate::queue::process::memfd::Memfd;
 use crate::queue::process::memory::PAGE;
-use crate::queue::process::packet::{FDS, LONGEST, ONCE, Packet, Part};
+use crate::queue::process::packet::{FDS, LONGEST, ONCE, Packet, SlotPart};
 use crate::queue::process::{ProcessPut, ProcessTake, greeted, socket, sockets};
 use crate::queue::{Limits, Weight};
 
@@ -70,7 +70,7 @@ impl Fd {
 fn packet() -> impl Strategy<Value = (Vec<u8>, Vec<Fd>)> {
     let slot = prop_oneof![9 => 0usize..2, 1 => 2usize..4, 1 => Just(ONCE), 1 => Just(ONCE - 1)];
     let len = prop_oneof![9 => Just(PAYLOAD), 1 => 0..3 * PAYLOAD, 1 => Just(usize::MAX)];
-    let part = (slot.clone(), len).prop_map(|(slot, len)| Part { slot, len });
+    let part = (slot.clone(), len).prop_map(|(slot, len)| SlotPart { slot, len });
     let parts = prop::collection::vec(part, 0..3);
     let count = prop_oneof![Just(0), 0..9usize, Just(usize::MAX)];
     let said = prop_oneof![
@@ -140,7 +140,7 @@ fn garbage() {
         let (put, take) = sockets().unwrap();
         let mut take = ProcessTake::new(take).unwrap();
         let mut kept = Vec::new();
-        let begin = Packet::slots(&[0, 1].map(|slot| Part { slot, len: PAYLOAD }));
+        let begin = Packet::slots(&[0, 1].map(|slot| SlotPart { slot, len: PAYLOAD }));
         for (bytes, fds) in [(begin, vec![Fd::Good; 2])].into_iter().chain(packets) {
             let fds: Vec<OwnedFd> = fds.into_iter().map(Fd::make).collect();
             say(&put, &bytes, &fds);
@@ -184,9 +184,9 @@ fn garbage() {
 fn row_10_each_wrong_packet_is_named() {
     let runtime = runtime();
     let _inside = runtime.enter();
-    let part = |slot, len| Part { slot, len };
-    let data = |parts: &[Part]| Packet::data(Weight::default(), false, parts);
-    let slots = |parts: &[Part]| Packet::slots(parts);
+    let part = |slot, len| SlotPart { slot, len };
+    let data = |parts: &[SlotPart]| Packet::data(Weight::default(), false, parts);
+    let slots = |parts: &[SlotPart]| Packet::slots(parts);
     type Said = Vec<(Vec<u8>, Vec<Fd>)>;
     let cases: Vec<(Said, &str)> = vec![
         (vec![(vec![77], vec![])], "77 is no kind of packet"),
