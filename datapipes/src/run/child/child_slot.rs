@@ -327,7 +327,7 @@ pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Po
     room
 }
 
-/// As [`poll_room`], for output that is not made yet.
+/// Does as [`poll_room`], for output that is not made yet.
 pub(super) fn poll_bytes(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
     if ready!(job.put.poll_ready(cx)).is_none() {
         return Poll::Ready(false);
