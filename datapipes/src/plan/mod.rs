@@ -54,7 +54,8 @@ pub(crate) struct SegmentPlan {
     pub work: Work,
     pub workers: usize,
     pub concurrency: usize,
-    /// Number of requests in flight at the start of an I/O segment, as the first output needs.
+    /// Number of requests in flight at the start of an I/O segment, as the first output needs; fewer
+    /// if the data turns out to be near.
     pub start: usize,
     /// True if the user fixed the concurrency.
     pub set_by_user: bool,
@@ -568,7 +569,7 @@ impl Explain<'_> {
                         )?,
                         (Work::Io, None) if segment.seldom_waits => write!(
                             f,
-                            "  [segment {letter}: I/O by the {} workers; where it waits, {} in flight and up to {} as it pays, {} order]",
+                            "  [segment {letter}: I/O by the {} workers; where it waits, {} in flight at first and up to {} as it pays, {} order]",
                             segment.workers, segment.start, segment.concurrency, segment.order
                         )?,
                         (Work::Io, None) if segment.start == segment.concurrency => write!(
@@ -578,7 +579,7 @@ impl Explain<'_> {
                         )?,
                         (Work::Io, None) => write!(
                             f,
-                            "  [segment {letter}: I/O, {} in flight and up to {} as it pays, {} order]",
+                            "  [segment {letter}: I/O, {} in flight at first and up to {} as it pays, {} order]",
                             segment.start, segment.concurrency, segment.order
                         )?,
                     }

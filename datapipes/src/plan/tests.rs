@@ -151,7 +151,7 @@ consumer ← queue, up to 4 ready, filled by its own thread
 └─ batch(10)
    └─ double  [segment B: CPU, 2 workers, up to 64 morsels in flight, strict order]
       └─ shuffle(100)
-         └─ read  [segment A: I/O, 110 in flight and up to 2048 as it pays, strict order]
+         └─ read  [segment A: I/O, 110 in flight at first and up to 2048 as it pays, strict order]
             └─ range(0..1000)
 ";
     assert_eq!(loader.explain(), expected);

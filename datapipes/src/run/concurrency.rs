@@ -14,8 +14,19 @@
 //!   from time to time, since the best duration may be out of date: the latency of the link or the
 //!   size of the objects may have grown.
 //!
+//! How far away the data is shows with the first answers. The first requests are few, since many to
+//! a server nearby make a queue, whose time would be taken for the time of the link. If none comes
+//! back within [`NEAR`], the rest follows at once: a distant server costs that time, and no round
+//! trip.
+//!
 //! The code reads no clock; the caller passes the time.
 
+use std::time::Duration;
+
+/// Greatest number in flight at the start, until the distance is known.
+pub(crate) const PROBE: usize = 16;
+/// Duration of a morsel below which the data is near.
+pub(crate) const NEAR: Duration = Duration::from_millis(2);
 /// Greatest concurrency that may always be reached.
 const ALWAYS: usize = 32;
 /// Multiple of the best duration of a morsel that indicates a queue.
@@ -33,6 +44,8 @@ const MOST_HOLD: u32 = 256;
 pub(crate) struct Concurrency {
     size: usize,
     most: usize,
+    /// Size once the data is known not to be near; `None` if that is known.
+    far_size: Option<usize>,
     /// Number of morsels completed since the last growth.
     through: usize,
     /// Rule that limits growth, if there is one.
@@ -82,6 +95,7 @@ impl Concurrency {
         Concurrency {
             size: size.max(1),
             most: size.max(1),
+            far_size: None,
             through: 0,
             rule: None,
         }
@@ -93,14 +107,15 @@ impl Concurrency {
         Concurrency {
             size: start.clamp(1, most.max(1)),
             most: most.max(1),
+            far_size: None,
             through: 0,
             rule: None,
         }
     }
 
     /// Makes a concurrency that grows from `start` to `most` as long as that pays. `best` is the
-    /// best duration of a morsel, in nanoseconds, if known: a start with many morsels in flight
-    /// makes a queue at once, whose time would be taken for the time of the link.
+    /// best duration of a morsel, in nanoseconds, if known; if not, it begins with few, until it is
+    /// known how far the data is.
     pub(crate) fn following(start: usize, most: usize, best: Option<f64>) -> Self {
         // A concurrency found in an earlier epoch is large enough already.
         let phase = if best.is_some() {
@@ -108,6 +123,7 @@ impl Concurrency {
         } else {
             GrowthPhase::Growing
         };
+        let far_size = Some(start.min(most)).filter(|&start| best.is_none() && start > PROBE);
         let best = best.unwrap_or(f64::INFINITY);
         let rule = GrowthRule {
             best,
@@ -117,13 +133,26 @@ impl Concurrency {
         };
         Concurrency {
             rule: Some(rule),
-            ..Concurrency::growing(start, most)
+            far_size,
+            ..Concurrency::growing(far_size.map_or(start, |_| PROBE), most)
         }
     }
 
     /// Returns the number of morsels that may be in flight now.
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Returns true if it is not known yet how far the data is.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.far_size.is_some()
+    }
+
+    /// Records that the data is not near: no morsel has completed within [`NEAR`].
+    pub(crate) fn open(&mut self) {
+        if let Some(size) = self.far_size.take() {
+            self.size = self.size.max(size);
+        }
     }
 
     /// Returns the concurrency that has paid: the size, without a trial that is not yet decided.
@@ -145,6 +174,10 @@ impl Concurrency {
     /// Records the end of a morsel at the time `now` after a duration of `took`, both in
     /// nanoseconds. `wanted` is true if the consumer waited for the morsel.
     pub(crate) fn through(&mut self, took: f64, now: u64, wanted: bool) {
+        if took > NEAR.as_nanos() as f64 {
+            self.open();
+        }
+        self.far_size = None;
         let may_grow = match &mut self.rule {
             None => true,
             Some(rule) => {

@@ -406,6 +406,11 @@ impl Bell {
         self.through.load(SeqCst).max(0) as usize
     }
 
+    /// Wakes the consumer, whatever is complete.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
     fn ring(&self) {
         if self.through.fetch_add(1, SeqCst) + 1 >= self.wanted.load(SeqCst) {
             self.waker.wake();
@@ -428,7 +433,7 @@ impl Ringer {
     /// Wakes the consumer, which may begin more.
     fn wake(&self) {
         if let Some(bell) = &self.0 {
-            bell.waker.wake();
+            bell.wake();
         }
     }
 

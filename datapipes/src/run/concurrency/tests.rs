@@ -188,3 +188,31 @@ fn unequal_sizes_are_no_crowd() {
     }
     assert!(window.size() > 400, "{}", window.size());
 }
+
+#[test]
+fn a_near_server_gets_few_at_first_and_a_distant_one_all() {
+    // 50,000 morsels/s, 0.2 ms away.
+    let mut link = Link {
+        rtt: MS / 5,
+        each: 20_000,
+        free: 0,
+    };
+    let mut window = Concurrency::following(256, 2048, None);
+    assert!(window.size() == PROBE && window.is_probing());
+    let (rate, most) = run(&mut window, &mut link, 0, 1_000 * MS);
+    assert!(
+        rate > 0.97 * 50_000.0 && most <= 2 * ALWAYS,
+        "{rate}, {most}"
+    );
+
+    // Nothing came back in time.
+    let mut window = Concurrency::following(256, 2048, None);
+    window.open();
+    assert!(window.size() == 256 && !window.is_probing());
+    // The first morsel took long; that it was known before changes nothing.
+    for (best, size) in [(None, 256), (Some(1.0), 256)] {
+        let mut window = Concurrency::following(256, 2048, best);
+        window.through(NEAR.as_nanos() as f64 + 1.0, 3 * MS, false);
+        assert_eq!(window.size(), size);
+    }
+}

@@ -70,7 +70,10 @@ impl Flight {
             Work::Cpu if settings.set_by_user => Concurrency::fixed(most),
             Work::Cpu => Concurrency::growing(4 * settings.workers, most),
             Work::Io => {
-                let start = settings.start.max(learned.concurrency.load(Relaxed));
+                let start = match learned.concurrency.load(Relaxed) {
+                    0 => settings.start,
+                    learned => learned,
+                };
                 let best = Some(learned.best_ns.load(Relaxed)).filter(|&best| best > 0);
                 Concurrency::following(start, most, best.map(|best| best as f64))
             }

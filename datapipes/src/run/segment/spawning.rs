@@ -12,6 +12,8 @@ use super::{ChunkPoll, SegmentSettings};
 use crate::budget::Credit;
 use crate::graph::{AnyChunk, AnyItems};
 use crate::items::{self, Demand};
+use crate::run;
+use crate::run::concurrency::NEAR;
 use crate::run::morsel::{Morsel, MorselShared};
 use crate::settings::Order;
 use crate::sync::lock;
@@ -35,6 +37,8 @@ pub(super) struct Spawning {
     taken: usize,
     /// Time of the last search for morsels to begin, after output was taken.
     filled: Option<Instant>,
+    /// Time when the first requests were in flight, while it is not known how far the data is.
+    probing: Option<Instant>,
     idle_since: Option<(Instant, Idle)>,
 }
 
@@ -68,6 +72,7 @@ impl Spawning {
             refused: false,
             taken: 0,
             filled: None,
+            probing: None,
             idle_since: None,
         }
     }
@@ -153,6 +158,7 @@ impl Spawning {
     /// one either.
     fn fill(&mut self, cx: &mut task::Context<'_>, ahead: bool) -> Idle {
         self.choose_work();
+        self.probe();
         while self.has_room() && self.has_bytes(cx, ahead) {
             let begun = Instant::now();
             let ahead = ahead || !self.flight.morsels.is_empty();
@@ -172,7 +178,34 @@ impl Spawning {
             }
             self.spawn(taken);
         }
+        self.probe();
         Idle::Full
+    }
+
+    /// Begins the rest of the first requests where the data turns out not to be near: has the
+    /// reader woken when the first ones have had the time to come back.
+    fn probe(&mut self) {
+        let concurrency = &mut self.flight.concurrency;
+        let is_full = self.flight.morsels.len() >= concurrency.size();
+        if self.flight.work != Work::Io || !concurrency.is_probing() || !is_full {
+            return;
+        }
+        let is_over = match self.probing {
+            Some(since) => since.elapsed() >= NEAR,
+            None => {
+                self.probing = Some(Instant::now());
+                let bell = self.shared.bell.clone();
+                // A thread, since a user's runtime may have no timers.
+                let wake = move || {
+                    std::thread::sleep(NEAR);
+                    bell.wake();
+                };
+                run::spawn_thread("datapipes-probe".to_owned(), wake).is_err()
+            }
+        };
+        if is_over {
+            concurrency.open();
+        }
     }
 
     /// Returns true if work that seldom waits has begun to wait, or ceased to.
