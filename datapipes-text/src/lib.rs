@@ -1,5 +1,9 @@
 //! Language data for `datapipes`: from texts to packed, masked batches.
 //!
+//! - **Tokenize** texts, on all cores: [`TokenizeGraphExt::tokenize`], [`Tokenize`], with a tokenizer
+//!   of Hugging Face (`HfTokenizer`, feature `tokenizers`) or any other [`Tokenizer`]; and
+//!   conversations by a chat template, with the prompt not trained (`Tokenize::chat`, feature
+//!   `chat`).
 //! - **Pack** documents into rows of a fixed length, with labels, positions and the bounds of
 //!   documents: [`PackGraphExt::pack`], [`Pack`]. Attention masks are made from the bounds alone:
 //!   [`attention_mask`], [`PackedBatch::mask`].
@@ -8,13 +12,21 @@ mod document;
 mod mask;
 mod pack;
 mod packed;
+mod text;
+mod tokenize;
 
 pub use document::{Document, Tokens};
 pub use mask::{Attention, MaskForm, attention_mask};
 pub use pack::{Labels, Overflow, Pack, PackGraphExt};
 pub use packed::{Packed, PackedBatch};
+pub use text::Text;
+#[cfg(feature = "tokenizers")]
+pub use tokenize::HfTokenizer;
+#[cfg(feature = "chat")]
+pub use tokenize::{Chat, ChatTemplate, Message};
+pub use tokenize::{Tokenize, TokenizeGraphExt, Tokenizer};
 
 /// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph).
 pub mod prelude {
-    pub use crate::PackGraphExt;
+    pub use crate::{PackGraphExt, TokenizeGraphExt};
 }
