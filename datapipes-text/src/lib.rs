@@ -7,11 +7,14 @@
 //! - **Pack** documents into rows of a fixed length, with labels, positions and the bounds of
 //!   documents: [`PackGraphExt::pack`], [`Pack`]. Attention masks are made from the bounds alone:
 //!   [`attention_mask`], [`PackedBatch::mask`].
+//! - **Token stores**, for tokens made beforehand: [`TokenStore`] reads those of Megatron and
+//!   datatrove, and files of tokens in a row, as data by index; [`TokenWriter`] writes them.
 
 mod document;
 mod mask;
 mod pack;
 mod packed;
+mod store;
 mod text;
 mod tokenize;
 
@@ -19,6 +22,7 @@ pub use document::{Document, Tokens};
 pub use mask::{Attention, MaskForm, attention_mask};
 pub use pack::{Labels, Overflow, Pack, PackGraphExt};
 pub use packed::{Packed, PackedBatch};
+pub use store::{TokenStore, TokenWidth, TokenWriter, Window};
 pub use text::Text;
 #[cfg(feature = "tokenizers")]
 pub use tokenize::HfTokenizer;

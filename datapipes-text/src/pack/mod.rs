@@ -9,7 +9,7 @@ use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Items, Pipe, Weig
 
 use self::packing::{Fit, InBin, Incoming, Packing};
 pub use self::row::Labels;
-use self::row::Layout;
+pub(crate) use self::row::{Layout, Row};
 use crate::{Document, Packed};
 
 /// The treatment of a document that is longer than a row, by [`Pack::first_fit`] and

@@ -152,8 +152,8 @@ impl Packing {
         let bin = &mut self.bins[at];
         let piece =
             document.rest.start..document.rest.end.min(document.rest.start + self.rooms[at]);
-        bin.row
-            .push(&self.layout, &document.document, piece.clone());
+        let (ids, labels) = (document.document.ids(), document.document.labels());
+        bin.row.push(&self.layout, ids, labels, piece.clone());
         bin.origins.push(document.origin.clone());
         document.rest.start = piece.end;
         if document.rest.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::{Document, Packed};
+use crate::Packed;
 
 /// Labels of a row; see [`Pack::labels`](super::Pack::labels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,13 @@ impl Row {
     }
 
     /// Adds a piece of a document that has room.
-    pub fn push(&mut self, layout: &Layout, document: &impl Document, piece: Range<usize>) {
-        let ids = document.ids();
+    pub fn push(
+        &mut self,
+        layout: &Layout,
+        ids: &[u32],
+        labels: Option<&[i64]>,
+        piece: Range<usize>,
+    ) {
         self.pad_to(layout, self.next(layout));
         let row = &mut self.packed;
         let at = row.ids.len();
@@ -93,7 +98,7 @@ impl Row {
             Labels::Next => piece.start + 1..(piece.end + 1).min(ids.len()),
             Labels::Same => piece.clone(),
         };
-        match document.labels() {
+        match labels {
             Some(labels) => row.labels.extend_from_slice(&labels[targets]),
             None => row
                 .labels
