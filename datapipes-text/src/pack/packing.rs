@@ -55,7 +55,7 @@ pub(super) struct Packing {
     /// Number of the next row that is given out.
     rows: u64,
     opened: u64,
-    bins: Vec<Bin>,
+    bins: Vec<Box<Bin>>,
     /// Room in each of them.
     rooms: Vec<usize>,
     /// Documents in them, in order; recorded for snapshots.
@@ -121,15 +121,15 @@ impl Packing {
 
     /// Returns the open row for a piece of so many tokens.
     fn choose(&self, len: usize) -> Option<usize> {
-        let mut fitting = self
-            .rooms
-            .iter()
-            .enumerate()
-            .filter(|&(_, &room)| room >= len);
         match self.fit {
             Fit::Concat(_) => (!self.bins.is_empty()).then_some(0),
-            Fit::First(_) => fitting.next().map(|(at, _)| at),
-            Fit::Best(_) => fitting.min_by_key(|&(_, room)| *room).map(|(at, _)| at),
+            Fit::First(_) => self.rooms.iter().position(|&room| room >= len),
+            Fit::Best(_) => {
+                // A room that is too small wraps around, and is larger than all others.
+                let left = |&(_, &room): &(usize, &usize)| room.wrapping_sub(len);
+                let best = self.rooms.iter().enumerate().min_by_key(left);
+                best.filter(|&(_, &room)| room >= len).map(|(at, _)| at)
+            }
         }
     }
 
@@ -142,7 +142,7 @@ impl Packing {
             places: Vec::new(),
         };
         self.rooms.insert(at, bin.row.room(&self.layout));
-        self.bins.insert(at, bin);
+        self.bins.insert(at, Box::new(bin));
         at
     }
 

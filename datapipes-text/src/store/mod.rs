@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapipes::{DType, Error, ErrorKind, Indexed, Result};
+use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Weigh, async_trait};
 
 use self::documents::Bounds;
 pub use self::window::Window;
@@ -311,10 +311,7 @@ impl TokenStore {
     /// # Errors
     /// An item that cannot be read is an error as in [`document`](TokenStore::document).
     pub fn documents(&self) -> Indexed<Vec<u32>> {
-        let store = self.clone();
-        Indexed::from_fn(self.document_count(), move |number| {
-            std::future::ready(store.document(number))
-        })
+        Indexed::new(Documents(self.clone()))
     }
 
     /// Returns the tokens cut into windows of `length`, as data by index: window `i` has tokens
@@ -335,14 +332,7 @@ impl TokenStore {
         self.0
             .bounds
             .check_in_a_row(self.len(), self.0.width.size())?;
-        let store = self.clone();
-        Ok(Indexed::from_fn(
-            self.len() / length as u64,
-            move |number| {
-                let window = Window::new(store.clone(), number * length as u64, length);
-                std::future::ready(Ok::<_, Error>(window))
-            },
-        ))
+        Ok(Indexed::new(Windows(self.clone(), length)))
     }
 
     /// Reads all of the index and all tokens, and checks them.
@@ -463,6 +453,66 @@ impl TokenStore {
                 );
                 Error::new(ErrorKind::Truncated, message)
             })
+    }
+}
+
+/// Documents by number.
+struct Documents(TokenStore);
+
+#[async_trait]
+impl MapPipe for Documents {
+    type Out = Vec<u32>;
+
+    fn len(&self) -> u64 {
+        self.0.document_count()
+    }
+    async fn get(&self, number: u64) -> Result<Vec<u32>> {
+        self.0.document(number)
+    }
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Vec<u32>>> {
+        numbers
+            .iter()
+            .map(|&number| self.0.document(number))
+            .collect()
+    }
+    fn name(&self) -> String {
+        "documents".to_owned()
+    }
+    fn weigh(&self, ids: &Vec<u32>) -> Option<usize> {
+        Some(ids.weigh())
+    }
+}
+
+/// Windows of a length by number.
+struct Windows(TokenStore, usize);
+
+impl Windows {
+    fn window(&self, number: u64) -> Window {
+        Window::new(self.0.clone(), number * self.1 as u64, self.1)
+    }
+}
+
+#[async_trait]
+impl MapPipe for Windows {
+    type Out = Window;
+
+    fn len(&self) -> u64 {
+        self.0.len() / self.1 as u64
+    }
+    async fn get(&self, number: u64) -> Result<Window> {
+        Ok(self.window(number))
+    }
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Window>> {
+        numbers
+            .iter()
+            .map(|&number| Ok(self.window(number)))
+            .collect()
+    }
+    fn name(&self) -> String {
+        "windows".to_owned()
+    }
+    fn weigh(&self, _: &Window) -> Option<usize> {
+        Some(size_of::<Window>())
     }
 }
 
