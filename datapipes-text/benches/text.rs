@@ -433,11 +433,10 @@ fn store(json: bool) -> Result<(), Error> {
     // As many windows as no memory holds, of zeros that are not on the disk.
     let path = dir.path().join("large.bin");
     File::create(&path)?.set_len(100_000_000 * 64 * 2)?;
-    let (mut times, mut opened) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
     for seed in 0..ROUNDS as u64 {
         let begun = Instant::now();
         let store = TokenStore::flat(&path, TokenWidth::U16, None)?;
-        opened.push(begun.elapsed().as_secs_f64() * 1e3);
         let graph = store
             .windows(64)?
             .shuffle()
@@ -455,7 +454,6 @@ fn store(json: bool) -> Result<(), Error> {
         );
         times.push(begun.elapsed().as_secs_f64() * 1e3);
     }
-    eprintln!("{opened:?} {times:?}");
     let first = median(times);
     if json {
         println!(

@@ -157,47 +157,54 @@ impl Bounds {
 
     /// Returns the tokens of a document that is stored in a row with the others.
     pub fn place(&self, number: u64, size: usize) -> Result<Range<u64>> {
-        match self {
-            Bounds::Whole(len) => Ok(0..*len),
-            Bounds::Ends(ends) => {
-                let begin = number
-                    .checked_sub(1)
-                    .map_or(Ok(0), |before| ends.get(before))?;
-                let end = ends.get(number)?;
-                if end < begin {
-                    let what =
-                        format!("document {number} ends at token {end}, and begins at {begin}");
-                    return Err(ends.wrong(number, what));
-                }
-                Ok(begin..end)
-            }
+        let begin = self.start(number, size)?;
+        let (end, table, entry) = match self {
+            Bounds::Whole(len) => return Ok(0..*len),
+            Bounds::Ends(ends) => (ends.get(number)?, ends, number),
             Bounds::Sequences { pointers, .. } => {
                 let sequences = self.sequences(number)?;
-                let begin = match sequences.start < pointers.len {
-                    true => self.sequence(sequences.start, size)?.start,
-                    false => self.end(size)?,
-                };
                 let end = match sequences.clone().next_back() {
                     Some(last) => self.sequence(last, size)?.end,
                     None => begin,
                 };
-                if end < begin {
-                    let what =
-                        format!("document {number} ends at token {end}, and begins at {begin}");
-                    return Err(pointers.wrong(sequences.start, what));
+                (end, pointers, sequences.start)
+            }
+        };
+        if end < begin {
+            let what = format!("document {number} ends at token {end}, and begins at {begin}");
+            return Err(table.wrong(entry, what));
+        }
+        Ok(begin..end)
+    }
+
+    /// Returns where a document begins that is stored in a row with the others.
+    fn start(&self, number: u64, size: usize) -> Result<u64> {
+        match self {
+            Bounds::Whole(_) => Ok(0),
+            Bounds::Ends(ends) => number
+                .checked_sub(1)
+                .map_or(Ok(0), |before| ends.get(before)),
+            Bounds::Sequences {
+                pointers,
+                documents,
+                ..
+            } => {
+                let first = documents.get(number)?;
+                match first < pointers.len {
+                    true => Ok(pointers.get(first)? / size as u64),
+                    false => self.end(size),
                 }
-                Ok(begin..end)
             }
         }
     }
 
-    /// Returns the first document that ends after a token, if documents are in a row.
+    /// Returns the last document that begins at a token or before it, if documents are in a row.
     pub fn find(&self, token: u64, size: usize) -> Result<u64> {
         let (mut low, mut high) = (0, self.count());
-        while low < high {
+        while high - low > 1 {
             let middle = low + (high - low) / 2;
-            match self.place(middle, size)?.end <= token {
-                true => low = middle + 1,
+            match self.start(middle, size)? <= token {
+                true => low = middle,
                 false => high = middle,
             }
         }

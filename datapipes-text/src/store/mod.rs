@@ -14,8 +14,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Weigh, async_trait};
+use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Weigh};
 
 use self::documents::Bounds;
 pub use self::window::Window;
@@ -354,17 +355,14 @@ impl TokenStore {
     fn read(&self, range: Range<u64>, ids: &mut Vec<u32>) -> Result<()> {
         let bytes = self.bytes(&range)?;
         let begin = ids.len();
-        let negative = match self.0.width {
-            TokenWidth::U8 => {
-                ids.extend(bytes.iter().map(|&byte| u32::from(byte)));
-                false
-            }
+        let mut high = 0;
+        match self.0.width {
+            TokenWidth::U8 => ids.extend(bytes.iter().map(|&byte| u32::from(byte))),
             TokenWidth::U16 => {
                 let id = |two: &[u8; 2]| u32::from(u16::from_le_bytes(*two));
                 ids.extend(bytes.as_chunks().0.iter().map(id));
-                false
             }
-            TokenWidth::U32 => {
+            TokenWidth::I32 | TokenWidth::U32 => {
                 ids.extend(
                     bytes
                         .as_chunks()
@@ -372,33 +370,24 @@ impl TokenStore {
                         .iter()
                         .map(|four| u32::from_le_bytes(*four)),
                 );
-                false
-            }
-            TokenWidth::I32 => {
-                ids.extend(
-                    bytes
-                        .as_chunks()
-                        .0
-                        .iter()
-                        .map(|four| u32::from_le_bytes(*four)),
-                );
-                ids[begin..].iter().any(|&id| id > i32::MAX as u32)
             }
             TokenWidth::I64 => {
-                let mut high = 0;
                 let id = |eight: &[u8; 8]| {
                     let id = u64::from_le_bytes(*eight);
                     high |= id >> 32;
                     id as u32
                 };
                 ids.extend(bytes.as_chunks().0.iter().map(id));
-                high > 0
             }
-        };
-        let vocab = self.0.vocab.unwrap_or(u32::MAX);
-        // Looking for the largest is faster than looking for the first.
-        let largest = ids[begin..].iter().copied().max().unwrap_or(0);
-        if negative || (largest >= vocab && self.0.vocab.is_some()) {
+        }
+        // A negative number is large as one without a sign.
+        let most = self
+            .0
+            .vocab
+            .map_or(self.0.width.max_id(), |vocab| vocab.saturating_sub(1));
+        let can_exceed = self.0.vocab.is_some() || self.0.width == TokenWidth::I32;
+        // The largest is found faster than the first that is too large.
+        if high > 0 || (can_exceed && ids[begin..].iter().max().is_some_and(|&id| id > most)) {
             return Err(self.no_token(&range));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Tests of token stores: files of the original tools, and files that lie.
 
-use datapipes::{DataLoader, Graph, Result};
+use datapipes::{DataLoader, Graph, Result, Uneven};
 use proptest::prelude::*;
 
 use super::*;
@@ -428,6 +428,36 @@ fn documents_are_data_by_index_and_a_shuffled_epoch_goes_on() {
         .blocking();
     let rest: Vec<_> = rest.map(|batch| batch.unwrap().ids).collect();
     assert_eq!(rest, whole[1..]);
+    // One rank is stopped, and two go on with what is left, in the same steps.
+    let loader = |rank, world| {
+        let rows = store
+            .windows(3)
+            .unwrap()
+            .shuffle()
+            .shard()
+            .fetch()
+            .try_map(|window| window.row());
+        let rows = rows.batch(2 / world as usize);
+        let loader = DataLoader::builder(rows)
+            .seed(3)
+            .uneven(Uneven::Drop)
+            .resumable();
+        loader.rank(rank, world).build().unwrap()
+    };
+    let steps = |epoch: datapipes::Blocking<Vec<Packed>>| -> Vec<Vec<Packed>> {
+        epoch.map(Result::unwrap).collect()
+    };
+    let whole = steps(loader(0, 1).epoch(0).blocking());
+    let mut epoch = loader(0, 1).epoch(0).blocking();
+    epoch.next();
+    let checkpoint = epoch.checkpoint().unwrap();
+    let ranks = [0, 1].map(|rank| steps(loader(rank, 2).resume(&checkpoint).unwrap().blocking()));
+    let together: Vec<Vec<Packed>> = ranks[0]
+        .iter()
+        .zip(&ranks[1])
+        .map(|(a, b)| [a.clone(), b.clone()].concat())
+        .collect();
+    assert_eq!(together, whole[1..]);
     let error = store.document(5).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }

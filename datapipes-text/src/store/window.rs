@@ -73,11 +73,14 @@ impl Window {
         let (mut at, mut number) = (self.start, bounds.find(self.start, size)?);
         while at < end {
             let place = bounds.place(number, size)?;
-            if place.start > at || (place.start < at && at > self.start) {
+            // The first document may have begun before.
+            let is_next = place.start == at || (place.start < at && at == self.start);
+            if !is_next || place.end < at {
                 let message = format!(
-                    "{}: document {number} begins at token {}, and the one before it ends at {at}",
+                    "{}: document {number} has tokens {} to {}, where token {at} is wanted",
                     bounds.name(),
-                    place.start
+                    place.start,
+                    place.end
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
