@@ -101,12 +101,10 @@ fn main() -> Result<(), BoxError> {
     let store = TokenStore::megatron(&path)?.vocab(tokenizer.vocab_size() as u32);
     println!("{store:?}");
     let loader = |rank, world| {
-        let rows = store
-            .windows(LENGTH)?
-            .shuffle()
-            .shard()
-            .fetch()
-            .try_map(|window| window.row());
+        let windows = store.windows(LENGTH)?;
+        let whole_steps = windows.len() / STEP as u64 * STEP as u64;
+        let rows = windows.shuffle().subset(0..whole_steps).shard().fetch();
+        let rows = rows.try_map(|window| window.row());
         let batches = rows.batch(STEP / world as usize).collate();
         let loader = DataLoader::builder(batches)
             .seed(42)
@@ -132,7 +130,13 @@ fn main() -> Result<(), BoxError> {
         unreachable!("two ranks")
     };
     for ((first, second), expected) in first.zip(second).zip(&whole[stopped..]) {
-        let ids = [first?.ids.into_vec::<u32>()?, second?.ids.into_vec()?].concat();
+        // Rank 0 has the even rows of a step, and rank 1 the odd ones.
+        let (first, second) = (
+            first?.ids.into_vec::<u32>()?,
+            second?.ids.into_vec::<u32>()?,
+        );
+        let rows = first.chunks(LENGTH).zip(second.chunks(LENGTH));
+        let ids: Vec<u32> = rows.flat_map(|(even, odd)| [even, odd].concat()).collect();
         if ids != expected.ids.as_slice::<u32>()? {
             return Err("two ranks have other batches than one".into());
         }
