@@ -17,8 +17,8 @@ use crate::{Attention, MaskForm, attention_mask};
 pub struct Packed {
     /// Token ids; the padding id where there is no token.
     pub ids: Vec<u32>,
-    /// For each token the id that the model should give there: that of the next token of the same
-    /// document. −100, or the label that [`Pack::ignore`](crate::Pack::ignore) sets, where there is
+    /// Labels: for each token the id that the model should give there, that of the next token of the
+    /// same document. −100, or the label that [`Pack::ignore`](crate::Pack::ignore) sets, where there is
     /// nothing to learn: at the end of a document, and in padding.
     pub labels: Vec<i64>,
     /// Places of the tokens in their piece of a document, from 0; 0 in padding.

@@ -55,6 +55,10 @@ pub(super) struct Packing {
     /// Number of the next row that is given out.
     rows: u64,
     opened: u64,
+    #[expect(
+        clippy::vec_box,
+        reason = "one that is closed is taken from the middle, and a row is large"
+    )]
     bins: Vec<Box<Bin>>,
     /// Room in each of them.
     rooms: Vec<usize>,

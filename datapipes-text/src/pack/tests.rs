@@ -238,8 +238,7 @@ fn another_setting_is_refused_on_resume() {
     let checkpoint = epoch.checkpoint().unwrap();
     let error = loader(Pack::concat(4).pad(1))
         .resume(&checkpoint)
-        .err()
-        .expect("another padding");
+        .expect_err("another padding");
     assert!(error.to_string().contains("pack"), "{error}");
 }
 

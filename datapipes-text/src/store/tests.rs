@@ -437,7 +437,7 @@ fn documents_are_data_by_index_and_a_shuffled_epoch_goes_on() {
             .shard()
             .fetch()
             .try_map(|window| window.row());
-        let rows = rows.batch(2 / world as usize);
+        let rows = rows.batch(2 / world);
         let loader = DataLoader::builder(rows)
             .seed(3)
             .uneven(Uneven::Drop)

@@ -13,7 +13,7 @@ use crate::Tokens;
 /// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Wire)]
 pub struct Message {
-    /// Who says it: `system`, `user`, `assistant`, or what else the template knows.
+    /// Role of the speaker: `system`, `user`, `assistant`, or what else the template knows.
     pub role: String,
     /// Its text.
     pub content: String,
@@ -107,7 +107,7 @@ impl ChatTemplate {
         let source = source.ok_or_else(|| {
             Error::new(
                 ErrorKind::NotFound,
-                "tokenizer_config.json has no `chat_template`",
+                "tokenizer_config.json has no \"chat_template\"",
             )
         })?;
         let token = |name: &str| {
