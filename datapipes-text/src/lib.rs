@@ -7,11 +7,12 @@
 //! - **Pack** documents into rows of a fixed length, with labels, positions and the bounds of
 //!   documents: [`PackGraphExt::pack`], [`Pack`]. Attention masks are made from the bounds alone:
 //!   [`attention_mask`], [`PackedBatch::mask`].
-//! - **Batches of a number of tokens**, of items of similar length: [`BatchGraphExt::token_batch`].
+//! - **Batches of a number of tokens**, of items of similar length: [`TokenBatchGraphExt::token_batch`].
 //!   Equal documents are left out by [`DistinctGraphExt::distinct`], and [`Fim`] moves the middle of
 //!   documents to their end.
 //! - **Token stores**, for tokens made beforehand: [`TokenStore`] reads those of Megatron and
-//!   datatrove, and files of tokens in a row, as data by index; [`TokenWriter`] writes them.
+//!   datatrove, and files of tokens in a row, as data by index; [`TokenWriter`] writes them. [`PackPlan`] packs
+//!   their documents by length before they are read, the same for any number of ranks.
 
 mod distinct;
 mod document;
@@ -19,6 +20,7 @@ mod fim;
 mod mask;
 mod pack;
 mod packed;
+mod plan;
 mod store;
 mod text;
 mod token_budget;
@@ -30,9 +32,10 @@ pub use fim::Fim;
 pub use mask::{Attention, MaskForm, attention_mask};
 pub use pack::{Labels, Overflow, Pack, PackGraphExt};
 pub use packed::{Packed, PackedBatch};
+pub use plan::{PackPlan, PackReport, PlannedRow};
 pub use store::{TokenStore, TokenWidth, TokenWriter, Window};
 pub use text::Text;
-pub use token_budget::{BatchGraphExt, TokenBudget};
+pub use token_budget::{TokenBatchGraphExt, TokenBudget};
 #[cfg(feature = "tokenizers")]
 pub use tokenize::HfTokenizer;
 #[cfg(feature = "chat")]
@@ -41,5 +44,5 @@ pub use tokenize::{Tokenize, TokenizeGraphExt, Tokenizer};
 
 /// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph).
 pub mod prelude {
-    pub use crate::{BatchGraphExt, DistinctGraphExt, PackGraphExt, TokenizeGraphExt};
+    pub use crate::{DistinctGraphExt, PackGraphExt, TokenBatchGraphExt, TokenizeGraphExt};
 }

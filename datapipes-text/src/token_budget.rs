@@ -3,7 +3,7 @@
 use datapipes::{Context, Error, ErrorKind, Graph, Held, Hints, Item, Items, Pipe};
 
 /// Groups items into batches of at most so many tokens once padded; see
-/// [`BatchGraphExt::token_batch`].
+/// [`TokenBatchGraphExt::token_batch`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct TokenBudget<F> {
@@ -132,7 +132,7 @@ where
 
 /// Batches of tokens, for a graph of anything with a length. Import it with the
 /// [`prelude`](crate::prelude).
-pub trait BatchGraphExt<T>: sealed::Sealed {
+pub trait TokenBatchGraphExt<T>: sealed::Sealed {
     /// Groups items of similar length into batches of at most `budget` tokens once padded: the
     /// longest item times their number. Settings: [`TokenBudget`], by
     /// [`pipe`](datapipes::Graph::pipe).
@@ -169,7 +169,7 @@ pub trait BatchGraphExt<T>: sealed::Sealed {
     ) -> Graph<Vec<T>>;
 }
 
-impl<T: Send + 'static> BatchGraphExt<T> for Graph<T> {
+impl<T: Send + 'static> TokenBatchGraphExt<T> for Graph<T> {
     fn token_batch(
         self,
         budget: usize,

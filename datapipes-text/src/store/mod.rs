@@ -287,6 +287,29 @@ impl TokenStore {
     /// `Corrupt` or `Truncated` if the index contradicts itself or the tokens, with file and byte;
     /// `NotFound` for a number that no document has.
     pub fn document(&self, number: u64) -> Result<Vec<u32>> {
+        let ranges = self.ranges(number)?;
+        let len = ranges
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum::<u64>();
+        let mut ids = Vec::with_capacity(len.min(self.len()) as usize);
+        for range in ranges {
+            self.read(range, &mut ids)?;
+        }
+        Ok(ids)
+    }
+
+    /// Returns the number of tokens of a document, from the index alone.
+    ///
+    /// # Errors
+    /// As [`document`](TokenStore::document).
+    pub fn document_len(&self, number: u64) -> Result<u64> {
+        let ranges = self.ranges(number)?;
+        Ok(ranges.iter().map(|range| range.end - range.start).sum())
+    }
+
+    /// Returns the ranges of a document's tokens, which do not descend.
+    fn ranges(&self, number: u64) -> Result<Vec<Range<u64>>> {
         if number >= self.document_count() {
             let message = format!(
                 "{}: document {number} of {}",
@@ -295,14 +318,19 @@ impl TokenStore {
             );
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        let ranges = self.0.bounds.document(number, self.0.width.size())?;
-        let len = ranges
-            .iter()
-            .map(|range| range.end.saturating_sub(range.start))
-            .sum::<u64>();
-        let mut ids = Vec::with_capacity(len.min(self.len()) as usize);
-        for range in ranges {
-            self.read(range, &mut ids)?;
+        self.0.bounds.document(number, self.0.width.size())
+    }
+
+    /// Returns at most so many tokens of a document, from some token on.
+    pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Vec<u32>> {
+        let (mut skipped, mut ids) = (start, Vec::with_capacity(len));
+        for range in self.ranges(number)? {
+            let begin = range.start.saturating_add(skipped).min(range.end);
+            skipped -= begin - range.start;
+            let end = begin
+                .saturating_add((len - ids.len()) as u64)
+                .min(range.end);
+            self.read(begin..end, &mut ids)?;
         }
         Ok(ids)
     }
