@@ -9,11 +9,12 @@
 //!   [`attention_mask`], [`PackedBatch::mask`].
 //! - **Batches of a number of tokens**, of items of similar length: [`TokenBatchGraphExt::token_batch`].
 //!   Equal documents are left out by [`DistinctGraphExt::distinct`], and [`Fim`] moves the middle of
-//!   documents to their end.
+//!   documents to their end. [`MaskTokens`] and [`SpanCorruption`] make what BERT and T5 learn from.
 //! - **Token stores**, for tokens made beforehand: [`TokenStore`] reads those of Megatron and
 //!   datatrove, and files of tokens in a row, as data by index; [`TokenWriter`] writes them. [`PackPlan`] packs
 //!   their documents by length before they are read, the same for any number of ranks.
 
+mod corrupt;
 mod distinct;
 mod document;
 mod fim;
@@ -26,6 +27,7 @@ mod text;
 mod token_budget;
 mod tokenize;
 
+pub use corrupt::{MaskTokens, SpanCorruption};
 pub use distinct::{Distinct, DistinctGraphExt};
 pub use document::{Document, Tokens};
 pub use fim::Fim;

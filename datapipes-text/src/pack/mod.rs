@@ -286,12 +286,14 @@ impl<T: Document> Pipe<T> for Pack {
         })
     }
     fn hints(&self) -> Hints {
+        // A document has a token at least.
+        let documents = self.layout.length.min(self.layout.most_documents);
         // A row is not told by whole documents if they are cut.
         Hints::default()
             .needs_order(self.drop_last)
             .lineage(!self.cuts() && !self.drop_last)
             .is_resumable(true)
-            .buffered(self.bins())
+            .buffered(self.bins().saturating_mul(documents))
             .buffered_bytes(
                 self.bins()
                     .saturating_mul(self.layout.length)
