@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use datapipes::{DataLoader, Graph};
 use datapipes_text::{
-    HfTokenizer, Pack, PackedBatch, TokenStore, TokenWidth, TokenWriter, Tokenize, prelude::*,
+    HfTokenizer, Pack, PackPlan, PackedBatch, TokenStore, TokenWidth, TokenWriter, Tokenize,
+    prelude::*,
 };
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -429,6 +430,21 @@ fn store(json: bool) -> Result<(), Error> {
         }),
     ];
     compare(json, tokens, cases);
+
+    let plan =
+        PackPlan::new(store.clone(), LENGTH).balance(|length| 12_000 * length + length * length);
+    let begun = Instant::now();
+    let report = plan.report(8)?;
+    let nanoseconds = begun.elapsed().as_nanos() as f64 / store.document_count() as f64;
+    if json {
+        let line = serde_json::json!({
+            "bench": "text", "case": "pack plan", "ns_a_document": nanoseconds, "padding": report.padding,
+            "waiting": report.waiting, "worst_rank": report.worst_rank,
+        });
+        println!("{line}");
+    } else {
+        println!("pack plan, 8 ranks, {nanoseconds:.0} ns a document: {report}");
+    }
 
     // As many windows as no memory holds, of zeros that are not on the disk.
     let path = dir.path().join("large.bin");
