@@ -38,7 +38,7 @@ fn main() -> Result<(), BoxError> {
             .sharding_filter()
             .tokenize(Tokenize::new(tokenizer.clone()).end("<eos>"))
             .pack(Pack::best_fit(LENGTH, 32))
-            .batch(STEP / world as usize)
+            .batch(STEP / world)
             .collate();
         DataLoader::builder(rows)
             .seed(42)
@@ -105,7 +105,7 @@ fn main() -> Result<(), BoxError> {
         let whole_steps = windows.len() / STEP as u64 * STEP as u64;
         let rows = windows.shuffle().subset(0..whole_steps).shard().fetch();
         let rows = rows.try_map(|window| window.row());
-        let batches = rows.batch(STEP / world as usize).collate();
+        let batches = rows.batch(STEP / world).collate();
         let loader = DataLoader::builder(batches)
             .seed(42)
             .rank(rank, world)

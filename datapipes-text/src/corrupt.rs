@@ -227,7 +227,7 @@ impl<T: Document> Pipe<T> for SpanCorruption {
             density,
             span,
         } = self;
-        let wrong = !(0.0..=1.0).contains(density) || !(*span >= 1.0);
+        let wrong = !(0.0..=1.0).contains(density) || span.is_nan() || *span < 1.0;
         Hints::shardable()
             .arity(Arity::One)
             .settings(format_args!("from {first}, density {density}, span {span}"))

@@ -238,7 +238,7 @@ impl<T: Document> Pipe<T> for Pack {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<Packed> {
         // Documents in open rows come again, in their order, and go to the same rows.
-        let (rows, mut again) = match cx.restored::<(u64, Vec<InBin>)>() {
+        let (rows, mut again): (u64, Vec<InBin>) = match cx.restored() {
             Ok(kept) => kept.unwrap_or_default(),
             Err(error) => return Items::fail(error),
         };
@@ -267,9 +267,11 @@ impl<T: Document> Pipe<T> for Pack {
                     }
                 };
                 let mut document = incoming(held, kept);
-                if let Some(at) = again.iter().position(|&(key, ..)| key == document.key) {
-                    let (_, bin, start) = again.drain(..=at).next_back().expect("it was found");
-                    document.rest.start = start as usize;
+                // In their order; the rest does not come if one of them fails now.
+                let at = again.iter().position(|&(key, ..)| key == document.key);
+                let mut known = again.drain(..at.map_or(again.len(), |at| at + 1));
+                if let (Some(_), Some((_, bin, start))) = (at, known.next_back()) {
+                    document.rest.start = kept.min(start as usize);
                     document.bin = Some(bin);
                 }
                 while let Some((places, row)) = packing.advance(&mut document) {

@@ -87,12 +87,17 @@ impl Packing {
     /// Packs a document until a row is finished, which is returned; `None` if nothing is left of
     /// the document.
     pub fn advance<T: Document>(&mut self, document: &mut Incoming<T>) -> Option<Finished> {
-        if let Some(number) = document.bin.take() {
+        if let Some(number) = document.bin.take()
+            && !document.rest.is_empty()
+        {
             let at = self.bins.partition_point(|bin| bin.number < number);
             if self.bins.get(at).is_none_or(|bin| bin.number != number) {
                 self.open(at, number);
             }
-            return self.push(at, document);
+            // What has no room there any more (the document has changed) goes elsewhere.
+            if let Some(finished) = self.push(at, document) {
+                return Some(finished);
+            }
         }
         while !document.rest.is_empty() {
             let left = document.rest.len();

@@ -242,6 +242,52 @@ fn another_setting_is_refused_on_resume() {
     assert!(error.to_string().contains("pack"), "{error}");
 }
 
+#[test]
+fn a_document_that_became_longer_goes_on_in_other_rows() {
+    for (fit, rest) in [
+        (Fit::Concat(false), 2..9),
+        (Fit::Best(2), 8..9),
+        (Fit::Best(2), 9..9),
+    ] {
+        let mut packing = Packing::new(Layout::new(4), fit, 0, true);
+        let mut document = Incoming {
+            document: (1..10u32).collect::<Vec<_>>(),
+            origin: datapipes::Origin::root(0, 0),
+            key: 0,
+            rest: rest.clone(),
+            place: None,
+            bin: Some(5),
+        };
+        let mut rows = Vec::from_iter(std::iter::from_fn(|| packing.advance(&mut document)));
+        rows.extend(packing.finish());
+        let rows: Vec<Packed> = rows.into_iter().map(|(_, row)| row.into_inner()).collect();
+        let ids: Vec<u32> = by_document(&rows).into_values().flatten().collect();
+        assert_eq!(ids, Vec::from_iter(rest.start as u32 + 1..10));
+    }
+}
+
+#[test]
+fn a_document_that_has_changed_is_packed_as_it_is_now() {
+    for pack in [Pack::concat(4), Pack::best_fit(4, 2)] {
+        let loader = |lengths: &[usize]| {
+            let graph = Graph::from_vec(documents(lengths)).pack(pack.clone());
+            DataLoader::builder(graph).resumable().build().unwrap()
+        };
+        let mut epoch = loader(&[3, 6, 3, 1]).epoch(0).blocking();
+        epoch.next();
+        let checkpoint = epoch.checkpoint().unwrap();
+        for changed in [[3, 1, 3, 1], [3, 30, 9, 1], [3, 6, 0, 1]] {
+            let rest = loader(&changed).resume(&checkpoint).unwrap().blocking();
+            match rest.collect::<Result<Vec<Packed>>>() {
+                // The last document had not been taken, so nothing of it is lost.
+                Ok(rest) => assert_eq!(by_document(&rest)[&3].len(), 1, "{pack:?} {changed:?}"),
+                // The loader finds that fewer rows come than had come.
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Config, "{error}"),
+            }
+        }
+    }
+}
+
 /// Returns the tokens of each document in the rows, in their order there.
 fn by_document(rows: &[Packed]) -> BTreeMap<u32, Vec<u32>> {
     let mut found: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

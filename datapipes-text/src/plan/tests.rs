@@ -113,7 +113,7 @@ fn any_number_of_ranks_has_the_same_steps_also_after_a_stop() {
 #[test]
 fn ranks_have_as_much_to_do() {
     let lengths: Vec<usize> = (0..4000)
-        .map(|n: usize| 1 + (n * 7919) % 60 + 400 * usize::from(n % 40 == 0))
+        .map(|n: usize| 1 + (n * 7919) % 60 + 400 * usize::from(n.is_multiple_of(40)))
         .collect();
     let (_dir, store) = store(&lengths);
     let plan = PackPlan::new(store, 512)

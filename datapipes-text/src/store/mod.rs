@@ -78,6 +78,9 @@ impl TokenWidth {
 /// [`documents`](TokenStore::documents) are data by index: a global shuffle takes no memory in their
 /// number. What an index says is checked where it is used; see [`check`](TokenStore::check).
 ///
+/// Windows, and rows of a plan, are positions in the map of this process: read them before they are
+/// sent to another one.
+///
 /// The files must not be written to or shortened while they are mapped: the process would be ended
 /// by a signal (`SIGBUS`).
 ///
@@ -308,7 +311,7 @@ impl TokenStore {
         Ok(ranges.iter().map(|range| range.end - range.start).sum())
     }
 
-    /// Returns the ranges of a document's tokens, which do not descend.
+    /// Returns the ranges of a document's tokens, all of which are there.
     fn ranges(&self, number: u64) -> Result<Vec<Range<u64>>> {
         if number >= self.document_count() {
             let message = format!(
@@ -318,7 +321,11 @@ impl TokenStore {
             );
             return Err(Error::new(ErrorKind::NotFound, message));
         }
-        self.0.bounds.document(number, self.0.width.size())
+        let ranges = self.0.bounds.document(number, self.0.width.size())?;
+        ranges
+            .iter()
+            .try_for_each(|range| self.bytes(range).map(drop))?;
+        Ok(ranges)
     }
 
     /// Returns at most so many tokens of a document, from some token on.
@@ -336,6 +343,10 @@ impl TokenStore {
     }
 
     /// Returns all documents as data by index: `store.documents().shuffle().shard().fetch()`.
+    ///
+    /// They are read where they are fetched, on the async runtime: a page that is not in memory holds
+    /// up the other reads there. [`windows`](TokenStore::windows) and a [`PackPlan`](crate::PackPlan)
+    /// are read on the CPU workers.
     ///
     /// # Errors
     /// An item that cannot be read is an error as in [`document`](TokenStore::document).
@@ -371,7 +382,7 @@ impl TokenStore {
     pub fn check(&self) -> Result<()> {
         let mut ids = Vec::new();
         for number in 0..self.document_count() {
-            for range in self.0.bounds.document(number, self.0.width.size())? {
+            for range in self.ranges(number)? {
                 ids.clear();
                 self.read(range, &mut ids)?;
             }
