@@ -76,7 +76,7 @@ where
 }
 
 /// Exact deduplication, for a graph of documents. Import it with the [`prelude`](crate::prelude).
-pub trait DistinctGraphExt<T>: sealed::Sealed {
+pub trait DistinctGraphExt<T>: crate::sealed::Sealed {
     /// Leaves out documents whose content came before in this epoch, and counts them as dropped.
     /// The first of equal documents stays, in its place.
     ///
@@ -116,13 +116,6 @@ impl<T: Send + 'static> DistinctGraphExt<T> for Graph<T> {
     ) -> Graph<T> {
         self.pipe(Distinct::new(most, content))
     }
-}
-
-mod sealed {
-    /// Graphs that have these methods; more may be added to the trait.
-    pub trait Sealed {}
-
-    impl<T> Sealed for datapipes::Graph<T> {}
 }
 
 #[cfg(test)]

@@ -48,3 +48,10 @@ pub use tokenize::{Tokenize, TokenizeGraphExt, Tokenizer};
 pub mod prelude {
     pub use crate::{DistinctGraphExt, PackGraphExt, TokenBatchGraphExt, TokenizeGraphExt};
 }
+
+mod sealed {
+    /// Graphs that have the methods of this crate; more may be added to its traits.
+    pub trait Sealed {}
+
+    impl<T> Sealed for datapipes::Graph<T> {}
+}

@@ -50,7 +50,7 @@ use crate::{Packed, TokenStore};
 /// let rows = plan.graph()
 ///     .sharding_filter()
 ///     .try_map(|row| row.read())                       // on the CPU workers, this rank's rows alone
-///     .batch(16 / world as usize)
+///     .batch(16 / world)
 ///     .collate();
 /// let loader = DataLoader::builder(rows).rank(rank, world).uneven(Uneven::Drop).resumable().build()?;
 /// assert_eq!(loader.epoch(0).blocking().count() as u64, report.steps);

@@ -132,7 +132,7 @@ where
 
 /// Batches of tokens, for a graph of anything with a length. Import it with the
 /// [`prelude`](crate::prelude).
-pub trait TokenBatchGraphExt<T>: sealed::Sealed {
+pub trait TokenBatchGraphExt<T>: crate::sealed::Sealed {
     /// Groups items of similar length into batches of at most `budget` tokens once padded: the
     /// longest item times their number. Settings: [`TokenBudget`], by
     /// [`pipe`](datapipes::Graph::pipe).
@@ -177,13 +177,6 @@ impl<T: Send + 'static> TokenBatchGraphExt<T> for Graph<T> {
     ) -> Graph<Vec<T>> {
         self.pipe(TokenBudget::new(budget, length))
     }
-}
-
-mod sealed {
-    /// Graphs that have these methods; more may be added to the trait.
-    pub trait Sealed {}
-
-    impl<T> Sealed for datapipes::Graph<T> {}
 }
 
 #[cfg(test)]

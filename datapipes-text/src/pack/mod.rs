@@ -323,7 +323,7 @@ fn incoming<T: Document>(held: Held<T>, kept: usize) -> Incoming<T> {
 }
 
 /// Packing, for a graph of documents. Import it with the [`prelude`](crate::prelude).
-pub trait PackGraphExt: sealed::Sealed {
+pub trait PackGraphExt: crate::sealed::Sealed {
     /// Packs documents into rows of a fixed length, with labels, positions and the bounds of
     /// documents: what a language model is trained on. [`Pack`] has the ways to do it.
     ///
@@ -364,11 +364,4 @@ impl<T: Document> PackGraphExt for Graph<T> {
     fn pack(self, pack: Pack) -> Graph<Packed> {
         self.pipe(pack)
     }
-}
-
-mod sealed {
-    /// Graphs that have these methods; more may be added to the trait.
-    pub trait Sealed {}
-
-    impl<T: crate::Document> Sealed for datapipes::Graph<T> {}
 }

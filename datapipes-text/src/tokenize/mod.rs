@@ -87,6 +87,9 @@ impl<T: Tokenizer + ?Sized> Tokenizer for Arc<T> {
     }
 }
 
+/// Text whose tokens tell tokenizers apart.
+const PROBE: &str = "The 7 quick brown foxes, don't they? naïve Übergröße 漢字 кот 🦊\n\tif x == 0x1F:  return None";
+
 /// Tokenizes texts; see [`TokenizeGraphExt::tokenize`].
 #[derive(Clone)]
 #[must_use]
@@ -194,7 +197,14 @@ impl Tokenize {
     }
 
     fn settings(&self) -> String {
-        let mut said = format!("{} tokens", self.tokenizer.vocab_size());
+        // Another tokenizer with as many tokens is found when an epoch is resumed.
+        let ids = self.tokenizer.encode(PROBE, false).unwrap_or_default().ids;
+        let key = ids.iter().fold(ids.len() as u64, |key, &id| {
+            (key ^ u64::from(id))
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .rotate_left(23)
+        });
+        let mut said = format!("{} tokens, {key:016x}", self.tokenizer.vocab_size());
         for (what, value) in [
             ("begin", self.begin.map(u64::from)),
             ("end", self.end.map(u64::from)),
@@ -237,7 +247,7 @@ impl<T: Text> Pipe<T> for Tokenize {
 }
 
 /// Tokenizing, for a graph of texts. Import it with the [`prelude`](crate::prelude).
-pub trait TokenizeGraphExt: sealed::Sealed {
+pub trait TokenizeGraphExt: crate::sealed::Sealed {
     /// Tokenizes texts, with the token ids that [`Tokenize`] sets around them.
     ///
     /// Runs on the CPU workers, a text at a time on each; order is kept. A text may be a `String`,
@@ -256,11 +266,4 @@ impl<T: Text> TokenizeGraphExt for Graph<T> {
     fn tokenize(self, tokenize: Tokenize) -> Graph<Tokens> {
         self.pipe(tokenize)
     }
-}
-
-mod sealed {
-    /// Graphs that have these methods; more may be added to the trait.
-    pub trait Sealed {}
-
-    impl<T: crate::Text> Sealed for datapipes::Graph<T> {}
 }

@@ -97,6 +97,46 @@ fn an_error_names_the_document() {
     assert_eq!(said, expected);
 }
 
+/// A tokenizer of as many tokens, which are others.
+struct Shifted;
+
+impl Tokenizer for Shifted {
+    fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
+        let mut tokens = OfBytes.encode(text, offsets)?;
+        tokens.ids.iter_mut().for_each(|id| *id = (*id + 1) % 256);
+        Ok(tokens)
+    }
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        OfBytes.decode(ids)
+    }
+    fn vocab_size(&self) -> usize {
+        OfBytes.vocab_size()
+    }
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        OfBytes.token_to_id(token)
+    }
+}
+
+#[test]
+fn another_tokenizer_is_refused_on_resume() {
+    let loader = |tokenize| {
+        let graph = Graph::from_vec(vec!["a", "b", "c"]).tokenize(tokenize);
+        DataLoader::builder(graph).resumable().build().unwrap()
+    };
+    let mut epoch = loader(Tokenize::new(OfBytes)).epoch(0).blocking();
+    epoch.next();
+    let checkpoint = epoch.checkpoint().unwrap();
+    let error = loader(Tokenize::new(Shifted))
+        .resume(&checkpoint)
+        .expect_err("other tokens");
+    assert!(error.to_string().contains("tokenize"), "{error}");
+    let rest = loader(Tokenize::new(OfBytes))
+        .resume(&checkpoint)
+        .unwrap()
+        .blocking();
+    assert_eq!(rest.count(), 2);
+}
+
 #[test]
 fn wrong_settings_do_not_start() {
     let new = || Tokenize::new(OfBytes);
