@@ -222,6 +222,54 @@ mod chat {
         assert_eq!(error.kind(), ErrorKind::Corrupt);
     }
 
+    /// Templates as models on the hub have them.
+    #[test]
+    fn templates_of_common_models_render_as_in_python() {
+        const CHATML: &str = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + \
+                              '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ \
+                              '<|im_start|>assistant\\n' }}{% endif %}";
+        const LLAMA: &str = "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = \
+                             '<|start|>' + message['role'] + '<|end|>\\n\\n'+ message['content'] | trim + '<|eot|>' %}\
+                             {% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}\
+                             {% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant<|end|>\\n\\n' }}{% endif %}";
+        const MISTRAL: &str = "{%- if messages[0]['role'] == 'system' %}\n    {%- set system = messages[0]['content'] %}\n    \
+                               {%- set rest = messages[1:] %}\n{%- else %}\n    {%- set rest = messages %}\n{%- endif %}\n\
+                               {%- if not tools is defined %}\n    {%- set tools = none %}\n{%- endif %}\n\
+                               {%- set ns = namespace(index=0) %}\n{%- for message in rest %}\n    \
+                               {%- if (message['role'] == 'user') != (ns.index % 2 == 0) %}\n        \
+                               {{- raise_exception('roles must alternate') }}\n    {%- endif %}\n    \
+                               {%- set ns.index = ns.index + 1 %}\n{%- endfor %}\n{{- bos_token }}\n\
+                               {%- for message in rest %}\n    {%- if message['role'] == 'user' %}\n        \
+                               {{- '[INST] ' + message['content'].strip() + '[/INST]' }}\n    {%- else %}\n        \
+                               {{- ' ' + message['content'] + eos_token}}\n    {%- endif %}\n{%- endfor %}\n";
+        let said = |template| {
+            let template = ChatTemplate::new(template).unwrap().tokens("<s>", "</s>");
+            template.render(&talk()[..3], true).unwrap()
+        };
+        assert_eq!(
+            said(CHATML),
+            "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nSo<|im_end|>\n\
+             <|im_start|>assistant\n"
+        );
+        assert_eq!(
+            said(LLAMA),
+            "<s><|start|>user<|end|>\n\nHi<|eot|><|start|>assistant<|end|>\n\nYes<|eot|>\
+             <|start|>user<|end|>\n\nSo<|eot|><|start|>assistant<|end|>\n\n"
+        );
+        assert_eq!(said(MISTRAL), "<s>[INST] Hi[/INST] Yes</s>[INST] So[/INST]");
+        let template = ChatTemplate::new(MISTRAL).unwrap().tokens("<s>", "</s>");
+        let error = template
+            .render(&talk()[1..], false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("roles must alternate"), "{error}");
+        // The labels of the last turn, by the text alone.
+        let chat = Tokenize::new(OfBytes).chat(ChatTemplate::new(LLAMA).unwrap());
+        let labels = chat.tokens(&talk()).unwrap().labels.unwrap();
+        let trained = labels.iter().filter(|&&label| label >= 0).count();
+        assert_eq!(trained, "Yes<|eot|>No<|eot|>".len());
+    }
+
     #[test]
     fn a_template_that_refuses_is_an_error_of_the_conversation() {
         let error = ChatTemplate::new("{% for %}").unwrap_err();
