@@ -10,7 +10,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapipes::{DataLoader, Graph};
+use datapipes::index::Permutation;
+use datapipes::{DataLoader, Graph, Indexed};
 use datapipes_text::{
     HfTokenizer, Pack, PackPlan, PackedBatch, TokenStore, TokenWidth, TokenWriter, Tokenize,
     prelude::*,
@@ -412,20 +413,44 @@ fn store(json: bool) -> Result<(), Error> {
         .collate();
     let ids = DataLoader::builder(ids).workers(0).build()?;
     let rows = DataLoader::builder(rows).workers(0).build()?;
+    let batches = Indexed::range(store.len() / LENGTH as u64)
+        .shuffle()
+        .fetch()
+        .batch(BATCH);
+    let batches = batches.try_map({
+        let store = store.clone();
+        move |windows| store.window_batch(LENGTH, &windows)
+    });
+    let batches = DataLoader::builder(batches).workers(0).build()?;
+    let order = Permutation::new(store.len() / LENGTH as u64, 7);
+    let mut ring = vec![0u8; BATCH * LENGTH * 2];
     let cases = vec![
         case("memcpy of the ids, in one piece", 0, None, || {
             copy.copy_from_slice(&bytes)
         }),
-        case("store: random windows, ids alone", 0, Some(0.8), || {
+        case("a plain loop that copies random windows", 0, None, || {
+            for (place, window) in order.iter().enumerate() {
+                let from = &bytes[window as usize * LENGTH * 2..][..LENGTH * 2];
+                ring[place % BATCH * LENGTH * 2..][..LENGTH * 2].copy_from_slice(from);
+                black_box(&ring);
+            }
+        }),
+        case(
+            "store: random windows, ids alone, by batches",
+            0,
+            Some(0.8),
+            || epoch(&batches, drop),
+        ),
+        case("store: random windows, ids alone", 0, None, || {
             epoch(&ids, drop)
         }),
-        case("writing all fields, batch by batch", 2, None, || {
+        case("writing all fields, batch by batch", 4, None, || {
             for part in 0..tokens / LENGTH / BATCH {
                 all.fill(part as u8);
                 black_box(&all);
             }
         }),
-        case("store: random windows, all fields", 2, None, || {
+        case("store: random windows, all fields", 4, None, || {
             epoch(&rows, drop)
         }),
     ];

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Weigh};
+use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Tensor, Weigh};
 
 use self::documents::Bounds;
 pub use self::window::Window;
@@ -359,7 +359,8 @@ impl TokenStore {
     /// over at the end are in no window.
     ///
     /// A window is a position: it is read by [`Window::row`] or [`Window::ids`], in a step after
-    /// `fetch`, which runs on the CPU workers.
+    /// `fetch`, which runs on the CPU workers. For ids alone
+    /// [`window_batch`](TokenStore::window_batch) is faster.
     ///
     /// # Errors
     /// `Config` for a length of 0. `Unsupported` if documents are not stored one after another,
@@ -373,6 +374,70 @@ impl TokenStore {
             .bounds
             .check_in_a_row(self.len(), self.0.width.size())?;
         Ok(Indexed::new(Windows(self.clone(), length)))
+    }
+
+    /// Returns the ids of some windows of `length` tokens, by their numbers, as a batch `[windows,
+    /// length]` of the numbers that they are stored as: the fastest way to ids alone, one copy from
+    /// the mapped file and no item for each window.
+    ///
+    /// # Errors
+    /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the
+    /// [vocabulary](TokenStore::vocab), if that was set; `Config` for a length of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Indexed;
+    /// use datapipes_text::{TokenStore, TokenWidth};
+    ///
+    /// let tokens: Vec<u8> = (0..100u16).flat_map(u16::to_le_bytes).collect();
+    /// let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None)?;
+    /// let batches = Indexed::range(store.len() / 10).shuffle().shard().fetch()
+    ///     .batch(2)
+    ///     .try_map(move |windows| store.window_batch(10, &windows));
+    /// assert_eq!(batches.collect()?[4].shape(), [2, 10]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn window_batch(&self, length: usize, windows: &[u64]) -> Result<Tensor> {
+        let count = self
+            .len()
+            .checked_div(length as u64)
+            .ok_or_else(|| Error::new(ErrorKind::Config, "windows of no tokens"))?;
+        if let Some(number) = windows.iter().find(|&&number| number >= count) {
+            let message = format!("{}: window {number} of {count}", self.0.name);
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        let mut batch = Tensor::zeros(self.0.width.dtype(), [windows.len(), length])?;
+        macro_rules! copy {
+            ($number:ty) => {
+                for (row, window) in batch
+                    .as_mut_slice::<$number>()?
+                    .chunks_exact_mut(length)
+                    .zip(windows)
+                {
+                    let range = window * length as u64..(window + 1) * length as u64;
+                    for (to, from) in row.iter_mut().zip(self.bytes(&range)?.as_chunks().0) {
+                        *to = <$number>::from_le_bytes(*from);
+                    }
+                    // A negative number is large as one without a sign.
+                    let largest = || row.iter().map(|&id| i64::from(id) as u64).max();
+                    if self
+                        .0
+                        .vocab
+                        .is_some_and(|vocab| largest() >= Some(vocab.into()))
+                    {
+                        return Err(self.no_token(&range));
+                    }
+                }
+            };
+        }
+        match self.0.width {
+            TokenWidth::U8 => copy!(u8),
+            TokenWidth::U16 => copy!(u16),
+            TokenWidth::I32 => copy!(i32),
+            TokenWidth::U32 => copy!(u32),
+            TokenWidth::I64 => copy!(i64),
+        }
+        Ok(batch)
     }
 
     /// Reads all of the index and all tokens, and checks them.

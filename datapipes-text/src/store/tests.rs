@@ -305,6 +305,9 @@ fn an_id_outside_the_vocabulary_is_named() {
             .contains("byte 6: id 65535")
     );
     window(2).row().unwrap();
+    let error = store.window_batch(4, &[2, 0]).unwrap_err().to_string();
+    assert!(error.contains("byte 6: id 65535"), "{error}");
+    store.window_batch(4, &[2, 3]).unwrap();
     let negative = TokenStore::from_flat(
         "a",
         (-7i32).to_le_bytes().to_vec().into(),
@@ -389,6 +392,14 @@ fn windows_share_the_file_until_they_are_batched() {
     assert!(ids.is_shared());
     let begin = store.0.tokens.as_ptr() as usize;
     assert_eq!(ids.as_bytes().as_ptr() as usize, begin + 16);
+    assert_eq!(store.window_batch(8, &[0, 1, 2]).unwrap(), batch);
+    assert_eq!(store.window_batch(8, &[]).unwrap().shape(), [0, 8]);
+    let error = store.window_batch(8, &[1, 3]).unwrap_err().to_string();
+    assert!(error.ends_with("megatron.bin: window 3 of 3"), "{error}");
+    assert_eq!(
+        store.window_batch(0, &[]).unwrap_err().kind(),
+        ErrorKind::Config
+    );
     assert_eq!(store.windows(0).unwrap_err().kind(), ErrorKind::Config);
     let apart = flat(&[1, 2, 3], &[1, 2]).unwrap();
     let error = apart.windows(2).unwrap_err();
@@ -496,6 +507,14 @@ proptest! {
             let rows: Vec<Packed> = rows.collect().unwrap();
             prop_assert_eq!(rows.len() as u64, store.len() / length as u64);
             prop_assert_eq!(&rows[..], &packed[..rows.len()]);
+            let numbers = Vec::from_iter(0..rows.len() as u64);
+            let batch = store.window_batch(length, &numbers).unwrap();
+            let ids: Vec<u32> = rows.into_iter().flat_map(|row| row.ids).collect();
+            let same = match store.width() {
+                TokenWidth::U16 => batch.as_slice::<u16>().unwrap().iter().map(|&id| u32::from(id)).eq(ids),
+                _ => batch.as_slice::<i32>().unwrap().iter().map(|&id| id as u32).eq(ids),
+            };
+            prop_assert!(same);
         }
     }
 
