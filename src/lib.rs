@@ -13,4 +13,6 @@ mod guide {
         processes = "processes.md", extend = "extend.md", performance = "performance.md", from_pytorch = "from-pytorch.md",
         from_webdataset = "from-webdataset.md", from_tfdata_grain = "from-tfdata-grain.md", from_burn = "from-burn.md",
     }
+    #[cfg(feature = "text")]
+    chapters! { text = "text.md" }
 }

@@ -1,0 +1,344 @@
+//! Documents with tokens that a model has to restore: BERT's masks and T5's spans.
+
+use std::collections::BTreeSet;
+
+use datapipes::{Arity, Context, Hints, Items, Pipe, Rng, Weigh};
+
+use crate::{Document, Tokens};
+
+/// Masks tokens at random, for a masked-language model: each token with probability `rate`. Of
+/// these, 80 % become the mask token, 10 % a random token and 10 % stay (BERT's rule); their labels
+/// are what they were, and those of all others −100.
+///
+/// A pipe for documents, to be packed with [`Labels::Same`](crate::Labels::Same). Runs on the CPU
+/// workers; order is kept. What is masked depends on seed, epoch and item alone, so that each epoch
+/// masks other tokens.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_text::{Labels, MaskTokens, Pack, prelude::*};
+///
+/// let documents = Graph::from_vec(vec![(10..30u32).collect::<Vec<_>>()]);
+/// let masked = documents.pipe(MaskTokens::new(3, 1000).rate(0.5)).pack(Pack::concat(20).labels(Labels::Same));
+/// let row = masked.collect()?.remove(0);
+/// for (at, label) in row.labels.iter().enumerate() {
+///     assert!(*label == 10 + at as i64 || (*label == -100 && row.ids[at] == 10 + at as u32));
+/// }
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct MaskTokens {
+    mask: u32,
+    vocab: u32,
+    rate: f64,
+    never: BTreeSet<u32>,
+}
+
+impl MaskTokens {
+    /// Masks by this token; random tokens are below `vocab`. The rate is 0.15 unless set.
+    pub fn new(mask: u32, vocab: u32) -> Self {
+        MaskTokens {
+            mask,
+            vocab,
+            rate: 0.15,
+            never: BTreeSet::new(),
+        }
+    }
+
+    /// Sets the probability that a token is chosen.
+    pub fn rate(self, rate: f64) -> Self {
+        MaskTokens { rate, ..self }
+    }
+
+    /// Sets tokens that are never chosen, such as those around a text.
+    pub fn never(self, ids: impl IntoIterator<Item = u32>) -> Self {
+        MaskTokens {
+            never: ids.into_iter().collect(),
+            ..self
+        }
+    }
+
+    fn masked(&self, ids: &[u32], rng: &mut Rng) -> Tokens {
+        let mut tokens = Tokens::from(ids.to_vec());
+        let mut labels = vec![-100; ids.len()];
+        for (id, label) in tokens.ids.iter_mut().zip(&mut labels) {
+            if self.never.contains(id) || !rng.chance(self.rate) {
+                continue;
+            }
+            *label = i64::from(*id);
+            match rng.below(10) {
+                0 => *id = rng.below(self.vocab.into()) as u32,
+                1 => {}
+                _ => *id = self.mask,
+            }
+        }
+        tokens.labels = Some(labels);
+        tokens
+    }
+}
+
+impl<T: Document> Pipe<T> for MaskTokens {
+    type Out = Tokens;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<Tokens> {
+        let (this, context) = (self.clone(), cx.clone());
+        input.each(cx, move |item| {
+            let mut rng = context.rng(item.origin());
+            Some(Ok(
+                item.map(|document| this.masked(document.ids(), &mut rng))
+            ))
+        })
+    }
+    fn hints(&self) -> Hints {
+        let MaskTokens {
+            mask,
+            vocab,
+            rate,
+            never,
+        } = self;
+        let wrong = !(0.0..=1.0).contains(rate) || *vocab == 0;
+        Hints::shardable()
+            .arity(Arity::One)
+            .settings(format_args!(
+                "{mask} of {vocab}, rate {rate}, never {never:?}"
+            ))
+            .problem(wrong.then_some("a rate that is not between 0 and 1, or no vocabulary"))
+    }
+    fn weigh(&self, tokens: &Tokens) -> Option<usize> {
+        Some(tokens.weigh())
+    }
+}
+
+/// Replaces spans of tokens by sentinels, for an encoder and a decoder: T5's span corruption. Gives
+/// pairs `(inputs, targets)` of ids, for [`padded_batch`](datapipes::Graph::padded_batch).
+///
+/// Of a document of `n` tokens `n * density` are in spans, at least one and not all, of `span`
+/// tokens in the mean; spans and what is between them are random partitions, and the document
+/// begins with tokens that stay. In the inputs a sentinel stands for each span; the targets have
+/// each sentinel and its span, and one sentinel more at the end. Sentinels count down from the first
+/// one, as T5's `<extra_id_0>` and those after it. A document of fewer than two tokens stays, with
+/// one sentinel as its targets.
+///
+/// Runs on the CPU workers; order is kept. The spans depend on seed, epoch and item alone.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_text::SpanCorruption;
+///
+/// let documents = Graph::from_vec(vec![(0..20u32).collect::<Vec<_>>()]);
+/// let (inputs, targets) = documents.pipe(SpanCorruption::new(32_099)).collect()?.remove(0);
+/// assert_eq!(inputs.len(), 20 - 3 + 1);        // three tokens in one span
+/// assert_eq!((targets.len(), targets[0], targets[4]), (5, 32_099, 32_098));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct SpanCorruption {
+    first: u32,
+    density: f64,
+    span: f64,
+}
+
+impl SpanCorruption {
+    /// Uses this sentinel for the first span, and the ids below it for those that follow. The
+    /// density is 0.15 and the mean length of a span 3, unless set.
+    pub fn new(first_sentinel: u32) -> Self {
+        SpanCorruption {
+            first: first_sentinel,
+            density: 0.15,
+            span: 3.0,
+        }
+    }
+
+    /// Sets the share of the tokens that are in spans.
+    pub fn density(self, density: f64) -> Self {
+        SpanCorruption { density, ..self }
+    }
+
+    /// Sets the mean length of a span.
+    pub fn span(self, tokens: f64) -> Self {
+        SpanCorruption {
+            span: tokens,
+            ..self
+        }
+    }
+
+    fn corrupted(&self, ids: &[u32], rng: &mut Rng) -> (Vec<u32>, Vec<u32>) {
+        if ids.len() < 2 {
+            return (ids.to_vec(), vec![self.first]);
+        }
+        let noise = (ids.len() as f64 * self.density).round() as usize;
+        let noise = noise.clamp(1, ids.len() - 1);
+        let spans = (noise as f64 / self.span).round() as usize;
+        let spans = spans.clamp(1, noise.min(ids.len() - noise));
+        let between = partition(ids.len() - noise, spans, rng);
+        let within = partition(noise, spans, rng);
+        let (mut inputs, mut targets) = (Vec::new(), Vec::new());
+        let mut rest = ids;
+        let mut sentinel = self.first;
+        for (between, within) in between.into_iter().zip(within) {
+            let (kept, span);
+            (kept, rest) = rest.split_at(between);
+            (span, rest) = rest.split_at(within);
+            inputs.extend_from_slice(kept);
+            inputs.push(sentinel);
+            targets.push(sentinel);
+            targets.extend_from_slice(span);
+            sentinel = sentinel.saturating_sub(1);
+        }
+        targets.push(sentinel);
+        (inputs, targets)
+    }
+}
+
+/// Divides a number into positive parts, each division as likely as any other.
+fn partition(number: usize, parts: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut begins = vec![false; number - 1];
+    begins[..parts - 1].fill(true);
+    rng.shuffle(&mut begins);
+    let mut lengths = vec![1];
+    for begins in begins {
+        match lengths.last_mut() {
+            Some(length) if !begins => *length += 1,
+            _ => lengths.push(1),
+        }
+    }
+    lengths
+}
+
+impl<T: Document> Pipe<T> for SpanCorruption {
+    type Out = (Vec<u32>, Vec<u32>);
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<Self::Out> {
+        let (this, context) = (self.clone(), cx.clone());
+        input.each(cx, move |item| {
+            let mut rng = context.rng(item.origin());
+            Some(Ok(
+                item.map(|document| this.corrupted(document.ids(), &mut rng))
+            ))
+        })
+    }
+    fn hints(&self) -> Hints {
+        let SpanCorruption {
+            first,
+            density,
+            span,
+        } = self;
+        let wrong = !(0.0..=1.0).contains(density) || span.is_nan() || *span < 1.0;
+        Hints::shardable()
+            .arity(Arity::One)
+            .settings(format_args!("from {first}, density {density}, span {span}"))
+            .problem(
+                wrong.then_some(
+                    "a density that is not between 0 and 1, or spans of less than a token",
+                ),
+            )
+    }
+    fn weigh(&self, (inputs, targets): &Self::Out) -> Option<usize> {
+        Some(inputs.weigh() + targets.weigh())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datapipes::Graph;
+    use datapipes::testing::check_pipe;
+
+    use super::*;
+
+    fn documents(lengths: impl IntoIterator<Item = u32>) -> Vec<Vec<u32>> {
+        lengths
+            .into_iter()
+            .map(|len| (100..100 + len).collect())
+            .collect()
+    }
+
+    #[test]
+    fn keep_the_contract() {
+        check_pipe(&MaskTokens::new(1, 99).rate(0.4), documents(0..9));
+        check_pipe(&SpanCorruption::new(99).density(0.4), documents(0..9));
+    }
+
+    #[test]
+    fn tokens_are_masked_by_berts_rule() {
+        let mask = MaskTokens::new(1, 90).never([100, 101]);
+        let all = Graph::from_vec(documents([500; 40]))
+            .pipe(mask)
+            .collect()
+            .unwrap();
+        let (mut masked, mut random, mut same) = (0, 0, 0);
+        for tokens in &all {
+            let labels = tokens.labels.as_ref().unwrap();
+            assert_eq!(labels[..2], [-100, -100]);
+            for ((id, label), was) in tokens.ids.iter().zip(labels).zip(100..) {
+                match (*label >= 0, *id) {
+                    (false, id) => assert_eq!(id, was),
+                    (true, 1) => masked += 1,
+                    (true, id) if id == was => same += 1,
+                    (true, id) => random += u32::from(id < 90),
+                }
+                assert!(*label == -100 || *label == i64::from(was));
+            }
+        }
+        // Of 20,000 tokens 3,000 are chosen.
+        assert!(
+            (2200..2600).contains(&masked) && (220..380).contains(&random),
+            "{masked} {random}"
+        );
+        assert!((220..380).contains(&same), "{same}");
+        assert_ne!(all[0], all[1]);
+    }
+
+    #[test]
+    fn spans_are_in_the_targets_and_everything_is_in_one_of_both() {
+        let all = Graph::from_vec(documents(2..80)).pipe(SpanCorruption::new(99));
+        for ((inputs, targets), len) in all.collect().unwrap().into_iter().zip(2..) {
+            let noise = ((f64::from(len) * 0.15).round() as usize).max(1);
+            let spans = inputs.iter().filter(|&&id| id < 100).count();
+            assert_eq!(spans, ((noise as f64 / 3.0).round() as usize).max(1));
+            assert_eq!(inputs.len(), len as usize - noise + spans);
+            assert_eq!(targets.len(), noise + spans + 1);
+            assert_eq!(targets.last(), Some(&(99 - spans as u32)));
+            // Each sentinel is replaced by its span.
+            let mut whole = Vec::new();
+            for &id in &inputs {
+                if id >= 100 {
+                    whole.push(id);
+                    continue;
+                }
+                let at = targets.iter().position(|&target| target == id).unwrap();
+                let span: Vec<u32> = targets[at + 1..]
+                    .iter()
+                    .copied()
+                    .take_while(|&id| id >= 100)
+                    .collect();
+                assert!(!span.is_empty());
+                whole.extend(span);
+            }
+            assert_eq!(whole, Vec::from_iter(100..100 + len));
+        }
+        let short = Graph::from_vec(documents([0, 1]))
+            .pipe(SpanCorruption::new(99))
+            .collect()
+            .unwrap();
+        assert_eq!(short, [(vec![], vec![99]), (vec![100], vec![99])]);
+    }
+
+    #[test]
+    fn wrong_settings_do_not_start() {
+        let said = |graph: datapipes::Result<()>| graph.unwrap_err().to_string();
+        let one = || Graph::from_vec(documents([1]));
+        let mask = said(one().pipe(MaskTokens::new(1, 0)).collect().map(drop));
+        assert!(mask.contains("no vocabulary"), "{mask}");
+        let span = said(
+            one()
+                .pipe(SpanCorruption::new(9).span(f64::NAN))
+                .collect()
+                .map(drop),
+        );
+        assert!(span.contains("spans of less than a token"), "{span}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Language data for `datapipes`: from texts to packed, masked batches.
+//!
+//! - **Tokenize** texts, on all cores: [`TokenizeGraphExt::tokenize`], [`Tokenize`], with a tokenizer
+//!   of Hugging Face (`HfTokenizer`, feature `tokenizers`) or any other [`Tokenizer`]; and
+//!   conversations by a chat template, with the prompt not trained (`Tokenize::chat`, feature
+//!   `chat`).
+//! - **Pack** documents into rows of a fixed length, with labels, positions and the bounds of
+//!   documents: [`PackGraphExt::pack`], [`Pack`]. Attention masks are made from the bounds alone:
+//!   [`attention_mask`], [`PackedBatch::mask`].
+//! - **Batches of a number of tokens**, of items of similar length: [`TokenBatchGraphExt::token_batch`].
+//!   Equal documents are left out by [`DistinctGraphExt::distinct`], and [`Fim`] moves the middle of
+//!   documents to their end. [`MaskTokens`] and [`SpanCorruption`] make what BERT and T5 learn from.
+//! - **Token stores**, for tokens made beforehand: [`TokenStore`] reads those of Megatron and
+//!   datatrove, and files of tokens in a row, as data by index; [`TokenWriter`] writes them. [`PackPlan`] packs
+//!   their documents by length before they are read, the same for any number of ranks.
+
+mod corrupt;
+mod distinct;
+mod document;
+mod fim;
+mod mask;
+mod pack;
+mod packed;
+mod plan;
+mod store;
+mod text;
+mod token_budget;
+mod tokenize;
+
+pub use corrupt::{MaskTokens, SpanCorruption};
+pub use distinct::{Distinct, DistinctGraphExt};
+pub use document::{Document, Tokens};
+pub use fim::Fim;
+pub use mask::{Attention, MaskForm, attention_mask};
+pub use pack::{Labels, Overflow, Pack, PackGraphExt};
+pub use packed::{Packed, PackedBatch};
+pub use plan::{PackPlan, PackReport, PlannedRow};
+pub use store::{TokenStore, TokenWidth, TokenWriter, Window};
+pub use text::Text;
+pub use token_budget::{TokenBatchGraphExt, TokenBudget};
+#[cfg(feature = "tokenizers")]
+pub use tokenize::HfTokenizer;
+#[cfg(feature = "chat")]
+pub use tokenize::{Chat, ChatTemplate, Message};
+pub use tokenize::{Tokenize, TokenizeGraphExt, Tokenizer};
+
+/// Traits with the methods that this crate adds to a [`Graph`](datapipes::Graph).
+pub mod prelude {
+    pub use crate::{DistinctGraphExt, PackGraphExt, TokenBatchGraphExt, TokenizeGraphExt};
+}
+
+mod sealed {
+    /// Graphs that have the methods of this crate; more may be added to its traits.
+    pub trait Sealed {}
+
+    impl<T> Sealed for datapipes::Graph<T> {}
+}

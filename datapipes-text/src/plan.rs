@@ -1,0 +1,413 @@
+//! Packing that is decided by the lengths of documents alone.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use datapipes::index::Permutation;
+use datapipes::{Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Rng, Source};
+
+use crate::pack::{Layout, Row};
+use crate::{Packed, TokenStore};
+
+/// Packs the documents of a [`TokenStore`] into rows before any of them is read: a plan is made of
+/// their lengths, which are in the index.
+///
+/// - Documents come in a random order of seed and epoch. A [window](PackPlan::window) of them is
+///   packed by best-fit decreasing; a document that is longer than a row is cut, and each comes
+///   once.
+/// - The rows of a window that cost about the same are in one [step](PackPlan::step), and the steps
+///   come in a random order. So ranks that deal the rows of a step among them have as much to do,
+///   however many they are, and none waits for another.
+/// - The plan depends on seed and epoch alone. Each rank makes all of it, some hundred nanoseconds
+///   for a document, and reads its own rows: the steps of all ranks together are the same for any
+///   number of ranks that divides the rows of a step, also when an epoch is resumed by another
+///   number of ranks.
+/// - Memory is that of a window, whatever the number of documents. A checkpoint has three numbers.
+///
+/// # Examples
+/// ```
+/// use datapipes::{DataLoader, Uneven};
+/// use datapipes_text::{PackPlan, TokenStore, TokenWidth, TokenWriter};
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("corpus");
+/// # let mut writer = TokenWriter::megatron(&path, TokenWidth::U16)?;
+/// # for document in 0..1000u32 {
+/// #     writer.push(&vec![document; 1 + document as usize * 7919 % 150])?;
+/// # }
+/// # writer.finish()?;
+/// let plan = PackPlan::new(TokenStore::megatron(&path)?, 128)
+///     .step(16)                                        // rows of all ranks
+///     .balance(|length| 1000 * length + length * length); // as a transformer's step costs
+/// let report = plan.report(4)?;
+/// assert!(report.padding < 0.03 && report.waiting < 0.05, "{report}");
+///
+/// let (rank, world) = (0, 4);
+/// let rows = plan.graph()
+///     .sharding_filter()
+///     .try_map(|row| row.read())                       // on the CPU workers, this rank's rows alone
+///     .batch(16 / world)
+///     .collate();
+/// let loader = DataLoader::builder(rows).rank(rank, world).uneven(Uneven::Drop).resumable().build()?;
+/// assert_eq!(loader.epoch(0).blocking().count() as u64, report.steps);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+#[must_use]
+pub struct PackPlan {
+    store: TokenStore,
+    length: usize,
+    step: usize,
+    window: u64,
+    cost: Arc<dyn Fn(u64) -> u64 + Send + Sync>,
+}
+
+impl PackPlan {
+    /// Plans rows of `length` tokens.
+    pub fn new(store: TokenStore, length: usize) -> Self {
+        PackPlan {
+            store,
+            length,
+            step: 64,
+            window: 1 << 16,
+            cost: Arc::new(|length| length),
+        }
+    }
+
+    /// Sets the number of rows in a step of all ranks together; 64 unless set. The rows of a window
+    /// are a multiple of it: what is missing is made by dividing rows, so a window should have many
+    /// steps.
+    pub fn step(self, rows: usize) -> Self {
+        PackPlan { step: rows, ..self }
+    }
+
+    /// Sets how many documents are packed together; 65,536 unless set. More of them pad less; each
+    /// takes about 60 bytes.
+    pub fn window(self, documents: u64) -> Self {
+        PackPlan {
+            window: documents,
+            ..self
+        }
+    }
+
+    /// Sets the cost of a piece of a document, by its length; the length itself unless set. For
+    /// attention within documents, `a * length + b * length * length`.
+    pub fn balance(self, cost: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {
+        PackPlan {
+            cost: Arc::new(cost),
+            ..self
+        }
+    }
+
+    /// Returns the rows of all ranks, in order, as a source of a graph.
+    ///
+    /// # Errors
+    /// An error of the store's index ends the epoch's rows, with file and byte.
+    pub fn graph(&self) -> Graph<PlannedRow> {
+        Graph::source(self.clone())
+    }
+
+    /// Makes the plan of one order of the documents, and returns its figures if `world` ranks deal
+    /// the rows of each step among them. Other orders differ little.
+    ///
+    /// # Errors
+    /// Errors of the store's index; `Config` if the settings are wrong, or `world` does not divide
+    /// the rows of a step.
+    pub fn report(&self, world: usize) -> Result<PackReport> {
+        let problem = self
+            .problem()
+            .or((world == 0 || !self.step.is_multiple_of(world))
+                .then_some("a number of ranks that does not divide the rows of a step"));
+        if let Some(problem) = problem {
+            return Err(Error::new(ErrorKind::Config, problem));
+        }
+        let mut report = PackReport {
+            rows: 0,
+            steps: 0,
+            tokens: 0,
+            padding: 0.0,
+            waiting: 0.0,
+            worst_rank: 1.0,
+        };
+        let (mut means, mut mosts) = (0.0, 0.0);
+        let order = Permutation::new(self.store.document_count(), 0);
+        for window in 0..self.windows() {
+            let rows = self.rows(window, &order, &mut Rng::from_key([window, 0, 0, 0]))?;
+            report.rows += rows.len() as u64;
+            for step in rows.chunks(self.step) {
+                report.steps += 1;
+                let mut ranks = vec![0u64; world];
+                for (at, row) in step.iter().enumerate() {
+                    ranks[at % world] += row.cost;
+                    report.tokens += row.tokens();
+                }
+                let mean = ranks.iter().sum::<u64>() as f64 / world as f64;
+                let most = ranks.into_iter().max().unwrap_or(0) as f64;
+                (means, mosts) = (means + mean, mosts + most);
+                report.worst_rank = report.worst_rank.max(most / mean.max(1.0));
+            }
+        }
+        let room = (report.rows * self.length as u64).max(1);
+        report.padding = 1.0 - report.tokens as f64 / room as f64;
+        report.waiting = 1.0 - means / f64::max(mosts, 1.0);
+        Ok(report)
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        if self.length == 0 || u32::try_from(self.length).is_err() {
+            Some("rows of no tokens, or of more than 2^32")
+        } else if self.step == 0 || self.window == 0 {
+            Some("steps of no rows, or windows of no documents")
+        } else {
+            None
+        }
+    }
+
+    fn windows(&self) -> u64 {
+        self.store.document_count().div_ceil(self.window)
+    }
+
+    /// Returns the rows of a window, in their order.
+    fn rows(&self, window: u64, order: &Permutation, rng: &mut Rng) -> Result<Vec<PlannedRow>> {
+        let places = window * self.window..((window + 1) * self.window).min(order.len());
+        let mut rows: Vec<Vec<Piece>> = Vec::new();
+        let mut rest: Vec<Piece> = Vec::new();
+        let length = self.length as u64;
+        for document in places.map(|place| order.get(place)) {
+            let tokens = self.store.document_len(document)?;
+            let full = tokens / length;
+            let piece = |start, len| Piece {
+                document,
+                start,
+                len: len as u32,
+            };
+            rows.extend((0..full).map(|row| vec![piece(row * length, length)]));
+            if tokens % length > 0 {
+                rest.push(piece(full * length, tokens % length));
+            }
+        }
+        rest.sort_by_key(|piece| std::cmp::Reverse(piece.len));
+        // Rows by the room that is left in them.
+        let mut open: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for piece in rest {
+            let (row, room) = match open.range_mut(piece.len..).next() {
+                Some((&room, with_room)) => {
+                    let row = with_room.pop().expect("a room without rows is removed");
+                    if with_room.is_empty() {
+                        open.remove(&room);
+                    }
+                    (row, room)
+                }
+                None => {
+                    rows.push(Vec::new());
+                    (rows.len() - 1, self.length as u32)
+                }
+            };
+            if room > piece.len {
+                open.entry(room - piece.len).or_default().push(row);
+            }
+            rows[row].push(piece);
+        }
+        self.divide(&mut rows);
+        let planned = |pieces: Vec<Piece>| PlannedRow {
+            store: self.store.clone(),
+            length: self.length,
+            cost: pieces
+                .iter()
+                .map(|piece| (self.cost)(piece.len.into()))
+                .sum(),
+            pieces,
+        };
+        let mut rows: Vec<PlannedRow> = rows.into_iter().map(planned).collect();
+        rows.sort_by_key(|row| row.cost);
+        let mut steps: Vec<Vec<PlannedRow>> = Vec::new();
+        while !rows.is_empty() {
+            steps.push(rows.split_off(rows.len() - self.step));
+        }
+        rng.shuffle(&mut steps);
+        // Neighbours by cost go to different ranks, and no rank has the most in all steps.
+        let offset = |rng: &mut Rng| rng.below(self.step as u64) as usize;
+        steps
+            .iter_mut()
+            .for_each(|step| step.rotate_left(offset(rng)));
+        Ok(steps.into_iter().flatten().collect())
+    }
+
+    /// Divides rows of several pieces until there is a multiple of the rows of a step.
+    fn divide(&self, rows: &mut Vec<Vec<Piece>>) {
+        let wanted = rows.len().next_multiple_of(self.step);
+        let mut at = 0;
+        while rows.len() < wanted {
+            match rows.get_mut(at) {
+                Some(row) if row.len() > 1 => {
+                    let half = row.split_off(row.len() / 2);
+                    rows.push(half);
+                }
+                Some(_) => {}
+                // Nothing can be divided: rows of padding.
+                None => rows.push(Vec::new()),
+            }
+            at += 1;
+        }
+    }
+}
+
+impl Source for PackPlan {
+    type Out = PlannedRow;
+
+    fn open(&self, cx: &Context) -> Items<PlannedRow> {
+        // The window, the rows of it that were given, and all rows before it.
+        let (mut window, mut given, mut before): (u64, u64, u64) = match cx.restored() {
+            Ok(kept) => kept.unwrap_or_default(),
+            Err(error) => return Items::fail(error),
+        };
+        let (this, cx) = (self.clone(), cx.clone());
+        Items::generate(async move |out| {
+            let order = Permutation::new(this.store.document_count(), cx.node_rng().next_u64());
+            while window < this.windows() && !cx.is_cancelled() {
+                // Each window has random numbers of its own, so that the plan can begin at any.
+                let mut rng = cx.rng(&cx.origin(window));
+                let rows = match this.rows(window, &order, &mut rng) {
+                    Ok(rows) => rows,
+                    Err(error) => return out.emit(Err(error.at(cx.node()))).await,
+                };
+                let count = rows.len() as u64;
+                for row in rows.into_iter().skip(given as usize) {
+                    out.snapshot(&cx, || (window, given, before));
+                    out.emit(Ok(Item::new(row, cx.origin(before + given))))
+                        .await;
+                    given += 1;
+                }
+                (window, given, before) = (window + 1, 0, before + count);
+            }
+            out.snapshot(&cx, || (window, given, before));
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::any_order()
+            .is_resumable(true)
+            .buffered_bytes(usize::try_from(self.window.saturating_mul(60)).unwrap_or(usize::MAX))
+            .settings(format_args!(
+                "{} of {:?}, step {}, window {}",
+                self.length, self.store, self.step, self.window
+            ))
+            .problem(self.problem())
+    }
+}
+
+impl fmt::Debug for PackPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackPlan")
+            .field("store", &self.store)
+            .field("length", &self.length)
+            .field("step", &self.step)
+            .field("window", &self.window)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Some tokens of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    document: u64,
+    start: u64,
+    len: u32,
+}
+
+/// A row of a [`PackPlan`]: names of documents, until it is read.
+#[derive(Clone)]
+pub struct PlannedRow {
+    store: TokenStore,
+    length: usize,
+    cost: u64,
+    pieces: Vec<Piece>,
+}
+
+impl PlannedRow {
+    /// Returns the sum of the costs of its pieces; see [`PackPlan::balance`].
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Returns the number of tokens that are no padding.
+    pub fn tokens(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.len)).sum()
+    }
+
+    /// Reads the documents of the row, with all fields as [`Pack`](crate::Pack) makes them.
+    ///
+    /// # Errors
+    /// Errors of [`TokenStore::document`].
+    pub fn read(&self) -> Result<Packed> {
+        let layout = Layout::new(self.length);
+        let mut row = Row::new(&layout);
+        for piece in &self.pieces {
+            let len = piece.len as usize;
+            // One more, as the label of the last.
+            let ids = self.store.part(piece.document, piece.start, len + 1)?;
+            if ids.len() < len {
+                let message = format!("document {} is shorter than planned", piece.document);
+                return Err(Error::new(ErrorKind::Changed, message));
+            }
+            row.push(&layout, &ids, None, 0..len);
+        }
+        Ok(row.finish(&layout))
+    }
+}
+
+impl PartialEq for PlannedRow {
+    fn eq(&self, other: &Self) -> bool {
+        self.pieces == other.pieces
+    }
+}
+
+impl fmt::Debug for PlannedRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlannedRow")
+            .field("pieces", &self.pieces)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Figures of a [`PackPlan`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct PackReport {
+    /// Rows in an epoch, of all ranks.
+    pub rows: u64,
+    /// Steps in an epoch.
+    pub steps: u64,
+    /// Tokens in an epoch.
+    pub tokens: u64,
+    /// Share of the rows that is padding, 0 to 1.
+    pub padding: f64,
+    /// Share of the ranks' time in which they wait for the one with the most to do, 0 to 1.
+    pub waiting: f64,
+    /// Cost of the rank with the most to do in a step, over the mean of the ranks; the largest of
+    /// all steps, 1 at best.
+    pub worst_rank: f64,
+}
+
+impl fmt::Display for PackReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PackReport {
+            rows,
+            steps,
+            tokens,
+            padding,
+            waiting,
+            worst_rank,
+        } = self;
+        write!(
+            f,
+            "{tokens} tokens in {rows} rows and {steps} steps: {:.2} % padding, ranks wait for {:.2} % of the time, the \
+             worst at {worst_rank:.3} of the mean",
+            100.0 * padding,
+            100.0 * waiting
+        )
+    }
+}

@@ -1,0 +1,162 @@
+//! Tests of pack plans.
+
+use datapipes::testing::check_source;
+use datapipes::{Checkpoint, DataLoader, Uneven};
+
+use super::*;
+use crate::{TokenWidth, TokenWriter};
+
+/// A store of documents of these lengths, whose tokens are the number of the document.
+fn store(lengths: &[usize]) -> (tempfile::TempDir, TokenStore) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = TokenWriter::megatron(dir.path().join("a"), TokenWidth::U16).unwrap();
+    for (number, &len) in (1..).zip(lengths) {
+        writer.push(&vec![number; len]).unwrap();
+    }
+    writer.finish().unwrap();
+    let store = TokenStore::megatron(dir.path().join("a")).unwrap();
+    (dir, store)
+}
+
+fn lengths(count: usize) -> Vec<usize> {
+    (0..count).map(|n| n * n * 31 % 97 % (1 + n % 40)).collect()
+}
+
+#[test]
+fn keeps_the_contract() {
+    let (_dir, store) = store(&lengths(40));
+    check_source(&PackPlan::new(store, 16).step(4).window(12));
+}
+
+fn loader(plan: &PackPlan, rank: u64, world: u64) -> DataLoader<Vec<Packed>> {
+    let rows = plan
+        .graph()
+        .sharding_filter()
+        .try_map(|row| row.read())
+        .batch(4 / world as usize);
+    let loader = DataLoader::builder(rows)
+        .seed(9)
+        .uneven(Uneven::Error)
+        .resumable();
+    loader.rank(rank as usize, world as usize).build().unwrap()
+}
+
+#[test]
+fn every_token_comes_once_in_steps_that_are_full() {
+    let lengths = lengths(300);
+    let (_dir, store) = store(&lengths);
+    for window in [7, 64, 1000] {
+        let plan = PackPlan::new(store.clone(), 32).step(4).window(window);
+        let steps: Vec<Vec<Packed>> = loader(&plan, 0, 1)
+            .epoch(1)
+            .blocking()
+            .collect::<Result<_>>()
+            .unwrap();
+        assert!(steps.iter().all(|step| step.len() == 4));
+        let mut counts = vec![0; lengths.len()];
+        for row in steps.iter().flatten() {
+            for (&id, _) in row
+                .ids
+                .iter()
+                .zip(&row.document)
+                .filter(|&(_, &document)| document > 0)
+            {
+                counts[id as usize - 1] += 1;
+            }
+        }
+        assert_eq!(counts, lengths);
+    }
+    let order = |epoch| {
+        loader(&PackPlan::new(store.clone(), 32).step(4), 0, 1)
+            .epoch(epoch)
+            .blocking()
+            .next()
+    };
+    assert_ne!(order(0).unwrap().unwrap(), order(1).unwrap().unwrap());
+}
+
+/// Returns the rows of two ranks as those of one: rank 0 has the even rows of a step.
+fn dealt(ranks: [Vec<Vec<Packed>>; 2]) -> Vec<Vec<Packed>> {
+    let [even, odd] = ranks;
+    let step = |(even, odd): (Vec<Packed>, Vec<Packed>)| -> Vec<Packed> {
+        even.into_iter()
+            .zip(odd)
+            .flat_map(|(even, odd)| [even, odd])
+            .collect()
+    };
+    even.into_iter().zip(odd).map(step).collect()
+}
+
+#[test]
+fn any_number_of_ranks_has_the_same_steps_also_after_a_stop() {
+    let (_dir, store) = store(&lengths(200));
+    let plan = PackPlan::new(store, 24).step(4).window(50);
+    let rows = |epoch: datapipes::Blocking<Vec<Packed>>| epoch.collect::<Result<Vec<_>>>().unwrap();
+    let whole = rows(loader(&plan, 0, 1).epoch(0).blocking());
+    assert_eq!(
+        dealt([0, 1].map(|rank| rows(loader(&plan, rank, 2).epoch(0).blocking()))),
+        whole
+    );
+    for stop in [0, 3, whole.len() - 1] {
+        let states = [0, 1].map(|rank| {
+            let mut epoch = loader(&plan, rank, 2).epoch(0).blocking();
+            assert_eq!(epoch.by_ref().take(stop).count(), stop);
+            epoch.checkpoint().unwrap()
+        });
+        let rest = loader(&plan, 0, 1)
+            .resume(&Checkpoint::merge(&states).unwrap())
+            .unwrap();
+        assert_eq!(rows(rest.blocking()), whole[stop..]);
+    }
+}
+
+#[test]
+fn ranks_have_as_much_to_do() {
+    let lengths: Vec<usize> = (0..4000)
+        .map(|n: usize| 1 + (n * 7919) % 60 + 400 * usize::from(n.is_multiple_of(40)))
+        .collect();
+    let (_dir, store) = store(&lengths);
+    let plan = PackPlan::new(store, 512)
+        .step(32)
+        .balance(|length| length * length);
+    let report = plan.report(8).unwrap();
+    assert_eq!(report.tokens, lengths.iter().sum::<usize>() as u64);
+    assert_eq!(report.rows, report.steps * 32);
+    assert!(report.padding < 0.1, "{report}");
+    // A few rows of one long document are in a step with rows that cost less.
+    assert!(report.waiting < 0.05 && report.worst_rank < 1.7, "{report}");
+    let random = plan.clone().window(64).report(8).unwrap();
+    assert!(random.waiting > 2.0 * report.waiting, "{random}");
+    assert_eq!(plan.report(7).unwrap_err().kind(), ErrorKind::Config);
+    let said = report.to_string();
+    assert!(
+        said.contains("steps: ") && said.contains("% padding, ranks wait for "),
+        "{said}"
+    );
+}
+
+#[test]
+fn few_documents_make_whole_steps() {
+    let (_dir, one) = store(&[5]);
+    let plan = PackPlan::new(one, 4).step(4);
+    let steps: Vec<Vec<Packed>> = loader(&plan, 0, 1)
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_>>()
+        .unwrap();
+    assert_eq!((steps.len(), steps[0].len()), (1, 4));
+    let mut tokens: Vec<usize> = steps[0].iter().map(Packed::tokens).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, [0, 0, 1, 4]);
+    let (_dir, none) = store(&[]);
+    assert_eq!(
+        PackPlan::new(none.clone(), 4).graph().collect().unwrap(),
+        []
+    );
+    let error = PackPlan::new(none, 4)
+        .step(0)
+        .graph()
+        .collect()
+        .unwrap_err();
+    assert!(error.to_string().contains("steps of no rows"), "{error}");
+}

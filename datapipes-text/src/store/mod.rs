@@ -1,0 +1,648 @@
+//! Token stores: tokens of many documents in a file that is mapped into memory, and an index of the
+//! documents.
+
+mod documents;
+mod map;
+mod megatron;
+#[cfg(test)]
+mod tests;
+mod window;
+mod writer;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use datapipes::{DType, Error, ErrorKind, Indexed, MapPipe, Result, Tensor, Weigh};
+
+use self::documents::Bounds;
+pub use self::window::Window;
+pub use self::writer::TokenWriter;
+
+/// The numbers that tokens are stored as, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TokenWidth {
+    /// 8 bits, unsigned.
+    U8,
+    /// 16 bits, unsigned: vocabularies up to 65,536.
+    U16,
+    /// 32 bits, signed, as Megatron stores large vocabularies; no id is negative.
+    I32,
+    /// 32 bits, unsigned.
+    U32,
+    /// 64 bits, signed; no id is negative, and none above `u32::MAX`.
+    I64,
+}
+
+impl TokenWidth {
+    /// Returns the number of bytes of a token.
+    pub const fn size(self) -> usize {
+        self.dtype().size()
+    }
+
+    /// Returns the type of the numbers.
+    pub const fn dtype(self) -> DType {
+        match self {
+            TokenWidth::U8 => DType::U8,
+            TokenWidth::U16 => DType::U16,
+            TokenWidth::I32 => DType::I32,
+            TokenWidth::U32 => DType::U32,
+            TokenWidth::I64 => DType::I64,
+        }
+    }
+
+    /// Returns the largest id that fits.
+    pub const fn max_id(self) -> u32 {
+        match self {
+            TokenWidth::U8 => u8::MAX as u32,
+            TokenWidth::U16 => u16::MAX as u32,
+            TokenWidth::I32 => i32::MAX as u32,
+            TokenWidth::U32 | TokenWidth::I64 => u32::MAX,
+        }
+    }
+}
+
+/// Tokens of many documents, in files that are mapped into memory.
+///
+/// | files | opened by |
+/// |---|---|
+/// | Megatron's `NAME.bin` and `NAME.idx` | [`megatron`](TokenStore::megatron) |
+/// | datatrove's `NAME.ds`, `NAME.ds.index` and `NAME.ds.metadata` | [`datatrove`](TokenStore::datatrove) |
+/// | tokens in a row (`train.bin`), with or without ends of documents | [`flat`](TokenStore::flat) |
+///
+/// Opening a store reads the header of its index and nothing else, whatever its size; a page of a
+/// file is read when a document or window in it is. [`windows`](TokenStore::windows) and
+/// [`documents`](TokenStore::documents) are data by index: a global shuffle takes no memory in their
+/// number. What an index says is checked where it is used; see [`check`](TokenStore::check).
+///
+/// Windows, and rows of a plan, are positions in the map of this process: read them before they are
+/// sent to another one.
+///
+/// The files must not be written to or shortened while they are mapped: the process would be ended
+/// by a signal (`SIGBUS`).
+///
+/// # Examples
+/// ```
+/// use datapipes::DataLoader;
+/// use datapipes_text::{TokenStore, TokenWidth, TokenWriter};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("corpus");
+/// let mut writer = TokenWriter::megatron(&path, TokenWidth::U16)?;
+/// for document in 0..100u32 {
+///     writer.push(&vec![document; 1 + document as usize % 7])?;
+/// }
+/// writer.finish()?;
+///
+/// let store = TokenStore::megatron(&path)?;
+/// let rows = store.windows(64)?.shuffle().shard().fetch()    // all of it, with nothing in memory
+///     .try_map(|window| window.row())                        // ids, labels, positions, bounds of documents
+///     .batch(2)
+///     .collate();
+/// let batch = DataLoader::builder(rows).build()?.epoch(0).blocking().next().expect("there are 6 windows")?;
+/// assert_eq!(batch.ids.shape(), [2, 64]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct TokenStore(Arc<Inner>);
+
+struct Inner {
+    /// Path of the tokens, for errors.
+    name: String,
+    tokens: Bytes,
+    width: TokenWidth,
+    bounds: Bounds,
+    vocab: Option<u32>,
+}
+
+impl TokenStore {
+    /// Opens `PREFIX.bin` and `PREFIX.idx`, as Megatron-LM and the tools around it write them.
+    ///
+    /// # Errors
+    /// Errors of opening and mapping the files. `Corrupt` if the index is no index, `Truncated` if
+    /// it is shorter than its counts say, `Unsupported` for another version, or numbers that are no
+    /// tokens; each with file and byte.
+    pub fn megatron(prefix: impl AsRef<Path>) -> Result<TokenStore> {
+        let (bin, idx) = (with(prefix.as_ref(), ".bin"), with(prefix.as_ref(), ".idx"));
+        TokenStore::from_megatron(name(&bin), map::map(&bin)?, name(&idx), map::map(&idx)?)
+    }
+
+    /// Uses the contents of a `.bin` and an `.idx`, with their names for errors.
+    ///
+    /// # Errors
+    /// As [`megatron`](TokenStore::megatron), once the files are there.
+    pub fn from_megatron(
+        bin_name: impl Into<String>,
+        bin: Bytes,
+        idx_name: impl Into<String>,
+        idx: Bytes,
+    ) -> Result<TokenStore> {
+        let (width, bounds) = megatron::parse(idx_name.into(), idx)?;
+        TokenStore::new(bin_name.into(), bin, width, bounds)
+    }
+
+    /// Opens `PATH`, a `.ds` of datatrove and nanotron, and its index `PATH.index`. The width is
+    /// that in `PATH.metadata` if there is one, else [`TokenWidth::U16`], as in datatrove.
+    ///
+    /// # Errors
+    /// Errors of opening and mapping the files; `Corrupt` if metadata, index and tokens contradict
+    /// each other; each with its file.
+    pub fn datatrove(path: impl AsRef<Path>) -> Result<TokenStore> {
+        let path = path.as_ref();
+        let metadata = with(path, ".metadata");
+        let (width, count) = match std::fs::read_to_string(&metadata) {
+            Ok(text) => datatrove_metadata(&text).ok_or_else(|| {
+                let message = format!(
+                    "{}: no `tokenizer|size` in the first line, or no count in the next",
+                    name(&metadata)
+                );
+                Error::new(ErrorKind::Corrupt, message)
+            })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (TokenWidth::U16, None),
+            Err(error) => return Err(map::failed(&metadata, error)),
+        };
+        let store = TokenStore::flat(path, width, Some(&with(path, ".index")))?;
+        match count {
+            Some(count) if count != store.len() => {
+                let message = format!(
+                    "{}: it says that there are {count} tokens, and {} has {} of {} bytes",
+                    name(&metadata),
+                    store.0.name,
+                    store.len(),
+                    width.size()
+                );
+                Err(Error::new(ErrorKind::Corrupt, message))
+            }
+            _ => Ok(store),
+        }
+    }
+
+    /// Opens a file of tokens in a row, without a header. `ends` is a file of the end of each
+    /// document in tokens, of 64 bits each; without it the file is one document.
+    ///
+    /// # Errors
+    /// Errors of opening and mapping the files; `Corrupt` if the length of one is no multiple of
+    /// its numbers, or the last document does not end with the tokens.
+    pub fn flat(
+        path: impl AsRef<Path>,
+        width: TokenWidth,
+        ends: Option<&Path>,
+    ) -> Result<TokenStore> {
+        let path = path.as_ref();
+        let ends = match ends {
+            Some(ends) => Some((name(ends), map::map(ends)?)),
+            None => None,
+        };
+        TokenStore::from_flat(name(path), map::map(path)?, width, ends)
+    }
+
+    /// Uses tokens in a row and the ends of documents, with their names for errors.
+    ///
+    /// # Errors
+    /// As [`flat`](TokenStore::flat), once the files are there.
+    pub fn from_flat(
+        tokens_name: impl Into<String>,
+        tokens: Bytes,
+        width: TokenWidth,
+        ends: Option<(String, Bytes)>,
+    ) -> Result<TokenStore> {
+        let bounds = match ends {
+            Some((name, ends)) => Bounds::ends(name, ends)?,
+            None => Bounds::Whole((tokens.len() / width.size()) as u64),
+        };
+        TokenStore::new(tokens_name.into(), tokens, width, bounds)
+    }
+
+    fn new(name: String, tokens: Bytes, width: TokenWidth, bounds: Bounds) -> Result<TokenStore> {
+        let size = width.size();
+        if !tokens.len().is_multiple_of(size) {
+            let message = format!(
+                "{name}: {} bytes, no multiple of the {size} of a token",
+                tokens.len()
+            );
+            return Err(Error::new(ErrorKind::Corrupt, message));
+        }
+        let store = TokenStore(Arc::new(Inner {
+            name,
+            tokens,
+            width,
+            bounds,
+            vocab: None,
+        }));
+        let end = store.0.bounds.end(size)?;
+        if end > store.len() {
+            let message = format!(
+                "{}: {} tokens, and the last document in {} ends at {end}",
+                store.0.name,
+                store.len(),
+                store.0.bounds.name()
+            );
+            return Err(Error::new(ErrorKind::Truncated, message));
+        }
+        Ok(store)
+    }
+
+    /// Sets the size of the vocabulary: an id that is not below it is an error of kind `Corrupt`
+    /// wherever it is read, so that the tokens of another tokenizer are found.
+    pub fn vocab(self, size: u32) -> TokenStore {
+        let Inner {
+            name,
+            tokens,
+            width,
+            bounds,
+            ..
+        } = &*self.0;
+        TokenStore(Arc::new(Inner {
+            name: name.clone(),
+            tokens: tokens.clone(),
+            width: *width,
+            bounds: bounds.clone(),
+            vocab: Some(size),
+        }))
+    }
+
+    /// Returns the number of tokens.
+    pub fn len(&self) -> u64 {
+        (self.0.tokens.len() / self.0.width.size()) as u64
+    }
+
+    /// Returns true if there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the numbers that tokens are stored as.
+    pub fn width(&self) -> TokenWidth {
+        self.0.width
+    }
+
+    /// Returns the number of documents.
+    pub fn document_count(&self) -> u64 {
+        self.0.bounds.count()
+    }
+
+    /// Returns the tokens of a document.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Truncated` if the index contradicts itself or the tokens, with file and byte;
+    /// `NotFound` for a number that no document has.
+    pub fn document(&self, number: u64) -> Result<Vec<u32>> {
+        let ranges = self.ranges(number)?;
+        let len = ranges
+            .iter()
+            .map(|range| range.end - range.start)
+            .sum::<u64>();
+        let mut ids = Vec::with_capacity(len.min(self.len()) as usize);
+        for range in ranges {
+            self.read(range, &mut ids)?;
+        }
+        Ok(ids)
+    }
+
+    /// Returns the number of tokens of a document, from the index alone.
+    ///
+    /// # Errors
+    /// As [`document`](TokenStore::document).
+    pub fn document_len(&self, number: u64) -> Result<u64> {
+        let ranges = self.ranges(number)?;
+        Ok(ranges.iter().map(|range| range.end - range.start).sum())
+    }
+
+    /// Returns the ranges of a document's tokens, all of which are there.
+    fn ranges(&self, number: u64) -> Result<Vec<Range<u64>>> {
+        if number >= self.document_count() {
+            let message = format!(
+                "{}: document {number} of {}",
+                self.0.name,
+                self.document_count()
+            );
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        let ranges = self.0.bounds.document(number, self.0.width.size())?;
+        ranges
+            .iter()
+            .try_for_each(|range| self.bytes(range).map(drop))?;
+        Ok(ranges)
+    }
+
+    /// Returns at most so many tokens of a document, from some token on.
+    pub(crate) fn part(&self, number: u64, start: u64, len: usize) -> Result<Vec<u32>> {
+        let (mut skipped, mut ids) = (start, Vec::with_capacity(len));
+        for range in self.ranges(number)? {
+            let begin = range.start.saturating_add(skipped).min(range.end);
+            skipped -= begin - range.start;
+            let end = begin
+                .saturating_add((len - ids.len()) as u64)
+                .min(range.end);
+            self.read(begin..end, &mut ids)?;
+        }
+        Ok(ids)
+    }
+
+    /// Returns all documents as data by index: `store.documents().shuffle().shard().fetch()`.
+    ///
+    /// They are read where they are fetched, on the async runtime: a page that is not in memory holds
+    /// up the other reads there. [`windows`](TokenStore::windows) and a [`PackPlan`](crate::PackPlan)
+    /// are read on the CPU workers.
+    ///
+    /// # Errors
+    /// An item that cannot be read is an error as in [`document`](TokenStore::document).
+    pub fn documents(&self) -> Indexed<Vec<u32>> {
+        Indexed::new(Documents(self.clone()))
+    }
+
+    /// Returns the tokens cut into windows of `length`, as data by index: window `i` has tokens
+    /// `i * length` and those after it, of as many documents as there are. The tokens that are left
+    /// over at the end are in no window.
+    ///
+    /// A window is a position: it is read by [`Window::row`] or [`Window::ids`], in a step after
+    /// `fetch`, which runs on the CPU workers. For ids alone
+    /// [`window_batch`](TokenStore::window_batch) is faster.
+    ///
+    /// # Errors
+    /// `Config` for a length of 0. `Unsupported` if documents are not stored one after another,
+    /// from the beginning to the end, as far as the ends of the index tell.
+    pub fn windows(&self, length: usize) -> Result<Indexed<Window>> {
+        if length == 0 || u32::try_from(length).is_err() {
+            let message = format!("windows of {length} tokens: 1 to {} are possible", u32::MAX);
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        self.0
+            .bounds
+            .check_in_a_row(self.len(), self.0.width.size())?;
+        Ok(Indexed::new(Windows(self.clone(), length)))
+    }
+
+    /// Returns the ids of some windows of `length` tokens, by their numbers, as a batch `[windows,
+    /// length]` of the numbers that they are stored as: the fastest way to ids alone, one copy from
+    /// the mapped file and no item for each window.
+    ///
+    /// # Errors
+    /// `NotFound` for a number that no window has; `Corrupt` for an id that is not in the
+    /// [vocabulary](TokenStore::vocab), if that was set; `Config` for a length of 0.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Indexed;
+    /// use datapipes_text::{TokenStore, TokenWidth};
+    ///
+    /// let tokens: Vec<u8> = (0..100u16).flat_map(u16::to_le_bytes).collect();
+    /// let store = TokenStore::from_flat("tokens", tokens.into(), TokenWidth::U16, None)?;
+    /// let batches = Indexed::range(store.len() / 10).shuffle().shard().fetch()
+    ///     .batch(2)
+    ///     .try_map(move |windows| store.window_batch(10, &windows));
+    /// assert_eq!(batches.collect()?[4].shape(), [2, 10]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn window_batch(&self, length: usize, windows: &[u64]) -> Result<Tensor> {
+        let count = self
+            .len()
+            .checked_div(length as u64)
+            .ok_or_else(|| Error::new(ErrorKind::Config, "windows of no tokens"))?;
+        if let Some(number) = windows.iter().find(|&&number| number >= count) {
+            let message = format!("{}: window {number} of {count}", self.0.name);
+            return Err(Error::new(ErrorKind::NotFound, message));
+        }
+        let mut batch = Tensor::zeros(self.0.width.dtype(), [windows.len(), length])?;
+        macro_rules! copy {
+            ($number:ty) => {
+                for (row, window) in batch
+                    .as_mut_slice::<$number>()?
+                    .chunks_exact_mut(length)
+                    .zip(windows)
+                {
+                    let range = window * length as u64..(window + 1) * length as u64;
+                    for (to, from) in row.iter_mut().zip(self.bytes(&range)?.as_chunks().0) {
+                        *to = <$number>::from_le_bytes(*from);
+                    }
+                    // A negative number is large as one without a sign.
+                    let largest = || row.iter().map(|&id| i64::from(id) as u64).max();
+                    if self
+                        .0
+                        .vocab
+                        .is_some_and(|vocab| largest() >= Some(vocab.into()))
+                    {
+                        return Err(self.no_token(&range));
+                    }
+                }
+            };
+        }
+        match self.0.width {
+            TokenWidth::U8 => copy!(u8),
+            TokenWidth::U16 => copy!(u16),
+            TokenWidth::I32 => copy!(i32),
+            TokenWidth::U32 => copy!(u32),
+            TokenWidth::I64 => copy!(i64),
+        }
+        Ok(batch)
+    }
+
+    /// Reads all of the index and all tokens, and checks them.
+    ///
+    /// # Errors
+    /// The first contradiction, with file and byte.
+    pub fn check(&self) -> Result<()> {
+        let mut ids = Vec::new();
+        for number in 0..self.document_count() {
+            for range in self.ranges(number)? {
+                ids.clear();
+                self.read(range, &mut ids)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends tokens, widened and checked.
+    fn read(&self, range: Range<u64>, ids: &mut Vec<u32>) -> Result<()> {
+        let bytes = self.bytes(&range)?;
+        let begin = ids.len();
+        let mut high = 0;
+        match self.0.width {
+            TokenWidth::U8 => ids.extend(bytes.iter().map(|&byte| u32::from(byte))),
+            TokenWidth::U16 => {
+                let id = |two: &[u8; 2]| u32::from(u16::from_le_bytes(*two));
+                ids.extend(bytes.as_chunks().0.iter().map(id));
+            }
+            TokenWidth::I32 | TokenWidth::U32 => {
+                ids.extend(
+                    bytes
+                        .as_chunks()
+                        .0
+                        .iter()
+                        .map(|four| u32::from_le_bytes(*four)),
+                );
+            }
+            TokenWidth::I64 => {
+                let id = |eight: &[u8; 8]| {
+                    let id = u64::from_le_bytes(*eight);
+                    high |= id >> 32;
+                    id as u32
+                };
+                ids.extend(bytes.as_chunks().0.iter().map(id));
+            }
+        }
+        // A negative number is large as one without a sign.
+        let most = self
+            .0
+            .vocab
+            .map_or(self.0.width.max_id(), |vocab| vocab.saturating_sub(1));
+        let can_exceed = self.0.vocab.is_some() || self.0.width == TokenWidth::I32;
+        // The largest is found faster than the first that is too large.
+        if high > 0 || (can_exceed && ids[begin..].iter().max().is_some_and(|&id| id > most)) {
+            return Err(self.no_token(&range));
+        }
+        Ok(())
+    }
+
+    /// Makes the error of the first token in a range that is none.
+    fn no_token(&self, range: &Range<u64>) -> Error {
+        let size = self.0.width.size();
+        let bytes = self.bytes(range).unwrap_or_default();
+        let value = |bytes: &[u8]| match self.0.width {
+            TokenWidth::I32 => i64::from(i32::from_le_bytes(bytes.try_into().expect("four bytes"))),
+            _ => {
+                let mut eight = [0; 8];
+                eight[..size].copy_from_slice(bytes);
+                i64::from_le_bytes(eight)
+            }
+        };
+        let most = self
+            .0
+            .vocab
+            .map_or(i64::from(u32::MAX), |vocab| i64::from(vocab) - 1);
+        let wrong = |&(_, id): &(usize, i64)| !(0..=most).contains(&id);
+        let (at, id) = bytes
+            .chunks_exact(size)
+            .map(value)
+            .enumerate()
+            .find(wrong)
+            .unwrap_or_default();
+        let byte = (range.start as usize + at) * size;
+        let message = format!(
+            "{}: byte {byte}: id {id}, where ids are 0 to {most}",
+            self.0.name
+        );
+        Error::new(ErrorKind::Corrupt, message)
+    }
+
+    /// Returns the bytes of some tokens.
+    fn bytes(&self, range: &Range<u64>) -> Result<&[u8]> {
+        let size = self.0.width.size() as u64;
+        let byte = |at: u64| usize::try_from(at.checked_mul(size)?).ok();
+        let found = byte(range.start).zip(byte(range.end));
+        found
+            .and_then(|(begin, end)| self.0.tokens.get(begin..end))
+            .ok_or_else(|| {
+                let message = format!(
+                    "{}: {} tokens, and {} says that some are at {} to {}",
+                    self.0.name,
+                    self.len(),
+                    self.0.bounds.name(),
+                    range.start,
+                    range.end
+                );
+                Error::new(ErrorKind::Truncated, message)
+            })
+    }
+}
+
+/// Documents by number.
+struct Documents(TokenStore);
+
+#[async_trait]
+impl MapPipe for Documents {
+    type Out = Vec<u32>;
+
+    fn len(&self) -> u64 {
+        self.0.document_count()
+    }
+    async fn get(&self, number: u64) -> Result<Vec<u32>> {
+        self.0.document(number)
+    }
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Vec<u32>>> {
+        numbers
+            .iter()
+            .map(|&number| self.0.document(number))
+            .collect()
+    }
+    fn name(&self) -> String {
+        "documents".to_owned()
+    }
+    fn weigh(&self, ids: &Vec<u32>) -> Option<usize> {
+        Some(ids.weigh())
+    }
+}
+
+/// Windows of a length by number.
+struct Windows(TokenStore, usize);
+
+impl Windows {
+    fn window(&self, number: u64) -> Window {
+        Window::new(self.0.clone(), number * self.1 as u64, self.1)
+    }
+}
+
+#[async_trait]
+impl MapPipe for Windows {
+    type Out = Window;
+
+    fn len(&self) -> u64 {
+        self.0.len() / self.1 as u64
+    }
+    async fn get(&self, number: u64) -> Result<Window> {
+        Ok(self.window(number))
+    }
+    async fn get_many(&self, numbers: &[u64]) -> Vec<Result<Window>> {
+        numbers
+            .iter()
+            .map(|&number| Ok(self.window(number)))
+            .collect()
+    }
+    fn name(&self) -> String {
+        "windows".to_owned()
+    }
+    fn weigh(&self, _: &Window) -> Option<usize> {
+        Some(size_of::<Window>())
+    }
+}
+
+impl fmt::Debug for TokenStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenStore")
+            .field("name", &self.0.name)
+            .field("tokens", &self.len())
+            .field("width", &self.0.width)
+            .field("documents", &self.document_count())
+            .finish()
+    }
+}
+
+/// Returns width and number of tokens according to the metadata of a `.ds`: `NAME|SIZE`, the
+/// number, and the number for people.
+fn datatrove_metadata(text: &str) -> Option<(TokenWidth, Option<u64>)> {
+    let mut lines = text.lines();
+    let width = match lines.next()?.rsplit_once('|')?.1.trim() {
+        "2" => TokenWidth::U16,
+        "4" => TokenWidth::U32,
+        _ => return None,
+    };
+    let count = match lines.next() {
+        Some(count) => Some(count.trim().parse().ok()?),
+        None => None,
+    };
+    Some((width, count))
+}
+
+/// Returns the path with something after it.
+fn with(path: &Path, end: &str) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(end);
+    path.into()
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -1,0 +1,535 @@
+//! Tests of token stores: files of the original tools, and files that lie.
+
+use datapipes::{DataLoader, Graph, Result, Uneven};
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Pack, PackGraphExt, Packed};
+
+const BIN: &[u8] = include_bytes!("../../tests/data/megatron.bin");
+const IDX: &[u8] = include_bytes!("../../tests/data/megatron.idx");
+
+/// The documents in the files of `tests/data`.
+fn documents() -> Vec<Vec<u32>> {
+    vec![
+        vec![5, 6, 7],
+        vec![],
+        vec![65_535, 1],
+        (100..120).collect(),
+        vec![9],
+    ]
+}
+
+fn megatron(bin: &[u8], idx: &[u8]) -> Result<TokenStore> {
+    TokenStore::from_megatron(
+        "a.bin",
+        Bytes::copy_from_slice(bin),
+        "a.idx",
+        Bytes::copy_from_slice(idx),
+    )
+}
+
+fn flat(ids: &[u16], ends: &[u64]) -> Result<TokenStore> {
+    let tokens: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let ends: Vec<u8> = ends.iter().flat_map(|end| end.to_le_bytes()).collect();
+    TokenStore::from_flat(
+        "a.ds",
+        tokens.into(),
+        TokenWidth::U16,
+        Some(("a.index".into(), ends.into())),
+    )
+}
+
+fn all(store: &TokenStore) -> Vec<Vec<u32>> {
+    (0..store.document_count())
+        .map(|number| store.document(number).unwrap())
+        .collect()
+}
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(name)
+}
+
+#[test]
+fn files_of_the_original_tools_are_read() {
+    let store = TokenStore::megatron(data("megatron")).unwrap();
+    assert_eq!((store.width(), store.len()), (TokenWidth::U16, 26));
+    assert_eq!(all(&store), documents());
+    store.check().unwrap();
+    // Two sequences in the third document.
+    let store = TokenStore::megatron(data("megatron-i32")).unwrap();
+    assert_eq!(
+        (store.width(), store.document_count()),
+        (TokenWidth::I32, 3)
+    );
+    assert_eq!(all(&store), [vec![70_000, 1], vec![2], vec![3, 4, 5, 6]]);
+    for (name, width) in [
+        ("datatrove.ds", TokenWidth::U16),
+        ("datatrove-u32.ds", TokenWidth::U32),
+    ] {
+        let store = TokenStore::datatrove(data(name)).unwrap();
+        assert_eq!(store.width(), width);
+        assert_eq!(all(&store), documents());
+        store.check().unwrap();
+    }
+}
+
+#[test]
+fn files_are_written_as_the_original_tools_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("megatron");
+    let mut writer = TokenWriter::megatron(&path, TokenWidth::U16).unwrap();
+    documents()
+        .iter()
+        .for_each(|document| writer.push(document).unwrap());
+    assert_eq!(writer.len(), 26);
+    assert_eq!(
+        TokenStore::megatron(&path).unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "it is not finished"
+    );
+    writer.finish().unwrap();
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert_eq!(
+        (read("megatron.bin"), read("megatron.idx")),
+        (BIN.to_vec(), IDX.to_vec())
+    );
+
+    for (name, width) in [
+        ("datatrove.ds", TokenWidth::U16),
+        ("datatrove-u32.ds", TokenWidth::U32),
+    ] {
+        let mut writer = TokenWriter::datatrove(dir.path().join(name), width, "gpt2").unwrap();
+        documents()
+            .iter()
+            .for_each(|document| writer.push(document).unwrap());
+        writer.finish().unwrap();
+        for end in ["", ".index"] {
+            let name = format!("{name}{end}");
+            assert_eq!(read(&name), std::fs::read(data(&name)).unwrap(), "{name}");
+        }
+        assert_eq!(
+            all(&TokenStore::datatrove(dir.path().join(name)).unwrap()),
+            documents()
+        );
+    }
+}
+
+#[test]
+fn every_width_holds_its_ids_and_refuses_larger_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    for width in [
+        TokenWidth::U8,
+        TokenWidth::U16,
+        TokenWidth::I32,
+        TokenWidth::I64,
+    ] {
+        let path = dir.path().join(format!("{width:?}"));
+        let mut writer = TokenWriter::megatron(&path, width).unwrap();
+        writer.push(&[0, width.max_id()]).unwrap();
+        if width.max_id() < u32::MAX {
+            let error = writer.push(&[1, width.max_id() + 1]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Limit);
+            let said = error.to_string();
+            assert!(
+                said.contains("document 1, token 1: id ") && said.contains(".bin"),
+                "{said}"
+            );
+        }
+        writer.finish().unwrap();
+        assert_eq!(
+            all(&TokenStore::megatron(&path).unwrap()),
+            [vec![0, width.max_id()]]
+        );
+    }
+    let error = TokenWriter::megatron(dir.path().join("a"), TokenWidth::U32).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    let error = TokenWriter::datatrove(dir.path().join("a"), TokenWidth::U8, "").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+}
+
+/// Returns a copy with other bytes at some place.
+fn patched(bytes: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + new.len()].copy_from_slice(new);
+    bytes
+}
+
+#[test]
+fn an_index_that_lies_is_named_with_its_byte() {
+    let said = |result: Result<TokenStore>, kind: ErrorKind, said: &str| {
+        let error = result.and_then(|store| store.check()).unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(said), "{error}, not {said}");
+    };
+    let idx = |at, new: &[u8]| megatron(BIN, &patched(IDX, at, new));
+    said(
+        megatron(BIN, &IDX[..20]),
+        ErrorKind::Truncated,
+        "a.idx: byte 20: a header of 34 bytes",
+    );
+    said(
+        idx(0, b"x"),
+        ErrorKind::Corrupt,
+        "a.idx: byte 0: no index of Megatron's",
+    );
+    said(
+        idx(9, &[2]),
+        ErrorKind::Unsupported,
+        "byte 9: version 2, not 1",
+    );
+    said(
+        idx(17, &[7]),
+        ErrorKind::Unsupported,
+        "byte 17: numbers of code 7",
+    );
+    said(
+        idx(18, &u64::MAX.to_le_bytes()),
+        ErrorKind::Truncated,
+        "byte 18: 18446744073709551615 sequences",
+    );
+    said(
+        megatron(BIN, &IDX[..IDX.len() - 1]),
+        ErrorKind::Truncated,
+        "5 sequences and 6 documents in a file",
+    );
+    said(
+        megatron(BIN, &[IDX, &[0; 3]].concat()),
+        ErrorKind::Corrupt,
+        "3 bytes more than the counts say",
+    );
+    megatron(BIN, &[IDX, &[0; 5]].concat())
+        .unwrap()
+        .check()
+        .unwrap(); // modes
+    said(
+        megatron(&BIN[..8], IDX),
+        ErrorKind::Truncated,
+        "a.bin: 4 tokens, and the last document in a.idx ends at 26",
+    );
+    said(
+        megatron(&BIN[..9], IDX),
+        ErrorKind::Corrupt,
+        "a.bin: 9 bytes, no multiple of the 2",
+    );
+    said(
+        idx(34, &(-1i32).to_le_bytes()),
+        ErrorKind::Corrupt,
+        "byte 34: a negative number, -1",
+    );
+    said(
+        idx(34, &99i32.to_le_bytes()),
+        ErrorKind::Truncated,
+        "some are at 0 to 99",
+    );
+    said(
+        idx(54, &1i64.to_le_bytes()),
+        ErrorKind::Corrupt,
+        "byte 54: sequence 0 begins at byte 1, within a token",
+    );
+    said(
+        idx(54, &i64::MAX.to_le_bytes()),
+        ErrorKind::Corrupt,
+        "within a token",
+    );
+    said(
+        idx(62, &(i64::MAX - 1).to_le_bytes()),
+        ErrorKind::Truncated,
+        "some are at",
+    );
+    said(
+        idx(94 + 8, &9i64.to_le_bytes()),
+        ErrorKind::Corrupt,
+        "byte 102: document 0 has sequences 0 to 9 of 5",
+    );
+
+    said(
+        flat(&[1, 2, 3], &[2, 1]),
+        ErrorKind::Corrupt,
+        "a.index: byte 8: document 1 ends at token 1, and begins at 2",
+    );
+    said(
+        flat(&[1, 2, 3], &[2, 4]),
+        ErrorKind::Truncated,
+        "a.ds: 3 tokens, and the last document in a.index ends at 4",
+    );
+    said(
+        flat(&[1], &[u64::MAX]),
+        ErrorKind::Corrupt,
+        "a.index: byte 0: a negative number",
+    );
+    let ends = Some(("a.index".to_owned(), Bytes::from(vec![0; 9])));
+    let odd = TokenStore::from_flat("a.ds", Bytes::new(), TokenWidth::U16, ends);
+    said(
+        odd,
+        ErrorKind::Corrupt,
+        "a.index: 9 bytes, no multiple of the 8",
+    );
+}
+
+#[test]
+fn an_id_outside_the_vocabulary_is_named() {
+    let store = TokenStore::megatron(data("megatron")).unwrap().vocab(200);
+    let error = store.document(2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(
+        error
+            .to_string()
+            .ends_with("megatron.bin: byte 6: id 65535, where ids are 0 to 199"),
+        "{error}"
+    );
+    let window = |number| {
+        store
+            .windows(4)
+            .unwrap()
+            .subset(number..number + 1)
+            .fetch()
+            .collect()
+            .unwrap()
+            .remove(0)
+    };
+    assert!(
+        window(0)
+            .ids()
+            .unwrap_err()
+            .to_string()
+            .contains("byte 6: id 65535")
+    );
+    assert!(
+        window(0)
+            .row()
+            .unwrap_err()
+            .to_string()
+            .contains("byte 6: id 65535")
+    );
+    window(2).row().unwrap();
+    let error = store.window_batch(4, &[2, 0]).unwrap_err().to_string();
+    assert!(error.contains("byte 6: id 65535"), "{error}");
+    store.window_batch(4, &[2, 3]).unwrap();
+    let negative = TokenStore::from_flat(
+        "a",
+        (-7i32).to_le_bytes().to_vec().into(),
+        TokenWidth::I32,
+        None,
+    );
+    let error = negative.unwrap().check().unwrap_err().to_string();
+    assert!(
+        error.ends_with("a: byte 0: id -7, where ids are 0 to 4294967295"),
+        "{error}"
+    );
+    let large = TokenStore::from_flat(
+        "a",
+        (1i64 << 32).to_le_bytes().to_vec().into(),
+        TokenWidth::I64,
+        None,
+    );
+    assert!(
+        large
+            .unwrap()
+            .check()
+            .unwrap_err()
+            .to_string()
+            .contains("id 4294967296")
+    );
+}
+
+#[test]
+fn metadata_that_contradicts_the_tokens_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ds");
+    for end in ["", ".index"] {
+        std::fs::copy(data(&format!("datatrove.ds{end}")), with(&path, end)).unwrap();
+    }
+    TokenStore::datatrove(&path).unwrap();
+    for (metadata, said) in [
+        ("gpt2|2\n25\n25", "it says that there are 25 tokens"),
+        ("gpt2|4\n26\n26", "ends at 26"),
+        ("gpt2", "no `tokenizer|size`"),
+        ("gpt2|2\nmany", "no `tokenizer|size`"),
+    ] {
+        std::fs::write(with(&path, ".metadata"), metadata).unwrap();
+        let error = TokenStore::datatrove(&path).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("a.ds"), "{error}");
+    }
+    assert_eq!(
+        TokenStore::datatrove(dir.path().join("b.ds"))
+            .unwrap_err()
+            .kind(),
+        ErrorKind::NotFound
+    );
+    assert!(
+        TokenStore::flat(dir.path(), TokenWidth::U16, None)
+            .unwrap_err()
+            .to_string()
+            .contains("regular file")
+    );
+}
+
+#[test]
+fn windows_share_the_file_until_they_are_batched() {
+    let store = TokenStore::megatron(data("megatron")).unwrap();
+    let windows = store.windows(8).unwrap();
+    assert_eq!(windows.len(), 3);
+    let batch = windows
+        .clone()
+        .fetch()
+        .try_map(|window| window.ids())
+        .batch(3)
+        .collate()
+        .collect()
+        .unwrap()
+        .remove(0);
+    assert_eq!((batch.dtype(), batch.shape()), (DType::U16, &[3, 8][..]));
+    assert_eq!(
+        batch.as_slice::<u16>().unwrap()[..6],
+        [5, 6, 7, 65_535, 1, 100]
+    );
+    let window = windows.subset(1..2).fetch().collect().unwrap().remove(0);
+    assert_eq!(window.start(), 8);
+    let ids = window.ids().unwrap();
+    assert!(ids.is_shared());
+    let begin = store.0.tokens.as_ptr() as usize;
+    assert_eq!(ids.as_bytes().as_ptr() as usize, begin + 16);
+    assert_eq!(store.window_batch(8, &[0, 1, 2]).unwrap(), batch);
+    assert_eq!(store.window_batch(8, &[]).unwrap().shape(), [0, 8]);
+    let error = store.window_batch(8, &[1, 3]).unwrap_err().to_string();
+    assert!(error.ends_with("megatron.bin: window 3 of 3"), "{error}");
+    assert_eq!(
+        store.window_batch(0, &[]).unwrap_err().kind(),
+        ErrorKind::Config
+    );
+    assert_eq!(store.windows(0).unwrap_err().kind(), ErrorKind::Config);
+    let apart = flat(&[1, 2, 3], &[1, 2]).unwrap();
+    let error = apart.windows(2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(
+        error.to_string().contains("the last ends at 2 of 3"),
+        "{error}"
+    );
+}
+
+#[test]
+fn documents_are_data_by_index_and_a_shuffled_epoch_goes_on() {
+    let store = TokenStore::megatron(data("megatron")).unwrap();
+    assert_eq!(store.documents().fetch().collect().unwrap(), documents());
+    let rows = store
+        .windows(3)
+        .unwrap()
+        .shuffle()
+        .shard()
+        .fetch()
+        .try_map(|window| window.row());
+    let loader = DataLoader::builder(rows.batch(2).collate())
+        .workers(2)
+        .resumable()
+        .build()
+        .unwrap();
+    let whole: Vec<_> = loader
+        .epoch(0)
+        .blocking()
+        .map(|batch| batch.unwrap().ids)
+        .collect();
+    let mut epoch = loader.epoch(0).blocking();
+    epoch.next();
+    let rest = loader
+        .resume(&epoch.checkpoint().unwrap())
+        .unwrap()
+        .blocking();
+    let rest: Vec<_> = rest.map(|batch| batch.unwrap().ids).collect();
+    assert_eq!(rest, whole[1..]);
+    // One rank is stopped, and two go on with what is left, in the same steps.
+    let loader = |rank, world| {
+        let rows = store
+            .windows(3)
+            .unwrap()
+            .shuffle()
+            .shard()
+            .fetch()
+            .try_map(|window| window.row());
+        let rows = rows.batch(2 / world);
+        let loader = DataLoader::builder(rows)
+            .seed(3)
+            .uneven(Uneven::Drop)
+            .resumable();
+        loader.rank(rank, world).build().unwrap()
+    };
+    let steps = |epoch: datapipes::Blocking<Vec<Packed>>| -> Vec<Vec<Packed>> {
+        epoch.map(Result::unwrap).collect()
+    };
+    let whole = steps(loader(0, 1).epoch(0).blocking());
+    let mut epoch = loader(0, 1).epoch(0).blocking();
+    epoch.next();
+    let checkpoint = epoch.checkpoint().unwrap();
+    let ranks = [0, 1].map(|rank| steps(loader(rank, 2).resume(&checkpoint).unwrap().blocking()));
+    let together: Vec<Vec<Packed>> = ranks[0]
+        .iter()
+        .zip(&ranks[1])
+        .map(|(a, b)| [a.clone(), b.clone()].concat())
+        .collect();
+    assert_eq!(together, whole[1..]);
+    let error = store.document(5).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+}
+
+/// Writes documents with every format, and opens them.
+fn stores(documents: &[Vec<u32>], dir: &Path) -> Vec<TokenStore> {
+    let path = dir.join("m");
+    let mut megatron = TokenWriter::megatron(&path, TokenWidth::I32).unwrap();
+    let mut datatrove = TokenWriter::datatrove(dir.join("d.ds"), TokenWidth::U16, "t").unwrap();
+    for document in documents {
+        megatron.push(document).unwrap();
+        datatrove.push(document).unwrap();
+    }
+    megatron.finish().unwrap();
+    datatrove.finish().unwrap();
+    vec![
+        TokenStore::megatron(path).unwrap(),
+        TokenStore::datatrove(dir.join("d.ds")).unwrap(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+
+    /// Windows are the rows that packing makes of the same documents.
+    #[test]
+    fn windows_are_packed_rows(lengths in prop::collection::vec(0usize..9, 0..20), length in 1usize..9) {
+        let mut next = 0..;
+        let documents: Vec<Vec<u32>> =
+            lengths.iter().map(|&len| next.by_ref().take(len).collect()).collect();
+        let dir = tempfile::tempdir().unwrap();
+        let packed = Graph::from_vec(documents.clone()).pack(Pack::concat(length)).collect().unwrap();
+        for store in stores(&documents, dir.path()) {
+            prop_assert_eq!(all(&store), documents.clone());
+            let rows = store.windows(length).unwrap().fetch().try_map(|window| window.row());
+            let rows: Vec<Packed> = rows.collect().unwrap();
+            prop_assert_eq!(rows.len() as u64, store.len() / length as u64);
+            prop_assert_eq!(&rows[..], &packed[..rows.len()]);
+            let numbers = Vec::from_iter(0..rows.len() as u64);
+            let batch = store.window_batch(length, &numbers).unwrap();
+            let ids: Vec<u32> = rows.into_iter().flat_map(|row| row.ids).collect();
+            let same = match store.width() {
+                TokenWidth::U16 => batch.as_slice::<u16>().unwrap().iter().map(|&id| u32::from(id)).eq(ids),
+                _ => batch.as_slice::<i32>().unwrap().iter().map(|&id| id as u32).eq(ids),
+            };
+            prop_assert!(same);
+        }
+    }
+
+    /// Whatever an index says, nothing panics and nothing is read outside of the file.
+    #[test]
+    fn damaged_indices_give_documents_or_errors(at in 0usize..200, byte: u8, length in 1usize..9) {
+        let at = at % IDX.len();
+        if let Ok(store) = megatron(BIN, &patched(IDX, at, &[byte])) {
+            drop(store.check());
+            if let Ok(windows) = store.windows(length) {
+                for window in windows.fetch().collect().unwrap() {
+                    drop(window.row());
+                    drop(window.ids());
+                }
+            }
+        }
+    }
+}

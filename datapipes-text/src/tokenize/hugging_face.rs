@@ -1,0 +1,135 @@
+//! Tokenizers of Hugging Face's `tokenizers`.
+
+use std::fmt;
+use std::path::Path;
+
+use datapipes::{Error, ErrorKind, Result};
+
+use super::Tokenizer;
+use crate::Tokens;
+
+/// A tokenizer of Hugging Face's `tokenizers`, from a `tokenizer.json`.
+///
+/// A truncation and padding that the file sets are not used: [`Tokenize::max_tokens`] cuts texts,
+/// [`Pack`] and [`padded_batch`] pad them. The text of a special token within a document, such as
+/// `<|endoftext|>`, becomes that token, as in Python; [`special_tokens_as_text`] makes plain text of
+/// it.
+///
+/// [`Tokenize::max_tokens`]: crate::Tokenize::max_tokens
+/// [`Pack`]: crate::Pack
+/// [`padded_batch`]: datapipes::Graph::padded_batch
+/// [`special_tokens_as_text`]: HfTokenizer::special_tokens_as_text
+pub struct HfTokenizer {
+    tokenizer: tokenizers::Tokenizer,
+    adds_special: bool,
+    vocab: usize,
+}
+
+impl HfTokenizer {
+    /// Reads a file `tokenizer.json`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Denied` or `Io` if the file cannot be read, `Corrupt` if it is no tokenizer;
+    /// with its path.
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let named = |error: Error| {
+            let kind = error.kind();
+            Error::new(kind, path.display().to_string()).with_source(error)
+        };
+        let bytes = std::fs::read(path).map_err(|error| named(Error::io(error)))?;
+        HfTokenizer::from_bytes(bytes).map_err(named)
+    }
+
+    /// Reads the content of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// `Corrupt` if it is no tokenizer.
+    pub fn from_bytes(json: impl AsRef<[u8]>) -> Result<Self> {
+        tokenizers::Tokenizer::from_bytes(json)
+            .map(HfTokenizer::new)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "no tokenizer").with_source(error))
+    }
+
+    /// Uses a tokenizer that was made or trained with the crate `tokenizers`.
+    pub fn new(mut tokenizer: tokenizers::Tokenizer) -> Self {
+        tokenizer.with_padding(None);
+        tokenizer
+            .with_truncation(None)
+            .expect("no truncation needs nothing");
+        // Ids may have gaps, so their number is not the bound.
+        let vocab = tokenizer
+            .get_vocab(true)
+            .into_values()
+            .max()
+            .map_or(0, |id| id as usize + 1);
+        HfTokenizer {
+            tokenizer,
+            adds_special: false,
+            vocab,
+        }
+    }
+
+    /// Adds the special tokens that the file's post-processor puts around a text, as `encode` in
+    /// Python does by default. Without it, [`Tokenize::begin`](crate::Tokenize::begin) and
+    /// [`end`](crate::Tokenize::end) say what is put there.
+    pub fn add_special_tokens(self) -> Self {
+        HfTokenizer {
+            adds_special: true,
+            ..self
+        }
+    }
+
+    /// Treats the text of special tokens within a document as any other text, so that a document
+    /// cannot end itself.
+    pub fn special_tokens_as_text(mut self) -> Self {
+        self.tokenizer.set_encode_special_tokens(true);
+        self
+    }
+}
+
+impl Tokenizer for HfTokenizer {
+    fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
+        // The second one does not compute offsets, and is faster.
+        let encoding = match offsets {
+            true => self.tokenizer.encode(text, self.adds_special),
+            false => self.tokenizer.encode_fast(text, self.adds_special),
+        };
+        let encoding = encoding
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "tokenizer").with_source(error))?;
+        let range = |&(begin, end): &(usize, usize)| begin as u32..end as u32;
+        Ok(Tokens {
+            ids: encoding.get_ids().to_vec(),
+            labels: None,
+            offsets: offsets.then(|| encoding.get_offsets().iter().map(range).collect()),
+        })
+    }
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        if let Some(id) = ids
+            .iter()
+            .find(|&&id| self.tokenizer.id_to_token(id).is_none())
+        {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("no token has id {id}"),
+            ));
+        }
+        self.tokenizer
+            .decode(ids, false)
+            .map_err(|error| Error::new(ErrorKind::Corrupt, "tokenizer").with_source(error))
+    }
+    fn vocab_size(&self) -> usize {
+        self.vocab
+    }
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+}
+
+impl fmt::Debug for HfTokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HfTokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,355 @@
+//! Tests of tokenizing, with a tokenizer of bytes.
+
+use datapipes::testing::{check_pipe, check_wire};
+use datapipes::{DataLoader, OnError};
+
+use super::*;
+
+/// A tokenizer of bytes, with two tokens more.
+struct OfBytes;
+
+impl Tokenizer for OfBytes {
+    fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
+        if text.contains('\0') {
+            return Err(Error::new(ErrorKind::Corrupt, "a zero byte"));
+        }
+        let ids: Vec<u32> = text
+            .bytes()
+            .map(|byte| if byte == b'?' { 900 } else { byte.into() })
+            .collect();
+        let offsets = offsets.then(|| (0..ids.len() as u32).map(|at| at..at + 1).collect());
+        Ok(Tokens {
+            ids,
+            offsets,
+            ..Tokens::default()
+        })
+    }
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        Ok(ids.iter().map(|&id| id as u8 as char).collect())
+    }
+    fn vocab_size(&self) -> usize {
+        258
+    }
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        ["<s>", "</s>"]
+            .iter()
+            .position(|&known| known == token)
+            .map(|at| 256 + at as u32)
+    }
+}
+
+#[test]
+fn keeps_the_contract() {
+    let texts = ["a", "", "long text", "é", "b", "c", "d"];
+    check_pipe(
+        &Tokenize::new(OfBytes).end("</s>").offsets(),
+        texts.to_vec(),
+    );
+    check_wire(&Tokens {
+        labels: Some(vec![-100, 2]),
+        offsets: Some(vec![0..1, 1..3]),
+        ids: vec![1, 2],
+    });
+}
+
+#[test]
+fn tokens_are_put_around_and_a_text_is_cut_between_them() {
+    let tokenize = Tokenize::new(Arc::new(OfBytes))
+        .begin("<s>")
+        .end("</s>")
+        .offsets();
+    let tokens = tokenize.tokens("abc").unwrap();
+    assert_eq!(tokens.ids, [256, 97, 98, 99, 257]);
+    assert_eq!(tokens.offsets.unwrap(), [0..0, 0..1, 1..2, 2..3, 3..3]);
+    let tokens = tokenize.max_tokens(4).tokens("abc").unwrap();
+    assert_eq!(tokens.ids, [256, 97, 98, 257]);
+    assert_eq!(tokens.offsets.unwrap(), [0..0, 0..1, 1..2, 3..3]);
+}
+
+#[test]
+fn an_error_names_the_document() {
+    let texts = vec![
+        b"ok".to_vec(),
+        b"a\xff".to_vec(),
+        b"\0".to_vec(),
+        b"why?".to_vec(),
+        b"ok".to_vec(),
+    ];
+    let graph = Graph::from_vec(texts).tokenize(Tokenize::new(OfBytes));
+    let loader = DataLoader::builder(graph)
+        .workers(2)
+        .on_error(OnError::skip(9))
+        .build()
+        .unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 2);
+    let said: Vec<String> = loader
+        .stats()
+        .unwrap()
+        .skipped_items
+        .into_iter()
+        .map(|skipped| skipped.error)
+        .collect();
+    let expected = [
+        "tokenize: 0:1: corrupt: byte 1 of the text is no UTF-8",
+        "tokenize: 0:2: corrupt: a zero byte",
+        "tokenize: 0:3: corrupt: the tokenizer gives id 900 and says that it has 258 tokens",
+    ];
+    assert_eq!(said, expected);
+}
+
+/// A tokenizer of as many tokens, which are others.
+struct Shifted;
+
+impl Tokenizer for Shifted {
+    fn encode(&self, text: &str, offsets: bool) -> Result<Tokens> {
+        let mut tokens = OfBytes.encode(text, offsets)?;
+        tokens.ids.iter_mut().for_each(|id| *id = (*id + 1) % 256);
+        Ok(tokens)
+    }
+    fn decode(&self, ids: &[u32]) -> Result<String> {
+        OfBytes.decode(ids)
+    }
+    fn vocab_size(&self) -> usize {
+        OfBytes.vocab_size()
+    }
+    fn token_to_id(&self, token: &str) -> Option<u32> {
+        OfBytes.token_to_id(token)
+    }
+}
+
+#[test]
+fn another_tokenizer_is_refused_on_resume() {
+    let loader = |tokenize| {
+        let graph = Graph::from_vec(vec!["a", "b", "c"]).tokenize(tokenize);
+        DataLoader::builder(graph).resumable().build().unwrap()
+    };
+    let mut epoch = loader(Tokenize::new(OfBytes)).epoch(0).blocking();
+    epoch.next();
+    let checkpoint = epoch.checkpoint().unwrap();
+    let error = loader(Tokenize::new(Shifted))
+        .resume(&checkpoint)
+        .expect_err("other tokens");
+    assert!(error.to_string().contains("tokenize"), "{error}");
+    let rest = loader(Tokenize::new(OfBytes))
+        .resume(&checkpoint)
+        .unwrap()
+        .blocking();
+    assert_eq!(rest.count(), 2);
+}
+
+#[test]
+fn wrong_settings_do_not_start() {
+    let new = || Tokenize::new(OfBytes);
+    for (tokenize, said) in [
+        (new().end("<eos>"), "the tokenizer has no token \"<eos>\""),
+        (
+            new().begin("<s>").max_tokens(1),
+            "no room for a token of the text",
+        ),
+    ] {
+        let error = Graph::from_vec(vec!["a"])
+            .tokenize(tokenize)
+            .collect()
+            .unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[cfg(feature = "chat")]
+mod chat {
+    use super::*;
+
+    const TEMPLATE: &str = "{%- for m in messages %}\n{{ '<' + m['role'] + '>' + m.content.strip() + eos_token }}\n\
+                            {%- endfor %}\n{%- if add_generation_prompt %}{{ '<assistant>' }}{% endif %}";
+
+    fn talk() -> Vec<Message> {
+        [
+            ("user", " Hi "),
+            ("assistant", "Yes"),
+            ("user", "So"),
+            ("assistant", "No"),
+        ]
+        .map(|(role, content)| Message::new(role, content))
+        .to_vec()
+    }
+
+    fn shown(tokens: &Tokens) -> (String, String) {
+        let text = OfBytes.decode(&tokens.ids).unwrap();
+        let labels = tokens.labels.as_ref().unwrap().iter();
+        let labels = labels.map(|&label| if label < 0 { '.' } else { label as u8 as char });
+        (text, labels.collect())
+    }
+
+    #[test]
+    fn what_the_assistant_says_is_trained_and_the_prompt_is_not() {
+        let template = ChatTemplate::new(TEMPLATE).unwrap().tokens("", ";");
+        let chat = Tokenize::new(OfBytes).chat(template.clone());
+        let (text, labels) = shown(&chat.tokens(&talk()).unwrap());
+        assert_eq!(text, "<user>Hi;<assistant>Yes;<user>So;<assistant>No;");
+        assert_eq!(labels, "....................Yes;....................No;");
+        let both = chat
+            .clone()
+            .train(["user", "assistant"])
+            .tokens(&talk()[..1]);
+        // The user's turn does not begin with the assistant's prompt.
+        assert_eq!(both.unwrap_err().kind(), ErrorKind::Unsupported);
+        let ended = Tokenize::new(OfBytes)
+            .begin("<s>")
+            .end("</s>")
+            .chat(template)
+            .tokens(&talk()[..2])
+            .unwrap();
+        let labels = ended.labels.unwrap();
+        assert_eq!((labels[0], labels.last()), (-100, Some(&257)));
+        check_pipe(&chat, vec![talk(), vec![], talk()[..1].to_vec()]);
+    }
+
+    #[test]
+    fn a_template_is_read_from_the_config_of_a_tokenizer() {
+        let config = serde_json::json!({
+            "chat_template": [{"name": "tool", "template": "no"}, {"name": "default", "template": TEMPLATE}],
+            "bos_token": {"content": "<s>"},
+            "eos_token": "!",
+        });
+        let template = ChatTemplate::from_tokenizer_config(config.to_string()).unwrap();
+        assert_eq!(
+            template.render(&talk()[..1], true).unwrap(),
+            "<user>Hi!<assistant>"
+        );
+        let error = ChatTemplate::from_tokenizer_config("{}").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        let error = ChatTemplate::from_tokenizer_config("{").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+    }
+
+    /// Templates as models on the hub have them.
+    #[test]
+    fn templates_of_common_models_render_as_in_python() {
+        const CHATML: &str = "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + \
+                              '<|im_end|>' + '\\n'}}{% endfor %}{% if add_generation_prompt %}{{ \
+                              '<|im_start|>assistant\\n' }}{% endif %}";
+        const LLAMA: &str = "{% set loop_messages = messages %}{% for message in loop_messages %}{% set content = \
+                             '<|start|>' + message['role'] + '<|end|>\\n\\n'+ message['content'] | trim + '<|eot|>' %}\
+                             {% if loop.index0 == 0 %}{% set content = bos_token + content %}{% endif %}{{ content }}\
+                             {% endfor %}{% if add_generation_prompt %}{{ '<|start|>assistant<|end|>\\n\\n' }}{% endif %}";
+        const MISTRAL: &str = "{%- if messages[0]['role'] == 'system' %}\n    {%- set system = messages[0]['content'] %}\n    \
+                               {%- set rest = messages[1:] %}\n{%- else %}\n    {%- set rest = messages %}\n{%- endif %}\n\
+                               {%- if not tools is defined %}\n    {%- set tools = none %}\n{%- endif %}\n\
+                               {%- set ns = namespace(index=0) %}\n{%- for message in rest %}\n    \
+                               {%- if (message['role'] == 'user') != (ns.index % 2 == 0) %}\n        \
+                               {{- raise_exception('roles must alternate') }}\n    {%- endif %}\n    \
+                               {%- set ns.index = ns.index + 1 %}\n{%- endfor %}\n{{- bos_token }}\n\
+                               {%- for message in rest %}\n    {%- if message['role'] == 'user' %}\n        \
+                               {{- '[INST] ' + message['content'].strip() + '[/INST]' }}\n    {%- else %}\n        \
+                               {{- ' ' + message['content'] + eos_token}}\n    {%- endif %}\n{%- endfor %}\n";
+        let said = |template| {
+            let template = ChatTemplate::new(template).unwrap().tokens("<s>", "</s>");
+            template.render(&talk()[..3], true).unwrap()
+        };
+        assert_eq!(
+            said(CHATML),
+            "<|im_start|>user\n Hi <|im_end|>\n<|im_start|>assistant\nYes<|im_end|>\n<|im_start|>user\nSo<|im_end|>\n\
+             <|im_start|>assistant\n"
+        );
+        assert_eq!(
+            said(LLAMA),
+            "<s><|start|>user<|end|>\n\nHi<|eot|><|start|>assistant<|end|>\n\nYes<|eot|>\
+             <|start|>user<|end|>\n\nSo<|eot|><|start|>assistant<|end|>\n\n"
+        );
+        assert_eq!(said(MISTRAL), "<s>[INST] Hi[/INST] Yes</s>[INST] So[/INST]");
+        let template = ChatTemplate::new(MISTRAL).unwrap().tokens("<s>", "</s>");
+        let error = template
+            .render(&talk()[1..], false)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("roles must alternate"), "{error}");
+        // The labels of the last turn, by the text alone.
+        let chat = Tokenize::new(OfBytes).chat(ChatTemplate::new(LLAMA).unwrap());
+        let labels = chat.tokens(&talk()).unwrap().labels.unwrap();
+        let trained = labels.iter().filter(|&&label| label >= 0).count();
+        assert_eq!(trained, "Yes<|eot|>No<|eot|>".len());
+    }
+
+    #[test]
+    fn a_template_that_refuses_is_an_error_of_the_conversation() {
+        let error = ChatTemplate::new("{% for %}").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        let template = ChatTemplate::new("{{ raise_exception('roles must alternate') }}").unwrap();
+        let chat = Tokenize::new(OfBytes).chat(template);
+        let error = Graph::from_vec(vec![talk()])
+            .pipe(chat)
+            .collect()
+            .unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        let said = error.to_string();
+        assert!(
+            said.starts_with("tokenize_chat: 0:0: corrupt: chat template"),
+            "{said}"
+        );
+        assert!(said.contains("roles must alternate"), "{said}");
+        // One that shows the last message only.
+        let last = ChatTemplate::new("{{ messages | length }}{{ messages[-1].content }}").unwrap();
+        let error = Tokenize::new(OfBytes)
+            .chat(last)
+            .tokens(&talk())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("the first 2 messages as the beginning of all 4"),
+            "{error}"
+        );
+    }
+}
+
+#[cfg(feature = "tokenizers")]
+mod hugging_face {
+    use super::*;
+
+    const WORDS: &str = include_str!("../../tests/data/words.json");
+
+    #[test]
+    fn a_file_is_read_and_its_special_tokens_are_found() {
+        let tokenizer = HfTokenizer::from_bytes(WORDS).unwrap();
+        assert_eq!(tokenizer.vocab_size(), 8);
+        assert_eq!(tokenizer.decode(&[3, 4]).unwrap(), "hello good");
+        assert_eq!(
+            tokenizer.decode(&[99]).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
+        let tokenize = Tokenize::new(tokenizer).end("<eos>").offsets();
+        let tokens = tokenize.tokens("hello day<eos>good").unwrap();
+        assert_eq!(tokens.ids, [3, 5, 7, 4, 7]);
+        assert_eq!(tokens.offsets.unwrap(), [0..5, 6..9, 9..14, 14..18, 18..18]);
+        let plain = HfTokenizer::from_bytes(WORDS)
+            .unwrap()
+            .special_tokens_as_text();
+        assert_eq!(
+            Tokenize::new(plain).tokens("hello <eos>").unwrap().ids,
+            [3, 6, 6, 6]
+        );
+        let special = HfTokenizer::from_bytes(WORDS).unwrap().add_special_tokens();
+        assert_eq!(Tokenize::new(special).tokens("hello").unwrap().ids, [3, 7]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_tokenizer_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tokenizer.json");
+        let said = |path: &std::path::Path| HfTokenizer::from_file(path).unwrap_err();
+        assert_eq!(said(&path).kind(), ErrorKind::NotFound);
+        std::fs::write(&path, "{}").unwrap();
+        let error = said(&path);
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(
+            error
+                .to_string()
+                .contains("tokenizer.json: corrupt: no tokenizer"),
+            "{error}"
+        );
+        std::fs::write(&path, WORDS).unwrap();
+        check_pipe(
+            &Tokenize::new(HfTokenizer::from_file(&path).unwrap()),
+            vec!["hello", "day day", ""],
+        );
+    }
+}

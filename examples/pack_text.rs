@@ -1,0 +1,204 @@
+//! Text to packed batches: trains a small BPE tokenizer on a small corpus, tokenizes, packs, and
+//! goes on in the middle of an epoch, on one rank and on two. Then the same tokens from a store,
+//! where one rank is stopped and two go on.
+//!
+//! `cargo run --features text --example pack_text`
+
+use std::sync::Arc;
+
+use datapipes::{BoxError, Checkpoint, DataLoader, Graph, Uneven};
+use datapipes_text::{
+    Attention, HfTokenizer, MaskForm, Pack, PackedBatch, TokenStore, TokenWidth, TokenWriter,
+    Tokenize, Tokenizer, prelude::*,
+};
+use tokenizers::models::TrainerWrapper;
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+
+/// Tokens of a row, and rows of a step over all ranks.
+const LENGTH: usize = 128;
+const STEP: usize = 8;
+
+fn main() -> Result<(), BoxError> {
+    let folder = tempfile::tempdir()?;
+    let corpus: Vec<String> = (0..2000).map(document).collect();
+    let file = folder.path().join("tokenizer.json");
+    train(&corpus)?.save(&file, false)?;
+    let tokenizer = Arc::new(HfTokenizer::from_file(&file)?);
+    println!(
+        "{} documents, a vocabulary of {}",
+        corpus.len(),
+        tokenizer.vocab_size()
+    );
+
+    // Texts to packed batches, in one loader.
+    let loader = |rank, world| {
+        let rows = Graph::from_vec(corpus.clone())
+            .shuffle(corpus.len())
+            .sharding_filter()
+            .tokenize(Tokenize::new(tokenizer.clone()).end("<eos>"))
+            .pack(Pack::best_fit(LENGTH, 32))
+            .batch(STEP / world)
+            .collate();
+        DataLoader::builder(rows)
+            .seed(42)
+            .rank(rank, world)
+            .uneven(Uneven::Allow)
+            .resumable()
+            .build()
+    };
+    println!("{}", loader(0, 1)?.explain());
+    let batch = loader(0, 1)?
+        .epoch(0)
+        .blocking()
+        .next()
+        .ok_or("an empty epoch")??;
+    show(&batch, &*tokenizer)?;
+    for world in [1, 2] {
+        for rank in 0..world {
+            let whole: Vec<PackedBatch> = loader(rank, world)?
+                .epoch(0)
+                .blocking()
+                .collect::<Result<_, _>>()?;
+            // A process that is stopped after some steps, and another that goes on.
+            let file = folder.path().join(format!("{rank}.checkpoint"));
+            let mut epoch = loader(rank, world)?.epoch(0).blocking();
+            let mut seen = epoch
+                .by_ref()
+                .take(whole.len() / 2)
+                .collect::<Result<Vec<_>, _>>()?;
+            epoch.checkpoint()?.save(&file)?;
+            drop(epoch);
+            for batch in loader(rank, world)?
+                .resume(&Checkpoint::load(&file)?)?
+                .blocking()
+            {
+                seen.push(batch?);
+            }
+            if seen != whole {
+                return Err("a resumed epoch differs".into());
+            }
+            let bytes = std::fs::metadata(&file)?.len();
+            println!(
+                "rank {rank} of {world}: {} steps, resumed after {} ({bytes} bytes)",
+                whole.len(),
+                whole.len() / 2
+            );
+        }
+    }
+
+    // The tokens in a store: any order of windows, and any number of ranks that divides the step.
+    let path = folder.path().join("corpus");
+    let mut writer = TokenWriter::megatron(&path, TokenWidth::U16)?;
+    let tokenize = Tokenize::new(tokenizer.clone()).end("<eos>");
+    for tokens in Graph::from_vec(corpus.clone())
+        .tokenize(tokenize)
+        .collect()?
+    {
+        writer.push(&tokens.ids)?;
+    }
+    writer.finish()?;
+    let store = TokenStore::megatron(&path)?.vocab(tokenizer.vocab_size() as u32);
+    println!("{store:?}");
+    let loader = |rank, world| {
+        let windows = store.windows(LENGTH)?;
+        let whole_steps = windows.len() / STEP as u64 * STEP as u64;
+        let rows = windows.shuffle().subset(0..whole_steps).shard().fetch();
+        let rows = rows.try_map(|window| window.row());
+        let batches = rows.batch(STEP / world).collate();
+        let loader = DataLoader::builder(batches)
+            .seed(42)
+            .rank(rank, world)
+            .uneven(Uneven::Drop)
+            .resumable()
+            .build();
+        loader.map_err(BoxError::from)
+    };
+    let whole: Vec<PackedBatch> = loader(0, 1)?
+        .epoch(0)
+        .blocking()
+        .collect::<Result<_, _>>()?;
+    let mut epoch = loader(0, 1)?.epoch(0).blocking();
+    let stopped = epoch.by_ref().take(5).count();
+    let checkpoint = epoch.checkpoint()?;
+    let mut ranks = Vec::new();
+    for rank in 0..2 {
+        ranks.push(loader(rank, 2)?.resume(&checkpoint)?.blocking());
+    }
+    let mut steps = stopped;
+    let [first, second] = &mut ranks[..] else {
+        unreachable!("two ranks")
+    };
+    for ((first, second), expected) in first.zip(second).zip(&whole[stopped..]) {
+        // Rank 0 has the even rows of a step, and rank 1 the odd ones.
+        let (first, second) = (
+            first?.ids.into_vec::<u32>()?,
+            second?.ids.into_vec::<u32>()?,
+        );
+        let rows = first.chunks(LENGTH).zip(second.chunks(LENGTH));
+        let ids: Vec<u32> = rows.flat_map(|(even, odd)| [even, odd].concat()).collect();
+        if ids != expected.ids.as_slice::<u32>()? {
+            return Err("two ranks have other batches than one".into());
+        }
+        steps += 1;
+    }
+    println!(
+        "windows: rank 0 of 1 stopped after {stopped} of {} steps, two ranks went on to {steps}",
+        whole.len()
+    );
+    Ok(())
+}
+
+/// Prints what a batch has.
+fn show(batch: &PackedBatch, tokenizer: &dyn Tokenizer) -> Result<(), BoxError> {
+    let bounds = batch.cu_seqlens.as_slice::<u32>()?;
+    println!("ids {:?}", batch.ids);
+    println!("labels {:?}", batch.labels);
+    println!("positions {:?}", batch.positions);
+    println!("cu_seqlens {bounds:?}, the longest {}", batch.max_seqlen()?);
+    println!(
+        "a mask of {:?}",
+        batch.mask(Attention::Causal, MaskForm::Attend)?.shape()
+    );
+    let first = &batch.ids.as_slice::<u32>()?[..bounds[1] as usize];
+    println!("the first document: {:?}\n", tokenizer.decode(first)?);
+    Ok(())
+}
+
+/// Returns a text of some sentences.
+fn document(number: usize) -> String {
+    let (who, what) = (
+        ["The cat", "A dog", "The old fox", "Nobody"],
+        ["sees", "hears", "follows", "forgets"],
+    );
+    let whom = [
+        "the river",
+        "a small bird",
+        "the moon",
+        "its own shadow",
+        "seven stones",
+    ];
+    let sentence = |at: usize| {
+        let n = number * 7 + at * 13;
+        format!("{} {} {}.", who[n % 4], what[n / 4 % 4], whom[n / 16 % 5])
+    };
+    (0..1 + number * number % 9)
+        .map(sentence)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// Trains a byte-level BPE.
+fn train(texts: &[String]) -> Result<tokenizers::Tokenizer, BoxError> {
+    let mut tokenizer = tokenizers::Tokenizer::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(ByteLevel::default()));
+    tokenizer.with_decoder(Some(ByteLevel::default()));
+    let trainer = BpeTrainer::builder()
+        .vocab_size(300)
+        .show_progress(false)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .special_tokens(vec![tokenizers::AddedToken::from("<eos>", true)])
+        .build();
+    tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), texts.iter())?;
+    Ok(tokenizer)
+}
