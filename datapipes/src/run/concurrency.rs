@@ -26,7 +26,7 @@ use std::time::Duration;
 /// Greatest number in flight at the start, until the distance is known.
 pub(crate) const PROBE: usize = 16;
 /// Duration of a morsel below which the data is near.
-pub(crate) const NEAR: Duration = Duration::from_millis(2);
+pub(crate) const NEAR: Duration = Duration::from_millis(8);
 /// Greatest concurrency that may always be reached.
 const ALWAYS: usize = 32;
 /// Multiple of the best duration of a morsel that indicates a queue.
