@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use datapipes::{DataLoader, Graph, Result};
-use datapipes_io::formats::{JsonLines, Lines};
+use datapipes_io::formats::{Format, JsonLines, Lines};
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Body, Get, Meta, Object, Store};
 use futures::stream::{self, BoxStream};
@@ -63,9 +63,11 @@ fn peak<R>(run: impl FnOnce() -> R) -> (usize, R) {
 
 const MIB: usize = 1 << 20;
 
-/// A store of generated objects, which repeat one line; they arrive in pieces of up to 256 KiB.
+/// A store of generated objects, which repeat one line after a head; they arrive in pieces of up to
+/// 256 KiB.
 #[derive(Debug)]
 struct Made {
+    head: Bytes,
     /// The line, repeated.
     block: Bytes,
     size: u64,
@@ -73,11 +75,24 @@ struct Made {
 
 impl Made {
     fn of(line: &[u8], size: u64) -> Arc<Self> {
+        Made::after(Vec::new(), line, size)
+    }
+
+    fn after(head: Vec<u8>, line: &[u8], size: u64) -> Arc<Self> {
         let times = (1 << 20) / line.len() + 1;
         Arc::new(Made {
+            size: head.len() as u64 + size - size % line.len() as u64,
+            head: head.into(),
             block: line.repeat(times).into(),
-            size: size - size % line.len() as u64,
         })
+    }
+
+    /// Returns the bytes from a position on, as many as there are in one piece.
+    fn piece(&self, at: u64) -> &[u8] {
+        match at.checked_sub(self.head.len() as u64) {
+            None => &self.head[at as usize..],
+            Some(at) => &self.block[(at % self.block.len() as u64) as usize..],
+        }
     }
 }
 
@@ -89,14 +104,13 @@ impl Store for Made {
     async fn get(&self, key: &str, get: Get) -> Result<Object> {
         let range = get.range.unwrap_or(0..self.size);
         let range = range.start..range.end.min(self.size);
-        let (block, end) = (self.block.clone(), range.end);
+        let (head, block, size) = (self.head.clone(), self.block.clone(), self.size);
+        let (made, end) = (Made { head, block, size }, range.end);
         let pieces = stream::unfold(range.start, move |at| {
-            let begin = (at % block.len() as u64) as usize;
-            let len = (block.len() - begin)
-                .min(256 << 10)
-                .min((end - at) as usize);
+            let piece = made.piece(at);
+            let len = piece.len().min(256 << 10).min((end - at) as usize);
             // A copy, since bytes from a network have memory of their own.
-            let piece = Bytes::copy_from_slice(&block[begin..begin + len]);
+            let piece = Bytes::copy_from_slice(&piece[..len]);
             async move { (len > 0).then_some((Ok(piece), at + len as u64)) }
         });
         let meta = Meta {
@@ -199,6 +213,76 @@ fn a_compressed_shard_is_read_in_constant_memory() {
     });
     assert_eq!(read, 64 * MIB / 4096);
     assert!(peak < 40 * MIB, "{} MiB", peak / MIB);
+}
+
+/// Reads the first 100 MiB of 10 GB: a head, and a record that is repeated.
+fn reads_in_constant_memory<F: Format>(what: &str, format: F, head: Vec<u8>, record: &[u8]) {
+    let store = Made::after(head, record, 10 << 30);
+    let items = 100 * MIB / record.len();
+    let (peak, read) = peak(|| read(store.files(["shard"]).read_as(format), items));
+    assert_eq!(read, items, "{what}");
+    assert!(peak < 40 * MIB, "{what}: {} MiB", peak / MIB);
+}
+
+#[cfg(all(
+    feature = "csv",
+    feature = "msgpack",
+    feature = "tfrecord",
+    feature = "arrow"
+))]
+#[test]
+fn every_format_of_records_is_read_in_constant_memory() {
+    use arrow_array::{ArrayRef, RecordBatch, StringArray};
+    use datapipes_io::formats::{
+        ArrowIpc, Csv, MsgPack, RecordIo, RecordIoWriter, TfRecordWriter, TfRecords,
+    };
+
+    let text = "x".repeat(4000);
+    let row = format!("{text},7\n").into_bytes();
+    let csv = Csv::<(String, u8)>::new();
+    reads_in_constant_memory("CSV", csv, b"text,n\n".to_vec(), &row);
+
+    let mut writer = TfRecordWriter::new(Vec::new());
+    writer.write(text.as_bytes()).unwrap();
+    let (record, _) = writer.finish().unwrap();
+    reads_in_constant_memory("TFRecord", TfRecords::new(), Vec::new(), &record);
+
+    let mut writer = RecordIoWriter::new(Vec::new());
+    writer.write(text.as_bytes()).unwrap();
+    let (record, _) = writer.finish().unwrap();
+    reads_in_constant_memory("RecordIO", RecordIo::new(), Vec::new(), &record);
+
+    // A string of up to 65,535 bytes.
+    let mut record = vec![0xda];
+    record.extend((text.len() as u16).to_be_bytes());
+    record.extend(text.as_bytes());
+    reads_in_constant_memory("MessagePack", MsgPack::values(), Vec::new(), &record);
+
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values([&text; 16]));
+    let batch = RecordBatch::try_from_iter([("text", texts)]).unwrap();
+    let mut writer = arrow_ipc::writer::StreamWriter::try_new(Vec::new(), &batch.schema()).unwrap();
+    let head = writer.get_ref().clone();
+    writer.write(&batch).unwrap();
+    let record = writer.get_ref()[head.len()..].to_vec();
+    reads_in_constant_memory("Arrow", ArrowIpc::new(), head, &record);
+}
+
+/// Files that are read whole are as large as their bytes: at most as many as fit.
+#[test]
+fn files_that_are_read_whole_stay_within_the_memory_of_the_loader() {
+    let store = Made::of(&line(), 8 << 20);
+    let files = store.files((0..24).map(|n| format!("{n}.txt")));
+    let graph = files.load_files().read_as(Lines::new());
+    let (peak, read) = peak(|| {
+        let loader = DataLoader::builder(graph)
+            .workers(2)
+            .memory(48 * MIB)
+            .build()
+            .unwrap();
+        loader.epoch(0).blocking().map(Result::unwrap).count()
+    });
+    assert_eq!(read, 24 * (8 << 20) / 4096);
+    assert!(peak < 80 * MIB, "{} MiB", peak / MIB);
 }
 
 #[test]

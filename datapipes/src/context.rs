@@ -296,6 +296,8 @@ impl Context {
     /// }
     ///
     /// assert_eq!(Graph::range(0..3).pipe(Counted).collect()?, [0, 1, 2]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Counted, (0..20).collect());
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn shared<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Arc<T> {

@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use proptest::prelude::*;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::graphs::{Run, Spec, spec, strict_run};
+use crate::graphs::{Run, Spec, config, spec, strict_run};
 use crate::resume::resumable;
 
 /// The threads on which each function ran.
@@ -406,7 +406,7 @@ fn watched(spec: &Spec, seen: &Seen, alive: &Arc<AtomicU64>, sharded: bool) -> G
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(config(60))]
 
     /// Law 12 over generated graphs: first epochs and later ones, such as are dropped, resumed
     /// ones, and ranks in turn.

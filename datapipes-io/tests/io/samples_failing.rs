@@ -304,8 +304,16 @@ fn fields() -> impl Strategy<Value = Fields> {
     })
 }
 
+/// Number of cases: the one that the environment asks for, else a few.
+fn cases() -> u32 {
+    match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => ProptestConfig::default().cases,
+        None => 150,
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Delivered are exactly the samples without a failed member, each with all of its fields; each
     /// other sample is counted once. The same holds for an epoch that was stopped and resumed.

@@ -85,7 +85,8 @@ impl<T: Send + 'static> Builder<T> {
     /// 2048.
     ///
     /// The executor starts with the requests that the first output needs (the items of a batch, up
-    /// to 512), or with up to 256 if a number is given here. It issues five requests for every four
+    /// to 512), or with up to 256 if a number is given here; with 16 of them, until it is known if
+    /// the data is near: if none completes within 8 ms, the rest follows at once. It issues five requests for every four
     /// that complete, for as long as that increases the throughput; a large maximum therefore costs
     /// nothing. An epoch begins with the concurrency that the previous epoch found. The bytes of
     /// results are limited separately; see [`memory`](Builder::memory). In strict order, if an
@@ -101,7 +102,8 @@ impl<T: Send + 'static> Builder<T> {
     /// Each edge has an equal share. Bytes are reserved before an item is made, according to the
     /// weight of earlier items, so that the number of items in flight follows their size. If the
     /// consumer waits for an item, that item passes whatever its size. The total is therefore at
-    /// most the limit plus one item.
+    /// most the limit plus one item, but for what is listed below: with a limit of one or two items,
+    /// up to four were seen above it.
     ///
     /// A request that has begun may be suspended for lack of bytes, if items turn out larger than
     /// they were when it began. If the suspended request holds a resource that the first request

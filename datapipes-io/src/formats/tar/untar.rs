@@ -57,7 +57,7 @@ impl Untar {
     }
 
     /// Refuses an archive without its whole end marker, two blocks of zeros: `Truncated`, after the
-    /// members. By default the marker may be missing.
+    /// members. By default the marker may be missing, since some tools write none.
     ///
     /// ```
     /// use datapipes::Graph;

@@ -130,6 +130,37 @@ fn takes_groups_before<T: Send + 'static>(
     }
 }
 
+/// Cheap items are made together, one more for every 64 that came: so many may wait with an item
+/// that never completes.
+#[test]
+fn late_items_are_withheld_by_at_most_a_sixty_fourth() {
+    const LATE: u64 = 5_000;
+    for (workers, order) in [0, 1, 2].into_iter().flat_map(|n| ORDERS.map(|o| (n, o))) {
+        let door = Door::default();
+        let opens = door.clone();
+        let graph = Graph::range(0..2 * LATE).map(move |n| {
+            pass_at(LATE, n, &door);
+            n
+        });
+        let loader = DataLoader::builder(graph)
+            .workers(workers)
+            .order(order)
+            .build()
+            .unwrap();
+        let before = LATE - LATE / 64 - 1;
+        let (send, receive) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let mut epoch = loader.epoch(0).blocking();
+            let first = epoch.by_ref().take(before as usize).count();
+            send.send(first).unwrap();
+            // The rest is dropped, while one worker still stands at its item.
+        });
+        let first = receive.recv_timeout(Duration::from_secs(20));
+        opens.open();
+        assert_eq!(first, Ok(before as usize), "{workers} workers, {order}");
+    }
+}
+
 /// Makes a source that stands still at one of its items, and blocks the thread that reads it.
 fn source(stuck: u64, door: Door) -> Graph<u64> {
     Graph::from_iter_with(move || {
