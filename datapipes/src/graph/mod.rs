@@ -189,6 +189,13 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// Names are unique in a graph. A node without a name is called after its kind: `shuffle`,
     /// `shuffle#2`, …
+    ///
+    /// ```
+    /// # use datapipes::{DataLoader, Graph};
+    /// let graph = Graph::range(0..9).map(|n| n / 3).named("thirds");
+    /// assert!(DataLoader::builder(graph).build()?.explain().contains("thirds"));
+    /// # Ok::<(), datapipes::BuildError>(())
+    /// ```
     pub fn named(self, name: impl Into<String>) -> Self {
         let name = name.into();
         self.edit(|node| node.given_name = Some(name))
@@ -196,12 +203,30 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Sets how many morsels of the last node's segment may be in flight at once, instead of the
     /// planner's choice: exactly so many where it computes, at most so many where it waits for I/O.
-    pub fn concurrency(self, pieces: usize) -> Self {
-        self.edit(|node| node.concurrency = Some(pieces))
+    ///
+    /// ```
+    /// # use datapipes::{DataLoader, Error, Graph};
+    /// // At most four requests at a time, to a service that allows no more.
+    /// let asked = Graph::range(0..9).map_async(|n| async move { Ok::<_, Error>(n) }).concurrency(4);
+    /// assert!(DataLoader::builder(asked).build()?.explain().contains("up to 4 in flight"));
+    /// # Ok::<(), datapipes::BuildError>(())
+    /// ```
+    pub fn concurrency(self, morsels: usize) -> Self {
+        self.edit(|node| node.concurrency = Some(morsels))
     }
 
     /// Sets how many bytes an item that leaves the last node keeps alive, for queues with a length
     /// in bytes. For a type that implements [`Weigh`](crate::Weigh): `.weighed(Weigh::weigh)`.
+    ///
+    /// ```
+    /// # use datapipes::Graph;
+    /// struct Picture { pixels: Box<[u8]> }
+    ///
+    /// let pictures = Graph::range(0..4).map(|n| Picture { pixels: vec![n as u8; 1000].into() });
+    /// let pictures = pictures.weighed(|picture| picture.pixels.len());
+    /// # assert_eq!(pictures.collect()?.len(), 4);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Send + Sync + 'static) -> Self {
         let edge = EdgeOf::<T>::edge_told(weigh);
         self.edit(|node| node.edge = edge)

@@ -91,8 +91,8 @@ impl<T: Send + 'static> Builder<T> {
     /// nothing. An epoch begins with the concurrency that the previous epoch found. The bytes of
     /// results are limited separately; see [`memory`](Builder::memory). In strict order, if an
     /// early request is slow, up to four times as many results are held while they wait for it.
-    pub fn concurrency(mut self, pieces: usize) -> Self {
-        self.settings.concurrency = Some(pieces);
+    pub fn concurrency(mut self, morsels: usize) -> Self {
+        self.settings.concurrency = Some(morsels);
         self
     }
 

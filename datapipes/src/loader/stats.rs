@@ -431,7 +431,7 @@ impl Stats {
                 )
             }
             (_, Some(segment)) => format!(
-                "{}: waiting for I/O, with {:.1} of at most {} pieces in flight",
+                "{}: waiting for I/O, with {:.1} of at most {} morsels in flight",
                 nodes(segment),
                 segment.occupancy,
                 segment.concurrency
@@ -705,7 +705,7 @@ mod tests {
         assert_eq!(said(900, 970, 900), sequential);
         assert_eq!(
             said(900, 50, 200),
-            "segment A (load): waiting for I/O, with 3.5 of at most 4 pieces in flight"
+            "segment A (load): waiting for I/O, with 3.5 of at most 4 morsels in flight"
         );
     }
 

@@ -275,6 +275,12 @@ impl Chunks<u64> for IntegersOpen {
 
 impl Graph<u64> {
     /// Gives the integers of a range, in order.
+    ///
+    /// ```
+    /// # use datapipes::Graph;
+    /// assert_eq!(Graph::range(3..6).collect()?, [3, 4, 5]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn range(range: Range<u64>) -> Graph<u64> {
         Graph::source(Integers(range))
     }
@@ -282,6 +288,13 @@ impl Graph<u64> {
 
 impl<T: Send + 'static> Graph<T> {
     /// Gives the elements of a vector, in order, anew each epoch.
+    ///
+    /// ```
+    /// # use datapipes::Graph;
+    /// let words = Graph::from_vec(vec!["a", "bc"]);
+    /// assert_eq!(words.map(|word| word.len()).collect()?, [1, 2]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn from_vec(values: Vec<T>) -> Graph<T>
     where
         T: Clone + Sync,
@@ -293,6 +306,13 @@ impl<T: Send + 'static> Graph<T> {
     /// Gives the elements of an iterator that `make` makes anew for each epoch, in order.
     ///
     /// The iterator runs where its consumer does, and must not block for long.
+    ///
+    /// ```
+    /// # use datapipes::Graph;
+    /// let squares = Graph::from_iter_with(|| (0u64..).map(|n| n * n).take_while(|&n| n < 20));
+    /// assert_eq!(squares.collect()?, [0, 1, 4, 9, 16]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn from_iter_with<I, F>(make: F) -> Graph<T>
     where
         I: IntoIterator<Item = T, IntoIter: Send + 'static>,
@@ -306,6 +326,16 @@ impl<T: Send + 'static> Graph<T> {
     /// # Errors
     /// An error of `make` is the only item of that epoch; an error of the stream takes an item's
     /// place.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes::Graph;
+    /// use futures::stream;
+    ///
+    /// let rows = Graph::from_stream_with(|| Ok(stream::iter(["a", "b"].map(Ok))));
+    /// assert_eq!(rows.collect()?, ["a", "b"]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn from_stream_with<S, F>(make: F) -> Graph<T>
     where
         S: futures::Stream<Item = Result<T>> + Send + 'static,
@@ -319,6 +349,15 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// A second epoch yields one error, since the items of the channel are gone.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes::Graph;
+    /// let (send, receive) = futures::channel::mpsc::unbounded();
+    /// std::thread::spawn(move || (0..3).try_for_each(|n| send.unbounded_send(n)));
+    /// assert_eq!(Graph::from_channel(receive).collect()?, [0, 1, 2]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn from_channel<S>(receiver: S) -> Graph<T>
     where
         S: futures::Stream<Item = T> + Send + 'static,

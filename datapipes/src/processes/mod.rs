@@ -28,7 +28,7 @@ use crate::error::escape;
 ///     .memory(2 << 30)                        // bytes, each
 ///     .time_limit(Duration::from_secs(10))    // for a piece of work
 ///     .nice(10);
-/// assert_eq!(careful.to_string(), "2 processes, 2 GiB each, 10 s a piece, nice 10");
+/// assert_eq!(careful.to_string(), "2 processes, 2 GiB each, 10 s a job, nice 10");
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "give it to `in_processes`"]
@@ -232,8 +232,8 @@ impl fmt::Display for Processes {
         }
         if let Some(limit) = self.time_limit {
             match limit.as_micros() as f64 {
-                micros if micros >= 1e6 => write!(f, ", {} s a piece", micros / 1e6)?,
-                micros => write!(f, ", {} ms a piece", micros / 1e3)?,
+                micros if micros >= 1e6 => write!(f, ", {} s a job", micros / 1e6)?,
+                micros => write!(f, ", {} ms a job", micros / 1e3)?,
             }
         }
         if self.restarts != RESTARTS {
@@ -330,11 +330,11 @@ mod tests {
                 .only_reads(["/data"])
                 .no_network()
                 .to_string(),
-            "2 processes, 2 GiB each, 10 s a piece, nice 10, reads /data only, no network"
+            "2 processes, 2 GiB each, 10 s a job, nice 10, reads /data only, no network"
         );
         assert_eq!(
             full().to_string(),
-            "2 processes, 2 GiB each, 10.5 s a piece, 4 restarts, nice -3, CPUs 0-2,8, environment PATH and HOME only, \
+            "2 processes, 2 GiB each, 10.5 s a job, 4 restarts, nice -3, CPUs 0-2,8, environment PATH and HOME only, \
              reads /data and /etc/models\\n only, writes /scratch only, no network"
         );
         let nothing = Processes::from(3)
@@ -344,7 +344,7 @@ mod tests {
             .only_writes([""; 0]);
         assert_eq!(
             nothing.to_string(),
-            "3 processes, 100 MiB each, 1.5 ms a piece, no environment, writes nothing"
+            "3 processes, 100 MiB each, 1.5 ms a job, no environment, writes nothing"
         );
     }
 }

@@ -17,7 +17,7 @@ impl Processes {
             say("0 processes do no work".into());
         }
         if self.time_limit.is_some_and(|limit| limit.is_zero()) {
-            say("a time limit of zero ends every piece of work".into());
+            say("a time limit of zero ends every job".into());
         }
         match self.memory {
             Some(memory) if memory < LEAST_MEMORY => {
@@ -166,7 +166,7 @@ mod tests {
             .only_env(["PATH", "A=B", ""]);
         let expected = [
             "0 processes do no work",
-            "a time limit of zero ends every piece of work",
+            "a time limit of zero ends every job",
             "1048576 bytes of memory are not enough to start: at least 16 MiB",
             "nice 20 is not between -20 and 19",
             "the set of CPUs is empty",
