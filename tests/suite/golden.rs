@@ -101,7 +101,7 @@ const GRAPHS: &[(&str, Make)] = &[
         };
         Graph::range(0..300)
             .shuffle(25)
-            .scan_kept(0, sums)
+            .scan_resumable(0, sums)
             .map_with_rng(|n, rng| n * 10 + rng.below(10))
     }),
     // In processes, where there are any: the order is that of threads.

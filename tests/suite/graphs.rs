@@ -823,7 +823,7 @@ impl Step {
                     most * k,
                 );
             }
-            Step::Scan(limit) => graph.scan_kept((0u64, 0u64), move |(sum, seen), n| {
+            Step::Scan(limit) => graph.scan_resumable((0u64, 0u64), move |(sum, seen), n| {
                 (*sum, *seen) = (sum.wrapping_mul(3) ^ n, *seen + 1);
                 limit.is_none_or(|limit| *seen <= limit).then_some(*sum)
             }),
@@ -872,7 +872,7 @@ impl Step {
                     fails(k)(n)
                 },
             ),
-            Step::MapInitRandom => graph.map_init_random(
+            Step::MapInitRandom => graph.map_init_with_rng(
                 || 0,
                 |sum, n, rng| {
                     *sum ^= n;

@@ -45,7 +45,7 @@ where
 }
 
 /// Applies a function with scratch memory and randomness to every item; see
-/// [`Graph::try_map_init_random`].
+/// [`Graph::try_map_init_with_rng`].
 #[derive(Clone, Debug)]
 pub struct MapInitRandom<I, F> {
     init: I,
@@ -213,14 +213,14 @@ impl<T: Send + 'static> Graph<T> {
     /// # Examples
     /// ```
     /// use datapipes::Graph;
-    /// let noisy = Graph::range(0..3).map_init_random(Vec::new, |noise, n, rng| {
+    /// let noisy = Graph::range(0..3).map_init_with_rng(Vec::new, |noise, n, rng| {
     ///     noise.clear();
     ///     noise.extend((0..n).map(|_| rng.below(10)));
     ///     noise.iter().sum::<u64>()
     /// });
     /// assert_eq!(noisy.clone().collect().unwrap(), noisy.collect().unwrap());
     /// ```
-    pub fn map_init_random<S, U, I, F>(self, init: I, f: F) -> Graph<U>
+    pub fn map_init_with_rng<S, U, I, F>(self, init: I, f: F) -> Graph<U>
     where
         S: Send + 'static,
         U: Send + 'static,
@@ -232,7 +232,7 @@ impl<T: Send + 'static> Graph<T> {
         self.pipe(MapInitRandom::new(init, f))
     }
 
-    /// Does the same as [`map_init_random`](Graph::map_init_random), for functions that may fail.
+    /// Does the same as [`map_init_with_rng`](Graph::map_init_with_rng), for functions that may fail.
     ///
     /// # Errors
     /// Fails as [`try_map_init`](Graph::try_map_init) does.
@@ -240,7 +240,7 @@ impl<T: Send + 'static> Graph<T> {
     /// # Examples
     /// ```
     /// use datapipes::{BoxError, Graph};
-    /// let noisy = Graph::range(1..4).try_map_init_random(
+    /// let noisy = Graph::range(1..4).try_map_init_with_rng(
     ///     || Ok::<_, BoxError>(Vec::new()),
     ///     |noise, n, rng| {
     ///         noise.clear();
@@ -250,7 +250,7 @@ impl<T: Send + 'static> Graph<T> {
     /// );
     /// assert!(noisy.collect().unwrap().iter().all(|&most| most < 10));
     /// ```
-    pub fn try_map_init_random<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
+    pub fn try_map_init_with_rng<S, U, A, B, I, F>(self, init: I, f: F) -> Graph<U>
     where
         S: Send + 'static,
         U: Send + 'static,

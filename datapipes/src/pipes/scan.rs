@@ -33,7 +33,7 @@ where
     fn hints(&self) -> Hints {
         Hints::default()
             .arity(Arity::AtMostOne)
-            .instead("`scan_kept` does, whose state is `Wire`")
+            .instead("`scan_resumable` does, whose state is `Wire`")
     }
 }
 
@@ -68,7 +68,7 @@ where
 }
 
 /// Carries a state from item to item, and takes snapshots of it if an epoch may be resumed; see
-/// [`Graph::scan_kept`].
+/// [`Graph::scan_resumable`].
 #[derive(Clone, Debug)]
 pub struct ScanKept<S, F>(Scan<S, F>);
 
@@ -115,7 +115,7 @@ impl<T: Send + 'static> Graph<T> {
     /// is then dropped, and the item for which the stream ended is counted as dropped. The state
     /// starts as `initial` in each epoch. Runs in one place, in order; nothing is held but the
     /// state. An epoch cannot be resumed in its middle, since the state may be of any type: for
-    /// that there is [`scan_kept`](Graph::scan_kept). If no state is needed, use
+    /// that there is [`scan_resumable`](Graph::scan_resumable). If no state is needed, use
     /// [`map`](Graph::map), which runs on many items at once.
     ///
     /// # Panics
@@ -146,7 +146,7 @@ impl<T: Send + 'static> Graph<T> {
     /// # Examples
     /// ```
     /// use datapipes::{DataLoader, Graph};
-    /// let sums = Graph::range(1..6).scan_kept(0, |sum, n| {
+    /// let sums = Graph::range(1..6).scan_resumable(0, |sum, n| {
     ///     *sum += n;
     ///     Some(*sum)
     /// });
@@ -157,7 +157,7 @@ impl<T: Send + 'static> Graph<T> {
     /// assert_eq!(rest.collect::<datapipes::Result<Vec<u64>>>()?, [10, 15]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn scan_kept<S, U, F>(self, initial: S, f: F) -> Graph<U>
+    pub fn scan_resumable<S, U, F>(self, initial: S, f: F) -> Graph<U>
     where
         S: Wire + Clone + Send + Sync + 'static,
         U: Send + 'static,

@@ -29,7 +29,7 @@ use crate::{Result, Uneven, Writer};
 /// A checkpoint holds numbers: seed and epoch, the number of items delivered, and for each node, by
 /// name, its progress. It holds nothing of threads, workers, queues or machines, and no samples, as
 /// far as this library's pipes go. The [snapshots](crate::Context::snapshot) of your own pipes are
-/// in it as well, and so is the state of a [`scan_kept`](crate::Graph::scan_kept): with samples, if
+/// in it as well, and so is the state of a [`scan_resumable`](crate::Graph::scan_resumable): with samples, if
 /// they hold samples.
 ///
 /// The size as bytes ([`to_bytes`](Checkpoint::to_bytes)) is:

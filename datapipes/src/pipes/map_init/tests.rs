@@ -140,7 +140,7 @@ fn a_scratch_that_cannot_be_made_is_an_error_with_node_and_item() {
 #[test]
 fn random_numbers_are_those_of_the_item() {
     let drawn = |workers| -> Vec<u64> {
-        let graph = Graph::range(0..500).map_init_random(
+        let graph = Graph::range(0..500).map_init_with_rng(
             || 0,
             |sum, n, rng| {
                 *sum += n;

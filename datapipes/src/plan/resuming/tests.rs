@@ -150,7 +150,7 @@ fn the_plan_says_in_words_what_a_resume_costs_at_each_step() {
     let inputs = [Graph::range(0..9), Graph::from_iter_with(|| 0..9u64)];
     let graph = Graph::mux(inputs)
         .filter(|_| true)
-        .scan_kept(0, |sum: &mut u64, n: u64| {
+        .scan_resumable(0, |sum: &mut u64, n: u64| {
             *sum += n;
             Some(*sum)
         });

@@ -236,13 +236,13 @@ fn a_scan_goes_on_if_it_keeps_its_state() {
         *sum += n;
         (*sum < 100).then_some(*sum)
     };
-    goes_on(move || failing(0..30).scan_kept(0, sum));
+    goes_on(move || failing(0..30).scan_resumable(0, sum));
     let build = DataLoader::builder(Graph::range(0..3).scan(0, sum))
         .resumable()
         .build();
     let problem = build.unwrap_err().to_string();
     assert!(
-        problem.contains("scan: an epoch cannot go on") && problem.contains("`scan_kept`"),
+        problem.contains("scan: an epoch cannot go on") && problem.contains("`scan_resumable`"),
         "{problem}"
     );
 }
