@@ -13,8 +13,9 @@
 //!   polled makes nothing. A request that has begun already has its expected bytes, and waits for
 //!   nobody's bytes, unless items turn out larger meanwhile.
 //!
-//! An edge keeps within its share, so that no edge takes the bytes of others. Its first part (the
-//! head of the line) may use what the whole has left: the inputs of later parts may fill the share.
+//! An edge keeps within its share, so that no edge takes the bytes of others. For its first part (the
+//! head of the line) the inputs of later parts do not count, as long as the whole has room: they may
+//! fill the share.
 //!
 //! The part that the consumer waits for (that head, one item at a time) is polled whatever is held.
 //! The head may wait in turn for something that another part has begun and holds: a permit, a lock,
@@ -82,6 +83,8 @@ struct BudgetState {
 #[derive(Debug, Default)]
 struct EdgeBytes {
     bytes: usize,
+    /// Bytes of inputs among them.
+    inputs: usize,
     /// Credits that wait for bytes of this edge, the oldest first.
     waiting: BTreeMap<u64, Waiting>,
 }
@@ -236,9 +239,9 @@ pub(crate) enum Limit {
     /// Three quarters of its share: the rest is left to the first part.
     Most,
     Share,
-    /// The bytes of the whole. The inputs of other parts may fill the share of the edge, and they
-    /// are not used up before the first part is done.
-    Whole,
+    /// Its share, without what the inputs of other parts take of it: they are not used up before the
+    /// first part is done.
+    BesideInputs,
 }
 
 /// The share of an edge in the bytes.
@@ -278,14 +281,6 @@ impl Account {
         }
     }
 
-    fn limit(&self, limit: Limit) -> usize {
-        match limit {
-            Limit::Most => self.share - self.share / 4,
-            Limit::Share => self.share,
-            Limit::Whole => self.budget.bytes,
-        }
-    }
-
     /// Returns the expected weight of one item.
     fn each(&self) -> usize {
         let seen = match self.seen.load(Ordering::Relaxed) {
@@ -311,6 +306,7 @@ impl Account {
             id,
             account,
             input: 0,
+            told_input: 0,
             held: 0,
             alone: false,
             begun: false,
@@ -444,6 +440,8 @@ pub(crate) struct Credit {
     id: u64,
     /// Bytes of the input that is still there.
     input: usize,
+    /// The same, as its edge knows it.
+    told_input: usize,
     /// All bytes held, including `input`.
     held: usize,
     /// True while a poll without a stake runs.
@@ -469,8 +467,9 @@ impl Credit {
     /// Reserves the expected weight of an item. If the bytes are not available, the task is woken
     /// when they may be.
     pub(crate) fn reserve(&mut self, cx: &Context<'_>) -> bool {
-        let (each, share) = (self.account.each(), self.account.share);
-        self.acquire(cx, each, 0, share, self.input).is_some()
+        let each = self.account.each();
+        self.acquire(cx, each, 0, Limit::Share, self.input)
+            .is_some()
     }
 
     /// Reserves the expected weight of an item, whatever is available.
@@ -495,6 +494,10 @@ impl Credit {
         let held = self.held - self.input + bytes;
         self.input = bytes;
         self.set(held);
+        let mut state = lock(&self.account.budget.state);
+        let edge = &mut state.edges[self.account.edge];
+        edge.inputs = edge.inputs - self.told_input + bytes;
+        self.told_input = bytes;
     }
 
     /// Extends the input to this many bytes in all, before the part has begun: reserves the
@@ -515,7 +518,7 @@ impl Credit {
         limit: Limit,
         awaited: impl FnOnce() -> bool,
     ) -> Poll<usize> {
-        let (stake, limit) = (self.account.stake, self.account.limit(limit));
+        let stake = self.account.stake;
         let (each, max) = (
             self.account.each(),
             max.min(at_once(stake, &self.account.seen)),
@@ -543,7 +546,7 @@ impl Credit {
     ) -> Poll<()> {
         // Who makes the items may hold something that others need.
         self.begun = true;
-        let (limit, held) = (self.account.limit(limit), self.held);
+        let held = self.held;
         if self.acquire(cx, bytes, 0, limit, held).is_some() {
             return Poll::Ready(());
         }
@@ -593,14 +596,22 @@ impl Credit {
         cx: &Context<'_>,
         least: usize,
         stake: usize,
-        limit: usize,
+        limit: Limit,
         keeps: usize,
     ) -> Option<bool> {
         let budget = self.account.budget.clone();
         let mut state = lock(&budget.state);
         let least = self.input.saturating_add(least);
         let stake = least.max(self.input.saturating_add(stake));
+        let share = self.account.share;
         let edge = &mut state.edges[self.account.edge];
+        edge.inputs = edge.inputs - self.told_input + self.input;
+        self.told_input = self.input;
+        let limit = match limit {
+            Limit::Most => share - share / 4,
+            Limit::Share => share,
+            Limit::BesideInputs => share.saturating_add(edge.inputs - self.input),
+        };
         let before = edge.waiting.remove(&self.id);
         let needs = Needs {
             held: self.held,
@@ -652,6 +663,7 @@ impl Credit {
 impl Drop for Credit {
     fn drop(&mut self) {
         // This credit may have been woken, and another one not.
+        lock(&self.account.budget.state).edges[self.account.edge].inputs -= self.told_input;
         self.account.release(self.held, Some((self.id, self.alone)));
     }
 }

@@ -277,7 +277,7 @@ impl MorselJob {
                     1
                 } else {
                     let limit = match arity {
-                        _ if awaited.leads(id) => Limit::Whole,
+                        _ if awaited.leads(id) => Limit::BesideInputs,
                         Arity::Any => Limit::Most,
                         _ => Limit::Share,
                     };

@@ -337,7 +337,7 @@ pub(super) fn poll_bytes(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> P
     } = job;
     let id = credit.id();
     let limit = match awaited.leads(id) {
-        true => Limit::Whole,
+        true => Limit::BesideInputs,
         false => Limit::Share,
     };
     credit
