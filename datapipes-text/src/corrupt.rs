@@ -114,7 +114,7 @@ impl<T: Document> Pipe<T> for MaskTokens {
 /// Replaces spans of tokens by sentinels, for an encoder and a decoder: T5's span corruption. Gives
 /// pairs `(inputs, targets)` of ids, for [`padded_batch`](datapipes::Graph::padded_batch).
 ///
-/// Of a document of `n` tokens `n * density` are in spans, at least one and not all, of `span`
+/// Spans take `n * density` of a document's `n` tokens, at least one and not all, and have `span`
 /// tokens in the mean; spans and what is between them are random partitions, and the document
 /// begins with tokens that stay. In the inputs a sentinel stands for each span; the targets have
 /// each sentinel and its span, and one sentinel more at the end. Sentinels count down from the first
@@ -283,7 +283,7 @@ mod tests {
                 assert!(*label == -100 || *label == i64::from(was));
             }
         }
-        // Of 20,000 tokens 3,000 are chosen.
+        // 3,000 of the 20,000 tokens are chosen.
         assert!(
             (2200..2600).contains(&masked) && (220..380).contains(&random),
             "{masked} {random}"

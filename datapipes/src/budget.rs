@@ -349,14 +349,16 @@ impl Account {
 
     /// Gives bytes back, and wakes waiting credits even if there are none: the bytes of an item
     /// that was used, or of a credit.
-    fn release(&self, bytes: usize, credit: Option<(u64, bool)>) {
+    fn release(&self, bytes: usize, credit: Option<&Credit>) {
         let mut state = lock(&self.budget.state);
         let mut waiting = None;
         match credit {
-            Some((id, alone)) => {
-                waiting = state.edges[self.edge].waiting.remove(&id);
-                state.freed.remove(&id);
-                state.alone &= !alone;
+            Some(credit) => {
+                let edge = &mut state.edges[self.edge];
+                edge.inputs -= credit.told_input;
+                waiting = edge.waiting.remove(&credit.id);
+                state.freed.remove(&credit.id);
+                state.alone &= !credit.alone;
             }
             None => state.moves = state.moves.wrapping_add(1),
         }
@@ -663,8 +665,7 @@ impl Credit {
 impl Drop for Credit {
     fn drop(&mut self) {
         // This credit may have been woken, and another one not.
-        lock(&self.account.budget.state).edges[self.account.edge].inputs -= self.told_input;
-        self.account.release(self.held, Some((self.id, self.alone)));
+        self.account.release(self.held, Some(self));
     }
 }
 

@@ -747,6 +747,30 @@ fn memory_lets_the_first_part_go_on_where_large_inputs_fill_its_share() {
     assert_eq!(seen, Vec::from_iter(0..800));
 }
 
+/// The part that is waited for goes on by itself, also where another reader of the same stream asks
+/// ahead of need meanwhile: a clock that lets parts go on after a second each would not get to the
+/// end of these in time.
+#[test]
+fn memory_goes_on_by_itself_behind_a_fork_that_is_read_ahead() {
+    let read = Step::Read {
+        yields: 0,
+        concurrency: 0,
+    };
+    let case = Case {
+        items: 228,
+        steps: vec![Step::Apart(3, vec![read; 2]), Step::Fork, Step::Fan(1)],
+        sizes: Sizes(vec![(0, 32 * KIB)]),
+        order: Order::Arrival,
+        workers: 1,
+        in_flight: Some(234),
+        promise: 78,
+        prefetch: Some(1),
+        stop: None,
+        pauses: Vec::new(),
+    };
+    assert!(case.check() <= case.bytes());
+}
+
 fn cases(usual: u32) -> ProptestConfig {
     let cases = std::env::var("DATAPIPES_MEMORY_CASES")
         .ok()

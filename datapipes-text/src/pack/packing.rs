@@ -94,7 +94,7 @@ impl Packing {
             if self.bins.get(at).is_none_or(|bin| bin.number != number) {
                 self.open(at, number);
             }
-            // What has no room there any more (the document has changed) goes elsewhere.
+            // The document may have changed, and have no room there any more: it goes elsewhere.
             if let Some(finished) = self.push(at, document) {
                 return Some(finished);
             }

@@ -414,14 +414,11 @@ fn windows_share_the_file_until_they_are_batched() {
 fn documents_are_data_by_index_and_a_shuffled_epoch_goes_on() {
     let store = TokenStore::megatron(data("megatron")).unwrap();
     assert_eq!(store.documents().fetch().collect().unwrap(), documents());
-    let rows = store
-        .windows(3)
-        .unwrap()
-        .shuffle()
-        .shard()
-        .fetch()
-        .try_map(|window| window.row());
-    let loader = DataLoader::builder(rows.batch(2).collate())
+    let rows = || {
+        let windows = store.windows(3).unwrap().shuffle().shard().fetch();
+        windows.try_map(|window| window.row())
+    };
+    let loader = DataLoader::builder(rows().batch(2).collate())
         .workers(2)
         .resumable()
         .build()
@@ -441,15 +438,7 @@ fn documents_are_data_by_index_and_a_shuffled_epoch_goes_on() {
     assert_eq!(rest, whole[1..]);
     // One rank is stopped, and two go on with what is left, in the same steps.
     let loader = |rank, world| {
-        let rows = store
-            .windows(3)
-            .unwrap()
-            .shuffle()
-            .shard()
-            .fetch()
-            .try_map(|window| window.row());
-        let rows = rows.batch(2 / world);
-        let loader = DataLoader::builder(rows)
+        let loader = DataLoader::builder(rows().batch(2 / world))
             .seed(3)
             .uneven(Uneven::Drop)
             .resumable();

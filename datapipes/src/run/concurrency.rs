@@ -1,5 +1,5 @@
-//! Number of morsels of a segment in flight. The number starts with what the first output needs,
-//! and then follows measurements.
+//! Number of morsels of a segment in flight. The number starts with a few, continues with what the
+//! first output needs if the data is not near, and then follows measurements.
 //!
 //! The concurrency grows by one for every four morsels that complete, so that the requests never
 //! exceed 1.25 times the arrivals: "for every four consumed, five requested" (Versaci and Busonera,
@@ -14,10 +14,9 @@
 //!   from time to time, since the best duration may be out of date: the latency of the link or the
 //!   size of the objects may have grown.
 //!
-//! How far away the data is shows with the first answers. The first requests are few, since many to
-//! a server nearby make a queue, whose time would be taken for the time of the link. If none comes
-//! back within [`NEAR`], the rest follows at once: a distant server costs that time, and no round
-//! trip.
+//! The first requests are few, since many to a server nearby make a queue, and the time of the queue
+//! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
+//! and the rest follows at once: a distant server costs that time, and no round trip.
 //!
 //! The code reads no clock; the caller passes the time.
 

@@ -103,9 +103,8 @@ impl ErasedChunks for IoDriver {
         let DriverState::Away(away) = &mut self.state else {
             return Poll::Ready(Some(self.lost()));
         };
-        if demand.ahead {
-            away.need.clear();
-        } else {
+        // A poll ahead of need does not end the wait of an earlier one.
+        if !demand.ahead {
             away.need.tell();
         }
         let returned = ready!(std::pin::Pin::new(&mut away.back).poll(cx));

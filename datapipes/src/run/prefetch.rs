@@ -305,13 +305,16 @@ impl ErasedChunks for PrefetchThread {
             PrefetchState::Failed(error) => Poll::Ready(error.take()),
             PrefetchState::Running(driver) => {
                 let take = driver.take.as_mut().expect("there until dropped");
+                let held = take.held().items;
                 self.gauge
                     .occupancy_sum
-                    .fetch_add(take.held().items as u64, Ordering::Relaxed);
+                    .fetch_add(held as u64, Ordering::Relaxed);
                 self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
                 match here {
                     true => driver.need.tell(),
-                    false => driver.need.clear(),
+                    // A poll ahead of need does not end the wait of an earlier one.
+                    false if held > 0 || !demand.ahead => driver.need.clear(),
+                    false => {}
                 }
                 let polled = take.poll_take(cx);
                 if let Poll::Ready(None) = polled {

@@ -43,8 +43,9 @@ impl Door {
 
 const ORDERS: [Order; 3] = [Order::Strict, Order::Bounded(8), Order::Arrival];
 const ITEMS: u64 = 200;
-/// Bytes, of which several times as many as are made at once do not fit.
-const LARGE: usize = 100_000;
+/// Bytes of an item that is made by itself, since a thousand times as many do not fit. All items
+/// together do: a worker whose morsel waits for bytes goes on with a later one, where it may block.
+const LARGE: usize = 20_000;
 const MEMORY: usize = 64 << 20;
 /// Items that stand still.
 const STUCK: [u64; 4] = [0, 1, 50, 63];

@@ -491,7 +491,7 @@ impl Server {
             if job.ready.is_some() || job.stream.is_none() {
                 continue;
             }
-            // What the parent allows, or is asked to, has room there.
+            // A job that the parent has allowed, or is asked to allow, takes no room here.
             let has_room = bytes < self.part.room
                 || job.leave == Leave::Given
                 || self.heaviest.load(Ordering::Relaxed) > self.part.room;

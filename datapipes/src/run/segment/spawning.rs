@@ -94,7 +94,6 @@ impl Spawning {
             idle_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
         }
         self.refused = false;
-        self.shared.awaited.clear();
         let polled = loop {
             // Complete morsels make room, so output is taken first; but the workers must never be
             // without work.
@@ -314,6 +313,7 @@ impl Spawning {
     /// Returns the next chunk, or wakes the reader when enough is there.
     fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> ChunkPoll {
         let (apart, in_flight) = (self.settings.processes, self.flight.morsels.len());
+        // A later poll ahead of need does not end the wait: a fork's other output may ask next.
         if !demand.ahead {
             self.shared.awaited.wait(&self.shared.account);
         }
