@@ -10,8 +10,8 @@ use datapipes::index::{
 };
 use datapipes::loader::Stats;
 use datapipes::pipes::{
-    Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, ShardingFilter,
-    ShardingFilterPadded, Shuffle, Stop, TryMap, Zip,
+    Batch, BucketBatch, Demux, Fork, HashJoin, Interleave, MergeJoin, Mux, Retry, Shuffle, Stop,
+    TryMap, Zip,
 };
 use datapipes::{
     Arity, Context, Crossing, DataLoader, Error, ErrorKind, Graph, Hints, Items, Join, Lookup,
@@ -19,7 +19,7 @@ use datapipes::{
 };
 use proptest::prelude::*;
 
-use crate::user_pipes::{GoesOn, Numbers, Own, Pair, goes_on, own};
+use crate::user_pipes::{Dealer, GoesOn, Numbers, Own, Pair, goes_on, own};
 
 /// Addresses of rows that were filled.
 pub type Places = Arc<Mutex<HashSet<usize>>>;
@@ -418,7 +418,7 @@ const MOST: u64 = 500;
 /// Capacity for all data of these tests.
 const BUFFER: usize = 1 << 20;
 
-fn fold(values: impl IntoIterator<Item = u64>) -> u64 {
+pub fn fold(values: impl IntoIterator<Item = u64>) -> u64 {
     values.into_iter().fold(7, |a, b| a.wrapping_mul(33) ^ b)
 }
 
@@ -560,18 +560,18 @@ impl Spec {
 
     /// Returns the graph with a sharding filter after step number `at`, or after the last step that
     /// has other inputs if that comes later.
-    pub fn sharded(&self, at: usize, pads: bool) -> Graph<u64> {
+    pub fn sharded(&self, at: usize, dealer: Dealer) -> Graph<u64> {
         let joins = self
             .steps
             .iter()
             .rposition(|step| step.has_inputs())
             .map_or(0, |place| place + 1);
-        self.grown(Some((at.min(self.steps.len()).max(joins), pads)), true)
+        self.grown(Some((at.min(self.steps.len()).max(joins), dealer)), true)
             .0
     }
 
     /// The graph, and how many items come out of it at most.
-    fn grown(&self, shard: Option<(usize, bool)>, ranked: bool) -> (Graph<u64>, u64) {
+    fn grown(&self, shard: Option<(usize, Dealer)>, ranked: bool) -> (Graph<u64>, u64) {
         let start = match &self.start {
             // A source that says it has fewer items than there are ranks is refused.
             Start::Range | Start::Vector if ranked => &Start::Iterator,
@@ -582,11 +582,8 @@ impl Spec {
             graph = graph.through(|items: Items<u64>| items);
         }
         for place in 0..=self.steps.len() {
-            if let Some((_, pads)) = shard.filter(|&(at, _)| at == place) {
-                graph = match pads {
-                    true => graph.pipe(ShardingFilterPadded::new()),
-                    false => graph.pipe(ShardingFilter::new()),
-                };
+            if let Some((_, dealer)) = shard.filter(|&(at, _)| at == place) {
+                graph = dealer.add(graph);
             }
             let Some(step) = self.steps.get(place) else {
                 break;

@@ -7,6 +7,7 @@ use datapipes::{DataLoader, Graph, Item, OnError, Order, Uneven};
 use proptest::prelude::*;
 
 use crate::graphs::{Outcome, Run, Spec, Step, config, items, spec, strict_run, uneven};
+use crate::user_pipes::{Dealer, dealt};
 
 proptest! {
     #![proptest_config(config(200))]
@@ -97,10 +98,9 @@ proptest! {
     /// item comes twice.
     #[test]
     fn every_rank_of_a_generated_graph_gets_its_part(
-        spec in spec(), run in strict_run(), at in 0usize..8, pads in any::<bool>(), world in 1usize..5,
-        uneven in uneven(),
+        spec in spec(), run in strict_run(), at in 0usize..8, dealt in dealt(), world in 1usize..5,
     ) {
-        every_rank(&spec, &run, at, pads, world, uneven)?;
+        every_rank(&spec, &run, at, dealt, world)?;
     }
 }
 
@@ -151,10 +151,9 @@ mod apart {
 
         #[test]
         fn every_rank_of_a_graph_with_processes_gets_its_part(
-            spec in spec_apart(), run in strict_run(), at in 0usize..8, pads in any::<bool>(), world in 1usize..4,
-            uneven in uneven(),
+            spec in spec_apart(), run in strict_run(), at in 0usize..8, dealt in dealt(), world in 1usize..4,
         ) {
-            every_rank(&spec, &run, at, pads, world, uneven)?;
+            every_rank(&spec, &run, at, dealt, world)?;
         }
 
         /// Law 3 with the draw itself in other processes.
@@ -405,14 +404,12 @@ fn every_rank(
     spec: &Spec,
     run: &Run,
     at: usize,
-    pads: bool,
+    (dealer, uneven): (Dealer, Uneven),
     world: usize,
-    uneven: Uneven,
 ) -> Result<(), TestCaseError> {
-    let pads = pads || uneven == Uneven::Pad;
     for rank in 0..world {
         let ranked = |run: &Run| {
-            run.outcome_of(spec.sharded(at, pads), |builder| {
+            run.outcome_of(spec.sharded(at, dealer), |builder| {
                 builder.rank(rank, world).uneven(uneven)
             })
         };

@@ -4,7 +4,8 @@
 use datapipes::{Checkpoint, DataLoader, Epoch, OnError, Order, Uneven};
 use proptest::prelude::*;
 
-use crate::graphs::{Outcome, Run, Spec, Step, config, items, skipped, spec, strict_run, uneven};
+use crate::graphs::{Outcome, Run, Spec, Step, config, items, skipped, spec, strict_run};
+use crate::user_pipes::{Dealer, dealt};
 
 proptest! {
     #![proptest_config(config(200))]
@@ -35,10 +36,10 @@ proptest! {
     #[test]
     fn law_8_with_ranks(
         spec in streamed(resumable(spec())), runs in [strict_run(), strict_run()], stop in stops(),
-        at in 0usize..8, pads in any::<bool>(), uneven in uneven(),
+        at in 0usize..8, (dealer, uneven) in dealt(),
         worlds in prop::sample::select(&[[1, 1], [2, 2], [2, 1], [3, 1], [4, 2], [4, 1]][..]),
     ) {
-        Ranks { spec: &spec, at, pads: pads || uneven == Uneven::Pad, uneven }.go_on(&runs, stop[0], worlds)?;
+        Ranks { spec: &spec, at, dealer, uneven }.go_on(&runs, stop[0], worlds)?;
     }
 }
 
@@ -62,7 +63,7 @@ mod apart {
             spec in streamed(resumable(spec_apart())), runs in [strict_run(), strict_run()], stop in stops(),
             at in 0usize..8,
         ) {
-            Ranks { spec: &spec, at, pads: false, uneven: Uneven::Drop }.go_on(&runs, stop[0], [2, 1])?;
+            Ranks { spec: &spec, at, dealer: Dealer::Filter, uneven: Uneven::Drop }.go_on(&runs, stop[0], [2, 1])?;
         }
 
         #[test]
@@ -258,7 +259,7 @@ struct Ranks<'a> {
     spec: &'a Spec,
     /// Number of the step before which items are dealt to ranks.
     at: usize,
-    pads: bool,
+    dealer: Dealer,
     uneven: Uneven,
 }
 
@@ -273,7 +274,7 @@ impl Ranks<'_> {
         most: usize,
     ) -> (Given, Checkpoint) {
         let builder = run
-            .builder(self.spec.sharded(self.at, self.pads))
+            .builder(self.spec.sharded(self.at, self.dealer))
             .rank(rank, world);
         let loader = builder
             .uneven(self.uneven)
@@ -359,7 +360,7 @@ impl Ranks<'_> {
         if rests != in_turn {
             // Where positions follow from the number of steps, ranks share all anew.
             let anew = whole(now);
-            let from = stop * then / now;
+            let from = first[0].len() * then / now;
             let anew: Vec<_> = anew
                 .iter()
                 .map(|given| given[from.min(given.len())..].to_vec())

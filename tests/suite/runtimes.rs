@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::graphs::{Run, Spec, config, spec, strict_run};
 use crate::resume::resumable;
+use crate::user_pipes::Dealer;
 
 /// The threads on which each function ran.
 #[derive(Clone, Default)]
@@ -398,7 +399,7 @@ fn watched(spec: &Spec, seen: &Seen, alive: &Arc<AtomicU64>, sharded: bool) -> G
         alive: alive.clone(),
     };
     let graph = if sharded {
-        spec.sharded(0, true)
+        spec.sharded(0, Dealer::FilterPadded)
     } else {
         spec.graph()
     };

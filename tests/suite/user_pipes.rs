@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Context, Dealing, Error, ErrorKind, Graph, Held, Hints, Item, Items, Join, Pipe,
-    PipeSnapshot, Place, Rank, Result, Role, Source, Split, Uneven, Wanted,
+    Arity, Collate, Context, Dealing, Error, ErrorKind, Graph, Held, Hints, Item, Items, Join,
+    Pipe, PipeSnapshot, Place, Rank, Result, Role, Source, Split, Tensor, Uneven, Wanted,
 };
 use futures::StreamExt;
 use proptest::prelude::*;
+
+use crate::graphs::{Pairs, fold};
 
 /// The information that a pipe gives about the inputs of its outputs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -86,6 +88,22 @@ impl<T: Send + 'static> Pipe<T> for Groups {
     }
 }
 
+/// Makes one batch of each group, as `collate` does. Where the items are rows of one batch in memory,
+/// nothing is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack;
+
+impl Pipe<Vec<Tensor>> for Stack {
+    type Out = Tensor;
+
+    fn apply(&self, input: Items<Vec<Tensor>>, cx: &Context) -> Items<Tensor> {
+        input.each(cx, |batch| Some(batch.try_map(Tensor::collate)))
+    }
+    fn hints(&self) -> Hints {
+        Hints::shardable().arity(Arity::One).role(Role::Collate)
+    }
+}
+
 /// Keeps this rank's items, as `sharding_filter_padded` does, by whole rounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Deal;
@@ -127,11 +145,17 @@ impl<T: Clone + Send + 'static> Pipe<T> for Deal {
             }
             if let (false, Some(Uneven::Drop)) = (round.is_empty(), cx.uneven()) {
                 cx.count_dropped(u64::from(index < round.len()));
+            } else if let (false, Some(Uneven::Error)) = (round.is_empty(), cx.uneven()) {
+                let message = format!("{} items are left over", round.len());
+                out.emit(Err(Error::new(ErrorKind::Config, message))).await;
             } else if let Some(item) = round.get(index) {
                 out.emit(Ok(Item::clone(item))).await;
             } else if pads && !round.is_empty() && !first.is_empty() {
                 out.emit(Ok(Item::clone(&first[index - round.len()]))).await;
             }
+            // The last round is dealt: an epoch that goes on from here has nothing left of it.
+            drop((first, round));
+            out.snapshot(&cx, || rounds + 1);
         })
     }
     fn snapshot_at(&self, outputs: u64, cx: &Context) -> Result<Option<PipeSnapshot>> {
@@ -656,6 +680,8 @@ pub enum Own {
     Groups(Groups),
     /// Made, and taken apart.
     Regroup(Groups),
+    /// Groups of rows that are filled in place, as one tensor each.
+    Stacked(Groups),
     Mixer(Mixer),
     Ahead(Ahead),
     Fresh(Fresh),
@@ -666,10 +692,14 @@ pub enum Own {
 
 impl Own {
     pub fn add(self, graph: Graph<u64>, ranked: bool) -> Graph<u64> {
-        let fold = |all: Vec<u64>| all.into_iter().fold(7u64, |a, b| a.wrapping_mul(33) ^ b);
         match self {
             Own::Groups(groups) => graph.pipe(groups).map(fold),
             Own::Regroup(groups) => graph.pipe(groups).unbatch(),
+            Own::Stacked(groups) => graph
+                .pipe(Pairs::default())
+                .pipe(groups)
+                .pipe(Stack)
+                .map(|batch| fold(batch.into_vec::<u64>().expect("of integers"))),
             Own::Mixer(mixer) => graph.pipe(Mixer {
                 within_rank: mixer.within_rank || ranked,
                 ..mixer
@@ -684,14 +714,14 @@ impl Own {
 
     pub fn needs_order(self) -> bool {
         match self {
-            Own::Groups(_) | Own::Regroup(_) | Own::Mixer(_) => false,
+            Own::Groups(_) | Own::Regroup(_) | Own::Stacked(_) | Own::Mixer(_) => false,
             Own::Ahead(Ahead(_, adds_up)) => adds_up,
             Own::Fresh(_) | Own::Runs(_) | Own::Window(_) | Own::Echo(_) => true,
         }
     }
 
     pub fn groups(self) -> bool {
-        matches!(self, Own::Groups(_))
+        matches!(self, Own::Groups(_) | Own::Stacked(_))
     }
 
     /// Maximum number of output items for each input item.
@@ -709,6 +739,7 @@ pub fn own() -> impl Strategy<Value = Own> {
     prop_oneof![
         1 => groups().prop_map(Own::Groups),
         1 => groups().prop_map(Own::Regroup),
+        1 => groups().prop_map(Own::Stacked),
         2 => (1usize..30, any::<bool>(), says()).prop_map(|(buffer, within_rank, says)| {
             Own::Mixer(Mixer { buffer, within_rank, says })
         }),
@@ -717,6 +748,39 @@ pub fn own() -> impl Strategy<Value = Own> {
         1 => (1u64..4).prop_map(|by| Own::Runs(Runs(by))),
         1 => (1usize..6).prop_map(|size| Own::Window(Window(size))),
         1 => (0u64..4).prop_map(|times| Own::Echo(Echo(times))),
+    ]
+}
+
+/// What deals the items to the ranks: a built-in filter, or one of the pipes above.
+#[derive(Clone, Copy, Debug)]
+pub enum Dealer {
+    Filter,
+    FilterPadded,
+    Deal,
+    Every,
+}
+
+impl Dealer {
+    pub fn add(self, graph: Graph<u64>) -> Graph<u64> {
+        match self {
+            Dealer::Filter => graph.sharding_filter(),
+            Dealer::FilterPadded => graph.sharding_filter_padded(),
+            Dealer::Deal => graph.pipe(Deal),
+            Dealer::Every => graph.pipe(Every),
+        }
+    }
+}
+
+/// A policy for ranks that do not come out even, and a dealer that can follow it.
+pub fn dealt() -> impl Strategy<Value = (Dealer, Uneven)> {
+    let pads = || prop_oneof![Just(Dealer::FilterPadded), Just(Dealer::Deal)];
+    let any = prop_oneof![pads(), Just(Dealer::Filter)];
+    let others = prop_oneof![Just(Uneven::Drop), Just(Uneven::Allow), Just(Uneven::Error)];
+    prop_oneof![
+        2 => (pads(), Just(Uneven::Pad)),
+        6 => (any, others),
+        // It minds no policy.
+        1 => Just((Dealer::Every, Uneven::Allow)),
     ]
 }
 
