@@ -751,7 +751,7 @@ pub fn own() -> impl Strategy<Value = Own> {
     ]
 }
 
-/// What deals the items to the ranks: a built-in filter, or one of the pipes above.
+/// A built-in filter that deals the items to the ranks, or one of the pipes above.
 #[derive(Clone, Copy, Debug)]
 pub enum Dealer {
     Filter,
