@@ -174,6 +174,16 @@ fn the_library_keeps_its_structure() {
     assert_none(&broken);
 }
 
+/// Files of one folder, too, know each other in one direction. A folder's own file (`mod.rs`) is what
+/// the folder shows: those inside may use it.
+#[test]
+fn no_circle_of_files_in_the_core() {
+    let files = workspace();
+    assert_none(&circles(
+        product(&files).filter(|file| file.path.starts_with("datapipes/")),
+    ));
+}
+
 #[test]
 fn doc_comments_begin_with_a_verb_or_a_name() {
     let sources = tests_of_the_workspace();
@@ -382,6 +392,24 @@ fn a_broken_rule_is_named_with_file_and_line() {
         ["x.rs:3: a doc comment begins with a verb or a name, not with `Whether`"]
     );
 
+    let round = [
+        ("datapipes/src/a/mod.rs", "//! A.\nmod b;\nmod c;\n"),
+        ("datapipes/src/a/b.rs", "//! B.\nuse super::c::C;\n"),
+        (
+            "datapipes/src/a/c.rs",
+            "//! C.\nuse super::A;\nuse crate::{a::b::B, d};\n",
+        ),
+        ("datapipes/src/d.rs", "//! D.\nuse crate::e::E;\n"),
+        ("datapipes/src/e.rs", "//! E.\n"),
+    ]
+    .map(|(path, text)| Source::new(path, text));
+    assert_eq!(
+        circles(round.iter()),
+        [
+            "datapipes/src/a/b.rs:1: a circle leads through `a::c`",
+            "datapipes/src/a/c.rs:1: a circle leads through `a::b`",
+        ]
+    );
     let careless = "//! X.\nfn f() {\n    unsafe { g() }\n}\n\n\n\n\n\n\n// SAFETY: ours alone.\nunsafe impl Send for X {}\n";
     let broken = check_unsafe(&Source::new("x.rs", careless));
     assert_eq!(
@@ -673,6 +701,41 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
             }
         }
     }
+}
+
+/// Names the files that are in a circle, or between two circles, with one of those they know.
+fn circles<'a>(files: impl Iterator<Item = &'a Source>) -> Vec<String> {
+    let files: BTreeMap<String, &Source> = files
+        .map(|file| (file.module().join("::"), file))
+        .filter(|(module, _)| !module.is_empty())
+        .collect();
+    let mut arrows = BTreeSet::new();
+    for (from, file) in &files {
+        for (path, _) in inner_paths(file) {
+            let to = (1..=path.len()).rev().map(|len| path[..len].join("::"));
+            let to = to.into_iter().find(|to| files.contains_key(to));
+            if let Some(to) = to.filter(|to| !format!("{from}::").starts_with(&format!("{to}::"))) {
+                arrows.insert((from.clone(), to));
+            }
+        }
+    }
+    // What knows nobody, or what nobody knows, is in no circle.
+    loop {
+        let ends = |arrow: &(String, String)| {
+            let goes_on = arrows.iter().any(|(from, _)| *from == arrow.1);
+            let is_known = arrows.iter().any(|(_, to)| *to == arrow.0);
+            !(goes_on && is_known)
+        };
+        let ended: Vec<_> = arrows.iter().filter(|arrow| ends(arrow)).cloned().collect();
+        if ended.is_empty() {
+            break;
+        }
+        arrows.retain(|arrow| !ended.contains(arrow));
+    }
+    arrows
+        .iter()
+        .map(|(from, to)| files[from].broken(0, &format!("a circle leads through `{to}`")))
+        .collect()
 }
 
 /// Reports a module of an ordered list that names one after it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{self, Poll, ready};
 
+use super::any_items::{AnyItems, typed};
 use super::in_morsels::{Next, OneByOne, SharedGate, Taps, TapsOf};
 use crate::budget::Hold;
 use crate::checkpoint::SegmentLog;
@@ -13,9 +14,6 @@ use crate::items::{Chunks, Demand};
 use crate::pipe::{Inputs, Rerun, Split};
 use crate::weigh::Weigher;
 use crate::{Chunk, Context, Error, Items, Join, Origin, Pipe, PipeSnapshot, Result, Source};
-
-/// An `Items<T>` whose `T` only the edge knows.
-pub(crate) type AnyItems = Box<dyn Any + Send>;
 
 /// A `Chunk<T>` whose `T` only the edge knows, with its size.
 pub(crate) struct AnyChunk {
@@ -126,12 +124,6 @@ impl<T: Send + 'static> EdgeOf<T> {
             unknown: false,
         })
     }
-}
-
-pub(crate) fn typed<T: Send + 'static>(items: AnyItems) -> Items<T> {
-    *items
-        .downcast::<Items<T>>()
-        .expect("edges are wired by type")
 }
 
 impl<T: Send + 'static> EdgeOf<T> {

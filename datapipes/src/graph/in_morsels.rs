@@ -4,8 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
-use super::erased::AnyItems;
-use super::erased::typed;
+use super::any_items::{AnyItems, typed};
 use crate::checkpoint::SegmentLog;
 use crate::items::{Chunks, Demand};
 use crate::sync::lock;

@@ -1,5 +1,6 @@
 //! A typed, inert, cloneable handle on a node and everything upstream.
 
+mod any_items;
 pub(crate) mod check;
 mod erased;
 mod flow;
@@ -12,8 +13,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+pub(crate) use self::any_items::{AnyItems, typed};
 pub use self::check::BuildError;
-pub(crate) use self::erased::{AnyChunk, AnyItems, AnyPipe, Edge, ErasedChunks, Look, typed};
+pub(crate) use self::erased::{AnyChunk, AnyPipe, Edge, ErasedChunks, Look};
 pub(crate) use self::flow::{Flow, FlowNode};
 pub(crate) use self::in_morsels::{Gate, SharedGate};
 pub(crate) use self::lengths::{ENDLESS, lengths, lengths_of_some};

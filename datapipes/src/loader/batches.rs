@@ -1,37 +1,14 @@
-//! The input of an epoch: its ranks, or a conversion of their batches.
+//! The batches of an epoch: those of its ranks, or a conversion of them.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{self, Poll};
 
-use super::checkpoint::{Progress, Saved};
+use super::Checkpoint;
+use super::checkpoint::Progress;
 use super::left::Left;
 use super::rank_epoch::Stand;
-use super::ranks::Ranks;
-use super::{Checkpoint, OnError};
-use crate::run::{DevicePrefetchGauge, Engine, EpochRun, Resume, Share};
+use crate::run::DevicePrefetchGauge;
 use crate::{Item, Result};
-
-/// Running epochs of all ranks that an epoch reads, each once it has begun; for figures.
-pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
-pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
-
-/// The arguments for opening an epoch.
-pub(super) struct Start {
-    pub engine: Arc<Engine>,
-    pub number: u64,
-    pub on_error: OnError,
-    /// True if it goes on with a graph that has changed since.
-    pub edited: bool,
-    /// Ranks that are read in turn, and the place where each goes on.
-    pub ranks: Vec<(Share, Option<(Saved, Resume)>)>,
-    pub runs: Runs,
-    /// Runs of the loader's latest epoch, until this one has begun.
-    pub latest: Latest,
-    pub device_depth: usize,
-}
-
-/// Opens the input of an epoch.
-pub(super) type Open<T> = Arc<dyn Fn(Start) -> EpochSource<T> + Send + Sync>;
 
 /// Gives the items of an epoch, and its checkpoint.
 pub(super) trait Batches<T>: Send {
@@ -64,39 +41,4 @@ pub(super) trait Batches<T>: Send {
 
     /// Returns the progress of the epoch with the last output, unless a conversion failed for that.
     fn progress(&self) -> Option<Progress>;
-}
-
-/// The input of an epoch.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the short way of an item leads through the large one"
-)]
-pub(super) enum EpochSource<T> {
-    /// One rank, of which each item may be taken without further action.
-    Plain(Ranks<T>),
-    Other(Box<dyn Batches<T>>),
-}
-
-impl<T: Send + 'static> EpochSource<T> {
-    pub fn get(&self) -> &dyn Batches<T> {
-        match self {
-            EpochSource::Plain(ranks) => ranks,
-            EpochSource::Other(other) => &**other,
-        }
-    }
-
-    pub fn get_mut(&mut self) -> &mut dyn Batches<T> {
-        match self {
-            EpochSource::Plain(ranks) => ranks,
-            EpochSource::Other(other) => &mut **other,
-        }
-    }
-
-    /// Returns the same input, with actions between items.
-    pub fn watched(self) -> Self {
-        match self {
-            EpochSource::Plain(ranks) => EpochSource::Other(Box::new(ranks)),
-            other => other,
-        }
-    }
 }

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use super::autosave::Saver;
-use super::ranks::Ranks;
+use super::epoch_source::EpochSource;
+use super::left::len;
 use super::{DataLoader, Every, OnError};
-use crate::graph::{BuildError, ENDLESS, Flow, check, lengths_of_some};
+use crate::graph::{BuildError, ENDLESS, Flow, check};
 use crate::plan::Plan;
 use crate::run::Engine;
 use crate::settings::{Order, Settings};
@@ -387,7 +388,7 @@ impl<T: Send + 'static> Builder<T> {
             saver: self
                 .autosave
                 .map(|(path, every)| Arc::new(Saver::new(path, every))),
-            open: Arc::new(Ranks::open),
+            open: Arc::new(EpochSource::open),
             device_depth: 1,
         })
     }
@@ -397,9 +398,4 @@ impl<T: Send + 'static> Builder<T> {
 pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
     let len = len(flow, settings.rank, settings.uneven)?;
     Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
-}
-
-/// Returns the number of items of the root, if the nodes know it, or [`ENDLESS`].
-pub(super) fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
-    lengths_of_some(flow, rank, uneven)[flow.root.0]
 }

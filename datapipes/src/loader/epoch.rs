@@ -7,8 +7,9 @@ use std::task::{self, Poll, ready};
 use futures::Stream;
 
 use super::autosave::Autosave;
-use super::batches::{EpochSource, Runs};
+use super::epoch_source::EpochSource;
 use super::left::Left;
+use super::rank_epoch::Runs;
 use super::{Checkpoint, Stats};
 use crate::run::{DeadlockCheck, QUIET, block_on_unless};
 use crate::sync::lock;

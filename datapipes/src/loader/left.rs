@@ -1,10 +1,9 @@
 //! The number of items that an epoch still gives: the end of a progress bar, and the size hint of
 //! an iterator.
 
-use super::builder::len;
-use crate::graph::{ENDLESS, Flow, Op};
+use crate::graph::{ENDLESS, Flow, Op, lengths_of_some};
 use crate::run::{Engine, Share};
-use crate::{Arity, Role};
+use crate::{Arity, Rank, Role, Uneven};
 
 /// The number of items that an epoch still gives, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,4 +104,9 @@ fn may_grow(flow: &Flow, ranks: usize) -> bool {
 
 fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).min()
+}
+
+/// Returns the number of items of the root, if the nodes know it, or [`ENDLESS`].
+pub(super) fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
+    lengths_of_some(flow, rank, uneven)[flow.root.0]
 }

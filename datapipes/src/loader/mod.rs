@@ -7,6 +7,7 @@ mod batches;
 mod builder;
 mod checkpoint;
 mod epoch;
+mod epoch_source;
 mod left;
 mod policy;
 mod prefetch_to_device;
@@ -35,8 +36,9 @@ pub use stats::{
 };
 
 use autosave::{Autosave, Saver};
-use batches::{Latest, Open, Runs, Start};
 use checkpoint::Saved;
+use epoch_source::Open;
+use rank_epoch::{Latest, Runs, Start};
 
 use crate::plan::Explain;
 use crate::run::{Engine, Resume, Share};

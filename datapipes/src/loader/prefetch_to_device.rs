@@ -3,8 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, ready};
 
-use super::batches::{Batches, EpochSource};
+use super::batches::Batches;
 use super::checkpoint::Progress;
+use super::epoch_source::EpochSource;
 use super::left::Left;
 use super::rank_epoch::Stand;
 use super::{Checkpoint, DataLoader};

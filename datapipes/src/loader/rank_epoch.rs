@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{self, Poll, ready};
 use std::time::Instant;
 
@@ -10,15 +10,33 @@ use futures::Stream;
 
 use super::OnError;
 use super::ahead::{AheadGain, Totals};
-use super::batches::{Runs, Start};
 use super::checkpoint::{Progress, Saved, saved};
 use super::left::Left;
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::polled;
-use crate::run::{Cursors, DevicePrefetchGauge, Engine, Resume, Running, Scope, Share};
+use crate::run::{Cursors, DevicePrefetchGauge, Engine, EpochRun, Resume, Running, Scope, Share};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
+
+/// Running epochs of all ranks that an epoch reads, each once it has begun; for figures.
+pub(super) type Runs = Arc<Mutex<Vec<Arc<EpochRun>>>>;
+pub(super) type Latest = Arc<Mutex<Option<Runs>>>;
+
+/// The arguments for opening an epoch.
+pub(super) struct Start {
+    pub engine: Arc<Engine>,
+    pub number: u64,
+    pub on_error: OnError,
+    /// True if it goes on with a graph that has changed since.
+    pub edited: bool,
+    /// Ranks that are read in turn, and the place where each goes on.
+    pub ranks: Vec<(Share, Option<(Saved, Resume)>)>,
+    pub runs: Runs,
+    /// Runs of the loader's latest epoch, until this one has begun.
+    pub latest: Latest,
+    pub device_depth: usize,
+}
 
 /// One pass of one rank over its part of the data.
 pub(super) struct RankEpoch<T> {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::task::{self, Poll, ready};
 
 use super::Checkpoint;
-use super::batches::{Batches, EpochSource, Latest, Runs, Start};
+use super::batches::Batches;
 use super::checkpoint::Progress;
 use super::left::Left;
-use super::rank_epoch::{RankEpoch, Stand};
+use super::rank_epoch::{Latest, RankEpoch, Runs, Stand, Start};
 use crate::run::DevicePrefetchGauge;
 use crate::sync::lock;
 use crate::{Item, Result};
@@ -25,23 +25,25 @@ pub(super) struct Ranks<T> {
 }
 
 impl<T: Send + 'static> Ranks<T> {
-    pub fn open(mut start: Start) -> EpochSource<T> {
+    pub fn new(mut start: Start) -> Self {
         let ranks = std::mem::take(&mut start.ranks).into_iter();
         let mut ranks: Vec<_> = ranks
             .map(|(share, resume)| RankEpoch::new(&start, share, resume))
             .collect();
         let at = ranks.remove(0);
         let last = at.share.rank.index;
-        let is_one = ranks.is_empty();
-        let ranks = Ranks {
+        Ranks {
             at,
             others: ranks,
             last,
             runs: start.runs,
             latest: Some(start.latest),
-        };
-        let source = EpochSource::Plain(ranks);
-        if is_one { source } else { source.watched() }
+        }
+    }
+
+    /// Returns true if there are several, which are read in turn.
+    pub fn are_several(&self) -> bool {
+        !self.others.is_empty()
     }
 
     /// Returns an item that is ready, if there is one rank.

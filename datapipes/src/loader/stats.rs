@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::batches::Runs;
+use super::rank_epoch::Runs;
 use crate::Work;
 use crate::graph::Op;
 use crate::plan::{Placement, segment_letter};

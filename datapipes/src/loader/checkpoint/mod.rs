@@ -6,6 +6,7 @@ mod edited;
 mod elastic;
 mod file;
 mod merge;
+mod resume;
 #[cfg(feature = "serde")]
 mod serial;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Weights by the step of a mix, as plain data.
 
-use super::turns::problem;
+use crate::fair_share;
 
 /// Weights of a mix by its step, the number of items that it gave before: a curriculum as plain
 /// data. See [`Graph::mix_scheduled`](crate::Graph::mix_scheduled).
@@ -80,4 +80,12 @@ impl std::fmt::Display for Schedule {
         }
         Ok(())
     }
+}
+
+/// Returns the problem with some weights.
+pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<String> {
+    if !weights.is_empty() && weights.len() != inputs {
+        return Some(format!("{} weights for {inputs} inputs", weights.len()));
+    }
+    fair_share::problem(weights, zeros).map(str::to_owned)
 }

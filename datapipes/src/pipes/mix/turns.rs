@@ -2,17 +2,9 @@
 
 use std::sync::Arc;
 
-use super::schedule::Schedule;
+use super::schedule::{Schedule, problem};
 use crate::fair_share::{self, shares};
 use crate::{Error, ErrorKind, Result};
-
-/// Returns the problem with some weights.
-pub(super) fn problem(weights: &[f64], inputs: usize, zeros: bool) -> Option<String> {
-    if !weights.is_empty() && weights.len() != inputs {
-        return Some(format!("{} weights for {inputs} inputs", weights.len()));
-    }
-    fair_share::problem(weights, zeros).map(str::to_owned)
-}
 
 /// Returns the weights for a step.
 pub(super) type ByStep = Arc<dyn Fn(u64) -> Vec<f64> + Send + Sync>;

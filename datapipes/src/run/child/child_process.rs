@@ -14,8 +14,8 @@ use tokio::io::unix::AsyncFd;
 
 use super::entry;
 use super::log::tell_printed;
+use super::plan::ChildrenPlan;
 use super::protocol::Order;
-use super::supervisor::ChildrenPlan;
 use super::vitals::{LastLines, Vitals};
 use crate::codec::Parcel;
 use crate::queue::{Limits, ProcessPut, ProcessTake, Weight, sockets};

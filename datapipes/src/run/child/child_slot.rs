@@ -5,17 +5,15 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
+use std::task::Poll;
 use std::time::Duration;
 
 use super::child_process::Child;
-use super::protocol::{self, Counted};
+use super::job::Task;
 use super::session::{End, Session};
-use super::supervisor::{ChildrenPlan, Job, SlotsShared};
+use super::slots::{ChildSlot, SlotsShared};
 use super::vitals::{OomWatch, words};
-use crate::budget::Limit;
-use crate::queue::Put;
-use crate::{Arity, Error, ErrorKind, Work};
+use crate::{Arity, Error, ErrorKind};
 
 /// Runs one place of a supervisor, for ever.
 pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
@@ -39,38 +37,7 @@ pub(super) async fn run_slot(shared: Rc<SlotsShared>, place: usize) {
     }
 }
 
-pub(super) struct ChildSlot {
-    pub shared: Rc<SlotsShared>,
-    pub place: usize,
-    /// Tasks that ended a child, to be tried once more in a new child, item by item, before any
-    /// other work.
-    pub redo: VecDeque<Task>,
-}
-
-/// A job at a child slot.
-pub(super) struct Task {
-    pub number: u64,
-    pub job: Job,
-    /// Number of items and errors that were delivered.
-    pub delivered: usize,
-    /// Place of the item in progress, if the task is done item by item.
-    pub alone: Option<usize>,
-    /// Number of outputs seen when the task is done item by item; those below `delivered` were
-    /// delivered before.
-    pub seen: usize,
-    /// Number of those outputs that belong to earlier items.
-    before: usize,
-    /// Bytes that the child asked for to make the task's next item, until they are allowed.
-    pub asked: Option<usize>,
-    /// Counts of the task; if it is done item by item, counts of the item in progress.
-    counted: Counted,
-}
-
 impl ChildSlot {
-    pub(super) fn plan(&self) -> &ChildrenPlan {
-        &self.shared.plan
-    }
-
     /// Starts a child, and works with it until it ends.
     async fn employ(&mut self) {
         let out_of_memory = OomWatch::now();
@@ -171,7 +138,7 @@ impl ChildSlot {
     /// Sorts the tasks of a child that ended. A task in progress is tried again item by item, and
     /// an item that was tried that way already is given up.
     async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
-        let suspects = if begun { overlap(self.plan()) } else { 0 };
+        let suspects = if begun { self.plan().overlap() } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.
         for task in tasks.split_off(suspects.min(tasks.len())) {
@@ -218,7 +185,7 @@ impl ChildSlot {
                         last.errors.fetch_add(1, Ordering::Relaxed);
                     }
                     let chunk = self.plan().edge.fail_chunk(error.at(&self.plan().node));
-                    if poll_fn(|cx| poll_room(&mut task.job, chunk.bytes, cx)).await {
+                    if poll_fn(|cx| task.job.poll_room(chunk.bytes, cx)).await {
                         task.job.hand_on(chunk);
                     }
                     task.delivered += 1;
@@ -245,58 +212,6 @@ impl ChildSlot {
     }
 }
 
-impl Task {
-    pub(super) fn new(number: u64, job: Job) -> Self {
-        Task {
-            number,
-            job,
-            delivered: 0,
-            alone: None,
-            seen: 0,
-            before: 0,
-            asked: None,
-            counted: Vec::new(),
-        }
-    }
-
-    /// Continues with this item alone; `before` is the number of outputs before it.
-    pub(super) fn turn_to(&mut self, item: usize, before: usize) {
-        (self.alone, self.seen, self.before) = (Some(item), before, before);
-        self.counted.clear();
-    }
-
-    /// Adds counts.
-    pub(super) fn count(&mut self, counted: Counted) {
-        for (counters, more) in self.job.counters.iter().zip(&counted) {
-            protocol::count(counters, more);
-        }
-        if self.counted.is_empty() {
-            self.counted = counted;
-            return;
-        }
-        for (all, more) in self
-            .counted
-            .iter_mut()
-            .flatten()
-            .zip(counted.into_iter().flatten())
-        {
-            *all = all.wrapping_add(more);
-        }
-    }
-
-    /// Subtracts the counts of the item, since it is done again.
-    fn uncount(&mut self) {
-        for (counters, counted) in self.job.counters.iter().zip(self.counted.drain(..)) {
-            protocol::uncount(counters, &counted);
-        }
-    }
-
-    /// Returns true if the item in progress ended the process while it was alone there.
-    fn is_guilty(&self, begun: bool) -> bool {
-        self.alone.is_some() && begun && self.seen >= self.delivered
-    }
-}
-
 /// Counts a child as running, until it is dropped.
 struct RunningChild {
     shared: Rc<SlotsShared>,
@@ -306,53 +221,5 @@ struct RunningChild {
 impl Drop for RunningChild {
     fn drop(&mut self) {
         self.shared.plan.figures.gone(self.process);
-    }
-}
-
-/// Returns the number of jobs that a child may have in progress at once, besides waiting ones: more
-/// than one if the part waits for something.
-pub(super) fn overlap(plan: &ChildrenPlan) -> usize {
-    plan.hello.overlap.max(1)
-}
-
-/// Ready with `true` once the output of a job has room for `bytes`, or with `false` if the job was
-/// cancelled.
-pub(super) fn poll_room(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
-    let room = poll_bytes(job, bytes, cx);
-    if room.is_pending() {
-        // A reader that waits for more items takes those that are there.
-        job.put.flush();
-        job.ringer.ring();
-    }
-    room
-}
-
-/// Does as [`poll_room`], for output that is not made yet.
-pub(super) fn poll_bytes(job: &mut Job, bytes: usize, cx: &mut Context<'_>) -> Poll<bool> {
-    if ready!(job.put.poll_ready(cx)).is_none() {
-        return Poll::Ready(false);
-    }
-    let Job {
-        credit, awaited, ..
-    } = job;
-    let id = credit.id();
-    let limit = match awaited.leads(id) {
-        true => Limit::BesideInputs,
-        false => Limit::Share,
-    };
-    credit
-        .poll_take(cx, bytes, limit, || awaited.is(id))
-        .map(|()| true)
-}
-
-/// Returns the number of jobs a child should begin at once: more than one if the part waits for
-/// something.
-pub(crate) fn overlap_of(works: impl Iterator<Item = Work>, share: usize) -> usize {
-    /// Number of jobs that wait at once in one child.
-    const WAITING: usize = 64;
-    if works.into_iter().any(|work| work == Work::Io) {
-        WAITING.min(share).max(1)
-    } else {
-        1
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! - [`entry`]: makes a child of this program.
 //! - [`part`]: information for the children of a segment.
-//! - [`supervisor`]: the children of a segment, and the work that waits for them; one thread
-//!   manages them.
-//! - [`child_slot`]: one place of a supervisor: its child, the replacement when the child ends,
-//!   and the decision which item ended it.
+//! - [`plan`]: the settings that the children of a segment share. [`job`]: the work of a child.
+//! - [`supervisor`]: the children of a segment, managed by one thread.
+//! - [`slots`]: the places of a supervisor, and the work that waits for them.
+//! - [`child_slot`]: the life of one place: its child, the replacement when the child ends, and the
+//!   decision which item ended it.
 //! - [`session`]: the life of one child: its jobs and its answers.
 //! - [`child_process`]: a child, as its parent sees it.
 //! - [`child_main`]: the main loop of a child.
@@ -17,10 +18,13 @@ mod child_process;
 mod child_slot;
 mod entry;
 mod isolate;
+mod job;
 mod log;
 mod part;
+mod plan;
 mod protocol;
 mod session;
+mod slots;
 mod supervisor;
 mod vitals;
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::child_slot::overlap_of;
 use super::log;
+use super::plan::{ChildFigures, ChildrenPlan};
 use super::protocol::Hello;
-use super::supervisor::{ChildFigures, ChildrenPlan, Supervisors};
+use super::supervisor::Supervisors;
+use crate::Work;
 use crate::graph::{Flow, FlowNode, Part, likeness};
 use crate::plan::SegmentPlan;
 
@@ -54,4 +55,16 @@ pub(crate) fn supervisors(
         arity: segment.arity,
         figures: ChildFigures::default(),
     }))
+}
+
+/// Returns the number of jobs a child should begin at once: more than one if the part waits for
+/// something.
+fn overlap_of(works: impl Iterator<Item = Work>, share: usize) -> usize {
+    /// Number of jobs that wait at once in one child.
+    const WAITING: usize = 64;
+    if works.into_iter().any(|work| work == Work::Io) {
+        WAITING.min(share).max(1)
+    } else {
+        1
+    }
 }

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use tokio::time::Sleep;
 
 use super::child_process::Child;
-use super::child_slot::{ChildSlot, Task, overlap, poll_bytes, poll_room};
+use super::job::{Job, Task};
 use super::log::tell;
+use super::plan::Alive;
 use super::protocol::{Done, Grants, JobFacts, Order, Report};
-use super::supervisor::{Alive, Job};
+use super::slots::ChildSlot;
 use crate::batch_buffer::SlabPart;
 use crate::codec::{Parcel, damaged};
 use crate::graph::AnyChunk;
@@ -172,7 +173,7 @@ impl<'a> Session<'a> {
                     .tasks
                     .front_mut()
                     .ok_or_else(|| damaged("an output of nothing"))?;
-                match poll_room(&mut task.job, chunk.bytes, cx) {
+                match task.job.poll_room(chunk.bytes, cx) {
                     Poll::Pending => {
                         self.held = Some(chunk);
                         // The wait is not the child's fault.
@@ -299,8 +300,8 @@ impl<'a> Session<'a> {
             // The wait is not the child's fault. The first job may wait for what a later one holds.
             self.heard = Instant::now();
             let room = match task.delivered {
-                0 => poll_bytes(&mut task.job, bytes, cx),
-                _ => poll_room(&mut task.job, bytes, cx),
+                0 => task.job.poll_bytes(bytes, cx),
+                _ => task.job.poll_room(bytes, cx),
             };
             if room.is_ready() {
                 task.asked = None;
@@ -412,7 +413,7 @@ impl<'a> Session<'a> {
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
         }
-        let most = overlap(self.slot.plan()) - 1 + AT_ONCE;
+        let most = self.slot.plan().overlap() - 1 + AT_ONCE;
         // A child may stay for long with work that was cancelled.
         let alone = self
             .tasks

@@ -1,0 +1,85 @@
+//! The settings that the children of a segment share, and their figures.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::protocol::Hello;
+use crate::codec::ChunkWire;
+use crate::graph::Edge;
+use crate::sync::lock;
+use crate::{Arity, Processes};
+
+/// Settings shared by the children of a segment, in all epochs.
+pub(crate) struct ChildrenPlan {
+    pub processes: Processes,
+    pub hello: Hello,
+    /// Names of the part's nodes, for messages and errors.
+    pub node: Arc<str>,
+    pub input: Arc<dyn ChunkWire>,
+    pub output: Arc<dyn ChunkWire>,
+    /// Edge downstream of the part.
+    pub edge: Arc<dyn Edge>,
+    /// Number of output items for each input item.
+    pub arity: Arity,
+    pub figures: ChildFigures,
+}
+
+impl ChildrenPlan {
+    /// Returns the number of jobs that a child may have in progress at once, besides waiting ones: more
+    /// than one if the part waits for something.
+    pub(super) fn overlap(&self) -> usize {
+        self.hello.overlap.max(1)
+    }
+}
+
+/// Figures about children, over all epochs of a loader.
+#[derive(Debug, Default)]
+pub(crate) struct ChildFigures {
+    /// Number of children started.
+    pub started: AtomicU64,
+    /// Number of children that ended without being asked to.
+    pub died: AtomicU64,
+    /// Number of children replaced because of their memory.
+    pub replaced: AtomicU64,
+    /// Number of items that were given up.
+    pub crashed: AtomicU64,
+    alive: Mutex<BTreeMap<u32, Alive>>,
+}
+
+/// A running child.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Alive {
+    /// Place among the children of its part.
+    pub place: usize,
+    /// Private memory, in bytes, at the last check.
+    pub resident: u64,
+    /// Number of output items.
+    pub items: u64,
+}
+
+impl ChildFigures {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Alive>> {
+        lock(&self.alive)
+    }
+
+    /// Returns the running children, by process number.
+    pub(crate) fn alive(&self) -> BTreeMap<u32, Alive> {
+        self.lock().clone()
+    }
+
+    pub(super) fn set(&self, pid: u32, alive: Alive) {
+        self.lock().insert(pid, alive);
+    }
+
+    /// Sets the number of output items of a child.
+    pub(super) fn count(&self, pid: u32, items: u64) {
+        if let Some(alive) = self.lock().get_mut(&pid) {
+            alive.items = items;
+        }
+    }
+
+    pub(super) fn gone(&self, pid: u32) {
+        self.lock().remove(&pid);
+    }
+}

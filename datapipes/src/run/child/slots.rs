@@ -1,0 +1,217 @@
+//! The places of a supervisor, and the state that they share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use super::job::{Job, Task};
+use super::plan::ChildrenPlan;
+use crate::{Error, ErrorKind};
+
+pub(super) struct ChildSlot {
+    pub shared: Rc<SlotsShared>,
+    pub place: usize,
+    /// Tasks that ended a child, to be tried once more in a new child, item by item, before any
+    /// other work.
+    pub redo: VecDeque<Task>,
+}
+
+impl ChildSlot {
+    pub(super) fn plan(&self) -> &ChildrenPlan {
+        &self.shared.plan
+    }
+}
+
+/// State shared by the child slots of a supervisor, all on one thread.
+pub(super) struct SlotsShared {
+    pub plan: Arc<ChildrenPlan>,
+    /// Jobs that no child has, by number.
+    pending: RefCell<BTreeMap<u64, Job>>,
+    next: Cell<u64>,
+    /// Number below which jobs are cancelled.
+    released: Cell<u64>,
+    /// Number of children that ended in a row, without an item getting through.
+    deaths: Cell<usize>,
+    /// Error that stops all work until the next epoch.
+    broken: RefCell<Option<(ErrorKind, String)>>,
+    wakers: RefCell<Vec<Option<Waker>>>,
+    /// True for each place whose child is ready and has nothing to do.
+    idle: RefCell<Vec<bool>>,
+}
+
+impl SlotsShared {
+    pub(super) fn new(plan: Arc<ChildrenPlan>) -> Self {
+        let wakers = RefCell::new(vec![None; plan.processes.count]);
+        let idle = RefCell::new(vec![false; plan.processes.count]);
+        SlotsShared {
+            plan,
+            pending: RefCell::default(),
+            next: Cell::new(0),
+            released: Cell::new(0),
+            deaths: Cell::new(0),
+            broken: RefCell::default(),
+            wakers,
+            idle,
+        }
+    }
+
+    pub(super) fn add(&self, job: Job) {
+        if let Some(error) = self.why_broken() {
+            return job.fail(error, &self.plan.edge);
+        }
+        let number = self.next.replace(self.next.get() + 1);
+        self.pending.borrow_mut().insert(number, job);
+        self.wake();
+    }
+
+    pub(super) fn release(&self) {
+        self.released.set(self.next.get());
+        self.pending.borrow_mut().clear();
+        self.deaths.set(0);
+        self.broken.replace(None);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let wakers: Vec<Waker> = self
+            .wakers
+            .borrow_mut()
+            .iter_mut()
+            .filter_map(Option::take)
+            .collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes a child slot when there is work, or when earlier work was cancelled.
+    pub(super) fn register(&self, place: usize, waker: &Waker) {
+        match &mut self.wakers.borrow_mut()[place] {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+    }
+
+    /// Sets if the child at a place has nothing to do. When it gets work, child slots that had
+    /// left the work to it look again.
+    pub(super) fn set_idle(&self, place: usize, idle: bool) {
+        let was = std::mem::replace(&mut self.idle.borrow_mut()[place], idle);
+        if was && !idle && self.has_pending() {
+            self.wake();
+        }
+    }
+
+    pub(super) fn has_idle(&self) -> bool {
+        self.idle.borrow().contains(&true)
+    }
+
+    /// Returns the number of children that ended in a row, without an item getting through.
+    pub(super) fn deaths(&self) -> usize {
+        self.deaths.get()
+    }
+
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.borrow().is_empty()
+    }
+
+    /// Returns the next job, if it is later than the jobs of the child. A child works and answers
+    /// in order, so an earlier job after a later one could wait for ever, for a consumer that waits
+    /// for the earlier one.
+    pub(super) fn take(&self, behind: Option<u64>) -> Option<(u64, Job)> {
+        let mut pending = self.pending.borrow_mut();
+        let entry = pending
+            .first_entry()
+            .filter(|first| behind.is_none_or(|behind| behind < *first.key()))?;
+        Some(entry.remove_entry())
+    }
+
+    /// Returns a job that a child had not begun.
+    pub(super) fn give_back(&self, number: u64, job: Job) {
+        if self.why_broken().is_some() {
+            self.fail(job);
+        } else if self.is_wanted(number) {
+            self.pending.borrow_mut().insert(number, job);
+            self.wake();
+        }
+    }
+
+    pub(super) fn is_wanted(&self, number: u64) -> bool {
+        number >= self.released.get()
+    }
+
+    /// Returns the number below which jobs are cancelled.
+    pub(super) fn released(&self) -> u64 {
+        self.released.get()
+    }
+
+    /// Records that an item got through, or that it is known not to.
+    pub(super) fn progress(&self) {
+        self.deaths.set(0);
+    }
+
+    /// Records the end of a child. Returns true if another child is to be started. The end of an
+    /// idle child is not counted.
+    pub(super) fn death(&self, place: usize, how: &str, idle: bool) -> bool {
+        let deaths = self.deaths.get() + usize::from(!idle);
+        self.deaths.set(deaths);
+        self.plan.figures.died.fetch_add(1, Ordering::Relaxed);
+        let ChildrenPlan {
+            node, processes, ..
+        } = &*self.plan;
+        crate::error::quietly(|| {
+            tracing::warn!(node = &**node, child = place, "a process ended: {how}")
+        });
+        // Each child may end once before the guilty item is known, all of them at the same time.
+        let others = if processes.restarts > 0 {
+            processes.count - 1
+        } else {
+            0
+        };
+        if deaths <= processes.restarts.saturating_add(others) {
+            return true;
+        }
+        let message = match deaths {
+            1 => format!("1 process ended, where none may; it {how}"),
+            _ => format!(
+                "{deaths} processes ended one after the other, and no item got through; the last {how}"
+            ),
+        };
+        self.break_off(Error::new(ErrorKind::Worker, message).at(node));
+        false
+    }
+
+    /// Stops all work: everything that is asked for fails.
+    pub(super) fn break_off(&self, error: Error) {
+        // The error is about none of the items, whatever its kind: no policy may skip it.
+        let kind = if error.kind().is_about_an_item() {
+            ErrorKind::Worker
+        } else {
+            error.kind()
+        };
+        let said = error.cause();
+        let said = said
+            .strip_prefix(&format!("{kind}: "))
+            .map(str::to_owned)
+            .unwrap_or(said);
+        self.broken.borrow_mut().get_or_insert((kind, said));
+        let pending = std::mem::take(&mut *self.pending.borrow_mut());
+        for job in pending.into_values() {
+            self.fail(job);
+        }
+        self.wake();
+    }
+
+    /// Fails a job with the error that stopped all work.
+    pub(super) fn fail(&self, job: Job) {
+        if let Some(error) = self.why_broken() {
+            job.fail(error, &self.plan.edge);
+        }
+    }
+
+    fn why_broken(&self) -> Option<Error> {
+        let broken = self.broken.borrow();
+        let (kind, said) = broken.as_ref()?;
+        Some(Error::new(*kind, said).at(&self.plan.node))
+    }
+}
