@@ -35,8 +35,9 @@ impl Normalize {
     /// # use datapipes_image::{Image, Normalize, to_tensor};
     /// let image = Image::new(3, 1, 1, vec![0, 51, 102])?;
     /// let normalize = Normalize::new([0.2; 3], [0.1; 3])?;
-    /// let rounded: Vec<f32> = to_tensor(&image, &normalize)?.as_slice::<f32>()?.iter().map(|v| v.round()).collect();
-    /// assert_eq!(rounded, [-2.0, 0.0, 2.0]);
+    /// let tensor = to_tensor(&image, &normalize)?;
+    /// let values = tensor.as_slice::<f32>()?.iter().map(|value| value.round());
+    /// assert_eq!(Vec::from_iter(values), [-2.0, 0.0, 2.0]);
     /// # Ok::<(), datapipes::Error>(())
     /// ```
     pub fn new(mean: [f32; 3], std: [f32; 3]) -> Result<Normalize> {
