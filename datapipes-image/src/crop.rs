@@ -5,7 +5,7 @@ use datapipes::{Error, ErrorKind, Reader, Result, Wire, Writer};
 use crate::Image;
 use crate::geometry::raster::{self, Raster};
 
-/// A part of an image, in pixels from its upper left corner.
+/// A part of an image, in pixels from its upper left corner; see [`crop`](crate::crop()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rect {
     /// First column.
@@ -82,6 +82,15 @@ impl Rect {
 /// # Errors
 /// [`ErrorKind::Shape`] if the part is empty or not inside the image. To add a border first, use
 /// [`pad`](crate::pad()).
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, Rect, crop};
+/// let image = Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?;
+/// let part = Rect { x: 2, y: 0, width: 2, height: 2 };
+/// assert_eq!(crop(&image, part)?.data(), [3, 4, 7, 8]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn crop(image: &Image, part: Rect) -> Result<Image> {
     part.check(image)?;
     let data = match image.channels() {
@@ -97,6 +106,14 @@ pub fn crop(image: &Image, part: Rect) -> Result<Image> {
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] if the image is smaller. There is no padding.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, center_crop};
+/// let image = Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?;
+/// assert_eq!(center_crop(&image, 2, 2)?.data(), [2, 3, 6, 7]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
     crop(
         image,
@@ -108,6 +125,14 @@ pub fn center_crop(image: &Image, width: u32, height: u32) -> Result<Image> {
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] if the image is smaller. There is no padding.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, five_crop};
+/// let image = Image::new(3, 3, 1, vec![1, 2, 3, 4, 5, 6, 7, 8, 9])?;
+/// assert_eq!(five_crop(&image, 1, 1)?.map(|part| part.data()[0]), [1, 3, 7, 9, 5]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn five_crop(image: &Image, width: u32, height: u32) -> Result<[Image; 5]> {
     let corner = |x, y| {
         crop(
@@ -135,6 +160,15 @@ pub fn five_crop(image: &Image, width: u32, height: u32) -> Result<[Image; 5]> {
 }
 
 /// Mirrors left and right, in place.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, hflip};
+/// let mut image = Image::new(2, 2, 1, vec![1, 2, 3, 4])?;
+/// hflip(&mut image);
+/// assert_eq!(image.data(), [2, 1, 4, 3]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn hflip(image: &mut Image) {
     let (width, channels) = (image.width(), image.channels());
     match channels {
@@ -144,6 +178,15 @@ pub fn hflip(image: &mut Image) {
 }
 
 /// Mirrors top and bottom, in place.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, vflip};
+/// let mut image = Image::new(2, 2, 1, vec![1, 2, 3, 4])?;
+/// vflip(&mut image);
+/// assert_eq!(image.data(), [3, 4, 1, 2]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn vflip(image: &mut Image) {
     let (width, channels) = (image.width(), image.channels());
     match channels {

@@ -27,6 +27,15 @@ impl Image {
     /// # Errors
     /// [`ErrorKind::Shape`] if an edge is zero, the number of channels is neither 1 nor 3, or the
     /// length does not fit.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_image::Image;
+    /// let image = Image::new(2, 1, 3, vec![1, 2, 3, 4, 5, 6])?;
+    /// assert_eq!(image.pixel(1, 0), [4, 5, 6]);
+    /// assert!(Image::new(2, 2, 3, vec![0; 6]).is_err());
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn new(width: u32, height: u32, channels: u8, data: Vec<u8>) -> Result<Image> {
         let wanted = u128::from(width) * u128::from(height) * u128::from(channels);
         if wanted == 0 || !matches!(channels, 1 | 3) || wanted != data.len() as u128 {

@@ -29,6 +29,17 @@ impl Normalize {
     ///
     /// # Errors
     /// [`ErrorKind::Config`] if a value is not finite or a standard deviation is not positive.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_image::{Image, Normalize, to_tensor};
+    /// let image = Image::new(3, 1, 1, vec![0, 51, 102])?;
+    /// let normalize = Normalize::new([0.2; 3], [0.1; 3])?;
+    /// let tensor = to_tensor(&image, &normalize)?;
+    /// let values = tensor.as_slice::<f32>()?.iter().map(|value| value.round());
+    /// assert_eq!(Vec::from_iter(values), [-2.0, 0.0, 2.0]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn new(mean: [f32; 3], std: [f32; 3]) -> Result<Normalize> {
         // The reciprocal of a tiny number is infinite.
         let fine = mean.iter().all(|m| m.is_finite())
@@ -57,6 +68,16 @@ impl Normalize {
 ///
 /// # Errors
 /// None that the types do not rule out.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, Normalize, to_tensor};
+/// let image = Image::new(2, 1, 3, vec![0, 0, 255, 255, 0, 0])?;
+/// let tensor = to_tensor(&image, &Normalize::UNIT)?;
+/// assert_eq!(tensor.shape(), [3, 1, 2]);
+/// assert_eq!(tensor.as_slice::<f32>()?, [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
     tensor_of::<f32>(image, normalize)
 }
@@ -66,6 +87,16 @@ pub fn to_tensor(image: &Image, normalize: &Normalize) -> Result<Tensor> {
 ///
 /// # Errors
 /// None that the types do not rule out.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, to_tensor_u8};
+/// let image = Image::new(2, 1, 3, vec![1, 2, 3, 4, 5, 6])?;
+/// let tensor = to_tensor_u8(&image)?;
+/// assert_eq!(tensor.shape(), [3, 1, 2]);
+/// assert_eq!(tensor.as_slice::<u8>()?, [1, 4, 2, 5, 3, 6]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn to_tensor_u8(image: &Image) -> Result<Tensor> {
     tensor_of::<u8>(image, &Normalize::UNIT)
 }

@@ -26,6 +26,7 @@ const VERSION: u64 = 1;
 /// let splits = Splitter::fractions([("train", 0.9), ("test", 0.1)]).split(keys.iter().copied().map(SplitSample::new))?;
 /// splits.save(&path)?;
 /// assert_eq!(Splits::load(&path, &keys)?, splits);
+/// assert_eq!(Splits::<u64>::load_unchecked(&path)?, splits);
 ///
 /// let other: Vec<u64> = (0..90).collect();
 /// assert!(Splits::load(&path, &other).unwrap_err().to_string().ends_with("10 of its samples are gone, 0 are new"));
@@ -33,7 +34,8 @@ const VERSION: u64 = 1;
 /// ```
 pub trait SplitsExt<K>: Sized {
     /// Writes the splits as JSON: keys, seed, columns, and a digest of all keys. Blocks. A
-    /// concurrent reader of the file sees either the old or the new content.
+    /// concurrent reader of the file sees either the old or the new content. [`SplitsExt`] has an
+    /// example of this method and the next two.
     ///
     /// # Errors
     /// The errors of the file system, with the name of the file.

@@ -164,7 +164,7 @@ pub trait Pipe<In>: Send + Sync + 'static {
     ///         let (size, cx) = (self.0, cx.clone());
     ///         Items::generate(async move |out| {
     ///             let mut batches: u64 = match cx.restored() {
-    ///                 Ok(kept) => kept.unwrap_or(0),
+    ///                 Ok(saved) => saved.unwrap_or(0),
     ///                 Err(error) => return out.emit(Err(error)).await,
     ///             };
     ///             let mut batch: Vec<Held<u64>> = Vec::new();
@@ -275,6 +275,33 @@ pub trait Source: Send + Sync + 'static {
 /// Makes one stream of several. `In` is a tuple of item types, or `Vec<T>` for any number of inputs
 /// of one type. In a test, `datapipes::testing::check_join` checks that a join keeps the contract
 /// (feature `testing`).
+///
+/// # Examples
+/// ```
+/// use datapipes::{Context, Graph, Item, Items, Join};
+///
+/// /// Adds first to first; ends with the shorter input.
+/// struct Add;
+///
+/// impl Join<(u64, u64)> for Add {
+///     type Out = u64;
+///     fn join(&self, (mut left, mut right): (Items<u64>, Items<u64>), _: &Context) -> Items<u64> {
+///         Items::generate(async move |out| {
+///             for index in 0.. {
+///                 let Some(a) = out.next_from(&mut left).await else { return };
+///                 let Some(b) = out.next_from(&mut right).await else { return };
+///                 out.emit(Ok(Item::gather(vec![a, b], index).map(|two| two[0] + two[1]))).await;
+///             }
+///         })
+///     }
+/// }
+///
+/// let sums = Graph::join((Graph::range(0..3), Graph::from_vec(vec![10, 20, 30, 40])), Add);
+/// assert_eq!(sums.collect()?, [10, 21, 32]);
+/// # #[cfg(feature = "testing")]
+/// datapipes::testing::check_join(&Add, (vec![1, 2, 3], vec![10, 20]));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait Join<In: Inputs>: Send + Sync + 'static {
     /// Type of the output values.
     type Out: Send + 'static;
@@ -355,6 +382,32 @@ impl<T: Send + 'static> Inputs for Vec<T> {
 /// outputs share one input: the output that is polled drives the input for all, and items for the
 /// other outputs wait in bounded buffers. In a test, `datapipes::testing::check_split` checks that
 /// a split keeps the contract (feature `testing`).
+///
+/// # Examples
+/// ```
+/// use datapipes::{Context, Graph, Items, Split, pipes::Fork};
+///
+/// /// The numbers, and their squares.
+/// struct WithSquares;
+///
+/// impl Split<u64> for WithSquares {
+///     type Out = u64;
+///     fn outputs(&self) -> usize { 2 }
+///     fn split(&self, input: Items<u64>, cx: &Context) -> Vec<Items<u64>> {
+///         let mut outputs = Fork::new(2).split(input, cx); // they share the input, by buffers
+///         let squares = outputs.pop().expect("it has two").each(cx, |item| Some(Ok(item.map(|n| n * n))));
+///         outputs.push(squares);
+///         outputs
+///     }
+/// }
+///
+/// let mut outputs = Graph::range(0..3).split(WithSquares);
+/// let (squares, numbers) = (outputs.remove(1), outputs.remove(0));
+/// assert_eq!(numbers.zip(squares).collect()?, [(0, 0), (1, 1), (2, 4)]);
+/// # #[cfg(feature = "testing")]
+/// datapipes::testing::check_split(&WithSquares, (0..9).collect());
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait Split<In>: Send + Sync + 'static {
     /// Type of the values of each output.
     type Out: Send + 'static;
@@ -384,6 +437,31 @@ pub trait Split<In>: Send + Sync + 'static {
 }
 
 /// Runs everything upstream more than once: [`repeat`](crate::Graph::repeat).
+///
+/// # Examples
+/// ```
+/// use datapipes::{Context, Graph, Items, Rerun, Upstream};
+///
+/// /// Everything twice, with the number of the round.
+/// struct Twice;
+///
+/// impl Rerun<u64> for Twice {
+///     type Out = (u64, u64);
+///     fn rerun(&self, mut upstream: Upstream<u64>, _: &Context) -> Items<(u64, u64)> {
+///         Items::generate(async move |out| {
+///             for round in 0..2 {
+///                 let mut input = upstream(round);
+///                 while let Some(item) = out.next_from(&mut input).await {
+///                     out.emit(Ok(item.map(|n| (round, n)))).await;
+///                 }
+///             }
+///         })
+///     }
+/// }
+///
+/// assert_eq!(Graph::range(5..7).rerun(Twice).collect()?, [(0, 5), (0, 6), (1, 5), (1, 6)]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait Rerun<In>: Send + Sync + 'static {
     /// Type of the output values.
     type Out: Send + 'static;

@@ -41,6 +41,15 @@ pub fn adjust_brightness(image: &mut Image, factor: f64) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, adjust_contrast};
+/// let mut image = Image::new(2, 1, 1, vec![100, 200])?;
+/// adjust_contrast(&mut image, 2.0)?;
+/// assert_eq!(image.data(), [50, 250]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn adjust_contrast(image: &mut Image, factor: f64) -> Result<()> {
     check_factor("contrast", factor)?;
     let mean = f64::from(mean(image) as f32) * f64::from((1.0 - factor) as f32);
@@ -57,6 +66,15 @@ pub fn adjust_contrast(image: &mut Image, factor: f64) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, adjust_saturation};
+/// let mut red = Image::new(1, 1, 3, vec![200, 0, 0])?;
+/// adjust_saturation(&mut red, 0.5)?;
+/// assert_eq!(red.data(), [129, 29, 29]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
     check_factor("saturation", factor)?;
     if image.channels() == 1 || factor == 1.0 {
@@ -85,6 +103,15 @@ pub fn adjust_saturation(image: &mut Image, factor: f64) -> Result<()> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if the factor is negative or not finite.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, adjust_sharpness};
+/// let mut image = Image::new(3, 3, 1, vec![0, 0, 0, 0, 130, 0, 0, 0, 0])?;
+/// adjust_sharpness(&mut image, 0.0)?;
+/// assert_eq!(image.data(), [0, 0, 0, 0, 50, 0, 0, 0, 0]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn adjust_sharpness(image: &mut Image, factor: f64) -> Result<()> {
     check_factor("sharpness", factor)?;
     let (width, height, step) = (image.width(), image.height(), usize::from(image.channels()));

@@ -46,6 +46,16 @@ pub fn grayscale(image: &Image, channels: u8) -> Result<Image> {
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if `p` is not from 0 to 1.
+///
+/// # Examples
+/// ```
+/// # use datapipes::Rng;
+/// # use datapipes_image::{Image, random_grayscale};
+/// let mut red = Image::new(1, 1, 3, vec![200, 0, 0])?;
+/// random_grayscale(&mut red, 1.0, &mut Rng::from_key([1, 0, 0, 0]))?;
+/// assert_eq!(red.data(), [59, 59, 59]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn random_grayscale(image: &mut Image, p: f64, rng: &mut Rng) -> Result<()> {
     check_probability(p)?;
     if rng.chance(p) {

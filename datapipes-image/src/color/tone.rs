@@ -6,6 +6,15 @@ use datapipes::{Error, ErrorKind, Result};
 use crate::Image;
 
 /// Makes the negative, in place: 255 minus each value.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, invert};
+/// let mut image = Image::new(2, 1, 1, vec![10, 200])?;
+/// invert(&mut image);
+/// assert_eq!(image.data(), [245, 55]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn invert(image: &mut Image) {
     for value in image.data_mut() {
         *value = !*value;
@@ -16,6 +25,15 @@ pub fn invert(image: &mut Image) {
 ///
 /// # Errors
 /// [`ErrorKind::Config`] if `bits` is more than 8.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, posterize};
+/// let mut image = Image::new(2, 1, 1, vec![10, 200])?;
+/// posterize(&mut image, 2)?;
+/// assert_eq!(image.data(), [0, 192]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn posterize(image: &mut Image, bits: u8) -> Result<()> {
     if bits > 8 {
         return Err(Error::new(
@@ -31,6 +49,15 @@ pub fn posterize(image: &mut Image, bits: u8) -> Result<()> {
 }
 
 /// Inverts the values from `threshold` on, in place; 0 inverts all.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, solarize};
+/// let mut image = Image::new(2, 1, 1, vec![10, 200])?;
+/// solarize(&mut image, 128);
+/// assert_eq!(image.data(), [10, 55]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn solarize(image: &mut Image, threshold: u8) {
     for value in image.data_mut() {
         *value = if *value >= threshold { !*value } else { *value };
@@ -40,8 +67,17 @@ pub fn solarize(image: &mut Image, threshold: u8) {
 /// Stretches each channel such that its least value becomes 0 and its largest 255, in place. A
 /// channel of one value does not change.
 ///
-/// This is torchvision's `autocontrast` on `uint8` tensors, which truncates fractions. Pillow does
-/// the same in `f64`.
+/// This is torchvision's `autocontrast` on `uint8` tensors, which truncates fractions, so that the
+/// largest value may become 254. Pillow does the same in `f64`.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, autocontrast};
+/// let mut image = Image::new(3, 1, 1, vec![100, 150, 200])?;
+/// autocontrast(&mut image);
+/// assert_eq!(image.data(), [0, 127, 254]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn autocontrast(image: &mut Image) {
     let ends = match image.channels() {
         1 => {
@@ -74,6 +110,16 @@ pub fn autocontrast(image: &mut Image) {
 /// of one value, or of fewer than 255 pixels besides those of the largest value, does not change.
 ///
 /// This is torchvision's and Pillow's `equalize`.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Image, equalize};
+/// let mut image = Image::new(2, 256, 1, [100, 101].repeat(256))?;
+/// equalize(&mut image);
+/// assert_eq!(image.pixel(0, 0), [0]);
+/// assert_eq!(image.pixel(1, 0), [255]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn equalize(image: &mut Image) {
     let channels = usize::from(image.channels());
     let mut counts = [[0u64; 256]; 3];

@@ -110,7 +110,6 @@ impl From<f64> for Rotation {
 ///   they blend into the colour.
 /// - By multiples of 90 degrees with [`expand`](Rotation::expand), or of a square, pixels move
 ///   unchanged.
-///   unchanged.
 ///
 /// ```
 /// # use datapipes_image::{Image, Rotation, rotate};

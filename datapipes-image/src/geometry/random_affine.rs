@@ -98,6 +98,16 @@ impl Draw for RandomRotation {
 ///
 /// # Errors
 /// As [`rotate`](crate::rotate()); [`ErrorKind::Config`] if degrees are not finite or not in order.
+///
+/// # Examples
+/// ```
+/// # use datapipes::Rng;
+/// # use datapipes_image::{Image, random_rotation};
+/// let (image, mut rng) = (Image::new(3, 1, 1, vec![1, 2, 3])?, Rng::from_key([1, 0, 0, 0]));
+/// assert_eq!(random_rotation(&image, (180.0, 180.0), &mut rng)?.data(), [3, 2, 1]);
+/// assert_eq!(random_rotation(&image, 10.0, &mut rng)?.pixel(1, 0), [2]); // the middle stays
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn random_rotation(
     image: &Image,
     settings: impl Into<RandomRotation>,
@@ -279,6 +289,16 @@ impl Draw for RandomAffine {
 ///
 /// # Errors
 /// As [`affine`](crate::affine()); [`ErrorKind::Config`] if a range is not finite or not in order.
+///
+/// # Examples
+/// ```
+/// # use datapipes::Rng;
+/// # use datapipes_image::{Image, RandomAffine, random_affine};
+/// let (image, mut rng) = (Image::new(4, 1, 1, vec![1, 2, 3, 4])?, Rng::from_key([1, 0, 0, 0]));
+/// let moved = random_affine(&image, RandomAffine::new(0.0).translate(0.5, 0.0), &mut rng)?;
+/// assert_eq!((moved.width(), moved.height()), (4, 1));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn random_affine(
     image: &Image,
     settings: impl Into<RandomAffine>,

@@ -7,6 +7,17 @@ use crate::{Image, RandomErasing};
 
 /// Erasing, for a graph of tensors, with a label or without, or images. Import it with the
 /// [`prelude`](crate::prelude).
+///
+/// # Examples
+/// ```
+/// use datapipes::{Graph, Tensor};
+/// use datapipes_image::prelude::*;
+///
+/// let white = Tensor::from_vec(vec![1.0f32; 3 * 32 * 32], [3, 32, 32])?;
+/// let erased = Graph::from_vec(vec![white]).random_erasing(RandomErasing::new(1.0)).collect()?;
+/// assert!(erased[0].as_slice::<f32>()?.contains(&0.0));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait EraseGraphExt: sealed::Sealed {
     /// Erases a random rectangle; see [`RandomErasing`].
     ///

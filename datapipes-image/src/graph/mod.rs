@@ -24,6 +24,17 @@ use crate::{
 };
 
 /// Decoding, for a graph of files. Import it with the [`prelude`](crate::prelude).
+///
+/// # Examples
+/// ```
+/// use datapipes_image::prelude::*;
+///
+/// # let mut file = Vec::new();
+/// # jpeg_encoder::Encoder::new(&mut file, 90).encode(&[99; 64 * 48 * 3], 64, 48, jpeg_encoder::ColorType::Rgb)?;
+/// let pictures = datapipes::Graph::from_vec(vec![bytes::Bytes::from(file)]).decode_image().collect()?;
+/// assert_eq!((pictures[0].width(), pictures[0].height(), pictures[0].channels()), (64, 48, 3));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait DecodeGraphExt: sealed::Sealed {
     /// Decodes image files to RGB, with the default settings. For other settings, use
     /// `graph.pipe(`[`DecodeImage`]`)`.
@@ -48,6 +59,18 @@ impl DecodeGraphExt for Graph<Bytes> {
 /// reported when the loader is built. For images inside of samples, use the functions of the same
 /// names in [`map_with_rng`](Graph::map_with_rng); for images with masks, boxes or points, use a
 /// [`Geometry`](crate::Geometry) there.
+///
+/// # Examples
+/// ```
+/// use datapipes::Graph;
+/// use datapipes_image::prelude::*;
+///
+/// let pictures = Graph::from_vec(vec![Image::new(4, 2, 1, vec![1, 2, 3, 4, 5, 6, 7, 8])?]);
+/// let tensors = pictures.center_crop(2, 2).hflip().to_tensor_u8().collect()?;
+/// assert_eq!(tensors[0].shape(), [1, 2, 2]);
+/// assert_eq!(tensors[0].as_slice::<u8>()?, [3, 2, 7, 6]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub trait ImageGraphExt: sealed::Sealed {
     /// Scales to a width and height; see [`resize`].
     fn resize(self, width: u32, height: u32, filter: Filter) -> Graph<Image>;

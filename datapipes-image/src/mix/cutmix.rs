@@ -12,6 +12,18 @@ use crate::{Layout, Rect};
 ///
 /// This is torchvision's `CutMix`. The rectangle has `1 - λ` of the area, with λ from the
 /// distribution Beta(α, α), unless it reaches over the edge, where it is cut off.
+///
+/// # Examples
+/// ```
+/// # use datapipes::{Rng, Tensor};
+/// # use datapipes_image::CutMix;
+/// let images = Tensor::from_vec([[0u8; 64], [255; 64]].concat(), [2, 1, 8, 8])?;
+/// let labels = Tensor::from_vec(vec![0i64, 1], [2])?;
+/// let (images, labels) = CutMix::new(1.0, 2).apply((images, labels), &mut Rng::from_key([1, 0, 0, 0]))?;
+/// let black = images.as_slice::<u8>()?[..64].iter().filter(|&&value| value == 0).count();
+/// assert_eq!(labels.as_slice::<f32>()?[0], black as f32 / 64.0); // the share of its own class
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct CutMix {

@@ -148,6 +148,15 @@ impl OneHot {
 ///
 /// # Errors
 /// As [`OneHot::encode`].
+///
+/// # Examples
+/// ```
+/// # use datapipes::Tensor;
+/// # use datapipes_image::one_hot;
+/// let labels = Tensor::from_vec(vec![2i64, 0], [2])?;
+/// assert_eq!(one_hot(&labels, 3)?.as_slice::<f32>()?, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn one_hot(labels: &Tensor, classes: usize) -> Result<Tensor> {
     OneHot::new(classes).encode(labels.clone())
 }

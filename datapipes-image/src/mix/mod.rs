@@ -23,6 +23,18 @@ type Batch = (Tensor, Tensor);
 /// both.
 ///
 /// Draws one number, then the numbers of the chosen one.
+///
+/// # Examples
+/// ```
+/// # use datapipes::{Rng, Tensor};
+/// # use datapipes_image::{CutMix, MixUp, RandomMix};
+/// let images = Tensor::from_vec(vec![0u8; 4 * 3 * 8 * 8], [4, 3, 8, 8])?;
+/// let labels = Tensor::from_vec(vec![0i64, 1, 2, 1], [4])?;
+/// let mix = RandomMix::new(MixUp::new(0.2, 3), CutMix::new(1.0, 3));
+/// let (images, labels) = mix.apply((images, labels), &mut Rng::from_key([1, 0, 0, 0]))?;
+/// assert_eq!((images.shape(), labels.shape()), (&[4, 3, 8, 8][..], &[4, 3][..]));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct RandomMix {

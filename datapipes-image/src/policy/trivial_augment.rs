@@ -12,6 +12,16 @@ use crate::{Filter, Image};
 /// translation by up to 32 pixels, rotation by up to 135 degrees, brightness, color, contrast and
 /// sharpness by up to 0.99, posterize to 2 bits at least. Draws one number for the choice, one for
 /// the strength and one for the sign, if there is one.
+///
+/// # Examples
+/// ```
+/// # use datapipes::Rng;
+/// # use datapipes_image::{Image, TrivialAugmentWide};
+/// let mut image = Image::new(8, 6, 3, (0..144).collect())?;
+/// TrivialAugmentWide::new().apply(&mut image, &mut Rng::from_key([1, 0, 0, 0]))?;
+/// assert_eq!((image.width(), image.height()), (8, 6));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct TrivialAugmentWide {

@@ -61,6 +61,15 @@ pub enum Filter {
 /// - [`ErrorKind::Config`] if an edge is zero or the result would be huge.
 /// - [`ErrorKind::Limit`] if weights and intermediate rows would take more than 512 MiB: a line of
 ///   millions of pixels.
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Filter, Image, resize};
+/// let image = Image::new(2, 1, 1, vec![0, 100])?;
+/// assert_eq!(resize(&image, 1, 1, Filter::Box)?.data(), [50]);
+/// assert_eq!(resize(&image, 4, 1, Filter::Nearest)?.data(), [0, 0, 100, 100]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<Image> {
     let all = Rect {
         x: 0,
@@ -76,6 +85,15 @@ pub fn resize(image: &Image, width: u32, height: u32, filter: Filter) -> Result<
 ///
 /// # Errors
 /// As [`resize`].
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Filter, Image, resize_shorter};
+/// let image = Image::new(500, 375, 1, vec![7; 500 * 375])?;
+/// let small = resize_shorter(&image, 30, Filter::Bilinear)?;
+/// assert_eq!((small.width(), small.height()), (40, 30));
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn resize_shorter(image: &Image, shorter: u32, filter: Filter) -> Result<Image> {
     let (width, height) = shorter_size(image.width(), image.height(), shorter)?;
     resize(image, width, height, filter)
@@ -107,6 +125,15 @@ pub(crate) fn shorter_size(width: u32, height: u32, shorter: u32) -> Result<(u32
 ///
 /// # Errors
 /// [`ErrorKind::Shape`] if the part is empty or not inside the image; otherwise as [`resize`].
+///
+/// # Examples
+/// ```
+/// # use datapipes_image::{Filter, Image, Rect, resized_crop};
+/// let image = Image::new(4, 1, 1, vec![0, 100, 200, 50])?;
+/// let middle = Rect { x: 1, y: 0, width: 2, height: 1 };
+/// assert_eq!(resized_crop(&image, middle, 1, 1, Filter::Box)?.data(), [150]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 pub fn resized_crop(
     image: &Image,
     part: Rect,

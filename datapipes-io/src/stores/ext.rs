@@ -123,32 +123,93 @@ pub trait StoreExt: Store + Sized {
     }
 
     /// Ends requests that make no progress: no answer, a stall, a trickle.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::Patience}};
+    /// # use std::time::Duration;
+    /// let patience = Patience { first: Duration::from_secs(5), ..Patience::default() };
+    /// let texts = Memory::from_iter([("k", "v")]).timeout(patience).files(["k"]).load_files();
+    /// assert_eq!(texts.collect()?[0].data, "v"); // an error if there is no answer in 5 s
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     fn timeout(self, patience: Patience) -> Timeout<Self> {
         Timeout::new(self, patience)
     }
 
     /// Limits the number of requests in flight, to a fixed or an adaptive number.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::InFlight};
+    /// # futures::executor::block_on(async {
+    /// let store = Memory::from_iter([("k", "v")]).limit(InFlight::Fixed(2));
+    /// assert_eq!(store.read("k").await?, "v");
+    /// assert_eq!((store.in_flight(), store.most()), (0, 2));
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
     fn limit(self, most: InFlight) -> Limit<Self> {
         Limit::new(self, most)
     }
 
     /// Makes a second request for the slowest reads.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::Tail}};
+    /// let store = Memory::from_iter([("k", "v")]).hedge(Tail { extra: 0.02, ..Tail::default() });
+    /// let texts = store.files(["k"]).load_files(); // at most one second request in fifty
+    /// assert_eq!(texts.collect()?[0].data, "v");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     fn hedge(self, tail: Tail) -> Hedge<Self> {
         Hedge::new(self, tail)
     }
 
     /// Limits the requests and bytes per second.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::{prelude::*, stores::{Memory, wrappers::PerSecond}};
+    /// let most = PerSecond { requests: 100.0, ..PerSecond::default() };
+    /// let texts = Memory::from_iter([("k", "v")]).rate(most).files(["k"]).load_files();
+    /// assert_eq!(texts.collect()?[0].data, "v");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     fn rate(self, most: PerSecond) -> Rate<Self> {
         Rate::new(self, most)
     }
 
     /// Returns the part of the store whose keys begin with `prefix` and a `/`, with the rest of
     /// each key as the key.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt};
+    /// # futures::executor::block_on(async {
+    /// let store = Memory::from_iter([("train/1", "one"), ("test/1", "two")]).prefix("train");
+    /// assert_eq!(store.read("1").await?, "one");
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
     fn prefix(self, prefix: &str) -> Prefix<Self> {
         Prefix::new(self, prefix)
     }
 
     /// Returns only objects with the size and the hash that a manifest contains for their key.
+    ///
+    /// # Examples
+    /// ```
+    /// # use std::collections::HashMap;
+    /// # use datapipes::ErrorKind;
+    /// # use datapipes_io::stores::{Memory, Store, StoreExt, wrappers::Expected};
+    /// # futures::executor::block_on(async {
+    /// let three = Expected { size: Some(3), ..Expected::default() };
+    /// let manifest = HashMap::from(["a", "b"].map(|key| (key.to_owned(), three.clone())));
+    /// let store = Memory::from_iter([("a", "one"), ("b", "four")]).verify(manifest);
+    /// assert_eq!(store.read("a").await?, "one");
+    /// assert_eq!(store.read("b").await.unwrap_err().kind(), ErrorKind::Corrupt);
+    /// # datapipes::Ok(()) }).unwrap();
+    /// ```
     fn verify(self, manifest: HashMap<String, Expected>) -> Verify<Self> {
         Verify::new(self, manifest)
     }

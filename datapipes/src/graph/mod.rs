@@ -53,7 +53,7 @@ impl<T> Clone for Graph<T> {
 }
 
 impl<T: Send + 'static> Graph<T> {
-    /// Starts a graph with a source.
+    /// Starts a graph with a source; see [`Source`] for an example.
     pub fn source(source: impl Source<Out = T>) -> Self {
         let source = Arc::new(source);
         let edge = EdgeOf::<T>::edge({
@@ -66,7 +66,13 @@ impl<T: Send + 'static> Graph<T> {
         Graph::new(name, hints, vec![], op, edge)
     }
 
-    /// Adds a pipe.
+    /// Adds a pipe: one of [`pipes`](crate::pipes), with its settings, or [your own](Pipe).
+    ///
+    /// ```
+    /// use datapipes::{Graph, pipes::Batch};
+    /// let batches = Graph::range(0..5).pipe(Batch::new(2).drop_last());
+    /// assert_eq!(batches.collect().unwrap(), [[0, 1], [2, 3]]);
+    /// ```
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
         let hints = pipe.hints();
@@ -146,6 +152,12 @@ impl<T: Send + 'static> Graph<T> {
 
     /// Joins several graphs into one node: a tuple of graphs for a `Join<(A, B)>`, a vector for a
     /// `Join<Vec<T>>`.
+    ///
+    /// ```
+    /// use datapipes::{Graph, pipes::Zip};
+    /// let inputs = (Graph::range(0..2), Graph::from_vec(vec!['a', 'b']), Graph::range(8..10));
+    /// assert_eq!(Graph::join(inputs, Zip::new()).collect().unwrap(), [(0, 'a', 8), (1, 'b', 9)]);
+    /// ```
     pub fn join<In, J>(inputs: In, join: J) -> Graph<T>
     where
         In: GraphInputs,
@@ -163,6 +175,12 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     /// Adds a node with several outputs, and returns a graph for each.
+    ///
+    /// ```
+    /// use datapipes::{Graph, pipes::Fork};
+    /// let copies = Graph::range(0..3).split(Fork::new(2)); // or, if the number is fixed, `fork()`
+    /// assert_eq!(Graph::concat(copies).collect().unwrap(), [0, 1, 2, 0, 1, 2]);
+    /// ```
     pub fn split<S: Split<T>>(self, split: S) -> Vec<Graph<S::Out>> {
         let outputs = split.outputs();
         let edge = self.edge_below::<S::Out>();
@@ -179,6 +197,11 @@ impl<T: Send + 'static> Graph<T> {
     }
 
     /// Adds a node that runs everything upstream more than once.
+    ///
+    /// ```
+    /// use datapipes::{Graph, pipes::Repeat};
+    /// assert_eq!(Graph::range(0..2).rerun(Repeat::new(2)).collect().unwrap(), [0, 1, 0, 1]);
+    /// ```
     pub fn rerun<R: Rerun<T>>(self, rerun: R) -> Graph<R::Out> {
         let edge = self.edge_below::<R::Out>();
         let (name, hints) = (rerun.name(), rerun.hints());

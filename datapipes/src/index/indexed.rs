@@ -93,12 +93,12 @@ impl Indexed<u64> {
 }
 
 impl<T: Send + 'static> Indexed<T> {
-    /// Reads the samples of a [`MapPipe`].
+    /// Reads the samples of a [`MapPipe`], whose docs have an example.
     pub fn new(samples: impl MapPipe<Out = T>) -> Self {
         Indexed::shared(Arc::new(samples))
     }
 
-    /// Reads the samples of a shared [`MapPipe`].
+    /// Reads the samples of a shared [`MapPipe`], whose docs have an example.
     pub fn shared<M: MapPipe<Out = T> + ?Sized>(samples: Arc<M>) -> Self {
         let order = Step::new(Kind::Samples(samples.len()), vec![]);
         Indexed::over(order, Arc::new(Samples(samples)), None)
@@ -174,11 +174,17 @@ impl<T: Send + 'static> Indexed<T> {
     }
 
     /// Returns true if an epoch has no samples.
+    ///
+    /// # Examples
+    /// ```
+    /// assert!(datapipes::Indexed::range(10).subset(4..4).is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the number of samples in an epoch of one rank.
+    /// Returns the number of samples in an epoch of one rank; see [`len`](Indexed::len) for an
+    /// example.
     pub fn len_for(&self, rank: Rank, uneven: Uneven) -> u64 {
         self.order.len(rank, uneven)
     }
@@ -190,6 +196,14 @@ impl<T: Send + 'static> Indexed<T> {
     ///
     /// Names are unique in a graph. A step without a name is called after its kind:
     /// `index_shuffle`, `index_shuffle#2`, …
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Indexed};
+    /// let graph = Indexed::range(10).shuffle().named("order").fetch();
+    /// assert!(DataLoader::builder(graph).build()?.explain().contains("order"));
+    /// # Ok::<(), datapipes::BuildError>(())
+    /// ```
     pub fn named(self, name: impl Into<String>) -> Self {
         Indexed {
             order: self.order.named(name.into()),
@@ -244,6 +258,19 @@ impl<T: Send + 'static> Indexed<T> {
     ///
     /// Fewer samples than ranks are an error unless `Allow` is set. With one rank the step does
     /// nothing.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Indexed, Uneven};
+    /// let part = |rank| {
+    ///     let graph = Indexed::range(8).shard().fetch();
+    ///     let loader = DataLoader::builder(graph).rank(rank, 3).uneven(Uneven::Pad).build().unwrap();
+    ///     loader.epoch(0).blocking().collect::<datapipes::Result<Vec<u64>>>()
+    /// };
+    /// assert_eq!(part(1)?, [1, 4, 7]);
+    /// assert_eq!(part(2)?, [2, 5, 0]);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn shard(self) -> Self {
         self.step(Kind::Shard(Shard::InTurn))
     }
@@ -281,6 +308,15 @@ impl<T: Send + 'static> Indexed<T> {
 
     /// Takes some samples: a range, or a list of indices in their order. An index that does not
     /// exist is reported when the loader is built. A list takes 8 bytes an index.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Indexed;
+    /// let data = Indexed::from_vec(vec!['a', 'b', 'c', 'd']);
+    /// assert_eq!(data.clone().subset(1..3).fetch().collect()?, ['b', 'c']);
+    /// assert_eq!(data.subset(vec![3, 0, 3]).fetch().collect()?, ['d', 'a', 'd']);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn subset(self, which: impl Into<Subset>) -> Self {
         self.sampled(which.into())
     }
@@ -337,8 +373,8 @@ impl<T: Send + 'static> Indexed<T> {
     }
 
     /// Mixes data sets by weight and ends at the turn of a data set that is exhausted. The shares
-    /// are therefore exact to the end. Otherwise like [`mix`](Indexed::mix). To make small data
-    /// sets last longer, [`repeat`](Indexed::repeat) them.
+    /// are therefore exact to the end. Otherwise like [`mix`](Indexed::mix), which has an example
+    /// of both. To make small data sets last longer, [`repeat`](Indexed::repeat) them.
     pub fn mix_to_first(inputs: impl IntoIterator<Item = (Indexed<T>, f64)>) -> Self {
         let (inputs, weights) = inputs.into_iter().unzip();
         Indexed::one_of(Kind::Mix(weights, Rule::FirstExhausted), inputs)
@@ -437,6 +473,16 @@ impl<T: Send + 'static> Indexed<T> {
     /// # Errors
     /// An error of the function takes the sample's place, with the names of the node and the item
     /// added.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Indexed;
+    /// let numbers = Indexed::from_vec(vec!["1", "x"]).try_map(|text| text.parse::<u32>());
+    /// assert_eq!(numbers.clone().subset(0..1).fetch().collect()?, [1]);
+    /// let error = numbers.fetch().collect().unwrap_err();
+    /// assert_eq!(error.to_string(), "try_map: 0:1: invalid digit found in string");
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn try_map<U, E, F>(self, f: F) -> Indexed<U>
     where
         U: Send + 'static,
@@ -524,6 +570,14 @@ impl<T: Send + 'static> Indexed<T> {
 
     /// Sets a function that gives the bytes a sample keeps alive, for a [`cache`](Indexed::cache)
     /// and for queues whose length is in bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::Indexed;
+    /// let texts = Indexed::from_vec(vec!["a".repeat(1000); 5]).weighed(|text: &String| text.len());
+    /// assert_eq!(texts.cache(4096).repeat(2).fetch().collect()?.len(), 10); // 3 of 5 stay in memory
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
     pub fn weighed(self, weigh: impl Fn(&T) -> usize + Clone + Send + Sync + 'static) -> Self {
         let (build, here) = (self.build, weigh.clone());
         Indexed {
@@ -542,6 +596,14 @@ impl<T: Send + 'static> Indexed<T> {
     /// Sets the number of samples read at once, instead of the planner's choice. This is
     /// [`Graph::concurrency`] of the step that reads the samples, in whatever order the methods are
     /// called.
+    ///
+    /// # Examples
+    /// ```
+    /// use datapipes::{DataLoader, Error, Indexed};
+    /// let asked = Indexed::from_fn(9, |n| async move { Ok::<_, Error>(n) }).concurrency(4).fetch();
+    /// assert!(DataLoader::builder(asked).build()?.explain().contains("up to 4 in flight"));
+    /// # Ok::<(), datapipes::BuildError>(())
+    /// ```
     pub fn concurrency(self, samples: usize) -> Self {
         Indexed {
             concurrency: Some(samples),

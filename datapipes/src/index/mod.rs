@@ -110,6 +110,26 @@ pub trait Lookup<K: Send + 'static>: Send + Sync + 'static {
 }
 
 /// Data with a length whose samples can be read by index; the RFC's `MapDataPipe`.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use datapipes::{Indexed, MapPipe, Result, async_trait};
+///
+/// struct Squares(u64);
+///
+/// #[async_trait]
+/// impl MapPipe for Squares {
+///     type Out = u64;
+///     fn len(&self) -> u64 { self.0 }
+///     async fn get(&self, index: u64) -> Result<u64> { Ok(index * index) }
+/// }
+///
+/// assert_eq!(Indexed::new(Squares(4)).fetch().collect()?, [0, 1, 4, 9]);
+/// let shared = Indexed::shared(Arc::new(Squares(100)));
+/// assert_eq!(shared.subset(vec![30, 20]).fetch().collect()?, [900, 400]);
+/// # Ok::<(), datapipes::Error>(())
+/// ```
 #[async_trait]
 pub trait MapPipe: Send + Sync + 'static {
     /// A sample.

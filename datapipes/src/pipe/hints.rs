@@ -68,7 +68,7 @@ pub struct Hints {
     ///         let cx = cx.clone();
     ///         Items::generate(async move |out| {
     ///             let mut greatest = match cx.restored::<Option<u64>>() {
-    ///                 Ok(kept) => kept.flatten(),
+    ///                 Ok(saved) => saved.flatten(),
     ///                 Err(error) => return out.emit(Err(error)).await,
     ///             };
     ///             loop {
@@ -162,7 +162,7 @@ pub struct Hints {
     ///     fn apply(&self, mut input: Items<u64>, cx: &Context) -> Items<Vec<u64>> {
     ///         let (size, cx) = (self.0, cx.clone());
     ///         let mut batches: u64 = match cx.restored() {
-    ///             Ok(kept) => kept.unwrap_or(0),
+    ///             Ok(saved) => saved.unwrap_or(0),
     ///             Err(error) => return Items::fail(error),
     ///         };
     ///         Items::generate(async move |out| {

@@ -18,7 +18,8 @@
 //! would be taken for the time of the link. If none completes within [`NEAR`], the data is not near,
 //! and the rest follows at once: a distant server costs that time, and no round trip.
 //!
-//! The code reads no clock; the caller passes the time.
+//! The code reads no clock; the caller passes the time. The limit of one store, over all its
+//! readers, is `Limit` of `datapipes-io`.
 
 use std::time::Duration;
 

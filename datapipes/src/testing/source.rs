@@ -46,7 +46,7 @@ use crate::{Context, Items, Source, Wanted};
 ///     fn open(&self, cx: &Context) -> Items<u64> {
 ///         let (cx, end) = (cx.clone(), self.0);
 ///         let first: u64 = match cx.restored() {
-///             Ok(kept) => kept.unwrap_or(0),
+///             Ok(saved) => saved.unwrap_or(0),
 ///             Err(error) => return Items::fail(error),
 ///         };
 ///         Items::generate(async move |out| {

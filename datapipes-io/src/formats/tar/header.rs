@@ -1,4 +1,5 @@
 //! Parsing of the headers of a tar archive: numbers, checksums, names, extensions.
+//! [`walk`](super::walk) makes members of them.
 
 use std::sync::Arc;
 

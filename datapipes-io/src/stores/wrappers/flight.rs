@@ -1,4 +1,5 @@
-//! Deduplication of concurrent requests for the same object.
+//! Deduplication of concurrent requests for the same object. How many requests are in flight is up
+//! to [`limit`](super::limit).
 
 use std::collections::HashMap;
 use std::future::Future;
