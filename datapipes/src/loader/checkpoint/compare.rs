@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::edited::{Edited, but_weights, edits_without_a_place, stand_in};
+use super::edited::{Edited, edits_without_a_place, is_alike, stand_in};
 use super::{Checkpoint, Saved, SavedNode, elastic, nodes};
 use crate::graph::Flow;
 use crate::run::{Resume, Share};
@@ -100,12 +100,16 @@ impl Saved {
         other_ranks: bool,
     ) -> Result<Resume, String> {
         let (saved, now) = (self, nodes(flow, |_| None));
+        let may_change = |at: usize| match edited {
+            Some(_) => flow.nodes[at].hints().may_change,
+            None => None,
+        };
         let mut differences = Vec::new();
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
         }
         if edited != Some(Edited::Matching) {
-            differences.extend(compare(&saved.nodes, &now, edited.is_some()));
+            differences.extend(compare(&saved.nodes, &now, may_change));
         } else {
             let gone = |node: &&SavedNode| {
                 node.cursor.is_some()
@@ -118,7 +122,7 @@ impl Saved {
             );
         }
         let is_begun = saved.position() > 0 && !saved.is_at_end();
-        if differences.is_empty() && is_begun && !compare(&saved.nodes, &now, false).is_empty() {
+        if differences.is_empty() && is_begun && !compare(&saved.nodes, &now, |_| None).is_empty() {
             if saved.cursors().values().any(|cursor| cursor.unordered) {
                 let message =
                     "its items came in any order, so that another graph has no place in it";
@@ -132,12 +136,10 @@ impl Saved {
         let mut cursors = saved.cursors();
         cursors.retain(|name, _| {
             let then = saved.nodes.iter().find(|node| *node.name == **name);
-            then.zip(now.iter().find(|node| *node.name == **name))
-                .is_some_and(|(then, now)| {
-                    then.kind == now.kind
-                        && (then.settings == now.settings
-                            || edited.is_some() && but_weights(then) == but_weights(now))
-                        && then.inputs.len() == now.inputs.len()
+            then.zip(now.iter().position(|node| *node.name == **name))
+                .is_some_and(|(then, at)| {
+                    is_alike(then, &now[at], may_change(at))
+                        && then.inputs.len() == now[at].inputs.len()
                 })
         });
         if edited == Some(Edited::Matching) && !cursors.is_empty() {
@@ -151,8 +153,13 @@ impl Saved {
     }
 }
 
-/// Returns the differences, node by node.
-pub(super) fn compare(then: &[SavedNode], now: &[SavedNode], reweighted: bool) -> Vec<String> {
+/// Returns the differences, node by node. `may_change` returns the setting that a node of now may
+/// have changed, by the node's place.
+pub(super) fn compare(
+    then: &[SavedNode],
+    now: &[SavedNode],
+    may_change: impl Fn(usize) -> Option<&'static str>,
+) -> Vec<String> {
     let find = |nodes: &[SavedNode], name: &str| nodes.iter().position(|node| node.name == name);
     let shown = |node: &SavedNode| match &node.settings[..] {
         "" => node.kind.clone(),
@@ -162,12 +169,7 @@ pub(super) fn compare(then: &[SavedNode], now: &[SavedNode], reweighted: bool) -
     for node in then {
         match find(now, &node.name) {
             None => differences.push(format!("`{}` is gone", node.name)),
-            Some(at)
-                if shown(&now[at]) != shown(node)
-                    && !(reweighted
-                        && node.kind == now[at].kind
-                        && but_weights(node) == but_weights(&now[at])) =>
-            {
+            Some(at) if !is_alike(node, &now[at], may_change(at)) => {
                 differences.push(format!(
                     "`{}` was {}, and is {}",
                     node.name,
