@@ -289,10 +289,10 @@ impl<T> Chunk<T> {
     /// becomes an error in the place of its item.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         let Chunk {
-            mut values,
+            values,
             origins,
             errors,
-        } = std::mem::take(self);
+        } = self;
         let len = values.len();
         let mut list = Vec::with_capacity(len);
         // For each panic: its place in the input, the number of values kept before it, and the
@@ -304,7 +304,7 @@ impl<T> Chunk<T> {
         for end in errors.iter().map(|(at, _)| *at).chain([len]) {
             while let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 // Two loops, so that the common one has nothing to decide but what to keep.
-                match &origins {
+                match &*origins {
                     Origins::Run(first, _) => {
                         while place < end {
                             let at = place;
@@ -335,7 +335,7 @@ impl<T> Chunk<T> {
             kept_before.push(kept);
         }
         values.truncate(kept);
-        let mut all: Vec<(usize, usize, Error)> = errors
+        let mut all: Vec<(usize, usize, Error)> = std::mem::take(errors)
             .into_iter()
             .zip(kept_before)
             .map(|((at, error), kept)| (at, kept, error))
@@ -343,15 +343,11 @@ impl<T> Chunk<T> {
         all.extend(panics);
         // An error stands before the value at its place; a panic replaces the value.
         all.sort_by_key(|(at, _, error)| (*at, error.kind() == crate::ErrorKind::Panic));
-        let errors = all
+        *errors = all
             .into_iter()
             .map(|(_, kept, error)| (kept, error))
             .collect();
-        *self = Chunk {
-            values,
-            origins: Origins::List(list),
-            errors,
-        };
+        *origins = Origins::List(list);
     }
 }
 

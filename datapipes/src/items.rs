@@ -18,7 +18,7 @@ use futures::Stream;
 pub use self::held::{Held, Place};
 use crate::checkpoint::HeldPositions;
 use crate::sync::lock;
-use crate::{Chunk, ChunkIter, Context, Error, Item, Origin, Result};
+use crate::{Chunk, ChunkIter, Context, Error, ErrorKind, Item, Origin, Result};
 
 /// Number of items that a consumer wants.
 #[derive(Clone, Copy, Debug)]
@@ -279,8 +279,8 @@ impl<T: Send + 'static> Items<T> {
     /// `f` gets chunks of any size, with their errors, and returns what comes out in their place,
     /// errors included; if that is empty, the next chunk is taken at once. If `f` leaves items out,
     /// more input is taken when items are asked for ahead of need. Nothing is held. A panic of `f`
-    /// ends the stream; one inside [`Chunk::map`] or [`Chunk::retain`] costs a single item. A
-    /// resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
+    /// ends the stream; one inside [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is
+    /// an error that names node and item. A resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
     ///
     /// ```
     /// use datapipes::{Arity, Chunk, Context, Graph, Hints, Items, Pipe};
@@ -585,7 +585,12 @@ where
             let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 return Poll::Ready(None);
             };
-            let out = (self.f)(chunk);
+            let mut out = (self.f)(chunk);
+            // A chunk does not know the node in which its values panicked.
+            let panics = out
+                .errors_mut()
+                .filter(|error| error.kind() == ErrorKind::Panic);
+            panics.for_each(|error| error.name(self.cx.node()));
             if !out.is_empty() {
                 self.given = self.given.saturating_add(out.len());
                 return Poll::Ready(Some(out));

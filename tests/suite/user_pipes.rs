@@ -136,15 +136,13 @@ impl<T: Send + 'static> Chunks<Vec<T>> for OpenColumns<T> {
                 break;
             };
             let mut items = chunk.into_iter();
-            loop {
+            while items.len() > 0 {
                 let room = self.size - self.values.len();
                 if items.move_to(room, &mut self.values, &mut self.origins) == room {
                     out.push(Ok(self.close()));
                 } else if let Some(Err(error)) = items.next() {
                     out.push(Err(error));
                     self.is_torn = !self.values.is_empty();
-                } else {
-                    break;
                 }
             }
         }

@@ -74,9 +74,9 @@ impl Context {
     }
 
     /// Takes a snapshot of the moment after `outputs` more items and errors will have come out: for a
-    /// pipe that takes a chunk and gives one for it, as in [`Items::each_chunk`](crate::Items::each_chunk). The value of
-    /// `state` has to be right for exactly the items taken so far, and for those that were given out
-    /// with the next `outputs`.
+    /// pipe that takes a chunk and gives one for it, as in
+    /// [`Items::each_chunk`](crate::Items::each_chunk). The value of `state` has to be right for
+    /// exactly the items taken so far, and those given out with the next `outputs`.
     ///
     /// ```
     /// use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe};

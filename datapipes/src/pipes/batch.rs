@@ -168,24 +168,24 @@ impl<T: Send + 'static> Batches<T> {
         let positions = lineage.as_ref().map(|lineage| lineage.taken(chunk.len()));
         let mut positions = positions.unwrap_or_default().into_iter();
         let (mut items, mut out) = (chunk.into_iter(), Chunk::default());
-        loop {
+        while items.len() > 0 {
             let room = self.size - self.values.len();
             let taken = items.move_to(room, &mut self.values, &mut self.origins);
-            self.positions.extend(positions.by_ref().take(taken));
+            if lineage.is_some() {
+                self.positions.extend(positions.by_ref().take(taken));
+            }
             if taken == room {
                 out.push(Ok(self.close()));
                 self.clean = true;
-                continue;
-            }
-            let Some(Err(error)) = items.next() else {
-                return out;
-            };
-            out.push(Err(error));
-            self.clean = self.values.is_empty();
-            if let Some(lineage) = &lineage {
-                lineage.gave_each(positions.next().into_iter().collect());
+            } else if let Some(Err(error)) = items.next() {
+                out.push(Err(error));
+                self.clean = self.values.is_empty();
+                if let Some(lineage) = &lineage {
+                    lineage.gave_each(positions.next().into_iter().collect());
+                }
             }
         }
+        out
     }
 }
 
