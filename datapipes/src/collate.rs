@@ -309,7 +309,7 @@ pub fn named<B>(name: impl fmt::Display, result: Result<B>) -> Result<B> {
 }
 
 /// Returns the mismatch that is the cause of an error.
-pub(crate) fn mismatch(error: &Error) -> Option<&Mismatch> {
+fn mismatch(error: &Error) -> Option<&Mismatch> {
     std::error::Error::source(error)?.downcast_ref()
 }
 

@@ -171,6 +171,14 @@ impl Context {
         self.0.run.epoch
     }
 
+    /// Returns the round of the [`repeat`](crate::Graph::repeat), or of another
+    /// [`Rerun`](crate::Rerun), in which this node runs, from 0. 0 if there is none. The items of
+    /// later rounds are children of those of the first:
+    /// [`Origin::without_round`](crate::Origin::without_round).
+    pub fn round(&self) -> u64 {
+        self.0.round
+    }
+
     /// Returns the part of the data that this process takes.
     pub fn rank(&self) -> Rank {
         self.0.run.rank
@@ -315,6 +323,13 @@ impl Context {
         }
     }
 
+    /// Counts one more try of an item that failed, for
+    /// [`NodeStats::retried`](crate::loader::NodeStats::retried). Returns the number of them in this
+    /// epoch, this one included.
+    pub fn count_retried(&self) -> u64 {
+        1 + self.0.counters.retried.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Returns true if the epoch was dropped. Long loops should check it now and then, and end
     /// their stream.
     #[inline]
@@ -349,15 +364,6 @@ impl Context {
     /// Adds this node and an item to an error.
     pub fn fail<T>(&self, item: &Item<T>, error: Error) -> Error {
         error.at(self.node()).of(item.origin())
-    }
-
-    /// Makes the error of a panic in this node, over an item.
-    pub(crate) fn panicked(&self, payload: crate::chunk::Payload, item: &Origin) -> Error {
-        Error::panic(payload).at(self.node()).of(item)
-    }
-
-    pub(crate) fn round(&self) -> u64 {
-        self.0.round
     }
 
     pub(crate) fn counters(&self) -> &Arc<Counters> {

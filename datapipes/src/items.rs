@@ -2,6 +2,7 @@
 
 mod held;
 
+use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -16,9 +17,8 @@ use futures::Stream;
 
 pub use self::held::{Held, Place};
 use crate::checkpoint::HeldPositions;
-use crate::chunk::{self, Chunk, Payload};
 use crate::sync::lock;
-use crate::{Context, Error, Item, Origin, Result};
+use crate::{Chunk, ChunkIter, Context, Error, ErrorKind, Item, Origin, Result};
 
 /// Number of items that a consumer wants.
 #[derive(Clone, Copy, Debug)]
@@ -60,24 +60,26 @@ impl Demand {
             ..self
         }
     }
+
+    /// Polls a stream for this demand. A `Stream` cannot be told a demand: [`Items`] that are polled
+    /// inside as such ask for theirs ahead of need if this demand is [ahead](Demand::ahead), and as
+    /// items that somebody waits for otherwise. For [`Chunks`] made of streams.
+    pub fn scope<R>(self, poll: impl FnOnce() -> R) -> R {
+        struct Restore(bool);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                AHEAD.set(self.0);
+            }
+        }
+        let _restore = Restore(AHEAD.replace(self.ahead));
+        poll()
+    }
 }
 
 thread_local! {
-    /// True if the stream polled on this thread right now is asked ahead of need; see [`polled`].
+    /// True if the stream polled on this thread right now is asked ahead of need; see
+    /// [`Demand::scope`].
     static AHEAD: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs a poll made ahead of need, or for a consumer that waits. A `Stream` cannot be told, so the
-/// streams of items polled inside look it up here.
-pub(crate) fn polled<R>(ahead: bool, poll: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            AHEAD.set(self.0);
-        }
-    }
-    let _restore = Restore(AHEAD.replace(ahead));
-    poll()
 }
 
 /// A stream of chunks: the implementation of an edge. Implement it for a pipe that gains from
@@ -102,7 +104,7 @@ pub trait Chunks<T>: Send {
 /// otherwise. Dropping an `Items` releases everything it holds, and with it everything upstream.
 pub struct Items<T> {
     chunks: Box<dyn Chunks<T>>,
-    ready: chunk::IntoIter<T>,
+    ready: ChunkIter<T>,
     /// Recent nanoseconds for each item; infinite before the first.
     cost_ns: f64,
     /// True if anybody asks for the cost: reading a clock costs more than making many an item.
@@ -271,6 +273,55 @@ impl<T: Send + 'static> Items<T> {
         })
     }
 
+    /// Applies `f` to every [`Chunk`] of items, for a pipe over millions of small items, which
+    /// gains from working on columns; [`each`](Items::each) goes item by item.
+    ///
+    /// `f` gets chunks of any size, with their errors, and returns what comes out in their place,
+    /// errors included; if that is empty, the next chunk is taken at once. If `f` leaves items out,
+    /// more input is taken when items are asked for ahead of need. Nothing is held. A panic of `f`
+    /// ends the stream; one inside [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is
+    /// an error that names node and item. A resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
+    ///
+    /// ```
+    /// use datapipes::{Arity, Chunk, Context, Graph, Hints, Items, Pipe};
+    ///
+    /// /// Squares of the even numbers.
+    /// struct EvenSquares;
+    ///
+    /// impl Pipe<u64> for EvenSquares {
+    ///     type Out = u64;
+    ///     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+    ///         let context = cx.clone();
+    ///         input.each_chunk(cx, move |mut chunk: Chunk<u64>| {
+    ///             let before = chunk.len();
+    ///             chunk.retain(|n| n.is_multiple_of(2));
+    ///             context.count_dropped((before - chunk.len()) as u64);
+    ///             chunk.map(|n| n * n)
+    ///         })
+    ///     }
+    ///     fn hints(&self) -> Hints {
+    ///         Hints::shardable().arity(Arity::AtMostOne)
+    ///     }
+    /// }
+    ///
+    /// assert_eq!(Graph::range(0..6).pipe(EvenSquares).collect()?, [0, 4, 16]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&EvenSquares, (0..20).collect());
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn each_chunk<U, F>(self, cx: &Context, f: F) -> Items<U>
+    where
+        U: Send + 'static,
+        F: FnMut(Chunk<T>) -> Chunk<U> + Send + 'static,
+    {
+        Items::from_chunks(EachChunk {
+            input: self,
+            f,
+            cx: cx.clone(),
+            given: 0,
+        })
+    }
+
     /// Returns the next chunk; see [`Chunks::poll_chunk`].
     pub fn poll_chunk(
         &mut self,
@@ -419,7 +470,7 @@ trait Fill<T>: Send {
 /// does not depend on how much was asked for at once.
 struct Lossless<F> {
     fill: F,
-    panicked: Option<Payload>,
+    panicked: Option<Box<dyn Any + Send>>,
 }
 
 impl<F> Lossless<F> {
@@ -462,9 +513,11 @@ impl<T, S: Stream<Item = Result<Item<T>>> + Send> Fill<T> for FromStream<S> {
         };
         while chunk.len() < demand.max {
             // After the first item nobody waits for more.
-            match polled(demand.ahead || !chunk.is_empty(), || {
-                stream.as_mut().poll_next(cx)
-            }) {
+            let demand = Demand {
+                ahead: demand.ahead || !chunk.is_empty(),
+                ..demand
+            };
+            match demand.scope(|| stream.as_mut().poll_next(cx)) {
                 Poll::Ready(Some(item)) => chunk.push(item),
                 Poll::Ready(None) => {
                     self.0 = None;
@@ -496,23 +549,7 @@ impl<T, I: Iterator<Item = Result<Item<T>>> + Send> Fill<T> for FromIter<I> {
     }
 }
 
-/// Applies `f` to every chunk and passes over empty results, for pipes over columns. If `f` leaves
-/// items out, more input is taken when items are asked for ahead of need.
-pub(crate) fn by_chunk<T, U, F>(input: Items<T>, cx: &Context, f: F) -> Items<U>
-where
-    T: Send + 'static,
-    U: Send + 'static,
-    F: FnMut(Chunk<T>) -> Chunk<U> + Send + 'static,
-{
-    Items::from_chunks(ByChunk {
-        input,
-        f,
-        cx: cx.clone(),
-        given: 0,
-    })
-}
-
-struct ByChunk<T, F> {
+struct EachChunk<T, F> {
     input: Items<T>,
     f: F,
     cx: Context,
@@ -520,7 +557,7 @@ struct ByChunk<T, F> {
     given: usize,
 }
 
-impl<T, F> ByChunk<T, F> {
+impl<T, F> EachChunk<T, F> {
     /// Returns the demand on the input: larger by the share left out so far, and by no more than
     /// [`at_once`] trusts. A consumer that asks for no more than it needs gets exactly that: only
     /// the demand ahead of need was bounded by the cost of items.
@@ -537,7 +574,7 @@ impl<T, F> ByChunk<T, F> {
     }
 }
 
-impl<T, U, F> Chunks<U> for ByChunk<T, F>
+impl<T, U, F> Chunks<U> for EachChunk<T, F>
 where
     T: Send + 'static,
     F: FnMut(Chunk<T>) -> Chunk<U> + Send,
@@ -548,7 +585,12 @@ where
             let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 return Poll::Ready(None);
             };
-            let out = (self.f)(chunk);
+            let mut out = (self.f)(chunk);
+            // A chunk does not know the node in which its values panicked.
+            let panics = out
+                .errors_mut()
+                .filter(|error| error.kind() == ErrorKind::Panic);
+            panics.for_each(|error| error.name(self.cx.node()));
             if !out.is_empty() {
                 self.given = self.given.saturating_add(out.len());
                 return Poll::Ready(Some(out));
@@ -814,7 +856,7 @@ where
                 }
                 GenerateState::Done => return Poll::Ready(()),
                 GenerateState::Running(body) => {
-                    let body = AssertUnwindSafe(|| polled(demand.ahead, || body.as_mut().poll(cx)));
+                    let body = AssertUnwindSafe(|| demand.scope(|| body.as_mut().poll(cx)));
                     let ended = catch_unwind(body);
                     *chunk = std::mem::take(&mut lock(&self.slot).chunk);
                     return match ended {

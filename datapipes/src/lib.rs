@@ -131,7 +131,7 @@ pub mod testing;
 pub use backoff::{Backoff, Pauses};
 pub use caught::catch_panic;
 pub use checkpoint::{HeldPositions, Lineage, PipeSnapshot, Wanted};
-pub use chunk::Chunk;
+pub use chunk::{Chunk, ChunkIter};
 #[cfg(feature = "serde")]
 pub use codec::Serde;
 pub use codec::{Reader, Wire, Writer};

@@ -105,9 +105,15 @@ impl Origin {
             || self.parent().is_some_and(|parent| parent.comes_from(item))
     }
 
-    /// Returns the origin of the same item in the first round of a repeat, if it belongs to this
-    /// round.
-    pub(crate) fn without_round(&self, round: u64) -> Origin {
+    /// Returns the origin of the same item in the first round of a
+    /// [`repeat`](crate::Graph::repeat), if it belongs to this [round](crate::Context::round); itself
+    /// otherwise. For a pipe that keeps items from round to round.
+    ///
+    /// ```
+    /// let first = datapipes::Origin::root(0, 7);
+    /// assert_eq!(first.child(2).without_round(2), first);
+    /// ```
+    pub fn without_round(&self, round: u64) -> Origin {
         match self.link.as_deref() {
             None => self.clone(),
             Some(Link::Named(above, name)) => {

@@ -43,20 +43,22 @@ impl Rng {
         Rng(ChaCha8Rng::from_seed(seed))
     }
 
-    /// Returns the number of 32-bit words drawn so far, including rejected words.
-    pub(crate) fn words(&self) -> u64 {
+    /// Returns the position in the stream: the number of 32-bit words drawn so far, including
+    /// rejected words. A pipe's snapshot of the stream needs nothing else.
+    ///
+    /// ```
+    /// let mut rng = datapipes::Rng::from_key([1, 2, 3, 4]);
+    /// let (position, draws) = (rng.position(), [rng.f64(), rng.f64()]);
+    /// rng.seek(position);
+    /// assert_eq!([rng.f64(), rng.f64()], draws);
+    /// ```
+    pub fn position(&self) -> u64 {
         self.0.get_word_pos() as u64
     }
 
-    /// Moves to the position after `words` words.
-    pub(crate) fn seek(&mut self, words: u64) {
-        self.0.set_word_pos(words.into());
-    }
-
-    /// Maps a word to a number below `n`; `None` if the word is rejected.
-    pub(crate) fn word_below(word: u32, n: u32) -> Option<u32> {
-        let product = u64::from(word) * u64::from(n);
-        (product as u32 >= n.wrapping_neg() % n).then_some((product >> 32) as u32)
+    /// Moves to a [position](Rng::position), forward or back, in constant time.
+    pub fn seek(&mut self, position: u64) {
+        self.0.set_word_pos(position.into());
     }
 
     /// Draws uniformly from all 32-bit values.
@@ -72,7 +74,8 @@ impl Rng {
     }
 
     /// Draws uniformly from `0..n`, without bias (Lemire 2019, with rejection). Draws 32 bits if
-    /// they suffice.
+    /// they suffice: a word `w` then gives the upper half of the 64 bits of `w * n`, or is rejected,
+    /// and the next one drawn, if the lower half is less than `2³² mod n`.
     ///
     /// # Panics
     /// If `n` is zero.
@@ -87,7 +90,7 @@ impl Rng {
 
     /// Draws as [`below`](Rng::below) does, for an `n` that fits 32 bits and is not zero.
     #[inline]
-    pub(crate) fn below_u32(&mut self, n: u32) -> u32 {
+    fn below_u32(&mut self, n: u32) -> u32 {
         let product = u64::from(self.next_u32()) * u64::from(n);
         if (product as u32) < n {
             self.below_u32_rare(n, product)

@@ -568,12 +568,14 @@ impl Mismatch {
         format!("{}{colon}{a} has {has_a}{other}", self.field)
     }
 
-    /// Sets whether the items differ in the length of a sequence only.
-    pub(crate) fn ragged(self, is: bool) -> Self {
+    /// Sets whether the items differ in the length of a sequence only, so that padding would make
+    /// them equal; [`Graph::collate`](crate::Graph::collate) then advises it. Not set at first.
+    pub fn ragged(self, is: bool) -> Self {
         Mismatch { ragged: is, ..self }
     }
 
-    pub(crate) fn is_ragged(&self) -> bool {
+    /// Returns true if padding would make the items equal.
+    pub fn is_ragged(&self) -> bool {
         self.ragged
     }
 

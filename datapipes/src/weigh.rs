@@ -205,7 +205,7 @@ mod tests {
 
     fn weight<T: Send + 'static>(graph: Graph<T>) -> usize {
         let items = graph.clone().collect().unwrap();
-        graph.weigher::<T>().unwrap()(&items)
+        graph.weigher()(&items)
     }
 
     #[test]

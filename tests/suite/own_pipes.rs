@@ -3,8 +3,8 @@
 
 use datapipes::pipes::BucketBatch;
 use datapipes::{
-    Arity, Checkpoint, Context, DataLoader, Dealing, Graph, Hints, Item, Items, Join, OnError,
-    Order, Pipe, Result, Role, Uneven, testing,
+    Arity, Checkpoint, Context, DataLoader, Dealing, Edited, Graph, Hints, Item, Items, Join,
+    OnError, Order, Pipe, Result, Role, Uneven, testing,
 };
 use proptest::prelude::*;
 
@@ -27,6 +27,10 @@ fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
             );
         }
     }
+    for size in [1, 3, 20] {
+        testing::check_pipe(&Columns(size), numbers());
+        testing::check_pipe(&Exchange(size), numbers());
+    }
     testing::check_pipe(&Deal, numbers());
     testing::check_pipe(&Every, numbers());
     testing::check_pipe(&Count, numbers());
@@ -38,6 +42,11 @@ fn pipes_of_ones_own_keep_the_contract_with_errors_in_their_groups() {
     testing::check_pipe(&Window(3), numbers());
     testing::check_pipe(&Echo(3), (0..7).collect());
     testing::check_join(&Pair, (Vec::from_iter(0..6u64), Vec::from_iter(10..15u64)));
+    testing::check_join(
+        &Alternate(2),
+        (Vec::from_iter(0..7u64), Vec::from_iter(10..15u64)),
+    );
+    testing::check_source(&Ranges(20));
     testing::check_split(&Twice, Vec::from_iter(0..9u64));
     for goes_on in [GoesOn::Keeps, GoesOn::ByPosition, GoesOn::FromTheBeginning] {
         testing::check_source(&Numbers { items: 20, goes_on });
@@ -521,6 +530,44 @@ fn a_join_that_says_it_goes_by_position_repeats_nothing() {
 }
 
 /// A split that goes by position leaves out by itself what was delivered of each output.
+#[test]
+fn columns_and_draws_of_ones_own_go_on_where_they_were() {
+    let graph = || {
+        Graph::source(Ranges(1000))
+            .pipe(Exchange(50))
+            .pipe(Columns(7))
+    };
+    let batches = graph().collect().unwrap();
+    assert_eq!(batches.concat().len(), 1000);
+    assert!(!batches.concat().is_sorted());
+    let loader = DataLoader::builder(graph()).resumable().build().unwrap();
+    for stop in [0, 1, 30, 140] {
+        assert_eq!(resumed(&loader, stop).unwrap(), batches);
+    }
+}
+
+#[test]
+fn a_setting_of_ones_own_that_may_change_changes_with_the_next_item() {
+    let loader = |every| {
+        let inputs = (Graph::range(0..40), Graph::range(100..140));
+        let graph = Graph::join(inputs, Alternate(every));
+        DataLoader::builder(graph).resumable().build().unwrap()
+    };
+    let mut epoch = loader(2).epoch(0).blocking();
+    let first: Vec<u64> = epoch.by_ref().take(7).map(Result::unwrap).collect();
+    assert_eq!(first, [0, 1, 100, 2, 3, 101, 4]);
+    let checkpoint = epoch.checkpoint().unwrap();
+    let error = loader(1).resume(&checkpoint).unwrap_err();
+    let expected =
+        "`alternate` was alternate(alternate, every 2), and is alternate(alternate, every 1)";
+    assert!(error.to_string().contains(expected), "{error}");
+    let rest = loader(1)
+        .resume_edited(&checkpoint, Edited::Weights)
+        .unwrap();
+    let rest: Vec<u64> = rest.blocking().map(Result::unwrap).take(5).collect();
+    assert_eq!(rest, [5, 102, 6, 103, 7]);
+}
+
 #[test]
 fn a_split_of_ones_own_goes_on_in_each_output() {
     for workers in [0, 2] {

@@ -119,6 +119,18 @@ const MAY_KNOW: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Functions of the contract that built-in pipes share with the rest of the library, though they are
+/// not public: small helpers that know nothing of streams. Everything else that they use is exported
+/// by the root, so that anybody could have written them.
+const HELPERS_OF_PIPES: &[&str] = &[
+    "sync::lock",
+    "error::quietly",
+    "error::is_heard",
+    "rng::mix",
+    "rng::hash_bytes",
+    "fair_share",
+];
+
 /// Names in `datapipes` that the other crates may use, besides the exports of its root from the
 /// contract, `graph`, `pipes` and `index`. An entry is the beginning of the user's path, and a
 /// module or a single name.
@@ -296,7 +308,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
         ),
         (
             "datapipes/src/pipes/map.rs",
-            "//! Maps.\nuse std::{a, b};\nuse crate::{\n    Item,\n    DataLoader,\n};\n",
+            "//! Maps.\nuse std::{a, b};\nuse crate::{\n    Item,\n    DataLoader,\n};\nuse crate::sync::lock;\nuse crate::items::each;\n",
         ),
         (
             "datapipes/src/pipes/bare.rs",
@@ -337,6 +349,7 @@ fn a_broken_rule_is_named_with_file_and_line() {
         "datapipes/src/item.rs:4: the contract does not know pipes (`pipes::Map`)",
         "datapipes/src/item.rs:5: item comes before context (`context::Context`)",
         "datapipes/src/pipes/map.rs:5: pipes does not know loader (`loader::DataLoader`)",
+        "datapipes/src/pipes/map.rs:8: a built-in pipe uses what the root exports (`items::each`)",
         "datapipes/src/pipes/bare.rs:1: a file begins with a line of documentation (`//! …`)",
         "datapipes/src/pipes/up.rs:2: pipes does not know run (`run`)",
         "datapipes/src/pipes/up.rs:2: pipes does not know run (`run::pool`)",
@@ -662,6 +675,15 @@ fn check_core(file: &Source, part: &str, exports: &Exports, broken: &mut Vec<Str
         return;
     };
     for (path, at) in inner_paths(file) {
+        let own = path.join("::");
+        let is_helper = |helper: &&str| own.starts_with(helper);
+        if part == "pipes"
+            && CONTRACT.contains(&&*path[0])
+            && !HELPERS_OF_PIPES.iter().any(is_helper)
+        {
+            let rule = "a built-in pipe uses what the root exports";
+            broken.push(file.broken(at, &format!("{rule} (`{own}`)")));
+        }
         let path = exports.resolve(&path);
         let module = path.split("::").next().unwrap_or_default();
         let to = part_of(module);

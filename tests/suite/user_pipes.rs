@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{self, Poll, Wake, Waker, ready};
 
 use datapipes::{
-    Arity, Collate, Context, Dealing, Error, ErrorKind, Graph, Held, Hints, Item, Items, Join,
-    Pipe, PipeSnapshot, Place, Rank, Result, Role, Source, Split, Tensor, Uneven, Wanted,
+    Arity, Chunk, Chunks, Collate, Context, Dealing, Demand, Error, ErrorKind, Graph, Held, Hints,
+    Item, Items, Join, Origin, Pipe, PipeSnapshot, Place, Rank, Result, Role, Source, Split,
+    Tensor, Uneven, Wanted,
 };
 use futures::StreamExt;
 use proptest::prelude::*;
@@ -101,6 +102,95 @@ impl Pipe<Vec<Tensor>> for Stack {
     }
     fn hints(&self) -> Hints {
         Hints::shardable().arity(Arity::One).role(Role::Collate)
+    }
+}
+
+/// Batches of this size, made of whole columns, as `batch` makes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Columns(pub usize);
+
+struct OpenColumns<T> {
+    input: Items<T>,
+    size: usize,
+    cx: Context,
+    batches: u64,
+    values: Vec<T>,
+    origins: Vec<Origin>,
+    /// True if an error came between the items that wait.
+    is_torn: bool,
+}
+
+impl<T> OpenColumns<T> {
+    fn close(&mut self) -> Item<Vec<T>> {
+        let (values, origins) = (&mut self.values, &mut self.origins);
+        self.batches += 1;
+        self.is_torn = false;
+        let origin = Origin::joined(std::mem::take(origins), self.batches - 1);
+        Item::new(std::mem::take(values), origin)
+    }
+}
+
+impl<T: Send + 'static> Chunks<Vec<T>> for OpenColumns<T> {
+    fn poll_chunk(
+        &mut self,
+        task: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<Vec<T>>>> {
+        if !self.is_torn {
+            self.cx.snapshot_with(|held| {
+                let next = self.cx.position(0);
+                held.hold(next.saturating_sub(self.values.len() as u64)..next);
+                self.batches
+            });
+        }
+        let mut out = Chunk::default();
+        while out.is_empty() {
+            let wanted = demand.needing(self.size - self.values.len());
+            let Some(chunk) = ready!(self.input.poll_chunk(task, wanted)) else {
+                if self.values.is_empty() {
+                    return Poll::Ready(None);
+                }
+                out.push(Ok(self.close()));
+                break;
+            };
+            let mut items = chunk.into_iter();
+            while items.len() > 0 {
+                let room = self.size - self.values.len();
+                if items.move_to(room, &mut self.values, &mut self.origins) == room {
+                    out.push(Ok(self.close()));
+                } else if let Some(Err(error)) = items.next() {
+                    out.push(Err(error));
+                    self.is_torn = !self.values.is_empty();
+                }
+            }
+        }
+        Poll::Ready(Some(out))
+    }
+}
+
+impl<T: Send + 'static> Pipe<T> for Columns {
+    type Out = Vec<T>;
+
+    fn apply(&self, input: Items<T>, cx: &Context) -> Items<Vec<T>> {
+        let batches = match cx.restored() {
+            Ok(kept) => kept.unwrap_or(0),
+            Err(error) => return Items::fail(error),
+        };
+        Items::from_chunks(OpenColumns {
+            input,
+            size: self.0,
+            cx: cx.clone(),
+            batches,
+            values: Vec::new(),
+            origins: Vec::new(),
+            is_torn: false,
+        })
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input.div_ceil(self.0 as u64))
+    }
+    fn hints(&self) -> Hints {
+        Hints::any_order().is_resumable(true).buffered(self.0)
     }
 }
 
@@ -292,6 +382,66 @@ impl<T: Send + 'static> Pipe<T> for Mixer {
             Role::Shuffle
         };
         self.says.hints(role).buffered(self.buffer)
+    }
+}
+
+/// Puts each item in the place of a random one of this many, which leaves, as `shuffle` does. The
+/// draws are those of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange(pub usize);
+
+impl<T: Send + 'static> Pipe<T> for Exchange {
+    type Out = T;
+
+    fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
+        let (cx, size, mut rng) = (cx.clone(), self.0, cx.node_rng());
+        Items::generate(async move |out| {
+            // The position of the draws, the number of items so far, and the number of the item in
+            // each place.
+            let (drawn, mut taken, places): (u64, u64, Vec<u64>) = match cx.restored() {
+                Ok(kept) => kept.unwrap_or_default(),
+                Err(error) => return out.emit(Err(error)).await,
+            };
+            rng.seek(drawn);
+            let mut held: Vec<(u64, Held<T>)> = Vec::new();
+            let mut numbers = places.clone();
+            numbers.sort_unstable();
+            for number in numbers {
+                let item = out.hold_from(&cx, &mut input).await;
+                held.extend(item.map(|item| (number, item)));
+            }
+            held.sort_by_key(|(number, _)| places.iter().position(|place| place == number));
+            let numbers = |held: &[(u64, Held<T>)]| -> Vec<u64> {
+                held.iter().map(|(number, _)| *number).collect()
+            };
+            loop {
+                out.snapshot(&cx, || (rng.position(), taken, numbers(&held)));
+                let Some(item) = out.hold_from(&cx, &mut input).await else {
+                    break;
+                };
+                taken += 1;
+                if held.len() < size {
+                    held.push((taken, item));
+                } else {
+                    let place = rng.below(size as u64) as usize;
+                    let (_, item) = std::mem::replace(&mut held[place], (taken, item));
+                    let (item, place) = item.into_parts();
+                    out.emit_of([place], Ok(item)).await;
+                }
+            }
+            while !held.is_empty() {
+                out.snapshot(&cx, || (rng.position(), taken, numbers(&held)));
+                let place = rng.below(held.len() as u64) as usize;
+                let (item, place) = held.swap_remove(place).1.into_parts();
+                out.emit_of([place], Ok(item)).await;
+            }
+        })
+    }
+    fn len_hint(&self, input: u64) -> Option<u64> {
+        Some(input)
+    }
+    fn hints(&self) -> Hints {
+        Hints::any_order().is_resumable(true).buffered(self.0)
     }
 }
 
@@ -512,6 +662,92 @@ impl Join<(u64, u64)> for Pair {
     }
     fn hints(&self) -> Hints {
         Hints::default().is_resumable(true)
+    }
+}
+
+/// Gives this many items of its first input, then one of the second, until either ends. The number
+/// may be another when an epoch is resumed.
+#[derive(Clone, Copy, Debug)]
+pub struct Alternate(pub u64);
+
+impl Join<(u64, u64)> for Alternate {
+    type Out = u64;
+
+    fn join(&self, (mut left, mut right): (Items<u64>, Items<u64>), cx: &Context) -> Items<u64> {
+        let (cx, every) = (cx.clone(), self.0);
+        Items::generate(async move |out| {
+            // The number that is in force, and the items since the last of the second input.
+            let (mut now, mut given) = match cx.restored() {
+                Ok(kept) => kept.unwrap_or((every, 0)),
+                Err(error) => return out.emit(Err(error)).await,
+            };
+            let mut used = cx.used_outputs();
+            loop {
+                if used == 0 && now != every {
+                    (now, given) = (every, 0);
+                }
+                out.snapshot(&cx, || (now, given));
+                let input = if given < now { &mut left } else { &mut right };
+                let Some(item) = input.next().await else {
+                    return;
+                };
+                given = if given < now { given + 1 } else { 0 };
+                used = used.saturating_sub(1);
+                out.emit(item).await;
+            }
+        })
+    }
+    fn hints(&self) -> Hints {
+        Hints::default()
+            .is_resumable(true)
+            .selects(true)
+            .settings(format_args!("alternate, every {}", self.0))
+            .may_change("every")
+    }
+}
+
+/// Numbers by the range.
+#[derive(Clone, Copy, Debug)]
+pub struct Ranges(pub u64);
+
+struct OpenRanges {
+    end: u64,
+    next: u64,
+    wanted: Wanted,
+    cx: Context,
+}
+
+impl Chunks<u64> for OpenRanges {
+    fn poll_chunk(
+        &mut self,
+        _: &mut task::Context<'_>,
+        demand: Demand,
+    ) -> Poll<Option<Chunk<u64>>> {
+        let some = self
+            .wanted
+            .next_range(self.next, demand.max as u64, self.end);
+        self.next = some.end;
+        let first = some.start;
+        Poll::Ready((!some.is_empty()).then(|| self.cx.run(some.collect(), first)))
+    }
+}
+
+impl Source for Ranges {
+    type Out = u64;
+
+    fn open(&self, cx: &Context) -> Items<u64> {
+        Items::from_chunks(OpenRanges {
+            end: self.0,
+            next: 0,
+            wanted: cx.wanted().cloned().unwrap_or_default(),
+            cx: cx.clone(),
+        })
+    }
+    fn len_hint(&self) -> Option<u64> {
+        Some(self.0)
+    }
+    fn hints(&self) -> Hints {
+        Hints::any_order().by_position(true)
     }
 }
 

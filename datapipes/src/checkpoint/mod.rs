@@ -32,7 +32,6 @@ pub(crate) use self::snapshot::Places;
 pub use self::snapshot::{HeldPositions, PipeSnapshot};
 pub use self::unordered::Lineage;
 pub(crate) use self::unordered::{Given, Unordered};
-pub(crate) use self::wanted::Positions;
 pub use self::wanted::Wanted;
 use crate::Error;
 

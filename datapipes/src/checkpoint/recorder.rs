@@ -1,6 +1,6 @@
 //! Snapshots of nodes that look at their inputs as a whole.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -26,13 +26,14 @@ pub(crate) struct Recorder {
     pace: Pace,
     problem: Mutex<Option<Error>>,
     /// True if a checkpoint records how much of the node's output may have been used downstream.
-    tells: AtomicBool,
+    tells: bool,
     /// Position up to which outputs were recorded before the stop as possibly used.
     told: u64,
 }
 
 impl Recorder {
-    /// Makes the recorder of a node that begins, or that resumes from a cursor.
+    /// Makes the recorder of a node that begins, or that resumes from a cursor. If `tells`, a
+    /// checkpoint records how much of the output may have been used downstream.
     pub(crate) fn new(
         node: Arc<str>,
         id: usize,
@@ -40,6 +41,7 @@ impl Recorder {
         trim: Trim,
         inputs: Vec<(Wanted, Arc<dyn Trace>)>,
         cursor: Option<&Cursor>,
+        tells: bool,
     ) -> Arc<Self> {
         let starts = cursor.map_or(vec![0; outputs], |cursor| cursor.outputs.clone());
         let produced =
@@ -57,7 +59,7 @@ impl Recorder {
             marks: Mutex::new(Log::new(trim)),
             pace: Pace::new(),
             problem: Mutex::new(None),
-            tells: AtomicBool::new(false),
+            tells,
             told: cursor
                 .and_then(|cursor| Some(cursor.outputs.first()? + cursor.pieces.first()?.1))
                 .unwrap_or(0),
@@ -158,12 +160,6 @@ impl Recorder {
     /// Returns the position of the next item taken of an input.
     pub(crate) fn position(&self, input: usize) -> u64 {
         lock(&self.feeds).feeds.get(input).map_or(0, Feed::position)
-    }
-
-    /// Declares that a checkpoint is to record how much of the output may have been used
-    /// downstream.
-    pub(crate) fn tell_used(&self) {
-        self.tells.store(true, Ordering::Relaxed);
     }
 
     /// Returns the counter of an output.
@@ -285,7 +281,7 @@ impl Recorder {
             most.max(self.told).saturating_sub(mark.outputs[0])
         };
         let pieces = match points {
-            [Some(point)] if self.tells.load(Ordering::Relaxed) => vec![(0, used(point))],
+            [Some(point)] if self.tells => vec![(0, used(point))],
             _ => Vec::new(),
         };
         let cursor = Cursor {

@@ -1,11 +1,12 @@
 //! The wanted items of a stream in a resumed epoch.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The items of a stream that are wanted by a resumed epoch: those from some position on, and
 /// before it those that had been taken and not been used, such as the contents of a shuffle buffer.
-/// Positions count items and errors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Positions count items and errors. The default is everything, as in an epoch that begins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     holes: Arc<[u64]>,
     from: u64,
@@ -57,6 +58,22 @@ impl Wanted {
         before.chain(from..end.max(from))
     }
 
+    /// Returns the first wanted positions at or after `position` that follow one another: at most
+    /// `most`, all below `end`. Empty if none is left there. A source that makes many items at once
+    /// goes on with the end of the range.
+    ///
+    /// ```
+    /// let all = datapipes::Wanted::default();
+    /// assert_eq!([all.next_range(0, 4, 6), all.next_range(4, 4, 6)], [0..4, 4..6]);
+    /// assert!(all.next_range(6, 4, 6).is_empty());
+    /// ```
+    pub fn next_range(&self, position: u64, most: u64, end: u64) -> Range<u64> {
+        let from = self.next(position).min(end);
+        let gap = self.gap(from).unwrap_or(u64::MAX);
+        let to = end.min(from.saturating_add(most)).min(gap);
+        from..to.max(from)
+    }
+
     /// Returns the first wanted position at or after `position`.
     pub(crate) fn next(&self, position: u64) -> u64 {
         if position >= self.from {
@@ -77,38 +94,5 @@ impl Wanted {
             (at, gap) = (at + 1, gap + 1);
         }
         (gap < self.from).then_some(gap)
-    }
-}
-
-/// Iterates over the wanted positions in ranges.
-#[derive(Debug)]
-pub(crate) struct Positions {
-    wanted: Option<Wanted>,
-    at: u64,
-}
-
-impl Positions {
-    /// Makes the iterator over a node's output; in an epoch that begins, over everything.
-    pub(crate) fn of(wanted: Option<&Wanted>) -> Self {
-        Positions {
-            wanted: wanted.cloned(),
-            at: 0,
-        }
-    }
-
-    /// Returns the next consecutive wanted positions, at most `most`, below `end`; empty at the
-    /// end.
-    pub(crate) fn next(&mut self, most: u64, end: u64) -> std::ops::Range<u64> {
-        let from = self
-            .wanted
-            .as_ref()
-            .map_or(self.at, |wanted| wanted.next(self.at))
-            .min(end);
-        let gap = self.wanted.as_ref().and_then(|wanted| wanted.gap(from));
-        self.at = end
-            .min(from.saturating_add(most))
-            .min(gap.unwrap_or(u64::MAX))
-            .max(from);
-        from..self.at
     }
 }

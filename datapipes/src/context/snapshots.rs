@@ -73,6 +73,53 @@ impl Context {
         self.snapshot_encoded(0, |keep| pack(&state(keep)));
     }
 
+    /// Takes a snapshot of the moment after `outputs` more items and errors will have come out: for a
+    /// pipe that takes a chunk and gives one for it, as in
+    /// [`Items::each_chunk`](crate::Items::each_chunk). The value of `state` has to be right for
+    /// exactly the items taken so far, and those given out with the next `outputs`.
+    ///
+    /// ```
+    /// use datapipes::{Arity, Context, DataLoader, Graph, Hints, Items, Pipe};
+    ///
+    /// /// Sums so far.
+    /// struct Sums;
+    ///
+    /// impl Pipe<u64> for Sums {
+    ///     type Out = u64;
+    ///     fn apply(&self, input: Items<u64>, cx: &Context) -> Items<u64> {
+    ///         let mut sum = match cx.restored() {
+    ///             Ok(kept) => kept.unwrap_or(0u64),
+    ///             Err(error) => return Items::fail(error),
+    ///         };
+    ///         let context = cx.clone();
+    ///         input.each_chunk(cx, move |chunk| {
+    ///             let chunk = chunk.map(|n| {
+    ///                 sum += n;
+    ///                 sum
+    ///             });
+    ///             context.snapshot_after(chunk.len(), || sum);
+    ///             chunk
+    ///         })
+    ///     }
+    ///     fn hints(&self) -> Hints {
+    ///         Hints::default().arity(Arity::One).is_resumable(true)
+    ///     }
+    /// }
+    ///
+    /// let loader = DataLoader::builder(Graph::range(1..6).pipe(Sums)).resumable().build()?;
+    /// let mut epoch = loader.epoch(0).blocking();
+    /// assert_eq!(epoch.by_ref().take(3).collect::<datapipes::Result<Vec<_>>>()?, [1, 3, 6]);
+    /// let rest = loader.resume(&epoch.checkpoint()?)?.blocking();
+    /// assert_eq!(rest.collect::<datapipes::Result<Vec<_>>>()?, [10, 15]);
+    /// # #[cfg(feature = "testing")]
+    /// datapipes::testing::check_pipe(&Sums, (0..20).collect());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn snapshot_after<S: Wire>(&self, outputs: usize, state: impl FnOnce() -> S) {
+        self.snapshot_encoded(outputs, |_| pack(&state()));
+    }
+
     /// Takes a snapshot with a number of outputs that came out and were not counted yet.
     #[inline]
     pub(crate) fn snapshot_encoded(
@@ -100,18 +147,12 @@ impl Context {
         self.recorder().is_some_and(|recorder| recorder.is_due(0))
     }
 
-    /// Declares that a checkpoint is to record how much of this pipe's output may have been used
-    /// downstream.
-    pub(crate) fn tell_used(&self) {
-        if let Some(recorder) = self.recorder() {
-            recorder.tell_used();
-        }
-    }
-
-    /// Returns how many of the items and errors that this pipe repeats, from the
-    /// [restored](Context::restored) snapshot on, may have been used downstream before the stop, if
-    /// the pipe [asked for it](Context::tell_used); 0 in an epoch that begins.
-    pub(crate) fn used(&self) -> u64 {
+    /// Returns how many of the items and errors that this node repeats, from the
+    /// [restored](Context::restored) snapshot on, may have been used downstream before the stop: for
+    /// a node whose settings [may change](field@crate::Hints::may_change) then, which has to give
+    /// these by its settings of before, as the snapshot has them. 0 for other nodes, and in an epoch
+    /// that begins.
+    pub fn used_outputs(&self) -> u64 {
         self.node_state().map_or(0, |node_state| node_state.used)
     }
 

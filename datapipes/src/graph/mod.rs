@@ -76,7 +76,7 @@ impl<T: Send + 'static> Graph<T> {
     pub fn pipe<P: Pipe<T>>(self, pipe: P) -> Graph<P::Out> {
         let pipe = Arc::new(pipe);
         let hints = pipe.hints();
-        let above = self.weigher::<P::Out>();
+        let above = self.weigher_of::<P::Out>();
         let unknown = match above {
             Some(_) => self.node.edge.is_unknown(),
             None => {
@@ -257,14 +257,30 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.edge = edge)
     }
 
+    /// Returns the function that weighs items leaving the last node, in bytes: for a step of your
+    /// own whose outputs consist of its inputs.
+    ///
+    /// ```
+    /// # use datapipes::Graph;
+    /// let texts = Graph::range(0..4).map(|n| n.to_string());
+    /// let weigh = texts.weigher();
+    /// let pairs = texts.map(|text| [text.clone(), text]).weighed(move |pair| weigh(pair));
+    /// # assert_eq!(pairs.collect()?.len(), 4);
+    /// # Ok::<(), datapipes::Error>(())
+    /// ```
+    pub fn weigher(&self) -> impl Fn(&[T]) -> usize + Clone + Send + Sync + use<T> {
+        let weigh = self.weigher_of::<T>().expect("an edge has one type");
+        move |items: &[T]| weigh(items)
+    }
+
     /// Returns the function that weighs items leaving the last node, if they are of type `U`.
-    pub(crate) fn weigher<U: Send + 'static>(&self) -> Option<Weigher<U>> {
+    fn weigher_of<U: 'static>(&self) -> Option<Weigher<U>> {
         erased::weigher::<U>(&*self.node.edge)
     }
 
     /// Returns an edge that weighs as the upstream edge does, if that is of the same type.
     fn edge_below<U: Send + 'static>(&self) -> Arc<dyn Edge> {
-        match self.weigher::<U>() {
+        match self.weigher_of::<U>() {
             Some(_) => self.node.edge.clone(),
             None => {
                 let known = weigh::weigher::<U>();
@@ -287,11 +303,6 @@ impl<T: Send + 'static> Graph<T> {
             node: Arc::new(node),
             ..this
         }
-    }
-
-    /// Replaces the last node's default name, which is its type's name.
-    pub(crate) fn named_kind(self, kind: &str) -> Self {
-        self.edit(|node| node.kind = kind.to_owned())
     }
 
     fn new(name: String, hints: Hints, inputs: Vec<Input>, op: Op, edge: Arc<dyn Edge>) -> Self {

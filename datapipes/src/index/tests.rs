@@ -807,8 +807,7 @@ async fn a_cache_is_bounded_in_bytes() {
 #[test]
 fn weights_pass_through_every_step() {
     let held = || Indexed::shared(Arc::new(Held::default()));
-    let weigh =
-        |indexed: Indexed<Vec<u8>>| indexed.fetch().weigher::<Vec<u8>>().unwrap()(&[vec![0; 50]]);
+    let weigh = |indexed: Indexed<Vec<u8>>| indexed.fetch().weigher()(&[vec![0; 50]]);
     assert_eq!(weigh(held()), 50);
     assert_eq!(weigh(held().cache(100).shuffle()), 50);
     assert_eq!(weigh(Indexed::concat([held(), held()])), 50);
@@ -821,15 +820,9 @@ fn weights_pass_through_every_step() {
         50
     );
     let pairs = held().zip(Indexed::range(5)).fetch();
-    assert_eq!(
-        pairs.weigher::<(Vec<u8>, u64)>().unwrap()(&[(vec![0; 50], 1)]),
-        58
-    );
+    assert_eq!(pairs.weigher()(&[(vec![0; 50], 1)]), 58);
     let batches = held().batch(2).fetch();
-    assert_eq!(
-        batches.weigher::<Vec<Vec<u8>>>().unwrap()(&[vec![vec![0; 50], vec![0; 20]]]),
-        70
-    );
+    assert_eq!(batches.weigher()(&[vec![vec![0; 50], vec![0; 20]]]), 70);
 }
 
 #[test]

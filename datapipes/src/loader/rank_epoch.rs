@@ -14,7 +14,7 @@ use super::checkpoint::{Progress, Saved, saved};
 use super::left::Left;
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
-use crate::items::polled;
+use crate::items::Demand;
 use crate::run::{Cursors, DevicePrefetchGauge, Engine, EpochRun, Resume, Running, Scope, Share};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
@@ -314,7 +314,7 @@ impl<T: Send + 'static> RankEpoch<T> {
                 running
                     .run
                     .log
-                    .within(|| polled(false, || items.poll_next(cx)))
+                    .within(|| Demand::up_to(1).scope(|| items.poll_next(cx)))
             };
             let (ended, is_ready) = (Instant::now(), polled.is_ready());
             let spent = ended - begun;

@@ -215,6 +215,12 @@ pub struct Hints {
     /// Settings in words, for the printed plan and compared when a checkpoint is resumed (a node
     /// whose settings differ is refused): `1000`, `size 256, drop_last`.
     pub settings: String,
+    /// Name of the last of the [settings](field@Hints::settings) if a resumed epoch may have another
+    /// value of it ([`Edited::Weights`](crate::Edited::Weights)): settings are then compared up to
+    /// `, NAME `. The node's snapshot has to contain the value that it was taken with, which stays
+    /// in force for [`Context::used_outputs`](crate::Context::used_outputs). For a node of one
+    /// output.
+    pub may_change: Option<&'static str>,
 }
 
 impl Default for Hints {
@@ -246,6 +252,7 @@ impl Default for Hints {
             role: Role::Plain,
             problems: Vec::new(),
             settings: String::new(),
+            may_change: None,
         }
     }
 }
@@ -310,6 +317,14 @@ impl Hints {
     pub fn settings(self, settings: impl fmt::Display) -> Self {
         Hints {
             settings: settings.to_string(),
+            ..self
+        }
+    }
+
+    /// Sets [`may_change`](field@Hints::may_change).
+    pub fn may_change(self, setting: &'static str) -> Self {
+        Hints {
+            may_change: Some(setting),
             ..self
         }
     }

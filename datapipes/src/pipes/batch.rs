@@ -2,8 +2,10 @@
 
 use std::task::{self, Poll, ready};
 
-use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Graph, Hints, Item, Items, Origin, Pipe, PipeSnapshot, Result, Role};
+use crate::{
+    Chunk, Chunks, Context, Demand, Graph, Hints, Item, Items, Origin, Pipe, PipeSnapshot, Result,
+    Role,
+};
 
 /// Groups consecutive items into batches of a fixed size; see [`Graph::batch`].
 #[derive(Clone, Debug)]
@@ -142,7 +144,7 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
                 ..demand
             }
             .needing(needed);
-            let Some(mut chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
+            let Some(chunk) = ready!(self.input.poll_chunk(cx, wanted)) else {
                 if self.values.is_empty() || self.drop_last {
                     self.cx
                         .count_dropped(std::mem::take(&mut self.values).len() as u64);
@@ -150,30 +152,7 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
                 }
                 return Poll::Ready(Some(std::iter::once(Ok(self.close())).collect()));
             };
-            let mut out = Chunk::default();
-            let mut taken = 0;
-            let failed = chunk.errors() > 0;
-            let mut positions = self
-                .cx
-                .lineage()
-                .map(|lineage| lineage.taken(chunk.len()).into_iter());
-            for (place, error) in chunk.take_errors() {
-                // Batches that were full before the error come before it.
-                self.positions.extend(
-                    positions
-                        .iter_mut()
-                        .flat_map(|positions| positions.take(place - taken)),
-                );
-                self.take(chunk.split_to(place - taken), &mut out);
-                taken = place;
-                out.push(Err(error));
-                if let (Some(lineage), Some(positions)) = (self.cx.lineage(), &mut positions) {
-                    lineage.gave_each(positions.next().into_iter().collect());
-                }
-            }
-            self.positions.extend(positions.into_iter().flatten());
-            let fresh = self.values.is_empty();
-            self.clean = self.take(chunk, &mut out) || fresh || (self.clean && !failed);
+            let out = self.take(chunk);
             if !out.is_empty() {
                 return Poll::Ready(Some(out));
             }
@@ -182,19 +161,31 @@ impl<T: Send + 'static> Chunks<Vec<T>> for Batches<T> {
 }
 
 impl<T: Send + 'static> Batches<T> {
-    /// Returns true if a batch became full.
-    fn take(&mut self, chunk: Chunk<T>, out: &mut Chunk<Vec<T>>) -> bool {
-        let before = self.index;
-        let (mut values, mut origins) = chunk.into_columns();
-        while values.len() > 0 {
-            let some = values.len().min(self.size - self.values.len());
-            self.values.extend(values.by_ref().take(some));
-            origins.move_to(&mut self.origins, some);
-            if self.values.len() == self.size {
+    /// Takes the items of a chunk. Returns the batches that become full, and the errors after the
+    /// batches that were full before them.
+    fn take(&mut self, chunk: Chunk<T>) -> Chunk<Vec<T>> {
+        let lineage = self.cx.lineage().cloned();
+        let positions = lineage.as_ref().map(|lineage| lineage.taken(chunk.len()));
+        let mut positions = positions.unwrap_or_default().into_iter();
+        let (mut items, mut out) = (chunk.into_iter(), Chunk::default());
+        while items.len() > 0 {
+            let room = self.size - self.values.len();
+            let taken = items.move_to(room, &mut self.values, &mut self.origins);
+            if lineage.is_some() {
+                self.positions.extend(positions.by_ref().take(taken));
+            }
+            if taken == room {
                 out.push(Ok(self.close()));
+                self.clean = true;
+            } else if let Some(Err(error)) = items.next() {
+                out.push(Err(error));
+                self.clean = self.values.is_empty();
+                if let Some(lineage) = &lineage {
+                    lineage.gave_each(positions.next().into_iter().collect());
+                }
             }
         }
-        self.index > before
+        out
     }
 }
 
@@ -216,13 +207,9 @@ impl<T: Send + 'static> Graph<T> {
     /// assert_eq!(numbers.batch(Batch::new(2).drop_last()).collect().unwrap(), [vec![0, 1], vec![2, 3]]);
     /// ```
     pub fn batch(self, batch: impl Into<Batch>) -> Graph<Vec<T>> {
-        let weigh = self.weigher::<T>();
-        let batches = self.pipe(batch.into());
+        let weigh = self.weigher();
         // A batch weighs as much as its items.
-        match weigh {
-            Some(weigh) => batches.weighed(move |batch| weigh(batch)),
-            None => batches,
-        }
+        self.pipe(batch.into()).weighed(move |batch| weigh(batch))
     }
 }
 

@@ -7,7 +7,7 @@ use futures::StreamExt;
 
 use crate::error::quietly;
 use crate::sync::lock;
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank, Wanted};
+use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Rank};
 
 /// Keeps the items of the first pass in memory for the later ones; see [`Graph::cache`].
 pub struct Cache<T> {
@@ -63,7 +63,7 @@ impl<T: Clone + Send + Sync + 'static> Pipe<T> for Cache<T> {
 
     fn apply(&self, mut input: Items<T>, cx: &Context) -> Items<T> {
         let (most, kept, cx) = (self.most, self.kept.clone(), cx.clone());
-        let wanted = cx.wanted().cloned().unwrap_or(Wanted::since(0));
+        let wanted = cx.wanted().cloned().unwrap_or_default();
         Items::generate(async move |out| {
             let (ready, mut filling) = match lock(&kept).of(cx.rank()) {
                 CachedPass::Everything(items) => (Some(items.clone()), None),

@@ -1,9 +1,9 @@
 //! Makes one batch of a list of samples.
 
-use crate::collate::mismatch;
 use crate::pipes::unbatch::parts_of;
 use crate::{
-    Arity, BoxError, Context, Error, ErrorKind, Graph, Hints, Items, Origin, Pipe, Result, Role,
+    Arity, BoxError, Context, Error, ErrorKind, Graph, Hints, Items, Mismatch, Origin, Pipe,
+    Result, Role,
 };
 
 /// Makes one batch of a list of samples; see [`Graph::collate`].
@@ -90,7 +90,8 @@ where
 
 /// Replaces the positions in the batch by the names of the items.
 fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
-    let Some(mismatch) = mismatch(&error) else {
+    let cause = std::error::Error::source(&error);
+    let Some(mismatch) = cause.and_then(|cause| cause.downcast_ref::<Mismatch>()) else {
         return error;
     };
     let parts = parts_of(batch);
@@ -112,8 +113,7 @@ fn name_items(error: Error, batch: &Origin, advice: &str) -> Error {
     note = "`collate`, `collate_with` and `unbatch` take a graph of `Vec`s, as `.batch(n)` gives them"
 )]
 pub trait Batched<S>: Sized + Send + 'static {
-    /// Returns the same graph.
-    #[doc(hidden)]
+    /// Returns the same graph, as one of lists.
     fn lists(graph: Graph<Self>) -> Graph<Vec<S>>;
 }
 
@@ -165,7 +165,7 @@ impl<T: Send + 'static> Graph<T> {
     ///
     /// # Errors
     /// An error of the function takes the batch's place. If it comes from a
-    /// [`Mismatch`](crate::Mismatch), as those of [`Tensor::stack`](crate::Tensor::stack) do, the
+    /// [`Mismatch`], as those of [`Tensor::stack`](crate::Tensor::stack) do, the
     /// two samples are named.
     ///
     /// # Examples

@@ -2,8 +2,7 @@
 
 use std::task::{self, Poll, ready};
 
-use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Graph, Hints, Items, Join};
+use crate::{Chunk, Chunks, Context, Demand, Graph, Hints, Items, Join};
 
 /// Concatenates inputs; see [`Graph::concat`].
 #[derive(Clone, Debug)]

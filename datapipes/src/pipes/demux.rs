@@ -1,9 +1,8 @@
 //! Deals items out to several outputs.
 
-use crate::pipe::Split;
 use crate::pipes::fork::{BUFFER, array, split_hints};
 use crate::pipes::shared_input::{Deal, Queues, share};
-use crate::{Context, Error, Graph, Hints, Item, Items, Result};
+use crate::{Context, Error, Graph, Hints, Item, Items, Result, Split};
 
 /// Deals items out to several outputs; see [`Graph::demux`].
 #[derive(Clone, Debug)]

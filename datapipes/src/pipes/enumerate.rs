@@ -1,7 +1,6 @@
 //! Numbers the items.
 
-use crate::items::by_chunk;
-use crate::{Arity, Context, Graph, Hints, Items, Pipe, Wanted};
+use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Numbers the items; see [`Graph::enumerate`].
 #[derive(Clone, Debug, Default)]
@@ -18,8 +17,8 @@ impl<T: Send + 'static> Pipe<T> for Enumerate {
     type Out = (u64, T);
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<(u64, T)> {
-        let mut places = cx.wanted().unwrap_or(&Wanted::since(0)).positions(u64::MAX);
-        by_chunk(input, cx, move |chunk| {
+        let mut places = cx.wanted().cloned().unwrap_or_default().positions(u64::MAX);
+        input.each_chunk(cx, move |chunk| {
             // In this order, since the end of the chunk must not take a number.
             let numbered = chunk.into_iter().zip(&mut places);
             numbered

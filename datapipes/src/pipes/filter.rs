@@ -1,6 +1,5 @@
 //! Keeps the items that a predicate accepts.
 
-use crate::items::by_chunk;
 use crate::{Arity, Context, Graph, Hints, Items, Pipe};
 
 /// Keeps the items that a predicate accepts; see [`Graph::filter`].
@@ -23,11 +22,11 @@ where
 
     fn apply(&self, input: Items<T>, cx: &Context) -> Items<T> {
         let (keep, context) = (self.0.clone(), cx.clone());
-        by_chunk(input, cx, move |chunk| {
-            let (kept, dropped) =
-                chunk.retain(&keep, |payload, origin| context.panicked(payload, origin));
-            context.count_dropped(dropped as u64);
-            kept
+        input.each_chunk(cx, move |mut chunk| {
+            let before = chunk.len();
+            chunk.retain(&keep);
+            context.count_dropped((before - chunk.len()) as u64);
+            chunk
         })
     }
     fn hints(&self) -> Hints {
@@ -55,8 +54,7 @@ mod tests {
     use std::task::{self, Poll};
 
     use super::*;
-    use crate::items::{Chunks, Demand};
-    use crate::{Chunk, Origin, testing};
+    use crate::{Chunk, Chunks, Demand, Origin, testing};
 
     #[test]
     fn keeps_the_contract() {

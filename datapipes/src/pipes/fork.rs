@@ -1,8 +1,7 @@
 //! Gives every item to several outputs.
 
-use crate::pipe::Split;
 use crate::pipes::shared_input::{Deal, Queues, share};
-use crate::{Context, Graph, Hints, Item, Items, Result};
+use crate::{Context, Graph, Hints, Item, Items, Result, Split};
 
 /// Default number of items that may wait for an output.
 pub(super) const BUFFER: usize = 1000;

@@ -1,6 +1,5 @@
 //! Applies a function to every item.
 
-use crate::items::by_chunk;
 use crate::{Arity, BoxError, Context, Error, Graph, Hints, Items, Pipe, Result, Rng};
 
 /// Applies a function to every item; see [`Graph::map`].
@@ -23,10 +22,8 @@ where
     type Out = Out;
 
     fn apply(&self, input: Items<In>, cx: &Context) -> Items<Out> {
-        let (f, context) = (self.0.clone(), cx.clone());
-        by_chunk(input, cx, move |chunk| {
-            chunk.map(&f, |payload, origin| context.panicked(payload, origin))
-        })
+        let f = self.0.clone();
+        input.each_chunk(cx, move |chunk| chunk.map(&f))
     }
     fn hints(&self) -> Hints {
         Hints::shardable().arity(Arity::One).weighs_by_type(true)

@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-use crate::items::by_chunk;
 use crate::sync::lock;
 use crate::{Arity, BoxError, Chunk, Context, Error, Graph, Hints, Item, Items, Pipe, Result, Rng};
 
@@ -102,7 +101,7 @@ where
 {
     let pool: Arc<ScratchPool<S>> = cx.shared(|| ScratchPool(Mutex::default()));
     let context = cx.clone();
-    by_chunk(input, cx, move |chunk| {
+    input.each_chunk(cx, move |chunk| {
         let mut idle = lock(&pool.0).pop();
         let mut out = Chunk::with_capacity(chunk.len());
         for item in chunk {
@@ -125,7 +124,7 @@ where
                 idle = Some(scratch);
                 made
             }));
-            let made = made.unwrap_or_else(|payload| Err(context.panicked(payload, &origin)));
+            let made = made.unwrap_or_else(|payload| Err(Error::panic(payload)));
             out.push(made.map_err(|error| error.of(&origin)));
         }
         lock(&pool.0).extend(idle);

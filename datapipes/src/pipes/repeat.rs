@@ -50,6 +50,9 @@ impl<T: Send + 'static> Rerun<T> for Repeat {
             }
         })
     }
+    fn name(&self) -> String {
+        self.rounds.map_or("cycle", |_| "repeat").to_owned()
+    }
     fn len_hint(&self, input: u64) -> Option<u64> {
         Some(input.saturating_mul(self.rounds.unwrap_or(u64::MAX)))
     }
@@ -91,7 +94,7 @@ impl<T: Send + 'static> Graph<T> {
     /// assert_eq!(graph.collect().unwrap(), [0, 1, 0, 1, 0]);
     /// ```
     pub fn cycle(self) -> Graph<T> {
-        self.rerun(Repeat::forever()).named_kind("cycle")
+        self.rerun(Repeat::forever())
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tries an item again if a pipe fails for it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::{is_heard, quietly};
@@ -84,8 +83,7 @@ impl<T: Clone + Send + 'static, P: Pipe<T>> Pipe<T> for Retry<P> {
                                     && worth(&error) =>
                             {
                                 left -= 1;
-                                let retried =
-                                    1 + cx.counters().retried.fetch_add(1, Ordering::Relaxed);
+                                let retried = cx.count_retried();
                                 if is_heard(retried) {
                                     let node = &**cx.node();
                                     quietly(
@@ -164,7 +162,7 @@ impl<T: Send + 'static> Graph<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::pipes::{Batch, Map, TryMap};

@@ -1,8 +1,6 @@
 //! Carries a state from item to item.
 
-use crate::codec::pack;
-use crate::items::Emitter;
-use crate::{Arity, Context, Graph, Hints, Item, Items, Pipe, Wire};
+use crate::{Arity, Context, Emitter, Graph, Hints, Item, Items, Pipe, Wire};
 
 /// Carries a state from item to item; see [`Graph::scan`].
 #[derive(Clone, Debug)]
@@ -97,7 +95,7 @@ where
             Err(error) => return Items::fail(error),
         };
         scan(input, state, &self.0.f, cx, |state, out, cx| {
-            out.snapshot_encoded(cx, |_| pack(state))
+            out.snapshot(cx, || state.clone())
         })
     }
     fn name(&self) -> String {

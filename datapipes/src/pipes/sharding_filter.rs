@@ -1,7 +1,5 @@
 //! Keeps this rank's part of the items.
 
-use crate::codec::pack;
-use crate::items::by_chunk;
 use crate::{
     Context, Dealing, Error, ErrorKind, Graph, Hints, Item, Items, Pipe, PipeSnapshot, Rank,
     Result, Role, Uneven,
@@ -102,9 +100,9 @@ fn shard<T: Send + 'static>(
     };
     if world <= 1 && again == 0 {
         let keeps = cx.clone();
-        return by_chunk(input, cx, move |chunk| {
+        return input.each_chunk(cx, move |chunk| {
             total = total.saturating_add(chunk.len() as u64);
-            keeps.snapshot_encoded(chunk.len(), |_| pack(&(total, 0u64)));
+            keeps.snapshot_after(chunk.len(), || (total, 0u64));
             chunk
         });
     }

@@ -15,9 +15,8 @@ use std::task::{self, Poll, Wake, Waker};
 
 use futures::StreamExt;
 
-use crate::items::{Chunks, Demand, polled};
 use crate::sync::lock;
-use crate::{Chunk, Context, Error, ErrorKind, Item, Items, Result, Wanted};
+use crate::{Chunk, Chunks, Context, Demand, Error, ErrorKind, Item, Items, Result, Wanted};
 
 /// Selects the outputs for an item, and hands it to them.
 pub(super) trait Deal<T>: Send + 'static {
@@ -168,20 +167,14 @@ impl<T> Queues<T> {
 
 /// Makes an error of the same kind, node, item and text.
 fn copy(error: &Error) -> Error {
-    let mut text = error.to_string();
-    let item = error.item().map(ToString::to_string);
-    // A user's error is mostly shown without its kind, and then must stay so.
-    let kind = (error.kind() != ErrorKind::User).then(|| error.kind().to_string());
-    let prefixes = [error.node().map(str::to_owned), item, kind];
-    for prefix in prefixes.into_iter().flatten() {
-        if let Some(rest) = text.strip_prefix(&format!("{}: ", crate::error::escape(&prefix))) {
-            text = rest.to_owned();
+    let text = error.cause();
+    let mut copy = match error.kind() {
+        // It is mostly shown without its kind, and then must stay so.
+        ErrorKind::User => Error::user(text),
+        kind => {
+            let said = text.strip_prefix(&format!("{kind}: "));
+            Error::new(kind, said.unwrap_or(&text))
         }
-    }
-    let mut copy = if error.kind() == ErrorKind::User {
-        Error::user(text)
-    } else {
-        Error::new(error.kind(), text)
     };
     if let Some(node) = error.node() {
         copy = copy.at(&node.into());
@@ -362,7 +355,7 @@ impl<T: Send + 'static> SharedInput<T> {
             let Queues { dealt: places, .. } = &self.queues;
             self.cx.snapshot_with(|keep| keep.outputs(places.clone()));
             let ahead = demand.ahead || !self.queues.queues[index].is_empty();
-            match polled(ahead, || self.poll_input(outs)) {
+            match (Demand { ahead, ..demand }).scope(|| self.poll_input(outs)) {
                 Poll::Pending => return (true, dealt),
                 Poll::Ready(None) => return (false, true),
                 Poll::Ready(Some(item)) => {

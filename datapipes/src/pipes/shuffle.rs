@@ -2,10 +2,9 @@
 
 use std::task::{self, Poll, ready};
 
-use crate::items::{Chunks, Demand};
 use crate::{
-    Chunk, Context, Graph, Hints, Items, Lineage, Origin, Pipe, Reader, Result, Rng, Role, Wire,
-    Writer,
+    Chunk, Chunks, Context, Demand, Graph, Hints, Items, Lineage, Origin, Pipe, Reader, Result,
+    Rng, Role, Wire, Writer,
 };
 
 /// Changes the order at random, within a buffer; see [`Graph::shuffle`].
@@ -54,10 +53,10 @@ impl<T: Send + 'static> Pipe<T> for Shuffle {
         let refill = kept
             .as_ref()
             .map(|kept| Refill::new(kept.slots(size, &mut rng)));
-        let book = match (cx.recorder(), cx.lineage()) {
-            (Some(_), _) => Book::Snapshots(Snapshots::new(cx.clone(), kept)),
-            (None, Some(lineage)) => Book::Lineage(lineage.clone(), Vec::new()),
-            (None, None) => Book::Nothing,
+        let book = match cx.lineage() {
+            Some(lineage) => Book::Lineage(lineage.clone(), Vec::new()),
+            None if cx.is_resumable() => Book::Snapshots(Snapshots::new(cx.clone(), kept)),
+            None => Book::Nothing,
         };
         Items::from_chunks(Shuffled {
             input,
@@ -155,12 +154,16 @@ impl<T: Send + 'static> Chunks<T> for Shuffled<T> {
 /// Steps of the algorithm.
 impl<T> Shuffled<T> {
     /// Puts the items of a chunk into free places. Returns its errors, which pass at once.
-    fn fill(&mut self, mut chunk: Chunk<T>) -> Chunk<T> {
+    fn fill(&mut self, chunk: Chunk<T>) -> Chunk<T> {
         self.book.filled(&chunk);
-        let errors = chunk.take_errors().into_iter();
-        let errors = errors.map(|(_, error)| Err(error)).collect();
-        chunk.append_to(&mut self.values, &mut self.origins);
-        errors
+        let (mut items, mut errors) = (chunk.into_iter(), Chunk::default());
+        loop {
+            items.move_to(usize::MAX, &mut self.values, &mut self.origins);
+            let Some(error) = items.next() else {
+                return errors;
+            };
+            errors.push(error);
+        }
     }
 
     /// Puts each item of a chunk in the place of a random one, which leaves instead.
@@ -178,7 +181,8 @@ impl<T> Shuffled<T> {
             }
             Book::Lineage(lineage, positions) => {
                 let mut passing = lineage.taken(chunk.len());
-                let mut values = value_places(chunk).into_iter();
+                let places: Vec<usize> = value_places(chunk).collect();
+                let mut values = places.into_iter();
                 swap_in(chunk, buffer, &mut self.rng, |place| {
                     let value = values.next().expect("one place for each value");
                     std::mem::swap(&mut passing[value], &mut positions[place]);
@@ -253,16 +257,15 @@ fn reversed<V>(mut list: Vec<V>) -> Vec<V> {
 }
 
 /// Returns the place of each value in a chunk, where errors count, too.
-fn value_places<T>(chunk: &Chunk<T>) -> Vec<usize> {
+fn value_places<T>(chunk: &Chunk<T>) -> impl Iterator<Item = usize> {
     let mut errors = chunk.error_places().peekable();
-    let mut before = 0;
-    let place = |value| {
-        while errors.next_if(|&&values| values <= value).is_some() {
-            before += 1;
-        }
-        value + before
-    };
-    (0..chunk.values().len()).map(place).collect()
+    (0..chunk.len()).filter(move |place| errors.next_if_eq(place).is_none())
+}
+
+/// Returns the number below `n` that [`Rng::below`] makes of a word; `None` if it rejects the word.
+fn word_below(word: u32, n: u32) -> Option<u32> {
+    let product = u64::from(word) * u64::from(n);
+    (product as u32 >= n.wrapping_neg() % n).then_some((product >> 32) as u32)
 }
 
 /// Bookkeeping of the items in the buffer.
@@ -288,10 +291,8 @@ impl Book {
             }
             Book::Lineage(lineage, positions) => {
                 let taken = lineage.taken(chunk.len());
-                let values = value_places(chunk);
-                positions.extend(values.iter().map(|&place| taken[place]));
-                let errors = (0..taken.len()).filter(|place| values.binary_search(place).is_err());
-                lineage.gave_each(errors.map(|place| taken[place]).collect());
+                positions.extend(value_places(chunk).map(|place| taken[place]));
+                lineage.gave_each(chunk.error_places().map(|place| taken[place]).collect());
             }
         }
     }
@@ -369,7 +370,7 @@ impl ShuffleState {
             for place in block
                 .iter()
                 .rev()
-                .filter_map(|&word| Rng::word_below(word, size as u32))
+                .filter_map(|&word| word_below(word, size as u32))
             {
                 step = step.saturating_sub(1);
                 if let Some(slot @ &mut u64::MAX) = slots.get_mut(place as usize) {
@@ -456,9 +457,7 @@ impl Snapshots {
             return;
         }
         let begin = self.cx.position(0) - chunk.len() as u64;
-        // Each error has the number of values before it.
-        let errors = chunk.error_places().enumerate();
-        let errors = errors.map(|(errors, &values)| begin + (values + errors) as u64);
+        let errors = chunk.error_places().map(|place| begin + place as u64);
         self.kept.errors.extend(errors);
     }
 
@@ -477,7 +476,7 @@ impl Snapshots {
 
     /// Records that the input has ended with this many items in the buffer.
     fn drains(&mut self, rng: &Rng, buffered: usize) {
-        self.kept.words = rng.words();
+        self.kept.words = rng.position();
         self.kept.draining = Some((buffered as u64, buffered as u64));
     }
 
@@ -494,7 +493,7 @@ impl Snapshots {
             return;
         }
         if !draining {
-            self.kept.words = rng.words();
+            self.kept.words = rng.position();
         }
         if self.kept.steps >= self.look && !draining {
             self.oldest = self.items.iter().copied().min().unwrap_or(0);

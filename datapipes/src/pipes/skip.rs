@@ -1,7 +1,5 @@
 //! Leaves out the first items.
 
-use crate::codec::pack;
-use crate::items::by_chunk;
 use crate::{Arity, Context, Graph, Hints, Items, Pipe, Result};
 
 /// Leaves out the first items; see [`Graph::skip`].
@@ -24,7 +22,7 @@ impl<T: Send + 'static> Pipe<T> for Skip {
             Err(error) => return Items::fail(error),
         };
         let context = cx.clone();
-        by_chunk(input, cx, move |chunk| {
+        input.each_chunk(cx, move |chunk| {
             let chunk = match left {
                 0 => chunk,
                 _ => {
@@ -39,7 +37,7 @@ impl<T: Send + 'static> Pipe<T> for Skip {
                     chunk
                 }
             };
-            context.snapshot_encoded(chunk.len(), |_| pack(&left));
+            context.snapshot_after(chunk.len(), || left);
             chunk
         })
     }

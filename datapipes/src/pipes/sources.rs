@@ -1,5 +1,6 @@
 //! Sources from ranges, iterators, streams and channels.
 
+use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
@@ -7,10 +8,10 @@ use std::task::{self, Poll};
 
 use futures::StreamExt;
 
-use crate::checkpoint::Positions;
-use crate::chunk::Payload;
-use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Error, ErrorKind, Graph, Hints, Item, Items, Result, Source};
+use crate::{
+    Chunk, Chunks, Context, Demand, Error, ErrorKind, Graph, Hints, Item, Items, Result, Source,
+    Wanted,
+};
 
 /// A source that makes a fresh iterator for each epoch; see [`Graph::from_iter_with`].
 #[derive(Clone, Debug)]
@@ -71,7 +72,7 @@ struct OpenIter<F, I> {
     /// Present until the first poll.
     make: Option<F>,
     iter: Option<I>,
-    panicked: Option<Payload>,
+    panicked: Option<Box<dyn Any + Send>>,
     at: u64,
     cx: Context,
 }
@@ -116,12 +117,17 @@ where
 pub struct FromStream<F> {
     make: F,
     once: bool,
+    name: &'static str,
 }
 
 impl<F> FromStream<F> {
     /// Calls `make` for each epoch.
     pub fn new(make: F) -> Self {
-        FromStream { make, once: false }
+        FromStream {
+            make,
+            once: false,
+            name: "from_stream",
+        }
     }
 
     /// Declares that the stream exists only once.
@@ -155,6 +161,9 @@ where
             });
         Items::from_stream(stream)
     }
+    fn name(&self) -> String {
+        self.name.to_owned()
+    }
     fn hints(&self) -> Hints {
         Hints::any_order().once(self.once)
     }
@@ -169,10 +178,14 @@ impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
     fn open(&self, cx: &Context) -> Items<T> {
         Items::from_chunks(ElementsOpen {
             values: self.0.clone(),
-            positions: Positions::of(cx.wanted()),
+            wanted: cx.wanted().cloned().unwrap_or_default(),
+            next: 0,
             panicked: None,
             cx: cx.clone(),
         })
+    }
+    fn name(&self) -> String {
+        "from_vec".to_owned()
     }
     fn len_hint(&self) -> Option<u64> {
         Some(self.0.len() as u64)
@@ -187,8 +200,10 @@ impl<T: Clone + Send + Sync + 'static> Source for Elements<T> {
 
 struct ElementsOpen<T> {
     values: Arc<Vec<T>>,
-    positions: Positions,
-    panicked: Option<Payload>,
+    wanted: Wanted,
+    /// Positions before it were given.
+    next: u64,
+    panicked: Option<Box<dyn Any + Send>>,
     cx: Context,
 }
 
@@ -197,9 +212,9 @@ impl<T: Clone + Send + Sync> Chunks<T> for ElementsOpen<T> {
         if let Some(payload) = self.panicked.take() {
             resume_unwind(payload);
         }
-        let places = self
-            .positions
-            .next(demand.max as u64, self.values.len() as u64);
+        let end = self.values.len() as u64;
+        let places = self.wanted.next_range(self.next, demand.max as u64, end);
+        self.next = places.end;
         let (first, mut values) = (
             places.start,
             Vec::with_capacity((places.end - places.start) as usize),
@@ -230,7 +245,8 @@ impl Source for Integers {
     fn open(&self, cx: &Context) -> Items<u64> {
         Items::from_chunks(IntegersOpen {
             range: self.0.clone(),
-            positions: Positions::of(cx.wanted()),
+            wanted: cx.wanted().cloned().unwrap_or_default(),
+            next: 0,
             cx: cx.clone(),
         })
     }
@@ -250,7 +266,9 @@ impl Source for Integers {
 
 struct IntegersOpen {
     range: Range<u64>,
-    positions: Positions,
+    wanted: Wanted,
+    /// Positions before it were given.
+    next: u64,
     cx: Context,
 }
 
@@ -261,7 +279,8 @@ impl Chunks<u64> for IntegersOpen {
         demand: Demand,
     ) -> Poll<Option<Chunk<u64>>> {
         let len = self.range.end.saturating_sub(self.range.start);
-        let places = self.positions.next(demand.max as u64, len);
+        let places = self.wanted.next_range(self.next, demand.max as u64, len);
+        self.next = places.end;
         if places.is_empty() {
             return Poll::Ready(None);
         }
@@ -300,7 +319,7 @@ impl<T: Send + 'static> Graph<T> {
         T: Clone + Sync,
     {
         let values = Arc::new(values);
-        Graph::source(Elements(values)).named_kind("from_vec")
+        Graph::source(Elements(values))
     }
 
     /// Gives the elements of an iterator that `make` makes anew for each epoch, in order.
@@ -370,7 +389,10 @@ impl<T: Send + 'static> Graph<T> {
                 "a channel can be read for one epoch only",
             )),
         };
-        Graph::source(FromStream::new(make).once()).named_kind("from_channel")
+        Graph::source(FromStream {
+            name: "from_channel",
+            ..FromStream::new(make).once()
+        })
     }
 }
 

@@ -250,16 +250,13 @@ fn weights_follow_the_items() {
         .weighed(Vec::len)
         .shuffle(2)
         .filter(|_| true);
-    assert_eq!(heavy.weigher().unwrap()(&[vec![0u8; 10], vec![0u8; 5]]), 15);
+    assert_eq!(heavy.weigher()(&[vec![0u8; 10], vec![0u8; 5]]), 15);
     let batches = heavy.batch(2);
-    assert_eq!(
-        batches.weigher().unwrap()(&[vec![vec![0u8; 10], vec![0u8; 7]]]),
-        17
-    );
+    assert_eq!(batches.weigher()(&[vec![vec![0u8; 10], vec![0u8; 7]]]), 17);
     let tensors = Graph::range(0..4).batch(4).collate();
     let tensor = tensors.clone().collect().unwrap().remove(0);
     assert_eq!(
-        tensors.weigher().unwrap()(&[tensor]),
+        tensors.weigher()(&[tensor]),
         size_of::<crate::Tensor>() + 32
     );
 }

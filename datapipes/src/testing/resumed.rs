@@ -152,7 +152,15 @@ impl<T: Send + 'static> Running<T> {
         let above = given(input, &wanted);
         let trace = Arc::new(ByPosition("input".into()));
         let inputs = vec![(wanted, trace as _)];
-        let recorder = Recorder::new(NODE.into(), 0, 1, Trim::default(), inputs, cursor.as_ref());
+        let recorder = Recorder::new(
+            NODE.into(),
+            0,
+            1,
+            Trim::default(),
+            inputs,
+            cursor.as_ref(),
+            false,
+        );
         if always {
             recorder.always();
         }

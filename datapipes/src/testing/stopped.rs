@@ -82,6 +82,7 @@ impl<T: Send + 'static> Running<T> {
             Trim::default(),
             inputs,
             cursor,
+            node.hints.may_change.is_some(),
         );
         if always {
             recorder.always();

@@ -1,13 +1,12 @@
 //! The stream of indices of an order.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::{self, Poll, ready};
 
 use super::{Index, Indices, order_hints};
-use crate::checkpoint::Positions;
-use crate::chunk::Payload;
 use crate::items::{Chunks, Demand};
-use crate::{Chunk, Context, Hints, Items, Pipe};
+use crate::{Chunk, Context, Hints, Items, Pipe, Wanted};
 
 /// Turns an order into a stream of the keys for its samples.
 pub(in crate::index) struct Flatten<K>(pub fn(Index) -> K);
@@ -28,7 +27,8 @@ impl<K: Send + 'static> Pipe<Indices> for Flatten<K> {
             input,
             order: None,
             before: 0,
-            positions: Positions::of(cx.wanted()),
+            wanted: cx.wanted().cloned().unwrap_or_default(),
+            next: 0,
             key: self.0,
             panicked: None,
         })
@@ -52,9 +52,11 @@ struct KeyStream<K> {
     order: Option<Indices>,
     /// Number of positions in the orders before this one.
     before: u64,
-    positions: Positions,
+    wanted: Wanted,
+    /// Positions before it were given.
+    next: u64,
     key: fn(Index) -> K,
-    panicked: Option<Payload>,
+    panicked: Option<Box<dyn Any + Send>>,
 }
 
 impl<K: Send + 'static> Chunks<K> for KeyStream<K> {
@@ -64,9 +66,9 @@ impl<K: Send + 'static> Chunks<K> for KeyStream<K> {
         }
         loop {
             if let Some(order) = &self.order {
-                let places = self
-                    .positions
-                    .next(demand.max as u64, self.before + order.len());
+                let end = self.before + order.len();
+                let places = self.wanted.next_range(self.next, demand.max as u64, end);
+                self.next = places.end;
                 let wanted = (places.end - places.start) as usize;
                 let (mut keys, mut origins) =
                     (Vec::with_capacity(wanted), Vec::with_capacity(wanted));

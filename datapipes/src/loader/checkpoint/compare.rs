@@ -1,10 +1,15 @@
 //! Compares the nodes of a checkpoint with those of a graph, and describes the differences.
 
 use super::SavedNode;
-use super::edited::but_weights;
+use super::edited::is_alike;
 
-/// Returns the differences, node by node.
-pub(super) fn compare(then: &[SavedNode], now: &[SavedNode], reweighted: bool) -> Vec<String> {
+/// Returns the differences, node by node. `may_change` returns the setting that a node of now may
+/// have changed, by the node's place.
+pub(super) fn compare(
+    then: &[SavedNode],
+    now: &[SavedNode],
+    may_change: impl Fn(usize) -> Option<&'static str>,
+) -> Vec<String> {
     let find = |nodes: &[SavedNode], name: &str| nodes.iter().position(|node| node.name == name);
     let shown = |node: &SavedNode| match &node.settings[..] {
         "" => node.kind.clone(),
@@ -14,12 +19,7 @@ pub(super) fn compare(then: &[SavedNode], now: &[SavedNode], reweighted: bool) -
     for node in then {
         match find(now, &node.name) {
             None => differences.push(format!("`{}` is gone", node.name)),
-            Some(at)
-                if shown(&now[at]) != shown(node)
-                    && !(reweighted
-                        && node.kind == now[at].kind
-                        && but_weights(node) == but_weights(&now[at])) =>
-            {
+            Some(at) if !is_alike(node, &now[at], may_change(at)) => {
                 differences.push(format!(
                     "`{}` was {}, and is {}",
                     node.name,

@@ -18,7 +18,8 @@ pub enum Edited {
     /// mixed. If only one-in-one-out steps stand downstream of the mix, the new shares begin with
     /// the next item; downstream nodes that look at the stream as a whole may delay them by some
     /// items, or by some thousands of items that cost next to nothing. Nothing is lost or comes
-    /// twice. Steps of a schedule are counted from the beginning of the epoch.
+    /// twice. Steps of a schedule are counted from the beginning of the epoch. The same holds for
+    /// any node with a setting that [may change](field@crate::Hints::may_change).
     ///
     /// The inputs must have the same number and order as before. A mix of indexed data
     /// ([`Indexed::mix`](crate::Indexed::mix)) cannot change in the middle, since its order is a
@@ -43,12 +44,16 @@ pub enum Edited {
     Matching,
 }
 
-/// Returns the settings of a node, without the weights if it is a mix.
-pub(super) fn but_weights(node: &SavedNode) -> &str {
-    match node.settings.split_once(", weights ") {
-        Some((stop, _)) if node.kind == "mix" => stop,
-        _ => &node.settings,
-    }
+/// Returns true if two nodes are of one kind and have the same settings, except for the one that
+/// [may change](field@crate::Hints::may_change).
+pub(super) fn is_alike(was: &SavedNode, now: &SavedNode, may_change: Option<&str>) -> bool {
+    was.kind == now.kind && fixed(was, may_change) == fixed(now, may_change)
+}
+
+/// Returns the settings of a node before the one that may change.
+fn fixed<'a>(node: &'a SavedNode, may_change: Option<&str>) -> &'a str {
+    let end = may_change.and_then(|name| node.settings.find(&format!(", {name} ")));
+    &node.settings[..end.unwrap_or(node.settings.len())]
 }
 
 /// Returns the parts of a changed graph that cannot be resumed, though the rest matches.
@@ -71,7 +76,7 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
             was.settings == now.settings && was.inputs.len() == now.inputs.len()
         });
         let reweighted = was.is_some_and(|was| {
-            was.inputs.len() == now.inputs.len() && but_weights(was) == but_weights(now)
+            was.inputs.len() == now.inputs.len() && is_alike(was, now, node.hints().may_change)
         });
         if same || node.inputs.is_empty() || passes(node) || node.hints().by_position {
             continue;

@@ -83,7 +83,7 @@ pub(super) fn rescaled(
         (each, node.settings) = ([was, is], batch.hints().settings.clone());
     }
     // The places that a changed graph could keep would be guesswork.
-    let differences = compare(&saved.nodes, &nodes(flow, |_| None), false);
+    let differences = compare(&saved.nodes, &nodes(flow, |_| None), |_| None);
     if !differences.is_empty() {
         return Err(differences.join("; "));
     }

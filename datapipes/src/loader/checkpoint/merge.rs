@@ -101,7 +101,7 @@ impl Saved {
                 "rank {mine} has {is} {what}, and rank {others} has {was}"
             )));
         }
-        let mut differences = compare(&other.nodes, &self.nodes, false);
+        let mut differences = compare(&other.nodes, &self.nodes, |_| None);
         if self.uneven != other.uneven {
             differences.push(format!(
                 "uneven was {:?}, and is {:?}",

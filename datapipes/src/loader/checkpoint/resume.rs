@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::compare::compare;
-use super::edited::{Edited, but_weights, edits_without_a_place, stand_in};
+use super::edited::{Edited, edits_without_a_place, is_alike, stand_in};
 use super::{Checkpoint, Saved, SavedNode, elastic, nodes};
 use crate::graph::Flow;
 use crate::run::{Resume, Share};
@@ -101,12 +101,16 @@ impl Saved {
         other_ranks: bool,
     ) -> Result<Resume, String> {
         let (saved, now) = (self, nodes(flow, |_| None));
+        let may_change = |at: usize| match edited {
+            Some(_) => flow.nodes[at].hints().may_change,
+            None => None,
+        };
         let mut differences = Vec::new();
         if saved.seed != settings.seed {
             differences.push(format!("seed {}, and {} now", saved.seed, settings.seed));
         }
         if edited != Some(Edited::Matching) {
-            differences.extend(compare(&saved.nodes, &now, edited.is_some()));
+            differences.extend(compare(&saved.nodes, &now, may_change));
         } else {
             let gone = |node: &&SavedNode| {
                 node.cursor.is_some()
@@ -119,7 +123,7 @@ impl Saved {
             );
         }
         let is_begun = saved.position() > 0 && !saved.is_at_end();
-        if differences.is_empty() && is_begun && !compare(&saved.nodes, &now, false).is_empty() {
+        if differences.is_empty() && is_begun && !compare(&saved.nodes, &now, |_| None).is_empty() {
             if saved.cursors().values().any(|cursor| cursor.unordered) {
                 let message =
                     "its items came in any order, so that another graph has no place in it";
@@ -133,12 +137,10 @@ impl Saved {
         let mut cursors = saved.cursors();
         cursors.retain(|name, _| {
             let then = saved.nodes.iter().find(|node| *node.name == **name);
-            then.zip(now.iter().find(|node| *node.name == **name))
-                .is_some_and(|(then, now)| {
-                    then.kind == now.kind
-                        && (then.settings == now.settings
-                            || edited.is_some() && but_weights(then) == but_weights(now))
-                        && then.inputs.len() == now.inputs.len()
+            then.zip(now.iter().position(|node| *node.name == **name))
+                .is_some_and(|(then, at)| {
+                    is_alike(then, &now[at], may_change(at))
+                        && then.inputs.len() == now[at].inputs.len()
                 })
         });
         if edited == Some(Edited::Matching) && !cursors.is_empty() {

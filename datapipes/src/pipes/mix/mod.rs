@@ -13,8 +13,7 @@ use futures::StreamExt;
 
 pub use schedule::Schedule;
 
-use crate::pipe::Upstream;
-use crate::{Context, Graph, Hints, Item, Items, Join, Origin, Rerun};
+use crate::{Context, Graph, Hints, Item, Items, Join, Origin, Rerun, Upstream};
 use turns::{ByStep, Turns};
 
 /// Mixes inputs by weight, in exact shares; see [`Graph::mix`].
@@ -71,18 +70,16 @@ impl Mix {
     /// Returns the turns, restored from the snapshot if there is one, and the rest of the snapshot,
     /// which belongs to the caller.
     fn turns(&self, cx: &Context, inputs: usize) -> crate::Result<(Turns, Vec<bool>)> {
-        cx.tell_used();
         let mut turns = Turns::new(&self.schedule, self.by.clone(), inputs)?;
         let Some((kept, rest)) = cx.restored()? else {
             return Ok((turns, vec![true; inputs]));
         };
-        turns.resume(kept, cx.used())?;
+        turns.resume(kept, cx.used_outputs())?;
         Ok((turns, rest))
     }
 
     fn own_hints(&self) -> Hints {
         let problem = self.schedule.problem(self.inputs);
-        // The settings after `weights` may differ in a resumed epoch.
         let settings = match &self.by {
             None => format!("{:?}, weights {}", self.stop, self.schedule),
             Some(_) => format!("{:?}, by a function of the step", self.stop),
@@ -92,6 +89,7 @@ impl Mix {
             .is_resumable(true)
             .selects(true)
             .settings(settings)
+            .may_change("weights")
             .problem(problem.as_deref())
     }
 }

@@ -125,7 +125,7 @@ fn no_more_is_taken_again_than_the_plan_says() {
 fn places_are_kept_no_further_apart() {
     let input = Arc::new(ByPosition("input".into()));
     let inputs = vec![(Wanted::new(Vec::new(), 0), input as _)];
-    let recorder = Recorder::new("node".into(), 0, 1, Trim::default(), inputs, None);
+    let recorder = Recorder::new("node".into(), 0, 1, Trim::default(), inputs, None, false);
     let cx = Context::default().with_node_state(NodeState {
         recorder: Some(recorder.clone()),
         ..NodeState::default()

@@ -299,6 +299,7 @@ impl Intake<'_> {
                     trim,
                     inputs,
                     self.cursor,
+                    node.hints().may_change.is_some(),
                 ))
             }
         }
