@@ -16,7 +16,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::inspect::kind::Kind;
 
-/// How documents lie in files.
+/// Layout of documents in files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// A JSON object on each line.

@@ -126,13 +126,12 @@ impl TokenWriter {
 
     fn open(path: PathBuf, width: TokenWidth, format: Format, documents: u64) -> Result<Self> {
         let ends_path = with(&path, ".ends");
-        let mut ends = Kept::open(&ends_path, documents == 0)?;
-        let len = match documents.checked_sub(1) {
-            None => 0,
-            Some(last) => ends.number(last)?,
+        let mut ends = open_at(&ends_path, documents, 8, documents == 0)?;
+        let len = match documents {
+            0 => 0,
+            _ => last(&mut ends).map_err(|error| map::failed(&ends_path, error))?,
         };
-        let ends = ends.cut(documents, 8)?;
-        let tokens = Kept::open(&path, documents == 0)?.cut(len, width.size() as u64)?;
+        let tokens = open_at(&path, len, width.size() as u64, documents == 0)?;
         Ok(TokenWriter {
             tokens: BufWriter::with_capacity(1 << 18, tokens),
             ends: BufWriter::new(ends),
@@ -191,12 +190,13 @@ impl TokenWriter {
             }
             TokenWidth::I64 => bytes.extend(ids.iter().flat_map(|&id| u64::from(id).to_le_bytes())),
         }
-        self.documents += 1;
-        self.len += ids.len() as u64;
+        let end = self.len + ids.len() as u64;
         self.tokens
             .write_all(bytes)
-            .and_then(|()| self.ends.write_all(&self.len.to_le_bytes()))
-            .map_err(|error| map::failed(&self.path, error))
+            .and_then(|()| self.ends.write_all(&end.to_le_bytes()))
+            .map_err(|error| map::failed(&self.path, error))?;
+        (self.documents, self.len) = (self.documents + 1, end);
+        Ok(())
     }
 
     /// Waits until all documents so far are on the disk; returns their number.
@@ -256,51 +256,39 @@ impl TokenWriter {
     }
 }
 
-/// A file that is written from a place on.
-struct Kept<'a>(&'a Path, File);
-
-impl Kept<'_> {
-    fn open(path: &Path, create: bool) -> Result<Kept<'_>> {
+/// Opens a file to write after its first `count` numbers of a size; removes what follows them.
+fn open_at(path: &Path, count: u64, size: u64, create: bool) -> Result<File> {
+    let end = count.saturating_mul(size);
+    let open = || {
         let mut options = File::options();
-        options
+        let options = options
             .read(true)
             .write(true)
             .create(create)
             .truncate(create);
-        let file = options
-            .open(path)
-            .map_err(|error| map::failed(path, error))?;
-        Ok(Kept(path, file))
-    }
-
-    /// Returns the number at a position in numbers of 64 bits.
-    fn number(&mut self, at: u64) -> Result<u64> {
-        let mut number = [0; 8];
-        let read = self
-            .1
-            .seek(SeekFrom::Start(at.saturating_mul(8)))
-            .and_then(|_| self.1.read_exact(&mut number));
-        read.map_err(|error| map::failed(self.0, error))?;
-        Ok(u64::from_le_bytes(number))
-    }
-
-    /// Removes what follows the first `count` numbers of a size.
-    fn cut(mut self, count: u64, size: u64) -> Result<File> {
-        let end = count.saturating_mul(size);
-        let has = self
-            .1
-            .seek(SeekFrom::End(0))
-            .map_err(|error| map::failed(self.0, error))?;
-        if has < end {
-            let message = format!("{}: {has} bytes, where {end} were written", name(self.0));
-            return Err(Error::new(ErrorKind::Truncated, message));
+        let mut file = options.open(path)?;
+        let has = file.seek(SeekFrom::End(0))?;
+        if has >= end {
+            file.set_len(end)?;
+            file.seek(SeekFrom::Start(end))?;
         }
-        self.1
-            .set_len(end)
-            .and_then(|()| self.1.seek(SeekFrom::Start(end)))
-            .map_err(|error| map::failed(self.0, error))?;
-        Ok(self.1)
+        Ok((file, has))
+    };
+    match open().map_err(|error| map::failed(path, error))? {
+        (file, has) if has >= end => Ok(file),
+        (_, has) => {
+            let message = format!("{}: {has} bytes, where {end} were written", name(path));
+            Err(Error::new(ErrorKind::Truncated, message))
+        }
     }
+}
+
+/// Reads the last number of 64 bits of a file, and ends at its end.
+fn last(file: &mut File) -> std::io::Result<u64> {
+    let mut number = [0; 8];
+    file.seek(SeekFrom::End(-8))?;
+    file.read_exact(&mut number)?;
+    Ok(u64::from_le_bytes(number))
 }
 
 /// Numbers of 64 bits in a file.
