@@ -207,13 +207,14 @@ fn the_store_has_the_tokens_of_each_document_in_order() {
     );
     place.succeeds(&["in/**/*.json[l]*"], "globbed", &["--end", "<eos>"]);
     assert_eq!(documents(&place.megatron("globbed")), expected[..60]);
-    let url = format!("file://{}", place.path("in/a.jsonl"));
-    let url = place
-        .command(&[], "url", &["--end", "<eos>", &url])
-        .output()
-        .unwrap();
-    assert!(url.status.success(), "{url:?}");
-    assert_eq!(documents(&place.megatron("url")), expected[..30]);
+    for (name, documents_there) in [("in/a.jsonl", 30), ("in/", 90), ("in/*.ndjson", 30)] {
+        let url = format!("file://{}", place.path(name));
+        let mut run = place.command(&[], "url", &["--end", "<eos>", &url]);
+        let output = run.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(place.megatron("url").document_count(), documents_there);
+        fs::remove_dir_all(place.path("url")).unwrap();
+    }
 }
 
 #[test]

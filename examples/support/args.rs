@@ -1,9 +1,9 @@
 //! Command lines of the examples, which are read as those of the program `datapipes`.
 
 #[path = "../../datapipes-cli/src/args.rs"]
-mod args;
+mod command_line;
 
-pub use self::args::Args;
+pub use self::command_line::Args;
 
 impl Args {
     /// Reads the command line of a program with at most one word; see [`Args::of`].

@@ -178,7 +178,9 @@ struct Found {
 fn list(place: &str, layout: Option<Layout>) -> Result<Vec<Found>> {
     let is_url = place.contains("://");
     let local = Path::new(place);
-    let wild = place.find(['*', '?', '[', '{']);
+    // In a URL a question mark is no wildcard.
+    let wildcards = if is_url { "*[{" } else { "*?[{" };
+    let wild = place.find(|letter| wildcards.contains(letter));
     let is_folder = if is_url {
         place.ends_with('/')
     } else {

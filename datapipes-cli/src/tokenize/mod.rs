@@ -202,17 +202,18 @@ fn write(
     let bar = ProgressBar::new(corpus.bytes).with_style(ProgressStyle::with_template(
         "{wide_bar} {bytes} of {total_bytes}, {msg}, {eta} left",
     )?);
+    let show = |documents: u64, tokens: u64| {
+        let (per_second, documents) = (HumanCount(rate(tokens) as u64), HumanCount(documents));
+        bar.set_position(corpus.read_up_to());
+        bar.set_message(format!("{documents} documents, {per_second} tokens/s"));
+    };
+    show(documents, first);
     let mut saved = first;
     while let Some(tokens) = epoch.next() {
         writer.push(&tokens?.ids)?;
         documents += 1;
         if documents.is_multiple_of(64) {
-            bar.set_position(corpus.read_up_to());
-            let per_second = HumanCount(rate(writer.len()) as u64);
-            bar.set_message(format!(
-                "{} documents, {per_second} tokens/s",
-                HumanCount(documents)
-            ));
+            show(documents, writer.len());
         }
         if writer.len() - saved >= checkpoint_every {
             saved = writer.len();
