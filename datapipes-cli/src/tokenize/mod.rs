@@ -82,15 +82,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
             refuse(&format!("--{needed} is missing"), USAGE);
         }
     }
-    let options = Options {
-        layout: args.get("as"),
-        format: args.get("format").unwrap_or(Format::Megatron),
-        workers: args.get("workers"),
-        checkpoint_every: args
-            .get("checkpoint-every")
-            .map_or(16_000_000, NonZeroU64::get),
-    };
-    match run(&args, &options) {
+    match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -99,15 +91,13 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Options that are not plain text.
-struct Options {
-    layout: Option<Layout>,
-    format: Format,
-    workers: Option<usize>,
-    checkpoint_every: u64,
-}
-
-fn run(args: &Args, options: &Options) -> Result<(), BoxError> {
+fn run(args: &Args) -> Result<(), BoxError> {
+    let layout = args.get("as");
+    let format = args.get("format").unwrap_or(Format::Megatron);
+    let workers = args.get("workers");
+    let checkpoint_every = args
+        .get("checkpoint-every")
+        .map_or(16_000_000, NonZeroU64::get);
     let text = |key: &str| args.get::<String>(key);
     let name = text("tokenizer").unwrap_or_default();
     let json = std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?;
@@ -127,7 +117,7 @@ fn run(args: &Args, options: &Options) -> Result<(), BoxError> {
     if let Some(token) = text("end") {
         tokenize = tokenize.end(&token);
     }
-    let corpus = Arc::new(Corpus::find(&args.words, options.layout)?);
+    let corpus = Arc::new(Corpus::find(&args.words, layout)?);
     let field = text("field").unwrap_or_else(|| "text".to_owned());
 
     let file = |file: &CorpusFile| json!({ "name": file.name, "size": file.size });
@@ -135,7 +125,7 @@ fn run(args: &Args, options: &Options) -> Result<(), BoxError> {
         "tokenizer (SHA-256)": sha256(&json),
         "as": corpus.layout.to_string(),
         "field": (corpus.layout == Layout::JsonLines).then_some(&field),
-        "format": format!("{:?}", options.format).to_lowercase(),
+        "format": format!("{format:?}").to_lowercase(),
         "begin": text("begin"),
         "end": text("end"),
         "add-special-tokens": args.has("add-special-tokens"),
@@ -148,18 +138,18 @@ fn run(args: &Args, options: &Options) -> Result<(), BoxError> {
     if args.has("skip-errors") {
         loader = loader.on_error(OnError::skip(u64::MAX));
     }
-    if let Some(workers) = options.workers {
+    if let Some(workers) = workers {
         loader = loader.workers(workers);
     }
     let loader = loader.build()?;
     let folder = text("out").unwrap_or_default();
-    let output = Output::open(Path::new(&folder), options.format, vocab, &name, &settings)?;
+    let output = Output::open(Path::new(&folder), format, vocab, &name, &settings)?;
     if let Some(store) = output.finished()? {
         let (documents, tokens) = (store.document_count(), store.len());
         println!("{folder}: finished before, {documents} documents, {tokens} tokens");
         return Ok(());
     }
-    write(&loader, &output, &corpus, options.checkpoint_every)
+    write(&loader, &output, &corpus, checkpoint_every)
 }
 
 /// Returns the graph from the files of a corpus to tokens.

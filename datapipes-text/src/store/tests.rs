@@ -540,7 +540,8 @@ fn stores(documents: &[Vec<u32>], dir: &Path) -> Vec<TokenStore> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    // Each waits for the disk several times.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20) })]
 
     /// Windows are the rows that packing makes of the same documents.
     #[test]
@@ -566,6 +567,10 @@ proptest! {
             prop_assert!(same);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
     /// Whatever an index says, nothing panics and nothing is read outside of the file.
     #[test]

@@ -1,7 +1,7 @@
 //! Writes token stores.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use datapipes::{Error, ErrorKind, Result};
@@ -222,26 +222,27 @@ impl TokenWriter {
         let ends_path = with(&self.path, ".ends");
         match self.format {
             Format::Megatron(prefix, code) => {
-                let ends = || File::open(&ends_path).map(|file| Numbers(BufReader::new(file)));
+                let mapped = map::map(&ends_path)?;
+                let ends = || {
+                    let ends = mapped.as_chunks().0.iter();
+                    ends.map(|end| u64::from_le_bytes(*end))
+                };
+                let starts = || std::iter::once(0).chain(ends());
                 write(&with(&prefix, ".idx"), |to| {
                     to.write_all(MAGIC)?;
                     to.write_all(&VERSION.to_le_bytes())?;
                     to.write_all(&[code])?;
                     to.write_all(&count.to_le_bytes())?;
                     to.write_all(&(count + 1).to_le_bytes())?;
-                    let mut start = 0;
-                    for end in ends()? {
-                        let end = end?;
+                    for (start, end) in starts().zip(ends()) {
                         to.write_all(&((end - start) as i32).to_le_bytes())?;
-                        start = end;
                     }
-                    let mut start = 0;
-                    for end in ends()? {
+                    for (start, _) in starts().zip(ends()) {
                         to.write_all(&(start * size).to_le_bytes())?;
-                        start = end?;
                     }
                     (0..=count).try_for_each(|document| to.write_all(&document.to_le_bytes()))
                 })?;
+                drop(mapped);
                 remove(&ends_path)
             }
             Format::Datatrove(tokenizer) => {
@@ -289,28 +290,6 @@ fn last(file: &mut File) -> std::io::Result<u64> {
     file.seek(SeekFrom::End(-8))?;
     file.read_exact(&mut number)?;
     Ok(u64::from_le_bytes(number))
-}
-
-/// Numbers of 64 bits in a file.
-struct Numbers(BufReader<File>);
-
-impl Iterator for Numbers {
-    type Item = std::io::Result<u64>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.0.fill_buf() {
-            Ok([]) => None,
-            Err(error) => Some(Err(error)),
-            Ok(_) => {
-                let mut number = [0; 8];
-                Some(
-                    self.0
-                        .read_exact(&mut number)
-                        .map(|()| u64::from_le_bytes(number)),
-                )
-            }
-        }
-    }
 }
 
 /// Writes a file that is there as a whole, or not at all.
