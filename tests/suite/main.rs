@@ -15,8 +15,6 @@ mod golden;
 mod graphs;
 mod heard;
 mod in_flight;
-#[cfg(feature = "formats")]
-mod inspect;
 mod iterating;
 mod kit;
 mod laws;

@@ -149,6 +149,8 @@ const MODULES_FOR_CRATES: &[(&str, &str)] = &[
     ("datapipes-burn/", "loader"),
     ("datapipes-burn/", "run::blocking"),
     ("datapipes-burn/", "async_trait"),
+    // A program runs loaders.
+    ("datapipes-cli/", "loader"),
 ];
 
 /// Functions that start work.

@@ -118,6 +118,66 @@ fn files_are_written_as_the_original_tools_do() {
 }
 
 #[test]
+fn a_writer_goes_on_after_the_documents_that_were_synced() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, ds) = (dir.path().join("m"), dir.path().join("d.ds"));
+    let width = TokenWidth::U16;
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    for synced in 0..=5 {
+        let begun = [
+            TokenWriter::megatron(&path, width).unwrap(),
+            TokenWriter::datatrove(&ds, width, "gpt2").unwrap(),
+        ];
+        for mut writer in begun {
+            for document in &documents()[..synced] {
+                writer.push(document).unwrap();
+            }
+            assert_eq!(writer.sync().unwrap(), synced as u64);
+            // Longer than the rest, so that it has to be cut off.
+            writer.push(&[8; 100]).unwrap();
+        }
+        let resumed = [
+            TokenWriter::resume_megatron(&path, width, synced as u64).unwrap(),
+            TokenWriter::resume_datatrove(&ds, width, "gpt2", synced as u64).unwrap(),
+        ];
+        for mut writer in resumed {
+            let before = documents()[..synced].concat().len() as u64;
+            assert_eq!(writer.len(), before);
+            for document in &documents()[synced..] {
+                writer.push(document).unwrap();
+            }
+            writer.finish().unwrap();
+        }
+        assert_eq!((read("m.bin"), read("m.idx")), (BIN.to_vec(), IDX.to_vec()));
+        for end in ["", ".index"] {
+            let expected = std::fs::read(data(&format!("datatrove.ds{end}"))).unwrap();
+            assert_eq!(read(&format!("d.ds{end}")), expected);
+        }
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 5);
+
+    let resume = |documents| TokenWriter::resume_megatron(&path, width, documents).unwrap_err();
+    assert_eq!(resume(1).kind(), ErrorKind::NotFound, "it was finished");
+    let mut writer = TokenWriter::megatron(&path, width).unwrap();
+    writer.push(&[1, 2]).unwrap();
+    drop(writer);
+    for documents in [2, u64::MAX] {
+        let error = resume(documents);
+        let said = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Truncated, "{said}");
+        assert!(said.contains("m.bin.ends"), "{said}");
+    }
+    std::fs::write(dir.path().join("m.bin"), [1]).unwrap();
+    let error = resume(1);
+    assert_eq!(error.kind(), ErrorKind::Truncated);
+    let said = error.to_string();
+    assert!(
+        said.contains("m.bin: 1 bytes, where 4 were written"),
+        "{said}"
+    );
+}
+
+#[test]
 fn every_width_holds_its_ids_and_refuses_larger_ones() {
     let dir = tempfile::tempdir().unwrap();
     for width in [
@@ -480,7 +540,8 @@ fn stores(documents: &[Vec<u32>], dir: &Path) -> Vec<TokenStore> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
+    // Each waits for the disk several times.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(20) })]
 
     /// Windows are the rows that packing makes of the same documents.
     #[test]
@@ -506,6 +567,10 @@ proptest! {
             prop_assert!(same);
         }
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(60) })]
 
     /// Whatever an index says, nothing panics and nothing is read outside of the file.
     #[test]

@@ -1,7 +1,7 @@
 //! Writes token stores.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use datapipes::{Error, ErrorKind, Result};
@@ -11,19 +11,40 @@ use super::{TokenWidth, map, name, with};
 
 /// Writes documents to a token store, one after another.
 ///
-/// Tokens are written as they come; the index is written by [`finish`](TokenWriter::finish), so that
-/// a store that was not finished is not opened. Until then it takes 8 bytes for each document.
+/// Tokens are written as they come, and the ends of documents to a file beside them (`….ends`), so
+/// that memory does not grow with the store. The index is made by [`finish`](TokenWriter::finish),
+/// so that a store that was not finished is not opened.
 ///
-/// # Examples
-/// See [`TokenStore`](crate::TokenStore).
+/// # Resume
+/// A writer that ended early, with its process or without, is opened again at a document up to
+/// which it was [synced](TokenWriter::sync):
+/// ```
+/// use datapipes_text::{TokenStore, TokenWidth, TokenWriter};
+///
+/// # let dir = tempfile::tempdir()?;
+/// let path = dir.path().join("corpus");
+/// let mut writer = TokenWriter::megatron(&path, TokenWidth::U16)?;
+/// writer.push(&[1, 2, 3])?;
+/// let documents = writer.sync()?;                       // with a checkpoint of what gives the documents
+/// writer.push(&[4])?;
+/// drop(writer);
+///
+/// let mut writer = TokenWriter::resume_megatron(&path, TokenWidth::U16, documents)?;
+/// writer.push(&[5, 6])?;
+/// writer.finish()?;
+/// assert_eq!(TokenStore::megatron(&path)?.document(1)?, [5, 6]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct TokenWriter {
     path: PathBuf,
     tokens: BufWriter<File>,
     width: TokenWidth,
     format: Format,
-    /// End of each document, in tokens.
-    ends: Vec<u64>,
+    /// End of each document, in tokens, of 64 bits.
+    ends: BufWriter<File>,
+    documents: u64,
+    len: u64,
     bytes: Vec<u8>,
 }
 
@@ -43,6 +64,20 @@ impl TokenWriter {
     /// Errors of creating the file; `Config` for a width that Megatron has no code for (`U32`: use
     /// `I32`).
     pub fn megatron(prefix: impl AsRef<Path>, width: TokenWidth) -> Result<Self> {
+        TokenWriter::resume_megatron(prefix, width, 0)
+    }
+
+    /// Goes on after the first `documents` of files that [`megatron`](TokenWriter::megatron) began;
+    /// what follows them is removed.
+    ///
+    /// # Errors
+    /// As [`megatron`](TokenWriter::megatron); `NotFound` or `Truncated` if there are not so many
+    /// documents.
+    pub fn resume_megatron(
+        prefix: impl AsRef<Path>,
+        width: TokenWidth,
+        documents: u64,
+    ) -> Result<Self> {
         let prefix = prefix.as_ref();
         let Some(&(code, _)) = CODES.iter().find(|(_, known)| *known == width) else {
             let message = format!(
@@ -50,12 +85,9 @@ impl TokenWriter {
             );
             return Err(Error::new(ErrorKind::Config, message));
         };
+        let format = Format::Megatron(prefix.to_owned(), code);
         remove(&with(prefix, ".idx"))?;
-        TokenWriter::create(
-            with(prefix, ".bin"),
-            width,
-            Format::Megatron(prefix.to_owned(), code),
-        )
+        TokenWriter::open(with(prefix, ".bin"), width, format, documents)
     }
 
     /// Writes `PATH` (`….ds`), `PATH.index` and `PATH.metadata`, as datatrove and nanotron read
@@ -68,31 +100,53 @@ impl TokenWriter {
         width: TokenWidth,
         tokenizer: impl Into<String>,
     ) -> Result<Self> {
+        TokenWriter::resume_datatrove(path, width, tokenizer, 0)
+    }
+
+    /// Goes on after the first `documents` of files that [`datatrove`](TokenWriter::datatrove)
+    /// began; what follows them is removed.
+    ///
+    /// # Errors
+    /// As [`datatrove`](TokenWriter::datatrove); `NotFound` or `Truncated` if there are not so many
+    /// documents.
+    pub fn resume_datatrove(
+        path: impl AsRef<Path>,
+        width: TokenWidth,
+        tokenizer: impl Into<String>,
+        documents: u64,
+    ) -> Result<Self> {
         if !matches!(width, TokenWidth::U16 | TokenWidth::U32) {
             let message = format!("datatrove's files have tokens of U16 or U32, not of {width:?}");
             return Err(Error::new(ErrorKind::Config, message));
         }
-        let path = path.as_ref();
+        let (path, format) = (path.as_ref(), Format::Datatrove(tokenizer.into()));
         remove(&with(path, ".index"))?;
-        TokenWriter::create(path.to_owned(), width, Format::Datatrove(tokenizer.into()))
+        TokenWriter::open(path.to_owned(), width, format, documents)
     }
 
-    fn create(path: PathBuf, width: TokenWidth, format: Format) -> Result<Self> {
-        let file = File::create(&path).map_err(|error| map::failed(&path, error))?;
-        let tokens = BufWriter::with_capacity(1 << 18, file);
+    fn open(path: PathBuf, width: TokenWidth, format: Format, documents: u64) -> Result<Self> {
+        let ends_path = with(&path, ".ends");
+        let mut ends = open_at(&ends_path, documents, 8, documents == 0)?;
+        let len = match documents {
+            0 => 0,
+            _ => last(&mut ends).map_err(|error| map::failed(&ends_path, error))?,
+        };
+        let tokens = open_at(&path, len, width.size() as u64, documents == 0)?;
         Ok(TokenWriter {
+            tokens: BufWriter::with_capacity(1 << 18, tokens),
+            ends: BufWriter::new(ends),
             path,
-            tokens,
             width,
             format,
-            ends: Vec::new(),
+            documents,
+            len,
             bytes: Vec::new(),
         })
     }
 
     /// Returns the number of tokens written so far.
     pub fn len(&self) -> u64 {
-        self.ends.last().copied().unwrap_or(0)
+        self.len
     }
 
     /// Returns true if no token was written.
@@ -106,7 +160,7 @@ impl TokenWriter {
     /// `Limit` if an id is larger than the width can hold, with document and token; then nothing of
     /// the document is written. Errors of writing.
     pub fn push(&mut self, ids: &[u32]) -> Result<()> {
-        let number = self.ends.len();
+        let number = self.documents;
         if let Some(at) = ids.iter().position(|&id| id > self.width.max_id()) {
             let message = format!(
                 "{}: document {number}, token {at}: id {}, and {:?} holds up to {}",
@@ -136,53 +190,106 @@ impl TokenWriter {
             }
             TokenWidth::I64 => bytes.extend(ids.iter().flat_map(|&id| u64::from(id).to_le_bytes())),
         }
+        let end = self.len + ids.len() as u64;
         self.tokens
             .write_all(bytes)
+            .and_then(|()| self.ends.write_all(&end.to_le_bytes()))
             .map_err(|error| map::failed(&self.path, error))?;
-        self.ends.push(self.len() + ids.len() as u64);
+        (self.documents, self.len) = (self.documents + 1, end);
         Ok(())
     }
 
-    /// Writes the index, and ends the store.
+    /// Waits until all documents so far are on the disk; returns their number.
+    ///
+    /// # Errors
+    /// Errors of writing.
+    pub fn sync(&mut self) -> Result<u64> {
+        for file in [&mut self.tokens, &mut self.ends] {
+            file.flush()
+                .and_then(|()| file.get_ref().sync_data())
+                .map_err(|error| map::failed(&self.path, error))?;
+        }
+        Ok(self.documents)
+    }
+
+    /// Writes the index, and ends the store, once all of it is on the disk.
     ///
     /// # Errors
     /// Errors of writing.
     pub fn finish(mut self) -> Result<()> {
-        self.tokens
-            .flush()
-            .map_err(|error| map::failed(&self.path, error))?;
-        let tokens = self.len();
+        let count = self.sync()?;
+        let (tokens, size) = (self.len, self.width.size() as u64);
+        let ends_path = with(&self.path, ".ends");
         match self.format {
             Format::Megatron(prefix, code) => {
-                let starts = || std::iter::once(0).chain(self.ends.iter().copied());
-                let count = self.ends.len() as u64;
+                let mapped = map::map(&ends_path)?;
+                let ends = || {
+                    let ends = mapped.as_chunks().0.iter();
+                    ends.map(|end| u64::from_le_bytes(*end))
+                };
+                let starts = || std::iter::once(0).chain(ends());
                 write(&with(&prefix, ".idx"), |to| {
                     to.write_all(MAGIC)?;
                     to.write_all(&VERSION.to_le_bytes())?;
                     to.write_all(&[code])?;
                     to.write_all(&count.to_le_bytes())?;
                     to.write_all(&(count + 1).to_le_bytes())?;
-                    for (start, end) in starts().zip(&self.ends) {
+                    for (start, end) in starts().zip(ends()) {
                         to.write_all(&((end - start) as i32).to_le_bytes())?;
                     }
-                    for start in starts().take(self.ends.len()) {
-                        to.write_all(&(start * self.width.size() as u64).to_le_bytes())?;
+                    for (start, _) in starts().zip(ends()) {
+                        to.write_all(&(start * size).to_le_bytes())?;
                     }
                     (0..=count).try_for_each(|document| to.write_all(&document.to_le_bytes()))
-                })
+                })?;
+                drop(mapped);
+                remove(&ends_path)
             }
             Format::Datatrove(tokenizer) => {
                 write(&with(&self.path, ".metadata"), |to| {
-                    write!(to, "{tokenizer}|{}\n{tokens}\n{tokens}", self.width.size())
+                    write!(to, "{tokenizer}|{size}\n{tokens}\n{tokens}")
                 })?;
-                write(&with(&self.path, ".index"), |to| {
-                    self.ends
-                        .iter()
-                        .try_for_each(|end| to.write_all(&end.to_le_bytes()))
-                })
+                // They are its index.
+                let index = with(&self.path, ".index");
+                std::fs::rename(&ends_path, &index).map_err(|error| map::failed(&index, error))
             }
         }
     }
+}
+
+/// Opens a file to write after its first `count` numbers of a size; removes what follows them.
+fn open_at(path: &Path, count: u64, size: u64, create: bool) -> Result<File> {
+    let end = count.saturating_mul(size);
+    let open = || {
+        let mut options = File::options();
+        let options = options
+            .read(true)
+            .write(true)
+            .create(create)
+            .truncate(create);
+        let mut file = options.open(path)?;
+        let has = file.seek(SeekFrom::End(0))?;
+        if has >= end {
+            file.set_len(end)?;
+            file.seek(SeekFrom::Start(end))?;
+        }
+        Ok((file, has))
+    };
+    match open().map_err(|error| map::failed(path, error))? {
+        (file, has) if has >= end => Ok(file),
+        (_, has) => {
+            let message = format!("{}: {has} bytes, where {end} were written", name(path));
+            Err(Error::new(ErrorKind::Truncated, message))
+        }
+    }
+}
+
+/// Reads the last number of 64 bits of a file, and ends at its end.
+fn last(file: &mut File) -> std::io::Result<u64> {
+    let mut number = [0; 8];
+    file.seek(SeekFrom::End(-8))?;
+    file.read_exact(&mut number)?;
+    Ok(u64::from_le_bytes(number))
 }
 
 /// Writes a file that is there as a whole, or not at all.
@@ -195,6 +302,7 @@ fn write(
         let mut to = BufWriter::new(File::create(&part)?);
         fill(&mut to)?;
         to.flush()?;
+        to.get_ref().sync_data()?;
         std::fs::rename(&part, path)
     };
     write().map_err(|error| map::failed(path, error))

@@ -11,8 +11,8 @@ use datapipes_io::stores::{self, Get, Store};
 use futures::StreamExt;
 use percent_encoding::percent_decode_str;
 
-use crate::kind::Kind;
-use crate::show::with_errors;
+use super::kind::Kind;
+use super::show::with_errors;
 
 /// Content of a path or URL.
 pub enum Found {

@@ -1,21 +1,20 @@
 //! Prints the content of files, one JSON object for each item: of an archive, a shard of samples,
 //! records, arrays, rows, pictures.
 //!
-//! `cargo run --release --example inspect -- URL_OR_PATH` recognizes files by name and content; a
+//! `datapipes inspect URL_OR_PATH` recognizes files by name and content; a
 //! folder is read file by file, or as a data set if it is one. `--as` selects the view: `bytes`,
 //! `members`, `samples`, `lines`, `records`, `arrays`, `rows` or `images`. `--limit N` ends after N
 //! items. An item that cannot be read is an object with `error` in its place, and the exit status
 //! is 1; with `--skip-errors` the program continues after it. `--dump DIR` writes each array or
 //! picture as an `.npy` file, `--pack OUT.tar` the samples as a new shard.
 
-#[path = "../support/args.rs"]
-mod args;
 mod files;
-mod kind;
+pub mod kind;
 mod sets;
-mod show;
+pub mod show;
 
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -26,23 +25,28 @@ use datapipes_io::formats::SampleWriter;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use args::Args;
-use kind::As;
-use show::with_errors;
+use self::kind::As;
+use self::show::with_errors;
+use crate::args::{Args, refuse};
 
-const USAGE: &str = "inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
+const USAGE: &str = "datapipes inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
                      [--skip-errors] [--dump DIR] [--pack OUT.tar]";
 
-fn main() -> ExitCode {
-    let args = Args::parse(&["skip-errors"], &["as", "limit", "dump", "pack"], USAGE);
+/// Runs the command with these arguments.
+pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+    let args = Args::of(
+        given,
+        &["skip-errors"],
+        &["as", "limit", "dump", "pack"],
+        USAGE,
+    )
+    .one_word(USAGE);
     let Some(place) = args.words.first() else {
-        eprintln!("what is to be inspected is missing\n{USAGE}");
-        return ExitCode::from(2);
+        refuse("what is to be inspected is missing", USAGE)
     };
     let seen_as = args.get("as").unwrap_or(As::Auto);
     if args.has("pack") && !matches!(seen_as, As::Auto | As::Samples) {
-        eprintln!("only samples are packed\n{USAGE}");
-        return ExitCode::from(2);
+        refuse("only samples are packed", USAGE)
     }
     let limit = args.get("limit").unwrap_or(u64::MAX);
     let outputs = Outputs {

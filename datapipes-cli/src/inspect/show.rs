@@ -18,8 +18,8 @@ use futures::StreamExt;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::files::Found;
-use crate::kind::{As, Kind};
+use super::files::Found;
+use super::kind::{As, Kind};
 
 /// The printed form of an item, and its other outputs.
 #[derive(Clone)]
@@ -83,8 +83,8 @@ pub fn graph(found: Found, seen_as: As, dump: bool) -> Result<Graph<Shown>> {
                 Graph::concat(graphs)
             })
         }
-        Found::Mds(store) => crate::sets::mds(store, seen_as),
-        Found::Lmdb(path) => crate::sets::lmdb(&path, seen_as),
+        Found::Mds(store) => super::sets::mds(store, seen_as),
+        Found::Lmdb(path) => super::sets::lmdb(&path, seen_as),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The example `inspect`, run as a program.
+//! The command `inspect`, run as a program.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,18 +8,12 @@ use datapipes_io::Sample;
 use datapipes_io::formats::{Array, Example, NpzWriter, SampleWriter, TfRecordWriter};
 use serde_json::{Value, json};
 
-/// `cargo test` builds the examples beside the tests; `cargo test --test suite` does not.
 fn inspect(args: &[&str]) -> Output {
-    let test = std::env::current_exe().unwrap();
-    let binary = test
-        .parent()
-        .and_then(Path::parent)
-        .unwrap()
-        .join("examples/inspect");
-    Command::new(binary)
+    Command::new(env!("CARGO_BIN_EXE_datapipes"))
+        .arg("inspect")
         .args(args)
         .output()
-        .expect("cargo test builds the examples")
+        .expect("the program runs")
 }
 
 /// Runs the program; returns the lines that it printed, and its exit status.

@@ -11,8 +11,8 @@ use datapipes_io::prelude::*;
 use datapipes_io::stores::Store;
 use serde_json::{Map, Value, json};
 
-use crate::kind::As;
-use crate::show::{Shown, dtype, sha256, show, size_and_hash};
+use super::kind::As;
+use super::show::{Shown, dtype, sha256, show, size_and_hash};
 
 /// Opens a data set of MosaicML's, as rows or as samples.
 ///

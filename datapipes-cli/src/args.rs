@@ -1,0 +1,91 @@
+//! Command lines of the program, and of the examples: `--key value`, `--flag`, `key=value`, and
+//! words.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::str::FromStr;
+
+/// Arguments of a command.
+#[derive(Debug, Default)]
+pub struct Args {
+    pub words: Vec<String>,
+    options: BTreeMap<String, String>,
+}
+
+impl Args {
+    /// Reads a command line; `flags` take no value, `known` do. Anything else ends the program with
+    /// the first paragraph of `usage`, `--help` with all of it.
+    pub fn of(
+        given: impl Iterator<Item = OsString>,
+        flags: &[&str],
+        known: &[&str],
+        usage: &str,
+    ) -> Args {
+        let mut args = Args::default();
+        let text = |arg: OsString| {
+            arg.into_string()
+                .unwrap_or_else(|arg| refuse(&format!("{} is not UTF-8", arg.display()), usage))
+        };
+        let mut given = given.map(text);
+        while let Some(arg) = given.next() {
+            if ["-h", "--help"].contains(&&*arg) {
+                println!("{usage}");
+                std::process::exit(0);
+            }
+            let (key, value) = match (arg.strip_prefix("--"), arg.split_once('=')) {
+                (Some(key), None) if flags.contains(&key) => (key.to_owned(), String::new()),
+                (Some(key), None) if known.contains(&key) => match given.next() {
+                    Some(value) => (key.to_owned(), value),
+                    None => refuse(&format!("--{key} needs a value"), usage),
+                },
+                (Some(key), None) => refuse(&format!("there is no option --{key}"), usage),
+                (_, Some((key, value))) if known.contains(&key.trim_start_matches('-')) => {
+                    (key.trim_start_matches('-').to_owned(), value.to_owned())
+                }
+                (None, _) if arg.starts_with('-') => {
+                    refuse(&format!("there is no option {arg}"), usage)
+                }
+                (None, _) => {
+                    args.words.push(arg);
+                    continue;
+                }
+                (Some(key), Some(_)) => refuse(&format!("there is no option --{key}"), usage),
+            };
+            args.options.insert(key, value);
+        }
+        args
+    }
+
+    /// Ends the program if there is more than one word.
+    pub fn one_word(self, usage: &str) -> Args {
+        match self.words.get(1) {
+            Some(second) => refuse(&format!("one word too many: {second}"), usage),
+            None => self,
+        }
+    }
+
+    /// Returns true if an option was given.
+    pub fn has(&self, key: &str) -> bool {
+        self.options.contains_key(key)
+    }
+
+    /// Returns the value of an option, if it was given; a value that does not parse ends the
+    /// program.
+    pub fn get<T: FromStr<Err: std::fmt::Display>>(&self, key: &str) -> Option<T> {
+        let text = self.options.get(key)?;
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(error) => refuse(
+                &format!("--{key} {text}: {error}"),
+                "--help lists the options",
+            ),
+        }
+    }
+}
+
+/// Ends the program, with what is wrong in its command line.
+pub fn refuse(problem: &str, usage: &str) -> ! {
+    let first = usage.split("\n\n").next().unwrap_or_default();
+    eprintln!("{problem}\n{first}");
+    std::process::exit(2)
+}

@@ -1,0 +1,234 @@
+//! Makes a token store of a corpus of texts, on all cores; a run that was stopped is resumed by the
+//! same command.
+
+mod corpus;
+mod document;
+mod output;
+
+use std::ffi::OsString;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+use datapipes::loader::Stats;
+use datapipes::{BoxError, DataLoader, Graph, OnError};
+use datapipes_io::formats::Lines;
+use datapipes_io::prelude::*;
+use datapipes_text::{HfTokenizer, Tokenize, Tokenizer, Tokens, prelude::*};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use serde_json::json;
+
+use self::corpus::{Corpus, CorpusFile, Layout};
+use self::document::TextField;
+use self::output::{Format, Output, Settings};
+use crate::args::{Args, refuse};
+use crate::inspect::show::sha256;
+
+const USAGE: &str = "datapipes tokenize IN… --tokenizer tokenizer.json --out DIR [OPTIONS]
+
+Makes one token store of all documents of a corpus, in the order of the files. The store is the same
+for any number of workers. A run that was stopped is resumed by the same command, after the last
+checkpoint.
+
+IN is a file, a folder, a pattern in quotes ('data/**/*.jsonl.zst') or a URL. Files hold JSON lines
+(.jsonl, .ndjson: a document on each line) or plain text (.txt, .md: a document each), compressed or
+not (gzip, zstd, xz, bzip2, lz4).
+
+  --tokenizer FILE            a tokenizer.json of Hugging Face
+  --out DIR                   folder of the store; it is made if it is not there
+  --as jsonl|text             how documents lie in the files, where their names do not say it
+  --field NAME                field of a JSON line with the text [text]
+  --format megatron|datatrove
+                              DIR/corpus.bin and .idx, or DIR/corpus.ds, .ds.index and .ds.metadata
+                              [megatron]
+  --begin TOKEN, --end TOKEN  special tokens before and after each document, such as '<|endoftext|>'
+  --add-special-tokens        those that the tokenizer's own post-processor adds, as Python's encode
+  --special-tokens-as-text    special tokens that are written in a document are ordinary text
+  --skip-errors               leaves out documents that cannot be read, and counts them
+  --workers N                 number of threads that parse and tokenize [one for each core]
+  --checkpoint-every TOKENS   saves the progress after so many tokens [16000000]";
+
+/// Size in bytes above which a file is cut into pieces for all workers.
+const WHOLE: u64 = 256 << 10;
+/// Number of skipped documents that are shown.
+const SHOWN: usize = 20;
+
+/// Runs the command with these arguments.
+pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
+    let flags = [
+        "add-special-tokens",
+        "special-tokens-as-text",
+        "skip-errors",
+    ];
+    let options = [
+        "tokenizer",
+        "out",
+        "as",
+        "field",
+        "format",
+        "begin",
+        "end",
+        "workers",
+        "checkpoint-every",
+    ];
+    let args = Args::of(given, &flags, &options, USAGE);
+    if args.words.is_empty() {
+        refuse("the files to tokenize are missing", USAGE);
+    }
+    for needed in ["tokenizer", "out"] {
+        if !args.has(needed) {
+            refuse(&format!("--{needed} is missing"), USAGE);
+        }
+    }
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), BoxError> {
+    let layout = args.get("as");
+    let format = args.get("format").unwrap_or(Format::Megatron);
+    let workers = args.get("workers");
+    let checkpoint_every = args
+        .get("checkpoint-every")
+        .map_or(16_000_000, NonZeroU64::get);
+    let text = |key: &str| args.get::<String>(key);
+    let name = text("tokenizer").unwrap_or_default();
+    let json = std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?;
+    let mut tokenizer =
+        HfTokenizer::from_bytes(&json).map_err(|error| format!("{name}: {error}"))?;
+    if args.has("add-special-tokens") {
+        tokenizer = tokenizer.add_special_tokens();
+    }
+    if args.has("special-tokens-as-text") {
+        tokenizer = tokenizer.special_tokens_as_text();
+    }
+    let vocab = tokenizer.vocab_size();
+    let mut tokenize = Tokenize::new(tokenizer);
+    if let Some(token) = text("begin") {
+        tokenize = tokenize.begin(&token);
+    }
+    if let Some(token) = text("end") {
+        tokenize = tokenize.end(&token);
+    }
+    let corpus = Arc::new(Corpus::find(&args.words, layout)?);
+    let field = text("field").unwrap_or_else(|| "text".to_owned());
+
+    let file = |file: &CorpusFile| json!({ "name": file.name, "size": file.size });
+    let settings = json!({
+        "tokenizer (SHA-256)": sha256(&json),
+        "as": corpus.layout.to_string(),
+        "field": (corpus.layout == Layout::JsonLines).then_some(&field),
+        "format": format!("{format:?}").to_lowercase(),
+        "begin": text("begin"),
+        "end": text("end"),
+        "add-special-tokens": args.has("add-special-tokens"),
+        "special-tokens-as-text": args.has("special-tokens-as-text"),
+        "files": corpus.files.iter().map(file).collect::<Vec<_>>(),
+    });
+    let settings: Settings = serde_json::from_value(settings)?;
+
+    let mut loader = DataLoader::builder(graph(&corpus, field, tokenize)).resumable();
+    if args.has("skip-errors") {
+        loader = loader.on_error(OnError::skip(u64::MAX));
+    }
+    if let Some(workers) = workers {
+        loader = loader.workers(workers);
+    }
+    let loader = loader.build()?;
+    let folder = text("out").unwrap_or_default();
+    let output = Output::open(Path::new(&folder), format, vocab, &name, &settings)?;
+    if let Some(store) = output.finished()? {
+        let (documents, tokens) = (store.document_count(), store.len());
+        println!("{folder}: finished before, {documents} documents, {tokens} tokens");
+        return Ok(());
+    }
+    write(&loader, &output, &corpus, checkpoint_every)
+}
+
+/// Returns the graph from the files of a corpus to tokens.
+fn graph(corpus: &Arc<Corpus>, field: String, tokenize: Tokenize) -> Graph<Tokens> {
+    let files = corpus
+        .clone()
+        .files(corpus.files.iter().map(|file| &*file.name));
+    match corpus.layout {
+        Layout::JsonLines => {
+            let lines = files.stream_as(Lines::new().bytes(), WHOLE);
+            lines.pipe(TextField::new(field)).tokenize(tokenize)
+        }
+        Layout::Text => {
+            let texts = files.load_files().decompress().map(|file| file.data);
+            texts.tokenize(tokenize)
+        }
+    }
+}
+
+/// Writes what the loader gives, from the last checkpoint on.
+fn write(
+    loader: &DataLoader<Tokens>,
+    output: &Output,
+    corpus: &Corpus,
+    checkpoint_every: u64,
+) -> Result<(), BoxError> {
+    let before = output.checkpoint()?;
+    let mut documents = before.as_ref().map_or(0, |state| state.delivered());
+    let mut writer = output.writer(documents)?;
+    let mut epoch = match &before {
+        Some(state) => loader.resume(state)?,
+        None => loader.epoch(0),
+    }
+    .blocking();
+    let (begun, first) = (Instant::now(), writer.len());
+    if documents > 0 {
+        eprintln!("resumed after {documents} documents, {first} tokens");
+    }
+    let rate = |tokens: u64| (tokens - first) as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+    let bar = ProgressBar::new(corpus.bytes).with_style(ProgressStyle::with_template(
+        "{wide_bar} {bytes} of {total_bytes}, {msg}, {eta} left",
+    )?);
+    let show = |documents: u64, tokens: u64| {
+        let (per_second, documents) = (HumanCount(rate(tokens) as u64), HumanCount(documents));
+        bar.set_position(corpus.read_up_to());
+        bar.set_message(format!("{documents} documents, {per_second} tokens/s"));
+    };
+    show(documents, first);
+    let mut saved = first;
+    while let Some(tokens) = epoch.next() {
+        writer.push(&tokens?.ids)?;
+        documents += 1;
+        if documents.is_multiple_of(64) {
+            show(documents, writer.len());
+        }
+        if writer.len() - saved >= checkpoint_every {
+            saved = writer.len();
+            output.save(&mut writer, &epoch.checkpoint()?)?;
+        }
+    }
+    bar.finish_and_clear();
+    let (tokens, skipped) = (writer.len(), epoch.checkpoint()?.skipped());
+    output.finish(writer)?;
+    if skipped > 0 {
+        warn(skipped, epoch.stats());
+    }
+    println!(
+        "{}: {documents} documents, {tokens} tokens, {:.0} tokens/s",
+        output.store().display(),
+        rate(tokens)
+    );
+    Ok(())
+}
+
+/// Tells which documents were left out.
+fn warn(skipped: u64, stats: Option<Stats>) {
+    let items = stats.map_or_else(Vec::new, |stats| stats.skipped_items);
+    for item in items.iter().take(SHOWN) {
+        eprintln!("skipped: {}", item.error);
+    }
+    eprintln!("{skipped} could not be read and were skipped");
+}

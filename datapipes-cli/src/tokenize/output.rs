@@ -1,0 +1,227 @@
+//! The folder with the token store, and with what a stopped run leaves for the next one.
+//!
+//! All documents go to one store, since training opens one: a corpus of many small files would
+//! otherwise become as many stores. A run saves the loader's checkpoint from time to time, each time
+//! after the documents up to it are on the disk. The next run cuts off what was written after the
+//! checkpoint, and the loader goes on there: in the middle of a file, with any number of workers.
+//! Stores of single files, renamed when they are complete, would lose up to a whole file.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use datapipes::loader::Checkpoint;
+use datapipes::{BoxError, ErrorKind};
+use datapipes_text::{TokenStore, TokenWidth, TokenWriter};
+use serde_json::{Map, Value};
+
+/// Format of the token store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Megatron,
+    Datatrove,
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        match text {
+            "megatron" => Ok(Format::Megatron),
+            "datatrove" => Ok(Format::Datatrove),
+            _ => Err("not one of megatron, datatrove".into()),
+        }
+    }
+}
+
+/// Settings that decide which tokens are written, by name.
+pub type Settings = Map<String, Value>;
+
+/// A folder of which no other run writes.
+#[derive(Debug)]
+pub struct Output {
+    folder: PathBuf,
+    format: Format,
+    width: TokenWidth,
+    /// Name of the tokenizer in the metadata of datatrove.
+    tokenizer: String,
+    /// Holds the lock.
+    _lock: File,
+}
+
+impl Output {
+    /// Opens the folder, which is made if it is not there, for a run with these settings.
+    ///
+    /// # Errors
+    /// Errors of the file system; a folder with a store of other settings, with the differences, or
+    /// of another program; a folder in which another run writes.
+    pub fn open(
+        folder: &Path,
+        format: Format,
+        vocab: usize,
+        tokenizer: &str,
+        settings: &Settings,
+    ) -> Result<Output, BoxError> {
+        let small = vocab <= usize::from(u16::MAX) + 1;
+        fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
+        Ok(Output {
+            folder: folder.to_owned(),
+            format,
+            width: match format {
+                _ if small => TokenWidth::U16,
+                Format::Megatron => TokenWidth::I32,
+                Format::Datatrove => TokenWidth::U32,
+            },
+            tokenizer: tokenizer.to_owned(),
+            _lock: locked(folder, settings)?,
+        })
+    }
+
+    fn file(&self, ending: &str) -> PathBuf {
+        self.folder.join(format!("corpus.{ending}"))
+    }
+
+    /// Returns the name that opens the store.
+    pub fn store(&self) -> PathBuf {
+        match self.format {
+            Format::Megatron => self.folder.join("corpus"),
+            Format::Datatrove => self.file("ds"),
+        }
+    }
+
+    /// Returns the store, if a run has finished it.
+    ///
+    /// # Errors
+    /// Errors of opening it.
+    pub fn finished(&self) -> datapipes::Result<Option<TokenStore>> {
+        Ok(match self.format {
+            Format::Megatron if self.file("idx").exists() => {
+                Some(TokenStore::megatron(self.store())?)
+            }
+            Format::Datatrove if self.file("ds.index").exists() => {
+                Some(TokenStore::datatrove(self.store())?)
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the checkpoint of the run before, if it saved one.
+    ///
+    /// # Errors
+    /// Errors of reading it.
+    pub fn checkpoint(&self) -> datapipes::Result<Option<Checkpoint>> {
+        match Checkpoint::load(self.file("checkpoint")) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            checkpoint => checkpoint.map(Some),
+        }
+    }
+
+    /// Returns a writer that goes on after so many documents.
+    ///
+    /// # Errors
+    /// Errors of the files, also if they have fewer documents.
+    pub fn writer(&self, documents: u64) -> datapipes::Result<TokenWriter> {
+        let (store, width) = (self.store(), self.width);
+        match self.format {
+            Format::Megatron => TokenWriter::resume_megatron(store, width, documents),
+            Format::Datatrove => {
+                TokenWriter::resume_datatrove(store, width, &*self.tokenizer, documents)
+            }
+        }
+    }
+
+    /// Saves a checkpoint, after the documents before it.
+    ///
+    /// # Errors
+    /// Errors of writing.
+    pub fn save(&self, writer: &mut TokenWriter, checkpoint: &Checkpoint) -> datapipes::Result<()> {
+        writer.sync()?;
+        checkpoint.save(self.file("checkpoint"))
+    }
+
+    /// Ends the store; from then on it is [finished](Output::finished).
+    ///
+    /// # Errors
+    /// Errors of writing.
+    pub fn finish(&self, writer: TokenWriter) -> Result<(), BoxError> {
+        writer.finish()?;
+        let path = self.file("checkpoint");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(named(&path, error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens the file of the settings, which a run locks; compares its own with those of the run
+/// before, or saves them.
+fn locked(folder: &Path, settings: &Settings) -> Result<File, BoxError> {
+    let path = folder.join("corpus.json");
+    let help = "choose another --out, or remove the files of corpus there";
+    for store in ["corpus.bin", "corpus.ds"].map(|name| folder.join(name)) {
+        if store.exists() && !path.exists() {
+            let what = "it was not made by this command";
+            return Err(format!("{}: {what}; {help}", store.display()).into());
+        }
+    }
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let mut file = options.open(&path).map_err(|error| named(&path, error))?;
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => {
+            return Err(format!("{}: another run writes here", folder.display()).into());
+        }
+        Err(TryLockError::Error(error)) => return Err(named(&path, error)),
+        Ok(()) => {}
+    }
+    let mut before = String::new();
+    file.read_to_string(&mut before)
+        .map_err(|error| named(&path, error))?;
+    if before.is_empty() {
+        let write = || {
+            serde_json::to_writer_pretty(&file, settings)?;
+            file.sync_all()
+        };
+        return write().map(|()| file).map_err(|error| named(&path, error));
+    }
+    let before = serde_json::from_str(&before).map_err(|error| named(&path, error))?;
+    let differences = differences(&before, settings);
+    if differences.is_empty() {
+        return Ok(file);
+    }
+    let (folder, what) = (folder.display(), differences.join("\n  "));
+    Err(format!("{folder} has a store of other settings; {help}\n  {what}").into())
+}
+
+fn named(path: &Path, error: impl std::fmt::Display) -> BoxError {
+    format!("{}: {error}", path.display()).into()
+}
+
+/// Returns a line for each setting that differs.
+fn differences(before: &Settings, now: &Settings) -> Vec<String> {
+    let names = before
+        .keys()
+        .chain(now.keys().filter(|name| !before.contains_key(*name)));
+    let differ = names.filter(|name| before.get(*name) != now.get(*name));
+    differ
+        .map(|name| match (before.get(name), now.get(name)) {
+            // The first file that differs says enough.
+            (Some(Value::Array(before)), Some(Value::Array(now))) => {
+                let same = before.iter().zip(now).take_while(|(a, b)| a == b).count();
+                let number = same + 1;
+                difference(
+                    &format!("{name}, number {number}"),
+                    before.get(same),
+                    now.get(same),
+                )
+            }
+            (before, now) => difference(name, before, now),
+        })
+        .collect()
+}
+
+fn difference(name: &str, before: Option<&Value>, now: Option<&Value>) -> String {
+    let shown = |value: Option<&Value>| value.map_or("none".to_owned(), Value::to_string);
+    format!("{name}: {} then, {} now", shown(before), shown(now))
+}
