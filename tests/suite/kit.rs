@@ -94,7 +94,7 @@ fn every_pipe_keeps_the_contract() {
     checked.check(Map::new(|n: u64| n + 1), numbers());
     checked.check(TryMap::new(odd), numbers());
     checked.check(
-        MapRandom::new(|n: u64, rng: &mut datapipes::Rng| Ok::<_, Error>(n + rng.below(100))),
+        MapWithRng::new(|n: u64, rng: &mut datapipes::Rng| Ok::<_, Error>(n + rng.below(100))),
         numbers(),
     );
     checked.check(
@@ -115,7 +115,7 @@ fn every_pipe_keeps_the_contract() {
         numbers(),
     );
     checked.check(
-        MapInitRandom::new(
+        MapInitWithRng::new(
             || Ok::<_, Error>(0),
             |last: &mut u64, n: u64, rng: &mut datapipes::Rng| {
                 *last = n;

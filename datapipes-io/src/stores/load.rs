@@ -54,7 +54,7 @@ impl LoadFiles {
     }
 
     /// Sets the maximum number of bytes in idle buffers; 0 for none.
-    pub fn keep(self, bytes: usize) -> Self {
+    pub fn idle_bytes(self, bytes: usize) -> Self {
         LoadFiles {
             buffers: Buffers::new(bytes),
         }

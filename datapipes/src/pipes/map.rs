@@ -64,16 +64,16 @@ where
 /// Applies a function with randomness, which may fail, to every item; see
 /// [`Graph::try_map_with_rng`].
 #[derive(Clone, Debug)]
-pub struct MapRandom<F>(F);
+pub struct MapWithRng<F>(F);
 
-impl<F> MapRandom<F> {
+impl<F> MapWithRng<F> {
     /// Applies `f`.
     pub fn new(f: F) -> Self {
-        MapRandom(f)
+        MapWithRng(f)
     }
 }
 
-impl<In, Out, E, F> Pipe<In> for MapRandom<F>
+impl<In, Out, E, F> Pipe<In> for MapWithRng<F>
 where
     In: Send + 'static,
     Out: Send + 'static,
@@ -88,6 +88,10 @@ where
             let mut rng = context.rng(item.origin());
             Some(item.try_map(|value| f(value, &mut rng).map_err(Error::user)))
         })
+    }
+    /// The name that orders and checkpoints know it by.
+    fn name(&self) -> String {
+        "map_random".to_owned()
     }
     fn hints(&self) -> Hints {
         Hints::shardable().arity(Arity::One).weighs_by_type(true)
@@ -160,7 +164,7 @@ impl<T: Send + 'static> Graph<T> {
         U: Send + 'static,
         F: Fn(T, &mut Rng) -> U + Clone + Send + Sync + 'static,
     {
-        self.pipe(MapRandom::new(move |value, rng: &mut Rng| {
+        self.pipe(MapWithRng::new(move |value, rng: &mut Rng| {
             Ok::<U, Error>(f(value, rng))
         }))
     }
@@ -185,7 +189,7 @@ impl<T: Send + 'static> Graph<T> {
         E: Into<BoxError>, // With `?` in it a closure ends in `datapipes::Ok(..)`, or `Ok::<_, BoxError>(..)`.
         F: Fn(T, &mut Rng) -> Result<U, E> + Clone + Send + Sync + 'static,
     {
-        self.pipe(MapRandom::new(f))
+        self.pipe(MapWithRng::new(f))
     }
 }
 
@@ -202,7 +206,7 @@ mod tests {
             (0..20).collect(),
         );
         let noisy = |n: u64, rng: &mut Rng| Ok::<_, Error>(n + rng.below(9));
-        testing::check_pipe(&MapRandom::new(noisy), (0..20).collect());
+        testing::check_pipe(&MapWithRng::new(noisy), (0..20).collect());
     }
 
     #[test]

@@ -46,19 +46,19 @@ where
 /// Applies a function with scratch memory and randomness to every item; see
 /// [`Graph::try_map_init_with_rng`].
 #[derive(Clone, Debug)]
-pub struct MapInitRandom<I, F> {
+pub struct MapInitWithRng<I, F> {
     init: I,
     f: F,
 }
 
-impl<I, F> MapInitRandom<I, F> {
+impl<I, F> MapInitWithRng<I, F> {
     /// Applies `f` to the result of `init`, each item and its random numbers.
     pub fn new(init: I, f: F) -> Self {
-        MapInitRandom { init, f }
+        MapInitWithRng { init, f }
     }
 }
 
-impl<In, S, Out, A, B, I, F> Pipe<In> for MapInitRandom<I, F>
+impl<In, S, Out, A, B, I, F> Pipe<In> for MapInitWithRng<I, F>
 where
     In: Send + 'static,
     S: Send + 'static,
@@ -76,6 +76,10 @@ where
             let mut rng = context.rng(item.origin());
             item.try_map(|value| f(scratch, value, &mut rng).map_err(Error::user))
         })
+    }
+    /// The name that orders and checkpoints know it by.
+    fn name(&self) -> String {
+        "map_init_random".to_owned()
     }
     fn hints(&self) -> Hints {
         Hints::shardable().arity(Arity::One)
@@ -228,7 +232,7 @@ impl<T: Send + 'static> Graph<T> {
     {
         let init = move || Ok::<S, Error>(init());
         let f = move |scratch: &mut S, value, rng: &mut Rng| Ok::<U, Error>(f(scratch, value, rng));
-        self.pipe(MapInitRandom::new(init, f))
+        self.pipe(MapInitWithRng::new(init, f))
     }
 
     /// Does the same as [`map_init_with_rng`](Graph::map_init_with_rng), for functions that may fail.
@@ -258,7 +262,7 @@ impl<T: Send + 'static> Graph<T> {
         I: Fn() -> Result<S, A> + Clone + Send + Sync + 'static,
         F: Fn(&mut S, T, &mut Rng) -> Result<U, B> + Clone + Send + Sync + 'static,
     {
-        self.pipe(MapInitRandom::new(init, f))
+        self.pipe(MapInitWithRng::new(init, f))
     }
 }
 

@@ -68,19 +68,19 @@ where
 /// Carries a state from item to item, and takes snapshots of it if an epoch may be resumed; see
 /// [`Graph::scan_resumable`].
 #[derive(Clone, Debug)]
-pub struct ScanKept<S, F>(Scan<S, F>);
+pub struct ScanResumable<S, F>(Scan<S, F>);
 
 impl<S, F> Scan<S, F> {
     /// Returns the pipe with a state that is part of snapshots, for epochs that are resumed.
-    pub fn kept(self) -> ScanKept<S, F>
+    pub fn resumable(self) -> ScanResumable<S, F>
     where
         S: Wire,
     {
-        ScanKept(self)
+        ScanResumable(self)
     }
 }
 
-impl<In, Out, S, F> Pipe<In> for ScanKept<S, F>
+impl<In, Out, S, F> Pipe<In> for ScanResumable<S, F>
 where
     In: Send + 'static,
     Out: Send + 'static,
@@ -161,7 +161,7 @@ impl<T: Send + 'static> Graph<T> {
         U: Send + 'static,
         F: Fn(&mut S, T) -> Option<U> + Clone + Send + Sync + 'static,
     {
-        self.pipe(Scan::new(initial, f).kept())
+        self.pipe(Scan::new(initial, f).resumable())
     }
 }
 

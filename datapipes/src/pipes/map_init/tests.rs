@@ -37,7 +37,7 @@ fn keeps_the_contract() {
     testing::check_pipe(&MapInit::new(|| Ok::<_, Error>(0), sum), (0..20).collect());
     let noisy = |_: &mut (), n: u64, rng: &mut Rng| Ok::<_, Error>(n + rng.below(9));
     testing::check_pipe(
-        &MapInitRandom::new(|| Ok::<_, Error>(()), noisy),
+        &MapInitWithRng::new(|| Ok::<_, Error>(()), noisy),
         (0..20).collect(),
     );
 }
