@@ -157,7 +157,8 @@ impl<T> Chunk<T> {
         })
     }
 
-    /// Returns the values and their origins, to be changed in step. Errors keep their places.
+    /// Returns the values and their origins as two slices of one length: entry `i` of each belongs
+    /// to the same item. Errors keep their places. A run of origins becomes a list.
     pub fn columns_mut(&mut self) -> (&mut [T], &mut [Origin]) {
         (&mut self.values, self.origins.list())
     }
@@ -285,8 +286,8 @@ impl<T> Chunk<T> {
         }
     }
 
-    /// Keeps the values that `keep` accepts, with their origins, and all errors. A panic of `keep`
-    /// becomes an error in the place of its item.
+    /// Keeps the values that `keep` accepts, with their origins, and all errors, in order. A panic
+    /// of `keep` becomes an error in the place of its item.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         let Chunk {
             values,
@@ -341,8 +342,9 @@ impl<T> Chunk<T> {
             .map(|((at, error), kept)| (at, kept, error))
             .collect();
         all.extend(panics);
-        // An error stands before the value at its place; a panic replaces the value.
-        all.sort_by_key(|(at, _, error)| (*at, error.kind() == crate::ErrorKind::Panic));
+        // An error stands before the value at its place; a panic replaces the value, and is after
+        // those errors, which the sort leaves in their order.
+        all.sort_by_key(|(at, ..)| *at);
         *errors = all
             .into_iter()
             .map(|(_, kept, error)| (kept, error))

@@ -171,10 +171,11 @@ impl Context {
         self.0.run.epoch
     }
 
-    /// Returns the round of the [`repeat`](crate::Graph::repeat), or of another
-    /// [`Rerun`](crate::Rerun), in which this node runs, from 0. 0 if there is none. The items of
-    /// later rounds are children of those of the first:
-    /// [`Origin::without_round`](crate::Origin::without_round).
+    /// Returns the number of the round in which a [`repeat`](crate::Graph::repeat), or another
+    /// [`Rerun`](crate::Rerun), runs this node: 0, 1, 2 and so on, and 0 if there is none. Inside a
+    /// second repeat, the numbers in later rounds of the outer one are arbitrary but fixed. In a
+    /// round other than 0, the items of a source are children, with this number, of those of round
+    /// 0; see [`Origin::without_round`](crate::Origin::without_round).
     pub fn round(&self) -> u64 {
         self.0.round
     }
@@ -323,9 +324,9 @@ impl Context {
         }
     }
 
-    /// Counts one more try of an item that failed, for
-    /// [`NodeStats::retried`](crate::loader::NodeStats::retried). Returns the number of them in this
-    /// epoch, this one included.
+    /// Counts one more try of an item that failed before, in
+    /// [`NodeStats::retried`](crate::loader::NodeStats::retried). Returns the number of such tries
+    /// of this node in this epoch so far, with this one, in this process.
     pub fn count_retried(&self) -> u64 {
         1 + self.0.counters.retried.fetch_add(1, Ordering::Relaxed)
     }

@@ -61,9 +61,9 @@ impl Demand {
         }
     }
 
-    /// Polls a stream for this demand. A `Stream` cannot be told a demand: [`Items`] that are polled
-    /// inside as such ask for theirs ahead of need if this demand is [ahead](Demand::ahead), and as
-    /// items that somebody waits for otherwise. For [`Chunks`] made of streams.
+    /// Calls `poll`. Each [`Items`] that it polls as a `Stream` is asked [ahead](Demand::ahead) of
+    /// need if this demand is; `max` and `needed` are not passed on. For [`Chunks`] that read
+    /// streams.
     pub fn scope<R>(self, poll: impl FnOnce() -> R) -> R {
         struct Restore(bool);
         impl Drop for Restore {
@@ -278,8 +278,8 @@ impl<T: Send + 'static> Items<T> {
     ///
     /// `f` gets chunks of any size, with their errors, and returns what comes out in their place,
     /// errors included; if that is empty, the next chunk is taken at once. If `f` leaves items out,
-    /// more input is taken when items are asked for ahead of need. Nothing is held. A panic of `f`
-    /// ends the stream; one inside [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is
+    /// larger chunks are taken in proportion, unless the consumer asks for no more than it needs. No
+    /// item waits inside between two calls of `f`. A panic of `f` ends the stream; one inside [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is
     /// an error that names node and item. A resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
     ///
     /// ```

@@ -105,16 +105,20 @@ impl Origin {
             || self.parent().is_some_and(|parent| parent.comes_from(item))
     }
 
-    /// Returns the origin of the same item in the first round of a
-    /// [`repeat`](crate::Graph::repeat), if it belongs to this [round](crate::Context::round); itself
-    /// otherwise. For a pipe that keeps items from round to round.
+    /// Returns the origin that the item has in the first round of a
+    /// [`repeat`](crate::Graph::repeat), given the origin that it has in `round`, the current
+    /// [round](crate::Context::round). Round 0 changes nothing. Call it with origins of that round
+    /// only: a child to which another step gave the same number cannot be told apart. For a pipe
+    /// that keeps items from round to round.
     ///
     /// ```
     /// let first = datapipes::Origin::root(0, 7);
     /// assert_eq!(first.child(2).without_round(2), first);
+    /// assert_eq!(first.child(0).without_round(0), first.child(0));
     /// ```
     pub fn without_round(&self, round: u64) -> Origin {
         match self.link.as_deref() {
+            _ if round == 0 => self.clone(),
             None => self.clone(),
             Some(Link::Named(above, name)) => {
                 let unnamed = Origin {

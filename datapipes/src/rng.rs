@@ -43,8 +43,9 @@ impl Rng {
         Rng(ChaCha8Rng::from_seed(seed))
     }
 
-    /// Returns the position in the stream: the number of 32-bit words drawn so far, including
-    /// rejected words. A pipe's snapshot of the stream needs nothing else.
+    /// Returns the position in the stream, in 32-bit words from its beginning; rejected words
+    /// count. With the key, which [`Context::node_rng`](crate::Context::node_rng) has again after a
+    /// resume, it is all that a snapshot needs.
     ///
     /// ```
     /// let mut rng = datapipes::Rng::from_key([1, 2, 3, 4]);

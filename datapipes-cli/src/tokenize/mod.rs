@@ -6,6 +6,7 @@ mod document;
 mod output;
 
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,12 +47,15 @@ not (gzip, zstd, xz, bzip2, lz4).
   --begin TOKEN, --end TOKEN  special tokens before and after each document, such as '<|endoftext|>'
   --add-special-tokens        those that the tokenizer's own post-processor adds, as Python's encode
   --special-tokens-as-text    special tokens that are written in a document are ordinary text
-  --skip-errors               leaves out documents that cannot be read, and counts them
+  --skip-errors               leaves out documents that cannot be read, and counts them; of a file
+                              that breaks off, all that follows counts as one
   --workers N                 number of threads that parse and tokenize [one for each core]
   --checkpoint-every TOKENS   saves the progress after so many tokens [16000000]";
 
 /// Size in bytes above which a file is cut into pieces for all workers.
 const WHOLE: u64 = 256 << 10;
+/// First bytes of some texts, which are no part of them.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Number of skipped documents that are shown.
 const SHOWN: usize = 20;
 
@@ -85,7 +89,7 @@ pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            say(io::stderr(), format_args!("error: {error}"));
             ExitCode::FAILURE
         }
     }
@@ -146,7 +150,11 @@ fn run(args: &Args) -> Result<(), BoxError> {
     let output = Output::open(Path::new(&folder), format, vocab, &name, &settings)?;
     if let Some(store) = output.finished()? {
         let (documents, tokens) = (store.document_count(), store.len());
-        println!("{folder}: finished before, {documents} documents, {tokens} tokens");
+        let what = "finished before";
+        say(
+            io::stdout(),
+            format_args!("{folder}: {what}, {documents} documents, {tokens} tokens"),
+        );
         return Ok(());
     }
     write(&loader, &output, &corpus, checkpoint_every)
@@ -163,7 +171,11 @@ fn graph(corpus: &Arc<Corpus>, field: String, tokenize: Tokenize) -> Graph<Token
             lines.pipe(TextField::new(field)).tokenize(tokenize)
         }
         Layout::Text => {
-            let texts = files.load_files().decompress().map(|file| file.data);
+            let texts = files.load_files().decompress().map(|file| {
+                let marked = file.data.starts_with(BYTE_ORDER_MARK);
+                file.data
+                    .slice(if marked { BYTE_ORDER_MARK.len().. } else { 0.. })
+            });
             texts.tokenize(tokenize)
         }
     }
@@ -186,7 +198,10 @@ fn write(
     .blocking();
     let (begun, first) = (Instant::now(), writer.len());
     if documents > 0 {
-        eprintln!("resumed after {documents} documents, {first} tokens");
+        say(
+            io::stderr(),
+            format_args!("resumed after {documents} documents, {first} tokens"),
+        );
     }
     let rate = |tokens: u64| (tokens - first) as f64 / begun.elapsed().as_secs_f64().max(1e-9);
     let bar = ProgressBar::new(corpus.bytes).with_style(ProgressStyle::with_template(
@@ -212,14 +227,20 @@ fn write(
     }
     bar.finish_and_clear();
     let (tokens, skipped) = (writer.len(), epoch.checkpoint()?.skipped());
-    output.finish(writer)?;
     if skipped > 0 {
         warn(skipped, epoch.stats());
     }
-    println!(
-        "{}: {documents} documents, {tokens} tokens, {:.0} tokens/s",
-        output.store().display(),
-        rate(tokens)
+    if skipped > 0 && documents == 0 {
+        return Err("no document could be read".into());
+    }
+    output.finish(writer)?;
+    say(
+        io::stdout(),
+        format_args!(
+            "{}: {documents} documents, {tokens} tokens, {:.0} tokens/s",
+            output.store().display(),
+            rate(tokens)
+        ),
     );
     Ok(())
 }
@@ -228,7 +249,13 @@ fn write(
 fn warn(skipped: u64, stats: Option<Stats>) {
     let items = stats.map_or_else(Vec::new, |stats| stats.skipped_items);
     for item in items.iter().take(SHOWN) {
-        eprintln!("skipped: {}", item.error);
+        say(io::stderr(), format_args!("skipped: {}", item.error));
     }
-    eprintln!("{skipped} could not be read and were skipped");
+    let what = "could not be read and were skipped";
+    say(io::stderr(), format_args!("{skipped} {what}"));
+}
+
+/// Writes a line. A reader that has gone is no reason to stop.
+fn say(mut to: impl Write, line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(to, "{line}");
 }

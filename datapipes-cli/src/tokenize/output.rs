@@ -7,7 +7,7 @@
 //! Stores of single files, renamed when they are complete, would lose up to a whole file.
 
 use std::fs::{self, File, TryLockError};
-use std::io::Read;
+use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -90,12 +90,12 @@ impl Output {
         }
     }
 
-    /// Returns the store, if a run has finished it.
+    /// Returns the store, if a run has finished it; removes what that run had no time to remove.
     ///
     /// # Errors
-    /// Errors of opening it.
-    pub fn finished(&self) -> datapipes::Result<Option<TokenStore>> {
-        Ok(match self.format {
+    /// Errors of opening and removing.
+    pub fn finished(&self) -> Result<Option<TokenStore>, BoxError> {
+        let store = match self.format {
             Format::Megatron if self.file("idx").exists() => {
                 Some(TokenStore::megatron(self.store())?)
             }
@@ -103,7 +103,12 @@ impl Output {
                 Some(TokenStore::datatrove(self.store())?)
             }
             _ => None,
-        })
+        };
+        if store.is_some() {
+            remove(&self.file("checkpoint"))?;
+            remove(&self.file("bin.ends"))?;
+        }
+        Ok(store)
     }
 
     /// Returns the checkpoint of the run before, if it saved one.
@@ -146,11 +151,14 @@ impl Output {
     /// Errors of writing.
     pub fn finish(&self, writer: TokenWriter) -> Result<(), BoxError> {
         writer.finish()?;
-        let path = self.file("checkpoint");
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(named(&path, error)),
-            _ => Ok(()),
-        }
+        remove(&self.file("checkpoint"))
+    }
+}
+
+fn remove(path: &Path) -> Result<(), BoxError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(named(path, error)),
+        _ => Ok(()),
     }
 }
 
@@ -159,11 +167,22 @@ impl Output {
 fn locked(folder: &Path, settings: &Settings) -> Result<File, BoxError> {
     let path = folder.join("corpus.json");
     let help = "choose another --out, or remove the files of corpus there";
-    for store in ["corpus.bin", "corpus.ds"].map(|name| folder.join(name)) {
-        if store.exists() && !path.exists() {
-            let what = "it was not made by this command";
-            return Err(format!("{}: {what}; {help}", store.display()).into());
-        }
+    let others = [
+        "bin",
+        "bin.ends",
+        "idx",
+        "ds",
+        "ds.ends",
+        "ds.index",
+        "checkpoint",
+    ];
+    let mut others = others
+        .map(|ending| folder.join(format!("corpus.{ending}")))
+        .into_iter();
+    let other = others.find(|file| file.exists());
+    if let Some(other) = other.as_ref().filter(|_| !path.exists()) {
+        let what = "it was not made by this command";
+        return Err(format!("{}: {what}; {help}", other.display()).into());
     }
     let mut options = File::options();
     let options = options.read(true).write(true).create(true).truncate(false);
@@ -178,14 +197,21 @@ fn locked(folder: &Path, settings: &Settings) -> Result<File, BoxError> {
     let mut before = String::new();
     file.read_to_string(&mut before)
         .map_err(|error| named(&path, error))?;
-    if before.is_empty() {
-        let write = || {
-            serde_json::to_writer_pretty(&file, settings)?;
-            file.sync_all()
-        };
-        return write().map(|()| file).map_err(|error| named(&path, error));
-    }
-    let before = serde_json::from_str(&before).map_err(|error| named(&path, error))?;
+    let before = match serde_json::from_str(&before) {
+        Ok(before) => before,
+        // Nothing is written before the settings: a run that was stopped here has nothing yet.
+        Err(_) if other.is_none() => {
+            let text = serde_json::to_vec_pretty(settings)?;
+            let mut write = || {
+                file.rewind()?;
+                file.set_len(0)?;
+                file.write_all(&text)?;
+                file.sync_all()
+            };
+            return write().map(|()| file).map_err(|error| named(&path, error));
+        }
+        Err(error) => return Err(named(&path, format!("{error}; {help}"))),
+    };
     let differences = differences(&before, settings);
     if differences.is_empty() {
         return Ok(file);

@@ -157,7 +157,12 @@ fn a_writer_goes_on_after_the_documents_that_were_synced() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 5);
 
     let resume = |documents| TokenWriter::resume_megatron(&path, width, documents).unwrap_err();
-    assert_eq!(resume(1).kind(), ErrorKind::NotFound, "it was finished");
+    // What is finished stays.
+    assert_eq!(resume(1).kind(), ErrorKind::Config);
+    let again = TokenWriter::resume_datatrove(&ds, width, "gpt2", 1);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Config);
+    assert_eq!((read("m.bin"), read("m.idx")), (BIN.to_vec(), IDX.to_vec()));
+    TokenStore::datatrove(&ds).unwrap();
     let mut writer = TokenWriter::megatron(&path, width).unwrap();
     writer.push(&[1, 2]).unwrap();
     drop(writer);

@@ -45,6 +45,8 @@ pub struct TokenWriter {
     ends: BufWriter<File>,
     documents: u64,
     len: u64,
+    /// True once a write failed: the files may have a part of what was written then.
+    failed: bool,
     bytes: Vec<u8>,
 }
 
@@ -72,7 +74,7 @@ impl TokenWriter {
     ///
     /// # Errors
     /// As [`megatron`](TokenWriter::megatron); `NotFound` or `Truncated` if there are not so many
-    /// documents.
+    /// documents; `Config` if the store is finished, which stays as it is.
     pub fn resume_megatron(
         prefix: impl AsRef<Path>,
         width: TokenWidth,
@@ -86,8 +88,8 @@ impl TokenWriter {
             return Err(Error::new(ErrorKind::Config, message));
         };
         let format = Format::Megatron(prefix.to_owned(), code);
-        remove(&with(prefix, ".idx"))?;
-        TokenWriter::open(with(prefix, ".bin"), width, format, documents)
+        let index = with(prefix, ".idx");
+        TokenWriter::open(with(prefix, ".bin"), &index, width, format, documents)
     }
 
     /// Writes `PATH` (`….ds`), `PATH.index` and `PATH.metadata`, as datatrove and nanotron read
@@ -108,7 +110,7 @@ impl TokenWriter {
     ///
     /// # Errors
     /// As [`datatrove`](TokenWriter::datatrove); `NotFound` or `Truncated` if there are not so many
-    /// documents.
+    /// documents; `Config` if the store is finished, which stays as it is.
     pub fn resume_datatrove(
         path: impl AsRef<Path>,
         width: TokenWidth,
@@ -120,12 +122,26 @@ impl TokenWriter {
             return Err(Error::new(ErrorKind::Config, message));
         }
         let (path, format) = (path.as_ref(), Format::Datatrove(tokenizer.into()));
-        remove(&with(path, ".index"))?;
-        TokenWriter::open(path.to_owned(), width, format, documents)
+        let index = with(path, ".index");
+        TokenWriter::open(path.to_owned(), &index, width, format, documents)
     }
 
-    fn open(path: PathBuf, width: TokenWidth, format: Format, documents: u64) -> Result<Self> {
+    fn open(
+        path: PathBuf,
+        index: &Path,
+        width: TokenWidth,
+        format: Format,
+        documents: u64,
+    ) -> Result<Self> {
         let ends_path = with(&path, ".ends");
+        if documents > 0 && index.exists() && !ends_path.exists() {
+            let message = format!(
+                "{}: the store is finished, and is left as it is",
+                name(index)
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        remove(index)?;
         let mut ends = open_at(&ends_path, documents, 8, documents == 0)?;
         let len = match documents {
             0 => 0,
@@ -140,6 +156,7 @@ impl TokenWriter {
             format,
             documents,
             len,
+            failed: false,
             bytes: Vec::new(),
         })
     }
@@ -158,8 +175,10 @@ impl TokenWriter {
     ///
     /// # Errors
     /// `Limit` if an id is larger than the width can hold, with document and token; then nothing of
-    /// the document is written. Errors of writing.
+    /// the document is written. Errors of writing, after which nothing more is written: a new writer
+    /// resumes after the documents that were synced.
     pub fn push(&mut self, ids: &[u32]) -> Result<()> {
+        self.check()?;
         let number = self.documents;
         if let Some(at) = ids.iter().position(|&id| id > self.width.max_id()) {
             let message = format!(
@@ -191,11 +210,22 @@ impl TokenWriter {
             TokenWidth::I64 => bytes.extend(ids.iter().flat_map(|&id| u64::from(id).to_le_bytes())),
         }
         let end = self.len + ids.len() as u64;
+        self.failed = true;
         self.tokens
             .write_all(bytes)
             .and_then(|()| self.ends.write_all(&end.to_le_bytes()))
             .map_err(|error| map::failed(&self.path, error))?;
+        self.failed = false;
         (self.documents, self.len) = (self.documents + 1, end);
+        Ok(())
+    }
+
+    /// Fails if an earlier write did.
+    fn check(&self) -> Result<()> {
+        if self.failed {
+            let message = format!("{}: an earlier write failed", name(&self.path));
+            return Err(Error::new(ErrorKind::Io, message));
+        }
         Ok(())
     }
 
@@ -204,11 +234,14 @@ impl TokenWriter {
     /// # Errors
     /// Errors of writing.
     pub fn sync(&mut self) -> Result<u64> {
+        self.check()?;
+        self.failed = true;
         for file in [&mut self.tokens, &mut self.ends] {
             file.flush()
                 .and_then(|()| file.get_ref().sync_data())
                 .map_err(|error| map::failed(&self.path, error))?;
         }
+        self.failed = false;
         Ok(self.documents)
     }
 

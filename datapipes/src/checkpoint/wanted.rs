@@ -58,9 +58,10 @@ impl Wanted {
         before.chain(from..end.max(from))
     }
 
-    /// Returns the first wanted positions at or after `position` that follow one another: at most
-    /// `most`, all below `end`. Empty if none is left there. A source that makes many items at once
-    /// goes on with the end of the range.
+    /// Returns the next range of wanted positions without a gap: it begins at `position` or later,
+    /// has at most `most` positions, and ends at `end` at the latest. Empty if none is wanted
+    /// before `end`. A source that makes many items at once calls it again with the end of the
+    /// range.
     ///
     /// ```
     /// let all = datapipes::Wanted::default();

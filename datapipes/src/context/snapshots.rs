@@ -147,11 +147,11 @@ impl Context {
         self.recorder().is_some_and(|recorder| recorder.is_due(0))
     }
 
-    /// Returns how many of the items and errors that this node repeats, from the
-    /// [restored](Context::restored) snapshot on, may have been used downstream before the stop: for
-    /// a node whose settings [may change](field@crate::Hints::may_change) then, which has to give
-    /// these by its settings of before, as the snapshot has them. 0 for other nodes, and in an epoch
-    /// that begins.
+    /// Returns how many outputs that this node gives again after a resume, items and errors, may
+    /// have been used downstream before the stop; they are the first ones since its
+    /// [restored](crate::Context::restored) snapshot. A node with a setting that [may
+    /// change](field@crate::Hints::may_change) has to make these with the old value, which its
+    /// snapshot contains. 0 for any other node, and in an epoch that begins.
     pub fn used_outputs(&self) -> u64 {
         self.node_state().map_or(0, |node_state| node_state.used)
     }

@@ -257,8 +257,9 @@ impl<T: Send + 'static> Graph<T> {
         self.edit(|node| node.edge = edge)
     }
 
-    /// Returns the function that weighs items leaving the last node, in bytes: for a step of your
-    /// own whose outputs consist of its inputs.
+    /// Returns a function that weighs values as the edge after the last node does: the bytes that
+    /// all values of a slice keep alive. For the [`weighed`](Graph::weighed) of a step whose
+    /// outputs contain its inputs.
     ///
     /// ```
     /// # use datapipes::Graph;

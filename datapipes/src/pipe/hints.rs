@@ -215,10 +215,11 @@ pub struct Hints {
     /// Settings in words, for the printed plan and compared when a checkpoint is resumed (a node
     /// whose settings differ is refused): `1000`, `size 256, drop_last`.
     pub settings: String,
-    /// Name of the last of the [settings](field@Hints::settings) if a resumed epoch may have another
-    /// value of it ([`Edited::Weights`](crate::Edited::Weights)): settings are then compared up to
-    /// `, NAME `. The node's snapshot has to contain the value that it was taken with, which stays
-    /// in force for [`Context::used_outputs`](crate::Context::used_outputs). For a node of one
+    /// Name of one setting that [`resume_edited`](crate::DataLoader::resume_edited) lets change,
+    /// such as `weights`. It must be the last of the [settings](field@Hints::settings), after
+    /// another: `…, weights 1:2`. What stands before `, weights ` is compared, the rest is not. The
+    /// node's snapshot must contain the old value, by which it gives the first
+    /// [`used_outputs`](crate::Context::used_outputs) items after a resume. For a node of one
     /// output.
     pub may_change: Option<&'static str>,
 }

@@ -75,8 +75,9 @@ impl Need {
         self.waker.wake();
     }
 
-    pub(super) fn clear(&self) {
-        self.waits.store(false, Ordering::SeqCst);
+    /// Records that no reader waits; returns true if one did.
+    fn clear(&self) -> bool {
+        self.waits.swap(false, Ordering::SeqCst)
     }
 
     /// Wakes the task when a reader waits.
@@ -305,16 +306,15 @@ impl ErasedChunks for PrefetchThread {
             PrefetchState::Failed(error) => Poll::Ready(error.take()),
             PrefetchState::Running(driver) => {
                 let take = driver.take.as_mut().expect("there until dropped");
-                let held = take.held().items;
                 self.gauge
                     .occupancy_sum
-                    .fetch_add(held as u64, Ordering::Relaxed);
+                    .fetch_add(take.held().items as u64, Ordering::Relaxed);
                 self.gauge.occupancy_polls.fetch_add(1, Ordering::Relaxed);
-                match here {
-                    true => driver.need.tell(),
-                    // A poll ahead of need does not end the wait of an earlier one.
-                    false if held > 0 || !demand.ahead => driver.need.clear(),
-                    false => {}
+                // Before the take: the thread must not find the queue empty and a reader that has
+                // just got its item.
+                let waited = driver.need.clear();
+                if here {
+                    driver.need.waker.wake();
                 }
                 let polled = take.poll_take(cx);
                 if let Poll::Ready(None) = polled {
@@ -329,7 +329,8 @@ impl ErasedChunks for PrefetchThread {
                 match &polled {
                     Poll::Pending => {
                         self.waiting_since.get_or_insert_with(Instant::now);
-                        if !demand.ahead {
+                        // A poll ahead of need does not end the wait of an earlier one.
+                        if waited || !demand.ahead {
                             driver.need.tell();
                         }
                     }

@@ -279,7 +279,7 @@ mod tests {
             *sum += n;
             Some(*sum)
         };
-        check_pipe(&Scan::new(0, sum).kept(), numbers());
+        check_pipe(&Scan::new(0, sum).resumable(), numbers());
     }
 
     /// Adds numbers up; declares that it is resumable, and its snapshot is too small for that.

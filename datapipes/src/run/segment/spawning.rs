@@ -84,6 +84,7 @@ impl Spawning {
         if self.filled.is_some_and(|filled| filled.elapsed() <= ROUND)
             && let ready @ Poll::Ready(Some(_)) = self.take_ready()
         {
+            self.shared.awaited.clear();
             return Some(ready);
         }
         if let Some((since, idle)) = self.idle_since.take() {
@@ -121,7 +122,11 @@ impl Spawning {
                     break polled;
                 }
                 Poll::Ready(None) if self.input_ended() => return Some(polled),
-                Poll::Ready(None) if cheap => return None,
+                Poll::Ready(None) if cheap => {
+                    // The inline chain waits for its own input.
+                    self.shared.awaited.clear();
+                    return None;
+                }
                 // The last morsel in flight had no output; the input may have more.
                 Poll::Ready(None) if idle == Idle::Full && !self.refused => {}
                 // Work that was refused while other morsels were in flight is now waited for.
@@ -313,7 +318,8 @@ impl Spawning {
     /// Returns the next chunk, or wakes the reader when enough is there.
     fn wait(&mut self, cx: &task::Context<'_>, demand: Demand) -> ChunkPoll {
         let (apart, in_flight) = (self.settings.processes, self.flight.morsels.len());
-        // A later poll ahead of need does not end the wait: a fork's other output may ask next.
+        // A later poll ahead of need does not end the wait: a fork's other output may ask next. If who
+        // waited goes away instead, one item more is made for it.
         if !demand.ahead {
             self.shared.awaited.wait(&self.shared.account);
         }
