@@ -222,6 +222,16 @@ fn patched(bytes: &[u8], at: usize, new: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A window at the end of the store has no label to read after its last token.
+#[test]
+fn a_document_longer_than_the_store_is_an_error_of_its_window() {
+    let at = 34 + 4 * 3;
+    let store = megatron(BIN, &patched(IDX, at, &[IDX[at] + 2])).unwrap();
+    let windows = store.windows(13).unwrap().fetch().collect().unwrap();
+    let error = windows.last().unwrap().row().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+}
+
 #[test]
 fn an_index_that_lies_is_named_with_its_byte() {
     let said = |result: Result<TokenStore>, kind: ErrorKind, said: &str| {

@@ -75,12 +75,13 @@ impl Window {
             let place = bounds.place(number, size)?;
             // The first document may have begun before.
             let is_next = place.start == at || (place.start < at && at == self.start);
-            if !is_next || place.end < at {
+            if !is_next || place.end < at || place.end > store.len() {
                 let message = format!(
-                    "{}: document {number} has tokens {} to {}, where token {at} is wanted",
+                    "{}: document {number} has tokens {} to {}, where token {at} of {} is wanted",
                     bounds.name(),
                     place.start,
-                    place.end
+                    place.end,
+                    store.len()
                 );
                 return Err(Error::new(ErrorKind::Corrupt, message));
             }
