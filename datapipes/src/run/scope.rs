@@ -156,19 +156,21 @@ impl Drop for Marked {
 }
 
 /// A task of an epoch. Each poll runs functions of the epoch with the epoch's runtime around them,
-/// so that CPU work may use the timers and files of that runtime.
-#[pin_project::pin_project]
+/// so that CPU work may use the timers and files of that runtime; so does the drop, which may be
+/// that of a request in progress on a thread of the pool.
+#[pin_project::pin_project(PinnedDrop)]
 pub(super) struct Scoped<F> {
     busy: Busy,
+    /// `None` once it is dropped.
     #[pin]
-    future: F,
+    future: Option<F>,
 }
 
 impl<F> Scoped<F> {
     pub(super) fn new(scope: &Scope, future: F) -> Self {
         Scoped {
             busy: scope.busy(),
-            future,
+            future: Some(future),
         }
     }
 }
@@ -179,6 +181,46 @@ impl<F: Future> Future for Scoped<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
         let this = self.project();
         let _entered = this.busy.0.enter();
-        this.future.poll(cx)
+        let future = this.future.as_pin_mut();
+        future.expect("it is there until the drop").poll(cx)
+    }
+}
+
+#[pin_project::pinned_drop]
+impl<F> PinnedDrop for Scoped<F> {
+    fn drop(self: Pin<&mut Self>) {
+        let mut this = self.project();
+        let _entered = this.busy.0.enter();
+        this.future.set(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the connection of a request does when it goes back to its client.
+    #[test]
+    fn what_a_task_drops_may_use_the_runtime() {
+        struct Spawns(Arc<AtomicUsize>);
+
+        impl Drop for Spawns {
+            fn drop(&mut self) {
+                drop(Handle::current().spawn(async {}));
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let (scope, dropped) = (Scope::new(runtime.handle().clone(), None), Arc::default());
+        let spawns = Spawns(Arc::clone(&dropped));
+        drop(Scoped::new(&scope, async move {
+            let _held = spawns;
+            std::future::pending::<()>().await;
+        }));
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
+        assert!(scope.is_idle());
     }
 }
