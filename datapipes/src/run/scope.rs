@@ -199,7 +199,7 @@ impl<F> PinnedDrop for Scoped<F> {
 mod tests {
     use super::*;
 
-    /// As the connection of a request does when it goes back to its client.
+    /// Spawns in a drop, as the connection of a request does when it goes back to its client.
     #[test]
     fn what_a_task_drops_may_use_the_runtime() {
         struct Spawns(Arc<AtomicUsize>);
