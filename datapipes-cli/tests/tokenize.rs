@@ -296,7 +296,7 @@ fn a_killed_run_is_resumed_exactly() {
             "{said}"
         );
         assert!(place.files(&whole) == place.files(format));
-        // What is finished is not done again.
+        // A finished store is not written again.
         let before = place.files(format);
         let (said, _) = place.succeeds(&["in"], format, &options);
         assert!(
@@ -346,7 +346,7 @@ fn a_resumed_run_has_the_same_settings() {
     place.write("tokenizer.json", tokenizer(1));
     differs(&[], "tokenizer (SHA-256): ");
     place.write("tokenizer.json", tokenizer(0));
-    // How fast it goes may be another.
+    // Settings that only change the speed, or what is skipped, may differ.
     place.succeeds(
         &["in"],
         "out",
@@ -359,6 +359,19 @@ fn a_resumed_run_has_the_same_settings() {
         said.contains("corpus.bin: it was not made by this command; choose another --out"),
         "{said}"
     );
+    // A file of another program is left alone; one that was cut off in the writing is written anew.
+    place.write("named/corpus.json", "[1, 2]\n");
+    let said = place.fails(&["in"], "named", &[]);
+    assert!(
+        said.contains("corpus.json: ") && said.contains("choose another --out"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read(place.path("named/corpus.json")).unwrap(),
+        b"[1, 2]\n"
+    );
+    place.write("cut/corpus.json", "{\n  \"tokenizer (SHA");
+    place.succeeds(&["in"], "cut", &[]);
     let folder = fs::File::open(place.path("out/corpus.json")).unwrap();
     folder.lock().unwrap();
     let said = place.fails(&["in"], "out", &[]);
@@ -375,7 +388,7 @@ fn what_cannot_be_read_is_named() {
             format!("{{\"text\": \"hello\"}}\n\n{line}\n{{\"text\": \"day\"}}\n"),
         );
         let said = place.fails(&["in.jsonl"], "out", &[]);
-        // What is right is not lost by what is wrong.
+        // A wrong line costs no other document.
         let (_, skipped) = place.succeeds(&["in.jsonl"], "out", &["--skip-errors"]);
         assert!(
             skipped.ends_with("\n1 could not be read and were skipped\n"),

@@ -6,6 +6,7 @@
 //! checkpoint, and the loader goes on there: in the middle of a file, with any number of workers.
 //! Stores of single files, renamed when they are complete, would lose up to a whole file.
 
+use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,15 @@ use serde_json::{Map, Value};
 pub enum Format {
     Megatron,
     Datatrove,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Megatron => "megatron",
+            Format::Datatrove => "datatrove",
+        })
+    }
 }
 
 impl FromStr for Format {
@@ -63,7 +73,7 @@ impl Output {
         tokenizer: &str,
         settings: &Settings,
     ) -> Result<Output, BoxError> {
-        let small = vocab <= usize::from(u16::MAX) + 1;
+        let small = vocab <= TokenWidth::U16.max_id() as usize + 1;
         fs::create_dir_all(folder).map_err(|error| named(folder, error))?;
         Ok(Output {
             folder: folder.to_owned(),
@@ -162,53 +172,43 @@ fn remove(path: &Path) -> Result<(), BoxError> {
     }
 }
 
+/// Endings of all files of a store and its run, but for those of the settings.
+const FILES: [&str; 8] = [
+    "bin",
+    "bin.ends",
+    "idx",
+    "ds",
+    "ds.ends",
+    "ds.index",
+    "ds.metadata",
+    "checkpoint",
+];
+
 /// Opens the file of the settings, which a run locks; compares its own with those of the run
 /// before, or saves them.
 fn locked(folder: &Path, settings: &Settings) -> Result<File, BoxError> {
     let path = folder.join("corpus.json");
     let help = "choose another --out, or remove the files of corpus there";
-    let others = [
-        "bin",
-        "bin.ends",
-        "idx",
-        "ds",
-        "ds.ends",
-        "ds.index",
-        "checkpoint",
-    ];
-    let mut others = others
-        .map(|ending| folder.join(format!("corpus.{ending}")))
-        .into_iter();
-    let other = others.find(|file| file.exists());
+    // The settings are the first file that a run writes.
+    let mut files = FILES
+        .iter()
+        .map(|ending| folder.join(format!("corpus.{ending}")));
+    let other = files.find(|file| file.exists());
     if let Some(other) = other.as_ref().filter(|_| !path.exists()) {
         let what = "it was not made by this command";
         return Err(format!("{}: {what}; {help}", other.display()).into());
     }
-    let mut options = File::options();
-    let options = options.read(true).write(true).create(true).truncate(false);
-    let mut file = options.open(&path).map_err(|error| named(&path, error))?;
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => {
-            return Err(format!("{}: another run writes here", folder.display()).into());
-        }
-        Err(TryLockError::Error(error)) => return Err(named(&path, error)),
-        Ok(()) => {}
-    }
-    let mut before = String::new();
-    file.read_to_string(&mut before)
+    let mut file = open_locked(folder, &path)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)
         .map_err(|error| named(&path, error))?;
-    let before = match serde_json::from_str(&before) {
+    let before: Settings = match serde_json::from_str(&text) {
         Ok(before) => before,
-        // Nothing is written before the settings: a run that was stopped here has nothing yet.
-        Err(_) if other.is_none() => {
+        // New, or of a run that was stopped while it wrote them.
+        Err(error) if error.is_eof() && other.is_none() => {
             let text = serde_json::to_vec_pretty(settings)?;
-            let mut write = || {
-                file.rewind()?;
-                file.set_len(0)?;
-                file.write_all(&text)?;
-                file.sync_all()
-            };
-            return write().map(|()| file).map_err(|error| named(&path, error));
+            replace(&mut file, &text).map_err(|error| named(&path, error))?;
+            return Ok(file);
         }
         Err(error) => return Err(named(&path, format!("{error}; {help}"))),
     };
@@ -218,6 +218,28 @@ fn locked(folder: &Path, settings: &Settings) -> Result<File, BoxError> {
     }
     let (folder, what) = (folder.display(), differences.join("\n  "));
     Err(format!("{folder} has a store of other settings; {help}\n  {what}").into())
+}
+
+/// Opens a file, which is made if it is not there, and locks it.
+fn open_locked(folder: &Path, path: &Path) -> Result<File, BoxError> {
+    let mut options = File::options();
+    let options = options.read(true).write(true).create(true).truncate(false);
+    let file = options.open(path).map_err(|error| named(path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(format!("{}: another run writes here", folder.display()).into())
+        }
+        Err(TryLockError::Error(error)) => Err(named(path, error)),
+    }
+}
+
+/// Replaces what is in a file, and waits until it is on the disk.
+fn replace(file: &mut File, text: &[u8]) -> std::io::Result<()> {
+    file.rewind()?;
+    file.set_len(0)?;
+    file.write_all(text)?;
+    file.sync_all()
 }
 
 fn named(path: &Path, error: impl std::fmt::Display) -> BoxError {
