@@ -306,7 +306,6 @@ impl Account {
             id,
             account,
             input: 0,
-            told_input: 0,
             held: 0,
             alone: false,
             begun: false,
@@ -325,10 +324,12 @@ impl Account {
         }
     }
 
-    /// Changes the bytes held from `from` to `to`, whatever is available. `alone` ends a poll
-    /// without a stake. `made` is true if an item was made.
-    fn change(&self, from: usize, to: usize, alone: bool, made: bool) {
-        if from == to && !alone && !made {
+    /// Changes the bytes held from the first to the second number, and those of the input among
+    /// them, whatever is available. `alone` ends a poll without a stake. `made` is true if an item
+    /// was made.
+    fn change(&self, held: (usize, usize), input: (usize, usize), alone: bool, made: bool) {
+        let (from, to) = held;
+        if from == to && input.0 == input.1 && !alone && !made {
             return;
         }
         let woken = {
@@ -338,6 +339,7 @@ impl Account {
             state.held = state.held - from + to;
             let edge = &mut state.edges[self.edge];
             edge.bytes = edge.bytes - from + to;
+            edge.inputs = edge.inputs - input.0 + input.1;
             if to < from || alone {
                 state.first(self.budget.bytes, made)
             } else {
@@ -355,7 +357,7 @@ impl Account {
         match credit {
             Some(credit) => {
                 let edge = &mut state.edges[self.edge];
-                edge.inputs -= credit.told_input;
+                edge.inputs -= credit.input;
                 waiting = edge.waiting.remove(&credit.id);
                 state.freed.remove(&credit.id);
                 state.alone &= !credit.alone;
@@ -442,8 +444,6 @@ pub(crate) struct Credit {
     id: u64,
     /// Bytes of the input that is still there.
     input: usize,
-    /// The same, as its edge knows it.
-    told_input: usize,
     /// All bytes held, including `input`.
     held: usize,
     /// True while a poll without a stake runs.
@@ -477,10 +477,8 @@ impl Credit {
     /// Reserves the expected weight of an item, whatever is available.
     pub(crate) fn reserve_anyway(&mut self) {
         self.stop_waiting();
-        self.set(
-            self.held
-                .max(self.input.saturating_add(self.account.each())),
-        );
+        let least = self.input.saturating_add(self.account.each());
+        self.set(self.held.max(least), self.input);
     }
 
     /// Gives up waiting for bytes; what is held stays.
@@ -493,21 +491,14 @@ impl Credit {
 
     /// Sets the bytes of the input, which live until they are used.
     pub(crate) fn set_input(&mut self, bytes: usize) {
-        let held = self.held - self.input + bytes;
-        self.input = bytes;
-        self.set(held);
-        let mut state = lock(&self.account.budget.state);
-        let edge = &mut state.edges[self.account.edge];
-        edge.inputs = edge.inputs - self.told_input + bytes;
-        self.told_input = bytes;
+        self.set(self.held - self.input + bytes, bytes);
     }
 
     /// Extends the input to this many bytes in all, before the part has begun: reserves the
     /// expected weight of an item again, if there is room. If not, the credit has nothing but its
     /// input, and waits for more when it is polled.
     pub(crate) fn add_input(&mut self, cx: &Context<'_>, bytes: usize) -> bool {
-        self.input = bytes;
-        self.set(self.held.max(bytes));
+        self.set(self.held.max(bytes), bytes);
         self.reserve(cx)
     }
 
@@ -556,19 +547,15 @@ impl Credit {
             return Poll::Pending;
         }
         self.stop_waiting();
-        self.set(held.max(self.input.saturating_add(bytes)));
+        self.set(held.max(self.input.saturating_add(bytes)), self.input);
         Poll::Ready(())
     }
 
     /// Ends a poll that made nothing yet: keeps the expected weight of up to `max` items.
     pub(crate) fn poll_pending(&mut self, max: usize) {
         self.begun = true;
-        self.set(
-            self.held.min(
-                self.input
-                    .saturating_add(self.account.each().saturating_mul(max)),
-            ),
-        );
+        let each = self.account.each().saturating_mul(max);
+        self.set(self.held.min(self.input.saturating_add(each)), self.input);
     }
 
     /// Ends a poll that made items: learns their weight, and parts with their bytes. `input` is the
@@ -576,7 +563,8 @@ impl Credit {
     pub(crate) fn give(&mut self, items: usize, bytes: usize, input: usize) -> Hold {
         learn(&self.account.seen, items, bytes);
         let alone = std::mem::take(&mut self.alone);
-        self.account.change(self.held, input + bytes, alone, true);
+        let (held, inputs) = ((self.held, input + bytes), (self.input, input));
+        self.account.change(held, inputs, alone, true);
         (self.input, self.held) = (input, input);
         (self.begun, self.freed) = (false, false);
         Hold {
@@ -585,10 +573,11 @@ impl Credit {
         }
     }
 
-    fn set(&mut self, held: usize) {
+    fn set(&mut self, held: usize, input: usize) {
         let alone = std::mem::take(&mut self.alone);
-        self.account.change(self.held, held, alone, false);
-        self.held = held;
+        let (all, inputs) = ((self.held, held), (self.input, input));
+        self.account.change(all, inputs, alone, false);
+        (self.held, self.input) = (held, input);
     }
 
     /// Reserves `least` bytes, and a larger `stake` if that is available. Returns true if the stake
@@ -607,8 +596,6 @@ impl Credit {
         let stake = least.max(self.input.saturating_add(stake));
         let share = self.account.share;
         let edge = &mut state.edges[self.account.edge];
-        edge.inputs = edge.inputs - self.told_input + self.input;
-        self.told_input = self.input;
         let limit = match limit {
             Limit::Most => share - share / 4,
             Limit::Share => share,

@@ -275,9 +275,9 @@ impl<T> Chunk<T> {
         })) {
             let place = out.len();
             let origin = origins.list().remove(place);
-            let behind = errors.partition_point(|(at, _)| *at <= place);
-            errors[behind..].iter_mut().for_each(|(at, _)| *at -= 1);
-            errors.insert(behind, (place, Error::panic(payload).of(&origin)));
+            let after = errors.partition_point(|(at, _)| *at <= place);
+            errors[after..].iter_mut().for_each(|(at, _)| *at -= 1);
+            errors.insert(after, (place, Error::panic(payload).of(&origin)));
         }
         Chunk {
             values: out,

@@ -278,9 +278,10 @@ impl<T: Send + 'static> Items<T> {
     ///
     /// `f` gets chunks of any size, with their errors, and returns what comes out in their place,
     /// errors included; if that is empty, the next chunk is taken at once. If `f` leaves items out,
-    /// larger chunks are taken in proportion, unless the consumer asks for no more than it needs. No
-    /// item waits inside between two calls of `f`. A panic of `f` ends the stream; one inside [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is
-    /// an error that names node and item. A resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
+    /// larger chunks are taken in proportion, unless the consumer asks for no more than it needs.
+    /// No item waits inside between two calls of `f`. A panic of `f` ends the stream; one inside
+    /// [`Chunk::map`] or [`Chunk::retain`] costs a single item, and is an error that names node and
+    /// item. A resumable pipe calls [`Context::snapshot_after`] at the end of `f`.
     ///
     /// ```
     /// use datapipes::{Arity, Chunk, Context, Graph, Hints, Items, Pipe};
@@ -764,7 +765,7 @@ impl<T: Send + 'static> Emitter<T> {
     }
 
     #[inline]
-    pub(crate) fn snapshot_encoded(
+    fn snapshot_encoded(
         &self,
         cx: &Context,
         write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,

@@ -15,7 +15,7 @@
 //!
 //! Tests have no `main` of their own; [`before_main!`](crate::before_main) does the same for them.
 
-// What starts the children, and does their work again when one dies, is in `run/child/`.
+// The code that starts the children, and does their work again when one dies, is in `run/child/`.
 
 /// Runs its part of the graph if this process was started as a child, and then does not return.
 /// Otherwise it returns at once, and children can be started from then on.

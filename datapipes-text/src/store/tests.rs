@@ -157,7 +157,7 @@ fn a_writer_goes_on_after_the_documents_that_were_synced() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 5);
 
     let resume = |documents| TokenWriter::resume_megatron(&path, width, documents).unwrap_err();
-    // What is finished stays.
+    // A finished store is left as it is.
     assert_eq!(resume(1).kind(), ErrorKind::Config);
     let again = TokenWriter::resume_datatrove(&ds, width, "gpt2", 1);
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Config);

@@ -45,7 +45,7 @@ pub struct TokenWriter {
     ends: BufWriter<File>,
     documents: u64,
     len: u64,
-    /// True once a write failed: the files may have a part of what was written then.
+    /// True once a write failed.
     failed: bool,
     bytes: Vec<u8>,
 }
@@ -175,8 +175,8 @@ impl TokenWriter {
     ///
     /// # Errors
     /// `Limit` if an id is larger than the width can hold, with document and token; then nothing of
-    /// the document is written. Errors of writing, after which nothing more is written: a new writer
-    /// resumes after the documents that were synced.
+    /// the document is written. Errors of writing, after which every call fails: a new writer resumes
+    /// after the documents that were synced.
     pub fn push(&mut self, ids: &[u32]) -> Result<()> {
         self.check()?;
         let number = self.documents;
@@ -210,14 +210,21 @@ impl TokenWriter {
             TokenWidth::I64 => bytes.extend(ids.iter().flat_map(|&id| u64::from(id).to_le_bytes())),
         }
         let end = self.len + ids.len() as u64;
-        self.failed = true;
-        self.tokens
+        let result = self
+            .tokens
             .write_all(bytes)
-            .and_then(|()| self.ends.write_all(&end.to_le_bytes()))
-            .map_err(|error| map::failed(&self.path, error))?;
-        self.failed = false;
+            .and_then(|()| self.ends.write_all(&end.to_le_bytes()));
+        self.written(result)?;
         (self.documents, self.len) = (self.documents + 1, end);
         Ok(())
+    }
+
+    /// Records a failed write: the files may have a part of it.
+    fn written(&mut self, result: std::io::Result<()>) -> Result<()> {
+        result.map_err(|error| {
+            self.failed = true;
+            map::failed(&self.path, error)
+        })
     }
 
     /// Fails if an earlier write did.
@@ -235,13 +242,12 @@ impl TokenWriter {
     /// Errors of writing.
     pub fn sync(&mut self) -> Result<u64> {
         self.check()?;
-        self.failed = true;
-        for file in [&mut self.tokens, &mut self.ends] {
-            file.flush()
-                .and_then(|()| file.get_ref().sync_data())
-                .map_err(|error| map::failed(&self.path, error))?;
-        }
-        self.failed = false;
+        let sync = |file: &mut BufWriter<File>| {
+            file.flush()?;
+            file.get_ref().sync_data()
+        };
+        let result = sync(&mut self.tokens).and_then(|()| sync(&mut self.ends));
+        self.written(result)?;
         Ok(self.documents)
     }
 

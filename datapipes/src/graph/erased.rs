@@ -46,7 +46,7 @@ pub(crate) trait Edge: Send + Sync {
     /// Makes a stream of one chunk.
     fn one(&self, chunk: AnyChunk) -> AnyItems;
     /// Removes the first items and errors of a chunk.
-    fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
+    fn without_first(&self, chunk: AnyChunk, first: usize) -> AnyChunk;
     /// Appends the items and errors of the next chunk.
     fn append(&self, chunk: &mut AnyChunk, next: AnyChunk);
     /// Weighs a `Chunk<T>`.
@@ -162,7 +162,7 @@ impl<T: Send + 'static> Edge for EdgeOf<T> {
         Box::new(Items::from_chunk(unwrap::<T>(chunk)))
     }
 
-    fn behind(&self, chunk: AnyChunk, first: usize) -> AnyChunk {
+    fn without_first(&self, chunk: AnyChunk, first: usize) -> AnyChunk {
         let mut chunk = unwrap::<T>(chunk);
         drop(chunk.split_to(first));
         self.wrap(chunk)

@@ -7,9 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use super::autosave::Saver;
 use super::epoch_source::EpochSource;
-use super::left::len;
 use super::{DataLoader, Every, OnError};
-use crate::graph::{BuildError, ENDLESS, Flow, check};
+use crate::graph::{BuildError, Flow, check};
 use crate::plan::Plan;
 use crate::run::Engine;
 use crate::settings::{Order, Settings};
@@ -87,11 +86,12 @@ impl<T: Send + 'static> Builder<T> {
     ///
     /// The executor starts with the requests that the first output needs (the items of a batch, up
     /// to 512), or with up to 256 if a number is given here; with 16 of them, until it is known if
-    /// the data is near: if none completes within 8 ms, the rest follows at once. It issues five requests for every four
-    /// that complete, for as long as that increases the throughput; a large maximum therefore costs
-    /// nothing. An epoch begins with the concurrency that the previous epoch found. The bytes of
-    /// results are limited separately; see [`memory`](Builder::memory). In strict order, if an
-    /// early request is slow, up to four times as many results are held while they wait for it.
+    /// the data is near: if none completes within 8 ms, the rest follows at once. It issues five
+    /// requests for every four that complete, for as long as that increases the throughput; a large
+    /// maximum therefore costs nothing. An epoch begins with the concurrency that the previous epoch
+    /// found. The bytes of results are limited separately; see [`memory`](Builder::memory). In
+    /// strict order, if an early request is slow, up to four times as many results are held while
+    /// they wait for it.
     pub fn concurrency(mut self, morsels: usize) -> Self {
         self.settings.concurrency = Some(morsels);
         self
@@ -392,10 +392,4 @@ impl<T: Send + 'static> Builder<T> {
             device_depth: 1,
         })
     }
-}
-
-/// Returns the number of items of the root within a budget of steps, if the nodes know it.
-pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
-    let len = len(flow, settings.rank, settings.uneven)?;
-    Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
 }

@@ -3,6 +3,7 @@
 
 use crate::graph::{ENDLESS, Flow, Op, lengths_of_some};
 use crate::run::{Engine, Share};
+use crate::settings::Settings;
 use crate::{Arity, Rank, Role, Uneven};
 
 /// The number of items that an epoch still gives, as far as it is known.
@@ -106,7 +107,13 @@ fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).min()
 }
 
+/// Returns the number of items of the root within a budget of steps, if the nodes know it.
+pub(super) fn len_hint(flow: &Flow, settings: &Settings) -> Option<u64> {
+    let len = len(flow, settings.rank, settings.uneven)?;
+    Some(len.min(settings.max_steps.unwrap_or(ENDLESS))).filter(|&len| len != ENDLESS)
+}
+
 /// Returns the number of items of the root, if the nodes know it, or [`ENDLESS`].
-pub(super) fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
+fn len(flow: &Flow, rank: Rank, uneven: Option<Uneven>) -> Option<u64> {
     lengths_of_some(flow, rank, uneven)[flow.root.0]
 }

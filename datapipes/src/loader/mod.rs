@@ -276,7 +276,7 @@ impl<T: Send + 'static> DataLoader<T> {
     /// number is exact unless the data turn out to be empty. For an epoch that has begun, see
     /// [`Epoch::steps_left`].
     pub fn len_hint(&self) -> Option<u64> {
-        builder::len_hint(&self.engine.flow, &self.engine.settings)
+        left::len_hint(&self.engine.flow, &self.engine.settings)
     }
 
     /// Returns the numbers of steps that the ranks have in an epoch, from the smallest to the
@@ -305,7 +305,7 @@ impl<T: Send + 'static> DataLoader<T> {
                 index,
                 world: settings.rank.world,
             };
-            builder::len_hint(
+            left::len_hint(
                 flow,
                 &crate::settings::Settings {
                     rank,

@@ -60,7 +60,7 @@ struct Driver {
 
 type Upstream = (Box<dyn ErasedChunks>, PrefetchSettings);
 
-/// True if a reader waits at the empty queue. The upstream may refuse to run ahead, and is asked
+/// Tells a task that a reader waits for it. The upstream may refuse to run ahead, and is asked
 /// again then.
 #[derive(Default)]
 pub(super) struct Need {
@@ -72,6 +72,11 @@ impl Need {
     /// Records that a reader waits.
     pub(super) fn tell(&self) {
         self.waits.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Wakes the task, so that it looks at what else it may have to do.
+    fn wake(&self) {
         self.waker.wake();
     }
 
@@ -314,7 +319,7 @@ impl ErasedChunks for PrefetchThread {
                 // just got its item.
                 let waited = driver.need.clear();
                 if here {
-                    driver.need.waker.wake();
+                    driver.need.wake();
                 }
                 let polled = take.poll_take(cx);
                 if let Poll::Ready(None) = polled {

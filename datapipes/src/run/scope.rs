@@ -156,12 +156,12 @@ impl Drop for Marked {
 }
 
 /// A task of an epoch. Each poll runs functions of the epoch with the epoch's runtime around them,
-/// so that CPU work may use the timers and files of that runtime; so does the drop, which may be
-/// that of a request in progress on a thread of the pool.
+/// so that CPU work may use the timers and files of that runtime; The drop does so, too: a task
+/// that is cancelled may be dropped on a thread of the pool, with a request in progress.
 #[pin_project::pin_project(PinnedDrop)]
 pub(super) struct Scoped<F> {
     busy: Busy,
-    /// `None` once it is dropped.
+    /// `None` only inside the drop, which ends it while the scope is entered.
     #[pin]
     future: Option<F>,
 }
@@ -199,9 +199,9 @@ impl<F> PinnedDrop for Scoped<F> {
 mod tests {
     use super::*;
 
-    /// Needs the runtime in a drop, as the connection of a request does that goes back to its client.
+    /// Uses the runtime when it is dropped, as a connection does that returns to its client.
     #[test]
-    fn what_a_task_drops_may_use_the_runtime() {
+    fn a_value_dropped_with_its_task_may_use_the_runtime() {
         struct Needs(Arc<AtomicUsize>);
 
         impl Drop for Needs {

@@ -75,13 +75,13 @@ pub(super) fn edits_without_a_place(saved: &Saved, now: &[SavedNode], flow: &Flo
         let same = was.is_some_and(|was| {
             was.settings == now.settings && was.inputs.len() == now.inputs.len()
         });
-        let reweighted = was.is_some_and(|was| {
+        let alike = was.is_some_and(|was| {
             was.inputs.len() == now.inputs.len() && is_alike(was, now, node.hints().may_change)
         });
         if same || node.inputs.is_empty() || passes(node) || node.hints().by_position {
             continue;
         }
-        if !reweighted && !matches!(node.node.op, Op::Pipe(_)) {
+        if !alike && !matches!(node.node.op, Op::Pipe(_)) {
             problems.push(format!(
                 "`{}` is new or other, and where it stood in its inputs is not known",
                 node.name

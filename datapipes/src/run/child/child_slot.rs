@@ -138,7 +138,7 @@ impl ChildSlot {
     /// Sorts the tasks of a child that ended. A task in progress is tried again item by item, and
     /// an item that was tried that way already is given up.
     async fn sort_out(&mut self, tasks: VecDeque<Task>, begun: bool, kind: ErrorKind, how: &str) {
-        let suspects = if begun { self.plan().overlap() } else { 0 };
+        let suspects = if begun { self.plan().hello.overlap } else { 0 };
         let mut tasks = tasks;
         // Tasks that other children can do go first, as this slot may wait for room.
         for task in tasks.split_off(suspects.min(tasks.len())) {

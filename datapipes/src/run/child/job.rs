@@ -38,7 +38,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Hands on what came out. It has to have room. What went in stays, here and in the child.
+    /// Hands on the job's output, for which there has to be room. Its input stays, here and in the
+    /// child.
     pub(super) fn hand_on(&mut self, mut chunk: AnyChunk) {
         chunk.hold = Some(self.credit.give(
             chunk.len - chunk.errors,

@@ -25,14 +25,6 @@ pub(crate) struct ChildrenPlan {
     pub figures: ChildFigures,
 }
 
-impl ChildrenPlan {
-    /// Returns the number of jobs that a child may have in progress at once, besides waiting ones: more
-    /// than one if the part waits for something.
-    pub(super) fn overlap(&self) -> usize {
-        self.hello.overlap.max(1)
-    }
-}
-
 /// Figures about children, over all epochs of a loader.
 #[derive(Debug, Default)]
 pub(crate) struct ChildFigures {

@@ -20,7 +20,8 @@ pub(crate) struct Hello {
     pub processes: Processes,
     /// Most detailed level of the parent's log, from 0 (nothing) to 5.
     pub level: u8,
-    /// Number of jobs that the child may have in progress at once.
+    /// Number of jobs that the child may have in progress at once, at least 1: more than one if the
+    /// part waits for something.
     pub overlap: usize,
     /// Number of the node that fills rows of batches, if one does.
     pub fills: Option<usize>,

@@ -263,7 +263,7 @@ impl<'a> Session<'a> {
                     let known = task.delivered.saturating_sub(task.seen).min(chunk.len);
                     task.seen += chunk.len;
                     if known > 0 {
-                        chunk = plan.edge.behind(chunk, known);
+                        chunk = plan.edge.without_first(chunk, known);
                     }
                 }
                 // The encoded length is known here, whatever weight the steps report.
@@ -413,7 +413,7 @@ impl<'a> Session<'a> {
                 return self.send(cx, &Order::Cancel(released - 1), None);
             }
         }
-        let most = self.slot.plan().overlap() - 1 + AT_ONCE;
+        let most = self.slot.plan().hello.overlap - 1 + AT_ONCE;
         // A child may stay for long with work that was cancelled.
         let alone = self
             .tasks

@@ -118,11 +118,11 @@ impl SlotsShared {
     /// Returns the next job, if it is later than the jobs of the child. A child works and answers
     /// in order, so an earlier job after a later one could wait for ever, for a consumer that waits
     /// for the earlier one.
-    pub(super) fn take(&self, behind: Option<u64>) -> Option<(u64, Job)> {
+    pub(super) fn take(&self, after: Option<u64>) -> Option<(u64, Job)> {
         let mut pending = self.pending.borrow_mut();
         let entry = pending
             .first_entry()
-            .filter(|first| behind.is_none_or(|behind| behind < *first.key()))?;
+            .filter(|first| after.is_none_or(|after| after < *first.key()))?;
         Some(entry.remove_entry())
     }
 
