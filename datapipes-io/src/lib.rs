@@ -12,7 +12,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`stores`]: the local file system; a web server (`stores::Http`, with the feature `http`).
+//! - [`stores`]: the local file system; web servers (`stores::Http`, feature `http`); S3, Google's
+//!   and Azure's object stores (`stores::cloud`, feature `cloud`).
 //! - [`formats`]: archives, compression, records, arrays, rows and samples, with a table of them;
 //!   and [`Format`], the trait to implement for another format.
 //! - [`datasets`]: MNIST, CIFAR, COCO and folders of images, read from their original file layouts.

@@ -743,7 +743,7 @@ fn circles<'a>(files: impl Iterator<Item = &'a Source>) -> Vec<String> {
             }
         }
     }
-    // What knows nobody, or what nobody knows, is in no circle.
+    // A file that uses no other, or that no other uses, is in no circle; nor is one left so.
     loop {
         let ends = |arrow: &(String, String)| {
             let goes_on = arrows.iter().any(|(from, _)| *from == arrow.1);

@@ -30,7 +30,16 @@ use self::show::with_errors;
 use crate::args::{Args, refuse};
 
 const USAGE: &str = "datapipes inspect URL_OR_PATH [--as auto|bytes|members|samples|lines|records|arrays|rows|images] [--limit N] \
-                     [--skip-errors] [--dump DIR] [--pack OUT.tar]";
+                     [--skip-errors] [--dump DIR] [--pack OUT.tar]
+
+Prints a JSON object for each item of a file, or of all files of a folder. Names and first bytes tell
+what a file is; of unknown files it prints size and hash.
+
+  --as VIEW       another view of the files
+  --limit N       ends after N items
+  --skip-errors   continues after an item that cannot be read, and exits with 0
+  --dump DIR      also writes each array or picture to DIR as an .npy file
+  --pack OUT.tar  also writes the samples as a new shard";
 
 /// Runs the command with these arguments.
 pub fn main(given: impl Iterator<Item = OsString>) -> ExitCode {

@@ -31,15 +31,18 @@ const USAGE: &str = "datapipes tokenize IN… --tokenizer tokenizer.json --out D
 
 Makes one token store of all documents of a corpus, in the order of the files. The store is the same
 for any number of workers. A run that was stopped is resumed by the same command, after the last
-checkpoint.
+checkpoint, or from the beginning if there is none. The files must be the same: only their names and
+sizes are compared.
 
 IN is a file, a folder, a pattern in quotes ('data/**/*.jsonl.zst') or a URL. Files hold JSON lines
-(.jsonl, .ndjson: a document on each line) or plain text (.txt, .md: a document each), compressed or
-not (gzip, zstd, xz, bzip2, lz4).
+(.jsonl, .ndjson: a document on each line) or plain text (.txt, .text, .md, .log: a document each),
+compressed or not (gzip, zstd, xz, bzip2, lz4). Of a folder only files with these names are read,
+also with --as; a pattern ('data/**/*.json.gz') reads all files that it matches.
 
   --tokenizer FILE            a tokenizer.json of Hugging Face
   --out DIR                   folder of the store; it is made if it is not there
-  --as jsonl|text             how documents lie in the files, where their names do not say it
+  --as jsonl|text             how documents lie in files that are named one by one or by a pattern;
+                              of a folder, only the files whose names say so are read
   --field NAME                field of a JSON line with the text [text]
   --format megatron|datatrove
                               DIR/corpus.bin and .idx, or DIR/corpus.ds, .ds.index and .ds.metadata
@@ -47,8 +50,9 @@ not (gzip, zstd, xz, bzip2, lz4).
   --begin TOKEN, --end TOKEN  special tokens before and after each document, such as '<|endoftext|>'
   --add-special-tokens        those that the tokenizer's own post-processor adds, as Python's encode
   --special-tokens-as-text    special tokens that are written in a document are ordinary text
-  --skip-errors               leaves out documents that cannot be read, and counts them; of a file
-                              that breaks off, all that follows counts as one
+  --skip-errors               leaves out documents that cannot be read, and counts them; what is left
+                              of a file that cannot be read or reached counts as one; the first 20
+                              of this run are named at the end
   --workers N                 number of threads that parse and tokenize [one for each core]
   --checkpoint-every TOKENS   saves the progress after so many tokens [16000000]";
 
@@ -129,7 +133,7 @@ fn run(args: &Args) -> Result<(), BoxError> {
         "tokenizer (SHA-256)": sha256(&json),
         "as": corpus.layout.to_string(),
         "field": (corpus.layout == Layout::JsonLines).then_some(&field),
-        "format": format!("{format:?}").to_lowercase(),
+        "format": format.to_string(),
         "begin": text("begin"),
         "end": text("end"),
         "add-special-tokens": args.has("add-special-tokens"),

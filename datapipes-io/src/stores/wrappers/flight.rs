@@ -1,5 +1,5 @@
-//! Deduplication of concurrent requests for the same object. How many requests are in flight is up
-//! to [`limit`](super::limit).
+//! Deduplication of concurrent requests for the same object. Their number is limited by
+//! [`limit`](super::limit).
 
 use std::collections::HashMap;
 use std::future::Future;
