@@ -64,6 +64,8 @@ pub(crate) struct Budget {
 #[derive(Debug, Default)]
 struct BudgetState {
     held: usize,
+    /// The most that was held at once.
+    most: usize,
     edges: Vec<EdgeBytes>,
     /// True while a poll without a stake runs.
     alone: bool,
@@ -83,6 +85,8 @@ struct BudgetState {
 #[derive(Debug, Default)]
 struct EdgeBytes {
     bytes: usize,
+    /// The most bytes at once.
+    most: usize,
     /// Bytes of inputs among them.
     inputs: usize,
     /// Credits that wait for bytes of this edge, the oldest first.
@@ -147,6 +151,13 @@ impl Budget {
         })
     }
 
+    /// Returns the bytes held now and the most at once: of all edges, and of each.
+    pub(crate) fn figures(&self) -> ((usize, usize), Vec<(usize, usize)>) {
+        let state = lock(&self.state);
+        let edges = state.edges.iter().map(|edge| (edge.bytes, edge.most));
+        ((state.held, state.most), edges.collect())
+    }
+
     /// Records that the consumer of the whole finds nothing, and waits.
     pub(crate) fn consumer_waits(&self, cx: &Context<'_>) {
         let mut state = lock(&self.state);
@@ -200,6 +211,15 @@ impl Budget {
 }
 
 impl BudgetState {
+    /// Changes the bytes that somebody holds at an edge from the first to the second number.
+    fn hold(&mut self, edge: usize, from: usize, to: usize) {
+        let edge = &mut self.edges[edge];
+        edge.bytes = edge.bytes - from + to;
+        edge.most = edge.most.max(edge.bytes);
+        self.held = self.held - from + to;
+        self.most = self.most.max(self.held);
+    }
+
     /// The oldest who waits at each edge, if it can go on with so many `bytes` in all; to be woken
     /// outside of the lock. What it needs may have become less meanwhile: so it looks itself after
     /// some items, and where nothing else is at its edge. It does not where nothing `moved`: the
@@ -336,9 +356,8 @@ impl Account {
             let mut state = lock(&self.budget.state);
             state.moves = state.moves.wrapping_add(made.into());
             state.alone &= !alone;
-            state.held = state.held - from + to;
+            state.hold(self.edge, from, to);
             let edge = &mut state.edges[self.edge];
-            edge.bytes = edge.bytes - from + to;
             edge.inputs = edge.inputs - input.0 + input.1;
             if to < from || alone {
                 state.first(self.budget.bytes, made)
@@ -364,8 +383,7 @@ impl Account {
             }
             None => state.moves = state.moves.wrapping_add(1),
         }
-        state.held -= bytes;
-        state.edges[self.edge].bytes -= bytes;
+        state.hold(self.edge, bytes, 0);
         let woken = state.first(self.budget.bytes, credit.is_none());
         drop(state);
         drop(waiting);
@@ -620,9 +638,7 @@ impl Credit {
         };
         self.alone = alone;
         state.alone |= alone;
-        let edge = &mut state.edges[self.account.edge];
-        edge.bytes = edge.bytes - self.held + held;
-        state.held = state.held - self.held + held;
+        state.hold(self.account.edge, self.held, held);
         let lost = held < self.held;
         self.held = held;
         // There may be bytes for the next one, too.

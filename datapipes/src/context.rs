@@ -13,6 +13,7 @@ use futures::channel::oneshot;
 
 use crate::batch_buffer::RowCursor;
 use crate::checkpoint::NodeState;
+use crate::histogram::DurationRecorder;
 use crate::rng::{Rng, mix};
 use crate::sync::lock;
 use crate::tensor::checked_len;
@@ -80,6 +81,8 @@ pub(crate) struct Counters {
     /// Nanoseconds spent inside the node and the nodes inline upstream of it, scaled up from a
     /// sample of the calls.
     pub busy_ns: AtomicU64,
+    /// Time of an item in the node itself, of the calls that were timed.
+    pub item_time: DurationRecorder,
     /// Bytes that an item keeps alive: the heaviest recent item, 0 before the first.
     pub weight: AtomicUsize,
 }

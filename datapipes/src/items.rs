@@ -761,7 +761,7 @@ impl<T: Send + 'static> Emitter<T> {
         cx: &Context,
         state: impl FnOnce(&mut HeldPositions) -> S,
     ) {
-        self.snapshot_encoded(cx, |keep| crate::codec::pack(&state(keep)));
+        self.snapshot_encoded(cx, |held| crate::codec::pack(&state(held)));
     }
 
     #[inline]

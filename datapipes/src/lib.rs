@@ -104,6 +104,7 @@ mod context;
 mod dtype;
 mod error;
 mod fair_share;
+mod histogram;
 mod item;
 mod items;
 #[cfg(feature = "ndarray")]
@@ -147,6 +148,7 @@ pub use datapipes_derive::Wire;
 pub use dtype::{DType, Element, TypedVec};
 pub use error::{BoxError, Error, ErrorKind, Ok, Result};
 pub use graph::{BuildError, Graph};
+pub use histogram::Histogram;
 pub use index::{Indexed, Lookup, MapPipe};
 pub use item::Item;
 pub use items::{Chunks, Demand, Emitter, Held, Items, Place};

@@ -9,7 +9,7 @@ pub(crate) struct Cursor {
     pub outputs: Vec<u64>,
     pub inputs: Vec<InputCursor>,
     /// The pipe's snapshot.
-    pub kept: Vec<u8>,
+    pub state: Vec<u8>,
     /// Pieces from here on: numbers of inputs and outputs. For a mix, numbers of outputs that may
     /// have been used downstream.
     pub pieces: Vec<(u64, u64)>,

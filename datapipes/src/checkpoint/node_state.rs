@@ -8,7 +8,7 @@ use super::{Lineage, Recorder, Wanted};
 #[derive(Clone, Default)]
 pub(crate) struct NodeState {
     pub recorder: Option<Arc<Recorder>>,
-    pub kept: Option<Arc<[u8]>>,
+    pub state: Option<Arc<[u8]>>,
     pub wanted: Option<Wanted>,
     /// Lineage of a node to which items come in any order, and which tells the inputs of its
     /// outputs.

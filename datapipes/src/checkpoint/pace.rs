@@ -45,7 +45,7 @@ impl Pace {
     }
 
     /// Records that a snapshot was taken at this progress, and `begun` at this time.
-    pub(super) fn kept(&self, progress: u64, begun: Instant) {
+    pub(super) fn taken(&self, progress: u64, begun: Instant) {
         let step = &mut *lock(&self.step);
         let now = Instant::now();
         // A snapshot that is expensive is taken less often.

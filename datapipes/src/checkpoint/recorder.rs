@@ -22,7 +22,7 @@ pub(crate) struct Recorder {
     wanted: Mutex<(Vec<Option<Wanted>>, bool)>,
     forgotten: Mutex<Vec<u64>>,
     feeds: Mutex<Feeds>,
-    marks: Mutex<Log<Snapshot>>,
+    snapshots: Mutex<Log<Snapshot>>,
     pace: Pace,
     problem: Mutex<Option<Error>>,
     /// True if a checkpoint records how much of the node's output may have been used downstream.
@@ -56,7 +56,7 @@ impl Recorder {
                 feeds: Vec::new(),
                 round: cursor.map_or(0, |cursor| cursor.round),
             }),
-            marks: Mutex::new(Log::new(trim)),
+            snapshots: Mutex::new(Log::new(trim)),
             pace: Pace::new(),
             problem: Mutex::new(None),
             tells,
@@ -83,10 +83,12 @@ impl Recorder {
         let begun = Snapshot {
             outputs: recorder.positions(),
             inputs: begun.collect(),
-            kept: cursor.map(|cursor| cursor.kept.clone()).unwrap_or_default(),
+            state: cursor
+                .map(|cursor| cursor.state.clone())
+                .unwrap_or_default(),
             round: cursor.map_or(0, |cursor| cursor.round),
         };
-        lock(&recorder.marks).push(begun, |_, _| ());
+        lock(&recorder.snapshots).push(begun, |_, _| ());
         Arc::new(recorder)
     }
 
@@ -108,9 +110,9 @@ impl Recorder {
     /// Returns the round in which a node that runs its input more than once resumes, and the wanted
     /// items of that round.
     pub(crate) fn resumed_round(&self) -> Option<(u64, Wanted)> {
-        let marks = lock(&self.marks);
-        let mark = marks.iter().next()?;
-        Some((mark.round, mark.inputs.first()?.input.wanted()))
+        let snapshots = lock(&self.snapshots);
+        let snapshot = snapshots.iter().next()?;
+        Some((snapshot.round, snapshot.inputs.first()?.input.wanted()))
     }
 
     /// Replaces the input of the last round by that of a new one. In the resumed round, the
@@ -126,9 +128,9 @@ impl Recorder {
             round,
         };
         if resumed.is_some()
-            && let Some(above) = lock(&self.marks)
+            && let Some(above) = lock(&self.snapshots)
                 .first_mut()
-                .and_then(|mark| mark.inputs.first_mut())
+                .and_then(|snapshot| snapshot.inputs.first_mut())
         {
             above.trace = trace.clone();
         }
@@ -198,21 +200,21 @@ impl Recorder {
     }
 
     #[cold]
-    pub(crate) fn keep(
+    pub(crate) fn record(
         &self,
         pending: u64,
         write: impl FnOnce(&mut HeldPositions) -> Result<Vec<u8>>,
     ) {
         if lock(&self.feeds).feeds.iter().any(Feed::takes_again) {
-            // Held items are being taken again; the last mark is still right.
+            // Held items are being taken again; the last snapshot is still right.
             return;
         }
         let begun = Instant::now();
-        let mut keep = HeldPositions::default();
-        let written = write(&mut keep);
+        let mut held = HeldPositions::default();
+        let written = write(&mut held);
         let (inputs, round) = {
             let Feeds { feeds, round } = &*lock(&self.feeds);
-            if let Some(place) = keep.not_taken(feeds) {
+            if let Some(place) = held.not_taken(feeds) {
                 let message = format!(
                     "says that it holds what is at place {place} of its input, and has not taken it"
                 );
@@ -223,11 +225,11 @@ impl Recorder {
             let inputs = feeds
                 .iter()
                 .enumerate()
-                .map(|(at, feed)| keep.above(at, feed));
+                .map(|(at, feed)| held.above(at, feed));
             (inputs.collect(), *round)
         };
-        let kept = match written {
-            Ok(kept) => kept,
+        let state = match written {
+            Ok(state) => state,
             Err(error) => {
                 lock(&self.problem).get_or_insert(error.at(&self.node));
                 return;
@@ -236,21 +238,21 @@ impl Recorder {
         let mut outputs = self.positions();
         outputs[0] += pending;
         let progress: u64 = outputs.iter().sum();
-        let outputs = keep.outputs.unwrap_or(outputs);
-        // More can be reached from a mark than from the next.
-        lock(&self.marks).push(
+        let outputs = held.outputs.unwrap_or(outputs);
+        // More can be reached from a snapshot than from the next.
+        lock(&self.snapshots).push(
             Snapshot {
                 outputs,
                 inputs,
-                kept,
+                state,
                 round,
             },
             |_, _| (),
         );
-        self.pace.kept(progress, begun);
+        self.pace.taken(progress, begun);
     }
 
-    /// Saves the last mark from which all of these points can be reached.
+    /// Saves the last snapshot from which all of these points can be reached.
     pub(crate) fn save_at(&self, points: &[Option<Point>], to: &mut Saving) {
         if let Some(problem) = &*lock(&self.problem) {
             to.problem
@@ -260,46 +262,51 @@ impl Recorder {
             let Feeds { feeds, round } = &*lock(&self.feeds);
             (*round, feeds.iter().map(Feed::taken).collect::<Vec<_>>())
         };
-        let marks = lock(&self.marks);
-        let before = |mark: &&Snapshot| mark.is(points, |at, point| at <= point.reach);
-        let Some(mark) = marks.iter().rev().find(before).or(marks.iter().next()) else {
+        let snapshots = lock(&self.snapshots);
+        let before = |snapshot: &&Snapshot| snapshot.is(points, |at, point| at <= point.reach);
+        let Some(snapshot) = snapshots
+            .iter()
+            .rev()
+            .find(before)
+            .or(snapshots.iter().next())
+        else {
             return;
         };
-        // No delivered output contains an input taken after the first mark that lies after all
-        // delivered outputs; without such a mark, none contains an input taken from now on.
-        let behind = |mark: &&Snapshot| mark.is(points, |at, point| at >= point.most);
-        let behind = marks.iter().find(behind);
+        // No delivered output contains an input taken after the first snapshot that lies after all
+        // delivered outputs; without such a snapshot, none contains an input taken from now on.
+        let behind = |snapshot: &&Snapshot| snapshot.is(points, |at, point| at >= point.most);
+        let behind = snapshots.iter().find(behind);
         let most = |input: usize| match behind {
-            Some(behind) if behind.round == mark.round => {
+            Some(behind) if behind.round == snapshot.round => {
                 behind.inputs.get(input).map(|above| above.taken)
             }
-            None if round == mark.round => taken.get(input).copied(),
+            None if round == snapshot.round => taken.get(input).copied(),
             _ => None,
         };
         let used = |point: &Point| {
             let most = point.most.min(self.produced[0].load(Ordering::Relaxed));
-            most.max(self.told).saturating_sub(mark.outputs[0])
+            most.max(self.told).saturating_sub(snapshot.outputs[0])
         };
         let pieces = match points {
             [Some(point)] if self.tells => vec![(0, used(point))],
             _ => Vec::new(),
         };
         let cursor = Cursor {
-            outputs: mark.outputs.clone(),
-            inputs: mark
+            outputs: snapshot.outputs.clone(),
+            inputs: snapshot
                 .inputs
                 .iter()
                 .map(|above| above.input.clone())
                 .collect(),
-            kept: mark.kept.clone(),
+            state: snapshot.state.clone(),
             pieces,
-            round: mark.round,
+            round: snapshot.round,
             unordered: false,
         };
         let over = points
             .iter()
             .all(|point| point.is_some_and(|point| point.reach == OVER));
-        let above: Vec<_> = mark
+        let above: Vec<_> = snapshot
             .inputs
             .iter()
             .enumerate()
@@ -316,7 +323,7 @@ impl Recorder {
                 )
             })
             .collect();
-        drop(marks);
+        drop(snapshots);
         to.cursor(&self.node, cursor);
         for (point, trace) in above {
             trace.save(point, to);
@@ -331,20 +338,23 @@ impl Recorder {
         };
         let over = reaches.iter().all(|&reach| reach == OVER);
         let above: Vec<_> = {
-            let mut marks = lock(&self.marks);
-            marks.trim(|marks| {
-                marks.get(1).is_some_and(|next| {
+            let mut snapshots = lock(&self.snapshots);
+            snapshots.trim(|snapshots| {
+                snapshots.get(1).is_some_and(|next| {
                     next.outputs
                         .iter()
                         .zip(&reaches)
                         .all(|(out, reach)| out <= reach)
                 })
             });
-            let first = marks.iter().next().expect("one mark is left");
-            // A later mark may reach back further.
+            let first = snapshots.iter().next().expect("one snapshot is left");
+            // A later snapshot may reach back further.
             let reach = |at: usize, above: &Above| {
-                let all = marks.iter().filter(|mark| mark.round == first.round);
-                let reaches = all.filter_map(|mark| Some(mark.inputs.get(at)?.point().reach));
+                let all = snapshots
+                    .iter()
+                    .filter(|snapshot| snapshot.round == first.round);
+                let reaches =
+                    all.filter_map(|snapshot| Some(snapshot.inputs.get(at)?.point().reach));
                 if over {
                     OVER
                 } else {

@@ -13,7 +13,7 @@ use crate::{Result, Wire};
 pub(super) struct Snapshot {
     pub outputs: Vec<u64>,
     pub inputs: Vec<Above>,
-    pub kept: Vec<u8>,
+    pub state: Vec<u8>,
     pub round: u64,
 }
 
@@ -137,7 +137,7 @@ impl PipeSnapshot {
         Cursor {
             outputs: vec![outputs],
             inputs: vec![input],
-            kept: self.state,
+            state: self.state,
             ..Cursor::default()
         }
     }

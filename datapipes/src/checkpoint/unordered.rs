@@ -132,7 +132,7 @@ struct LineageLog {
     /// Delivered inputs after it, and of those that the epoch resumed with.
     delivered: BTreeSet<u64>,
     most: usize,
-    kept: Vec<u8>,
+    state: Vec<u8>,
     /// True if something was recorded since the last snapshot.
     is_old: bool,
     /// Reason why no checkpoint can be made.
@@ -184,7 +184,9 @@ impl Unordered {
             low: begun.from(),
             delivered: BTreeSet::new(),
             most: LONG,
-            kept: cursor.map(|cursor| cursor.kept.clone()).unwrap_or_default(),
+            state: cursor
+                .map(|cursor| cursor.state.clone())
+                .unwrap_or_default(),
             is_old: true,
             problem: None,
         };
@@ -269,14 +271,14 @@ impl Unordered {
     }
 
     /// Stores the snapshot of the pipe with all outputs so far.
-    pub(crate) fn keep(&self, write: impl FnOnce() -> crate::Result<Vec<u8>>) {
+    pub(crate) fn record(&self, write: impl FnOnce() -> crate::Result<Vec<u8>>) {
         if !self.log().is_old {
             return;
         }
         let written = write();
         let mut log = self.log();
         match written {
-            Ok(kept) => (log.kept, log.is_old) = (kept, false),
+            Ok(state) => (log.state, log.is_old) = (state, false),
             Err(error) => log.problem = Some(error.to_string()),
         }
     }
@@ -408,14 +410,14 @@ impl Trace for Unordered {
                 held: pending.clone(),
             },
         };
-        let kept = self.log().kept.clone();
+        let state = self.log().state.clone();
         let outputs = vec![point.from - holes.len() as u64];
         to.cursor(
             &self.node,
             Cursor {
                 outputs,
                 inputs: vec![input],
-                kept,
+                state,
                 unordered: true,
                 ..Cursor::default()
             },

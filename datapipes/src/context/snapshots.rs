@@ -21,9 +21,9 @@ impl Context {
     pub fn restored<S: Wire>(&self) -> Result<Option<S>> {
         match self
             .node_state()
-            .and_then(|node_state| node_state.kept.as_ref())
+            .and_then(|node_state| node_state.state.as_ref())
         {
-            Some(kept) if !kept.is_empty() => unpack(kept).map(Some).map_err(|error| {
+            Some(state) if !state.is_empty() => unpack(state).map(Some).map_err(|error| {
                 let message = "the checkpoint has something else for it than its snapshot";
                 Error::new(crate::ErrorKind::Config, message)
                     .with_source(error)
@@ -70,7 +70,7 @@ impl Context {
     /// holds: a pipe that takes chunks, and so gets no [`Held`](crate::Held) items.
     #[inline]
     pub fn snapshot_with<S: Wire>(&self, state: impl FnOnce(&mut HeldPositions) -> S) {
-        self.snapshot_encoded(0, |keep| pack(&state(keep)));
+        self.snapshot_encoded(0, |held| pack(&state(held)));
     }
 
     /// Takes a snapshot of the moment after `outputs` more items and errors will have come out: for a
@@ -132,12 +132,12 @@ impl Context {
         };
         if let Some(recorder) = &node_state.recorder {
             if recorder.is_due(pending as u64) {
-                recorder.keep(pending as u64, write);
+                recorder.record(pending as u64, write);
             }
         } else if let Some(lineage) = &node_state.lineage {
             lineage
                 .unordered()
-                .keep(|| write(&mut HeldPositions::default()));
+                .record(|| write(&mut HeldPositions::default()));
         }
     }
 

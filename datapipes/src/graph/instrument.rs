@@ -1,6 +1,7 @@
 //! A guard downstream of every node: counts items, names errors, catches panics, ends a cancelled
 //! epoch.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::task::{self, Poll};
@@ -17,6 +18,12 @@ const SAMPLE: u64 = 16;
 const SLOW_NS: u64 = 5_000;
 /// Most items asked for at once, so that a dropped epoch ends soon.
 const MAX_CHUNK: usize = 1024;
+
+thread_local! {
+    /// Nanoseconds of the timed nodes that ran inside the poll that this thread times; `None` if it
+    /// times none.
+    static INSIDE: Cell<Option<u64>> = const { Cell::new(None) };
+}
 
 pub(crate) struct Instrumented<T> {
     input: Items<T>,
@@ -84,15 +91,26 @@ impl<T: Send + 'static> Chunks<T> for Instrumented<T> {
             _ => 0,
         };
         self.polls += 1;
-        let begun = (weight > 0).then(Instant::now);
+        // A node inside a timed poll is timed as well, so that each knows its own share.
+        let around = INSIDE.get();
+        let begun = (weight > 0 || around.is_some()).then(|| {
+            INSIDE.set(Some(0));
+            Instant::now()
+        });
         let demand = demand.at_most(MAX_CHUNK.min(self.most()));
         let polled = catch_unwind(AssertUnwindSafe(|| self.input.poll_chunk(cx, demand)));
         let counters = self.context.counters();
         if let Some(begun) = begun {
-            self.last_ns = begun.elapsed().as_nanos() as u64;
-            counters
-                .busy_ns
-                .fetch_add(self.last_ns * weight, Ordering::Relaxed);
+            let ns = begun.elapsed().as_nanos() as u64;
+            let inside = INSIDE.replace(around.map(|around| around + ns));
+            if weight > 0 {
+                self.last_ns = ns;
+                counters.busy_ns.fetch_add(ns * weight, Ordering::Relaxed);
+            }
+            if let Ok(Poll::Ready(Some(chunk))) = &polled {
+                let (own, items) = (ns.saturating_sub(inside.unwrap_or(0)), chunk.len() as u64);
+                counters.item_time.record(own / items.max(1), items);
+            }
         }
         match polled {
             Ok(Poll::Ready(Some(mut chunk))) => {

@@ -32,7 +32,7 @@ pub use epoch::{Blocking, Epoch};
 pub use policy::OnError;
 pub use replay::{Replay, Step};
 pub use stats::{
-    ChildStats, DeviceStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
+    ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };
 
 use autosave::{Autosave, Saver};

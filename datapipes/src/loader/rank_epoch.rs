@@ -53,6 +53,8 @@ pub(super) struct RankEpoch<T> {
     /// Cursors of its nodes when it ended.
     ended: Option<std::result::Result<Cursors, Arc<Error>>>,
     pub blocking: bool,
+    /// Since when the consumer waits for an item.
+    waiting_since: Option<Instant>,
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.
     runs: Runs,
@@ -104,6 +106,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             resume,
             ended: None,
             blocking: false,
+            waiting_since: None,
             stage,
             runs: runs.clone(),
             failed,
@@ -320,6 +323,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             let spent = ended - begun;
             let is_long = self.gain.after_poll(spent, ended, is_ready);
             if running.is_inline() {
+                self.waiting_since.get_or_insert(begun);
                 running.run.count_inline(spent);
                 // If the consumer waits, the next items are made ahead.
                 if (is_long || !is_ready) && running.move_to_background() {
@@ -331,9 +335,16 @@ impl<T: Send + 'static> RankEpoch<T> {
                 }
             }
             if polled.is_pending() {
+                self.waiting_since.get_or_insert(begun);
                 running.run.consumer_waits(cx);
             }
             let polled = ready!(polled);
+            if let Some(since) = self.waiting_since.take() {
+                running
+                    .run
+                    .waits
+                    .record((ended - since).as_nanos() as u64, 1);
+            }
             // An epoch that is polled as a stream is wired on a thread of its own, so that its trace
             // is there when the first item is.
             if let Some(figures) = &self.handed_over

@@ -339,6 +339,11 @@ impl Hints {
 
 /// The kind of work a pipe does: waiting or computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize),
+    serde(rename_all = "lowercase")
+)]
 #[non_exhaustive]
 pub enum Work {
     /// The pipe computes: as many run at once as there are workers.

@@ -15,6 +15,7 @@ use futures::{Stream, StreamExt};
 
 use super::scope::{Scope, Scoped};
 use super::{PATIENCE, PinnedThread};
+use crate::histogram::DurationRecorder;
 use crate::queue::{Limits, Put, Take, Weight, thread};
 use crate::{Error, ErrorKind, Item, Result};
 
@@ -26,6 +27,8 @@ pub(crate) type Upload<T, U> = Arc<dyn Fn(T) -> Result<U> + Send + Sync>;
 pub(crate) struct DevicePrefetchGauge {
     /// Time the consumer waited for a batch.
     pub waited_ns: AtomicU64,
+    /// Each of its waits.
+    pub waits: DurationRecorder,
     /// Time spent in uploads.
     pub busy_ns: AtomicU64,
     pub uploaded: AtomicU64,
@@ -131,6 +134,7 @@ impl<U: Send + 'static, P: Send + 'static> DevicePrefetch<U, P> {
                 if let Some(since) = self.waiting_since.take() {
                     let waited = since.elapsed().as_nanos() as u64;
                     self.gauge.waited_ns.fetch_add(waited, Ordering::Relaxed);
+                    self.gauge.waits.record(waited, 1);
                 }
                 if next.is_some() {
                     self.room.wake();

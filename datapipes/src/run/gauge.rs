@@ -2,12 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use crate::histogram::DurationRecorder;
+
 /// Measurements of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentGauge {
     pub busy_ns: AtomicU64,
     pub items_in: AtomicU64,
     pub morsels: AtomicU64,
+    /// Time of each morsel that came to its end.
+    pub morsel_time: DurationRecorder,
     pub starved_ns: AtomicU64,
     pub full_ns: AtomicU64,
     pub occupancy_sum: AtomicU64,

@@ -207,9 +207,14 @@ impl Morsel {
         }
     }
 
+    /// Returns the nanoseconds spent: of CPU work, on a worker; of I/O, from start to end.
+    pub(super) fn spent(&self) -> u64 {
+        self.fate.spent.load(Relaxed)
+    }
+
     /// Returns the nanoseconds spent per item.
     pub(super) fn cost(&self) -> f64 {
-        self.fate.spent.load(Relaxed) as f64 / self.items.max(1) as f64
+        self.spent() as f64 / self.items.max(1) as f64
     }
 
     /// Returns true if the morsel came to its end. If it did not, its runtime was shut down.

@@ -165,9 +165,9 @@ impl<T: Send + 'static> Running<T> {
             cursor.as_ref(),
         );
         let above = above.counted(Some(unordered.counter().clone()), None);
-        let kept = cursor.map(|cursor| cursor.kept.into());
+        let state = cursor.map(|cursor| cursor.state.into());
         let node_state = NodeState {
-            kept,
+            state,
             lineage: Some(Lineage::new(unordered.clone())),
             ..NodeState::default()
         };

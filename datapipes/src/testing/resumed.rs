@@ -23,7 +23,7 @@ where
         for (chunk, always) in [(1, true), (1, false), (3, true), (64, false)] {
             match pipe.hints().by_position {
                 true => check_positions(pipe, input, chunk),
-                false => check_kept(pipe, input, chunk, always),
+                false => check_recorded(pipe, input, chunk, always),
             }
         }
     }
@@ -136,9 +136,9 @@ impl<T: Send + 'static> Running<T> {
     {
         let (chunk, always) = how;
         let (position, cursor) = stopped.unzip();
-        let kept = cursor.as_ref().map(|cursor| cursor.kept.clone().into());
+        let state = cursor.as_ref().map(|cursor| cursor.state.clone().into());
         let node_state = NodeState {
-            kept,
+            state,
             ..NodeState::default()
         };
         let mut wanted = cursor
@@ -205,14 +205,17 @@ impl<T: Send + 'static> Running<T> {
             .cursors
             .remove(NODE)
             .expect("a node that runs has a place");
-        assert!(cursor.outputs[0] <= self.position, "it was kept too late");
+        assert!(
+            cursor.outputs[0] <= self.position,
+            "it was recorded too late"
+        );
         (self.position, cursor)
     }
 }
 
 const NODE: &str = "pipe";
 
-fn check_kept<In, P>(pipe: &P, input: &Input<In>, chunk: usize, always: bool)
+fn check_recorded<In, P>(pipe: &P, input: &Input<In>, chunk: usize, always: bool)
 where
     In: Clone + Send + 'static,
     P: Pipe<In>,

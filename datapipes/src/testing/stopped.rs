@@ -90,12 +90,12 @@ impl<T: Send + 'static> Running<T> {
         let inputs = node.open(sequences, |at, opening| {
             (opening.wanted, opening.taken) = (of_input(at), Some(recorder.taken(at)));
         });
-        let kept = cursor.map(|cursor| cursor.kept.clone().into());
+        let state = cursor.map(|cursor| cursor.state.clone().into());
         let used = cursor
             .and_then(|cursor| cursor.pieces.first())
             .map_or(0, |&(_, used)| used);
         let node_state = NodeState {
-            kept,
+            state,
             used,
             recorder: Some(recorder.clone()),
             ..NodeState::default()
@@ -210,7 +210,7 @@ impl<T: Send + 'static> Running<T> {
             .find(|&(at, &place): &(usize, _)| place > wanted[at].next(0));
         assert!(
             late.is_none(),
-            "it was kept too late: of what is wanted it has come {late:?} too far"
+            "it was recorded too late: of what is wanted it has come {late:?} too far"
         );
         (cursor, wanted)
     }

@@ -168,7 +168,7 @@ fn write(saved: &Saved, to: &mut Writer<'_>) {
         let Some(Cursor {
             outputs,
             inputs,
-            kept,
+            state,
             pieces,
             round,
             unordered,
@@ -183,7 +183,7 @@ fn write(saved: &Saved, to: &mut Writer<'_>) {
             to.number(from - reach);
             ascending(held, to);
         }
-        some(kept, to);
+        some(state, to);
         to.number(pieces.len() as u64);
         for (inside, outside) in pieces {
             to.number(*inside);
@@ -257,7 +257,7 @@ fn cursor(from: &mut Reader<'_>) -> Result<Cursor> {
         });
     }
     let len = from.count()?;
-    cursor.kept = from.raw(len)?.to_vec();
+    cursor.state = from.raw(len)?.to_vec();
     for _ in 0..from.count()? {
         cursor.pieces.push((from.number()?, from.number()?));
     }

@@ -125,7 +125,7 @@ pub(super) fn stand_in(saved: &Saved, flow: &Flow, cursors: &mut Cursors) {
                         && input.reach < input.from
                     {
                         *input = at(input.reach);
-                        (cursor.kept, cursor.unordered) = (Vec::new(), false);
+                        (cursor.state, cursor.unordered) = (Vec::new(), false);
                     }
                 }
                 cursor.inputs.clone()

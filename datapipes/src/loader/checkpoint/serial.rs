@@ -100,8 +100,8 @@ struct CursorForm {
     outputs: Vec<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
     inputs: Vec<InputForm>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    kept: Hex,
+    #[serde(rename = "kept", default, skip_serializing_if = "is_default")]
+    state: Hex,
     #[serde(default, skip_serializing_if = "is_default")]
     pieces: Vec<(u64, u64)>,
     #[serde(default, skip_serializing_if = "is_default")]
@@ -225,7 +225,7 @@ impl CursorForm {
         let Cursor {
             outputs,
             inputs,
-            kept,
+            state,
             pieces,
             round,
             unordered,
@@ -238,7 +238,7 @@ impl CursorForm {
         CursorForm {
             outputs: outputs.clone(),
             inputs: inputs.iter().map(form).collect(),
-            kept: Hex(kept.clone()),
+            state: Hex(state.clone()),
             pieces: pieces.clone(),
             round: *round,
             unordered: *unordered,
@@ -249,7 +249,7 @@ impl CursorForm {
         let CursorForm {
             outputs,
             inputs,
-            kept,
+            state,
             pieces,
             round,
             unordered,
@@ -259,7 +259,7 @@ impl CursorForm {
         Cursor {
             outputs,
             inputs,
-            kept: kept.0,
+            state: state.0,
             pieces,
             round,
             unordered,

@@ -346,19 +346,22 @@ pub(super) type Counted = Vec<Vec<u64>>;
 
 /// Takes the values of counters and sets them to zero.
 pub(super) fn counted(counters: &Counters) -> Vec<u64> {
-    each(counters)
-        .map(|counter| counter.swap(0, Ordering::Relaxed))
-        .to_vec()
+    let counts = each(counters).map(|counter| counter.swap(0, Ordering::Relaxed));
+    [&counts[..], &counters.item_time.take()].concat()
 }
 
 /// Adds values to counters.
 pub(super) fn count(counters: &Counters, counted: &[u64]) {
-    for (counter, more) in each(counters).into_iter().zip(counted) {
+    let each = each(counters);
+    if let Some(times) = counted.get(each.len()..) {
+        counters.item_time.add_taken(times);
+    }
+    for (counter, more) in each.into_iter().zip(counted) {
         counter.fetch_add(*more, Ordering::Relaxed);
     }
 }
 
-/// Subtracts values that were added to counters before.
+/// Subtracts values that were added to counters before. What an item took has been spent.
 pub(super) fn uncount(counters: &Counters, counted: &[u64]) {
     for (counter, less) in each(counters).into_iter().zip(counted) {
         counter.fetch_sub(*less, Ordering::Relaxed);
@@ -373,6 +376,7 @@ fn each(counters: &Counters) -> [&AtomicU64; 6] {
         dropped,
         retried,
         busy_ns,
+        item_time: _,
         weight: _,
     } = counters;
     [items, chunks, errors, dropped, retried, busy_ns]
@@ -464,11 +468,13 @@ mod tests {
         let (here, there) = (Counters::default(), Counters::default());
         there.items.store(3, Ordering::Relaxed);
         there.busy_ns.store(70, Ordering::Relaxed);
+        there.item_time.record(70, 1);
         let more = counted(&there);
         count(&here, &more);
         count(&here, &more);
         assert_eq!(counted(&there), [0; 6]);
         uncount(&here, &[1, 0, 0, 0, 0, 20]);
-        assert_eq!(counted(&here), [5, 0, 0, 0, 0, 120]);
+        assert_eq!(here.item_time.histogram().count(), 2);
+        assert_eq!(counted(&here)[..6], [5, 0, 0, 0, 0, 120]);
     }
 }

@@ -15,6 +15,7 @@ use crate::budget::{Account, Budget, stake};
 use crate::checkpoint::{Cursor, Trim};
 use crate::context::{Counters, RunInfo};
 use crate::graph::Edge;
+use crate::histogram::DurationRecorder;
 use crate::plan::Placement;
 #[cfg(target_os = "linux")]
 use crate::run::child::{RunFacts, shared_memory};
@@ -39,6 +40,8 @@ pub(crate) struct EpochRun {
     skipped: AtomicU64,
     /// Nanoseconds that the consumer spent in the graph itself, while there was no queue between.
     inline_ns: AtomicU64,
+    /// Waits of the consumer for items that were not ready.
+    pub waits: DurationRecorder,
     pub counters: Vec<Arc<Counters>>,
     pub segments: Vec<Arc<SegmentGauge>>,
     pub queues: HashMap<usize, Arc<QueueGauge>>,
@@ -113,6 +116,7 @@ impl EpochRun {
             delivered: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             inline_ns: AtomicU64::new(0),
+            waits: DurationRecorder::default(),
             counters: engine.flow.nodes.iter().map(|_| Arc::default()).collect(),
             segments: engine
                 .plan
@@ -183,6 +187,11 @@ impl EpochRun {
     pub(crate) fn count_inline(&self, time: Duration) {
         self.inline_ns
             .fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes reserved now and the most at once: of all edges, and of each segment.
+    pub(crate) fn bytes(&self) -> ((usize, usize), Vec<(usize, usize)>) {
+        self.budget.figures()
     }
 
     /// Returns the time that the consumer was inside the graph, or waited for its queue.

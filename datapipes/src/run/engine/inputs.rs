@@ -409,12 +409,12 @@ impl EpochRun {
 
 /// Returns the snapshot of a node.
 fn restored(cursor: Option<&Cursor>) -> NodeState {
-    let kept = cursor.map(|cursor| cursor.kept.clone().into());
+    let state = cursor.map(|cursor| cursor.state.clone().into());
     let used = cursor
         .and_then(|cursor| cursor.pieces.first())
         .map_or(0, |&(_, used)| used);
     NodeState {
-        kept,
+        state,
         used,
         ..NodeState::default()
     }

@@ -12,11 +12,13 @@ use crate::{Error, ErrorKind, Origin};
 
 /// Items that the loader's policy skipped, of one node and one kind of error.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct SkipStats {
     /// Node in which the items failed; empty if the error names none.
     pub node: String,
     /// Kind of the error.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "text"))]
     pub kind: ErrorKind,
     /// Number of items.
     pub items: u64,
@@ -28,16 +30,45 @@ pub struct SkipStats {
 
 /// An item that the loader's policy skipped.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Skipped {
     /// Node in which the item failed; empty if the error names none.
     pub node: String,
     /// Origin of the item, if the error is about one.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "maybe_text"))]
     pub item: Option<Origin>,
     /// Kind of the error.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "text"))]
     pub kind: ErrorKind,
     /// The whole error in one line.
     pub error: String,
+}
+
+impl SkipStats {
+    /// Returns true if these are the skipped items of this node and kind of error.
+    pub(crate) fn is_of(&self, node: &str, kind: ErrorKind) -> bool {
+        self.node == node && self.kind == kind
+    }
+}
+
+#[cfg(feature = "serde")]
+fn text<S: serde::Serializer>(
+    value: &impl std::fmt::Display,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+#[cfg(feature = "serde")]
+fn maybe_text<S: serde::Serializer>(
+    value: &Option<Origin>,
+    to: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => to.collect_str(value),
+        None => to.serialize_none(),
+    }
 }
 
 /// Greatest number of skipped items that are kept with their names.

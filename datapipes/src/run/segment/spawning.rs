@@ -375,6 +375,7 @@ impl Spawning {
         }
         self.settings.log.complete(morsel.items, morsel.out);
         shared.bell.taken();
+        shared.gauge.morsel_time.record(morsel.spent(), 1);
         if morsel.work == self.flight.work {
             self.cost.learn(morsel.cost());
         }

@@ -44,10 +44,10 @@ fn states() -> impl Strategy<Value = Checkpoint> {
         vec(any::<u8>(), 0..20),
         vec((0..99u64, 0..99u64), 0..9),
     );
-    let cursor = (cursor, far).prop_map(|((outputs, inputs, kept, pieces), round)| Cursor {
+    let cursor = (cursor, far).prop_map(|((outputs, inputs, state, pieces), round)| Cursor {
         outputs,
         inputs,
-        kept,
+        state,
         pieces,
         unordered: round % 2 == 1,
         round,
@@ -210,7 +210,7 @@ fn row_120_counts_that_are_too_large_are_refused_before_anything_is_allocated() 
         writer.into_parts().0
     };
     for huge in [1 << 33, 1 << 60, u64::MAX] {
-        // Numbers of nodes, of letters of a name, inputs, outputs, places held, bytes kept, pieces.
+        // Numbers of nodes, of letters of a name, inputs, outputs, places held, bytes of state, pieces.
         let before: [&[u64]; 7] = [
             &[],
             &[1],

@@ -1,0 +1,251 @@
+//! Collects the figures of an epoch from its counters.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::{
+    ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
+};
+use crate::Work;
+use crate::loader::rank_epoch::Runs;
+use crate::plan::{Placement, segment_letter};
+use crate::run::{Engine, EpochRun};
+use crate::sync::lock;
+
+fn ns(counter: &AtomicU64) -> Duration {
+    Duration::from_nanos(counter.load(Relaxed))
+}
+
+fn mean(sum: &AtomicU64, count: &AtomicU64) -> f64 {
+    sum.load(Relaxed) as f64 / count.load(Relaxed).max(1) as f64
+}
+
+#[cfg(target_os = "linux")]
+fn processes(engine: &Engine, segment: usize) -> Option<ProcessStats> {
+    let figures = &engine.supervisors[segment].as_ref()?.plan.figures;
+    let children = figures
+        .alive()
+        .into_iter()
+        .map(|(process, alive)| ChildStats {
+            process,
+            place: alive.place,
+            memory: alive.resident,
+            items: alive.items,
+        });
+    Some(ProcessStats {
+        started: figures.started.load(Relaxed),
+        died: figures.died.load(Relaxed),
+        replaced: figures.replaced.load(Relaxed),
+        crashed: figures.crashed.load(Relaxed),
+        children: children.collect(),
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn processes(_: &Engine, _: usize) -> Option<ProcessStats> {
+    None
+}
+
+impl Stats {
+    /// Returns the figures of all ranks that an epoch reads; `None` before the first has begun.
+    pub(in crate::loader) fn of_all(runs: &Runs) -> Option<Stats> {
+        let runs = lock(runs);
+        let mut stats = Stats::of(runs.first()?);
+        for run in &runs[1..] {
+            stats.add(Stats::of(run));
+        }
+        stats.bottleneck = stats.find_bottleneck();
+        Some(stats)
+    }
+
+    /// Adds the figures of another rank of the same epoch. Figures shared by all ranks stay as they
+    /// are: processes, the device stage, and the consumer's waits for it.
+    fn add(&mut self, other: Stats) {
+        self.wall = self.wall.max(other.wall);
+        self.memory.add(other.memory);
+        self.delivered += other.delivered;
+        self.skipped += other.skipped;
+        self.skipped_items.extend(other.skipped_items);
+        for skips in other.skips {
+            match self
+                .skips
+                .iter_mut()
+                .find(|own| own.is_of(&skips.node, skips.kind))
+            {
+                Some(own) => (own.items, own.last) = (own.items + skips.items, skips.last),
+                None => self.skips.push(skips),
+            }
+        }
+        for (node, other) in self.nodes.iter_mut().zip(other.nodes) {
+            node.items += other.items;
+            node.dropped += other.dropped;
+            node.errors += other.errors;
+            node.retried += other.retried;
+            node.busy += other.busy;
+            node.item_time.merge(&other.item_time);
+        }
+        for (segment, other) in self.segments.iter_mut().zip(other.segments) {
+            segment.inline &= other.inline;
+            segment.items += other.items;
+            segment.morsels += other.morsels;
+            segment.busy += other.busy;
+            segment.starved += other.starved;
+            segment.full += other.full;
+            segment.occupancy += other.occupancy;
+            segment.polls = segment.polls.max(other.polls);
+            segment.morsel_time.merge(&other.morsel_time);
+            segment.memory.add(other.memory);
+            segment.concurrency += other.concurrency;
+        }
+        if self.device.is_none() {
+            self.waited += other.waited;
+            self.waits.merge(&other.waits);
+        }
+        self.queue = match (self.queue.take(), other.queue) {
+            (Some(queue), Some(other)) => Some(QueueStats {
+                depth: queue.depth + other.depth,
+                occupancy: queue.occupancy + other.occupancy,
+                polls: queue.polls.max(other.polls),
+                producer_waited: queue.producer_waited + other.producer_waited,
+                producer_busy: queue.producer_busy + other.producer_busy,
+            }),
+            (queue, other) => queue.or(other),
+        };
+    }
+
+    /// Returns the figures of one rank, without those derived from others.
+    fn of(run: &EpochRun) -> Stats {
+        let Engine {
+            flow,
+            plan,
+            settings,
+            ..
+        } = &*run.engine;
+        let ((held, most), bytes) = run.bytes();
+        let inclusive: Vec<u64> = run
+            .counters
+            .iter()
+            .map(|c| c.busy_ns.load(Relaxed))
+            .collect();
+        let own = |id: usize| {
+            let above: u64 = match plan.places[id] {
+                Placement::Segment(number) => {
+                    let nodes = &plan.segments[number].nodes;
+                    if nodes[0] == id {
+                        // The first node of a segment gets the time measured for the segment, less
+                        // its other nodes.
+                        let rest = inclusive[*nodes.last().expect("not empty")]
+                            .saturating_sub(inclusive[id]);
+                        return run.segments[number]
+                            .busy_ns
+                            .load(Relaxed)
+                            .saturating_sub(rest);
+                    }
+                    flow.nodes[id]
+                        .inputs
+                        .iter()
+                        .map(|&(above, _)| inclusive[above])
+                        .sum()
+                }
+                _ => {
+                    let inputs = flow.nodes[id].inputs.iter();
+                    inputs
+                        .filter(|(above, _)| plan.places[*above] == Placement::Inline)
+                        .map(|&(above, _)| inclusive[above])
+                        .sum()
+                }
+            };
+            inclusive[id].saturating_sub(above)
+        };
+        let nodes = flow.nodes.iter().enumerate().map(|(id, node)| NodeStats {
+            name: node.name.to_string(),
+            items: run.counters[id].items.load(Relaxed),
+            dropped: run.counters[id].dropped.load(Relaxed),
+            errors: run.counters[id].errors.load(Relaxed),
+            retried: run.counters[id].retried.load(Relaxed),
+            busy: Duration::from_nanos(own(id)),
+            item_time: run.counters[id].item_time.histogram(),
+            segment: match plan.places[id] {
+                Placement::Segment(number) => Some(segment_letter(number)),
+                _ => None,
+            },
+        });
+        let segments = plan.segments.iter().zip(&run.segments).enumerate().map(
+            |(number, (segment, gauge))| SegmentStats {
+                letter: segment_letter(number),
+                nodes: segment
+                    .nodes
+                    .iter()
+                    .map(|&id| flow.nodes[id].name.to_string())
+                    .collect(),
+                work: match gauge.on_workers.load(Relaxed) {
+                    true => Work::Cpu,
+                    false => segment.work,
+                },
+                workers: segment.workers,
+                inline: gauge.inline.load(Relaxed),
+                items: gauge.items_in.load(Relaxed),
+                morsels: gauge.morsels.load(Relaxed),
+                busy: ns(&gauge.busy_ns),
+                starved: ns(&gauge.starved_ns),
+                full: ns(&gauge.full_ns),
+                morsel_time: gauge.morsel_time.histogram(),
+                memory: MemoryStats {
+                    bytes: bytes[number].0 as u64,
+                    most: bytes[number].1 as u64,
+                    limit: None,
+                },
+                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+                polls: gauge.occupancy_polls.load(Relaxed),
+                concurrency: gauge.concurrency.load(Relaxed),
+                processes: processes(&run.engine, number),
+            },
+        );
+        let gauge = &run.root_queue;
+        let queue =
+            (gauge.depth.load(Relaxed) > 0 && !gauge.inline.load(Relaxed)).then(|| QueueStats {
+                depth: gauge.depth.load(Relaxed),
+                occupancy: mean(&gauge.occupancy_sum, &gauge.occupancy_polls),
+                polls: gauge.occupancy_polls.load(Relaxed),
+                producer_waited: ns(&gauge.full_ns),
+                producer_busy: ns(&gauge.busy_ns),
+            });
+        let device = run.device.get();
+        Stats {
+            wall: run.wall(),
+            delivered: run.counts().0,
+            skipped: run.counts().1,
+            skips: run.log.skips(),
+            skipped_items: run.log.skipped_items(),
+            nodes: nodes.collect(),
+            segments: segments.collect(),
+            waited: device.map_or_else(|| run.consumer_waited(), |gauge| ns(&gauge.waited_ns)),
+            waits: match device {
+                Some(gauge) => gauge.waits.histogram(),
+                None => run.waits.histogram(),
+            },
+            memory: MemoryStats {
+                bytes: held as u64,
+                most: most as u64,
+                limit: Some(plan.bytes() as u64),
+            },
+            workers: settings.workers,
+            queue,
+            device: device.map(|gauge| DeviceStats {
+                uploaded: gauge.uploaded.load(Relaxed),
+                busy: ns(&gauge.busy_ns),
+                depth: gauge.depth.load(Relaxed),
+            }),
+            bottleneck: String::new(),
+        }
+    }
+}
+
+impl MemoryStats {
+    /// Adds the bytes of another rank, which has a limit of its own.
+    fn add(&mut self, other: MemoryStats) {
+        self.bytes += other.bytes;
+        self.most += other.most;
+        self.limit = self.limit.zip(other.limit).map(|(own, other)| own + other);
+    }
+}

@@ -1,0 +1,335 @@
+//! Figures of an epoch, measured at the edges.
+
+mod bottleneck;
+mod collect;
+mod show;
+
+use std::time::Duration;
+
+use crate::run::{SkipStats, Skipped};
+use crate::{Histogram, Work};
+
+/// Figures of an epoch so far. Prints as a table.
+///
+/// With feature `serde`, it can be written in any of serde's formats: durations are seconds, kinds of
+/// errors and origins are their texts. [`since`](Stats::since) gives the figures between two moments.
+///
+/// ```
+/// # let loader = datapipes::DataLoader::builder(datapipes::Graph::range(0..100).batch(10)).build()?;
+/// let mut batches = loader.epoch(0).blocking();
+/// batches.next();
+/// let before = batches.stats().unwrap();
+/// batches.by_ref().for_each(drop);
+/// let rest = batches.stats().unwrap().since(&before);
+/// assert_eq!(rest.delivered, 9);
+/// println!("{:.0}/s; the consumer waited {}", rest.items_per_second(), rest.waits);
+/// # datapipes::Ok(())
+/// ```
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// Time from the first poll to the end, or to now.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub wall: Duration,
+    /// Items that the consumer took.
+    pub delivered: u64,
+    /// Items that failed and were skipped by the loader's policy.
+    pub skipped: u64,
+    /// Skipped items, by node and kind of error, in the order in which each came first.
+    pub skips: Vec<SkipStats>,
+    /// The first thousand skipped items of each rank, in the order in which they were skipped.
+    pub skipped_items: Vec<Skipped>,
+    /// Figures of each node, inputs before their readers.
+    pub nodes: Vec<NodeStats>,
+    /// Figures of each segment.
+    pub segments: Vec<SegmentStats>,
+    /// Time that the consumer waited: for the queue, or for the graph itself if that ran on its
+    /// thread; for a batch on the device with
+    /// [`prefetch_to_device`](crate::DataLoader::prefetch_to_device).
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub waited: Duration,
+    /// Time of each wait of the consumer: for an item or error that was not there when it was asked
+    /// for. Every item of a graph that runs on the consumer's thread is waited for, except those that
+    /// were made together with an earlier one.
+    pub waits: Histogram,
+    /// Bytes of the items in the graph, over all edges.
+    pub memory: MemoryStats,
+    /// Number of CPU workers.
+    pub workers: usize,
+    /// The queue before the consumer, if it paid for itself.
+    pub queue: Option<QueueStats>,
+    /// The device stage, if the epoch is read by one.
+    pub device: Option<DeviceStats>,
+    /// The part that sets the pace, with the reason for that conclusion.
+    pub bottleneck: String,
+}
+
+/// Bytes of items that are counted: those in work, in queues and between them. Bytes are reserved
+/// before an item is made, so these are estimates where items are not there yet.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct MemoryStats {
+    /// Bytes now.
+    pub bytes: u64,
+    /// The most bytes at any moment of the epoch so far.
+    pub most: u64,
+    /// The limit, [`Builder::memory`](super::Builder::memory); `None` for a segment, whose share is
+    /// in the plan.
+    pub limit: Option<u64>,
+}
+
+/// Figures of the output of one node.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct NodeStats {
+    /// Name of the node.
+    pub name: String,
+    /// Items that left the node.
+    pub items: u64,
+    /// Items that the node left out on purpose: filtered, dropped with a last batch, of another
+    /// rank.
+    pub dropped: u64,
+    /// Errors that left the node, its own and those from upstream: one error counts in each node
+    /// that it passes.
+    pub errors: u64,
+    /// Tries of an item beyond its first, by [`retry`](crate::Graph::retry).
+    pub retried: u64,
+    /// Time spent in the node, summed over threads; estimated from a sample if calls are quick.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub busy: Duration,
+    /// Time of one item in the node itself, in those calls that were timed: all slow ones, and one
+    /// in 16 of the others. Items that come out of one call have equal shares of its time. For I/O,
+    /// the time of the calls, not of the waiting.
+    pub item_time: Histogram,
+    /// The segment that the node runs in.
+    pub segment: Option<char>,
+}
+
+/// Figures of the edges of a segment.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SegmentStats {
+    /// Letter of the segment in the plan.
+    pub letter: char,
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+    /// I/O or CPU. I/O that [seldom waits](field@crate::Hints::seldom_waits) is CPU as long as it
+    /// does not wait.
+    pub work: Work,
+    /// Largest number of applications that run at once.
+    pub workers: usize,
+    /// True if the segment last ran inline, being cheaper than a hop to a worker.
+    pub inline: bool,
+    /// Items that went in.
+    pub items: u64,
+    /// Morsels that its input was cut into.
+    pub morsels: u64,
+    /// Time of each morsel: of I/O, from its start to its end, so that of a request; of CPU work, the
+    /// time of the work. Empty while the segment runs inline.
+    pub morsel_time: Histogram,
+    /// Bytes of the segment's items in work and ready.
+    pub memory: MemoryStats,
+    /// Time spent by workers. For I/O this is the time of the polls, not of the waiting.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub busy: Duration,
+    /// Time in which the segment could have started more, but had no input: blocked on input.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub starved: Duration,
+    /// Time in which the concurrency was fully used: blocked on output, or working at its limit.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub full: Duration,
+    /// Morsels in flight, on average over the polls.
+    pub occupancy: f64,
+    /// Number of polls that `occupancy` is an average of.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    polls: u64,
+    /// Number of morsels that may be in flight now.
+    pub concurrency: u64,
+    /// Processes of the segment, if it runs in processes of its own.
+    pub processes: Option<ProcessStats>,
+}
+
+/// Figures of the processes of a segment, over all epochs of the loader.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ProcessStats {
+    /// Number of processes started.
+    pub started: u64,
+    /// Number of processes that ended without being asked to, were killed for their silence or for
+    /// their messages, or could not be started.
+    pub died: u64,
+    /// Number of processes replaced because of their memory, see
+    /// [`Processes::memory`](crate::Processes::memory).
+    pub replaced: u64,
+    /// Items that were given up because they ended two processes.
+    pub crashed: u64,
+    /// Processes that run now.
+    pub children: Vec<ChildStats>,
+}
+
+/// A process that runs.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct ChildStats {
+    /// Process number in the system.
+    pub process: u32,
+    /// Index among the processes of its segment, from 0.
+    pub place: usize,
+    /// Private memory in bytes, without swapped-out memory, as last measured: ten times a second at
+    /// most, or a hundred times if there is a limit.
+    pub memory: u64,
+    /// Items and errors that came out of the process.
+    pub items: u64,
+}
+
+/// Figures of the queue before the consumer.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct QueueStats {
+    /// Current length, in items.
+    pub depth: u64,
+    /// Items ready when the consumer came, on average.
+    pub occupancy: f64,
+    /// Number of polls that `occupancy` is an average of.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    polls: u64,
+    /// Time that the thread filling the queue waited for room.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub producer_waited: Duration,
+    /// Time that the thread worked.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub producer_busy: Duration,
+}
+
+/// Figures of the device stage.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DeviceStats {
+    /// Batches that were uploaded.
+    pub uploaded: u64,
+    /// Time spent in uploads.
+    #[cfg_attr(feature = "serde", serde(serialize_with = "seconds"))]
+    pub busy: Duration,
+    /// Number of batches kept ready, besides the batch that the consumer holds.
+    pub depth: u64,
+}
+
+impl Stats {
+    /// Returns the items that the consumer took, per second.
+    pub fn items_per_second(&self) -> f64 {
+        self.delivered as f64 / self.wall.as_secs_f64().max(1e-9)
+    }
+
+    /// Returns the share of the items that were ready when the consumer asked for them, in `[0, 1]`: 1
+    /// if the consumer sets the pace, 0 if it waited for each.
+    pub fn readiness(&self) -> f64 {
+        let waits = self.waits.count().min(self.delivered) as f64;
+        1.0 - waits / self.delivered.max(1) as f64
+    }
+
+    /// Returns the share of the epoch in which the consumer waited for the loader, in `[0, 1]`.
+    pub fn consumer_waited(&self) -> f64 {
+        (self.waited.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)).min(1.0)
+    }
+
+    /// Returns the figures since an earlier moment of the same epoch. What is no count or time stays
+    /// as it is now: bytes, numbers in flight, processes that run.
+    pub fn since(&self, earlier: &Stats) -> Stats {
+        let mut since = self.clone();
+        since.wall = self.wall.saturating_sub(earlier.wall);
+        since.delivered -= earlier.delivered.min(self.delivered);
+        since.skipped -= earlier.skipped.min(self.skipped);
+        since.waited = self.waited.saturating_sub(earlier.waited);
+        since.waits = self.waits.since(&earlier.waits);
+        since
+            .skipped_items
+            .drain(..earlier.skipped_items.len().min(self.skipped_items.len()));
+        for skips in &mut since.skips {
+            let before = earlier
+                .skips
+                .iter()
+                .find(|before| before.is_of(&skips.node, skips.kind));
+            skips.items -= before.map_or(0, |before| before.items.min(skips.items));
+        }
+        since.skips.retain(|skips| skips.items > 0);
+        for (node, before) in since.nodes.iter_mut().zip(&earlier.nodes) {
+            node.subtract(before);
+        }
+        for (segment, before) in since.segments.iter_mut().zip(&earlier.segments) {
+            segment.subtract(before);
+        }
+        if let (Some(queue), Some(before)) = (&mut since.queue, &earlier.queue) {
+            queue.subtract(before);
+        }
+        if let (Some(device), Some(before)) = (&mut since.device, &earlier.device) {
+            device.uploaded -= before.uploaded.min(device.uploaded);
+            device.busy = device.busy.saturating_sub(before.busy);
+        }
+        since.bottleneck = since.find_bottleneck();
+        since
+    }
+}
+
+impl NodeStats {
+    fn subtract(&mut self, before: &NodeStats) {
+        for (count, before) in [
+            (&mut self.items, before.items),
+            (&mut self.dropped, before.dropped),
+            (&mut self.errors, before.errors),
+            (&mut self.retried, before.retried),
+        ] {
+            *count = count.saturating_sub(before);
+        }
+        self.busy = self.busy.saturating_sub(before.busy);
+        self.item_time = self.item_time.since(&before.item_time);
+    }
+}
+
+impl SegmentStats {
+    fn subtract(&mut self, before: &SegmentStats) {
+        self.items = self.items.saturating_sub(before.items);
+        self.morsels = self.morsels.saturating_sub(before.morsels);
+        self.busy = self.busy.saturating_sub(before.busy);
+        self.starved = self.starved.saturating_sub(before.starved);
+        self.full = self.full.saturating_sub(before.full);
+        self.morsel_time = self.morsel_time.since(&before.morsel_time);
+        (self.occupancy, self.polls) = mean_since(
+            (self.occupancy, self.polls),
+            (before.occupancy, before.polls),
+        );
+    }
+}
+
+impl QueueStats {
+    fn subtract(&mut self, before: &QueueStats) {
+        self.producer_waited = self.producer_waited.saturating_sub(before.producer_waited);
+        self.producer_busy = self.producer_busy.saturating_sub(before.producer_busy);
+        (self.occupancy, self.polls) = mean_since(
+            (self.occupancy, self.polls),
+            (before.occupancy, before.polls),
+        );
+    }
+}
+
+/// Returns the mean of what was added to a mean, and its number, given those before.
+fn mean_since((mean, number): (f64, u64), (before, earlier): (f64, u64)) -> (f64, u64) {
+    let added = number.saturating_sub(earlier);
+    let sum = mean * number as f64 - before * earlier as f64;
+    ((sum / added.max(1) as f64).max(0.0), added)
+}
+
+#[cfg(feature = "serde")]
+fn seconds<S: serde::Serializer>(time: &Duration, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_f64(time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! Prints the figures of an epoch.
+
+use std::fmt;
+
+use super::{ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, Stats};
+use crate::graph::Op;
+use crate::plan::Placement;
+use crate::run::{Engine, SkipStats};
+
+impl Stats {
+    /// Returns a remark for each node of the plan.
+    pub(crate) fn remarks(&self, engine: &Engine) -> Vec<String> {
+        let inline = |place: &Placement| match place {
+            Placement::Segment(number) => self.segments[*number].inline,
+            _ => false,
+        };
+        let nodes = self
+            .nodes
+            .iter()
+            .zip(&engine.flow.nodes)
+            .zip(&engine.plan.places);
+        nodes
+            .map(|((stats, node), place)| {
+                let per_item = stats.busy.as_nanos() as f64 / stats.items.max(1) as f64;
+                let place = if inline(place) {
+                    ", inline: cheaper than a hop"
+                } else {
+                    ""
+                };
+                match node.node.op {
+                    _ if stats.items == 0 => String::new(),
+                    Op::Split(_) => format!("— {} items", stats.items),
+                    _ => format!("— {} items, {}{place}", stats.items, Nanos(per_item)),
+                }
+            })
+            .collect()
+    }
+}
+
+/// Nanoseconds for each item, printed in a unit that fits.
+struct Nanos(f64);
+
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ns if ns < 1e3 => write!(f, "{ns:.0} ns an item"),
+            ns if ns < 1e6 => write!(f, "{:.1} µs an item", ns / 1e3),
+            ns => write!(f, "{:.2} ms an item", ns / 1e6),
+        }
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let wall = self.wall.as_secs_f64();
+        writeln!(
+            f,
+            "{} items in {wall:.3} s ({:.1}/s), {} skipped",
+            self.delivered,
+            self.items_per_second(),
+            self.skipped
+        )?;
+        writeln!(
+            f,
+            "{:<22} {:>3} {:>10} {:>9} {:>7} {:>11} {:>9} {:>9}",
+            "node", "", "items", "dropped", "errors", "busy", "p50", "p99"
+        )?;
+        for node in &self.nodes {
+            let (segment, busy) = (node.segment.unwrap_or(' '), node.busy.as_secs_f64());
+            let NodeStats {
+                name,
+                items,
+                dropped,
+                errors,
+                ..
+            } = node;
+            write!(
+                f,
+                "{name:<22} {segment:>3} {items:>10} {dropped:>9} {errors:>7} {busy:>9.3} s"
+            )?;
+            if !node.item_time.is_empty() {
+                for share in [0.5, 0.99] {
+                    let time = format!("{:.1?}", node.item_time.quantile(share));
+                    write!(f, " {time:>9}")?;
+                }
+            }
+            match node.retried {
+                0 => writeln!(f)?,
+                tries => writeln!(f, ", {tries} tries again")?,
+            }
+        }
+        for SkipStats {
+            node,
+            kind,
+            items,
+            first,
+            last,
+            ..
+        } in &self.skips
+        {
+            writeln!(f, "skipped {items} in {node} ({kind}): {first}")?;
+            if items > &1 {
+                writeln!(f, "  the last: {last}")?;
+            }
+        }
+        for s in &self.segments {
+            write!(f, "segment {}: ", s.letter)?;
+            if s.inline {
+                write!(f, "inline, ")?;
+            }
+            writeln!(
+                f,
+                "{} items in {} morsels; busy {:.3} s, blocked on input {:.3} s, full {:.3} s, {:.1} of {} in flight",
+                s.items,
+                s.morsels,
+                s.busy.as_secs_f64(),
+                s.starved.as_secs_f64(),
+                s.full.as_secs_f64(),
+                s.occupancy,
+                s.concurrency
+            )?;
+            if !s.morsel_time.is_empty() {
+                writeln!(f, "  morsels: {}", s.morsel_time)?;
+            }
+            if let Some(p) = &s.processes {
+                let ProcessStats {
+                    started,
+                    died,
+                    replaced,
+                    crashed,
+                    children,
+                } = p;
+                write!(
+                    f,
+                    "  processes: {started} started, {died} died, {replaced} replaced; {crashed} items given up"
+                )?;
+                for ChildStats {
+                    process,
+                    place,
+                    memory,
+                    items,
+                } in children
+                {
+                    write!(
+                        f,
+                        "; {place}: process {process}, {items} items, {} MiB",
+                        memory >> 20
+                    )?;
+                }
+                writeln!(f)?;
+            }
+        }
+        match &self.queue {
+            None if self.device.is_some() => {
+                writeln!(
+                    f,
+                    "queue: none; the graph runs on the device stage's thread"
+                )?;
+            }
+            None => writeln!(f, "queue: none; the graph runs on the consumer's thread")?,
+            Some(q) => writeln!(
+                f,
+                "queue: {:.1} of {} ready; producer waited {:.3} s for room",
+                q.occupancy,
+                q.depth,
+                q.producer_waited.as_secs_f64()
+            )?,
+        }
+        if let Some(DeviceStats {
+            uploaded,
+            busy,
+            depth,
+        }) = &self.device
+        {
+            writeln!(
+                f,
+                "device: {uploaded} uploaded in {:.3} s, {depth} ahead",
+                busy.as_secs_f64()
+            )?;
+        }
+        let share = self.consumer_waited() * 100.0;
+        writeln!(
+            f,
+            "consumer waited {:.3} s ({share:.1} %); {:.1} % of the items were ready",
+            self.waited.as_secs_f64(),
+            self.readiness() * 100.0
+        )?;
+        if !self.waits.is_empty() {
+            writeln!(f, "  waits: {}", self.waits)?;
+        }
+        if let MemoryStats {
+            most,
+            limit: Some(limit),
+            ..
+        } = self.memory
+        {
+            let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            writeln!(
+                f,
+                "memory: at most {:.1} of {:.1} MiB",
+                mib(most),
+                mib(limit)
+            )?;
+        }
+        write!(f, "bottleneck: {}", self.bottleneck)
+    }
+}

@@ -1,0 +1,259 @@
+#[cfg(feature = "serde")]
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::{DataLoader, Graph};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn node(name: &str, busy_ms: u64, segment: Option<char>) -> NodeStats {
+    let (name, busy) = (name.to_owned(), Duration::from_millis(busy_ms));
+    NodeStats {
+        name,
+        items: 1,
+        dropped: 0,
+        errors: 0,
+        retried: 0,
+        busy,
+        item_time: Histogram::default(),
+        segment,
+    }
+}
+
+fn segment(letter: char, work: Work, busy_ms: u64, full: Duration, nodes: &[&str]) -> SegmentStats {
+    SegmentStats {
+        letter,
+        nodes: nodes.iter().map(|n| (*n).to_owned()).collect(),
+        work,
+        workers: 2,
+        inline: false,
+        items: 1,
+        morsels: 1,
+        busy: Duration::from_millis(busy_ms),
+        starved: Duration::ZERO,
+        full,
+        morsel_time: Histogram::default(),
+        memory: MemoryStats::default(),
+        occupancy: 3.5,
+        polls: 1,
+        concurrency: 4,
+        processes: None,
+    }
+}
+
+/// Returns the text for a second in which the consumer waited for `waited_ms`, the driver
+/// worked for `driver_ms` and two workers for `cpu_ms` together.
+fn said(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> String {
+    stats(waited_ms, driver_ms, cpu_ms).find_bottleneck()
+}
+
+fn stats(waited_ms: u64, driver_ms: u64, cpu_ms: u64) -> Stats {
+    Stats {
+        wall: SECOND,
+        delivered: 1,
+        skipped: 0,
+        skipped_items: vec![],
+        skips: Vec::new(),
+        nodes: vec![
+            node("load", 1, Some('A')),
+            node("decode", cpu_ms, Some('B')),
+            node("batch", driver_ms, None),
+        ],
+        segments: vec![
+            segment('A', Work::Io, 1, SECOND, &["load"]),
+            segment('B', Work::Cpu, cpu_ms, SECOND, &["decode"]),
+        ],
+        waited: Duration::from_millis(waited_ms),
+        waits: Histogram::default(),
+        memory: MemoryStats::default(),
+        workers: 2,
+        queue: Some(QueueStats {
+            depth: 4,
+            occupancy: 1.0,
+            polls: 1,
+            producer_waited: Duration::ZERO,
+            producer_busy: Duration::from_millis(driver_ms),
+        }),
+        device: None,
+        bottleneck: String::new(),
+    }
+}
+
+#[test]
+fn the_part_that_sets_the_pace_is_named() {
+    assert_eq!(
+        said(10, 100, 1900),
+        "the consumer: it waited for 1.0 % of the time"
+    );
+    let cpu = "segment B (decode), mostly `decode`: the 2 workers are busy for 95 % of the time";
+    assert_eq!(said(900, 100, 1900), cpu);
+    let sequential = "the sequential part (busy for 97 % of the time), mostly `batch`";
+    assert_eq!(said(900, 970, 900), sequential);
+    assert_eq!(
+        said(900, 50, 200),
+        "segment A (load): waiting for I/O, with 3.5 of at most 4 morsels in flight"
+    );
+}
+
+#[test]
+fn a_device_stage_is_named_where_it_sets_the_pace() {
+    let with = |busy_ms| {
+        let busy = Duration::from_millis(busy_ms);
+        Stats {
+            device: Some(DeviceStats {
+                uploaded: 9,
+                busy,
+                depth: 1,
+            }),
+            ..stats(900, 970, 900)
+        }
+    };
+    assert_eq!(
+        with(800).find_bottleneck(),
+        "the upload to the device: busy for 80 % of the time"
+    );
+    assert_eq!(with(100).find_bottleneck(), said(900, 970, 900));
+    let inline = Stats {
+        queue: None,
+        ..with(100)
+    };
+    let place = "the graph, inline on the device stage's thread; most of it in `batch`";
+    assert_eq!(inline.find_bottleneck(), place);
+    assert!(
+        inline
+            .to_string()
+            .contains("device: 9 uploaded in 0.100 s, 1 ahead\n"),
+        "{inline}"
+    );
+}
+
+/// Figures of an epoch count what happened between two moments of it.
+#[test]
+fn figures_since_a_moment_are_those_of_the_rest() {
+    let graph = Graph::range(0..100)
+        .map(|v| std::hint::black_box((0..2000).fold(v, u64::wrapping_mul)))
+        .batch(10);
+    let loader = DataLoader::builder(graph).workers(2).build().unwrap();
+    let mut batches = loader.epoch(0).blocking();
+    assert_eq!(batches.by_ref().take(3).count(), 3);
+    let before = batches.stats().unwrap();
+    assert_eq!(batches.by_ref().count(), 7);
+    let after = batches.stats().unwrap();
+    let since = after.since(&before);
+    assert_eq!(
+        (before.delivered, since.delivered, after.delivered),
+        (3, 7, 10)
+    );
+    assert_eq!(since.wall + before.wall, after.wall);
+    for ((node, before), after) in since.nodes.iter().zip(&before.nodes).zip(&after.nodes) {
+        assert_eq!(node.items + before.items, after.items);
+        assert_eq!(
+            node.item_time.count() + before.item_time.count(),
+            after.item_time.count()
+        );
+    }
+    let nothing = after.since(&after);
+    assert_eq!((nothing.delivered, nothing.waits.count()), (0, 0));
+    assert!(
+        nothing
+            .nodes
+            .iter()
+            .all(|node| node.items == 0 && node.item_time.is_empty())
+    );
+    // The mean of the rest, and what came before, make the mean of all.
+    assert_eq!(mean_since((3.0, 4), (1.0, 2)), (5.0, 2));
+    assert_eq!(mean_since((3.0, 4), (3.0, 4)), (0.0, 0));
+}
+
+/// An item is timed in its own node, not in those that it passes.
+#[test]
+fn each_node_has_the_time_of_its_own_items() {
+    let slow = |v: u64| {
+        std::thread::sleep(Duration::from_millis(2));
+        v
+    };
+    let graph = Graph::range(0..8)
+        .map(slow)
+        .named("slow")
+        .map(|v| v + 1)
+        .named("quick");
+    let loader = DataLoader::builder(graph).workers(0).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 8);
+    let stats = loader.stats().unwrap();
+    let of = |name: &str| {
+        let node = stats.nodes.iter().find(|node| node.name == name).unwrap();
+        &node.item_time
+    };
+    assert_eq!(of("slow").count(), 8);
+    assert!(
+        of("slow").quantile(0.0) >= Duration::from_millis(2),
+        "{:?}",
+        of("slow")
+    );
+    assert!(of("quick").sum() < of("slow").sum(), "{:?}", of("quick"));
+    assert!(stats.to_string().contains("consumer waited"), "{stats}");
+    // Every item was waited for: its graph ran on the consumer's thread.
+    assert_eq!(stats.readiness(), 1.0 - stats.waits.count() as f64 / 8.0);
+    assert!(!stats.waits.is_empty());
+}
+
+/// Requests are timed from their start to their end, and items that are ready are not waited for.
+#[test]
+fn requests_have_their_latency_and_memory_its_most() {
+    let graph = Graph::range(0..20).map_async(|v: u64| async move {
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        crate::Ok(vec![v; 100])
+    });
+    let loader = DataLoader::builder(graph.concurrency(4)).build().unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 20);
+    let stats = loader.stats().unwrap();
+    let [segment] = &stats.segments[..] else {
+        panic!("{stats}")
+    };
+    assert_eq!(segment.morsel_time.count(), segment.morsels);
+    assert!(
+        segment.morsel_time.quantile(0.0) >= Duration::from_millis(3),
+        "{stats}"
+    );
+    let limit = stats.memory.limit.unwrap();
+    assert!(
+        (800..=limit).contains(&stats.memory.most),
+        "{:?}",
+        stats.memory
+    );
+    assert!(segment.memory.most <= stats.memory.most);
+    assert!((0.0..=1.0).contains(&stats.readiness()));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn figures_are_data() {
+    let loader = DataLoader::builder(Graph::range(0..100).batch(10))
+        .build()
+        .unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 10);
+    let stats = loader.stats().unwrap();
+    let bytes = rmp_serde::to_vec_named(&stats).unwrap();
+    let read: BTreeMap<String, Value> = rmp_serde::from_slice(&bytes).unwrap();
+    assert_eq!(read["delivered"], Value::Count(10));
+    assert_eq!(read["wall"], Value::Number(stats.wall.as_secs_f64()));
+    assert!(matches!(&read["nodes"], Value::List(nodes) if nodes.len() == stats.nodes.len()));
+    let Value::Map(waits) = &read["waits"] else {
+        panic!("{read:?}")
+    };
+    assert_eq!(waits["count"], Value::Count(stats.waits.count()));
+    assert_eq!(waits["max"], Value::Number(stats.waits.max().as_secs_f64()));
+}
+
+#[cfg(feature = "serde")]
+#[derive(Debug, PartialEq, serde::Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Count(u64),
+    Number(f64),
+    Bool(bool),
+    Text(String),
+    List(Vec<Value>),
+    Map(BTreeMap<String, Value>),
+    Nothing(()),
+}
