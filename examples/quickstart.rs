@@ -7,7 +7,8 @@
 //!
 //! Options: `--epochs N`, `--batch N`, `--workers N`, `--order strict|bounded(N)|arrival`, `--size
 //! PIXELS`, `--seed N`, `--images N` (number of pictures to make), `--skip N` (maximum number of
-//! bad pictures to skip).
+//! bad pictures to skip), `--trace FILE` (a timeline for `ui.perfetto.dev`, compressed if the name
+//! ends in `.gz`).
 
 mod support;
 
@@ -21,7 +22,7 @@ use support::args::Args;
 use support::{bar_style, images, shards};
 
 const USAGE: &str = "quickstart [PATH] [--epochs N] [--batch N] [--workers N] [--order strict|bounded(N)|arrival] \
-                     [--size PIXELS] [--seed N] [--images N] [--skip N]";
+                     [--size PIXELS] [--seed N] [--images N] [--skip N] [--trace FILE]";
 
 fn main() -> ExitCode {
     match run() {
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), BoxError> {
     let known = [
-        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip",
+        "epochs", "batch", "workers", "order", "size", "seed", "images", "skip", "trace",
     ];
     let args = Args::parse(&[], &known, USAGE);
     let (batch, size) = (
@@ -64,6 +65,9 @@ fn run() -> Result<(), BoxError> {
     let loader = builder
         .order(args.get::<Order>("order").unwrap_or_default())
         .build()?;
+
+    let trace = args.get::<PathBuf>("trace");
+    let writer = trace.as_ref().map(|path| loader.trace(path)).transpose()?;
 
     // Run and consume.
     for epoch in 0..args.get("epochs").unwrap_or(1) {
@@ -95,6 +99,10 @@ fn run() -> Result<(), BoxError> {
             first.unwrap_or_default().as_secs_f64() * 1e3,
             mean / count.max(1) as f32
         );
+    }
+    if let (Some(path), Some(writer)) = (&trace, writer) {
+        let events = writer.finish()?.events;
+        println!("{events} events in {}", path.display());
     }
     println!("\n{}", loader.explain());
     if let Some(stats) = loader.stats() {

@@ -178,6 +178,17 @@ impl Histogram {
             .map(|(place, count)| (Duration::from_nanos(upper(place)), *count))
     }
 
+    /// Adds a duration.
+    pub(crate) fn add(&mut self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS].into();
+        }
+        self.counts[bucket(ns)] += 1;
+        self.sum_ns = self.sum_ns.saturating_add(ns);
+        self.max_ns = self.max_ns.max(ns);
+    }
+
     /// Adds the durations of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         if self.counts.is_empty() {

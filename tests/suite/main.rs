@@ -31,6 +31,7 @@ mod runtimes;
 mod samples;
 mod shuffles;
 mod structure;
+mod trace;
 mod user_pipes;
 
 // Parts of graphs run in children of this executable.

@@ -8,6 +8,7 @@ mod builder;
 mod checkpoint;
 mod epoch;
 mod epoch_source;
+mod headroom;
 mod left;
 mod policy;
 mod prefetch_to_device;
@@ -17,6 +18,7 @@ mod replay;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::fmt;
 use std::path::Path;
@@ -29,11 +31,13 @@ pub use autosave::Every;
 pub use builder::Builder;
 pub use checkpoint::{Checkpoint, Edited};
 pub use epoch::{Blocking, Epoch};
+pub use headroom::{Headroom, PartPace};
 pub use policy::OnError;
 pub use replay::{Replay, Step};
 pub use stats::{
     ChildStats, DeviceStats, MemoryStats, NodeStats, ProcessStats, QueueStats, SegmentStats, Stats,
 };
+pub use trace::{TraceSummary, TraceWriter};
 
 use autosave::{Autosave, Saver};
 use checkpoint::Saved;

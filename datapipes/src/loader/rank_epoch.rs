@@ -15,7 +15,9 @@ use super::left::Left;
 use crate::checkpoint::{Point, Saving, Trace};
 use crate::graph::check::unequal_steps;
 use crate::items::Demand;
-use crate::run::{Cursors, DevicePrefetchGauge, Engine, EpochRun, Resume, Running, Scope, Share};
+use crate::run::{
+    ConsumerEvents, Cursors, DevicePrefetchGauge, Engine, EpochRun, Resume, Running, Scope, Share,
+};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, Item, Result};
 
@@ -55,6 +57,7 @@ pub(super) struct RankEpoch<T> {
     pub blocking: bool,
     /// Since when the consumer waits for an item.
     waiting_since: Option<Instant>,
+    events: ConsumerEvents,
     stage: RankState<T>,
     /// List to which its figures are added once it has begun.
     runs: Runs,
@@ -107,6 +110,7 @@ impl<T: Send + 'static> RankEpoch<T> {
             ended: None,
             blocking: false,
             waiting_since: None,
+            events: ConsumerEvents::default(),
             stage,
             runs: runs.clone(),
             failed,
@@ -339,11 +343,17 @@ impl<T: Send + 'static> RankEpoch<T> {
                 running.run.consumer_waits(cx);
             }
             let polled = ready!(polled);
-            if let Some(since) = self.waiting_since.take() {
-                running
-                    .run
-                    .waits
-                    .record((ended - since).as_nanos() as u64, 1);
+            let run = &running.run;
+            let since = self.waiting_since.take();
+            // The wait for the end is no wait for an item.
+            let waited = since.filter(|_| polled.is_some());
+            if let Some(since) = waited {
+                run.waits.record((ended - since).as_nanos() as u64, 1);
+            }
+            if let Some(timeline) = run.engine.timeline.get() {
+                let (rank, asked) = (self.share.rank.index, since.unwrap_or(begun));
+                self.events
+                    .asked(&timeline, rank, asked, waited.map(|_| ended));
             }
             // An epoch that is polled as a stream is wired on a thread of its own, so that its trace
             // is there when the first item is.
@@ -409,6 +419,10 @@ impl<T: Send + 'static> RankEpoch<T> {
         self.taken = true;
         if let RankState::Running(running) = &self.stage {
             running.run.count_delivered();
+            if let Some(timeline) = running.run.engine.timeline.get() {
+                self.events
+                    .delivered(&timeline, self.share.rank.index, item.origin());
+            }
         }
         item
     }

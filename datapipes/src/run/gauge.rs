@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::histogram::DurationRecorder;
+use crate::run::timeline::SegmentTimeline;
 
 /// Measurements of a segment.
 #[derive(Debug, Default)]
@@ -10,6 +11,7 @@ pub(crate) struct SegmentGauge {
     pub busy_ns: AtomicU64,
     pub items_in: AtomicU64,
     pub morsels: AtomicU64,
+    pub timeline: SegmentTimeline,
     /// Time of each morsel that came to its end.
     pub morsel_time: DurationRecorder,
     pub starved_ns: AtomicU64,

@@ -48,6 +48,7 @@ mod runtime;
 mod scope;
 mod segment;
 mod spawn;
+mod timeline;
 
 pub use block_on::block_on;
 pub(crate) use block_on::block_on_unless;
@@ -59,6 +60,7 @@ pub use engine::{SkipStats, Skipped};
 pub(crate) use pinned_thread::PinnedThread;
 pub(crate) use replay::{Carried, NodeResult, Replayer, Way};
 pub(crate) use scope::{Scope, inside_itself};
+pub(crate) use timeline::{ConsumerEvents, Event, Timeline, TimelineSlot, Track};
 
 use std::future::Future;
 use std::thread::JoinHandle;
@@ -80,7 +82,7 @@ fn may_wait() -> bool {
 
 /// Starts a named thread. All threads are started here. Its `tracing` events are inside a span of
 /// that name.
-fn spawn_thread(
+pub(crate) fn spawn_thread(
     name: String,
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 use futures::task::AtomicWaker;
 
 use crate::budget::{Account, Awaited, Credit, Limit};
-use crate::graph::{AnyChunk, Edge, ErasedChunks};
+use crate::graph::{AnyChunk, Edge, ErasedChunks, Look};
 use crate::items::{self, Demand};
 use crate::queue::{Limits, Put, ThreadPut, ThreadTake, Weight, thread};
 use crate::run::chain::Chain;
 use crate::run::gauge::SegmentGauge;
 use crate::run::near::Waits;
+use crate::run::timeline::MorselEvents;
 use crate::{Arity, Error, Work};
 
 /// Number of items in a morsel's queue before its worker turns to other work. Bytes are counted for
@@ -226,6 +227,7 @@ impl Morsel {
 impl MorselJob {
     /// Runs the chain over the piece.
     pub(super) async fn run(self) {
+        let mut events = self.events();
         let MorselJob {
             shared,
             chunk,
@@ -320,6 +322,9 @@ impl MorselJob {
                 if work == Work::Cpu {
                     fate.spent.fetch_add(ns, Relaxed);
                 }
+                if let Some(events) = &mut events {
+                    events.turn(begun, Duration::from_nanos(ns));
+                }
                 gauge.busy_ns.fetch_add(ns, Relaxed);
                 if let Some(waits) = waits {
                     if matches!(polled, Ok(Poll::Pending)) && !waits.is_far() {
@@ -371,6 +376,9 @@ impl MorselJob {
                     if let (Work::Io, Some(started)) = (work, started) {
                         // Waiting for the consumer is no part of the work.
                         let spent = started.elapsed().saturating_sub(waited);
+                        if let Some(events) = &mut events {
+                            events.answered(started, spent);
+                        }
                         fate.spent.store(spent.as_nanos() as u64, Relaxed);
                     }
                     outlet.send();
@@ -378,6 +386,20 @@ impl MorselJob {
                 }
             }
         }
+    }
+
+    /// Returns what records the events of the morsel, if a trace is written.
+    pub(crate) fn events(&self) -> Option<MorselEvents> {
+        let MorselShared { chain, gauge, .. } = &*self.shared;
+        let origins = || {
+            let looks = chain.input.look(&self.chunk).into_iter();
+            let origins = looks.filter_map(|look| match look {
+                Look::Item(origin, _) => Some(origin),
+                Look::Error(error) => error.item().cloned(),
+            });
+            origins.collect()
+        };
+        gauge.timeline.morsel(self.work == Work::Io, origins)
     }
 
     /// Fails the piece as a whole.

@@ -12,6 +12,7 @@ use crate::graph::{AnyChunk, Edge};
 use crate::queue::{Put, ThreadPut, Weight};
 use crate::run::gauge::SegmentGauge;
 use crate::run::morsel::{Fate, Ringer};
+use crate::run::timeline::MorselEvents;
 
 /// A job on its way. If it is dropped before it is finished, it is lost, and the segment notices
 /// that.
@@ -28,6 +29,8 @@ pub(crate) struct Job {
     pub chunk: AnyChunk,
     pub counters: Vec<Arc<Counters>>,
     pub gauge: Arc<SegmentGauge>,
+    /// Its events, if a trace is written.
+    pub events: Option<MorselEvents>,
     pub fate: Arc<Fate>,
     /// Bytes of the input and the output.
     pub credit: Credit,

@@ -332,6 +332,9 @@ impl<'a> Session<'a> {
             rows.want((dtype, len));
         }
         task.job.fate.spend(done.spent);
+        if let Some(events) = &mut task.job.events {
+            events.in_child(self.child.id(), done.spent);
+        }
         task.job
             .gauge
             .busy_ns

@@ -80,6 +80,7 @@ impl Spawner for Lease {
     fn spawn(&self, job: MorselJob) -> MorselTask {
         let links = &job.shared.chain.links;
         self.send(Job {
+            events: job.events(),
             run: self.run,
             first: job.first,
             rows: links.iter().find_map(|link| link.rows.clone()),

@@ -23,6 +23,7 @@ use crate::run::device_prefetch::DevicePrefetchGauge;
 use crate::run::gauge::{QueueGauge, SegmentGauge};
 use crate::run::memory_watch::watch;
 use crate::run::scope::Scope;
+use crate::run::timeline::SegmentTimeline;
 use crate::sync::lock;
 use crate::{Context, Error, Rank, Result, Uneven, Work};
 
@@ -93,6 +94,9 @@ impl EpochRun {
         resume: Option<&Resume>,
     ) -> Result<Arc<Self>> {
         let (scope, mut info) = engine.begin(epoch, share, may_use_callers)?;
+        if let Some(timeline) = engine.timeline.get() {
+            timeline.new_epoch();
+        }
         let queues = engine.plan.places.iter().enumerate();
         let queues = queues.filter(|(_, place)| matches!(place, Placement::Queue(_)));
         let queues: HashMap<_, _> = queues.map(|(id, _)| (id, Arc::default())).collect();
@@ -122,7 +126,18 @@ impl EpochRun {
                 .plan
                 .segments
                 .iter()
-                .map(|_| Arc::default())
+                .enumerate()
+                .map(|(number, segment)| {
+                    let names = segment.nodes.iter().map(|&id| &*engine.flow.nodes[id].name);
+                    Arc::new(SegmentGauge {
+                        timeline: SegmentTimeline {
+                            slot: engine.timeline.clone(),
+                            segment: number,
+                            label: Vec::from_iter(names).join(" → ").into(),
+                        },
+                        ..SegmentGauge::default()
+                    })
+                })
                 .collect(),
             queues,
             budget,

@@ -31,6 +31,7 @@ use crate::run::child::{Supervisors, supervisors};
 use crate::run::pool::Pool;
 use crate::run::scope::Scope;
 use crate::run::segment::Learned;
+use crate::run::timeline::TimelineSlot;
 use crate::settings::Settings;
 use crate::sync::lock;
 use crate::{Error, ErrorKind};
@@ -42,6 +43,8 @@ pub(crate) struct Engine {
     pub flow: Flow,
     pub plan: Plan,
     pub settings: Settings,
+    /// Events, while a trace is written.
+    pub timeline: Arc<TimelineSlot>,
     /// Measured values of each segment, passed from one epoch to the next.
     learned: Vec<Arc<Learned>>,
     /// Memory of batches that each node fills.
@@ -73,6 +76,7 @@ impl Engine {
             flow,
             plan,
             settings,
+            timeline: Arc::default(),
             learned,
             batches,
             pool: OnceLock::new(),

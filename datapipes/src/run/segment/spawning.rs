@@ -148,6 +148,9 @@ impl Spawning {
         gauge.occupancy_sum.fetch_add(in_flight as u64, Relaxed);
         gauge.occupancy_polls.fetch_add(1, Relaxed);
         gauge.concurrency.store(size as u64, Relaxed);
+        if let Some(timeline) = gauge.timeline.slot.get() {
+            timeline.in_flight(gauge.timeline.segment, in_flight, size);
+        }
         if polled.is_ready() && in_flight >= size {
             self.idle_since = Some((Instant::now(), Idle::Full));
         }

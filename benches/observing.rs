@@ -1,0 +1,80 @@
+//! Cost of looking: epochs while a trace is written, and while the figures are read ten times a
+//! second, beside the same epochs without. Images (W2), and integers at their cheapest (W5).
+//!
+//! The shards are those of `$BENCH_DATA/wds`, or those that the quickstart example makes. The cost of
+//! the counters themselves is held by `cargo bench --bench instructions`.
+
+#[path = "../examples/support/mod.rs"]
+mod examples;
+mod support;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use datapipes::{BoxError, DataLoader, Graph};
+use examples::{images, shards};
+use support::{case, compare};
+
+/// Runs an epoch of each kind in turn and prints their ratios.
+fn measure<T: Send + 'static>(
+    title: &str,
+    (units, unit): (f64, &str),
+    rounds: usize,
+    graph: impl Fn() -> Graph<T>,
+) -> Result<(), BoxError> {
+    let folder = tempfile::tempdir()?;
+    let loader = || DataLoader::builder(graph()).workers(2).build();
+    let (plain, traced, watched) = (loader()?, loader()?, loader()?);
+    let run = |loader: &DataLoader<T>| {
+        let batches = loader.epoch(0).blocking();
+        batches
+            .map(|batch| batch.expect("good data"))
+            .for_each(drop);
+    };
+    let (mut events, mut lost) = (0, 0);
+    let cases = vec![
+        case("without", || run(&plain)),
+        case("a trace, compressed", || {
+            let trace = traced.trace(folder.path().join("epoch.json.gz"));
+            let trace = trace.expect("a new file");
+            run(&traced);
+            let written = trace.finish().expect("a file that can be written");
+            (events, lost) = (written.events, written.lost);
+        }),
+        case("figures read ten times a second", || {
+            let ended = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let watcher = scope.spawn(|| {
+                    while !ended.load(Ordering::Relaxed) {
+                        std::hint::black_box(watched.stats());
+                        std::thread::park_timeout(Duration::from_millis(100));
+                    }
+                });
+                run(&watched);
+                ended.store(true, Ordering::Relaxed);
+                watcher.thread().unpark();
+            });
+        }),
+    ];
+    compare(title, units, unit, rounds, cases);
+    println!("{events} events in a trace, {lost} lost");
+    Ok(())
+}
+
+fn main() -> Result<(), BoxError> {
+    let dir = match std::env::var_os("BENCH_DATA") {
+        Some(data) => PathBuf::from(data).join("wds"),
+        None => shards::quickstart_shards(2000)?,
+    };
+    let encoded = || images::from_shards(&dir, 1000, 500);
+    measure("W2: images", (2000.0, "images"), 7, || {
+        images::training_batches(encoded(), 224, 64)
+    })?;
+    measure("W5: integers", (1e7, "items"), 11, || {
+        let even = Graph::range(0..10_000_000)
+            .map(|v| v + 1)
+            .filter(|v| v % 2 == 0);
+        even.shuffle(1000).batch(100)
+    })
+}

@@ -1,0 +1,249 @@
+//! Measures how much faster a training loop would be without loading.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::{DataLoader, Stats};
+use crate::{BoxError, Error, ErrorKind, Histogram, Result, Work};
+
+/// Number of batches that are repeated.
+const CACHED: usize = 8;
+
+/// Result of [`DataLoader::headroom`]. Prints as a few lines.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Headroom {
+    /// Times from one batch to the next with the loader at work: the wait and the step.
+    pub with_loading: Histogram,
+    /// Times of the same steps over batches that are in memory.
+    pub without_loading: Histogram,
+    /// Time that each part of the loader needs for a batch, the slowest first: the time of the loop
+    /// if all else were free.
+    pub parts: Vec<PartPace>,
+    /// Figures of the measured epoch, or of its last one.
+    pub stats: Stats,
+}
+
+/// Time that a part of a loader needs for each batch.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PartPace {
+    /// The part, in words.
+    pub part: String,
+    /// Seconds for each batch.
+    pub seconds: f64,
+}
+
+impl<T: Clone + Send + 'static> DataLoader<T> {
+    /// Measures the headroom of a training loop: runs `steps` steps with the loader at work, then as
+    /// many over the last eight of its batches again and again, which cost nothing to load. `step`
+    /// is the consumer; it runs on this thread.
+    ///
+    /// The experiment is that of SPDL's headroom analysis. The epochs are 0, 1, … as far as needed;
+    /// each first batch of an epoch is left out of the figures, as is the time that it takes to
+    /// start. The loader holds at most eight batches more than usual.
+    ///
+    /// # Errors
+    /// Those of the loader and of `step`; `Config` for 0 steps or an empty epoch.
+    ///
+    /// # Examples
+    /// ```
+    /// # use datapipes::{DataLoader, Graph};
+    /// let loader = DataLoader::builder(Graph::range(0..1000).batch(10)).build()?;
+    /// let headroom = loader.headroom(50, |batch| {
+    ///     // The training step would be here.
+    ///     assert_eq!(batch.len(), 10);
+    ///     datapipes::Ok(())
+    /// })?;
+    /// println!("{headroom}");
+    /// assert!(headroom.gain() > 0.0);
+    /// # datapipes::Ok(())
+    /// ```
+    pub fn headroom<E: Into<BoxError>>(
+        &self,
+        steps: u64,
+        mut step: impl FnMut(T) -> std::result::Result<(), E>,
+    ) -> Result<Headroom> {
+        let config = |message| Err(Error::new(ErrorKind::Config, message));
+        if steps == 0 {
+            return config("headroom: no steps to measure");
+        }
+        let mut run = |batch| {
+            let begun = Instant::now();
+            step(batch)
+                .map_err(|error| Error::new(ErrorKind::User, "headroom").with_source(error))?;
+            Ok::<Duration, Error>(begun.elapsed())
+        };
+        let mut with_loading = Histogram::default();
+        let mut cached = VecDeque::with_capacity(CACHED);
+        let mut stats = None;
+        let mut epoch = 0;
+        while with_loading.count() < steps {
+            let mut batches = self.epoch(epoch).blocking();
+            let (Some(first), before) = (batches.next().transpose()?, with_loading.count()) else {
+                return config("headroom: an epoch without a batch");
+            };
+            run(first)?;
+            let (mut last, begun) = (Instant::now(), batches.stats());
+            for batch in batches.by_ref() {
+                let batch: T = batch?;
+                if cached.len() == CACHED {
+                    cached.pop_front();
+                }
+                cached.push_back(batch.clone());
+                run(batch)?;
+                let now = Instant::now();
+                with_loading.add(now - last);
+                last = now;
+                if with_loading.count() == steps {
+                    break;
+                }
+            }
+            if with_loading.count() == before {
+                return config("headroom: an epoch of one batch, which only starts the loader");
+            }
+            stats = batches
+                .stats()
+                .zip(begun)
+                .map(|(now, begun)| now.since(&begun));
+            epoch += 1;
+        }
+        let mut without_loading = Histogram::default();
+        for batch in cached.iter().cycle().take(steps as usize) {
+            without_loading.add(run(batch.clone())?);
+        }
+        let stats = stats.expect("an epoch has run");
+        Ok(Headroom {
+            parts: parts(&stats, without_loading.mean()),
+            with_loading,
+            without_loading,
+            stats,
+        })
+    }
+}
+
+/// Returns what each part needs for a batch.
+fn parts(stats: &Stats, step: Duration) -> Vec<PartPace> {
+    let batches = stats.delivered.max(1) as f64;
+    let part = |part: String, seconds: f64| PartPace { part, seconds };
+    let cpu = stats
+        .segments
+        .iter()
+        .filter(|segment| segment.work == Work::Cpu);
+    let work: f64 = cpu.map(|segment| segment.busy.as_secs_f64()).sum();
+    let workers = stats.workers.max(1);
+    let mut parts = vec![
+        part("the step".to_owned(), step.as_secs_f64()),
+        part(
+            format!("the work of {workers} workers"),
+            work / workers as f64 / batches,
+        ),
+    ];
+    if let Some(queue) = &stats.queue {
+        let seconds = queue.producer_busy.as_secs_f64() / batches;
+        parts.push(part("the sequential part".to_owned(), seconds));
+    }
+    for segment in stats
+        .segments
+        .iter()
+        .filter(|segment| segment.work == Work::Io)
+    {
+        let in_flight = segment.concurrency.max(1);
+        let seconds = segment.morsel_time.sum().as_secs_f64() / in_flight as f64 / batches;
+        let name = format!("{}, {in_flight} in flight", segment.nodes.join(" → "));
+        parts.push(part(name, seconds));
+    }
+    parts.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    parts
+}
+
+impl Headroom {
+    /// Returns how many times as fast the loop would be if loading cost nothing.
+    pub fn gain(&self) -> f64 {
+        self.with_loading.mean().as_secs_f64() / self.without_loading.mean().as_secs_f64().max(1e-9)
+    }
+}
+
+impl fmt::Display for Headroom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (now, alone) = (self.with_loading.mean(), self.without_loading.mean());
+        writeln!(
+            f,
+            "a step takes {now:.1?} with loading, {alone:.1?} without: at most {:.2} times as fast",
+            self.gain()
+        )?;
+        writeln!(f, "  with:    {}", self.with_loading)?;
+        writeln!(f, "  without: {}", self.without_loading)?;
+        write!(f, "  what each part needs for a batch:")?;
+        for part in &self.parts {
+            let time = Duration::from_secs_f64(part.seconds.max(0.0));
+            write!(f, "\n    {time:>10.1?}  {}", part.part)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Graph;
+
+    fn pause(time: u64) {
+        std::thread::sleep(Duration::from_millis(time));
+    }
+
+    #[test]
+    fn batches_are_repeated_and_the_loader_is_not_waited_for() {
+        let graph = Graph::range(0..40)
+            .map(|v| {
+                pause(3);
+                v
+            })
+            .concurrency(1)
+            .batch(2);
+        let loader = DataLoader::builder(graph).workers(1).build().unwrap();
+        let mut seen = Vec::new();
+        let headroom = loader
+            .headroom(30, |batch| {
+                seen.push(batch);
+                pause(1);
+                crate::Ok(())
+            })
+            .unwrap();
+        // Two epochs of 20 batches, of each of which the first starts the loader.
+        assert_eq!(headroom.with_loading.count(), 30);
+        assert_eq!(headroom.without_loading.count(), 30);
+        assert_eq!(seen.len(), 32 + 30);
+        let epochs = (0..20).chain(0..12).map(|n| vec![2 * n, 2 * n + 1]);
+        assert!(seen[..32].iter().eq(&epochs.collect::<Vec<_>>()));
+        // The last eight, again and again.
+        assert!(seen[32..].iter().eq(seen[24..32].iter().cycle().take(30)));
+        // Two items of 3 ms each were waited for, in the mean.
+        assert!(
+            headroom.with_loading.mean() >= Duration::from_millis(5),
+            "{headroom}"
+        );
+        assert!(headroom.without_loading.quantile(0.0) >= Duration::from_millis(1));
+        let text = headroom.to_string();
+        assert!(
+            text.contains("the step") && text.contains("the work of 1 workers"),
+            "{text}"
+        );
+        assert!(headroom.parts.is_sorted_by(|a, b| a.seconds >= b.seconds));
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_an_error() {
+        let loader = |n| DataLoader::builder(Graph::range(0..n)).build().unwrap();
+        let all = |n, steps| loader(n).headroom(steps, |_| crate::Ok(())).unwrap_err();
+        assert!(all(9, 0).to_string().contains("no steps"));
+        assert!(all(0, 5).to_string().contains("without a batch"));
+        assert!(all(1, 5).to_string().contains("one batch"));
+        let broken = loader(9).headroom(5, |v| if v < 3 { Ok(()) } else { Err("broken") });
+        let error = broken.unwrap_err();
+        assert!(format!("{error}").contains("broken"), "{error}");
+    }
+}

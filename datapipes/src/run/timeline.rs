@@ -1,0 +1,459 @@
+//! The timeline of a loader's epochs: events that threads record while somebody writes a trace.
+//!
+//! A [`TimelineSlot`] is empty unless a trace is being written; asking it then costs one load. The
+//! events wait in memory for the writer, up to a limit; those beyond it are lost and counted, so
+//! that a slow disk never holds up the epoch.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Origin;
+use crate::sync::lock;
+
+/// Events that may wait for the writer, some 10 MiB.
+const WAITING: usize = 1 << 16;
+/// Items whose last work is remembered, for the arrows to what is made of them.
+const WORKED: usize = 1 << 16;
+/// Arrows to one slice.
+const ARROWS: usize = 8;
+
+/// The timeline of a loader, if a trace is being written.
+#[derive(Debug, Default)]
+pub(crate) struct TimelineSlot {
+    on: AtomicBool,
+    current: Mutex<Option<Arc<Timeline>>>,
+}
+
+impl TimelineSlot {
+    /// Returns the timeline that events are recorded in, if there is one.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Arc<Timeline>> {
+        match self.on.load(Relaxed) {
+            true => lock(&self.current).clone(),
+            false => None,
+        }
+    }
+
+    /// Begins a timeline; `None` if there is one already.
+    pub(crate) fn begin(&self) -> Option<Arc<Timeline>> {
+        let mut current = lock(&self.current);
+        if current.is_some() {
+            return None;
+        }
+        let timeline = Arc::new(Timeline::new());
+        *current = Some(timeline.clone());
+        self.on.store(true, Relaxed);
+        Some(timeline)
+    }
+
+    /// Ends the timeline. The writer gets the events that are left.
+    pub(crate) fn end(&self) {
+        self.on.store(false, Relaxed);
+        let ended = lock(&self.current).take();
+        if let Some(timeline) = ended {
+            lock(&timeline.waiting).ended = true;
+            timeline.arrived.notify_all();
+        }
+    }
+}
+
+/// The row of the picture that an event stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Track {
+    /// A thread of this process, by a number of its own.
+    Thread(u64),
+    /// The consumer of a rank.
+    Consumer(usize),
+    /// A place for a request of a segment. No two requests are at one place at a time.
+    Request { segment: usize, place: usize },
+    /// A child process.
+    Child(u32),
+}
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The name of a track, before its first event.
+    Named { track: Track, name: Arc<str> },
+    /// Work from a moment on, in nanoseconds since the timeline began.
+    Slice {
+        track: Track,
+        name: Arc<str>,
+        at: u64,
+        len: u64,
+        /// Items in the work, if it is about items.
+        items: Option<usize>,
+        /// The item, or the first of them.
+        origin: Option<Origin>,
+    },
+    /// Number of morsels of a segment in flight, and how many may be.
+    InFlight {
+        segment: usize,
+        at: u64,
+        morsels: usize,
+        concurrency: usize,
+    },
+    /// An arrow from one slice to another, by a number of its own.
+    Arrow {
+        number: u64,
+        from: (Track, u64),
+        to: (Track, u64),
+    },
+}
+
+/// Events on their way to the writer.
+#[derive(Debug, Default)]
+struct Waiting {
+    events: Vec<Event>,
+    lost: u64,
+    ended: bool,
+}
+
+/// Collects events.
+#[derive(Debug)]
+pub(crate) struct Timeline {
+    begun: Instant,
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    /// Tracks that have their names.
+    named: Mutex<BTreeSet<Track>>,
+    /// Places of requests that are in use, by segment.
+    places: Mutex<BTreeMap<usize, BTreeSet<usize>>>,
+    /// Place and time of the last work on each item, by the hash of its origin.
+    worked: Mutex<HashMap<u64, (Track, u64)>>,
+    arrows: AtomicU64,
+}
+
+impl Timeline {
+    fn new() -> Self {
+        Timeline {
+            begun: Instant::now(),
+            waiting: Mutex::default(),
+            arrived: Condvar::new(),
+            named: Mutex::default(),
+            places: Mutex::default(),
+            worked: Mutex::default(),
+            arrows: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns a moment as nanoseconds since the timeline began.
+    pub(crate) fn at(&self, moment: Instant) -> u64 {
+        moment.saturating_duration_since(self.begun).as_nanos() as u64
+    }
+
+    fn push(&self, event: Event) {
+        let mut waiting = lock(&self.waiting);
+        if waiting.events.len() >= WAITING {
+            waiting.lost += 1;
+            return;
+        }
+        waiting.events.push(event);
+        if waiting.events.len() == WAITING / 4 {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Takes the events that have come within this time; `None` after the last. With them comes the
+    /// number of those lost so far.
+    pub(crate) fn take(&self, within: Duration) -> Option<(Vec<Event>, u64)> {
+        let waiting = lock(&self.waiting);
+        let quiet = |waiting: &mut Waiting| !waiting.ended && waiting.events.len() < WAITING / 4;
+        let waited = self.arrived.wait_timeout_while(waiting, within, quiet);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let events = std::mem::take(&mut waiting.events);
+        (!events.is_empty() || !waiting.ended).then_some((events, waiting.lost))
+    }
+
+    /// Returns the number of events that were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        lock(&self.waiting).lost
+    }
+
+    /// Returns the track of the thread that calls.
+    pub(crate) fn thread(&self) -> Track {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        thread_local! {
+            static NUMBER: u64 = NEXT.fetch_add(1, Relaxed);
+        }
+        let track = Track::Thread(NUMBER.with(|number| *number));
+        self.name(track, || {
+            let thread = std::thread::current();
+            thread.name().unwrap_or("thread").into()
+        });
+        track
+    }
+
+    /// Names a track that has none yet.
+    pub(crate) fn name(&self, track: Track, name: impl FnOnce() -> Arc<str>) {
+        if lock(&self.named).insert(track) {
+            let name = name();
+            self.push(Event::Named { track, name });
+        }
+    }
+
+    /// Returns a place for a request that begins. It is to be [left](Self::leave).
+    pub(crate) fn place(&self, segment: usize) -> usize {
+        let mut places = lock(&self.places);
+        let taken = places.entry(segment).or_default();
+        let place = (0..).find(|place| !taken.contains(place));
+        let place = place.expect("there are fewer requests than numbers");
+        taken.insert(place);
+        place
+    }
+
+    pub(crate) fn leave(&self, segment: usize, place: usize) {
+        if let Some(taken) = lock(&self.places).get_mut(&segment) {
+            taken.remove(&place);
+        }
+    }
+
+    /// Records work from `begun` on.
+    pub(crate) fn slice(
+        &self,
+        track: Track,
+        name: &Arc<str>,
+        begun: Instant,
+        len: Duration,
+        (items, origin): (Option<usize>, Option<Origin>),
+    ) {
+        self.push(Event::Slice {
+            track,
+            name: name.clone(),
+            at: self.at(begun),
+            len: len.as_nanos() as u64,
+            items,
+            origin,
+        });
+    }
+
+    /// Records how many morsels of a segment are in flight.
+    pub(crate) fn in_flight(&self, segment: usize, morsels: usize, concurrency: usize) {
+        let at = self.at(Instant::now());
+        self.push(Event::InFlight {
+            segment,
+            at,
+            morsels,
+            concurrency,
+        });
+    }
+
+    /// Forgets the items of earlier epochs.
+    pub(crate) fn new_epoch(&self) {
+        lock(&self.worked).clear();
+    }
+
+    /// Records that these items are worked on from this moment on a track: their next work follows
+    /// from here.
+    fn work(&self, items: &[Origin], track: Track, moment: Instant) {
+        let at = self.at(moment);
+        let mut worked = lock(&self.worked);
+        if worked.len() + items.len() > WORKED {
+            worked.clear();
+        }
+        worked.extend(items.iter().map(|item| (hash(item), (track, at))));
+    }
+
+    /// Draws arrows to this moment on a track from the last work on some of the items, on those that
+    /// they descend from, or were made of.
+    pub(crate) fn arrows<'a>(
+        &self,
+        items: impl IntoIterator<Item = &'a Origin>,
+        track: Track,
+        moment: Instant,
+    ) {
+        let mut from = Vec::new();
+        let worked = lock(&self.worked);
+        for item in items {
+            sources(item, &worked, &mut from);
+        }
+        drop(worked);
+        let to = (track, self.at(moment));
+        for from in from {
+            let number = self.arrows.fetch_add(1, Relaxed);
+            self.push(Event::Arrow { number, from, to });
+        }
+    }
+}
+
+fn hash(origin: &Origin) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    origin.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Collects where an item was worked on last: it, or the nearest item that it descends from; or else
+/// those that it was made of.
+fn sources(item: &Origin, worked: &HashMap<u64, (Track, u64)>, found: &mut Vec<(Track, u64)>) {
+    if found.len() >= ARROWS {
+        return;
+    }
+    let mut above = Some(item);
+    let mut last = item;
+    while let Some(item) = above {
+        if let Some(from) = worked.get(&hash(item)) {
+            if !found.contains(from) {
+                found.push(*from);
+            }
+            return;
+        }
+        (last, above) = (item, item.parent());
+    }
+    for part in last.parts() {
+        sources(part, worked, found);
+    }
+}
+
+/// The means by which the morsels of a segment record events.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentTimeline {
+    pub slot: Arc<TimelineSlot>,
+    /// Number of the segment.
+    pub segment: usize,
+    /// Names of its nodes.
+    pub label: Arc<str>,
+}
+
+/// A morsel on the timeline.
+pub(crate) struct MorselEvents {
+    timeline: Arc<Timeline>,
+    label: Arc<str>,
+    segment: usize,
+    /// Place of a request.
+    place: Option<usize>,
+    /// Its input.
+    items: Vec<Origin>,
+    /// True once the arrows to its first turn are drawn.
+    begun: bool,
+}
+
+impl SegmentTimeline {
+    /// Begins to record a morsel of items with these origins, if a trace is written. A request gets
+    /// a track of its own.
+    pub(crate) fn morsel(
+        &self,
+        is_request: bool,
+        origins: impl FnOnce() -> Vec<Origin>,
+    ) -> Option<MorselEvents> {
+        let timeline = self.slot.get()?;
+        let place = is_request.then(|| timeline.place(self.segment));
+        Some(MorselEvents {
+            timeline,
+            label: self.label.clone(),
+            segment: self.segment,
+            place,
+            items: origins(),
+            begun: false,
+        })
+    }
+}
+
+impl Timeline {
+    /// Records work on items. The first time, arrows lead to it.
+    fn worked_on(
+        &self,
+        items: &[Origin],
+        first: bool,
+        track: Track,
+        label: &Arc<str>,
+        begun: Instant,
+        len: Duration,
+    ) {
+        if first {
+            self.arrows(items, track, begun);
+        }
+        self.work(items, track, begun);
+        let about = (Some(items.len()), items.first().cloned());
+        self.slice(track, label, begun, len, about);
+    }
+}
+
+impl MorselEvents {
+    /// Records a turn of a worker with the morsel; nothing for a request.
+    pub(crate) fn turn(&mut self, begun: Instant, len: Duration) {
+        if self.place.is_none() {
+            self.work(self.timeline.thread(), begun, len);
+        }
+    }
+
+    /// Records that a request has come to its end, and how long it took; nothing for other work.
+    pub(crate) fn answered(&mut self, begun: Instant, len: Duration) {
+        let (Some(place), segment) = (self.place, self.segment) else {
+            return;
+        };
+        let track = Track::Request { segment, place };
+        let name = || format!("{} {place}", self.label).into();
+        self.timeline.name(track, name);
+        self.work(track, begun, len);
+    }
+
+    /// Records that a child process has come to its end with the morsel just now.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn in_child(&mut self, process: u32, ns: u64) {
+        let (track, len) = (Track::Child(process), Duration::from_nanos(ns));
+        let begun = Instant::now().checked_sub(len);
+        self.timeline
+            .name(track, || format!("process {process}").into());
+        self.work(track, begun.unwrap_or(self.timeline.begun), len);
+    }
+
+    fn work(&mut self, track: Track, begun: Instant, len: Duration) {
+        let first = !std::mem::replace(&mut self.begun, true);
+        self.timeline
+            .worked_on(&self.items, first, track, &self.label, begun, len);
+    }
+}
+
+impl Drop for MorselEvents {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.timeline.leave(self.segment, place);
+        }
+    }
+}
+
+/// The consumer of a rank on the timeline: it waits for items, and uses them.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerEvents {
+    /// Since when it uses its last item, and which.
+    using: Option<(Instant, Origin)>,
+}
+
+impl ConsumerEvents {
+    /// Records that it has an item, which it uses from now on.
+    #[cold]
+    pub(crate) fn delivered(&mut self, timeline: &Timeline, rank: usize, origin: &Origin) {
+        let (now, track) = (Instant::now(), Track::Consumer(rank));
+        timeline.name(track, || format!("consumer of rank {rank}").into());
+        self.used(timeline, rank, now);
+        timeline.arrows([origin], track, now);
+        self.using = Some((now, origin.clone()));
+    }
+
+    /// Records that it has used its last item, and asks for another, for which it waits until `to`.
+    #[cold]
+    pub(crate) fn asked(
+        &mut self,
+        timeline: &Timeline,
+        rank: usize,
+        since: Instant,
+        to: Option<Instant>,
+    ) {
+        self.used(timeline, rank, since);
+        if let Some(to) = to {
+            let track = Track::Consumer(rank);
+            timeline.slice(track, &"wait".into(), since, to - since, (None, None));
+        }
+    }
+
+    fn used(&mut self, timeline: &Timeline, rank: usize, until: Instant) {
+        if let Some((begun, origin)) = self.using.take() {
+            let about = (None, Some(origin));
+            let track = Track::Consumer(rank);
+            timeline.slice(track, &"use".into(), begun, until - begun, about);
+        }
+    }
+}

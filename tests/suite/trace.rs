@@ -1,0 +1,267 @@
+//! Traces: what is in the file, and what does not hold up an epoch.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use datapipes::{DataLoader, Error, ErrorKind, Graph};
+use serde_json::Value;
+
+/// A slice of a trace: begin and end in microseconds.
+#[derive(Clone, Debug)]
+struct Slice {
+    name: String,
+    track: (u64, u64),
+    at: f64,
+    end: f64,
+    items: u64,
+}
+
+/// A trace as a viewer reads it.
+struct Trace {
+    slices: Vec<Slice>,
+    /// Begin and end of each arrow: track and time.
+    arrows: BTreeMap<u64, [Option<((u64, u64), f64)>; 2]>,
+    /// Names of tracks.
+    names: BTreeMap<(u64, u64), String>,
+    curves: BTreeMap<String, Vec<u64>>,
+}
+
+fn read(path: &Path) -> Trace {
+    let mut text = Vec::new();
+    let file = std::fs::File::open(path).unwrap();
+    match path.extension().unwrap().to_str() {
+        Some("gz") => flate2::read::MultiGzDecoder::new(file).read_to_end(&mut text),
+        _ => { file }.read_to_end(&mut text),
+    }
+    .unwrap();
+    let events: Vec<Value> = serde_json::from_slice(&text).unwrap();
+    let mut trace = Trace {
+        slices: Vec::new(),
+        arrows: BTreeMap::new(),
+        names: BTreeMap::new(),
+        curves: BTreeMap::new(),
+    };
+    for event in &events {
+        let number = |key: &str| event[key].as_u64().unwrap();
+        let track = (number("pid"), number("tid"));
+        let name = event["name"].as_str().unwrap().to_owned();
+        let at = || event["ts"].as_f64().unwrap();
+        match event["ph"].as_str().unwrap() {
+            "M" if name == "thread_name" => {
+                let name = event["args"]["name"].as_str().unwrap().to_owned();
+                assert!(trace.names.insert(track, name).is_none(), "named once");
+            }
+            "M" => {}
+            "X" => trace.slices.push(Slice {
+                name,
+                track,
+                at: at(),
+                end: at() + event["dur"].as_f64().unwrap(),
+                items: event["args"]["items"].as_u64().unwrap_or(0),
+            }),
+            "C" => {
+                let morsels = event["args"]["morsels"].as_u64().unwrap();
+                trace.curves.entry(name).or_default().push(morsels);
+            }
+            phase @ ("s" | "f") => {
+                let arrow = trace.arrows.entry(number("id")).or_default();
+                arrow[usize::from(phase == "f")] = Some((track, at()));
+            }
+            other => panic!("{other} is no event that a viewer is sent"),
+        }
+    }
+    trace
+}
+
+impl Trace {
+    fn of(&self, name: &str) -> Vec<&Slice> {
+        self.slices
+            .iter()
+            .filter(|slice| slice.name == name)
+            .collect()
+    }
+
+    /// Checks what holds for every trace: slices of one track do not overlap, each track has a
+    /// name, and an arrow leads from a slice to a later one. Returns the names of the slices that
+    /// arrows begin and end in, with their number.
+    fn check(&self) -> BTreeMap<(String, String), usize> {
+        let mut tracks: BTreeMap<_, Vec<&Slice>> = BTreeMap::new();
+        for slice in &self.slices {
+            assert!(slice.end >= slice.at, "{slice:?}");
+            tracks.entry(slice.track).or_default().push(slice);
+        }
+        for (track, slices) in &mut tracks {
+            assert!(self.names.contains_key(track), "{slices:?}");
+            slices.sort_by(|a, b| a.at.total_cmp(&b.at));
+            // Times have three decimals, so that sums may be off by the last.
+            for pair in slices.windows(2) {
+                assert!(pair[0].end <= pair[1].at + 0.002, "{pair:?}");
+            }
+        }
+        let mut between = BTreeMap::new();
+        for ends in self.arrows.values() {
+            let [Some(from), Some(to)] = ends else {
+                panic!("half an arrow: {ends:?}")
+            };
+            assert!(from.1 <= to.1, "an arrow back in time: {ends:?}");
+            let [from, to] = [from, to].map(|(track, at)| {
+                let slices = tracks[track].iter();
+                let mut around = slices.filter(|slice| slice.at <= *at && *at <= slice.end + 0.002);
+                around
+                    .next_back()
+                    .unwrap_or_else(|| panic!("nothing at {ends:?}"))
+            });
+            *between
+                .entry((from.name.clone(), to.name.clone()))
+                .or_default() += 1;
+        }
+        between
+    }
+}
+
+fn graph() -> Graph<Vec<u64>> {
+    let read = |v: u64| async move {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        datapipes::Ok(v)
+    };
+    let decode = |v: u64| {
+        std::thread::sleep(Duration::from_micros(500));
+        v * 10
+    };
+    let items = Graph::range(0..40).map_async(read).named("read");
+    items.map(decode).named("decode").shuffle(8).batch(4)
+}
+
+#[test]
+fn a_trace_shows_requests_work_and_waits_with_arrows_between_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json");
+    let loader = DataLoader::builder(graph()).workers(2).build().unwrap();
+    let plain: Vec<Vec<u64>> = loader.epoch(1).blocking().map(Result::unwrap).collect();
+    let trace = loader.trace(&path).unwrap();
+    for epoch in 0..2 {
+        let traced: Vec<Vec<u64>> = loader.epoch(epoch).blocking().map(Result::unwrap).collect();
+        assert_eq!(traced.len(), 10);
+        assert!(epoch == 0 || traced == plain, "a trace changes no order");
+    }
+    let written = trace.finish().unwrap();
+    assert_eq!(written.lost, 0);
+    let trace = read(&path);
+    let items = |name: &str| trace.of(name).iter().map(|slice| slice.items).sum::<u64>();
+    assert_eq!(items("read"), 80);
+    for slice in trace.of("read") {
+        assert!(slice.end - slice.at >= 1000.0, "{slice:?}");
+        let name = &trace.names[&slice.track];
+        assert!(name.starts_with("read "), "{name}");
+    }
+    // The decoder may run inline for a while, in its reader's time.
+    assert!(trace.of("decode").len() > 10);
+    for slice in trace.of("decode") {
+        let name = &trace.names[&slice.track];
+        assert!(name.starts_with("datapipes-"), "{name}");
+    }
+    assert_eq!(trace.of("use").len(), 20);
+    assert!(!trace.of("wait").is_empty());
+    let reading = &trace.curves["segment A in flight"];
+    assert!(*reading.iter().max().unwrap() > 1, "{reading:?}");
+    let between = trace.check();
+    let arrows = |from: &str, to: &str| between.get(&(from.to_owned(), to.to_owned())).copied();
+    assert!(
+        arrows("read", "decode").is_some_and(|arrows| arrows >= 10),
+        "{between:?}"
+    );
+    assert!(
+        arrows("decode", "use").is_some_and(|arrows| arrows >= 18),
+        "{between:?}"
+    );
+}
+
+fn part(input: Graph<u64>, _: &()) -> Graph<u64> {
+    input.map(|v| v + 1)
+}
+
+#[test]
+fn a_trace_shows_child_processes_and_is_compressed_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json.gz");
+    let graph = Graph::range(0..100)
+        .in_processes_with(2, (), part)
+        .batch(10);
+    let loader = DataLoader::builder(graph).build().unwrap();
+    let trace = loader.trace(&path).unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 10);
+    trace.finish().unwrap();
+    let trace = read(&path);
+    let of_children: Vec<&Slice> = trace
+        .slices
+        .iter()
+        .filter(|slice| trace.names[&slice.track].starts_with("process "))
+        .collect();
+    assert_eq!(
+        of_children.iter().map(|slice| slice.items).sum::<u64>(),
+        100
+    );
+}
+
+#[test]
+fn what_cannot_be_traced_is_an_error_and_holds_up_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let loader = DataLoader::builder(graph()).workers(1).build().unwrap();
+    let error = |path: &Path| loader.trace(path).err().unwrap();
+    let missing = error(&folder.path().join("missing/epoch.json"));
+    assert_eq!(missing.kind(), ErrorKind::Io);
+    assert!(
+        missing.to_string().contains("missing/epoch.json"),
+        "{missing}"
+    );
+
+    let path = folder.path().join("epoch.json");
+    let trace = loader.trace(&path).unwrap();
+    let second = error(&folder.path().join("second.json"));
+    assert_eq!(second.kind(), ErrorKind::Config);
+    assert!(!folder.path().join("second.json").exists());
+    drop(trace);
+    // Ended by the drop, so that it is whole, and the next may begin.
+    assert!(read(&path).slices.is_empty());
+    loader.trace(&path).unwrap().finish().unwrap();
+
+    #[cfg(target_os = "linux")]
+    {
+        let trace = loader.trace("/dev/full").unwrap();
+        assert_eq!(loader.epoch(0).blocking().count(), 10);
+        let error: Error = trace.finish().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io);
+        assert!(error.to_string().contains("/dev/full"), "{error}");
+        let pipe = folder.path().join("pipe");
+        let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+        // SAFETY: a path that lives as long as the call.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        assert_eq!(error_kind(&loader, &pipe), ErrorKind::Config);
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn error_kind(loader: &DataLoader<Vec<u64>>, path: &Path) -> ErrorKind {
+    loader.trace(path).err().unwrap().kind()
+}
+
+/// More events than the writer can take are counted and left out, and what is written is whole.
+#[test]
+fn a_trace_of_a_cheap_epoch_is_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.json");
+    let loader = DataLoader::builder(Graph::range(0..300_000))
+        .workers(0)
+        .build()
+        .unwrap();
+    let trace = loader.trace(&path).unwrap();
+    assert_eq!(loader.epoch(0).blocking().count(), 300_000);
+    let written = trace.finish().unwrap();
+    let read = read(&path);
+    let used = read.of("use").len() as u64;
+    assert!(used + written.lost >= 299_999, "{written:?}");
+    assert!(read.slices.len() as u64 <= written.events);
+    read.check();
+}
