@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use datapipes::{Backoff, DataLoader};
 use datapipes_io::formats::JsonLines;
+use datapipes_io::list_files;
 use datapipes_io::prelude::*;
 use datapipes_io::stores::{Hub, resilient};
 
