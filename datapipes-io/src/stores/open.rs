@@ -15,6 +15,7 @@ use super::{Store, StoreExt, redacted, resilient};
 ///
 /// A remote store is wrapped in [`resilient`]: transient errors are retried, bodies that were cut
 /// are resumed at the point of the cut, and an overloaded service gets fewer concurrent requests.
+/// The retries of a hub end after 400 seconds, not 180, since it counts requests over 300.
 ///
 /// | URL | store | feature |
 /// |---|---|---|
@@ -214,6 +215,7 @@ mod tests {
             "gopher://me:SECRET@host/a?SECRET",
             "cassandra://me:SECRET@host/a",
             "s3://me:SECRET@host/?SECRET",
+            "hf://me:SECRET@host/?SECRET",
         ] {
             let error = open(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);

@@ -93,8 +93,13 @@ struct Inner {
     secrets: Secrets,
     first_byte: Duration,
     rate: Rate,
-    follow: Follow,
-    /// What a refusal by the store's own host means, if the status does not say it.
+    /// Hosts to which redirects are followed, besides the store's own: `host` or `host:port`.
+    follow: Vec<String>,
+    /// True if they are followed also from public hosts to public hosts, see [`is_as_public`].
+    ///
+    /// [`is_as_public`]: address::is_as_public
+    as_public: bool,
+    /// Explains refusals by the store's own host, where their status does not say enough.
     refused: Option<Refused>,
     unknown_length: bool,
     listing: Listing,
@@ -102,14 +107,6 @@ struct Inner {
 
 /// Returns what went wrong, by the status and headers of a refusal.
 type Refused = Box<dyn Fn(StatusCode, &HeaderMap) -> Option<(ErrorKind, String)> + Send + Sync>;
-
-/// Hosts to which redirects are followed.
-enum Follow {
-    /// These, besides the store's own: `host` or `host:port`.
-    Named(Vec<String>),
-    /// Hosts of the same kind: public ones by https, private ones only from a private one.
-    AsPublic,
-}
 
 impl Http {
     /// Returns a store of the objects below a URL, `http://` or `https://`. `user:password@` in the

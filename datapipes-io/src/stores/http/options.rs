@@ -12,7 +12,7 @@ use reqwest::{Certificate, ClientBuilder, Proxy};
 use super::address::{Address, literal};
 use super::body::Rate;
 use super::fault::Secrets;
-use super::{Follow, Http, Inner, Listing, Refused};
+use super::{Http, Inner, Listing, Refused};
 use crate::stores::clients::Clients;
 
 /// Options of an [`Http`] store; made by [`Http::builder`].
@@ -339,10 +339,8 @@ impl HttpBuilder {
             secrets,
             first_byte: self.first_byte,
             rate: self.rate,
-            follow: match self.as_public {
-                true => Follow::AsPublic,
-                false => Follow::Named(self.follow),
-            },
+            follow: self.follow,
+            as_public: self.as_public,
             refused: self.refused,
             unknown_length: self.unknown_length,
             listing: self.listing,

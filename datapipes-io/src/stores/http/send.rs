@@ -5,10 +5,10 @@ use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, Request, Response, Url};
 use tokio::time::timeout;
 
+use super::Inner;
 use super::address::{is_as_public, same_origin, shown};
 use super::fault;
 use super::options::is_listed;
-use super::{Follow, Inner};
 
 /// Maximum number of consecutive redirects.
 const HOPS: usize = 5;
@@ -129,13 +129,14 @@ impl Inner {
             ))
         } else if same_origin(&to, self.address.base()) {
             Ok(to)
+        } else if is_listed(&self.follow, &to)
+            || self.as_public && is_as_public(&to, self.address.base())
+        {
+            Ok(to)
+        } else if self.as_public {
+            Err(no("not https to a host that anybody may reach"))
         } else {
-            match &self.follow {
-                Follow::Named(hosts) if is_listed(hosts, &to) => Ok(to),
-                Follow::Named(_) => Err(no("another host, which allow_redirects_to does not name")),
-                Follow::AsPublic if is_as_public(&to, self.address.base()) => Ok(to),
-                Follow::AsPublic => Err(no("not https to a host that anybody may reach")),
-            }
+            Err(no("another host, which allow_redirects_to does not name"))
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::stores::{self, ListStore, StoreExt};
 /// Lists the files below `root` that match `pattern`, sorted by the bytes of their relative paths.
 ///
 /// The root is a folder, or the URL of a store, such as `hf://datasets/org/name`, which is opened by
-/// [`stores::open`](crate::stores::open) and listed as by
+/// [`stores::open`](crate::stores::open()) and listed as by
 /// [`StoreExt::list_files`](crate::StoreExt::list_files). The rest of this page is about folders.
 ///
 /// In a pattern `*` is any part of a name, `?` one character, `[ab]` one of several characters,

@@ -162,6 +162,14 @@ async fn row_66_pages_of_a_listing_are_followed_and_listed_once_in_order_of_byte
     assert_eq!(hub.hub.requests().len(), asked);
     let metas: Vec<Meta> = store.list("a/1").try_collect().await.unwrap();
     assert_eq!(metas[0], store.head("a/1.bin").await.unwrap());
+    assert_eq!(
+        hub.hub.requests().len(),
+        asked,
+        "what is listed is not asked for"
+    );
+    let fresh = hub.open(URL).head("a/1.bin").await.unwrap();
+    assert_eq!(metas[0], fresh);
+    assert!(listed(&store, "../").await.is_empty());
     // A folder alone is listed alone.
     let store = hub.open(&format!("{URL}/a"));
     assert_eq!(listed(&store, "").await, ["1.bin", "b/x y%.txt"]);

@@ -9,7 +9,7 @@ pub use options::HubBuilder;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use datapipes::{Error, ErrorKind, Result};
@@ -25,6 +25,7 @@ use tracing::{info, warn};
 use super::address::check_key;
 use super::answer::Answer;
 use super::list::no_key;
+use super::list::pages::folder_of;
 use super::{Asked, Http};
 use crate::stores::{Get, Meta, Object, Store};
 use repository::Repository;
@@ -58,7 +59,7 @@ use tree::Files;
 ///
 /// # Requests
 /// - A folder is listed once and kept for the life of the store, also for folders inside; memory
-///   holds the path of each file and 24 bytes, up to 4 million files and folders. The hub lists in an
+///   holds the path of each file and 32 bytes, up to 4 million files and folders. The hub lists in an
 ///   order of its own: the first file comes after the last page, and the order is that of the bytes
 ///   of keys.
 /// - A file is requested by `resolve`, which redirects to the host that holds it. The signed URL of
@@ -266,24 +267,30 @@ impl Hub {
         })
     }
 
-    /// Returns the listing of a folder, or of a folder around it.
+    /// Returns the finished listing of a folder, or of a folder around it.
+    fn known(&self, folder: &str) -> Option<Files> {
+        let listings = self.listings();
+        let around = folder.match_indices('/').map(|(at, _)| &folder[..=at]);
+        std::iter::once("")
+            .chain(around)
+            .find_map(|folder| listings.get(folder)?.get().cloned())
+    }
+
+    fn listings(&self) -> MutexGuard<'_, HashMap<String, Arc<OnceCell<Files>>>> {
+        let listings = self.0.listings.lock();
+        listings.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lists a folder, unless it is known.
     async fn files(&self, folder: &str) -> Result<Files> {
-        let cell = {
-            let mut listings = self
-                .0
-                .listings
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            let around = folder.match_indices('/').map(|(at, _)| &folder[..=at]);
-            let known = std::iter::once("")
-                .chain(around)
-                .filter_map(|folder| listings.get(folder))
-                .find(|cell| cell.initialized());
-            match known {
-                Some(cell) => cell.clone(),
-                None => listings.entry(folder.to_owned()).or_default().clone(),
-            }
-        };
+        if let Some(files) = self.known(folder) {
+            return Ok(files);
+        }
+        let cell = self
+            .listings()
+            .entry(folder.to_owned())
+            .or_default()
+            .clone();
         let files = cell.get_or_try_init(|| async {
             let pinned = self.pinned().await?;
             self.check_online()?;
@@ -310,7 +317,13 @@ impl Hub {
 
     async fn open_list(self, prefix: String) -> Result<BoxStream<'static, Result<Meta>>> {
         let prefix = format!("{}{prefix}", self.0.repository.folder);
-        let folder = &prefix[..prefix.rfind('/').map_or(0, |at| at + 1)];
+        let folder = folder_of(&prefix);
+        if folder
+            .strip_suffix('/')
+            .is_some_and(|folder| check_key(folder).is_err())
+        {
+            return Ok(stream::empty().boxed());
+        }
         let files = self.files(folder).await?;
         let from = files.partition_point(|(path, _)| **path < *prefix);
         let count = files[from..]
@@ -347,26 +360,25 @@ impl Store for Hub {
 
     fn pin_revision(&self, revision: &str) -> Result<()> {
         let wrong = |what: &str| {
-            let words = format!("{}: {what} and not {revision}", self.0.url);
+            let words = format!(
+                "{}: the epoch began with {revision}, and {what}; open another store for it",
+                self.0.url
+            );
             Err(Error::new(ErrorKind::Config, words))
         };
+        let named = self.0.repository.commit();
+        if let Some(named) = named.filter(|named| *named != revision) {
+            return wrong(&format!("the URL names {named}"));
+        }
         if !repository::is_commit(revision) {
-            return wrong("it reads commits");
+            return wrong("that is no commit");
         }
-        if let Some(named) = self
-            .0
-            .repository
-            .commit()
-            .filter(|named| *named != revision)
-        {
-            return wrong(&format!("the URL names commit {named}"));
-        }
-        let pinned = self.0.pinned.set(self.pin(revision));
+        let set = self.0.pinned.set(self.pin(revision));
         match self.0.pinned.get() {
             Some(pinned) if pinned.commit == revision => Ok(()),
-            Some(pinned) => wrong(&format!("commit {} is read already,", pinned.commit)),
+            Some(pinned) => wrong(&format!("the store has read {}", pinned.commit)),
             // Another read asks for the commit of the branch at this moment.
-            None => pinned.or_else(|_| wrong("the commit of its branch is read")),
+            None => set.or_else(|_| wrong("the store is reading the commit of its branch")),
         }
     }
 
@@ -391,7 +403,13 @@ impl Store for Hub {
     }
 
     async fn head(&self, key: &str) -> Result<Meta> {
-        self.0.http.0.look(&self.asked(key).await?).await
+        let asked = self.asked(key).await?;
+        let path = format!("{}{key}", self.0.repository.folder);
+        let files = self.known(folder_of(&path)).unwrap_or_default();
+        match files.binary_search_by(|(known, _)| (**known).cmp(&path)) {
+            Ok(at) => self.listed(&path, files[at].1),
+            Err(_) => self.0.http.0.look(&asked).await,
+        }
     }
 
     fn list(&self, prefix: &str) -> BoxStream<'static, Result<Meta>> {

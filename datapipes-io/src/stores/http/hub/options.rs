@@ -10,8 +10,8 @@ use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 
 use super::{Hub, Repository};
-use crate::stores::Store;
-use crate::stores::http::{Http, HttpBuilder};
+use crate::stores::http::HttpBuilder;
+use crate::stores::http::address::Address;
 
 /// The hub, unless another is named.
 const ENDPOINT: &str = "https://huggingface.co";
@@ -40,7 +40,7 @@ pub struct HubBuilder {
 }
 
 enum Token {
-    /// Of the environment, as the official client finds it.
+    /// The token of the environment, as the official client finds it.
     Found,
     Given(String),
     None,
@@ -81,8 +81,8 @@ impl HubBuilder {
         self
     }
 
-    /// Sets options of the requests: timeouts, proxies, certificates. Its redirects, listing and
-    /// URL are those of the hub.
+    /// Sets options of the requests: timeouts, proxies, certificates, hosts besides the public ones
+    /// to which redirects are followed. URL, token and listing are those of the hub.
     pub fn http(self, change: impl FnOnce(HttpBuilder) -> HttpBuilder) -> Self {
         HubBuilder {
             http: change(self.http),
@@ -116,10 +116,10 @@ impl HubBuilder {
         if let Some(token) = &token {
             http = http.bearer(token);
         }
-        let (whose, page) = (repository.clone(), Http::new(&endpoint));
-        let page = page.map_err(|error| error.within("the endpoint of the hub"))?;
-        let page = format!("{}{}", page.url(), repository.path(&repository.id));
-        let has_token = token.is_some();
+        let address = Address::parse(&endpoint);
+        let (address, _) = address.map_err(|error| error.within("the endpoint of the hub"))?;
+        let page = format!("{}{}", address.shown(), repository.path(&repository.id));
+        let (whose, has_token) = (repository.clone(), token.is_some());
         let refused = move |status: StatusCode, headers: &HeaderMap| {
             refused(&whose, &page, has_token, status, headers)
         };

@@ -3,7 +3,7 @@
 
 pub(super) mod json;
 mod manifest;
-mod pages;
+pub(super) mod pages;
 
 use datapipes::{Error, ErrorKind, Result};
 use futures::stream::{self, BoxStream};
